@@ -1,0 +1,150 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errRefused = errors.New("refused")
+
+const (
+	interval = 10 * time.Second
+	term     = 30 * time.Second // what a renewal grants
+)
+
+// A sent is one call of Renew, at a time since the fake keeper was made.
+type sent struct {
+	at     time.Duration
+	server any
+	batch  []*Lease
+}
+
+// An end is one call of Lost.
+type end struct {
+	l              *Lease
+	at             time.Duration
+	deadlinePassed bool
+}
+
+// fake is a Keeper that writes down what it is asked and, unless it is told otherwise, renews everything at once.
+type fake struct {
+	start  time.Time
+	server func(*Lease) any
+	renew  func(ctx context.Context, server any, batch []*Lease) []Result
+	onLost func(*Lease)
+
+	mu     sync.Mutex // guards what follows
+	sent   []sent
+	lost   []end
+	failed []error
+}
+
+func newFake() *fake {
+	return &fake{
+		start:  time.Now(),
+		server: func(*Lease) any { return "a" },
+		renew: func(_ context.Context, _ any, batch []*Lease) []Result {
+			return all(batch, kept())
+		},
+		onLost: func(*Lease) {},
+	}
+}
+
+func (f *fake) Server(l *Lease) any { return f.server(l) }
+
+func (f *fake) Renew(ctx context.Context, server any, batch []*Lease) []Result {
+	f.mu.Lock()
+	f.sent = append(f.sent, sent{time.Since(f.start), server, batch})
+	f.mu.Unlock()
+	return f.renew(ctx, server, batch)
+}
+
+func (f *fake) Lost(l *Lease, deadlinePassed bool) {
+	f.mu.Lock()
+	f.lost = append(f.lost, end{l, time.Since(f.start), deadlinePassed})
+	f.mu.Unlock()
+	f.onLost(l)
+}
+
+func (f *fake) Failed(_ *Lease, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = append(f.failed, err)
+}
+
+// calls returns when renewals of l were sent.
+func (f *fake) calls(l *Lease) (at []time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sent {
+		for _, b := range s.batch {
+			if b == l {
+				at = append(at, s.at)
+			}
+		}
+	}
+	return at
+}
+
+func (f *fake) ends() []end {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]end(nil), f.lost...)
+}
+
+func (f *fake) flights() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.sent)
+}
+
+func (f *fake) failures() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.failed)
+}
+
+// kept is what a server says that renewed a lease just now.
+func kept() Result { return Result{Deadline: time.Now().Add(term)} }
+
+func all(batch []*Lease, r Result) []Result {
+	results := make([]Result, len(batch))
+	for i := range results {
+		results[i] = r
+	}
+	return results
+}
+
+func in(d time.Duration) time.Time { return time.Now().Add(d) }
+
+func wantTimes(t *testing.T, what string, got []time.Duration, want ...time.Duration) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("%s: got %v, want %v", what, got, want)
+		}
+	}
+}
+
+func wantEnds(t *testing.T, f *fake, want ...end) {
+	t.Helper()
+	got := f.ends()
+	if len(got) != len(want) {
+		t.Fatalf("Lost was called with %v, want %v", got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("Lost was called with %v, want %v", got, want)
+		}
+	}
+}

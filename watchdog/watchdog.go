@@ -1,0 +1,244 @@
+package watchdog
+
+import (
+	"container/heap"
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// never is later than everything.
+const never = time.Duration(math.MaxInt64)
+
+// A Lease is one lease being kept. Embed it in what it belongs to; the zero value with Owner set is ready to
+// [Watchdog.Add], and to be added again after it ended. It belongs to one Watchdog for life.
+type Lease struct {
+	Owner any // for the Keeper, to find its way back; set before the first Add
+
+	// What follows is guarded by Watchdog.mu. Times are counted from Watchdog.start.
+	deadline time.Duration // the last one, if the lease is kept no more
+	next     time.Duration // when the next renewal leaves; never, if every is 0
+	renewed  time.Duration // when the last good reply came
+	every    time.Duration // between renewals; 0: only watched
+	backoff  time.Duration // before the retry that is planned; 0 after a success
+	place    int           // in the heap, from 1; 0: not kept
+	gen      uint32        // grows with every Add and end: what it finds changed speaks of an earlier life
+	flights  int32         // renewals out in this life
+}
+
+func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
+
+// A Result is what became of one renewal.
+type Result struct {
+	Gone     bool      // the server says: not yours any more
+	Err      error     // the renewal failed or its outcome is unknown: it is retried until the deadline
+	Deadline time.Time // renewed: the new local deadline, counted from before the request was sent
+}
+
+// A Keeper is what a Watchdog needs of its user. Its methods are called from many goroutines, never with a lock held,
+// and may use the Watchdog, except to close it. All but Renew must be quick: leases that end at the same instant are
+// told one after another.
+type Keeper interface {
+	// Server names the server that l's renewal goes to by any comparable value.
+	Server(l *Lease) any
+
+	// Renew sends the renewals of one batch, 1 to MaxBatch leases of one server, waits for the replies, and returns a
+	// Result for each, in order. ctx ends at the latest deadline in the batch, or when the Watchdog closes.
+	// A lease may be removed while Renew runs; then its Result is ignored.
+	Renew(ctx context.Context, server any, batch []*Lease) []Result
+
+	// Lost is called once for each Add whose lease ended: because its deadline passed, or because it was Gone.
+	Lost(l *Lease, deadlinePassed bool)
+
+	// Failed reports a renewal that failed and will be retried while the lease lives.
+	// It can come shortly after l was removed.
+	Failed(l *Lease, err error)
+}
+
+// A Watchdog keeps leases. Make it with [New]; its methods may be called from any goroutine.
+type Watchdog struct {
+	keeper Keeper
+	start  time.Time // with a monotonic reading, from which all times inside are counted
+	jitter time.Duration
+	ctx    context.Context // of all flights
+	cancel context.CancelFunc
+
+	// busy counts what Close waits for: the armed timer, ticks, and callbacks. It is raised under mu while not closed,
+	// or by one who is counted already, so never from zero while Close waits.
+	busy sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows and the unexported fields of every Lease; nothing is called while it is held
+	leases leaseHeap
+	timer  *time.Timer
+	armed  time.Duration // the timer fires at this time or earlier; never, if it need not fire
+	phase  time.Duration // where the slots of renewals start
+	closed bool
+}
+
+// New returns a Watchdog that renews leases through k. It runs nothing until a lease is added.
+func New(k Keeper) *Watchdog {
+	w := &Watchdog{keeper: k, start: time.Now(), armed: never}
+	// Processes that lost a server at the same moment must not come back in step. Seeded by the clock, so that a
+	// simulation in fake time can be repeated.
+	seed := uint64(w.start.UnixNano())
+	w.jitter = time.Duration(rand.New(rand.NewPCG(seed, seed)).Int64N(int64(time.Hour)))
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	return w
+}
+
+// Add keeps l until its deadline and has it renewed about every so often; with every 0, l is only watched.
+// A deadline that has passed ends l at once, like any other with a call of Lost.
+// Add reports false, and keeps nothing, if the Watchdog is closed. It panics if l is kept already.
+func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	if l.place > 0 {
+		panic("watchdog: the lease is kept already")
+	}
+	now := w.now()
+	if len(w.leases) == 0 {
+		w.phase = now
+	}
+	l.gen++
+	l.flights = 0
+	l.deadline = deadline.Sub(w.start)
+	w.setInterval(l, every, now)
+	heap.Push(&w.leases, l)
+	w.arm(now)
+	return true
+}
+
+// Remove keeps l no longer, and reports whether it was still kept. If so, Lost is not called for it, and a renewal in
+// flight cannot bring it back.
+func (w *Watchdog) Remove(l *Lease) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.place == 0 {
+		return false
+	}
+	w.drop(l) // the timer may now fire for nothing, which is cheaper than setting it for each lease
+	return true
+}
+
+// Extend moves l's deadline to a later one that was learned elsewhere, never to an earlier one.
+// It does nothing if l is not kept, or if its deadline has passed.
+func (w *Watchdog) Extend(l *Lease, deadline time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.place == 0 || l.deadline <= w.now() {
+		return
+	}
+	l.deadline = max(l.deadline, deadline.Sub(w.start))
+	heap.Fix(&w.leases, l.place-1)
+}
+
+// SetInterval has l renewed about every so often from now on, or, with 0, not any more.
+// It does nothing if l is not kept, or if that is its interval already.
+func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.place == 0 || every == l.every {
+		return
+	}
+	now := w.now()
+	w.setInterval(l, every, now)
+	heap.Fix(&w.leases, l.place-1)
+	w.arm(now)
+}
+
+// Deadline returns l's deadline: the last one, if l is not kept any more, and the zero Time if it never was.
+func (w *Watchdog) Deadline(l *Lease) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.gen == 0 {
+		return time.Time{}
+	}
+	return w.start.Add(l.deadline)
+}
+
+// Len returns the number of leases kept.
+func (w *Watchdog) Len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.leases)
+}
+
+// Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for callbacks that run,
+// save for Renew: it may be deaf to its context, so its calls may return after Close, and their results are ignored.
+// (One that was about to begin may even begin after Close, with a context that has ended.) No other callback runs after Close.
+// Close must not be called from a callback, for it would wait for itself.
+func (w *Watchdog) Close() {
+	w.mu.Lock()
+	w.closed = true
+	for len(w.leases) > 0 {
+		w.drop(w.leases[len(w.leases)-1])
+	}
+	if w.timer != nil && w.timer.Stop() {
+		w.busy.Done()
+	}
+	w.mu.Unlock()
+	w.cancel()
+	w.busy.Wait()
+}
+
+// now is the time since start.
+func (w *Watchdog) now() time.Duration { return time.Since(w.start) }
+
+// drop ends the life of a kept lease. The caller holds mu.
+func (w *Watchdog) drop(l *Lease) {
+	heap.Remove(&w.leases, l.place-1)
+	l.gen++
+}
+
+// arm sees to it that the timer fires in time for the next event. The caller holds mu.
+func (w *Watchdog) arm(now time.Duration) {
+	if len(w.leases) == 0 || w.leases[0].event() >= w.armed {
+		return
+	}
+	w.armed = w.leases[0].event()
+	if w.timer == nil {
+		w.busy.Add(1)
+		w.timer = time.AfterFunc(w.armed-now, w.tick)
+	} else if !w.timer.Reset(w.armed - now) {
+		w.busy.Add(1) // a tick that was waiting counts for this one, too
+	}
+}
+
+// tick is what the timer runs. The timer is armed again before any callback runs, so a slow one delays no later tick.
+func (w *Watchdog) tick() {
+	defer w.busy.Done()
+	lost, due, now := w.collect()
+	if len(due) > 0 {
+		w.busy.Go(func() { w.launch(due, now) }) // neither it nor Lost waits for the other
+	}
+	for _, l := range lost {
+		w.keeper.Lost(l, true)
+	}
+}
+
+// collect takes from the heap the leases whose deadline has passed, and those that are due for a renewal.
+func (w *Watchdog) collect() (lost []*Lease, due []seat, now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now = w.now()
+	for len(w.leases) > 0 && w.leases[0].event() <= now {
+		l := w.leases[0]
+		if l.deadline <= now {
+			w.drop(l)
+			lost = append(lost, l)
+			continue
+		}
+		due = append(due, seat{l, l.gen})
+		l.flights++
+		w.planAgain(l, now)
+		heap.Fix(&w.leases, 0)
+	}
+	w.armed = never
+	w.arm(now)
+	return lost, due, now
+}
