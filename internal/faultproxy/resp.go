@@ -1,0 +1,139 @@
+package faultproxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// value is one decoded RESP2 or RESP3 value. kind is its type byte; every null is '_'.
+type value struct {
+	kind  byte
+	str   string
+	elems []value // of arrays, sets and pushes; of maps: key, value, key, value...
+}
+
+func (v value) String() string {
+	switch v.kind {
+	case '_':
+		return "(nil)"
+	case '*', '~', '>', '%':
+		return fmt.Sprint(v.elems)
+	}
+	return v.str
+}
+
+// name is the lower-cased first element of an array or a push: "message", "subscribe"...
+func (v value) name() string {
+	if (v.kind != '*' && v.kind != '>') || len(v.elems) == 0 {
+		return ""
+	}
+	return strings.ToLower(v.elems[0].str)
+}
+
+func (v value) args() []string {
+	args := make([]string, len(v.elems))
+	for i, e := range v.elems {
+		args[i] = e.str
+	}
+	return args
+}
+
+// protocolError is a line that is not RESP, told apart from a connection that ends.
+type protocolError string
+
+func (e protocolError) Error() string { return fmt.Sprintf("not RESP: %q", string(e)) }
+
+// decoder splits a stream into values and keeps the bytes of each, because
+// what is forwarded must be exactly what came.
+type decoder struct {
+	r   *bufio.Reader
+	raw []byte
+}
+
+func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReaderSize(r, 16<<10)} }
+
+func (d *decoder) next() (v value, raw []byte, err error) {
+	d.raw = nil
+	v, err = d.value()
+	return v, d.raw, err
+}
+
+func (d *decoder) value() (value, error) {
+	line, err := d.line()
+	if err != nil {
+		return value{}, err
+	}
+	v := value{kind: line[0], str: string(line[1:])}
+	switch v.kind {
+	case '+', '-', ':', ',', '#', '(':
+		return v, nil
+	case '_':
+		return value{kind: '_'}, nil
+	case '$', '!', '=', '*', '~', '>', '%', '|':
+	default:
+		return value{}, protocolError(line)
+	}
+
+	n, err := strconv.Atoi(v.str)
+	if err != nil { // also the streamed lengths ("$?") that no server sends
+		return value{}, protocolError(line)
+	}
+	if n < 0 {
+		return value{kind: '_'}, nil
+	}
+	switch v.kind {
+	case '$', '!', '=':
+		v.str, err = d.bulk(n)
+		if v.kind == '=' && len(v.str) >= 4 {
+			v.str = v.str[4:] // the format, "txt:"
+		}
+		return v, err
+	case '%', '|':
+		n *= 2
+	}
+	v.str = ""
+	for range n {
+		e, err := d.value()
+		if err != nil {
+			return value{}, err
+		}
+		v.elems = append(v.elems, e)
+	}
+	if v.kind == '|' {
+		return d.value() // attributes only precede the value that counts
+	}
+	return v, nil
+}
+
+func (d *decoder) line() ([]byte, error) {
+	line, err := d.r.ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	d.raw = append(d.raw, line...)
+	if len(line) < 3 || line[len(line)-2] != '\r' {
+		return nil, protocolError(line)
+	}
+	return line[:len(line)-2], nil
+}
+
+func (d *decoder) bulk(n int) (string, error) {
+	start := len(d.raw)
+	d.raw = append(d.raw, make([]byte, n+2)...)
+	if _, err := io.ReadFull(d.r, d.raw[start:]); err != nil {
+		return "", err
+	}
+	return string(d.raw[start : start+n]), nil
+}
+
+// encode is the request that a client sends for args.
+func encode(args []string) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b
+}

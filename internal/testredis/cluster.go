@@ -1,0 +1,140 @@
+package testredis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const slots = 16384
+
+// Cluster is a Redis Cluster.
+type Cluster struct {
+	Nodes []*Server // the masters first, then the first replica of each, and so on
+}
+
+// StartCluster starts a Cluster and returns when every node serves and knows all others, and every replica is in sync.
+func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
+	t.Helper()
+	c := &Cluster{}
+	var clients []*redis.Client
+	for range masters * (1 + replicasPerMaster) {
+		s := Start(t,
+			"--cluster-enabled", "yes",
+			"--cluster-node-timeout", "2000", // how soon a failover begins
+			"--cluster-announce-ip", "127.0.0.1",
+			"--repl-diskless-sync-delay", "0", // else replicas wait 5 s for company
+			"--repl-ping-replica-period", "1") // else nodes hide replicas that have received nothing for 10 s
+		c.Nodes = append(c.Nodes, s)
+		clients = append(clients, s.Client(t))
+	}
+
+	// By hand, because redis-cli --cluster create waits for a prompt and for seconds.
+	ctx := t.Context()
+	for i, client := range clients {
+		if i < masters {
+			must(t, client.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err())
+		}
+		// Nodes that differ in their epoch have no conflict to settle when they meet.
+		must(t, client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+	}
+	for i, client := range clients {
+		for _, other := range c.Nodes[:i] { // everybody everybody: gossip alone takes seconds
+			must(t, client.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(other.port)).Err())
+		}
+	}
+	for i, client := range clients[masters:] {
+		master := clients[i%masters].ClusterMyID(ctx).Val()
+		await(t, func() string { // fails until they have met
+			if err := client.ClusterReplicate(ctx, master).Err(); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	for _, client := range clients {
+		await(t, func() string { return unready(ctx, client, masters, replicasPerMaster) })
+	}
+	return c
+}
+
+// unready says what the node still lacks, if anything.
+func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster int) string {
+	info, err := node.ClusterInfo(ctx).Result()
+	if err != nil {
+		return err.Error()
+	}
+	if !strings.Contains(info, "cluster_state:ok") {
+		return info
+	}
+	shards, err := node.ClusterSlots(ctx).Result()
+	if err != nil {
+		return err.Error()
+	}
+	if len(shards) != masters {
+		return fmt.Sprintf("shards: %v", shards)
+	}
+	for _, shard := range shards {
+		if len(shard.Nodes) != 1+replicasPerMaster {
+			return fmt.Sprintf("nodes of a shard: %v", shard.Nodes)
+		}
+	}
+	return outOfSync(ctx, node)
+}
+
+// outOfSync says why a replica is not in sync with its master; "" for a master.
+func outOfSync(ctx context.Context, node *redis.Client) string {
+	info, err := node.Info(ctx, "replication").Result()
+	switch {
+	case err != nil:
+		return err.Error()
+	case strings.Contains(info, "role:master"), strings.Contains(info, "master_link_status:up"):
+		return ""
+	}
+	return info
+}
+
+// Client returns a client of the whole Cluster with go-redis' default options but for mod. It is closed when the test ends.
+func (c *Cluster) Client(t testing.TB, mod ...func(*redis.ClusterOptions)) *redis.ClusterClient {
+	opt := &redis.ClusterOptions{}
+	for _, s := range c.Nodes {
+		opt.Addrs = append(opt.Addrs, s.Addr)
+	}
+	for _, m := range mod {
+		m(opt)
+	}
+	client := redis.NewClusterClient(opt)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Master returns the node that serves key now.
+func (c *Cluster) Master(t testing.TB, key string) *Server {
+	t.Helper()
+	client := c.Client(t)
+	defer func() { _ = client.Close() }()
+	node, err := client.MasterForKey(t.Context(), key)
+	must(t, err)
+	return find(t, c.Nodes, node.Options().Addr)
+}
+
+func find(t testing.TB, servers []*Server, addr string) *Server {
+	t.Helper()
+	for _, s := range servers {
+		if s.Addr == addr {
+			return s
+		}
+	}
+	t.Fatalf("testredis: no server at %s", addr)
+	return nil
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("testredis: %v", err)
+	}
+}

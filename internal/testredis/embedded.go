@@ -1,0 +1,16 @@
+package testredis
+
+import (
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// Embedded returns a server inside the test process, whose keys expire by
+// the clock. It is closed when the test ends.
+func Embedded(t testing.TB) *miniredis.Miniredis {
+	t.Helper()
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	return m
+}

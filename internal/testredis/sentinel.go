@@ -1,0 +1,140 @@
+package testredis
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// masterName is what Sentinel calls the master.
+const masterName = "lockline"
+
+const sentinels = 3
+
+// Sentinel is a master with replicas, watched by three Sentinels.
+type Sentinel struct {
+	Nodes     []*Server // the first is the first master
+	Sentinels []*Server
+}
+
+// StartSentinel starts a master, its replicas and three Sentinels, and
+// returns when all know each other and the replicas are in sync. A master
+// that is silent for 500 ms is taken for dead.
+func StartSentinel(t testing.TB, replicas int) *Sentinel {
+	t.Helper()
+	ctx := t.Context()
+	s := &Sentinel{}
+	master := Start(t, "--repl-diskless-sync-delay", "0")
+	s.Nodes = append(s.Nodes, master)
+	for range replicas {
+		s.Nodes = append(s.Nodes, Start(t,
+			"--repl-diskless-sync-delay", "0",
+			"--replicaof", "127.0.0.1 "+fmt.Sprint(master.port)))
+	}
+	for _, node := range s.Nodes {
+		client := node.Client(t)
+		await(t, func() string { return outOfSync(ctx, client) })
+	}
+
+	for range sentinels {
+		s.Sentinels = append(s.Sentinels, startWith(t, func(server *Server) []string {
+			file := filepath.Join(server.dir, "sentinel.conf")
+			conf := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\n"+
+				"sentinel down-after-milliseconds %[1]s 500\n"+
+				"sentinel failover-timeout %[1]s 3000\n", masterName, master.port)
+			must(t, os.WriteFile(file, []byte(conf), 0o600))
+			return []string{file, "--sentinel"}
+		}))
+	}
+	for _, sentinel := range s.Sentinels {
+		client := s.sentinelClient(sentinel)
+		t.Cleanup(func() { _ = client.Close() })
+		// How they find each other and the replicas, and elect, without
+		// seconds between; and a busy computer is no reason to pause for
+		// 30 s (tilt). Servers before 7.0 can't be told, and are slower.
+		_ = client.Process(ctx, redis.NewCmd(ctx, "SENTINEL", "DEBUG",
+			"publish-period", 100, "info-period", 200, "ask-period", 100,
+			"tilt-trigger", 30000, "election-timeout", 2000))
+		await(t, func() string {
+			state, err := client.Master(ctx, masterName).Result()
+			switch {
+			case err != nil:
+				return err.Error()
+			case state["flags"] != "master",
+				state["num-slaves"] != fmt.Sprint(replicas),
+				state["num-other-sentinels"] != fmt.Sprint(sentinels-1):
+				return fmt.Sprint(state)
+			}
+			return ""
+		})
+	}
+	return s
+}
+
+// FailoverClient returns a client that follows the master, with go-redis'
+// default options but for mod. It is closed when the test ends.
+func (s *Sentinel) FailoverClient(t testing.TB, mod ...func(*redis.FailoverOptions)) *redis.Client {
+	opt := &redis.FailoverOptions{MasterName: masterName}
+	for _, sentinel := range s.Sentinels {
+		opt.SentinelAddrs = append(opt.SentinelAddrs, sentinel.Addr)
+	}
+	for _, m := range mod {
+		m(opt)
+	}
+	c := redis.NewFailoverClient(opt)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Master returns the master that most Sentinels name, and waits until most do.
+func (s *Sentinel) Master(t testing.TB) *Server {
+	t.Helper()
+	return s.awaitMaster(t, func(string) bool { return true })
+}
+
+// AwaitFailover waits until most Sentinels name another master than old, and returns it.
+func (s *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
+	t.Helper()
+	return s.awaitMaster(t, func(addr string) bool { return addr != old.Addr })
+}
+
+func (s *Sentinel) awaitMaster(t testing.TB, wanted func(addr string) bool) *Server {
+	t.Helper()
+	var master string
+	await(t, func() string {
+		votes := map[string]int{}
+		for _, sentinel := range s.Sentinels {
+			addr := s.masterOf(t.Context(), sentinel)
+			if votes[addr]++; addr != "" && votes[addr] > sentinels/2 && wanted(addr) {
+				master = addr
+				return ""
+			}
+		}
+		return fmt.Sprint("votes for a master: ", votes)
+	})
+	return find(t, s.Nodes, master)
+}
+
+// masterOf returns the address that one Sentinel names; "" if it doesn't.
+func (s *Sentinel) masterOf(ctx context.Context, sentinel *Server) string {
+	client := s.sentinelClient(sentinel)
+	defer func() { _ = client.Close() }()
+	addr, err := client.GetMasterAddrByName(ctx, masterName).Result()
+	if err != nil || len(addr) != 2 {
+		return ""
+	}
+	return net.JoinHostPort(addr[0], addr[1])
+}
+
+// sentinelClient does not wait long for a Sentinel that a test has frozen.
+func (s *Sentinel) sentinelClient(sentinel *Server) *redis.SentinelClient {
+	return redis.NewSentinelClient(&redis.Options{
+		Addr: sentinel.Addr, ReadTimeout: time.Second, MaxRetries: -1,
+	})
+}
