@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Client is what a session needs of go-redis.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+func checkClient(c Client) error {
+	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("lockline: NewSession: the client is nil (%T)", c)
+	}
+	switch c.(type) {
+	case *redis.Ring:
+		return errors.New("lockline: NewSession: a *redis.Ring moves keys to another server when one fails its pings, " +
+			"so two owners could hold one lock; use one session for each server (and RedLock over them), or a Cluster")
+	case *redis.AutoPipeliner:
+		return errors.New("lockline: NewSession: a *redis.AutoPipeliner makes a holder wait for a batch to fill; " +
+			"pass the client that it wraps")
+	}
+	return nil
+}
+
+// pipeliner is one server's entrance for a batch. Comparable: it also names the server.
+type pipeliner interface{ Pipeline() redis.Pipeliner }
+
+// server finds the server of a key, so that a batch never waits for two of them:
+// a cluster pipeline returns when its slowest node does.
+func (s *Session) server(key string) pipeliner {
+	if c, ok := s.client.(interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	}); ok {
+		if node, err := c.MasterForKey(s.ctx, key); err == nil {
+			return node
+		}
+	}
+	return s.client
+}
+
+// A verdict says what an error of a request means for the request.
+type verdict struct {
+	unknown   bool // it may have run, or may run yet
+	resend    bool // sending it again at once makes sense
+	transient bool // a waiter should ask again later
+}
+
+func judge(err error) verdict {
+	var reply redis.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &reply):
+		// The server refused it. Scripts here read, and so fail, before they write.
+		msg := reply.Error()
+		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "MOVED", "ASK", "ERR max number of clients"} {
+			if strings.HasPrefix(msg, p) {
+				return verdict{resend: true, transient: true}
+			}
+		}
+		return verdict{}
+	case errors.Is(err, redis.ErrClosed):
+		return verdict{}
+	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
+		// It never left, and go-redis has retried the dial already.
+		return verdict{transient: true}
+	default:
+		return verdict{unknown: true, resend: true, transient: true}
+	}
+}

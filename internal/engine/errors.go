@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+var (
+	ErrLocked  = errors.New("lockline: locked by another holder")
+	ErrLost    = errors.New("lockline: lock lost")
+	ErrNotHeld = errors.New("lockline: lock not held")
+	ErrClosed  = errors.New("lockline: session closed")
+)
+
+// LockedError is the ErrLocked of TryLock and of a wait that ran out.
+type LockedError struct {
+	Name      string
+	Holder    string
+	Remaining time.Duration
+	hint      string
+}
+
+func (e *LockedError) Error() string {
+	msg := fmt.Sprintf("lockline: lock %q: locked", e.Name)
+	if e.Holder != "" {
+		msg += " by " + e.Holder
+	}
+	if e.Remaining > 0 {
+		msg += fmt.Sprintf(" for another %v unless renewed or released", e.Remaining)
+	}
+	return msg + e.hint
+}
+
+func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// nameError puts the lock's name before what happened to it.
+type nameError struct {
+	name string
+	err  error
+	hint string
+}
+
+func (e *nameError) Error() string {
+	return fmt.Sprintf("lockline: lock %q: %v%s", e.name, e.err, e.hint)
+}
+func (e *nameError) Unwrap() error { return e.err }
+
+// failed is a request's error for the user.
+func (k *Keys) failed(err error) error {
+	e := &nameError{name: k.Name, err: err}
+	if strings.Contains(err.Error(), "WRONGTYPE") {
+		e.hint = fmt.Sprintf(" (the lock's keys are %q and %q)", k.lock(), k.memory())
+	}
+	return e
+}
+
+// ctxError matches the error of a context and its cause.
+type ctxError struct{ err, cause error }
+
+func ctxErr(ctx context.Context) error {
+	if err, cause := ctx.Err(), context.Cause(ctx); err != cause {
+		return &ctxError{err, cause}
+	}
+	return ctx.Err()
+}
+
+func (e *ctxError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
+func (e *ctxError) Unwrap() []error { return []error{e.err, e.cause} }

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// State is what Redis knows of a lock at one instant.
+type State struct {
+	Name      string
+	Held      bool
+	Owner     string // session id and attempt
+	Session   string
+	Host      string
+	PID       int
+	Label     string
+	Count     int
+	Remaining time.Duration
+	Token     int64
+}
+
+// exchange runs a script on the lock; the caller may leave before the answer.
+func (m *Mutex) exchange(ctx context.Context, sc *Script, argv ...any) (string, error) {
+	if err := m.check(ctx); err != nil {
+		return "", err
+	}
+	fail := func(err error) (string, error) { return "", &nameError{name: m.keys.Name, err: err} }
+	s := m.s
+	if ctx.Err() != nil {
+		return fail(ctxErr(ctx))
+	}
+	if !s.begin() {
+		return fail(ErrClosed)
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer s.end()
+		done <- s.call(ctx, sc, func(time.Time) request { return m.keys.request(sc, argv...) }, tries, nil)
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return "", m.keys.failed(o.err)
+		}
+		return o.reply, nil
+	case <-ctx.Done():
+		return fail(ctxErr(ctx))
+	}
+}
+
+func (m *Mutex) Inspect(ctx context.Context) (State, error) {
+	if err := m.check(ctx); err != nil {
+		return State{}, err
+	}
+	reply, err := m.exchange(ctx, m.p.Inspect)
+	if err != nil {
+		return State{}, err
+	}
+	var raw struct {
+		TTL          int64
+		Lock, Memory map[string]string
+	}
+	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
+		return State{}, &nameError{name: m.keys.Name, err: fmt.Errorf("unexpected reply %q: %w", reply, err)}
+	}
+	st := State{Name: m.keys.Name, Held: len(raw.Lock) > 0}
+	token := raw.Memory["t"]
+	for field, value := range raw.Lock {
+		switch field {
+		case "t":
+			token = value
+		case "d":
+			st.PID, st.Host, st.Label = aboutHolder(value)
+		case "s":
+		default:
+			st.Owner = field
+			st.Session, _, _ = strings.Cut(field, ":")
+			st.Count, _ = strconv.Atoi(value)
+		}
+	}
+	st.Token, _ = strconv.ParseInt(token, 10, 64)
+	st.Remaining = time.Duration(max(raw.TTL, 0)) * time.Millisecond
+	return st, nil
+}
+
+func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
+	if err := m.check(ctx); err != nil {
+		return false, err
+	}
+	reply, err := m.exchange(ctx, m.p.Force, m.keys.channel)
+	return reply == "R", err
+}

@@ -1,0 +1,28 @@
+-- Sets what a held lock looks like now: its hold count, and a lease that is no
+-- shorter than asked. Serves re-entry, the unlock of a nested hold, renewal and
+-- Extend. It sets and never adds, so a copy that comes twice or late changes nothing.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] the lock's memory
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant that this is about
+-- ARGV[3] number of this change within the grant; an older one is ignored
+-- ARGV[4] hold count
+-- ARGV[5] lease in milliseconds; 0 leaves it as it is
+-- ARGV[6] milliseconds by which the memory outlives the lease
+--
+-- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
+
+local held = redis.call('HMGET', KEYS[1], 't', 's')
+if held[1] ~= ARGV[2] then
+  return 'L'
+end
+if tonumber(ARGV[3]) > tonumber(held[2]) then
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
+end
+local lease = tonumber(ARGV[5])
+if lease > 0 and redis.call('PTTL', KEYS[1]) < lease then
+  redis.call('PEXPIRE', KEYS[1], ARGV[5])
+  redis.call('PEXPIRE', KEYS[2], string.format('%.0f', lease + tonumber(ARGV[6])))
+end
+return 'K'

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/lockline/lockline/watchdog"
+)
+
+//go:embed keep.lua
+var keepBody string
+
+// keepScript is shared by all kinds of locks: they have the hash in common.
+var keepScript = NewScript(keepBody)
+
+// keeper is the session as its watchdog sees it.
+type keeper Session
+
+func streakOf(l *watchdog.Lease) *streak { return l.Owner.(*streak) }
+
+func (k *keeper) Server(l *watchdog.Lease) any {
+	return (*Session)(k).server(streakOf(l).lock.keys.lock())
+}
+
+func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
+	s := (*Session)(k)
+	results := make([]watchdog.Result, len(leases))
+	sent := time.Now()
+	s.batch(ctx, server.(pipeliner), len(leases), func(i int) (*Script, request) {
+		st := streakOf(leases[i])
+		st.lock.mu.Lock()
+		defer st.lock.mu.Unlock()
+		return keepScript, st.keepRequest(s.renew)
+	}, func(i int, reply string, err error) {
+		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: sent.Add(valid(s.Lease))}
+	})
+	return results
+}
+
+func (k *keeper) Lost(l *watchdog.Lease, _ bool) { streakOf(l).end(lost) }
+
+func (k *keeper) Failed(l *watchdog.Lease, err error) {
+	st := streakOf(l)
+	s := (*Session)(k)
+	st.lock.observe(s.ctx, Event{Kind: EventRenewFailed, Token: st.fence, Err: err})
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/pubsub"
+)
+
+// lock is what this process knows of one lock while anybody here holds it,
+// waits for it, or gives it back.
+type lock struct {
+	s    *Session
+	keys *Keys
+	p    *Protocol
+	refs int // guarded by Session.mu
+
+	// mu guards all below and the changing fields of this lock's streaks and
+	// holds. Session.mu is never taken under it; the locks of Watchdog and Hub are leaves.
+	mu     sync.Mutex
+	root   slot
+	streak *streak // the live one
+	// sub belongs to whoever is inside root and hands down to the next, so
+	// that a hot lock stays subscribed.
+	sub *pubsub.Subscription
+}
+
+// Protocol says which scripts make a kind of lock.
+type Protocol struct {
+	Kind                          string // the key segment, and the lock's kind in events
+	Lock, Release, Force, Inspect *Script
+}
+
+// enter finds the lock, for an acquisition. Every enter has its leave.
+func (s *Session) enter(k *Keys, p *Protocol) (*lock, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	s.work.Add(1)
+	l := s.locks[k.lock()]
+	if l == nil {
+		l = &lock{s: s, keys: k, p: p}
+		s.locks[k.lock()] = l
+	}
+	l.refs++
+	return l, nil
+}
+
+func (l *lock) leave() {
+	l.drop()
+	l.s.work.Done()
+}
+
+// keep and drop count who needs the lock beside acquisitions.
+func (l *lock) keep() {
+	l.s.mu.Lock()
+	l.refs++
+	l.s.mu.Unlock()
+}
+
+func (l *lock) drop() {
+	s := l.s
+	s.mu.Lock()
+	l.refs--
+	idle := l.refs == 0
+	if idle {
+		delete(s.locks, l.keys.lock())
+	}
+	s.mu.Unlock()
+	if idle && l.sub != nil { // nobody else has l any more
+		l.sub.Close()
+	}
+}
+
+// begin reports false once the session is closed; else the caller's background
+// work is waited for by Shutdown until end.
+func (s *Session) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.work.Add(1)
+	return true
+}
+
+func (s *Session) end() { s.work.Done() }
+
+// keepMemory is how long an idle lock's tokens are remembered.
+const keepMemory = time.Minute
+
+// grant names what Redis granted or may have granted, as script arguments.
+type grant struct {
+	owner any   // string: the attempt's owner field
+	token any   // string: '' where it is not known, or any that the attempt was granted is meant
+	late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
+}
+
+// giveBack ends a grant.
+func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
+	return l.s.call(ctx, l.p.Release, func(time.Time) request { return l.releaseRequest(g) }, most, nil)
+}
+
+func (l *lock) releaseRequest(g grant) request {
+	late := any("0")
+	if g.late != 0 {
+		late = g.late
+	}
+	return l.keys.request(l.p.Release, g.owner, g.token, l.keys.channel, keepMemoryArg, late)
+}
+
+// settle keeps giving back, in the background, what a failed request left
+// behind, until it is done or the lease has ended it. The caller must be
+// counted in Session.work.
+func (l *lock) settle(g grant, until time.Time) {
+	l.s.work.Add(1)
+	go func() {
+		defer l.s.end()
+		for try := 0; time.Now().Before(until); try++ {
+			o := l.giveBack(l.s.ctx, g, 1)
+			if o.err == nil || !judge(o.err).transient || !l.s.pause(backoff(try, 50*time.Millisecond, 2*time.Second)) {
+				return
+			}
+		}
+	}()
+}

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// EventKind says what happened.
+type EventKind uint8
+
+const (
+	EventWaiting EventKind = iota + 1
+	EventAcquired
+	EventNotAcquired
+	EventReleased
+	EventLost
+	EventRenewFailed
+)
+
+// Event is one thing that happened to a lock.
+type Event struct {
+	Kind    EventKind
+	Lock    string // "r": reentrant
+	Name    string
+	Session string
+	At      time.Time
+	Wait    time.Duration // Acquired, NotAcquired
+	Held    time.Duration // Released, Lost
+	Depth   int           // Acquired: hold count, 1 where it was taken from Redis
+	Token   int64
+	Err     error
+}
+
+// Observer is called in line, with no lock held.
+type Observer interface {
+	Observe(ctx context.Context, e Event)
+}
+
+func (l *lock) observe(ctx context.Context, e Event) {
+	if l.s.Observer == nil {
+		return
+	}
+	e.Lock, e.Name, e.Session, e.At = l.p.Kind, l.keys.Name, l.s.id, time.Now()
+	l.s.Observer.Observe(ctx, e)
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is a Lua script whose reply is one string.
+type Script struct{ body, sha any } // strings, boxed once
+
+func NewScript(body string) *Script {
+	sum := sha1.Sum([]byte(body))
+	return &Script{body: body, sha: hex.EncodeToString(sum[:])}
+}
+
+// request is a script call that go-redis sends once: it would resend up to
+// three times by itself, and a resent lock request needs a new not-after.
+//
+// The context of the command itself stays empty: nothing reads it.
+type request struct{ *redis.StringCmd }
+
+func (request) NoRetry() bool { return true }
+
+// request builds a call: keys of the lock, then argv.
+func (k *Keys) request(sc *Script, argv ...any) request {
+	args := make([]any, 0, 2+len(k.boxed)+len(argv))
+	args = append(args, "evalsha", sc.sha)
+	args = append(args, k.boxed...)
+	args = append(args, argv...)
+	return request{redis.NewStringCmd(context.Background(), args...)}
+}
+
+// asEval is the same request for a server that does not know the script yet.
+func (r request) asEval(sc *Script) request {
+	args := r.Args()
+	args[0], args[1] = "eval", sc.body
+	return request{redis.NewStringCmd(context.Background(), args...)}
+}
+
+func noScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
+
+func (s *Session) process(ctx context.Context, r request, sc *Script) (string, error) {
+	_ = s.client.Process(ctx, r)
+	if noScript(r.Err()) {
+		r = r.asEval(sc)
+		_ = s.client.Process(ctx, r)
+	}
+	return r.Result()
+}
+
+// outcome is how a request ended, whichever of its copies was answered.
+type outcome struct {
+	reply   string
+	sent    time.Time // before the answered copy was sent
+	unknown bool      // a copy went unanswered: it may have run, or may run yet
+	err     error
+}
+
+// tries is how often a request is sent at most: as often as go-redis does by default.
+const tries = 4
+
+// call sends a request until it is answered, most times at most, and not again
+// once left is set. build makes each copy. ctx brings a trace and may keep a
+// request from being sent, but does not interrupt one that was.
+func (s *Session) call(ctx context.Context, sc *Script, build func(now time.Time) request, most int, left *atomic.Bool) (o outcome) {
+	for try := 1; ; try++ {
+		o.sent = time.Now()
+		r := build(o.sent)
+		o.reply, o.err = s.process(ctx, r, sc)
+		if o.err == nil {
+			return o
+		}
+		v := judge(o.err)
+		o.unknown = o.unknown || v.unknown
+		if !v.resend || try >= most || left != nil && left.Load() || !s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
+			return o
+		}
+	}
+}
+
+// batch sends many requests to one server in one pipeline and reports each reply.
+func (s *Session) batch(ctx context.Context, to pipeliner, n int, build func(i int) (*Script, request), answer func(i int, reply string, err error)) {
+	reqs := make([]request, n)
+	scripts := make([]*Script, n)
+	pipe := to.Pipeline()
+	for i := range reqs {
+		scripts[i], reqs[i] = build(i)
+		_ = pipe.Process(ctx, reqs[i])
+	}
+	_, _ = pipe.Exec(ctx)
+	var unknown []int
+	pipe = to.Pipeline()
+	for i, r := range reqs {
+		if noScript(r.Err()) {
+			reqs[i] = r.asEval(scripts[i])
+			_ = pipe.Process(ctx, reqs[i])
+			unknown = append(unknown, i)
+		}
+	}
+	if unknown != nil {
+		_, _ = pipe.Exec(ctx)
+	}
+	for i, r := range reqs {
+		if err := r.Err(); err != nil && moved(err) {
+			// The slot has another home now: the cluster client follows.
+			reply, err := s.process(ctx, request{redis.NewStringCmd(ctx, r.Args()...)}, scripts[i])
+			answer(i, reply, err)
+			continue
+		}
+		answer(i, r.Val(), r.Err())
+	}
+}
+
+func moved(err error) bool {
+	return strings.HasPrefix(err.Error(), "MOVED ") || strings.HasPrefix(err.Error(), "ASK ")
+}
+
+// pause reports false when the session's background work has ended.
+func (s *Session) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}

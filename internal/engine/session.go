@@ -1,0 +1,230 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/lockline/lockline/pubsub"
+	"github.com/lockline/lockline/watchdog"
+)
+
+// SessionConfig is what a session can be told.
+type SessionConfig struct {
+	Prefix   string
+	Lease    time.Duration // of renewed locks: the watchdog timeout
+	Label    string
+	Logger   *slog.Logger
+	Observer Observer
+	Redisson bool
+}
+
+// MinLease is the shortest lease: less than network and timers need.
+const MinLease = 10 * time.Millisecond
+
+// Session is one process's (or one component's) identity and what its locks share.
+type Session struct {
+	SessionConfig
+	id     string
+	about  any // string: what it says of itself in the locks it holds
+	renew  any // string: the lease in milliseconds
+	client Client
+	hub    *pubsub.Hub
+	dog    *watchdog.Watchdog
+	born   time.Time
+
+	attempts atomic.Int64
+	// offset is the Redis clock less the local one, in microseconds, as learned
+	// from the last reply; 0 while unknown.
+	offset atomic.Int64
+
+	closing chan struct{} // closed when Shutdown begins: waiters end
+	over    chan struct{} // closed when Shutdown is over
+	ctx     context.Context
+	cancel  context.CancelFunc // with Shutdown's end: background work ends
+	work    sync.WaitGroup     // acquisitions and background work; Add only under mu or by who is counted
+
+	mu     sync.Mutex // guards closed, locks and lock.refs
+	closed bool
+	locks  map[string]*lock
+}
+
+func NewSession(c Client, cfg SessionConfig) (*Session, error) {
+	if err := checkClient(c); err != nil {
+		return nil, err
+	}
+	if err := checkPrefix(cfg.Prefix); err != nil {
+		return nil, err
+	}
+	if err := checkLease("WithWatchdogTimeout", cfg.Lease); err != nil {
+		return nil, err
+	}
+	if len(cfg.Label) > MaxName || !utf8.ValidString(cfg.Label) {
+		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", MaxName, cfg.Label)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	s := &Session{
+		SessionConfig: cfg,
+		id:            uuid.NewString(),
+		about:         strconv.Itoa(os.Getpid()) + "@" + host + " " + cfg.Label,
+		renew:         itoa(cfg.Lease.Milliseconds()),
+		client:        c,
+		born:          time.Now(),
+		closing:       make(chan struct{}),
+		over:          make(chan struct{}),
+		locks:         map[string]*lock{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
+	s.dog = watchdog.New((*keeper)(s))
+	return s, nil
+}
+
+func checkLease(what string, d time.Duration) error {
+	if d < MinLease {
+		return fmt.Errorf("lockline: %s: a lease of %v is shorter than %v", what, d, MinLease)
+	}
+	return nil
+}
+
+// ID is the session's part of the owner field of every lock it holds.
+func (s *Session) ID() string { return s.id }
+
+// redisNow estimates the Redis clock, in microseconds; 0 while nothing was heard of it.
+func (s *Session) redisNow(local time.Time) int64 {
+	if off := s.offset.Load(); off != 0 {
+		return off + local.Sub(s.born).Microseconds()
+	}
+	return 0
+}
+
+// heardRedis learns the clock from a reply. It counts from the sending, so
+// that an estimate errs to the later side, and a request is not called late before it is.
+func (s *Session) heardRedis(now int64, sent time.Time) {
+	s.offset.Store(now - sent.Sub(s.born).Microseconds())
+}
+
+// patience is how long after its sending a lock request is still welcome. Not
+// longer than the lease: a copy that comes when its grant has expired must be void.
+func patience(lease time.Duration) time.Duration {
+	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
+}
+
+// valid is for how long after its sending a lease granted by Redis may be
+// believed: two clocks' rates differ, and Redis counts in milliseconds. The
+// margin is the one of the Redlock paper's reference implementations, 1 % and 2 ms.
+func valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }
+
+// Shutdown gives back all that the session holds or waits for and ends it. What
+// is not done when ctx ends is left to the leases.
+func (s *Session) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		select {
+		case <-s.over:
+			return nil
+		case <-ctx.Done():
+			return ctxErr(ctx)
+		}
+	}
+	s.closed = true
+	close(s.closing)
+	locks := make([]*lock, 0, len(s.locks))
+	for _, l := range s.locks {
+		locks = append(locks, l)
+	}
+	s.mu.Unlock()
+
+	done := make(chan error, 1)
+	go func() {
+		err := s.releaseAll(locks)
+		s.work.Wait()
+		done <- err
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("lockline: not all was given back, the rest is left to its leases: %w", ctxErr(ctx))
+	}
+	s.cancel()
+	s.dog.Close()
+	s.hub.Close()
+	close(s.over)
+	return err
+}
+
+// releaseAll ends the live streaks and frees them in Redis, in batches.
+func (s *Session) releaseAll(locks []*lock) error {
+	fleets := map[pipeliner][]*streak{}
+	for _, l := range locks {
+		l.mu.Lock()
+		st := l.streak
+		l.mu.Unlock()
+		if st != nil && st.end(closed) {
+			server := s.server(l.keys.lock())
+			fleets[server] = append(fleets[server], st)
+		}
+	}
+	var (
+		mu     sync.Mutex // guards failed
+		failed []error
+		wg     sync.WaitGroup
+	)
+	for server, fleet := range fleets {
+		wg.Go(func() {
+			for chunk := range slices.Chunk(fleet, watchdog.MaxBatch) {
+				s.batch(s.ctx, server, len(chunk), func(i int) (*Script, request) {
+					st := chunk[i]
+					return st.lock.p.Release, st.lock.releaseRequest(st.grant)
+				}, func(i int, _ string, err error) {
+					st := chunk[i]
+					if err != nil && judge(err).resend {
+						err = st.lock.giveBack(s.ctx, st.grant, tries).err
+					}
+					if err != nil {
+						mu.Lock()
+						failed = append(failed, st.lock.keys.failed(err))
+						mu.Unlock()
+					}
+				})
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+var keepMemoryArg any = itoa(keepMemory.Milliseconds())
+
+// backoff doubles from first to most, the half of it by chance.
+func backoff(try int, first, most time.Duration) time.Duration {
+	d := min(first<<min(try, 16), most)
+	return d/2 + rand.N(d/2)
+}
+
+// aboutHolder reads what a session said of itself: pid@host label.
+func aboutHolder(about string) (pid int, host, label string) {
+	id, label, _ := strings.Cut(about, " ")
+	p, host, _ := strings.Cut(id, "@")
+	pid, _ = strconv.Atoi(p)
+	return pid, host, label
+}

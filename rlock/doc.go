@@ -1,0 +1,51 @@
+// Package rlock is a distributed, reentrant lock on Redis or Valkey, and the
+// vocabulary (Session, Mutex, Hold, Locker, options, errors) that all locks of
+// this module share.
+//
+// A [Session] is made once for a Redis client. A [Mutex] names a lock. Lock
+// returns a [Hold] and the context to go on with:
+//
+//	session, err := rlock.NewSession(rdb)
+//	...
+//	defer session.Close()
+//	orders := rlock.New(session, "orders:42")
+//
+//	ctx, hold, err := orders.Lock(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer hold.Unlock(context.Background())
+//	work(ctx)
+//
+// # The context
+//
+// The context that Lock returns carries the hold: a Lock of the same name below
+// it re-enters instead of waiting for itself. It is canceled when the hold ends:
+// with cause [ErrLost] if the lease was lost, [ErrNotHeld] after Unlock,
+// [ErrClosed] after Session.Close; and it ends when its parent does. Use it for
+// all work that the lock protects.
+//
+// A context that descends from a live hold re-enters if nothing live is nested
+// under that hold yet; goroutines that share one hold's context take turns. For
+// code that cannot pass on what Lock returned, see [WithOwner].
+//
+// # The lease
+//
+// Redis frees a lock whose holder is gone when its lease runs out. While the
+// holder lives, its session renews the lease (30 s unless [WithWatchdogTimeout]
+// says otherwise) at a third of it. How long a hold may be believed is counted on
+// the local monotonic clock from before its request was sent, less 1 % and 2 ms;
+// at that instant, renewed or not, its context is canceled. A process that is
+// frozen for longer than its lease, or a machine that sleeps, can act before it
+// notices: what must never be written twice is guarded by [Hold.Token].
+//
+// # Waiting
+//
+// A waiter polls nothing: the unlock of another process publishes a message, and
+// one goroutine of each session and lock then asks again. The others of that
+// session stand behind it, first come, first served. Between processes the
+// reentrant lock is not fair; package fairlock is.
+//
+// The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count
+// whose time to live is the lease, a watchdog, and a channel for wake-ups.
+package rlock

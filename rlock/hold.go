@@ -1,0 +1,60 @@
+package rlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+)
+
+// Hold is one entry into a lock, ended by Unlock. Holds of one lock that are
+// nested share its lease and token, and may be unlocked in any order: the last one
+// frees the lock. All methods are safe for concurrent use, and on a nil Hold.
+//
+// A Hold without a fixed lease that becomes unreachable before Unlock is logged
+// and released when the garbage collector finds it.
+type Hold engine.Hold
+
+// Unlock ends the hold, and frees the lock if no nested hold is left. The release
+// is always sent; ctx bounds only the wait for its answer, and where ctx is done
+// already, 5 s do. It returns
+//   - nil: the hold has ended;
+//   - [ErrNotHeld] for a second call (or a nil Hold), which does nothing;
+//   - [ErrLost] if the lock had been lost before;
+//   - [ErrClosed] if the session gave the lock back;
+//   - else an error of ctx or of go-redis: whether Redis was told is not known. It
+//     is tried again in the background until the lease has run out.
+//
+// Whatever it returns, the hold's context is canceled and the lock must be taken
+// for free. Unlocking never frees a lock that somebody else holds by now.
+func (h *Hold) Unlock(ctx context.Context) error { return (*engine.Hold)(h).Unlock(ctx) }
+
+// Token is the fencing token: larger than that of every holder of the lock before,
+// also across restarts of Redis, as long as its clock is not set back by more than
+// it was down. Nested holds share it. What the lock protects can refuse a request
+// whose token is smaller than one it has seen.
+func (h *Hold) Token() int64 { return (*engine.Hold)(h).Token() }
+
+// Name is the lock's name.
+func (h *Hold) Name() string { return (*engine.Hold)(h).Name() }
+
+// Deadline is until when the lock is safely held as things stand: it moves with
+// every renewal. Of a hold that is over it is what it was last.
+func (h *Hold) Deadline() time.Time { return (*engine.Hold)(h).Deadline() }
+
+// Err is nil while the lock is held, and then says why it is not any more:
+// [ErrNotHeld] after Unlock, [ErrLost], or [ErrClosed].
+func (h *Hold) Err() error { return (*engine.Hold)(h).Err() }
+
+// Extend makes the lease last at least d from now; it never shortens it. It asks
+// Redis and blocks for the answer, not longer than ctx. After an error other than
+// [ErrLost], [ErrNotHeld] and [ErrClosed] the hold goes on with the lease it had.
+func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
+	return (*engine.Hold)(h).Extend(ctx, d)
+}
+
+// WithOwner makes all that runs below the returned context one owner of whatever
+// locks it takes, whether or not it passes on the contexts that Lock returns: for
+// code whose layers share a request's context. Two goroutines below it that lock
+// the same name are both inside at once: WithOwner gives no exclusion between them.
+func WithOwner(ctx context.Context) context.Context { return engine.WithOwner(ctx) }

@@ -1,0 +1,245 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
+	proxy := faultproxy.New(t, testredis.Embedded(t).Addr())
+	rdb := proxy.Client(t)
+	s := newSession(t, rdb)
+	long := strings.Repeat("n", 513)
+	for what, c := range map[string]struct {
+		m       *rlock.Mutex
+		ctx     context.Context
+		options []rlock.Option
+		named   string // what the error must name
+	}{
+		"an empty name":       {rlock.New(s, ""), bg, nil, `""`},
+		"a long name":         {rlock.New(s, long), bg, nil, "513"},
+		"a zero lease":        {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(0)}, "lease"},
+		"a negative lease":    {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(-time.Second)}, "-1s"},
+		"a lease too short":   {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(time.Millisecond)}, "1ms"},
+		"a negative wait":     {rlock.New(s, "x"), bg, []rlock.Option{rlock.WaitAtMost(-time.Second)}, "-1s"},
+		"a bad default lease": {rlock.New(s, "x", rlock.WithLease(-time.Minute)), bg, nil, "-1m"},
+		"a nil context":       {rlock.New(s, "x"), nil, nil, "context"},
+		"a nil session":       {rlock.New(nil, "x"), bg, nil, "session"},
+		"a zero Mutex":        {new(rlock.Mutex), bg, nil, "zero Mutex"},
+		"a nil Mutex":         {nil, bg, nil, "zero Mutex"},
+	} {
+		ctx, hold, err := c.m.Lock(c.ctx, c.options...)
+		if err == nil || !strings.Contains(err.Error(), c.named) {
+			t.Errorf("%s: Lock: %v", what, err)
+		}
+		if ctx != c.ctx || hold != nil {
+			t.Errorf("%s: Lock returned another context, or a hold", what)
+		}
+		if _, _, err := c.m.TryLock(c.ctx, c.options...); err == nil {
+			t.Errorf("%s: TryLock took it", what)
+		}
+		if err := c.m.Do(c.ctx, func(context.Context) error { t.Errorf("%s: Do ran", what); return nil }, c.options...); err == nil {
+			t.Errorf("%s: Do took it", what)
+		}
+		if len(c.options) == 0 && !strings.Contains(what, "default") {
+			if _, err := c.m.Inspect(c.ctx); err == nil {
+				t.Errorf("%s: Inspect took it", what)
+			}
+			if _, err := c.m.ForceUnlock(c.ctx); err == nil {
+				t.Errorf("%s: ForceUnlock took it", what)
+			}
+		}
+		_ = c.m.Name()
+	}
+	if n := proxy.Count("EVAL", "EVALSHA"); n != 0 {
+		t.Errorf("%d requests were sent", n)
+	}
+}
+
+func TestAMethodOfANilHoldIsSafe(t *testing.T) {
+	for _, hold := range []*rlock.Hold{nil, new(rlock.Hold)} {
+		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
+			t.Errorf("Unlock: %v", err)
+		}
+		if err := hold.Extend(bg, time.Second); !errors.Is(err, rlock.ErrNotHeld) {
+			t.Errorf("Extend: %v", err)
+		}
+		if hold.Token() != 0 || !hold.Deadline().IsZero() || !errors.Is(hold.Err(), rlock.ErrNotHeld) || hold.Name() != "" {
+			t.Error("a nil Hold seems held")
+		}
+	}
+}
+
+func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer func() { _ = ring.Close() }()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = rdb.Close() }()
+	ap, err := rdb.AutoPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ap.Close() }()
+	var none *redis.Client
+	for what, c := range map[string]struct {
+		client  rlock.Client
+		options []rlock.SessionOption
+		reason  string
+	}{
+		"a nil client":           {nil, nil, "nil"},
+		"a nil *redis.Client":    {none, nil, "nil"},
+		"a Ring":                 {ring, nil, "another server"},
+		"an AutoPipeliner":       {ap, nil, "batch"},
+		"an empty prefix":        {rdb, []rlock.SessionOption{rlock.WithPrefix("")}, `""`},
+		"an open brace":          {rdb, []rlock.SessionOption{rlock.WithPrefix("a{b")}, `"a{b"`},
+		"an empty tag":           {rdb, []rlock.SessionOption{rlock.WithPrefix("a{}")}, `"a{}"`},
+		"a long prefix":          {rdb, []rlock.SessionOption{rlock.WithPrefix(strings.Repeat("p", 600))}, "600"},
+		"no watchdog timeout":    {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(0)}, "0s"},
+		"a watchdog of 1ms":      {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(time.Millisecond)}, "1ms"},
+		"a label that isn't":     {rdb, []rlock.SessionOption{rlock.WithLabel("\xff")}, "UTF-8"},
+		"a label that is a book": {rdb, []rlock.SessionOption{rlock.WithLabel(strings.Repeat("l", 600))}, "512"},
+	} {
+		s, err := rlock.NewSession(c.client, c.options...)
+		if err == nil || !strings.Contains(err.Error(), c.reason) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if s != nil {
+			t.Errorf("%s: a session was returned", what)
+		}
+	}
+}
+
+// names that have broken other libraries' keys.
+var names = []string{
+	"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b", "}x", `\x`, `\}x`, `\\`,
+	"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
+}
+
+func TestAnyBytesAreAName(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb)
+		var holds []*rlock.Hold
+		for _, name := range names { // all at once: no two are the same lock
+			_, hold, err := rlock.New(s, name).TryLock(bg)
+			if err != nil {
+				t.Fatalf("%q: %v", name, err)
+			}
+			if hold.Name() != name || rlock.New(s, name).Name() != name {
+				t.Errorf("%q came back as %q", name, hold.Name())
+			}
+			if st := inspect(t, rlock.New(s, name)); st.Token != hold.Token() || st.Name != name {
+				t.Errorf("%q: %+v", name, st)
+			}
+			holds = append(holds, hold)
+		}
+		for _, hold := range holds {
+			unlock(t, hold)
+		}
+	})
+}
+
+func TestKeysOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		for _, key := range []string{"lockline:r:{x}", "lockline:r:{x}:t"} {
+			if err := rdb.Set(bg, key, "precious", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := m.Lock(bg)
+			if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), key) {
+				t.Errorf("Lock: %v", err)
+			}
+			if n := rdb.DBSize(bg).Val(); n != 1 || rdb.Get(bg, key).Val() != "precious" {
+				t.Errorf("%s: overwritten, or %d other keys were made", key, n-1)
+			}
+			if key == "lockline:r:{x}" {
+				if _, err := m.ForceUnlock(bg); err == nil || rdb.Get(bg, key).Val() != "precious" {
+					t.Errorf("ForceUnlock: %v", err)
+				}
+			}
+			if err := rdb.Del(bg, key).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb, rlock.RedissonKeys())
+		for name, suffix := range map[string]string{"x": "{x}", "a{b}c": "a{b}c"} {
+			m := rlock.New(s, name)
+			if err := rdb.Set(bg, "redisson_lock_token:"+suffix, "1900000000000000", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			_, hold := lock(t, m, bg)
+			fields := rdb.HGetAll(bg, name).Val()
+			if owner := inspect(t, m).Owner; fields[owner] != "1" || !strings.HasPrefix(owner, s.ID()+":") {
+				t.Errorf("%q: %v", name, fields)
+			}
+			if hold.Token() != 1900000000000001 || rdb.Get(bg, "redisson_lock_token:"+suffix).Val() != "1900000000000001" {
+				t.Errorf("%q: token %d does not follow Redisson's", name, hold.Token())
+			}
+			sub := rdb.Subscribe(bg, "redisson_lock__channel:"+suffix)
+			if _, err := sub.Receive(bg); err != nil {
+				t.Fatal(err)
+			}
+			unlock(t, hold)
+			msg, err := sub.ReceiveMessage(bounded(t))
+			if err != nil || msg.Payload != "0" {
+				t.Errorf("%q: unlock published %v, %v", name, msg, err)
+			}
+			_ = sub.Close()
+
+			// What an RLock of a JVM holds, we wait for.
+			if err := rdb.HSet(bg, name, "285475da-9152-4c83-822a-67ee2f116a79:52", 2).Err(); err != nil {
+				t.Fatal(err)
+			}
+			var locked *rlock.LockedError
+			if _, _, err := m.TryLock(bg); !errors.As(err, &locked) || locked.Holder != "285475da-9152-4c83-822a-67ee2f116a79:52" {
+				t.Errorf("%q: %v", name, err)
+			}
+			if st := inspect(t, m); st.Count != 2 || st.Session != "285475da-9152-4c83-822a-67ee2f116a79" {
+				t.Errorf("%q: %+v", name, st)
+			}
+		}
+		for _, name := range []string{"a}b", "{}x", "a{b"} {
+			if _, _, err := rlock.New(s, name).TryLock(bg); err == nil || !strings.Contains(err.Error(), "hash tag") {
+				t.Errorf("%q: %v", name, err)
+			}
+		}
+	})
+}
+
+func FuzzNames(f *testing.F) {
+	for _, name := range names {
+		f.Add(name, name+"}")
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(f).Addr()})
+	f.Cleanup(func() { _ = rdb.Close() })
+	s := newSession(f, rdb)
+	f.Fuzz(func(t *testing.T, a, b string) {
+		_, ha, err := rlock.New(s, a).TryLock(bg)
+		if (err != nil) != (a == "" || len(a) > 512) {
+			t.Fatalf("%q: %v", a, err)
+		}
+		defer func() { _ = ha.Unlock(bg) }()
+		_, hb, err := rlock.New(s, b).TryLock(bg)
+		if b != "" && len(b) <= 512 && a != b && err != nil {
+			t.Errorf("%q and %q are in each other's way: %v", a, b, err)
+		}
+		if a == b && err == nil {
+			t.Errorf("%q was taken twice", a)
+		}
+		_ = hb.Unlock(bg)
+	})
+}

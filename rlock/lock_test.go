@@ -1,0 +1,513 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestALockExcludesOtherSessionsUntilItIsUnlocked(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b := newSession(t, rdb, rlock.WithLabel("till 3")), newSession(t, rdb)
+		_, hold := lock(t, rlock.New(a, "x"), bg)
+
+		ctx, none, err := rlock.New(b, "x").TryLock(bg)
+		var locked *rlock.LockedError
+		if !errors.Is(err, rlock.ErrLocked) || !errors.As(err, &locked) {
+			t.Fatalf("TryLock of a held lock: %v", err)
+		}
+		if ctx != bg || none != nil {
+			t.Error("a failed TryLock must return the context it was given, and no hold")
+		}
+		if !strings.HasPrefix(locked.Holder, a.ID()) || locked.Name != "x" || locked.Remaining <= 0 || locked.Remaining > 30*time.Second {
+			t.Errorf("LockedError does not describe the holder: %+v", locked)
+		}
+
+		st := inspect(t, rlock.New(b, "x"))
+		if !st.Held || st.Session != a.ID() || st.Count != 1 || st.Token != hold.Token() || st.PID == 0 || st.Host == "" || st.Label != "till 3" {
+			t.Errorf("Inspect: %+v", st)
+		}
+
+		unlock(t, hold)
+		if st := inspect(t, rlock.New(b, "x")); st.Held || st.Count != 0 {
+			t.Errorf("after Unlock: %+v", st)
+		}
+		_, hold = lock(t, rlock.New(b, "x"), bg)
+		unlock(t, hold)
+	})
+}
+
+func TestAWaiterIsWokenByTheUnlockOfAnotherSession(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, waits := newSession(t, rdb), make(waitingSignal, 1)
+		b := newSession(t, rdb, rlock.WithObserver(waits))
+		_, first := lock(t, rlock.New(a, "x"), bg)
+		got := make(chan *rlock.Hold)
+		go func() {
+			_, hold, err := rlock.New(b, "x").Lock(bounded(t))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- hold
+		}()
+		within(t, "waiting", waits)
+		start := time.Now()
+		unlock(t, first)
+		second := <-got
+		if second == nil {
+			return
+		}
+		// Without the message it would wait for the lease of 30 s.
+		if took := time.Since(start); took > 15*time.Second {
+			t.Errorf("woken after %v, by the lease and not by the message", took)
+		}
+		if second.Token() <= first.Token() {
+			t.Errorf("token %d after %d", second.Token(), first.Token())
+		}
+		unlock(t, second)
+	})
+}
+
+// waitingSignal says when an acquisition waits.
+type waitingSignal chan struct{}
+
+func (c waitingSignal) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.Waiting {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func TestReentryFollowsTheContextAndCountsInRedis(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		ctx := bg
+		var holds []*rlock.Hold
+		for depth := 1; depth <= 5; depth++ {
+			var hold *rlock.Hold
+			ctx, hold = lock(t, m, ctx)
+			holds = append(holds, hold)
+			if st := inspect(t, m); st.Count != depth || st.Token != holds[0].Token() || hold.Token() != holds[0].Token() {
+				t.Fatalf("at depth %d: %+v", depth, st)
+			}
+		}
+		// Any order: here the middle, the outermost, the rest.
+		for i, at := range []int{2, 0, 4, 1, 3} {
+			unlock(t, holds[at])
+			if st := inspect(t, m); st.Count != 4-i || st.Held != (i < 4) {
+				t.Fatalf("after %d unlocks: %+v", i+1, st)
+			}
+		}
+	})
+}
+
+func TestGoroutinesThatShareAHoldsContextTakeTurns(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		ctx, hold := lock(t, m, bg)
+		var inside, most, runs atomic.Int32
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 10 {
+					err := m.Do(ctx, func(ctx context.Context) error {
+						most.Store(max(most.Load(), inside.Add(1)))
+						runtime.Gosched()
+						// One level down it is the same.
+						err := m.Do(ctx, func(context.Context) error { runs.Add(1); return nil })
+						inside.Add(-1)
+						return err
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if most.Load() != 1 || runs.Load() != 40 {
+			t.Errorf("%d inside at once, %d runs", most.Load(), runs.Load())
+		}
+		if st := inspect(t, m); st.Count != 1 {
+			t.Errorf("hold count %d after all siblings left", st.Count)
+		}
+		unlock(t, hold)
+	})
+}
+
+func TestANestedHoldKeepsTheLockWhenTheOuterOneIsUnlockedFirst(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		outer, h1 := lock(t, m, bg)
+		inner, h2 := lock(t, m, context.WithoutCancel(outer))
+		unlock(t, h1)
+		if h1.Err() == nil || h2.Err() != nil || inner.Err() != nil {
+			t.Fatalf("outer %v, inner %v", h1.Err(), h2.Err())
+		}
+		// What descends from the inner hold re-enters still.
+		_, h3 := lock(t, m, inner)
+		unlock(t, h2)
+		if st := inspect(t, m); st.Count != 1 {
+			t.Fatalf("%+v", st)
+		}
+		if _, _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
+			t.Fatalf("a newcomer got the lock under a nested hold: %v", err)
+		}
+		unlock(t, h3)
+		_, h4, err := m.TryLock(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock(t, h4)
+	})
+}
+
+func TestWhatDescendsFromAFinishedHoldIsANewcomer(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		ctx, h1 := lock(t, m, bg)
+		detached := context.WithoutCancel(ctx)
+		unlock(t, h1)
+		if context.Cause(ctx) != rlock.ErrNotHeld {
+			t.Errorf("cause of an unlocked hold's context: %v", context.Cause(ctx))
+		}
+		_, h2 := lock(t, m, bg)
+		if _, _, err := m.TryLock(detached); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("it re-entered somebody else's hold: %v", err)
+		}
+		unlock(t, h2)
+		_, h3 := lock(t, m, detached)
+		if h3.Token() <= h2.Token() {
+			t.Error("no token of its own")
+		}
+		unlock(t, h3)
+	})
+}
+
+func TestWhatDescendsFromALostHoldGetsErrLost(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		ctx, hold := lock(t, m, bg)
+		if held, err := m.ForceUnlock(bg); !held || err != nil {
+			t.Fatal(held, err)
+		}
+		// The re-entry finds the outer hold gone, and must not start afresh.
+		if _, _, err := m.Lock(ctx); !errors.Is(err, rlock.ErrLost) {
+			t.Fatalf("re-entry under a lost hold: %v", err)
+		}
+		within(t, "the context of the lost hold ends", ctx.Done())
+		if context.Cause(ctx) != rlock.ErrLost || !errors.Is(hold.Err(), rlock.ErrLost) {
+			t.Errorf("cause %v, Err %v", context.Cause(ctx), hold.Err())
+		}
+		if _, _, err := m.Lock(context.WithoutCancel(ctx)); !errors.Is(err, rlock.ErrLost) {
+			t.Errorf("detached, under a lost hold: %v", err)
+		}
+		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+			t.Errorf("Unlock of a lost hold: %v", err)
+		}
+		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
+			t.Errorf("second Unlock of a lost hold: %v", err)
+		}
+		_, hold = lock(t, m, bg)
+		unlock(t, hold)
+	})
+}
+
+func TestOneOwnerReentersWithoutPassingContextsOn(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		request := rlock.WithOwner(bg)
+		_, h1 := lock(t, m, request)
+		_, h2 := lock(t, m, request)
+		if h2.Token() != h1.Token() || inspect(t, m).Count != 2 {
+			t.Error("the second Lock of one owner did not re-enter")
+		}
+		if _, _, err := m.TryLock(rlock.WithOwner(bg)); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("another owner entered: %v", err)
+		}
+		unlock(t, h1)
+		if _, _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("somebody entered while the owner's second hold lives: %v", err)
+		}
+		unlock(t, h2)
+		_, h3 := lock(t, m, bg)
+		unlock(t, h3)
+	})
+}
+
+func TestGoroutinesOfOneOwnerThatAskAtOnceAllGetIn(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		for range 20 {
+			request := rlock.WithOwner(bounded(t))
+			var in, wg sync.WaitGroup
+			in.Add(4)
+			for range 4 {
+				wg.Go(func() {
+					_, hold, err := m.Lock(request)
+					in.Done()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					in.Wait() // all four hold it together, or this hangs
+					if err := hold.Unlock(bg); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		if inspect(t, m).Held {
+			t.Error("still held")
+		}
+	})
+}
+
+func TestUnlockTwiceTouchesNothing(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		_, h1 := lock(t, m, bg)
+		unlock(t, h1)
+		_, h2 := lock(t, m, bg)
+		if err := h1.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
+			t.Errorf("second Unlock: %v", err)
+		}
+		if st := inspect(t, m); !st.Held || st.Token != h2.Token() || h2.Err() != nil {
+			t.Errorf("the second Unlock freed somebody else's lock: %+v", st)
+		}
+		unlock(t, h2)
+	})
+}
+
+func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond)), "x")
+		parent, cancel := context.WithCancelCause(bg)
+		ctx, hold := lock(t, m, parent)
+		why := errors.New("request over")
+		cancel(why)
+		within(t, "the context ends", ctx.Done())
+		if context.Cause(ctx) != why || hold.Err() != nil {
+			t.Errorf("cause %v, hold %v", context.Cause(ctx), hold.Err())
+		}
+		// It is renewed still: the lease passes several times over.
+		until := hold.Deadline().Add(time.Second)
+		eventually(t, "renewed past its first leases", func() bool { return hold.Deadline().After(until) || hold.Err() != nil })
+		if hold.Err() != nil {
+			t.Fatal("renewal ended with the context of Lock")
+		}
+		unlock(t, hold)
+		if inspect(t, m).Held {
+			t.Error("still held")
+		}
+	})
+}
+
+func TestAWaitThatEndsSaysWhy(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b := newSession(t, rdb), newSession(t, rdb)
+		ctx, hold := lock(t, rlock.New(a, "x"), bg)
+
+		// By the context, with its cause.
+		why := errors.New("shift is over")
+		short, cancel := context.WithTimeoutCause(bg, 20*time.Millisecond, why)
+		defer cancel()
+		_, none, err := rlock.New(b, "x").Lock(short)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || none != nil || !strings.Contains(err.Error(), `"x"`) {
+			t.Errorf("after the deadline: %v", err)
+		}
+		if strings.Contains(err.Error(), "this same session") {
+			t.Errorf("blames the wrong one: %v", err)
+		}
+		// By a context that had ended before.
+		if _, _, err := rlock.New(b, "x").Lock(short); !errors.Is(err, why) {
+			t.Errorf("with an ended context: %v", err)
+		}
+		// By WaitAtMost.
+		_, _, err = rlock.New(b, "x", rlock.WaitAtMost(20*time.Millisecond)).Lock(bg)
+		if !errors.Is(err, rlock.ErrLocked) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after WaitAtMost: %v", err)
+		}
+		if _, _, err = rlock.New(b, "x").Lock(bg, rlock.WaitAtMost(0)); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("with WaitAtMost(0): %v", err)
+		}
+		// By oneself: the outer context was passed to a nested Lock.
+		_, _, err = rlock.New(a, "x").Lock(bg, rlock.WaitAtMost(20*time.Millisecond))
+		if !errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "this same session") {
+			t.Errorf("waiting for oneself: %v", err)
+		}
+		_ = ctx
+		unlock(t, hold)
+	})
+}
+
+func TestDoReleasesHoweverFnEnds(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		free := func(how string) {
+			t.Helper()
+			if inspect(t, m).Held {
+				t.Fatalf("still held after %s", how)
+			}
+		}
+		own := errors.New("own")
+		if err := m.Do(bg, func(context.Context) error { return own }); err != own {
+			t.Errorf("fn's error came back as %v", err)
+		}
+		free("an error")
+		func() {
+			defer func() {
+				if recover() != "panic" {
+					t.Error("the panic did not come through")
+				}
+			}()
+			_ = m.Do(bg, func(context.Context) error { panic("panic") })
+		}()
+		free("a panic")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = m.Do(bg, func(context.Context) error { runtime.Goexit(); return nil })
+		}()
+		within(t, "Goexit", done)
+		free("Goexit")
+
+		err := m.Do(bg, func(ctx context.Context) error {
+			if _, err := m.ForceUnlock(bg); err != nil {
+				t.Fatal(err)
+			}
+			return own
+		})
+		if !errors.Is(err, own) || !errors.Is(err, rlock.ErrLost) {
+			t.Errorf("fn failed and the lock was lost: %v", err)
+		}
+	})
+}
+
+func TestCloseGivesBackAtOnceWhatIsHeldAndWaitedFor(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		waits := make(waitingSignal, 8)
+		a, b := newSession(t, rdb, rlock.WithObserver(waits)), newSession(t, rdb)
+		ctx, mine := lock(t, rlock.New(a, "mine"), bg)
+		_, nested := lock(t, rlock.New(a, "mine"), ctx)
+		_, theirs := lock(t, rlock.New(b, "theirs"), bg)
+		ends := make(chan error, 2)
+		go func() { _, _, err := rlock.New(a, "theirs").Lock(bg); ends <- err }() // waits in Redis
+		within(t, "waiting", waits)
+		go func() { _, _, err := rlock.New(a, "theirs").Lock(bg); ends <- err }() // waits behind it
+		within(t, "waiting", waits)
+
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := <-ends; !errors.Is(err, rlock.ErrClosed) {
+				t.Errorf("a wait of a closed session ends with %v", err)
+			}
+		}
+		if context.Cause(ctx) != rlock.ErrClosed || !errors.Is(mine.Err(), rlock.ErrClosed) || !errors.Is(nested.Unlock(bg), rlock.ErrClosed) {
+			t.Errorf("cause %v, Err %v", context.Cause(ctx), mine.Err())
+		}
+		if inspect(t, rlock.New(b, "mine")).Held {
+			t.Error("a closed session holds a lock")
+		}
+		if _, _, err := rlock.New(a, "mine").Lock(bg); !errors.Is(err, rlock.ErrClosed) {
+			t.Errorf("Lock on a closed session: %v", err)
+		}
+		if err := a.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		unlock(t, theirs)
+	})
+}
+
+func TestAForgottenHoldIsReleasedWhenItIsCollected(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		func() {
+			_, _, err := m.Lock(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}()
+		eventually(t, "released", func() bool { runtime.GC(); return !inspect(t, m).Held })
+
+		// With a fixed lease it may be meant: at most once in ten minutes.
+		func() {
+			_, _, err := m.Lock(bg, rlock.WithLease(10*time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}()
+		for range 5 {
+			runtime.GC()
+		}
+		if !inspect(t, m).Held {
+			t.Error("a fixed lease was cut short")
+		}
+	})
+}
+
+func TestObserversHearOfEveryHold(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		var rec recorder
+		s := newSession(t, rdb, rlock.WithObserver(&rec))
+		m := rlock.New(s, "x")
+		ctx, h1 := lock(t, m, bg)
+		_, h2 := lock(t, m, ctx)
+		if _, _, err := m.TryLock(bg); err == nil {
+			t.Fatal("entered twice")
+		}
+		unlock(t, h2)
+		unlock(t, h1)
+		lost, h3 := lock(t, m, bg)
+		if _, err := m.ForceUnlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		_ = h3.Extend(bg, time.Minute)
+		within(t, "lost", lost.Done())
+		eventually(t, "told", func() bool { return strings.Contains(rec.String(), "Lost") })
+		want := "Acquired/1 Acquired/2 NotAcquired/0 Released/0 Acquired/1 Lost/0"
+		if got := rec.String(); got != want {
+			t.Errorf("events:\n got %s\nwant %s", got, want)
+		}
+		for _, e := range rec.events {
+			if e.Name != "x" || e.Lock != "r" || e.Session != s.ID() || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 || e.Kind == rlock.NotAcquired && !errors.As(e.Err, new(*rlock.LockedError)) {
+				t.Errorf("incomplete: %+v", e)
+			}
+		}
+	})
+}
+
+type recorder struct {
+	mu     sync.Mutex
+	events []rlock.Event
+}
+
+func (r *recorder) Observe(_ context.Context, e rlock.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func (r *recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var words []string
+	for _, e := range r.events {
+		words = append(words, e.Kind.String()+"/"+string(rune('0'+e.Depth)))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,117 @@
+package rlock
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+
+	"github.com/lockline/lockline/internal/engine"
+)
+
+var (
+	//go:embed lock.lua
+	lockBody string
+	//go:embed release.lua
+	releaseBody string
+	//go:embed force.lua
+	forceBody string
+	//go:embed inspect.lua
+	inspectBody string
+
+	protocol = &engine.Protocol{
+		Kind:    "r",
+		Lock:    engine.NewScript(lockBody),
+		Release: engine.NewScript(releaseBody),
+		Force:   engine.NewScript(forceBody),
+		Inspect: engine.NewScript(inspectBody),
+	}
+)
+
+// Locker is any lock of this module: what composes locks needs no more.
+type Locker interface {
+	// Name is the lock's name.
+	Name() string
+	// Lock waits for the lock.
+	Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error)
+	// TryLock never waits for the lock.
+	TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error)
+}
+
+var _ Locker = (*Mutex)(nil)
+
+// Mutex is a lock: a name in a session, and a kind. It keeps no state of any
+// acquisition, so that one Mutex serves any number of goroutines, and any number
+// of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
+type Mutex engine.Mutex
+
+// New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
+// bytes is a name; what is wrong with a name or session, Lock says.
+func New(s *Session, name string, options ...Option) *Mutex {
+	return (*Mutex)(engine.NewMutex((*engine.Session)(s), protocol, name, config(engine.Config{}, options)))
+}
+
+func config(c engine.Config, options []Option) engine.Config {
+	for _, o := range options {
+		if o != nil {
+			o(&c)
+		}
+	}
+	return c
+}
+
+// Name is the lock's name.
+func (m *Mutex) Name() string { return (*engine.Mutex)(m).Name() }
+
+// Lock waits until the lock is held and returns the hold and the context to go on
+// with, which carries the hold and ends with it. A ctx that descends from a live
+// hold of this lock re-enters.
+//
+// It blocks until ctx ends, or for as long as [WaitAtMost] says. ctx bounds the
+// wait, and the context returned inherits from it; the end of ctx does not end the
+// hold: only Unlock, loss, Close and a fixed lease do.
+//
+// On error the context is the one given, the hold is nil (its methods are safe to
+// call), and nothing is left behind; what an unanswered request may have taken is
+// given back in the background. The error matches
+//   - ctx.Err() and context.Cause(ctx), if ctx ended. If a hold of this same
+//     session was in the way, the error says so;
+//   - [ErrLocked], as a *[LockedError], if WaitAtMost ran out;
+//   - [ErrLost], if ctx descends from a hold that was lost;
+//   - [ErrClosed], if the session is closed or closes meanwhile;
+//   - else it is go-redis's error. The first request fails at once, within the
+//     client's own timeouts. Once Redis has answered, an outage only lengthens the
+//     wait, up to the watchdog timeout.
+func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
+	return m.acquire(ctx, options, false)
+}
+
+// TryLock is Lock that never waits for another holder: it returns a
+// *[LockedError] instead. It blocks for one request, and not longer than ctx.
+func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
+	return m.acquire(ctx, options, true)
+}
+
+func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
+	e := (*engine.Mutex)(m)
+	ctx, hold, err := e.Acquire(ctx, config(e.Default(), options), try)
+	return ctx, (*Hold)(hold), outward(err)
+}
+
+// Do runs fn while holding the lock, and releases it also if fn panics or calls
+// runtime.Goexit. fn gets the context of [Mutex.Lock]. Do returns Lock's error, or
+// fn's joined with that of Unlock, which matches [ErrLost] if the lock was lost
+// before fn returned.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...Option) (err error) {
+	held, hold, err := m.Lock(ctx, options...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		defer cancel()
+		if e := hold.Unlock(bound); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	return fn(held)
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package rlock_test
+
+const raceEnabled = false

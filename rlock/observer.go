@@ -1,0 +1,66 @@
+package rlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+)
+
+// Observer is told what happens to the locks of a session; metrics and traces
+// are made of it. Observe is called in line, by whichever goroutine it happens
+// to, with no lock held: it must be quick and must not call back into the
+// session. ctx is the one of the call concerned, where there is one.
+type Observer interface {
+	Observe(ctx context.Context, e Event)
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+const (
+	// Waiting: an acquisition found the lock taken and waits.
+	Waiting EventKind = iota + 1
+	// Acquired: an acquisition succeeded, after Wait, at hold count Depth.
+	Acquired
+	// NotAcquired: an acquisition ended without the lock, after Wait, with Err.
+	NotAcquired
+	// Released: the last hold was given back, after Held. Err if Redis could not be told.
+	Released
+	// Lost: the lock was lost, after Held.
+	Lost
+	// RenewFailed: a renewal failed with Err and will be tried again.
+	RenewFailed
+)
+
+// String is the kind's name.
+func (k EventKind) String() string {
+	names := [...]string{"?", "Waiting", "Acquired", "NotAcquired", "Released", "Lost", "RenewFailed"}
+	if int(k) >= len(names) {
+		k = 0
+	}
+	return names[k]
+}
+
+// Event is one thing that happened to a lock. More fields may come.
+type Event struct {
+	Kind    EventKind
+	Lock    string // kind of lock: "r", reentrant
+	Name    string
+	Session string // id of the session
+	At      time.Time
+	Wait    time.Duration
+	Held    time.Duration
+	Depth   int
+	Token   int64
+	Err     error
+}
+
+type observer struct{ o Observer }
+
+func (a observer) Observe(ctx context.Context, e engine.Event) {
+	a.o.Observe(ctx, Event{
+		Kind: EventKind(e.Kind), Lock: e.Lock, Name: e.Name, Session: e.Session, At: e.At,
+		Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: outward(e.Err),
+	})
+}

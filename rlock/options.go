@@ -1,0 +1,79 @@
+package rlock
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+)
+
+// Option changes how a lock is acquired. Given to New it is the Mutex's default;
+// given to Lock, TryLock or Do it overrides the default for that call.
+type Option func(*engine.Config)
+
+// WithLease fixes the lease to d and switches its renewal off for that hold: the
+// lock is lost when d is over. At least 10 ms. Under re-entry a shorter lease
+// changes nothing, a longer one lengthens the lease that all nested holds share.
+//
+// A Hold with a fixed lease that is forgotten is left to run out.
+func WithLease(d time.Duration) Option {
+	return func(c *engine.Config) {
+		c.Lease = d
+		if d == 0 {
+			c.Lease = -1 // told apart from "not given", to be refused
+		}
+	}
+}
+
+// WaitAtMost bounds the wait of Lock and Do to d, beside what the context
+// says. When it runs out they return a *[LockedError]. Zero does not wait at all.
+func WaitAtMost(d time.Duration) Option {
+	return func(c *engine.Config) { c.Wait, c.Bounded = d, true }
+}
+
+// SessionOption sets up a session.
+type SessionOption func(*engine.SessionConfig)
+
+// WithPrefix sets what the names of all keys and channels of the session begin
+// with, "lockline" by default. Sessions that shall exclude each other need the same.
+// It may contain one complete hash tag ("{app}"), which puts all locks into one
+// cluster slot, and no other braces.
+func WithPrefix(prefix string) SessionOption {
+	return func(c *engine.SessionConfig) { c.Prefix = prefix }
+}
+
+// WithWatchdogTimeout sets the lease of all locks that have no lease of their
+// own, 30 s by default, at least 10 ms. It is renewed at a third of d. It is also
+// how long a lock stays taken when its holder's process dies.
+func WithWatchdogTimeout(d time.Duration) SessionOption {
+	return func(c *engine.SessionConfig) { c.Lease = d }
+}
+
+// WithLabel sets what Inspect says of the session beside its host and process id.
+// At most 512 bytes of UTF-8.
+func WithLabel(label string) SessionOption {
+	return func(c *engine.SessionConfig) { c.Label = label }
+}
+
+// WithLogger sets where the session logs what an operator must know: lost locks,
+// forgotten holds, waits for oneself, a lost subscription. slog.Default by default.
+func WithLogger(l *slog.Logger) SessionOption {
+	return func(c *engine.SessionConfig) { c.Logger = l }
+}
+
+// WithObserver sets who is told what happens to the session's locks.
+func WithObserver(o Observer) SessionOption {
+	return func(c *engine.SessionConfig) {
+		c.Observer = nil
+		if o != nil {
+			c.Observer = observer{o}
+		}
+	}
+}
+
+// RedissonKeys gives keys, channels and owner fields the names and the form that
+// Redisson gives them, so that this session and an RLock or RFencedLock of a JVM
+// exclude each other and wake each other. The prefix is not used then.
+func RedissonKeys() SessionOption {
+	return func(c *engine.SessionConfig) { c.Redisson = true }
+}

@@ -1,0 +1,62 @@
+package rlock
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/redis/go-redis/v9"
+)
+
+// Client is what a session needs of go-redis: *redis.Client (standalone or
+// failover) and *redis.ClusterClient have it.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// Session is one identity that locks are held by, and what they share: a
+// subscription connection while anybody waits, one watchdog for all leases. One
+// for each process and Redis is usual. Safe for concurrent use.
+type Session engine.Session
+
+// NewSession makes a session on a client, which stays the caller's and must
+// outlive it. No I/O. It refuses a nil client, a *redis.Ring (which moves keys to
+// another server when one fails its pings, so that two owners could hold one
+// lock) and a *redis.AutoPipeliner (which makes a holder wait for a batch to fill).
+func NewSession(client Client, options ...SessionOption) (*Session, error) {
+	cfg := engine.SessionConfig{Prefix: "lockline", Lease: 30 * time.Second}
+	for _, o := range options {
+		if o != nil {
+			o(&cfg)
+		}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	s, err := engine.NewSession(client, cfg)
+	return (*Session)(s), err
+}
+
+// ID is unique to the session; it begins the owner field of every lock it holds.
+func (s *Session) ID() string { return (*engine.Session)(s).ID() }
+
+// closeWait bounds Close.
+const closeWait = 5 * time.Second
+
+// Close gives back at once all that the session holds or waits for: holds end
+// with [ErrClosed], as do waits. It blocks until Redis was told, at most 5 s; what
+// could not be given back by then is left to its lease, and Close says so. The
+// client stays open. A second Close does nothing.
+func (s *Session) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	return s.Shutdown(ctx)
+}
+
+// Shutdown is Close with a bound of the caller's choice.
+func (s *Session) Shutdown(ctx context.Context) error {
+	return (*engine.Session)(s).Shutdown(ctx)
+}
