@@ -19,7 +19,7 @@ func TestChannelsLingerThenAreUnsubscribedTogether(t *testing.T) {
 		b.Close()
 		time.Sleep(linger - 1)
 		expect(t, "while they linger", s.commands(), "")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		expect(t, "then", s.commands(), "UNSUBSCRIBE a b")
 	})

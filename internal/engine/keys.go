@@ -62,7 +62,7 @@ func checkName(name string) error {
 		return errors.New(`lockline: the name of a lock is empty: ""`)
 	}
 	if len(name) > MaxName {
-		return fmt.Errorf("lockline: the name of a lock is %d bytes long, over %d: %.40q...", len(name), MaxName, name)
+		return fmt.Errorf("lockline: the name of a lock is %d bytes long, over %d: it begins %.40q", len(name), MaxName, name)
 	}
 	return nil
 }

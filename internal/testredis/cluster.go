@@ -70,7 +70,7 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 	if !strings.Contains(info, "cluster_state:ok") {
 		return info
 	}
-	shards, err := node.ClusterSlots(ctx).Result()
+	shards, err := node.ClusterShards(ctx).Result()
 	if err != nil {
 		return err.Error()
 	}
