@@ -1,0 +1,369 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
+)
+
+const (
+	demoLease = 2 * time.Second
+	// demoSlack is what recovery may take beyond the lease, for busy machines:
+	// the verdict tells the time itself, too.
+	demoSlack = 3 * time.Second
+	// settling is how long events wait for earlier ones from other pipes, so
+	// that what is shown is in the order in which it happened.
+	settling = 60 * time.Millisecond
+	// patience is how long the demo waits for what should take a moment.
+	patience = 15 * time.Second
+)
+
+type demoOptions struct {
+	redis     string // URL; empty for an embedded server
+	processes int
+	duration  time.Duration
+}
+
+func demoCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "demo",
+		Usage: "several processes share one lock; one is killed while it holds it; the outcome is checked",
+		Description: "Starts several processes that increment a counter in a file (read, pause, write)\n" +
+			"under one lock, kills one of them while it holds the lock, and shows who holds,\n" +
+			"with which fencing token, and who waits. At the end it checks what happened:\n" +
+			"exit code 0 if all was right, 1 if not.",
+		HideHelpCommand: true,
+		OnUsageError:    usageError,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
+			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes, 2 to 9"},
+			&cli.DurationFlag{Name: "for", Value: 7 * time.Second, Usage: "how long they contend; longer if the killed holder's lease has not run out by then"},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			o := demoOptions{redis: cmd.String("redis"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
+			switch {
+			case cmd.Args().Present():
+				return fmt.Errorf("demo takes no arguments, got %q; see lockline demo --help", cmd.Args().First())
+			case o.processes < 2 || o.processes > 9:
+				return fmt.Errorf("--processes must be 2 to 9, not %d", o.processes)
+			case o.duration < 0:
+				return fmt.Errorf("--for must not be negative")
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return runDemo(ctx, o, cmd.Root().Writer)
+		},
+	}
+}
+
+// runDemo sets the stage, has the play directed, and says how it went.
+func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
+	dir, err := os.MkdirTemp("", "lockline-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "counter")
+	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
+		return err
+	}
+	server, err := openServer(ctx, o.redis)
+	if err != nil {
+		return err
+	}
+	defer server.close()
+
+	d := newDirector(o, newScreen(out, o.processes, o.duration))
+	d.screen.intro(server.says, d.victim)
+	if err := d.start(ctx, assignment{Redis: server.url, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease}); err != nil {
+		return err
+	}
+	if err := d.play(ctx); err != nil {
+		return err
+	}
+	d.counter, d.fileErr = readCounter(file)
+	v := judge(d.history)
+	d.screen.verdict(v)
+	if !v.right() {
+		return &exitError{code: exitWrong}
+	}
+	return nil
+}
+
+// server is the Redis that the demo uses, and its corner in it.
+type server struct {
+	url, prefix, says string
+	close             func()
+}
+
+func openServer(ctx context.Context, url string) (*server, error) {
+	s := &server{url: url, prefix: "lockline-demo-" + rand.Text()[:12]}
+	if url == "" {
+		embedded := miniredis.NewMiniRedis()
+		embedded.ClockTTL(true)
+		if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
+			return nil, err
+		}
+		s.url = "redis://" + embedded.Addr()
+		s.says = "embedded in this program, at " + embedded.Addr()
+		s.close = embedded.Close
+		return s, nil
+	}
+	rdb, err := openRedis(url)
+	if err != nil {
+		return nil, err
+	}
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		rdb.Close()
+		return nil, fmt.Errorf("redis at %s: %w", rdb.Options().Addr, err)
+	}
+	s.says = "at " + rdb.Options().Addr + ", keys " + s.prefix + ":*"
+	s.close = func() {
+		sweep(rdb, s.prefix)
+		rdb.Close()
+	}
+	return s, nil
+}
+
+// sweep deletes what the demo left in a user's Redis. It would expire within
+// about a minute by itself, so this does not insist.
+func sweep(rdb *redis.Client, prefix string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	keys := rdb.Scan(ctx, 0, prefix+":*", 1000).Iterator()
+	for keys.Next(ctx) {
+		rdb.Del(ctx, keys.Val())
+	}
+}
+
+// phase is how far the play has come.
+type phase int
+
+const (
+	contending phase = iota
+	stalling         // the victim is to stand still at its next hold
+	orphaned         // the victim was killed; its lease runs out
+	recovered
+	stopping
+)
+
+// director starts the processes, tells them what to do, and collects what they report.
+type director struct {
+	options demoOptions
+	screen  *screen
+	victim  int
+
+	children []*child // process 1 first
+	news     chan news
+	running  int
+	pending  []event // arrived, not yet settled
+
+	phase phase
+	since time.Time // of the phase
+	begun time.Time
+	alarm bool // something went wrong: end the play
+	history
+}
+
+type child struct {
+	number int
+	cmd    *exec.Cmd
+	orders io.WriteCloser
+}
+
+// news is an event of a process, or its end.
+type news struct {
+	event
+	ended bool
+	err   error
+}
+
+func newDirector(o demoOptions, s *screen) *director {
+	now := time.Now()
+	return &director{
+		options: o, screen: s, victim: 2, news: make(chan news, 64), begun: now, since: now,
+		history: history{processes: o.processes, lease: demoLease, slack: demoSlack},
+	}
+}
+
+// start starts all processes, or none. They are killed if ctx ends.
+func (d *director) start(ctx context.Context, a assignment) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for n := 1; n <= d.processes; n++ {
+		a.Process = n
+		c, err := startChild(ctx, program, a, d.news)
+		if err != nil {
+			d.killAll()
+			for ; d.running > 0; d.running-- {
+				for !(<-d.news).ended {
+				}
+			}
+			return fmt.Errorf("starting process %d: %w", n, err)
+		}
+		d.children = append(d.children, c)
+		d.running++
+	}
+	return nil
+}
+
+func startChild(ctx context.Context, program string, a assignment, to chan<- news) (*child, error) {
+	cmd := exec.CommandContext(ctx, program, "demo-process")
+	cmd.Stderr = os.Stderr
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	reports, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{number: a.Process, cmd: cmd, orders: orders}
+	go c.listen(reports, to)
+	// A process that is gone already is noticed by its end.
+	_ = json.NewEncoder(orders).Encode(a)
+	return c, nil
+}
+
+// listen passes on what the process reports, then how it ended.
+func (c *child) listen(reports io.Reader, to chan<- news) {
+	lines := bufio.NewScanner(reports)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			e = event{At: time.Now().UnixNano(), Kind: failed, Error: fmt.Sprintf("unexpected output %q", lines.Text())}
+		}
+		e.Process = c.number
+		to <- news{event: e}
+	}
+	to <- news{event: event{Process: c.number}, ended: true, err: c.cmd.Wait()}
+}
+
+// play directs until the last process has ended.
+func (d *director) play(ctx context.Context) error {
+	ticker := time.NewTicker(settling / 2)
+	defer ticker.Stop()
+	for d.running > 0 {
+		select {
+		case n := <-d.news:
+			d.take(n)
+		case <-ticker.C:
+			d.settle(time.Now().Add(-settling))
+			d.direct()
+		}
+	}
+	d.settle(time.Now())
+	for _, c := range d.children {
+		c.orders.Close()
+	}
+	if ctx.Err() != nil {
+		return &exitError{exitInterrupted, errors.New("interrupted")}
+	}
+	return nil
+}
+
+func (d *director) take(n news) {
+	if !n.ended {
+		d.pending = append(d.pending, n.event)
+		return
+	}
+	d.running--
+	e := end{process: n.Process, how: "exit status 0"}
+	if n.err != nil {
+		e.how = n.err.Error()
+	}
+	if d.kill != nil && d.kill.process == n.Process {
+		e.planned = true
+	} else {
+		e.planned = d.phase == stopping && n.err == nil
+	}
+	d.ends = append(d.ends, e)
+	d.alarm = d.alarm || !e.planned
+}
+
+// settle records and shows the events until then, in the order in which they happened.
+func (d *director) settle(until time.Time) {
+	slices.SortStableFunc(d.pending, func(a, b event) int { return a.at().Compare(b.at()) })
+	n := 0
+	for n < len(d.pending) && !d.pending[n].at().After(until) {
+		e := d.pending[n]
+		n++
+		d.events = append(d.events, e)
+		d.alarm = d.alarm || e.Kind == failed
+		if d.phase == orphaned && e.Kind == entered && e.at().After(d.kill.at) {
+			d.screen.say(e.at(), "lease over: process %d holds %.2f s after the kill", e.Process, e.at().Sub(d.kill.at).Seconds())
+			d.turn(recovered)
+		}
+		d.screen.show(e)
+	}
+	d.pending = slices.Delete(d.pending, 0, n)
+}
+
+func (d *director) turn(p phase) { d.phase, d.since = p, time.Now() }
+
+// direct does what the phase calls for.
+func (d *director) direct() {
+	now := time.Now()
+	here := now.Sub(d.since)
+	switch {
+	case d.phase == stopping:
+		if here > patience {
+			d.killAll()
+		}
+	case d.alarm, d.phase != contending && here > patience:
+		d.stop()
+	case d.phase == contending && here > d.options.duration*3/10:
+		_, _ = fmt.Fprintln(d.children[d.victim-1].orders, orderStall)
+		d.turn(stalling)
+	case d.phase == stalling && d.screen.allWaitFor(d.victim):
+		d.killVictim()
+	case d.phase == orphaned:
+		d.screen.orphaned(now, d.kill.at)
+	case d.phase == recovered && here > time.Second && now.Sub(d.begun) > d.options.duration:
+		d.stop()
+	}
+}
+
+// killVictim comes when the victim's events say that it holds, and stands still
+// between reading the counter and writing it.
+func (d *director) killVictim() {
+	d.kill = &kill{process: d.victim, at: time.Now()}
+	process := d.children[d.victim-1].cmd.Process
+	_ = process.Kill()
+	d.screen.killed(d.kill.at, d.victim, process.Pid)
+	d.turn(orphaned)
+}
+
+// stop lets every process finish what it is at.
+func (d *director) stop() {
+	for _, c := range d.children {
+		c.orders.Close()
+	}
+	d.turn(stopping)
+}
+
+func (d *director) killAll() {
+	for _, c := range d.children {
+		_ = c.cmd.Process.Kill()
+	}
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+const execDescription = `Waits for the lock NAME, runs COMMAND while it holds it, and frees it after the
+command has ended. The lock is rlock.New(session, NAME) of the library: programs
+and commands that use one name and prefix exclude each other.
+
+The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
+environment. stdin, stdout and stderr are the command's own. It runs in a process
+group of its own; in the foreground of a terminal that group becomes the
+terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
+SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
+is waited for: what it leaves running in the background runs without the lock.
+
+The lease is renewed at a third of it. If that fails, the group gets SIGTERM when
+no more than --grace of the lease is left, and SIGKILL just before its end,
+before anybody else can get the lock. If Redis says that the lock is lost already
+(somebody forced it open, or Redis lost its data), the group gets SIGTERM at once
+and SIGKILL after --grace, or where the lease would have ended if that is sooner.
+If lockline itself is killed, Linux and FreeBSD kill the command with it (not
+what the command has started, and not set-user-id programs); elsewhere the
+command runs on while the lease runs out.
+
+Exit code: that of the command, 128+n if signal n ended it; or
+   123  the lock was lost, or could not be kept, before the command had ended
+   124  the lock was not free within --wait; the command did not run
+   125  lockline failed: arguments, Redis; the command did not run
+   126  the command could not be run
+   127  the command was not found
+ 128+n  signal n ended the wait for the lock; the command did not run`
+
+type execOptions struct {
+	redis, prefix, name string
+	bounded             bool
+	wait                time.Duration // at most, if bounded
+	lease, grace        time.Duration
+	command             []string
+}
+
+func execCommand() *cli.Command {
+	nameFirst := 1
+	return &cli.Command{
+		Name:            "exec",
+		Usage:           "run a command while holding a lock",
+		UsageText:       "lockline exec [options] NAME -- COMMAND [ARGS...]",
+		Description:     execDescription,
+		HideHelpCommand: true, // "help" is a lock's name like any other
+		StopOnNthArg:    &nameFirst,
+		OnUsageError:    usageError,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379/0", Sources: cli.EnvVars("LOCKLINE_REDIS"), Usage: "`URL` of the Redis server"},
+			&cli.StringFlag{Name: "prefix", Value: "lockline", Usage: "what all keys begin with; as in the programs to exclude"},
+			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},
+			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
+			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			o, err := execArguments(cmd)
+			if err != nil {
+				return err
+			}
+			return runExec(ctx, o, cmd.Root().ErrWriter)
+		},
+	}
+}
+
+func execArguments(cmd *cli.Command) (execOptions, error) {
+	o := execOptions{
+		redis: cmd.String("redis"), prefix: cmd.String("prefix"),
+		bounded: cmd.IsSet("wait"), wait: cmd.Duration("wait"),
+		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
+	}
+	args := cmd.Args().Slice()
+	if len(args) > 0 {
+		o.name, args = args[0], args[1:]
+	}
+	// Where "--" is missing, an option behind NAME would be run as the command.
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	} else if len(args) > 0 && args[0][:min(1, len(args[0]))] == "-" {
+		return o, fmt.Errorf("exec: options stand before NAME, and -- before the command: %q; see lockline exec --help", args[0])
+	}
+	o.command = args
+	switch {
+	case o.name == "":
+		return o, errors.New("exec: the name of a lock is missing; see lockline exec --help")
+	case len(o.command) == 0:
+		return o, errors.New("exec: the command is missing; see lockline exec --help")
+	case o.wait < 0:
+		return o, fmt.Errorf("exec: --wait must not be negative: %v", o.wait)
+	case o.grace < 0:
+		return o, fmt.Errorf("exec: --grace must not be negative: %v", o.grace)
+	}
+	// A lease that is renewed in time has two thirds of it left.
+	o.grace = min(o.grace, o.lease/3)
+	return o, nil
+}
+
+// runExec: find the command, wait for the lock, run the command, free the lock.
+func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
+	if err := execSupported(); err != nil {
+		return err
+	}
+	path, err := lookUp(o.command[0])
+	if err != nil {
+		return err
+	}
+	signals := listen()
+	defer signal.Stop(signals)
+
+	rdb, err := openRedis(o.redis)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	var troubles lastTrouble
+	session, err := rlock.NewSession(rdb, rlock.WithPrefix(o.prefix), rlock.WithWatchdogTimeout(o.lease),
+		rlock.WithLabel("lockline exec "+filepath.Base(path)), rlock.WithObserver(&troubles),
+		rlock.WithLogger(slog.New(slog.DiscardHandler))) // what matters is said here
+	if err != nil {
+		return err
+	}
+	defer closeSession(session)
+
+	held, hold, err := waitForLock(ctx, rlock.New(session, o.name), o, signals)
+	if err != nil {
+		return err
+	}
+	defer hold.Unlock(context.Background()) // where release did not; a second one does nothing
+
+	run, err := startGroup(path, o.command, environment(o.name, hold.Token()))
+	if err != nil {
+		return &exitError{startFailure(err), err}
+	}
+	g := &guard{name: o.name, lease: held, hold: hold, grace: o.grace, lead: killLead(o.lease), group: run, signals: signals, troubles: &troubles, errOut: errOut}
+	g.watch()
+	return g.release()
+}
+
+// listen catches the signals that are forwarded, but for those that whoever
+// started this wants ignored, as nohup does.
+func listen() chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	for _, s := range forwarded {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	return signals
+}
+
+func lookUp(command string) (string, error) {
+	path, err := exec.LookPath(command)
+	if err != nil {
+		return "", &exitError{startFailure(err), err}
+	}
+	return path, nil
+}
+
+func startFailure(err error) int {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return exitNotFound
+	}
+	return exitCannotRun
+}
+
+func environment(name string, token int64) []string {
+	return append(os.Environ(), "LOCKLINE_NAME="+name, "LOCKLINE_TOKEN="+strconv.FormatInt(token, 10))
+}
+
+// waitForLock is interrupted by a signal, and only by a signal that comes in
+// time: the context of the hold must not end with the wait's.
+func waitForLock(ctx context.Context, lock *rlock.Mutex, o execOptions, signals <-chan os.Signal) (context.Context, *rlock.Hold, error) {
+	waiting, interrupt := context.WithCancelCause(ctx)
+	granted := make(chan struct{})
+	listening := make(chan struct{})
+	go func() {
+		defer close(listening)
+		for {
+			select {
+			case s := <-signals:
+				if endsWait(s) {
+					interrupt(&exitError{exitSignalBase + int(s.(syscall.Signal)), nil})
+					return
+				}
+			case <-granted:
+				return
+			}
+		}
+	}()
+
+	var options []rlock.Option
+	if o.bounded {
+		options = append(options, rlock.WaitAtMost(o.wait))
+	}
+	held, hold, err := lock.Lock(waiting, options...)
+	close(granted)
+	<-listening
+	interrupted := context.Cause(waiting)
+	switch {
+	case interrupted != nil:
+		_ = hold.Unlock(context.Background()) // granted in that instant
+		return nil, nil, interrupted
+	case errors.Is(err, rlock.ErrLocked):
+		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", o.name, o.wait, holder(ctx, lock))}
+	}
+	return held, hold, err
+}
+
+// holder says who is in the way, if Redis can tell.
+func holder(ctx context.Context, lock *rlock.Mutex) string {
+	ctx, cancel := context.WithTimeout(ctx, shutdownWait)
+	defer cancel()
+	state, err := lock.Inspect(ctx)
+	if err != nil || !state.Held {
+		return ""
+	}
+	if state.PID == 0 {
+		return fmt.Sprintf("; held by %s", state.Owner)
+	}
+	return fmt.Sprintf("; held by process %d on %s (%s)", state.PID, state.Host, cmp.Or(state.Label, "no label"))
+}
+
+// shutdownWait bounds how long a Redis that does not answer keeps lockline from exiting.
+const shutdownWait = 2 * time.Second
+
+func closeSession(session *rlock.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
+	defer cancel()
+	_ = session.Shutdown(ctx)
+}
+
+// lastTrouble remembers why the last renewal failed.
+type lastTrouble struct{ err atomic.Pointer[error] }
+
+func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.RenewFailed {
+		t.err.Store(&e.Err)
+	}
+}
+
+func (t *lastTrouble) String() string {
+	if err := t.err.Load(); err != nil {
+		return (*err).Error()
+	}
+	return "no answer from Redis"
+}

@@ -1,0 +1,20 @@
+//go:build !unix
+
+package main
+
+import (
+	"errors"
+	"os"
+)
+
+// execSupported: there are no process groups and no SIGTERM here to end a
+// command with whose lock is lost.
+func execSupported() error {
+	return errors.New("exec needs process groups and signals, which this operating system does not have")
+}
+
+var forwarded []os.Signal
+
+func endsWait(os.Signal) bool { return true }
+
+func startGroup(string, []string, []string) (commandGroup, error) { return nil, execSupported() }

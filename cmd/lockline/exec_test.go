@@ -1,0 +1,502 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+const soon = 30 * time.Second // how long a test waits for what must happen
+
+// eventually waits for a condition that some other process brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(soon); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not happen: %s", what)
+		}
+	}
+}
+
+// locker is a lock as another program of the user would hold it.
+func locker(t *testing.T, addr, name string) *rlock.Mutex {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	session, err := rlock.NewSession(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		session.Close()
+		rdb.Close()
+	})
+	return rlock.New(session, name)
+}
+
+// lockline is a running lockline exec.
+type lockline struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	out    bytes.Buffer
+	errOut bytes.Buffer
+	done   chan struct{}
+}
+
+// startExec runs this test binary as lockline exec.
+func startExec(t *testing.T, addr string, args ...string) *lockline {
+	t.Helper()
+	p := &lockline{t: t, done: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + addr}, args...)...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.errOut
+	p.start()
+	return p
+}
+
+func (p *lockline) start() {
+	p.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	p.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	})
+}
+
+func (p *lockline) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// code waits for the end.
+func (p *lockline) code() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(soon):
+		p.t.Fatalf("lockline exec did not end; stderr: %s", &p.errOut)
+		return -1
+	}
+}
+
+func (p *lockline) wantCode(want int) {
+	p.t.Helper()
+	if got := p.code(); got != want {
+		p.t.Errorf("exit code %d, want %d; stderr: %s", got, want, &p.errOut)
+	}
+}
+
+// self is a command line that runs a helper.
+func self(args ...string) []string { return append([]string{"--", os.Args[0], "helper"}, args...) }
+
+func lines(file string) []string {
+	text, _ := os.ReadFile(file)
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
+}
+
+// has waits until a helper has written a line.
+func has(t *testing.T, file, prefix string) string {
+	t.Helper()
+	found := ""
+	eventually(t, prefix+" in "+filepath.Base(file), func() bool {
+		i := slices.IndexFunc(lines(file), func(l string) bool { return strings.HasPrefix(l, prefix) })
+		if i >= 0 {
+			found = lines(file)[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+func TestExecExitCodes(t *testing.T) {
+	m := theirRedis(t)
+	_, hold, err := locker(t, m.Addr(), "taken").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Unlock(context.Background())
+	notExecutable := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	noInterpreter := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(noInterpreter, []byte("#!/nonexistent/interpreter\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"free -- true", 0, ""},
+		{"free true", 0, ""},
+		{"help -- true", 0, ""},
+		{"-- free true", 0, ""},
+		{"free -- sh -c exit\t7", 7, ""},
+		{"free -- sh -c exit\t124", 124, ""},
+		{"free -- sh -c kill\t-9\t$$", 128 + 9, ""},
+		{"free -- sh -c kill\t-15\t$$", 128 + 15, ""},
+		{"--wait 0 taken -- true", exitLocked, "held by process " + strconv.Itoa(os.Getpid())},
+		{"--wait 50ms taken -- true", exitLocked, "not free within 50ms"},
+		{"--wait 0 free -- true", 0, ""},
+		{"--prefix other --wait 0 taken -- true", 0, ""},
+		{"free -- no-such-command-anywhere", exitNotFound, "not found"},
+		{"free -- " + noInterpreter, exitNotFound, "no such file"},
+		{"free -- " + notExecutable, exitCannotRun, "permission denied"},
+		{"--redis redis://" + gone.Addr().String() + " free -- true", exitTrouble, "refused"},
+		{"free", exitTrouble, "command is missing"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			args := strings.Fields(strings.ReplaceAll(test.args, "\t", "\x00"))
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "\x00", " ")
+			}
+			p := startExec(t, m.Addr(), args...)
+			p.wantCode(test.code)
+			if said := p.errOut.String(); test.says == "" && said != "" || !strings.Contains(said, test.says) {
+				t.Errorf("stderr: %q, want %q", said, test.says)
+			}
+		})
+	}
+	state, err := locker(t, m.Addr(), "free").Inspect(t.Context())
+	if err != nil || state.Held {
+		t.Errorf("left behind: %+v, %v", state, err)
+	}
+}
+
+func TestExecPassesStdioAndEnvironment(t *testing.T) {
+	m := theirRedis(t)
+	last := int64(0)
+	for range 3 {
+		p := &lockline{t: t, done: make(chan struct{})}
+		p.cmd = exec.Command(os.Args[0], "exec", "a name", "--", "sh", "-c", `cat; echo "$LOCKLINE_NAME/$LOCKLINE_TOKEN"; echo err >&2`)
+		p.cmd.Env = append(os.Environ(), "LOCKLINE_REDIS=redis://"+m.Addr())
+		p.cmd.Stdin = strings.NewReader("in ")
+		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.errOut
+		p.start()
+		p.wantCode(0)
+		token, err := strconv.ParseInt(strings.TrimSpace(strings.TrimPrefix(p.out.String(), "in a name/")), 10, 64)
+		if err != nil || token <= last || p.errOut.String() != "err\n" {
+			t.Errorf("stdout %q, stderr %q after token %d", &p.out, &p.errOut, last)
+		}
+		last = token
+	}
+}
+
+func TestExecWaitsForTheHolder(t *testing.T) {
+	m := theirRedis(t)
+	_, hold, err := locker(t, m.Addr(), "n").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	p := startExec(t, m.Addr(), append([]string{"--wait", "1h", "n"}, self("until", file)...)...)
+	eventually(t, "lockline exec waits", func() bool { return len(m.PubSubChannels("")) > 0 })
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the command runs without the lock")
+	}
+	if err := hold.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := has(t, file, "token"); got <= fmt.Sprintf("token %d", hold.Token()) {
+		t.Errorf("%s after %d", got, hold.Token())
+	}
+	note(file+".end", "")
+	p.wantCode(40)
+}
+
+func TestSignalEndsTheWait(t *testing.T) {
+	m := theirRedis(t)
+	lock := locker(t, m.Addr(), "n")
+	_, hold, err := lock.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	p := startExec(t, m.Addr(), append([]string{"n"}, self("until", file)...)...)
+	eventually(t, "lockline exec waits", func() bool { return len(m.PubSubChannels("")) > 0 })
+	p.signal(syscall.SIGUSR1) // for the command, if there were one
+	p.signal(syscall.SIGTERM)
+	p.wantCode(128 + int(syscall.SIGTERM))
+	if err := hold.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, hold, err = lock.TryLock(t.Context()); err != nil {
+		t.Errorf("the wait left something behind: %v", err)
+	}
+	hold.Unlock(t.Context())
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the command ran")
+	}
+}
+
+func TestSignalsAreForwardedAndTheLockIsHeldToTheEnd(t *testing.T) {
+	m := theirRedis(t)
+	for _, s := range forwarded {
+		t.Run(s.String(), func(t *testing.T) {
+			if signal.Ignored(s) { // as in a shell's background: then lockline would ignore it, too
+				caught := make(chan os.Signal, 1)
+				signal.Notify(caught, s)
+				defer signal.Ignore(s)
+			}
+			lock := locker(t, m.Addr(), s.String())
+			file := filepath.Join(t.TempDir(), "file")
+			p := startExec(t, m.Addr(), append([]string{s.String()}, self("until", file)...)...)
+			has(t, file, "token")
+			p.signal(s.(syscall.Signal))
+			has(t, file, fmt.Sprintf("signal %d", s))
+			if state, err := lock.Inspect(t.Context()); err != nil || !state.Held || state.PID != p.cmd.Process.Pid {
+				t.Errorf("the command has not ended, the lock is: %+v, %v", state, err)
+			}
+			note(file+".end", "")
+			p.wantCode(40)
+			if state, err := lock.Inspect(t.Context()); err != nil || state.Held {
+				t.Errorf("the command has ended, the lock is: %+v, %v", state, err)
+			}
+		})
+	}
+}
+
+func TestSignalsIgnoredFromTheStartStayIgnored(t *testing.T) {
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	p := &lockline{t: t, done: make(chan struct{})}
+	p.cmd = exec.Command("sh", append([]string{"-c", `trap "" HUP; exec "$@"`, "sh",
+		os.Args[0], "exec", "--redis", "redis://" + m.Addr(), "n"}, self("until", file)...)...)
+	p.cmd.Stderr = &p.errOut
+	p.start()
+	has(t, file, "token")
+	p.signal(syscall.SIGHUP)
+	p.signal(syscall.SIGUSR1)
+	has(t, file, fmt.Sprintf("signal %d", syscall.SIGUSR1))
+	note(file+".end", "")
+	p.wantCode(40)
+	if slices.Contains(lines(file), fmt.Sprintf("signal %d", syscall.SIGHUP)) {
+		t.Error("SIGHUP was forwarded")
+	}
+}
+
+func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
+	m := theirRedis(t)
+	lock := locker(t, m.Addr(), "n")
+	file := filepath.Join(t.TempDir(), "file")
+	const lease = time.Second
+	p := startExec(t, m.Addr(), append([]string{"--lease", lease.String(), "n"}, self("until", file)...)...)
+	token := has(t, file, "token")
+	for end := time.Now().Add(2 * lease); time.Now().Before(end); time.Sleep(lease / 10) {
+		if state, err := lock.Inspect(t.Context()); err != nil || !state.Held || fmt.Sprintf("token %d", state.Token) != token {
+			t.Fatalf("held with %s, and then: %+v, %v", token, state, err)
+		}
+	}
+	note(file+".end", "")
+	p.wantCode(40)
+}
+
+// endOfBeats reads what "beat" wrote: whether it got SIGTERM and went on for a
+// while, and when it was last alive.
+func endOfBeats(t *testing.T, file string) (last time.Time) {
+	t.Helper()
+	all := lines(file)
+	term := slices.Index(all, fmt.Sprintf("signal %d", syscall.SIGTERM))
+	if term < 0 {
+		t.Fatal("no SIGTERM")
+	}
+	if term == len(all)-1 {
+		t.Error("no grace between SIGTERM and SIGKILL")
+	}
+	for _, l := range all {
+		if ns, ok := strings.CutPrefix(l, "beat "); ok {
+			n, err := strconv.ParseInt(ns, 10, 64)
+			if err == nil { // the last line may be cut
+				last = time.Unix(0, n)
+			}
+		}
+	}
+	return last
+}
+
+func TestCommandDoesNotOutliveALeaseThatCannotBeRenewed(t *testing.T) {
+	const lease = 1500 * time.Millisecond
+
+	t.Run("server gone", func(t *testing.T) {
+		t.Parallel()
+		m := theirRedis(t)
+		file := filepath.Join(t.TempDir(), "file")
+		p := startExec(t, m.Addr(), append([]string{"--lease", lease.String(), "n"}, self("beat", file)...)...)
+		has(t, file, "beat")
+		m.Close()
+		closed := time.Now()
+		p.wantCode(exitLost)
+		if last := endOfBeats(t, file); last.After(closed.Add(lease)) {
+			t.Errorf("alive %v after the end of its lease", last.Sub(closed.Add(lease)))
+		}
+		if said := p.errOut.String(); !strings.Contains(said, "SIGTERM") || !strings.Contains(said, "SIGKILL") {
+			t.Errorf("stderr: %q", said)
+		}
+	})
+
+	t.Run("server frozen", func(t *testing.T) {
+		t.Parallel()
+		addr, server := realRedis(t)
+		file := filepath.Join(t.TempDir(), "file")
+		p := startExec(t, addr, append([]string{"--lease", lease.String(), "n"}, self("beat", file)...)...)
+		has(t, file, "beat")
+		token := func() int64 {
+			state, err := locker(t, addr, "n").Inspect(t.Context())
+			if err != nil || !state.Held {
+				t.Errorf("the lock is: %+v, %v", state, err)
+			}
+			return state.Token
+		}()
+		if err := server.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		p.wantCode(exitLost)
+		last := endOfBeats(t, file)
+		if err := server.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		_, hold, err := locker(t, addr, "n").Lock(t.Context())
+		next := time.Now()
+		if err != nil || hold.Token() <= token {
+			t.Errorf("the next holder: token %d after %d, %v", hold.Token(), token, err)
+		}
+		hold.Unlock(context.Background())
+		if !last.Before(next) {
+			t.Errorf("alive %v after the next one had the lock", last.Sub(next))
+		}
+	})
+}
+
+func TestForcedUnlockEndsTheCommandAtOnce(t *testing.T) {
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	p := startExec(t, m.Addr(), append([]string{"--lease", "3s", "n"}, self("beat", file)...)...)
+	has(t, file, "beat")
+	if was, err := locker(t, m.Addr(), "n").ForceUnlock(t.Context()); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	p.wantCode(exitLost)
+	endOfBeats(t, file)
+	if said := p.errOut.String(); !strings.Contains(said, `lock "n": lost; SIGTERM`) {
+		t.Errorf("stderr: %q", said)
+	}
+}
+
+func TestCommandEndsWithLockline(t *testing.T) {
+	if runtime.GOOS != "linux" && runtime.GOOS != "freebsd" {
+		t.Skip("SKIPPED: only Linux and FreeBSD can")
+	}
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	p := &lockline{t: t, done: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + m.Addr(), "n"}, self("beat", file)...)...)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	p.cmd.Stdout = write
+	p.start()
+	write.Close() // lockline and the command have it
+	has(t, file, "beat")
+	p.signal(syscall.SIGKILL)
+	if err := read.SetReadDeadline(time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, read); err != nil {
+		t.Errorf("the command lives: %v", err)
+	}
+}
+
+func TestExecsOfOneNameNeverOverlap(t *testing.T) {
+	m := theirRedis(t)
+	counter, tokens := filepath.Join(t.TempDir(), "counter"), filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(counter, []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const workers, rounds = 4, 5
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for range rounds {
+				p := exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + m.Addr(), "n"}, self("increment", counter, tokens)...)...)
+				if out, err := p.CombinedOutput(); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if count, err := readCounter(counter); err != nil || count != workers*rounds {
+		t.Errorf("%d increments of %d, %v", count, workers*rounds, err)
+	}
+	if all := lines(tokens); len(all) != workers*rounds || !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
+		t.Errorf("tokens do not grow: %q", all)
+	}
+}
+
+// realRedis starts a server that a test can freeze.
+func realRedis(t *testing.T) (addr string, process *os.Process) {
+	t.Helper()
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		bin, err = exec.LookPath("valkey-server")
+	}
+	if err != nil {
+		const missing = "SKIPPED: no redis-server or valkey-server in PATH"
+		fmt.Fprintln(os.Stderr, t.Name()+": "+missing) // go test hides skips
+		t.Skip(missing)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	cmd := exec.Command(bin, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	eventually(t, "the server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	return addr, cmd.Process
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// guard watches a command that runs under a lock, and sees to it that it does
+// not outlive the lease.
+type guard struct {
+	name     string
+	lease    context.Context // ends when the lock is lost
+	hold     lease
+	grace    time.Duration
+	lead     time.Duration // see killLead
+	group    commandGroup
+	signals  <-chan os.Signal
+	troubles fmt.Stringer // why renewals fail
+	errOut   io.Writer
+
+	deadline time.Time // of the lease, as last known
+	plan     plan
+	told     bool // to end: SIGTERM or SIGKILL was sent for want of the lock
+	killed   bool
+}
+
+// lease is what the guard needs of *rlock.Hold.
+type lease interface {
+	Deadline() time.Time
+	Unlock(ctx context.Context) error
+}
+
+// commandGroup is the command and what it has started.
+type commandGroup interface {
+	ended() <-chan struct{}
+	signal(s syscall.Signal)
+	exitCode() int
+	restoreTerminal()
+}
+
+// plan is when the command must be told to end, and when it must have ended.
+type plan struct{ term, kill time.Time }
+
+// killLead is the time that a SIGKILL has to take effect before the lease ends.
+func killLead(lease time.Duration) time.Duration { return min(50*time.Millisecond, lease/20) }
+
+// whileHeld is the plan if no more renewals come.
+func (g *guard) whileHeld() plan {
+	return plan{term: g.deadline.Add(-g.grace), kill: g.deadline.Add(-g.lead)}
+}
+
+// onceLost is the plan if the lock is lost before the deadline: others may hold
+// it already, so what is left is only to end in an orderly way, and soon.
+func (g *guard) onceLost(now time.Time) plan {
+	kill := now.Add(g.grace)
+	if end := g.whileHeld().kill; end.Before(kill) {
+		kill = end
+	}
+	return plan{term: now, kill: kill}
+}
+
+// watch returns when the command has ended.
+func (g *guard) watch() {
+	lost := g.lease.Done()
+	timer := time.NewTimer(g.next(time.Now()))
+	defer timer.Stop()
+	for {
+		select {
+		case <-g.group.ended():
+			return
+		case s := <-g.signals:
+			g.group.signal(s.(syscall.Signal))
+		case <-lost:
+			lost = nil
+			g.plan = g.onceLost(time.Now())
+		case <-timer.C:
+		}
+		timer.Reset(g.next(time.Now()))
+	}
+}
+
+// next does what is due and returns how long until something else may be.
+func (g *guard) next(now time.Time) time.Duration {
+	if d := g.hold.Deadline(); !d.IsZero() && g.lease.Err() == nil { // moves with each renewal
+		g.deadline = d
+		g.plan = g.whileHeld()
+	}
+	switch {
+	case !g.killed && !now.Before(g.plan.kill):
+		g.tell(syscall.SIGKILL)
+		g.killed = true
+	case !g.told && !now.Before(g.plan.term):
+		g.tell(syscall.SIGTERM)
+	}
+	switch {
+	case g.killed:
+		return time.Hour // the kernel has the rest in hand
+	case g.told:
+		return g.plan.kill.Sub(now)
+	}
+	return g.plan.term.Sub(now)
+}
+
+func (g *guard) tell(s syscall.Signal) {
+	g.told = true
+	g.group.signal(s)
+	name := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL"}[s]
+	if g.lease.Err() != nil {
+		complain(g.errOut, fmt.Errorf("lock %q: lost; %s to the command", g.name, name))
+		return
+	}
+	complain(g.errOut, fmt.Errorf("lock %q: cannot be renewed (%v); %s to the command", g.name, g.troubles, name))
+}
+
+// release frees the lock, which the command no longer needs, and decides on the
+// exit code. A command whose lock was lost has not done what was asked, whatever it says.
+func (g *guard) release() error {
+	g.group.restoreTerminal()
+	code := g.group.exitCode()
+	if g.told {
+		g.group.signal(syscall.SIGKILL) // what it has left behind has no lock either
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
+	defer cancel()
+	err := g.hold.Unlock(ctx)
+	switch {
+	case g.told:
+		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended for want of it (its own exit code: %d)", g.name, code)}
+	case errors.Is(err, rlock.ErrLost):
+		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)", g.name, code)}
+	case err != nil:
+		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %w", err))
+	}
+	if code == exitOK {
+		return nil
+	}
+	return &exitError{code: code}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// fakeLease is a lease that the test renews and ends.
+type fakeLease struct {
+	context.Context
+	end context.CancelCauseFunc
+
+	mu       sync.Mutex
+	deadline time.Time
+	unlocked error
+}
+
+func newFakeLease(d time.Duration) *fakeLease {
+	l := &fakeLease{deadline: time.Now().Add(d)}
+	l.Context, l.end = context.WithCancelCause(context.Background())
+	return l
+}
+
+func (l *fakeLease) set(deadline time.Time, unlocked error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline, l.unlocked = deadline, unlocked
+}
+
+func (l *fakeLease) renew(d time.Duration) { l.set(time.Now().Add(d), nil) }
+
+// lose also does what a Hold does: its deadline is zero once it is over.
+func (l *fakeLease) lose() {
+	l.set(time.Time{}, rlock.ErrLost)
+	l.end(rlock.ErrLost)
+}
+
+// fakeHold is not the context, whose Deadline is another one.
+type fakeHold struct{ l *fakeLease }
+
+func (h fakeHold) Deadline() time.Time {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	return h.l.deadline
+}
+
+func (h fakeHold) Unlock(context.Context) error {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	return h.l.unlocked
+}
+
+// fakeGroup notes the signals that it gets, and when, and dies of those in fatal.
+type fakeGroup struct {
+	begun time.Time
+	got   []string
+	fatal []syscall.Signal
+	done  chan struct{}
+}
+
+func newFakeGroup(fatal ...syscall.Signal) *fakeGroup {
+	return &fakeGroup{begun: time.Now(), fatal: fatal, done: make(chan struct{})}
+}
+
+func (g *fakeGroup) ended() <-chan struct{} { return g.done }
+func (g *fakeGroup) exitCode() int          { return 7 }
+func (g *fakeGroup) restoreTerminal()       {}
+func (g *fakeGroup) signal(s syscall.Signal) {
+	select {
+	case <-g.done:
+		return
+	default:
+	}
+	g.got = append(g.got, fmt.Sprintf("%v after %v", s, time.Since(g.begun)))
+	if slices.Contains(g.fatal, s) {
+		g.exit()
+	}
+}
+func (g *fakeGroup) exit() { close(g.done) }
+
+func TestGuardEndsTheCommandInTime(t *testing.T) {
+	const lease, grace = 30 * time.Second, 5 * time.Second
+	for _, test := range []struct {
+		what  string
+		fatal []syscall.Signal
+		play  func(l *fakeLease, g *fakeGroup, signals chan<- os.Signal)
+		want  []string
+		code  int
+	}{
+		{
+			"the command ends by itself", nil,
+			func(_ *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
+				time.Sleep(3 * time.Second)
+				g.exit()
+			},
+			nil, 7,
+		}, {
+			"no renewal: SIGTERM at the deadline less grace, SIGKILL before the deadline",
+			[]syscall.Signal{syscall.SIGKILL},
+			func(*fakeLease, *fakeGroup, chan<- os.Signal) {},
+			[]string{"terminated after 25s", "killed after 29.95s"}, exitLost,
+		}, {
+			"no renewal: SIGTERM is enough",
+			[]syscall.Signal{syscall.SIGTERM},
+			func(*fakeLease, *fakeGroup, chan<- os.Signal) {},
+			[]string{"terminated after 25s"}, exitLost,
+		}, {
+			"each renewal moves the deadline",
+			[]syscall.Signal{syscall.SIGKILL},
+			func(l *fakeLease, _ *fakeGroup, _ chan<- os.Signal) {
+				for range 6 {
+					time.Sleep(10 * time.Second)
+					l.renew(lease)
+				}
+			},
+			[]string{"terminated after 1m25s", "killed after 1m29.95s"}, exitLost,
+		}, {
+			"renewed after SIGTERM: the command may take as long as the lock is held",
+			[]syscall.Signal{syscall.SIGKILL},
+			func(l *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
+				time.Sleep(26 * time.Second)
+				l.renew(lease)
+				time.Sleep(20 * time.Second)
+				g.exit()
+			},
+			[]string{"terminated after 25s"}, exitLost,
+		}, {
+			"lost with time left: SIGTERM at once, SIGKILL after grace",
+			[]syscall.Signal{syscall.SIGKILL},
+			func(l *fakeLease, _ *fakeGroup, _ chan<- os.Signal) {
+				time.Sleep(10 * time.Second)
+				l.lose()
+			},
+			[]string{"terminated after 10s", "killed after 15s"}, exitLost,
+		}, {
+			"lost with less than grace left: SIGKILL no later than without the loss",
+			[]syscall.Signal{syscall.SIGKILL},
+			func(l *fakeLease, _ *fakeGroup, _ chan<- os.Signal) {
+				time.Sleep(27 * time.Second)
+				l.lose()
+			},
+			[]string{"terminated after 25s", "killed after 29.95s"}, exitLost,
+		}, {
+			"signals are forwarded, and the command's own exit code stands",
+			[]syscall.Signal{syscall.SIGTERM},
+			func(_ *fakeLease, _ *fakeGroup, signals chan<- os.Signal) {
+				time.Sleep(time.Second)
+				signals <- syscall.SIGHUP
+				time.Sleep(time.Second)
+				signals <- syscall.SIGTERM
+			},
+			[]string{"hangup after 1s", "terminated after 2s"}, 7,
+		}, {
+			"lost, and nobody knew until the release",
+			nil,
+			func(l *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
+				l.set(time.Now().Add(lease), rlock.ErrLost)
+				g.exit()
+			},
+			nil, exitLost,
+		}, {
+			"the release fails: the command has done its work",
+			nil,
+			func(l *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
+				l.set(time.Now().Add(lease), errors.New("connection refused"))
+				g.exit()
+			},
+			nil, 7,
+		},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, group := newFakeLease(lease), newFakeGroup(test.fatal...)
+				signals := make(chan os.Signal)
+				var errOut bytes.Buffer
+				g := &guard{
+					name: "n", lease: l, hold: fakeHold{l}, grace: grace, lead: killLead(lease),
+					group: group, signals: signals, troubles: new(lastTrouble), errOut: &errOut,
+				}
+				go test.play(l, group, signals)
+				g.watch()
+				err := g.release()
+				if !slices.Equal(group.got, test.want) {
+					t.Errorf("signals: %q, want %q", group.got, test.want)
+				}
+				exit, _ := errors.AsType[*exitError](err)
+				if exit == nil || exit.code != test.code {
+					t.Errorf("exit: %v, want code %d", err, test.code)
+				}
+				if silent := exit != nil && exit.err == nil && errOut.Len() == 0; test.code == exitLost && silent {
+					t.Error("no word of the loss")
+				}
+			})
+		})
+	}
+}

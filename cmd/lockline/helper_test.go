@@ -1,0 +1,83 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// helper is what lockline exec runs in these tests. Each writes to files what
+// the test wants to know; what is written first says that it runs.
+func helper(args []string) int {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	switch args[0] {
+	case "beat":
+		return beat(args[1], signals)
+	case "until":
+		return until(args[1], signals)
+	case "increment":
+		return increment(args[1], args[2])
+	}
+	return 99
+}
+
+func note(file, format string, values ...any) {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	fmt.Fprintf(f, format+"\n", values...)
+}
+
+// beat writes the time again and again, whatever it is told.
+func beat(file string, signals <-chan os.Signal) int {
+	ticks := time.NewTicker(2 * time.Millisecond)
+	defer ticks.Stop()
+	for {
+		select {
+		case s := <-signals:
+			note(file, "signal %d", s)
+		case <-ticks.C:
+			note(file, "beat %d", time.Now().UnixNano())
+		}
+	}
+}
+
+// until runs until the file "file.end" exists, and says which signals it got.
+func until(file string, signals <-chan os.Signal) int {
+	note(file, "token %s", os.Getenv("LOCKLINE_TOKEN"))
+	ticks := time.NewTicker(2 * time.Millisecond)
+	defer ticks.Stop()
+	for {
+		select {
+		case s := <-signals:
+			note(file, "signal %d", s)
+		case <-ticks.C:
+			if _, err := os.Stat(file + ".end"); err == nil {
+				note(file, "end")
+				return 40
+			}
+		}
+	}
+}
+
+// increment loses counts when two run at once.
+func increment(counter, tokens string) int {
+	count, err := readCounter(counter)
+	if err != nil {
+		return 1
+	}
+	time.Sleep(5 * time.Millisecond)
+	if err := os.WriteFile(counter, []byte(strconv.Itoa(count+1)), 0o600); err != nil {
+		return 1
+	}
+	note(tokens, "%s", os.Getenv("LOCKLINE_TOKEN"))
+	return 0
+}

@@ -1,0 +1,93 @@
+// Command lockline shows the library at work (lockline demo) and lends its
+// locks to any command (lockline exec).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+// Exit codes. Those from 124 on mean what they mean for timeout(1) and env(1).
+const (
+	exitOK          = 0
+	exitWrong       = 1   // demo: the verdict is that something went wrong
+	exitLost        = 123 // exec: the lock was lost, or could not be kept, under the command
+	exitLocked      = 124 // exec: the lock was not free in time
+	exitTrouble     = 125 // lockline itself failed: arguments, Redis
+	exitCannotRun   = 126 // exec: the command was found but could not be run
+	exitNotFound    = 127 // exec: the command was not found
+	exitSignalBase  = 128 // exec: 128+n, signal n ended the command or the wait
+	exitInterrupted = 130 // demo: ctrl-C
+)
+
+// exitError is an error that chooses the exit code. Without an err there is
+// nothing left to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+func (e *exitError) Unwrap() error { return e.err }
+
+func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) }
+
+// run is the program: arguments in, exit code out.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	err := program(out, errOut).Run(ctx, args)
+	if err == nil {
+		return exitOK
+	}
+	code := exitTrouble
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		if code = exit.code; exit.err == nil {
+			return code
+		}
+	}
+	complain(errOut, err)
+	return code
+}
+
+// complain writes one line with one prefix: the library's errors bring theirs.
+func complain(errOut io.Writer, err error) {
+	fmt.Fprintf(errOut, "lockline: %s\n", strings.TrimPrefix(err.Error(), "lockline: "))
+}
+
+func program(out, errOut io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:  "lockline",
+		Usage: "distributed locks on Redis: see them work, or hold one while a command runs",
+		UsageText: "lockline demo\n" +
+			"lockline exec NAME -- COMMAND [ARGS...]\n" +
+			"lockline COMMAND --help",
+		HideHelpCommand: true,
+		Writer:          out,
+		ErrWriter:       errOut,
+		Commands:        []*cli.Command{demoCommand(), demoProcessCommand(), execCommand()},
+		// Errors are reported and turned into exit codes in one place, run.
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
+		OnUsageError:   usageError,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if name := cmd.Args().First(); name != "" {
+				return fmt.Errorf("there is no command %q; see lockline --help", name)
+			}
+			return cli.ShowRootCommandHelp(cmd)
+		},
+	}
+}
+
+// usageError says what is wrong instead of printing a page of help.
+func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+	return fmt.Errorf("%w; see %s --help", err, cmd.FullName())
+}

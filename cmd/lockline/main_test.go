@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain lets the test binary be the program, and the commands that
+// lockline exec runs in these tests.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "exec", "demo", "demo-process":
+			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
+		case "helper":
+			os.Exit(helper(os.Args[2:]))
+		}
+	}
+	// A program with the race detector sleeps for a second before it ends well.
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	goleak.VerifyTestMain(m)
+}
+
+func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
+	for args, want := range map[string][]string{
+		"lockline":             {"demo", "exec"},
+		"lockline --help":      {"demo", "exec"},
+		"lockline demo --help": {"--redis", "--processes", "--for"},
+		"lockline exec --help": {"--wait", "--lease", "--grace", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
+	} {
+		var out, errOut bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK {
+			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
+		}
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s does not mention %q", args, w)
+			}
+		}
+		if strings.Contains(out.String(), "demo-process") {
+			t.Errorf("%s shows a command that is none of the user's business", args)
+		}
+	}
+}
+
+func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
+	for _, args := range []string{
+		"lockline nonsense",
+		"lockline --nonsense",
+		"lockline demo extra",
+		"lockline demo --processes 1",
+		"lockline demo --for -1s",
+		"lockline demo --redis nonsense",
+		"lockline exec",
+		"lockline exec name",
+		"lockline exec name --",
+		"lockline exec name --wait 1s -- true", // would run a command called --wait
+		"lockline exec --wait soon name -- true",
+		"lockline exec --wait -1s name -- true",
+		"lockline exec --grace -1s name -- true",
+		"lockline exec --lease 1ms name -- true",
+		"lockline exec --redis nonsense name -- true",
+		"lockline demo-process",
+	} {
+		var out, errOut bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitTrouble {
+			t.Errorf("%s: exit code %d", args, code)
+		}
+		if text := errOut.String(); out.Len() > 0 || !strings.HasPrefix(text, "lockline: ") || strings.Count(text, "\n") != 1 {
+			t.Errorf("%s said %q and %q", args, &out, &errOut)
+		}
+	}
+}

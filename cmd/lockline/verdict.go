@@ -1,0 +1,237 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// history is all that is known of a demo after it: what the processes
+// reported, how they ended, and what the counter's file says.
+type history struct {
+	processes int
+	lease     time.Duration
+	slack     time.Duration // what recovery may need beyond the lease
+	events    []event       // of each process in its order
+	kill      *kill
+	ends      []end
+	counter   int
+	fileErr   error // the counter could not be read
+}
+
+// kill is the death that was arranged.
+type kill struct {
+	process int
+	at      time.Time // just before the signal was sent
+}
+
+// end is how a process ended.
+type end struct {
+	process int
+	planned bool // when and how it was to end
+	how     string
+}
+
+// stay is an outermost hold, from after its Lock returned to before its Unlock
+// was called: a process was certainly inside at least as long as that.
+type stay struct {
+	process     int
+	token       int64
+	enter       time.Time
+	leave       time.Time
+	left        bool
+	nested      int
+	nestedWrong int // nested holds with a token of their own, or outside of any hold
+	done        int // increments reported
+}
+
+type check struct {
+	name string
+	ok   bool
+	says string
+}
+
+type verdict []check
+
+func (v verdict) right() bool {
+	return !slices.ContainsFunc(v, func(c check) bool { return !c.ok })
+}
+
+// judge computes the verdict. A history that shows nothing is not right either:
+// without holds, re-entries or a killed holder there is nothing to conclude from.
+func judge(h history) verdict {
+	stays, strays := h.stays()
+	return verdict{
+		h.counterIsExact(stays),
+		holdsExcludeEachOther(stays),
+		reentryKeepsTheHold(stays, strays),
+		tokensGrow(stays),
+		h.lockCameBack(stays),
+		h.processesEndedAsPlanned(stays),
+	}
+}
+
+// stays puts the events together, in the order of entering. strays are events
+// of holding from a process that was not inside.
+func (h history) stays() (stays []stay, strays int) {
+	var all []*stay
+	inside := make(map[int]*stay)
+	last := make(map[int]time.Time)
+	for _, e := range h.events {
+		last[e.Process] = e.at()
+		s := inside[e.Process]
+		switch e.Kind {
+		case entered:
+			s = &stay{process: e.Process, token: e.Token, enter: e.at()}
+			inside[e.Process] = s
+			all = append(all, s)
+			continue
+		case nested, wrote, left:
+		default:
+			continue
+		}
+		if s == nil {
+			strays++
+			continue
+		}
+		switch e.Kind {
+		case nested:
+			s.nested++
+			if e.Token != s.token {
+				s.nestedWrong++
+			}
+		case wrote:
+			s.done++
+		case left:
+			s.leave, s.left = e.at(), true
+			delete(inside, e.Process)
+		}
+	}
+	for _, s := range inside { // never left: its process died inside
+		s.leave = last[s.process]
+		if h.kill != nil && h.kill.process == s.process {
+			s.leave = h.kill.at
+		}
+	}
+	for _, s := range all {
+		stays = append(stays, *s)
+	}
+	slices.SortStableFunc(stays, func(a, b stay) int { return a.enter.Compare(b.enter) })
+	return stays, strays
+}
+
+func (h history) counterIsExact(stays []stay) check {
+	c := check{name: "counter"}
+	done, cut := 0, 0
+	for _, s := range stays {
+		done += s.done
+		if !s.left && s.done == 0 {
+			cut++
+		}
+	}
+	if h.fileErr != nil {
+		c.says = h.fileErr.Error()
+		return c
+	}
+	c.ok = done > 0 && h.counter == done
+	c.says = fmt.Sprintf("%d in the file, %d increments reported done", h.counter, done)
+	if cut > 0 {
+		c.says += fmt.Sprintf("; %d cut off before its write", cut)
+	}
+	return c
+}
+
+func holdsExcludeEachOther(stays []stay) check {
+	overlaps := 0
+	var latest stay // of those before, the one that left last
+	for i, s := range stays {
+		if i > 0 && s.enter.Before(latest.leave) {
+			overlaps++
+		}
+		if i == 0 || s.leave.After(latest.leave) {
+			latest = s
+		}
+	}
+	return check{"exclusion", overlaps == 0 && len(stays) > 1, fmt.Sprintf("%d holds, %d overlaps", len(stays), overlaps)}
+}
+
+func reentryKeepsTheHold(stays []stay, strays int) check {
+	holds, wrong := 0, strays
+	for _, s := range stays {
+		holds += s.nested
+		wrong += s.nestedWrong
+	}
+	says := fmt.Sprintf("%d nested holds, each inside its outer hold and with its token", holds)
+	if wrong > 0 {
+		says = fmt.Sprintf("%d nested holds, %d events outside their outer hold or with another token", holds, wrong)
+	}
+	return check{"re-entry", holds > 0 && wrong == 0, says}
+}
+
+func tokensGrow(stays []stay) check {
+	back := 0
+	for i := 1; i < len(stays); i++ {
+		if stays[i].token <= stays[i-1].token {
+			back++
+		}
+	}
+	c := check{"fencing", back == 0 && len(stays) > 1, fmt.Sprintf("tokens strictly increasing over %d holds", len(stays))}
+	if back > 0 {
+		c.says = fmt.Sprintf("%d of %d holds had a token that was not above the one before", back, len(stays))
+	}
+	return c
+}
+
+func (h history) lockCameBack(stays []stay) check {
+	c := check{name: "recovery"}
+	if h.kill == nil {
+		c.says = "no holder was killed"
+		return c
+	}
+	insideAtKill := slices.ContainsFunc(stays, func(s stay) bool { return s.process == h.kill.process && !s.left })
+	if !insideAtKill {
+		c.says = fmt.Sprintf("process %d was killed, but not while it held", h.kill.process)
+		return c
+	}
+	next := slices.IndexFunc(stays, func(s stay) bool { return s.enter.After(h.kill.at) })
+	if next < 0 {
+		c.says = fmt.Sprintf("nobody held after process %d was killed", h.kill.process)
+		return c
+	}
+	took := stays[next].enter.Sub(h.kill.at)
+	c.ok = took <= h.lease+h.slack
+	c.says = fmt.Sprintf("process %d killed while holding; process %d held %.2f s later (lease %v, at most %v allowed)",
+		h.kill.process, stays[next].process, took.Seconds(), h.lease, h.lease+h.slack)
+	return c
+}
+
+func (h history) processesEndedAsPlanned(stays []stay) check {
+	c := check{name: "processes"}
+	for _, e := range h.ends {
+		if !e.planned {
+			c.says = fmt.Sprintf("process %d ended unexpectedly: %s", e.process, e.how)
+			return c
+		}
+	}
+	for _, e := range h.events {
+		if e.Kind == failed {
+			c.says = fmt.Sprintf("process %d: %s", e.Process, e.Error)
+			return c
+		}
+	}
+	if len(h.ends) != h.processes {
+		c.says = fmt.Sprintf("%d of %d ended", len(h.ends), h.processes)
+		return c
+	}
+	held := make(map[int]bool)
+	for _, s := range stays {
+		held[s.process] = true
+	}
+	killed := 0
+	if h.kill != nil {
+		killed = 1
+	}
+	c.ok = len(held) == h.processes
+	c.says = fmt.Sprintf("%d of %d held the lock; %d killed as planned, %d ended by themselves", len(held), h.processes, killed, h.processes-killed)
+	return c
+}
