@@ -1,6 +1,10 @@
 package rlock
 
-import "github.com/lockline/lockline/internal/engine"
+import (
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+)
 
 var (
 	// ErrLocked: somebody else holds the lock. TryLock's answer, and that of a
@@ -19,7 +23,13 @@ var (
 )
 
 // LockedError says who holds the lock, as far as is known. It matches [ErrLocked].
-type LockedError engine.LockedError
+type LockedError struct {
+	Name      string        // of the lock
+	Holder    string        // owner field: session id and number of the acquisition; "" if not known
+	About     string        // what the holder's session says of itself: process id, host, label
+	Remaining time.Duration // of the holder's lease, if it is not renewed
+	Hint      string        // what the caller may have done wrong
+}
 
 func (e *LockedError) Error() string { return (*engine.LockedError)(e).Error() }
 

@@ -19,13 +19,26 @@ type State struct {
 	Count     int           // hold count
 	Remaining time.Duration // of the lease, if it is not renewed
 	Token     int64         // of the holder; of the last one, if the lock is free and was held a minute ago
+	Queue     []Waiter      // of a fair lock: who waits, in order
+}
+
+// Waiter is one acquisition that waits for a fair lock.
+type Waiter struct {
+	Owner   string        // session id and number of the acquisition
+	Session string        // id of its session
+	Age     time.Duration // since it asked
 }
 
 // Inspect asks Redis who holds the lock. It changes nothing, and blocks for one
 // request, not longer than ctx.
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	s, err := (*engine.Mutex)(m).Inspect(ctx)
-	return State(s), err
+	st := State{Name: s.Name, Held: s.Held, Owner: s.Owner, Session: s.Session, Host: s.Host, PID: s.PID, Label: s.Label,
+		Count: s.Count, Remaining: s.Remaining, Token: s.Token}
+	for _, w := range s.Queue {
+		st.Queue = append(st.Queue, Waiter(w))
+	}
+	return st, err
 }
 
 // ForceUnlock frees the lock whoever holds it, and reports whether anybody did. It

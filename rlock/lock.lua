@@ -15,7 +15,8 @@
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
---   'H NOW PTTL HOLDER'  held by another for PTTL milliseconds (-1: no expiry)
+--   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
+--                        expiry), whose session says ABOUT of itself
 --   'V NOW'              void: came too late
 --   'S NOW'              stale: this attempt is over already
 
@@ -32,20 +33,22 @@ local held = redis.call('HGETALL', KEYS[1])
 local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
 
 if #held > 0 then
-  local mine, holder, token = false, '', ''
+  local mine, holder, token, about = false, '', '0', ''
   for i = 1, #held, 2 do
     local field = held[i]
     if field == owner then
       mine = true
     elseif field == 't' then
       token = held[i + 1]
-    elseif field ~= 's' and field ~= 'd' then
+    elseif field == 'd' then
+      about = held[i + 1]
+    elseif field ~= 's' then
       holder = field
     end
   end
   local left = redis.call('PTTL', KEYS[1])
   if not mine then
-    return 'H ' .. stamp .. ' ' .. left .. ' ' .. holder
+    return 'H ' .. stamp .. ' ' .. left .. ' ' .. holder .. ' ' .. token .. ' ' .. about
   end
   if left < tonumber(ARGV[2]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -16,11 +16,11 @@ import (
 )
 
 func TestALockExcludesOtherSessionsUntilItIsUnlocked(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		a, b := newSession(t, rdb, rlock.WithLabel("till 3")), newSession(t, rdb)
-		_, hold := lock(t, rlock.New(a, "x"), bg)
+		_, hold := lock(t, newMutex(a, "x"), bg)
 
-		ctx, none, err := rlock.New(b, "x").TryLock(bg)
+		ctx, none, err := newMutex(b, "x").TryLock(bg)
 		var locked *rlock.LockedError
 		if !errors.Is(err, rlock.ErrLocked) || !errors.As(err, &locked) {
 			t.Fatalf("TryLock of a held lock: %v", err)
@@ -28,32 +28,32 @@ func TestALockExcludesOtherSessionsUntilItIsUnlocked(t *testing.T) {
 		if ctx != bg || none != nil {
 			t.Error("a failed TryLock must return the context it was given, and no hold")
 		}
-		if !strings.HasPrefix(locked.Holder, a.ID()) || locked.Name != "x" || locked.Remaining <= 0 || locked.Remaining > 30*time.Second {
+		if !strings.HasPrefix(locked.Holder, a.ID()) || locked.Name != "x" || !strings.HasSuffix(locked.About, "till 3") || locked.Remaining <= 0 || locked.Remaining > 30*time.Second {
 			t.Errorf("LockedError does not describe the holder: %+v", locked)
 		}
 
-		st := inspect(t, rlock.New(b, "x"))
+		st := inspect(t, newMutex(b, "x"))
 		if !st.Held || st.Session != a.ID() || st.Count != 1 || st.Token != hold.Token() || st.PID == 0 || st.Host == "" || st.Label != "till 3" {
 			t.Errorf("Inspect: %+v", st)
 		}
 
 		unlock(t, hold)
-		if st := inspect(t, rlock.New(b, "x")); st.Held || st.Count != 0 {
+		if st := inspect(t, newMutex(b, "x")); st.Held || st.Count != 0 {
 			t.Errorf("after Unlock: %+v", st)
 		}
-		_, hold = lock(t, rlock.New(b, "x"), bg)
+		_, hold = lock(t, newMutex(b, "x"), bg)
 		unlock(t, hold)
 	})
 }
 
 func TestAWaiterIsWokenByTheUnlockOfAnotherSession(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		a, waits := newSession(t, rdb), make(waitingSignal, 1)
 		b := newSession(t, rdb, rlock.WithObserver(waits))
-		_, first := lock(t, rlock.New(a, "x"), bg)
+		_, first := lock(t, newMutex(a, "x"), bg)
 		got := make(chan *rlock.Hold)
 		go func() {
-			_, hold, err := rlock.New(b, "x").Lock(bounded(t))
+			_, hold, err := newMutex(b, "x").Lock(bounded(t))
 			if err != nil {
 				t.Error(err)
 			}
@@ -90,8 +90,8 @@ func (c waitingSignal) Observe(_ context.Context, e rlock.Event) {
 }
 
 func TestReentryFollowsTheContextAndCountsInRedis(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		ctx := bg
 		var holds []*rlock.Hold
 		for depth := 1; depth <= 5; depth++ {
@@ -113,8 +113,8 @@ func TestReentryFollowsTheContextAndCountsInRedis(t *testing.T) {
 }
 
 func TestGoroutinesThatShareAHoldsContextTakeTurns(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		ctx, hold := lock(t, m, bg)
 		var inside, most, runs atomic.Int32
 		var wg sync.WaitGroup
@@ -147,8 +147,8 @@ func TestGoroutinesThatShareAHoldsContextTakeTurns(t *testing.T) {
 }
 
 func TestANestedHoldKeepsTheLockWhenTheOuterOneIsUnlockedFirst(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		outer, h1 := lock(t, m, bg)
 		inner, h2 := lock(t, m, context.WithoutCancel(outer))
 		unlock(t, h1)
@@ -174,8 +174,8 @@ func TestANestedHoldKeepsTheLockWhenTheOuterOneIsUnlockedFirst(t *testing.T) {
 }
 
 func TestWhatDescendsFromAFinishedHoldIsANewcomer(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		ctx, h1 := lock(t, m, bg)
 		detached := context.WithoutCancel(ctx)
 		unlock(t, h1)
@@ -196,8 +196,8 @@ func TestWhatDescendsFromAFinishedHoldIsANewcomer(t *testing.T) {
 }
 
 func TestWhatDescendsFromALostHoldGetsErrLost(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		ctx, hold := lock(t, m, bg)
 		if held, err := m.ForceUnlock(bg); !held || err != nil {
 			t.Fatal(held, err)
@@ -225,8 +225,8 @@ func TestWhatDescendsFromALostHoldGetsErrLost(t *testing.T) {
 }
 
 func TestOneOwnerReentersWithoutPassingContextsOn(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		request := rlock.WithOwner(bg)
 		_, h1 := lock(t, m, request)
 		_, h2 := lock(t, m, request)
@@ -247,8 +247,8 @@ func TestOneOwnerReentersWithoutPassingContextsOn(t *testing.T) {
 }
 
 func TestGoroutinesOfOneOwnerThatAskAtOnceAllGetIn(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		for range 20 {
 			request := rlock.WithOwner(bounded(t))
 			var in, wg sync.WaitGroup
@@ -276,8 +276,8 @@ func TestGoroutinesOfOneOwnerThatAskAtOnceAllGetIn(t *testing.T) {
 }
 
 func TestUnlockTwiceTouchesNothing(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		_, h1 := lock(t, m, bg)
 		unlock(t, h1)
 		_, h2 := lock(t, m, bg)
@@ -292,8 +292,8 @@ func TestUnlockTwiceTouchesNothing(t *testing.T) {
 }
 
 func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond)), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond)), "x")
 		parent, cancel := context.WithCancelCause(bg)
 		ctx, hold := lock(t, m, parent)
 		why := errors.New("request over")
@@ -316,15 +316,15 @@ func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 }
 
 func TestAWaitThatEndsSaysWhy(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		a, b := newSession(t, rdb), newSession(t, rdb)
-		ctx, hold := lock(t, rlock.New(a, "x"), bg)
+		ctx, hold := lock(t, newMutex(a, "x"), bg)
 
 		// By the context, with its cause.
 		why := errors.New("shift is over")
 		short, cancel := context.WithTimeoutCause(bg, 20*time.Millisecond, why)
 		defer cancel()
-		_, none, err := rlock.New(b, "x").Lock(short)
+		_, none, err := newMutex(b, "x").Lock(short)
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || none != nil || !strings.Contains(err.Error(), `"x"`) {
 			t.Errorf("after the deadline: %v", err)
 		}
@@ -332,19 +332,19 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 			t.Errorf("blames the wrong one: %v", err)
 		}
 		// By a context that had ended before.
-		if _, _, err := rlock.New(b, "x").Lock(short); !errors.Is(err, why) {
+		if _, _, err := newMutex(b, "x").Lock(short); !errors.Is(err, why) {
 			t.Errorf("with an ended context: %v", err)
 		}
 		// By WaitAtMost.
-		_, _, err = rlock.New(b, "x", rlock.WaitAtMost(20*time.Millisecond)).Lock(bg)
+		_, _, err = newMutex(b, "x", rlock.WaitAtMost(20*time.Millisecond)).Lock(bg)
 		if !errors.Is(err, rlock.ErrLocked) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after WaitAtMost: %v", err)
 		}
-		if _, _, err = rlock.New(b, "x").Lock(bg, rlock.WaitAtMost(0)); !errors.Is(err, rlock.ErrLocked) {
+		if _, _, err = newMutex(b, "x").Lock(bg, rlock.WaitAtMost(0)); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("with WaitAtMost(0): %v", err)
 		}
 		// By oneself: the outer context was passed to a nested Lock.
-		_, _, err = rlock.New(a, "x").Lock(bg, rlock.WaitAtMost(20*time.Millisecond))
+		_, _, err = newMutex(a, "x").Lock(bg, rlock.WaitAtMost(20*time.Millisecond))
 		if !errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "this same session") {
 			t.Errorf("waiting for oneself: %v", err)
 		}
@@ -354,8 +354,8 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 }
 
 func TestDoReleasesHoweverFnEnds(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		free := func(how string) {
 			t.Helper()
 			if inspect(t, m).Held {
@@ -397,16 +397,16 @@ func TestDoReleasesHoweverFnEnds(t *testing.T) {
 }
 
 func TestCloseGivesBackAtOnceWhatIsHeldAndWaitedFor(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		waits := make(waitingSignal, 8)
 		a, b := newSession(t, rdb, rlock.WithObserver(waits)), newSession(t, rdb)
-		ctx, mine := lock(t, rlock.New(a, "mine"), bg)
-		_, nested := lock(t, rlock.New(a, "mine"), ctx)
-		_, theirs := lock(t, rlock.New(b, "theirs"), bg)
+		ctx, mine := lock(t, newMutex(a, "mine"), bg)
+		_, nested := lock(t, newMutex(a, "mine"), ctx)
+		_, theirs := lock(t, newMutex(b, "theirs"), bg)
 		ends := make(chan error, 2)
-		go func() { _, _, err := rlock.New(a, "theirs").Lock(bg); ends <- err }() // waits in Redis
+		go func() { _, _, err := newMutex(a, "theirs").Lock(bg); ends <- err }() // waits in Redis
 		within(t, "waiting", waits)
-		go func() { _, _, err := rlock.New(a, "theirs").Lock(bg); ends <- err }() // waits behind it
+		go func() { _, _, err := newMutex(a, "theirs").Lock(bg); ends <- err }() // waits behind it
 		within(t, "waiting", waits)
 
 		if err := a.Close(); err != nil {
@@ -420,10 +420,10 @@ func TestCloseGivesBackAtOnceWhatIsHeldAndWaitedFor(t *testing.T) {
 		if context.Cause(ctx) != rlock.ErrClosed || !errors.Is(mine.Err(), rlock.ErrClosed) || !errors.Is(nested.Unlock(bg), rlock.ErrClosed) {
 			t.Errorf("cause %v, Err %v", context.Cause(ctx), mine.Err())
 		}
-		if inspect(t, rlock.New(b, "mine")).Held {
+		if inspect(t, newMutex(b, "mine")).Held {
 			t.Error("a closed session holds a lock")
 		}
-		if _, _, err := rlock.New(a, "mine").Lock(bg); !errors.Is(err, rlock.ErrClosed) {
+		if _, _, err := newMutex(a, "mine").Lock(bg); !errors.Is(err, rlock.ErrClosed) {
 			t.Errorf("Lock on a closed session: %v", err)
 		}
 		if err := a.Close(); err != nil {
@@ -434,8 +434,8 @@ func TestCloseGivesBackAtOnceWhatIsHeldAndWaitedFor(t *testing.T) {
 }
 
 func TestAForgottenHoldIsReleasedWhenItIsCollected(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
 		func() {
 			_, _, err := m.Lock(bg)
 			if err != nil {
@@ -461,10 +461,10 @@ func TestAForgottenHoldIsReleasedWhenItIsCollected(t *testing.T) {
 }
 
 func TestObserversHearOfEveryHold(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		var rec recorder
 		s := newSession(t, rdb, rlock.WithObserver(&rec))
-		m := rlock.New(s, "x")
+		m := newMutex(s, "x")
 		ctx, h1 := lock(t, m, bg)
 		_, h2 := lock(t, m, ctx)
 		if _, _, err := m.TryLock(bg); err == nil {
@@ -484,7 +484,7 @@ func TestObserversHearOfEveryHold(t *testing.T) {
 			t.Errorf("events:\n got %s\nwant %s", got, want)
 		}
 		for _, e := range rec.events {
-			if e.Name != "x" || e.Lock != "r" || e.Session != s.ID() || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 || e.Kind == rlock.NotAcquired && !errors.As(e.Err, new(*rlock.LockedError)) {
+			if e.Name != "x" || e.Lock == "" || e.Session != s.ID() || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 || e.Kind == rlock.NotAcquired && !errors.As(e.Err, new(*rlock.LockedError)) {
 				t.Errorf("incomplete: %+v", e)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -36,6 +37,18 @@ func everyServer(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 		test(t, rdb)
 	})
 	t.Run("real", func(t *testing.T) { test(t, testredis.Start(t).Client(t)) })
+}
+
+// maker makes a Mutex of some kind.
+type maker func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
+
+// everyKind runs a test on both servers for each kind of lock: they promise the same.
+func everyKind(t *testing.T, test func(t *testing.T, rdb *redis.Client, newMutex maker)) {
+	for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New} {
+		t.Run(kind, func(t *testing.T) {
+			everyServer(t, func(t *testing.T, rdb *redis.Client) { test(t, rdb, newMutex) })
+		})
+	}
 }
 
 func newSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {

@@ -47,16 +47,7 @@ type Mutex engine.Mutex
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name; what is wrong with a name or session, Lock says.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return (*Mutex)(engine.NewMutex((*engine.Session)(s), protocol, name, config(engine.Config{}, options)))
-}
-
-func config(c engine.Config, options []Option) engine.Config {
-	for _, o := range options {
-		if o != nil {
-			o(&c)
-		}
-	}
-	return c
+	return (*Mutex)(engine.NewMutex((*engine.Session)(s), protocol, name, engine.NewConfig(engine.Config{}, options)))
 }
 
 // Name is the lock's name.
@@ -93,7 +84,7 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
 	e := (*engine.Mutex)(m)
-	ctx, hold, err := e.Acquire(ctx, config(e.Default(), options), try)
+	ctx, hold, err := e.Acquire(ctx, engine.NewConfig(e.Default(), options), try)
 	return ctx, (*Hold)(hold), outward(err)
 }
 

@@ -49,6 +49,14 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return func(c *engine.SessionConfig) { c.Lease = d }
 }
 
+// WithLiveness sets for how long a waiter of a fair lock is taken to live after its
+// session was last heard of, 10 s by default, at least 10 ms. The session says so
+// at a third of d. It is how long waiters whose process died can delay those behind
+// them, all together, and the first lease of a lock that is handed over.
+func WithLiveness(d time.Duration) SessionOption {
+	return func(c *engine.SessionConfig) { c.Liveness = d }
+}
+
 // WithLabel sets what Inspect says of the session beside its host and process id.
 // At most 512 bytes of UTF-8.
 func WithLabel(label string) SessionOption {

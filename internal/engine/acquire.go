@@ -17,6 +17,16 @@ type Config struct {
 	Bounded bool
 }
 
+// NewConfig applies options to what an acquisition starts from.
+func NewConfig[O ~func(*Config)](c Config, options []O) Config {
+	for _, o := range options {
+		if o != nil {
+			o(&c)
+		}
+	}
+	return c
+}
+
 // Mutex is one lock's name in a session, and its kind. It holds no state of any acquisition.
 type Mutex struct {
 	s    *Session
@@ -31,8 +41,15 @@ func NewMutex(s *Session, p *Protocol, name string, cfg Config) *Mutex {
 	switch {
 	case s == nil:
 		m.err = errors.New("lockline: the session is nil")
+	case s.Redisson && p.queues():
+		m.err = errors.New("lockline: a session with RedissonKeys has no fair locks: Redisson's queue is another")
 	case s.Redisson:
 		m.keys, m.err = redissonKeys(name)
+	case p.queues():
+		m.keys, m.err = newKeys(s.Prefix, p.Kind, name, ":q", ":a")
+		if m.err == nil {
+			m.keys.channel = s.Prefix + ":s:"
+		}
 	default:
 		m.keys, m.err = newKeys(s.Prefix, p.Kind, name)
 	}
@@ -80,6 +97,7 @@ type acquisition struct {
 	// The attempt in Redis. Its owner field is never used for another.
 	grant
 	notAfter int64 // of the last copy sent
+	w        *waiter
 
 	expired  <-chan time.Time // when the wait that cfg allows is over
 	answered bool             // Redis has answered once: from then on an outage only lengthens the wait
@@ -148,6 +166,14 @@ func (a *acquisition) run() (*hold, error) {
 		}
 		sl := l.slotOf(outer)
 		st := l.streak
+		if l.p.queues() && outer == nil && (st == nil || a.as == nil || a.as != l.root.owner) && !(a.try && st != nil) {
+			l.mu.Unlock()
+			h, look, err := a.competeQueued()
+			if look {
+				continue
+			}
+			return h, err
+		}
 		if sl.enter(a.as, st != nil) {
 			if st != nil {
 				st.n++
@@ -297,6 +323,15 @@ func (a *acquisition) newHold(h *hold, st *streak) *hold {
 	return h
 }
 
+// newAttempt begins a try for the lock in Redis, with an id that is never used again.
+func (a *acquisition) newAttempt() {
+	s := a.l.s
+	var id [64]byte
+	owner := string(strconv.AppendInt(append(append(id[:0], s.id...), ':'), s.attempts.Add(1), 10))
+	a.grant = grant{owner: owner, token: ""} // the token is not known until granted
+	a.notAfter = 0
+}
+
 // maxVoid bounds how often in a row a request may come too late.
 const maxVoid = 8
 
@@ -344,15 +379,24 @@ func (a *acquisition) compete() (*hold, error) {
 			}
 			continue
 		case r.status == 'G':
-			return a.granted(o, r.token)
+			h, err := a.granted(o.sent, a.lease(), r.token)
+			if errors.Is(err, errTooLate) && void < maxVoid {
+				void++
+				a.newAttempt()
+				continue
+			}
+			if err != nil {
+				l.pass()
+			}
+			return h, err
 		case r.status != 'H':
 			a.leaveRoot()
-			return nil, a.fail(fmt.Errorf("unexpected reply %q", o.reply))
+			return nil, a.fail(unexpected(o.reply))
 		}
 		a.answered, outage, try, void = true, time.Time{}, 0, 0
 		if a.try {
 			a.leaveRoot()
-			return nil, &LockedError{Name: l.keys.Name, Holder: r.holder, Remaining: max(r.left, 0)}
+			return nil, r.locked(l.keys.Name)
 		}
 		if l.sub == nil {
 			l.sub = s.hub.Subscribe(l.keys.channel.(string))
@@ -458,7 +502,17 @@ func (a *acquisition) request(now time.Time) request {
 		lease, ms = a.cfg.Lease, a.cfg.Lease.Milliseconds()
 	}
 	if t := s.redisNow(now); t != 0 {
+		if a.l.p.queues() {
+			lease = min(lease, s.Liveness) // what is handed over expires that early
+		}
 		a.notAfter = max(a.notAfter, t+patience(lease).Microseconds())
+	}
+	if a.l.p.queues() {
+		liveness := s.Liveness.Milliseconds()
+		if a.try {
+			liveness = 0
+		}
+		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, liveness, a.l.keys.channel)
 	}
 	return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg)
 }
@@ -467,6 +521,10 @@ func (a *acquisition) request(now time.Time) request {
 // then leaves the root slot. A re-entry's count was put right by who gave it up.
 func (a *acquisition) undo(o outcome, st *streak) {
 	if st != nil {
+		return
+	}
+	if a.l.p.queues() {
+		a.quit(o)
 		return
 	}
 	if r, _ := parse(o.reply); r.status == 'G' || a.late != 0 {
@@ -485,12 +543,15 @@ func (a *acquisition) leaveRoot() {
 	a.l.pass()
 }
 
-// granted makes a hold of what Redis granted.
-func (a *acquisition) granted(o outcome, token string) (*hold, error) {
+// errTooLate: a grant came when its lease was over, or another one has followed it.
+var errTooLate = fmt.Errorf("%w: the grant took longer than its lease", ErrLost)
+
+// granted makes a hold of what Redis granted, not before base and for at least
+// lease. What cannot be used any more it gives back, and the caller asks anew.
+func (a *acquisition) granted(base time.Time, lease time.Duration, token string) (*hold, error) {
 	l := a.l
 	s := l.s
-	lease := a.lease()
-	deadline := o.sent.Add(valid(lease))
+	deadline := base.Add(valid(lease))
 	st := &streak{grant: a.grant, lock: l, n: 1, since: time.Since(s.born)}
 	st.token = token
 	st.fence, _ = strconv.ParseInt(token, 10, 64)
@@ -498,43 +559,55 @@ func (a *acquisition) granted(o outcome, token string) (*hold, error) {
 	h := a.newHold(&st.first, st)
 	every := time.Duration(0)
 	if !h.fixed {
-		every = lease / 3
+		every = s.Lease / 3
 	}
 	l.keep()
 	l.mu.Lock()
+	for old := l.streak; old != nil && old.fence < st.fence; old = l.streak {
+		l.mu.Unlock()
+		old.end(lost) // or Redis would not have granted again
+		l.mu.Lock()
+	}
 	err := a.takeable(deadline)
 	if err == nil {
 		st.link(h)
 		l.streak = st
+		l.root.inside, l.root.owner = 1, a.as
 		s.dog.Add(&st.lease, deadline, every)
-		if a.as != nil {
-			l.root.turnAway(a.as) // they share it now
+		if a.as != nil { // they share it now
+			l.root.turnAway(a.as)
 		}
 	}
 	l.mu.Unlock()
 	if err != nil {
 		l.drop()
 		h.cancel(err)
+		l.settle(a.grant, time.Now().Add(lease))
+		return nil, err
+	}
+	if a.as != nil && l.p.queues() {
+		l.shareWith(a.as)
+	}
+	if h.fixed && lease != a.cfg.Lease { // handed over for the liveness time
 		s.work.Add(1)
 		go func() {
 			defer s.end()
-			a.undo(o, nil)
+			st.tell(s.ctx, a.cfg.Lease, nil)
 		}()
-		return nil, err
 	}
 	l.observe(a.ctx, Event{Kind: EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: st.fence})
 	return h, nil
 }
 
-// takeable is nil if a grant can still be used.
+// takeable is nil if a grant can still be used. mu held.
 func (a *acquisition) takeable(deadline time.Time) error {
 	select {
 	case <-a.l.s.closing: // Shutdown has looked, or will look, for what is held
 		return a.fail(ErrClosed)
 	default:
 	}
-	if !time.Now().Before(deadline) {
-		return a.fail(fmt.Errorf("%w: the grant took longer than its lease of %v", ErrLost, a.lease()))
+	if a.l.streak != nil || !time.Now().Before(deadline) {
+		return a.fail(errTooLate)
 	}
 	return nil
 }
@@ -546,6 +619,7 @@ func (a *acquisition) over(behind bool) error {
 	hint := ""
 	l.mu.Lock()
 	st := l.streak
+	behind = behind || l.p.queues()
 	warn := behind && st != nil && !st.warned
 	if warn {
 		st.warned = true
@@ -567,7 +641,7 @@ func (a *acquisition) over(behind bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := a.lockedHere()
-	err.hint = hint
+	err.Hint = hint
 	return err
 }
 
@@ -587,6 +661,7 @@ func (a *acquisition) lockedHere() *LockedError {
 	e := &LockedError{Name: a.l.keys.Name}
 	if st := a.l.streak; st != nil {
 		e.Holder, _ = st.owner.(string)
+		e.About = strings.TrimSpace(a.l.s.about.(string))
 		e.Remaining = max(0, time.Until(st.deadline()))
 	}
 	return e
@@ -600,6 +675,13 @@ func (a *acquisition) sayWaiting() {
 	}
 }
 
+// locked is the error of an acquisition that does not wait.
+func (r answer) locked(name string) error {
+	return &LockedError{Name: name, Holder: r.holder, About: strings.TrimSpace(r.about), Remaining: max(r.left, 0)}
+}
+
+func unexpected(reply string) error { return fmt.Errorf("unexpected reply %q", reply) }
+
 // answer is a lock script's reply.
 type answer struct {
 	status byte
@@ -607,9 +689,10 @@ type answer struct {
 	token  string
 	left   time.Duration
 	holder string
+	about  string
 }
 
-// parse reads 'G NOW TOKEN', 'H NOW PTTL HOLDER', 'V NOW' or 'S NOW'.
+// parse reads 'G NOW TOKEN', 'H NOW PTTL HOLDER TOKEN ABOUT', 'V NOW' or 'S NOW'.
 func parse(reply string) (a answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
 		return a, false
@@ -623,10 +706,12 @@ func parse(reply string) (a answer, ok bool) {
 	case 'G':
 		a.token = rest
 	case 'H':
-		left, holder, _ := strings.Cut(rest, " ")
+		left, rest, _ := strings.Cut(rest, " ")
+		a.holder, rest, _ = strings.Cut(rest, " ")
+		a.token, a.about, _ = strings.Cut(rest, " ")
 		var ms int64
 		ms, err = strconv.ParseInt(left, 10, 64)
-		a.left, a.holder = time.Duration(ms)*time.Millisecond, holder
+		a.left = time.Duration(ms) * time.Millisecond
 	}
 	a.status = reply[0]
 	return a, err == nil

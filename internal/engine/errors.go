@@ -19,8 +19,9 @@ var (
 type LockedError struct {
 	Name      string
 	Holder    string
+	About     string
 	Remaining time.Duration
-	hint      string
+	Hint      string
 }
 
 func (e *LockedError) Error() string {
@@ -28,10 +29,13 @@ func (e *LockedError) Error() string {
 	if e.Holder != "" {
 		msg += " by " + e.Holder
 	}
+	if e.About != "" {
+		msg += " (" + e.About + ")"
+	}
 	if e.Remaining > 0 {
 		msg += fmt.Sprintf(" for another %v unless renewed or released", e.Remaining)
 	}
-	return msg + e.hint
+	return msg + e.Hint
 }
 
 func (e *LockedError) Unwrap() error { return ErrLocked }

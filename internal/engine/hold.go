@@ -117,7 +117,8 @@ func (l *lock) slotOf(outer *hold) *slot {
 }
 
 // depart ends one stay under outer and reports whether it was the last: then the
-// streak is over, and root stays occupied until Redis was told. mu held.
+// streak is over, and root stays occupied until Redis was told, if it is used to
+// compete. mu held.
 func (st *streak) depart(outer *hold) (last bool) {
 	st.seq++
 	if st.n--; st.n > 0 {
@@ -128,6 +129,9 @@ func (st *streak) depart(outer *hold) (last bool) {
 	}
 	st.state = released
 	st.lock.streak = nil
+	if st.lock.p.queues() {
+		st.lock.root.inside = 0 // nobody stands behind it
+	}
 	return true
 }
 
@@ -395,12 +399,12 @@ func (l *lock) release(ctx context.Context, st *streak) error {
 	case o.err != nil:
 		err = l.keys.failed(o.err)
 		l.settle(st.grant, st.deadline())
-	case o.reply != "R":
+	case o.reply[0] != 'R':
 		err = &nameError{name: l.keys.Name, err: ErrLost}
 	}
-	l.mu.Lock()
-	l.root.leave()
-	l.mu.Unlock()
+	if !l.p.queues() {
+		l.pass()
+	}
 	l.drop()
 	l.observe(ctx, Event{Kind: EventReleased, Token: st.fence, Held: st.held(), Err: err})
 	return err

@@ -21,6 +21,14 @@ type State struct {
 	Count     int
 	Remaining time.Duration
 	Token     int64
+	Queue     []Waiting
+}
+
+// Waiting is one waiter of a lock that queues in Redis.
+type Waiting struct {
+	Owner   string
+	Session string
+	Age     time.Duration
 }
 
 // exchange runs a script on the lock; the caller may leave before the answer.
@@ -63,6 +71,8 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	var raw struct {
 		TTL          int64
 		Lock, Memory map[string]string
+		Now          string
+		Queue        []string
 	}
 	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
 		return State{}, &nameError{name: m.keys.Name, err: fmt.Errorf("unexpected reply %q: %w", reply, err)}
@@ -83,6 +93,15 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 		}
 	}
 	st.Token, _ = strconv.ParseInt(token, 10, 64)
+	now, _ := strconv.ParseFloat(raw.Now, 64)
+	for i := 0; i+1 < len(raw.Queue); i += 2 {
+		w := Waiting{Owner: raw.Queue[i]}
+		w.Session, _, _ = strings.Cut(w.Owner, ":")
+		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later
+			w.Age = max(0, time.Duration(now-ticket)*time.Microsecond)
+		}
+		st.Queue = append(st.Queue, w)
+	}
 	st.Remaining = time.Duration(max(raw.TTL, 0)) * time.Millisecond
 	return st, nil
 }
@@ -91,6 +110,6 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.check(ctx); err != nil {
 		return false, err
 	}
-	reply, err := m.exchange(ctx, m.p.Force, m.keys.channel)
+	reply, err := m.exchange(ctx, m.p.Force, m.keys.channel, keepMemoryArg)
 	return reply == "R", err
 }

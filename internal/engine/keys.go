@@ -24,7 +24,8 @@ func (k *Keys) memory() string { return k.boxed[2].(string) }
 // newKeys makes P:kind:{name}. Braces in the name would end the hash tag early,
 // which is harmless as long as the tag is the same for all keys and not empty:
 // only a name that begins with a closing brace needs an escape.
-func newKeys(prefix, kind, name string) (*Keys, error) {
+// more are the endings of further keys.
+func newKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -33,7 +34,12 @@ func newKeys(prefix, kind, name string) (*Keys, error) {
 		tag = `\` + name
 	}
 	memory := prefix + ":" + kind + ":{" + tag + "}:t"
-	boxed := []any{2, memory[:len(memory)-2], memory}
+	lock := memory[:len(memory)-2]
+	boxed := make([]any, 0, 3+len(more))
+	boxed = append(boxed, 2+len(more), lock, memory)
+	for _, end := range more {
+		boxed = append(boxed, lock+end)
+	}
 	return &Keys{Name: name, boxed: boxed, channel: boxed[1]}, nil
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,13 +25,23 @@ type lock struct {
 	// sub belongs to whoever is inside root and hands down to the next, so
 	// that a hot lock stays subscribed.
 	sub *pubsub.Subscription
+
+	// Guarded by Session.queue, and used by kinds that queue in Redis:
+	waiters map[string]*waiter // by owner field
+	beat    *time.Timer        // the next heartbeat
+	beatAt  time.Time
+	beating bool      // one is under way
+	outage  time.Time // since when it is not answered
 }
 
 // Protocol says which scripts make a kind of lock.
 type Protocol struct {
 	Kind                          string // the key segment, and the lock's kind in events
 	Lock, Release, Force, Inspect *Script
+	Heartbeat                     *Script // the kind queues in Redis, if there is one
 }
+
+func (p *Protocol) queues() bool { return p.Heartbeat != nil }
 
 // enter finds the lock, for an acquisition. Every enter has its leave.
 func (s *Session) enter(k *Keys, p *Protocol) (*lock, error) {
@@ -101,7 +112,19 @@ type grant struct {
 
 // giveBack ends a grant.
 func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
-	return l.s.call(ctx, l.p.Release, func(time.Time) request { return l.releaseRequest(g) }, most, nil)
+	o := l.s.call(ctx, l.p.Release, func(time.Time) request { return l.releaseRequest(g) }, most, nil)
+	if o.err == nil {
+		l.handedOn(o.reply)
+	}
+	return o
+}
+
+// handedOn tells a waiter of this session that a release made it the owner:
+// 'R OWNER TOKEN'.
+func (l *lock) handedOn(reply string) {
+	if words := strings.Fields(reply); len(words) == 3 {
+		l.s.tell(words[1], notice{token: words[2]})
+	}
 }
 
 func (l *lock) releaseRequest(g grant) request {

@@ -25,6 +25,7 @@ import (
 type SessionConfig struct {
 	Prefix   string
 	Lease    time.Duration // of renewed locks: the watchdog timeout
+	Liveness time.Duration // of waiters that queue in Redis
 	Label    string
 	Logger   *slog.Logger
 	Observer Observer
@@ -59,6 +60,12 @@ type Session struct {
 	mu     sync.Mutex // guards closed, locks and lock.refs
 	closed bool
 	locks  map[string]*lock
+
+	// queue guards what follows and the waiters of all locks. Session.mu may be
+	// taken under it, nothing else.
+	queue     sync.Mutex
+	queued    map[string]*waiter // by owner field
+	listening bool               // to the session's own channel
 }
 
 func NewSession(c Client, cfg SessionConfig) (*Session, error) {
@@ -69,6 +76,9 @@ func NewSession(c Client, cfg SessionConfig) (*Session, error) {
 		return nil, err
 	}
 	if err := checkLease("WithWatchdogTimeout", cfg.Lease); err != nil {
+		return nil, err
+	}
+	if err := checkLease("WithLiveness", cfg.Liveness); err != nil {
 		return nil, err
 	}
 	if len(cfg.Label) > MaxName || !utf8.ValidString(cfg.Label) {
@@ -88,6 +98,7 @@ func NewSession(c Client, cfg SessionConfig) (*Session, error) {
 		closing:       make(chan struct{}),
 		over:          make(chan struct{}),
 		locks:         map[string]*lock{},
+		queued:        map[string]*waiter{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
@@ -193,7 +204,7 @@ func (s *Session) releaseAll(locks []*lock) error {
 				s.batch(s.ctx, server, len(chunk), func(i int) (*Script, request) {
 					st := chunk[i]
 					return st.lock.p.Release, st.lock.releaseRequest(st.grant)
-				}, func(i int, _ string, err error) {
+				}, func(i int, reply string, err error) {
 					st := chunk[i]
 					if err != nil && judge(err).resend {
 						err = st.lock.giveBack(s.ctx, st.grant, tries).err

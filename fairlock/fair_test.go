@@ -1,0 +1,431 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// everyServer runs a test on the embedded server and on a real one.
+func everyServer(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
+	t.Run("embedded", func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		test(t, rdb)
+	})
+	t.Run("real", func(t *testing.T) { test(t, testredis.Start(t).Client(t)) })
+}
+
+func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		var sessions []*rlock.Session
+		for range 4 {
+			sessions = append(sessions, newSession(t, rdb))
+		}
+		hold := lock(t, fairlock.New(sessions[0], "x"))
+		l := newLine(t, rdb)
+		rnd := rand.New(rand.NewPCG(5, 6))
+		const n = 40
+		for i := range n {
+			l.join(fairlock.New(sessions[rnd.IntN(4)], "x"), i)
+		}
+		last := hold.Token()
+		unlock(t, hold)
+		for i := range n {
+			a := l.next()
+			if a.who != i {
+				t.Fatalf("waiter %d is served as number %d", a.who, i)
+			}
+			if a.hold.Token() <= last {
+				t.Errorf("token %d after %d", a.hold.Token(), last)
+			}
+			last = a.hold.Token()
+			unlock(t, a.hold)
+		}
+		eventually(t, "only the token is left", func() bool {
+			keys := rdb.Keys(bg, "*").Val()
+			return len(keys) == 1 && keys[0] == memoryKey
+		})
+		if ttl := rdb.PTTL(bg, memoryKey).Val(); ttl <= 0 || ttl > 2*time.Minute {
+			t.Errorf("the token is remembered for %v", ttl)
+		}
+	})
+}
+
+func TestARequestThatIsSentAgainKeepsItsPlace(t *testing.T) {
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	rdb := server.Client(t)
+	kind := kindOf(t)
+	a, b, c := newSession(t, rdb), newSession(t, proxy.Client(t)), newSession(t, rdb)
+	warm := lock(t, fairlock.New(b, "x"))
+	unlock(t, warm)
+	hold := lock(t, fairlock.New(a, "x"))
+	l := newLine(t, rdb)
+
+	var cuts atomic.Int32
+	release := make(chan struct{})
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if kind(*r) != "lock" {
+			return faultproxy.Pass
+		}
+		if cuts.Add(1) == 1 {
+			return faultproxy.CutReply
+		}
+		<-release
+		return faultproxy.Pass
+	})
+	l.join(fairlock.New(b, "x"), 0)
+	l.join(fairlock.New(c, "x"), 1) // stands behind the first copy, and before the second
+	close(release)
+	eventually(t, "sent again", func() bool { return cuts.Load() >= 2 })
+	unlock(t, hold)
+	for i := range 2 {
+		got := l.next()
+		if got.who != i {
+			t.Errorf("waiter %d is served as number %d", got.who, i)
+		}
+		unlock(t, got.hold)
+	}
+}
+
+func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
+	for _, c := range []struct{ sessions, each, more int }{{10, 50, 0}, {10, 1, 0}, {10, 1, 9990}} {
+		server := testredis.Start(t)
+		proxy := faultproxy.New(t, server.Addr)
+		rdb := server.Client(t)
+		kind := kindOf(t)
+		long := rlock.WithLiveness(time.Hour) // no heartbeat in between
+		first := newSession(t, proxy.Client(t), long)
+		unlock(t, lock(t, fairlock.New(first, "x"))) // the scripts are known
+		must(t, script(t, "prelude.lua", "heartbeat.lua").Load(bg, rdb).Err())
+		hold := lock(t, fairlock.New(first, "x"))
+		l := newLine(t, rdb)
+		var sessions []*rlock.Session
+		for range c.sessions {
+			sessions = append(sessions, newSession(t, proxy.Client(t), long))
+		}
+		for range c.each {
+			for _, s := range sessions {
+				l.wg.Go(func() {
+					_, h, err := fairlock.New(s, "x").Lock(l.ctx)
+					l.got <- arrival{0, h, err}
+				})
+			}
+		}
+		eventually(t, "all wait", func() bool { return queued(t, rdb) == c.sessions*c.each })
+		eventually(t, "all listen", func() bool {
+			return len(rdb.PubSubChannels(bg, "lockline:s:*").Val()) == c.sessions
+		})
+		// Each session asked once more when it began to listen.
+		eventually(t, "all have asked", func() bool {
+			n := 0
+			for _, r := range proxy.Requests() {
+				if kind(r) == "heartbeat" {
+					n++
+				}
+			}
+			return n >= c.sessions
+		})
+		for i := range c.more { // others behind them
+			member := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro() + int64(i)), Member: "00000000-0000-4000-8000-000000000000:" + string(rune('a'+i%26)) + time.Duration(i).String()}
+			rdb.ZAdd(bg, queueKey, member)
+			rdb.ZAdd(bg, aliveKey, member)
+		}
+		proxy.Reset()
+		hands := min(20, c.sessions*c.each-1)
+		for range hands {
+			unlock(t, hold)
+			hold = l.next().hold
+		}
+		calls := map[string]int{}
+		for _, r := range proxy.Requests() {
+			if k := kind(r); k != "" {
+				calls[k]++
+			} else if !r.Is("PING") && !r.Is("HELLO", "CLIENT") {
+				t.Errorf("%v", r.Args)
+			}
+		}
+		t.Logf("%d waiters in %d sessions, %d more: %d hand-overs, %v, %d messages", c.sessions*c.each, c.sessions, c.more, hands, calls, proxy.CountPushed())
+		if calls["release"] != hands || len(calls) != 1 || proxy.CountPushed() > hands {
+			t.Errorf("%d hand-overs cost %v and %d messages", hands, calls, proxy.CountPushed())
+		}
+		l.ends()
+		unlock(t, hold)
+		l.wg.Wait()
+		for len(l.got) > 0 { // granted while the others gave up
+			if a := <-l.got; a.err == nil {
+				_ = a.hold.Unlock(bg)
+			}
+		}
+	}
+}
+
+func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb)
+		m := fairlock.New(s, "x")
+		// The lock is free, but somebody waits who is known to live.
+		next := redis.Z{Score: 1, Member: "11111111-0000-4000-8000-000000000000:1"}
+		must(t, rdb.ZAdd(bg, queueKey, next).Err())
+		must(t, rdb.ZAdd(bg, aliveKey, redis.Z{Score: float64(time.Now().Add(300 * time.Millisecond).UnixMicro()), Member: next.Member}).Err())
+		_, _, err := m.TryLock(bg)
+		var locked *rlock.LockedError
+		if !errors.As(err, &locked) || locked.Holder != next.Member {
+			t.Fatalf("TryLock: %v", err)
+		}
+		if st, err := m.Inspect(bg); err != nil || st.Owner != next.Member || len(st.Queue) != 0 {
+			t.Errorf("it was not handed to who was next: %+v, %v", st, err)
+		}
+		// It is not there after all: its lease is the rest of its liveness.
+		hold := lock(t, m)
+		unlock(t, hold)
+		if queued(t, rdb) != 0 {
+			t.Error("an entry is left")
+		}
+	})
+}
+
+func TestAWaitThatRunsOutLeavesTheQueue(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b := newSession(t, rdb), newSession(t, rdb)
+		hold := lock(t, fairlock.New(a, "x"))
+		l := newLine(t, rdb)
+		short, cancel := context.WithCancel(bg)
+		left := make(chan error, 2)
+		go func() { _, _, err := fairlock.New(b, "x").Lock(short); left <- err }()
+		eventually(t, "queued", func() bool { return queued(t, rdb) == 1 })
+		go func() { _, _, err := fairlock.New(b, "x").Lock(bg, rlock.WaitAtMost(50*time.Millisecond)); left <- err }()
+		eventually(t, "queued", func() bool { return queued(t, rdb) == 2 || len(left) > 0 })
+		l.join(fairlock.New(b, "x"), 3)
+		if err := <-left; !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("WaitAtMost: %v", err)
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled: %v", err)
+		}
+		eventually(t, "only the third is left", func() bool { return queued(t, rdb) == 1 })
+		unlock(t, hold)
+		unlock(t, l.next().hold)
+	})
+}
+
+func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b := newSession(t, rdb), newSession(t, rdb)
+		hold := lock(t, fairlock.New(a, "x"))
+		l := newLine(t, rdb)
+		for i := range 3 {
+			l.join(fairlock.New(b, "x"), i)
+		}
+		if held, err := fairlock.New(a, "x").ForceUnlock(bg); !held || err != nil {
+			t.Fatal(held, err)
+		}
+		for i := range 3 {
+			got := l.next()
+			if got.who != i {
+				t.Errorf("%d is served as number %d", got.who, i)
+			}
+			unlock(t, got.hold)
+		}
+		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+			t.Errorf("Unlock after a forced one: %v", err)
+		}
+	})
+}
+
+func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b := newSession(t, rdb), newSession(t, rdb)
+		hold := lock(t, fairlock.New(a, "x"))
+		l := newLine(t, rdb)
+		l.join(fairlock.New(b, "x"), 0)
+		<-time.After(30 * time.Millisecond)
+		l.join(fairlock.New(a, "x"), 1)
+		st, err := fairlock.New(b, "x").Inspect(bg)
+		must(t, err)
+		if len(st.Queue) != 2 || st.Queue[0].Session != b.ID() || st.Queue[1].Session != a.ID() || st.Session != a.ID() {
+			t.Fatalf("%+v", st)
+		}
+		if first, second := st.Queue[0].Age, st.Queue[1].Age; first < second+30*time.Millisecond || second < 0 {
+			t.Errorf("ages %v, %v", first, second)
+		}
+		unlock(t, hold)
+		for range 2 {
+			unlock(t, l.next().hold)
+		}
+	})
+}
+
+func TestAFairAndAReentrantLockOfOneNameAreTwoLocks(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb)
+		a, b := lock(t, fairlock.New(s, "x")), lock(t, rlock.New(s, "x"))
+		unlock(t, a)
+		unlock(t, b)
+	})
+}
+
+func TestASessionWithRedissonKeysIsRefused(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	_, _, err := fairlock.New(newSession(t, rdb, rlock.RedissonKeys()), "x").Lock(bg)
+	if err == nil || !strings.Contains(err.Error(), "Redisson") {
+		t.Error(err)
+	}
+}
+
+func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := fairlock.New(newSession(t, rdb, rlock.WithLiveness(600*time.Millisecond)), "x")
+		raw := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
+		l := newLine(t, rdb)
+		l.join(m, 0)
+		raw("a channel that nobody listens to")
+		got := l.next()
+		if got.hold.Err() != nil {
+			t.Error(got.hold.Err())
+		}
+		<-time.After(time.Second) // it is renewed past the liveness time
+		if got.hold.Err() != nil {
+			t.Error(got.hold.Err())
+		}
+		unlock(t, got.hold)
+	})
+}
+
+// holdRaw holds the lock by script alone; the function that it returns releases
+// it and tells on channels of that prefix.
+func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
+	t.Helper()
+	keys := []string{lockKey, memoryKey, queueKey, aliveKey}
+	reply, err := script(t, "prelude.lua", "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:").Text()
+	must(t, err)
+	words := strings.Fields(reply)
+	if words[0] != "G" {
+		t.Fatal(reply)
+	}
+	return func(channels string) {
+		t.Helper()
+		if reply, err := script(t, "prelude.lua", "release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0).Text(); err != nil || reply != "R" {
+			t.Fatal(reply, err)
+		}
+	}
+}
+
+func TestACancelStormLeavesNoQueueAndNoLock(t *testing.T) {
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	rnd := rand.New(rand.NewPCG(7, 8))
+	var sessions []*rlock.Session
+	for range 4 {
+		sessions = append(sessions, newSession(t, rdb))
+	}
+	var wg sync.WaitGroup
+	var held, canceled atomic.Int64
+	room := make(chan struct{}, 40)
+	for i := range 5_000 {
+		room <- struct{}{}
+		patience := time.Duration(rnd.Int64N(int64(60 * time.Millisecond)))
+		wg.Go(func() {
+			defer func() { <-room }()
+			ctx, cancel := context.WithTimeout(bg, patience)
+			defer cancel()
+			_, hold, err := fairlock.New(sessions[i%4], "x").Lock(ctx)
+			switch {
+			case err == nil:
+				held.Add(1)
+				if err := hold.Unlock(bg); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+			case errors.Is(err, context.DeadlineExceeded):
+				canceled.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d held, %d canceled", held.Load(), canceled.Load())
+	if held.Load() == 0 || canceled.Load() == 0 {
+		t.Error("a storm of one kind only proves nothing")
+	}
+	eventually(t, "only the token is left", func() bool {
+		keys := rdb.Keys(bg, "*").Val()
+		return len(keys) == 1 && keys[0] == memoryKey
+	})
+	unlock(t, lock(t, fairlock.New(sessions[0], "x")))
+	eventually(t, "no subscription is left", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 0 })
+}
+
+func TestWaitersWhoseProcessesWereKilledCostOneLivenessTimeTogether(t *testing.T) {
+	const liveness = 2 * time.Second
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	s := newSession(t, rdb, rlock.WithLiveness(liveness))
+	hold := lock(t, fairlock.New(s, "x"))
+	var kill []func()
+	for range 10 {
+		cmd, _ := startWaiters(t, server.Addr, liveness)
+		kill = append(kill, func() { must(t, cmd.Process.Signal(syscall.SIGKILL)) })
+	}
+	eventually(t, "100 wait", func() bool { return queued(t, rdb) == 100 })
+	l := newLine(t, rdb)
+	l.join(fairlock.New(s, "x"), 0)
+	for _, k := range kill {
+		k()
+	}
+	start := time.Now()
+	unlock(t, hold) // goes to a dead one
+	got := l.next()
+	took := time.Since(start)
+	t.Logf("the first living one waited %v", took)
+	// One lease of the one who was granted, and a heartbeat; 200 s if each cost its own.
+	if took > 3*liveness {
+		t.Errorf("the first living one waited %v for 100 dead ones; liveness is %v", took, liveness)
+	}
+	unlock(t, got.hold)
+}
+
+func TestAGrantToAFrozenProcessIsTakenBackAfterItsLiveness(t *testing.T) {
+	const liveness = time.Second
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	s := newSession(t, rdb, rlock.WithLiveness(liveness))
+	hold := lock(t, fairlock.New(s, "x"))
+	cmd, grants := startWaiters(t, server.Addr, liveness)
+	eventually(t, "10 wait", func() bool { return queued(t, rdb) == 10 })
+	must(t, cmd.Process.Signal(syscall.SIGSTOP))
+	l := newLine(t, rdb)
+	l.join(fairlock.New(s, "x"), 0)
+	unlock(t, hold)
+	got := l.next()
+	must(t, cmd.Process.Signal(syscall.SIGCONT))
+	// It wakes up to an old grant, and must not believe it.
+	select {
+	case line := <-grants:
+		t.Errorf("two holders: the frozen one says %q", line)
+	case <-time.After(2 * liveness):
+	}
+	must(t, got.hold.Err())
+	unlock(t, got.hold)
+	select {
+	case <-grants: // and goes on waiting, as a newcomer
+	case <-time.After(patience):
+		t.Error("the thawed process never gets the lock")
+	}
+}

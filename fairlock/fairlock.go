@@ -1,0 +1,64 @@
+// Package fairlock is a distributed lock that is served first come, first served
+// across all processes. It has the Session, Hold, options and errors of package
+// rlock; New returns an *rlock.Mutex, so everything said there of Lock, TryLock,
+// Do, re-entry, leases and tokens holds here, too.
+//
+// # The queue
+//
+// A waiter stands in a queue that Redis keeps, in the order in which Redis saw the
+// requests; no client's clock has a say. The unlock itself makes the first living
+// waiter the owner and tells its session, and nobody else: a hand-over costs one
+// request and at most one message, whatever the length of the queue.
+//
+// A session's waiters are kept alive by one request for each lock at a third of the
+// liveness time (10 s unless [rlock.WithLiveness] says otherwise). Waiters whose
+// process died are dropped together once they have not been heard of for the
+// liveness time. A lock that is handed over is leased to its new owner for the
+// liveness time at first, and then renewed to the session's lease.
+//
+// TryLock takes the lock only if nobody waits, and never stands in the queue. A
+// waiter that gives up leaves the queue.
+//
+// A fair and a reentrant lock of one name are two locks. Sessions with
+// [rlock.RedissonKeys] are refused: Redisson's queue is another.
+//
+// The idea is Redisson's RFairLock, with the queue in a sorted set ordered by
+// tickets, and the lock handed over instead of thrown into the crowd.
+package fairlock
+
+import (
+	_ "embed"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/rlock"
+)
+
+var (
+	//go:embed prelude.lua
+	prelude string
+	//go:embed lock.lua
+	lockBody string
+	//go:embed release.lua
+	releaseBody string
+	//go:embed heartbeat.lua
+	heartbeatBody string
+	//go:embed force.lua
+	forceBody string
+	//go:embed inspect.lua
+	inspectBody string
+
+	protocol = &engine.Protocol{
+		Kind:      "f",
+		Lock:      engine.NewScript(prelude + lockBody),
+		Release:   engine.NewScript(prelude + releaseBody),
+		Heartbeat: engine.NewScript(prelude + heartbeatBody),
+		Force:     engine.NewScript(prelude + forceBody),
+		Inspect:   engine.NewScript(prelude + inspectBody),
+	}
+)
+
+// New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
+// is a name; what is wrong with a name or session, Lock says.
+func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
+	return (*rlock.Mutex)(engine.NewMutex((*engine.Session)(s), protocol, name, engine.NewConfig(engine.Config{}, options)))
+}

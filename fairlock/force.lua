@@ -1,0 +1,15 @@
+-- Frees the lock whoever holds it, and hands it to the first living waiter. The
+-- holder learns that it lost the lock.
+--
+-- KEYS    as in the prelude
+-- ARGV[1] what the names of the sessions' channels begin with
+-- ARGV[2] milliseconds by which the memory outlives the lease
+--
+-- Reply: 'R' it was held, 'F' it was free
+
+if redis.call('HLEN', KEYS[1]) == 0 then
+  return 'F'
+end
+redis.call('DEL', KEYS[1])
+handOver('', ARGV[1], clock(), tonumber(ARGV[2]))
+return 'R'

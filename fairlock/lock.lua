@@ -1,0 +1,61 @@
+-- Takes a free lock that nobody waits for; else stands in the queue, once: asking
+-- again keeps the place. A free lock with a queue goes to the first living waiter.
+--
+-- KEYS    as in the prelude
+-- ARGV[1] owner field: session and attempt
+-- ARGV[2] lease in milliseconds
+-- ARGV[3] Redis time in microseconds after which this request is void
+-- ARGV[4] what the session says of itself
+-- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[6] liveness in milliseconds: for how long the attempt is known to live; 0
+--         does not stand in the queue
+-- ARGV[7] what the names of the sessions' channels begin with
+--
+-- Reply, always with the Redis time NOW in microseconds:
+--   'G NOW TOKEN'              granted, now or by an earlier copy of this request
+--   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
+--                              expiry), whose session says ABOUT of itself
+--   'V NOW'                    void: came too late
+--   'S NOW'                    stale: this attempt is over already
+
+local asking, now = ARGV[1], clock()
+if now > tonumber(ARGV[3]) then
+  return 'V ' .. stamp(now)
+end
+local lease, liveness, keep = tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[5])
+local over = redis.call('HMGET', KEYS[2], 'a', asking)
+local owner, token = holder()
+
+if owner ~= asking and (over[1] == asking or over[2]) then
+  return 'S ' .. stamp(now)
+end
+if not owner then
+  local next = first(now)
+  if not next or next == asking then
+    owner, token = asking, grant(asking, lease, now, keep)
+    redis.call('HSET', KEYS[1], 'd', ARGV[4])
+  end
+end
+if owner == asking then
+  if redis.call('PTTL', KEYS[1]) < lease then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    outlive(KEYS[2], lease + keep)
+  end
+  return 'G ' .. stamp(now) .. ' ' .. token
+end
+if not owner then
+  owner, token = handOver(session(asking), ARGV[7], now, keep)
+end
+if liveness > 0 then
+  if not redis.call('ZSCORE', KEYS[3], asking) then
+    local ticket = math.max(tonumber(redis.call('HGET', KEYS[2], 'q') or 0) + 1, now)
+    redis.call('HSET', KEYS[2], 'q', stamp(ticket))
+    redis.call('ZADD', KEYS[3], stamp(ticket), asking)
+  end
+  redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
+  outlive(KEYS[3], liveness)
+  outlive(KEYS[4], liveness)
+  outlive(KEYS[2], liveness + keep)
+end
+return 'H ' .. stamp(now) .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. (token or '0')
+  .. ' ' .. (redis.call('HGET', KEYS[1], 'd') or '')

@@ -1,0 +1,219 @@
+package fairlock_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/rlock"
+)
+
+const (
+	lockKey   = "lockline:f:{x}"
+	memoryKey = "lockline:f:{x}:t"
+	queueKey  = "lockline:f:{x}:q"
+	aliveKey  = "lockline:f:{x}:a"
+
+	patience = 30 * time.Second
+)
+
+var (
+	bg    = context.Background()
+	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(waiterEnv) != "" {
+		waitForEver()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func newSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
+	t.Helper()
+	s, err := rlock.NewSession(rdb, append([]rlock.SessionOption{rlock.WithLogger(quiet)}, options...)...)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lock(t testing.TB, m *rlock.Mutex, options ...rlock.Option) *rlock.Hold {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(bg, patience)
+	t.Cleanup(cancel)
+	_, hold, err := m.Lock(ctx, options...)
+	must(t, err)
+	return hold
+}
+
+func unlock(t testing.TB, hold *rlock.Hold) {
+	t.Helper()
+	must(t, hold.Unlock(bg))
+}
+
+func queued(t testing.TB, rdb redis.Cmdable) int {
+	t.Helper()
+	n, err := rdb.ZCard(bg, queueKey).Result()
+	must(t, err)
+	return int(n)
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// line lets goroutines lock one name, each known to stand behind the one before it.
+type line struct {
+	t    testing.TB
+	rdb  redis.Cmdable
+	wg   sync.WaitGroup
+	got  chan arrival
+	ends context.CancelFunc
+	ctx  context.Context
+}
+
+// arrival is one grant: who, in the order of asking.
+type arrival struct {
+	who  int
+	hold *rlock.Hold
+	err  error
+}
+
+func newLine(t testing.TB, rdb redis.Cmdable) *line {
+	l := &line{t: t, rdb: rdb, got: make(chan arrival, 1000)}
+	l.ctx, l.ends = context.WithTimeout(bg, 4*patience)
+	t.Cleanup(func() { l.ends(); l.wg.Wait() })
+	return l
+}
+
+// join starts a waiter and returns when it stands in the queue.
+func (l *line) join(m *rlock.Mutex, who int, options ...rlock.Option) {
+	l.t.Helper()
+	before := queued(l.t, l.rdb)
+	l.wg.Go(func() {
+		_, hold, err := m.Lock(l.ctx, options...)
+		l.got <- arrival{who, hold, err}
+	})
+	eventually(l.t, "in the queue", func() bool { return queued(l.t, l.rdb) > before })
+}
+
+// next waits for the next grant.
+func (l *line) next() arrival {
+	l.t.Helper()
+	select {
+	case a := <-l.got:
+		must(l.t, a.err)
+		return a
+	case <-time.After(patience):
+		l.t.Fatal("nobody is granted the lock")
+		return arrival{}
+	}
+}
+
+func script(t testing.TB, files ...string) *redis.Script {
+	t.Helper()
+	var body strings.Builder
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		must(t, err)
+		body.Write(b)
+	}
+	return redis.NewScript(body.String())
+}
+
+// kindOf names the script of a request.
+func kindOf(t testing.TB) func(r faultproxy.Request) string {
+	kinds, bodies := map[string]string{}, map[string]string{}
+	for _, name := range []string{"lock", "release", "heartbeat", "force", "inspect"} {
+		s := script(t, "prelude.lua", name+".lua")
+		kinds[s.Hash()] = name
+		for _, file := range []string{"prelude.lua", name + ".lua"} {
+			b, err := os.ReadFile(file)
+			must(t, err)
+			bodies[name] += string(b)
+		}
+		kinds[bodies[name]] = name
+	}
+	keep, err := os.ReadFile("../internal/engine/keep.lua")
+	must(t, err)
+	sum := sha1.Sum(keep)
+	kinds[hex.EncodeToString(sum[:])] = "keep"
+	return func(r faultproxy.Request) string { return kinds[r.Script()] }
+}
+
+// Processes that wait for ever, to be killed.
+
+const waiterEnv = "LOCKLINE_TEST_WAITER"
+
+func waitForEver() {
+	addr, liveness, _ := strings.Cut(os.Getenv(waiterEnv), " ")
+	d, err := time.ParseDuration(liveness)
+	if err != nil {
+		panic(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	s, err := rlock.NewSession(rdb, rlock.WithLiveness(d))
+	if err != nil {
+		panic(err)
+	}
+	for range 10 {
+		go func() {
+			_, hold, err := fairlock.New(s, "x").Lock(bg)
+			fmt.Println("granted", hold.Token(), err)
+		}()
+	}
+	select {}
+}
+
+// startWaiters starts a process with ten waiters; its grants come on the channel.
+func startWaiters(t testing.TB, addr string, liveness time.Duration) (*exec.Cmd, <-chan string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s", waiterEnv, addr, liveness))
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	lines := make(chan string, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+		_ = cmd.Wait()
+	})
+	return cmd, lines
+}
