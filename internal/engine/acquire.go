@@ -483,7 +483,7 @@ func (a *acquisition) fly(f *flight, st *streak) {
 // ask sends the attempt's request.
 func (a *acquisition) ask(left *atomic.Bool) outcome {
 	s := a.l.s
-	o := s.call(a.ctx, a.l.p.Lock, a.request, tries, left)
+	o := s.call(a.ctx, a.l.p.Lock, a, tries, left)
 	if o.unknown {
 		a.late = a.notAfter
 	}

@@ -187,14 +187,22 @@ func (st *streak) keepRequest(lease any) request {
 	return st.lock.keys.request(keepScript, st.owner, st.token, st.seq, st.n, lease, keepMemoryArg)
 }
 
+// telling is the request that keeps a streak, with what is true when it leaves.
+type telling struct {
+	st    *streak
+	lease time.Duration
+}
+
+func (t *telling) request(time.Time) request {
+	t.st.lock.mu.Lock()
+	defer t.st.lock.mu.Unlock()
+	return t.st.keepRequest(t.lease.Milliseconds())
+}
+
 // tell brings Redis up to date with the hold count, and the lease to at least lease.
 func (st *streak) tell(ctx context.Context, lease time.Duration, left *atomic.Bool) outcome {
 	l := st.lock
-	o := l.s.call(ctx, keepScript, func(time.Time) request {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return st.keepRequest(lease.Milliseconds())
-	}, tries, left)
+	o := l.s.call(ctx, keepScript, &telling{st, lease}, tries, left)
 	switch {
 	case o.err != nil:
 		o.err = l.keys.failed(o.err)

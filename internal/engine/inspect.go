@@ -31,6 +31,15 @@ type Waiting struct {
 	Age     time.Duration
 }
 
+// plain is a request whose copies are all the same.
+type plain struct {
+	keys *Keys
+	sc   *Script
+	argv []any
+}
+
+func (p *plain) request(time.Time) request { return p.keys.request(p.sc, p.argv...) }
+
 // exchange runs a script on the lock; the caller may leave before the answer.
 func (m *Mutex) exchange(ctx context.Context, sc *Script, argv ...any) (string, error) {
 	if err := m.check(ctx); err != nil {
@@ -47,7 +56,7 @@ func (m *Mutex) exchange(ctx context.Context, sc *Script, argv ...any) (string, 
 	done := make(chan outcome, 1)
 	go func() {
 		defer s.end()
-		done <- s.call(ctx, sc, func(time.Time) request { return m.keys.request(sc, argv...) }, tries, nil)
+		done <- s.call(ctx, sc, &plain{m.keys, sc, argv}, tries, nil)
 	}()
 	select {
 	case o := <-done:

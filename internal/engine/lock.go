@@ -112,7 +112,7 @@ type grant struct {
 
 // giveBack ends a grant.
 func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
-	o := l.s.call(ctx, l.p.Release, func(time.Time) request { return l.releaseRequest(g) }, most, nil)
+	o := l.s.call(ctx, l.p.Release, &release{l, g}, most, nil)
 	if o.err == nil {
 		l.handedOn(o.reply)
 	}
@@ -122,17 +122,26 @@ func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
 // handedOn tells a waiter of this session that a release made it the owner:
 // 'R OWNER TOKEN'.
 func (l *lock) handedOn(reply string) {
+	if len(reply) < len("R o t") {
+		return
+	}
 	if words := strings.Fields(reply); len(words) == 3 {
 		l.s.tell(words[1], notice{token: words[2]})
 	}
 }
 
-func (l *lock) releaseRequest(g grant) request {
+// release is the request that ends a grant.
+type release struct {
+	l *lock
+	grant
+}
+
+func (r *release) request(time.Time) request {
 	late := any("0")
-	if g.late != 0 {
-		late = g.late
+	if r.late != 0 {
+		late = r.late
 	}
-	return l.keys.request(l.p.Release, g.owner, g.token, l.keys.channel, keepMemoryArg, late)
+	return r.l.keys.request(r.l.p.Release, r.owner, r.token, r.l.keys.channel, keepMemoryArg, late)
 }
 
 // settle keeps giving back, in the background, what a failed request left

@@ -198,7 +198,7 @@ func (l *lock) heartbeat() {
 	l.beating = true
 	s.queue.Unlock()
 
-	o := s.call(s.ctx, l.p.Heartbeat, func(time.Time) request { return l.keys.request(l.p.Heartbeat, args...) }, 1, nil)
+	o := s.call(s.ctx, l.p.Heartbeat, &plain{l.keys, l.p.Heartbeat, args}, 1, nil)
 
 	var grants [2]string
 	s.queue.Lock()

@@ -62,16 +62,19 @@ type outcome struct {
 	err     error
 }
 
+// copier makes each copy of a request.
+type copier interface{ request(now time.Time) request }
+
 // tries is how often a request is sent at most: as often as go-redis does by default.
 const tries = 4
 
 // call sends a request until it is answered, most times at most, and not again
-// once left is set. build makes each copy. ctx brings a trace and may keep a
+// once left is set. ctx brings a trace and may keep a
 // request from being sent, but does not interrupt one that was.
-func (s *Session) call(ctx context.Context, sc *Script, build func(now time.Time) request, most int, left *atomic.Bool) (o outcome) {
+func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) (o outcome) {
 	for try := 1; ; try++ {
 		o.sent = time.Now()
-		r := build(o.sent)
+		r := c.request(o.sent)
 		o.reply, o.err = s.process(ctx, r, sc)
 		if o.err == nil {
 			return o
