@@ -10,8 +10,8 @@
 --         could still arrive and must find it over; 0 where none is under way
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
---        'R OWNER TOKEN' released, and handed over within the same session
 --        'L' lost: not held, and never released under this token
+--        either with ' OWNER TOKEN' behind it: handed over within the same session
 
 local now, keep = clock(), tonumber(ARGV[4])
 local owner, token = holder()
@@ -21,15 +21,18 @@ local reply = 'L'
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('ZREM', KEYS[4], ARGV[1])
 
-if owner == ARGV[1] and (ARGV[2] == '' or ARGV[2] == token) then
+if owner == ARGV[1] then
+  -- Whatever the token: once this attempt ends, nobody wants what it is granted.
   redis.call('DEL', KEYS[1])
-  redis.call('HSET', KEYS[2], 'r', token, 'a', owner)
+  redis.pcall('HSET', KEYS[2], 'r', token, 'a', owner)
   -- The tickets in the memory outlive the queue.
   redis.call('PEXPIRE', KEYS[2], stamp(keep + math.max(redis.call('PTTL', KEYS[3]), 0)))
-  reply = 'R'
+  if ARGV[2] == '' or ARGV[2] == token then
+    reply = 'R'
+  end
   local next, granted = handOver(session(owner), ARGV[3], now, keep)
   if next and session(next) == session(owner) then
-    reply = 'R ' .. next .. ' ' .. granted
+    reply = reply .. ' ' .. next .. ' ' .. granted
   end
 elseif ARGV[2] ~= '' and memory[1] then
   -- Whatever lies above the last token lost and not above the last one released

@@ -42,9 +42,11 @@ func everyServer(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 // maker makes a Mutex of some kind.
 type maker func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
 
+var kinds = map[string]maker{"reentrant": rlock.New, "fair": fairlock.New}
+
 // everyKind runs a test on both servers for each kind of lock: they promise the same.
 func everyKind(t *testing.T, test func(t *testing.T, rdb *redis.Client, newMutex maker)) {
-	for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New} {
+	for kind, newMutex := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			everyServer(t, func(t *testing.T, rdb *redis.Client) { test(t, rdb, newMutex) })
 		})

@@ -17,12 +17,15 @@ local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
 local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
 local reply = 'L'
 
-if held[1] and (ARGV[2] == '' or ARGV[2] == held[2]) then
+if held[1] then
+  -- Whatever the token: once this attempt ends, nobody wants what it is granted.
   redis.call('DEL', KEYS[1])
-  redis.call('HSET', KEYS[2], 'r', held[2], 'a', ARGV[1])
+  redis.pcall('HSET', KEYS[2], 'r', held[2], 'a', ARGV[1]) -- not possible while short of memory
   redis.call('PEXPIRE', KEYS[2], ARGV[4])
   redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
-  reply = 'R'
+  if ARGV[2] == '' or ARGV[2] == held[2] then
+    reply = 'R'
+  end
 elseif ARGV[2] ~= '' and memory[1] then
   -- Whatever lies above the last token lost and not above the last one released
   -- was released, by whomever since.

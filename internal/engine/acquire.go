@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -160,6 +161,9 @@ func (a *acquisition) run() (*hold, error) {
 	for {
 		l.mu.Lock()
 		outer, err := a.descent()
+		if err == nil && a.as.hasLost(l) {
+			err = ErrLost
+		}
 		if err != nil {
 			l.mu.Unlock()
 			return nil, a.fail(err)
@@ -255,6 +259,12 @@ func (a *acquisition) stand(sl *slot, t *turn, outer *hold) (admitted bool, err 
 	return false, err
 }
 
+func (l *lock) setElsewhere(yes bool) {
+	l.mu.Lock()
+	l.elsewhere = yes
+	l.mu.Unlock()
+}
+
 // pass lets the next one compete.
 func (l *lock) pass() {
 	l.mu.Lock()
@@ -276,8 +286,12 @@ func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 	h := a.newHold(new(hold), st)
 	h.outer = outer
 	l.mu.Lock()
-	if why := st.state; why != held {
+	if why := st.state; why != held || !time.Now().Before(st.deadline()) {
 		l.mu.Unlock()
+		if why == held { // the timer that ends it is late
+			why = lost
+			st.end(lost)
+		}
 		h.cancel(why.err())
 		return nil, a.fail(why.err())
 	}
@@ -317,7 +331,7 @@ func (a *acquisition) abandonStay(st *streak, outer *hold) {
 
 func (a *acquisition) newHold(h *hold, st *streak) *hold {
 	h.st = st
-	h.fixed = a.cfg.Lease != 0
+	h.fixed, h.as = a.cfg.Lease != 0, a.as
 	h.up, _ = a.ctx.Value(holdKey{}).(*hold)
 	h.Context, h.cancel = context.WithCancelCause(a.ctx)
 	return h
@@ -394,6 +408,7 @@ func (a *acquisition) compete() (*hold, error) {
 			return nil, a.fail(unexpected(o.reply))
 		}
 		a.answered, outage, try, void = true, time.Time{}, 0, 0
+		l.setElsewhere(true)
 		if a.try {
 			a.leaveRoot()
 			return nil, r.locked(l.keys.Name)
@@ -455,6 +470,7 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 	case <-s.closing:
 	}
 	err := a.over(false)
+	a.l.keep()                               // until undo: or the next Lock would not know of this one's request
 	if !f.left.CompareAndSwap(false, true) { // it came in that instant
 		s.work.Add(1)
 		go func() {
@@ -484,7 +500,7 @@ func (a *acquisition) fly(f *flight, st *streak) {
 func (a *acquisition) ask(left *atomic.Bool) outcome {
 	s := a.l.s
 	o := s.call(a.ctx, a.l.p.Lock, a, tries, left)
-	if o.unknown {
+	if o.unanswered != nil {
 		a.late = a.notAfter
 	}
 	if r, ok := parse(o.reply); ok && o.err == nil {
@@ -520,6 +536,7 @@ func (a *acquisition) request(now time.Time) request {
 // undo ends an attempt that nobody waits for any more, whatever came of it, and
 // then leaves the root slot. A re-entry's count was put right by who gave it up.
 func (a *acquisition) undo(o outcome, st *streak) {
+	defer a.l.drop()
 	if st != nil {
 		return
 	}
@@ -571,7 +588,7 @@ func (a *acquisition) granted(base time.Time, lease time.Duration, token string)
 	err := a.takeable(deadline)
 	if err == nil {
 		st.link(h)
-		l.streak = st
+		l.streak, l.elsewhere = st, false
 		l.root.inside, l.root.owner = 1, a.as
 		s.dog.Add(&st.lease, deadline, every)
 		if a.as != nil { // they share it now
@@ -629,7 +646,7 @@ func (a *acquisition) over(behind bool) error {
 	}
 	l.mu.Unlock()
 	if warn {
-		l.s.Logger.Warn("lockline: a wait ended while this same session held the lock; if the waiter was called by the holder, "+
+		l.s.warn("a wait ended while this same session held the lock; if the waiter was called by the holder, "+
 			"it must be passed the context that the holder's Lock returned", "lock", l.keys.Name)
 	}
 	switch {
@@ -640,10 +657,16 @@ func (a *acquisition) over(behind bool) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !a.answered && l.streak == nil && !l.elsewhere {
+		return a.fail(errNoAnswer)
+	}
 	err := a.lockedHere()
 	err.Hint = hint
 	return err
 }
+
+// errNoAnswer: the wait ran out, and nothing is known of a holder.
+var errNoAnswer = fmt.Errorf("Redis has not answered in the time of WaitAtMost: %w", os.ErrDeadlineExceeded)
 
 const selfHint = " (held by this same session: if the holder called this Lock, it must pass the context that its own Lock returned)"
 

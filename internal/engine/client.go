@@ -61,9 +61,10 @@ func judge(err error) verdict {
 	var op *net.OpError
 	switch {
 	case errors.As(err, &reply):
-		// The server refused it. Scripts here read, and so fail, before they write.
+		// The server refused it. Scripts read, and so fail, before they write; only a
+		// PUBLISH that an ACL forbids fails after the lock was freed.
 		msg := reply.Error()
-		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "MOVED", "ASK", "ERR max number of clients"} {
+		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "MISCONF", "MOVED", "ASK", "ERR max number of clients"} {
 			if strings.HasPrefix(msg, p) {
 				return verdict{resend: true, transient: true}
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +50,8 @@ type hold struct {
 	st     *streak
 	outer  *hold // the hold it is nested in
 	up     *hold // the next hold on the way up its context, of any lock
-	fixed  bool  // a lease of its own choice, not renewed
+	as     *Owner
+	fixed  bool // a lease of its own choice, not renewed
 	state  atomic.Uint32
 	// Guarded by lock.mu:
 	unlocked   bool
@@ -122,8 +124,11 @@ func (l *lock) slotOf(outer *hold) *slot {
 func (st *streak) depart(outer *hold) (last bool) {
 	st.seq++
 	if st.n--; st.n > 0 {
-		if st.lock.slotOf(outer).leave() {
+		if sl := st.lock.slotOf(outer); sl.leave() {
 			st.n++ // whoever was admitted
+			if sl.owner != nil {
+				sl.turnAway(sl.owner) // who shares with it need not stand
+			}
 		}
 		return false
 	}
@@ -149,6 +154,9 @@ func (st *streak) end(why state) bool {
 	for h := holds; h != nil; h = h.next {
 		h.state.Store(uint32(why))
 		h.slot.turnAway(nil)
+		if why == lost {
+			h.as.lose(l, 1)
+		}
 	}
 	l.streak = nil
 	l.root.inside = 1
@@ -177,7 +185,7 @@ func (st *streak) report(why state) {
 	e := Event{Kind: EventReleased, Token: st.fence, Held: st.held()}
 	if why == lost {
 		e.Kind, e.Err = EventLost, ErrLost
-		l.s.Logger.Warn("lockline: lock lost", "lock", l.keys.Name, "token", st.fence, "held", e.Held)
+		l.s.warn("lock lost", "lock", l.keys.Name, "token", st.fence, "held", e.Held)
 	}
 	l.observe(l.s.ctx, e)
 }
@@ -236,12 +244,13 @@ func newHandle(h *hold) *Hold {
 
 // forgotten releases a hold whose handle was collected: nobody else can.
 func (h *hold) forgotten() {
-	if state(h.state.Load()) != held {
-		return
-	}
-	l := h.st.lock
-	l.s.Logger.Warn("lockline: a Hold was forgotten without Unlock; releasing it", "lock", l.keys.Name, "token", h.st.fence)
-	go func() { _ = h.unlock(context.Background()) }()
+	go func() { // the runtime's cleanups wait for each other
+		if state(h.state.Load()) == held {
+			l := h.st.lock
+			l.s.warn("a Hold was forgotten without Unlock; releasing it", "lock", l.keys.Name, "token", h.st.fence)
+		}
+		_ = h.unlock(context.Background())
+	}()
 }
 
 func (hd *Hold) valid() bool { return hd != nil && hd.h != nil }
@@ -332,22 +341,28 @@ func (h *hold) unlock(ctx context.Context) error {
 	l := st.lock
 	s := l.s
 	fail := func(err error) error { return &nameError{name: l.keys.Name, err: err} }
-	if !s.begin() { // Shutdown gives it back, or has
-		h.cancel(ErrClosed)
-		return fail(ErrClosed)
-	}
+	open := s.begin()
 	l.mu.Lock()
 	again := h.unlocked
 	h.unlocked = true
 	why := state(h.state.Load())
+	if why == held && !open {
+		why = closed // Shutdown is about to give it back
+	}
 	if again || why != held {
+		if !again && why == lost {
+			h.as.lose(l, -1)
+		}
 		l.mu.Unlock()
-		if again || why == closed {
-			s.end()
+		if again || why == closed || !open {
+			if open {
+				s.end()
+			}
 			if again {
 				return fail(ErrNotHeld)
 			}
-			return fail(ErrClosed)
+			h.cancel(why.err())
+			return fail(why.err())
 		}
 		// Believed lost, but Redis may still count its lease: whoever waits need not.
 		go func() {
@@ -360,19 +375,25 @@ func (h *hold) unlock(ctx context.Context) error {
 	}
 	h.state.Store(uint32(released))
 	st.unlink(h)
-	l.slotOf(h.outer).inside += h.slot.inside // what is nested in h goes on without it
-	h.slot.inside = 0
+	if nested := h.slot.inside; nested > 0 { // it goes on without h
+		sl := l.slotOf(h.outer)
+		if sl.inside == 1 { // only h
+			sl.owner = h.slot.owner
+		}
+		sl.inside += nested
+		h.slot.inside = 0
+		if sl.owner != nil {
+			sl.turnAway(sl.owner)
+		}
+	}
 	h.slot.turnAway(nil)
 	last := st.depart(h.outer)
-	rest := st.renewed == 0
-	l.mu.Unlock()
-
-	switch {
-	case last:
+	if last {
 		s.dog.Remove(&st.lease)
-	case rest:
+	} else if st.renewed == 0 { // under mu, or it could follow the next hold's switching on
 		s.dog.SetInterval(&st.lease, 0)
 	}
+	l.mu.Unlock()
 	h.cancel(ErrNotHeld)
 
 	done := make(chan error, 1)
@@ -407,7 +428,10 @@ func (l *lock) release(ctx context.Context, st *streak) error {
 	case o.err != nil:
 		err = l.keys.failed(o.err)
 		l.settle(st.grant, st.deadline())
-	case o.reply[0] != 'R':
+	case !strings.HasPrefix(o.reply, "R") && o.unanswered != nil:
+		// An unanswered copy may have released it, and somebody else lost it since.
+		err = l.keys.failed(o.unanswered)
+	case !strings.HasPrefix(o.reply, "R"):
 		err = &nameError{name: l.keys.Name, err: ErrLost}
 	}
 	if !l.p.queues() {

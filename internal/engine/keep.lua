@@ -17,12 +17,13 @@ local held = redis.call('HMGET', KEYS[1], 't', 's')
 if held[1] ~= ARGV[2] then
   return 'L'
 end
-if tonumber(ARGV[3]) > tonumber(held[2]) then
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
-end
 local lease = tonumber(ARGV[5])
 if lease > 0 and redis.call('PTTL', KEYS[1]) < lease then
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
   redis.call('PEXPIRE', KEYS[2], string.format('%.0f', lease + tonumber(ARGV[6])))
+end
+if tonumber(ARGV[3]) > tonumber(held[2]) then
+  -- The lease comes first: a server short of memory refuses this, and takes it the next time.
+  redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
 end
 return 'K'

@@ -22,6 +22,8 @@ type lock struct {
 	mu     sync.Mutex
 	root   slot
 	streak *streak // the live one
+	// elsewhere: Redis said that another session holds it, and we know no better.
+	elsewhere bool
 	// sub belongs to whoever is inside root and hands down to the next, so
 	// that a hot lock stays subscribed.
 	sub *pubsub.Subscription
@@ -120,7 +122,7 @@ func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
 }
 
 // handedOn tells a waiter of this session that a release made it the owner:
-// 'R OWNER TOKEN'.
+// 'R OWNER TOKEN' or 'L OWNER TOKEN'.
 func (l *lock) handedOn(reply string) {
 	if len(reply) < len("R o t") {
 		return

@@ -36,10 +36,24 @@ type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
+// survive keeps the engine whole when code of the user's panics inside it.
+func (s *Session) survive(what string) {
+	if p := recover(); p != nil {
+		defer func() { _ = recover() }() // the logger may be what panics
+		s.Logger.Error("lockline: panic", "in", what, "panic", p)
+	}
+}
+
+func (s *Session) warn(msg string, args ...any) {
+	defer s.survive("logger")
+	s.Logger.Warn("lockline: "+msg, args...)
+}
+
 func (l *lock) observe(ctx context.Context, e Event) {
 	if l.s.Observer == nil {
 		return
 	}
+	defer l.s.survive("observer")
 	e.Lock, e.Name, e.Session, e.At = l.p.Kind, l.keys.Name, l.s.id, time.Now()
 	l.s.Observer.Observe(ctx, e)
 }

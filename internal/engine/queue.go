@@ -28,7 +28,7 @@ type waiter struct {
 	news   chan notice
 }
 
-// wait makes the attempt findable, before its first request: a grant can
+// register makes the attempt findable, before its first request: a grant can
 // arrive before the answer that it stands in the queue.
 func (a *acquisition) register() {
 	s := a.l.s
@@ -98,6 +98,13 @@ func (l *lock) shareWith(o *Owner) {
 			w.news <- notice{look: true}
 		}
 	}
+}
+
+// heldBy: a goroutine of this owner holds the lock.
+func (l *lock) heldBy(o *Owner) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return o != nil && l.streak != nil && l.root.owner == o
 }
 
 // listen subscribes to the session's own channel while anybody is queued, and a
@@ -256,9 +263,16 @@ func (l *lock) heartbeat() {
 func (a *acquisition) competeQueued() (h *hold, look bool, err error) {
 	l := a.l
 	s := l.s
-	a.newAttempt()
-	a.register()
-	for void := 0; ; {
+	for void, fresh := 0, true; ; {
+		if fresh {
+			a.newAttempt()
+			a.register()
+			if l.heldBy(a.as) { // or shareWith finds this attempt
+				a.withdraw()
+				return nil, true, nil
+			}
+			fresh = false
+		}
 		o, err := a.exchange(nil)
 		if err != nil {
 			return nil, false, err // exchange's goroutine quits
@@ -279,8 +293,7 @@ func (a *acquisition) competeQueued() (h *hold, look bool, err error) {
 			h, err := a.granted(o.sent, a.lease(), r.token)
 			if errors.Is(err, errTooLate) && void < maxVoid {
 				void++
-				a.newAttempt()
-				a.register()
+				fresh = true
 				continue
 			}
 			return h, false, err
@@ -293,6 +306,7 @@ func (a *acquisition) competeQueued() (h *hold, look bool, err error) {
 			a.quit(o)
 			return nil, false, r.locked(l.keys.Name)
 		}
+		a.answered = true
 		a.stood(o.sent, r.left)
 		a.sayWaiting()
 		n, err := a.await()
@@ -314,9 +328,7 @@ func (a *acquisition) competeQueued() (h *hold, look bool, err error) {
 		}
 		// Dropped, or told too late, as in a process that was stopped: its place is
 		// lost, it asks as a newcomer.
-		void = 0
-		a.newAttempt()
-		a.register()
+		void, fresh = 0, true
 	}
 }
 

@@ -56,10 +56,11 @@ func (s *Session) process(ctx context.Context, r request, sc *Script) (string, e
 
 // outcome is how a request ended, whichever of its copies was answered.
 type outcome struct {
-	reply   string
-	sent    time.Time // before the answered copy was sent
-	unknown bool      // a copy went unanswered: it may have run, or may run yet
-	err     error
+	reply string
+	sent  time.Time // before the answered copy was sent
+	// unanswered is the error of the last copy without an answer, which may have run, or may run yet.
+	unanswered error
+	err        error
 }
 
 // copier makes each copy of a request.
@@ -80,7 +81,9 @@ func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left
 			return o
 		}
 		v := judge(o.err)
-		o.unknown = o.unknown || v.unknown
+		if v.unknown {
+			o.unanswered = o.err
+		}
 		if !v.resend || try >= most || left != nil && left.Load() || !s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
 			return o
 		}

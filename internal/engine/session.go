@@ -183,15 +183,19 @@ func (s *Session) Shutdown(ctx context.Context) error {
 
 // releaseAll ends the live streaks and frees them in Redis, in batches.
 func (s *Session) releaseAll(locks []*lock) error {
-	fleets := map[pipeliner][]*streak{}
+	var ended []*streak
 	for _, l := range locks {
 		l.mu.Lock()
 		st := l.streak
 		l.mu.Unlock()
 		if st != nil && st.end(closed) {
-			server := s.server(l.keys.lock())
-			fleets[server] = append(fleets[server], st)
+			ended = append(ended, st)
 		}
+	}
+	fleets := map[pipeliner][]*streak{}
+	for _, st := range ended {
+		server := s.server(st.lock.keys.lock())
+		fleets[server] = append(fleets[server], st)
 	}
 	var (
 		mu     sync.Mutex // guards failed

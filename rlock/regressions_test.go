@@ -1,0 +1,244 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
+	proxy := faultproxy.New(t, testredis.Start(t).Addr)
+	m := warm(t, rlock.New(newSession(t, proxy.Client(t, impatient)), "x"))
+	var asked atomic.Int32
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if isScript(r, "lock.lua") {
+			asked.Add(1)
+			return faultproxy.Swallow
+		}
+		return faultproxy.Pass
+	})
+	for range 5 {
+		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+		if _, _, err := m.Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		cancel()
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("%d abandoned requests for one lock at one time", n)
+	}
+	proxy.OnRequest(nil)
+	_, hold := lock(t, m, bounded(t))
+	unlock(t, hold)
+}
+
+func TestALateCopyThatIsGrantedAfterAForcedUnlockEndsWithItsAttempt(t *testing.T) {
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	m := warm(t, rlock.New(newSession(t, proxy.Client(t, impatient)), "x"))
+	operator := rlock.New(newSession(t, server.Client(t)), "x")
+	var n atomic.Int32
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if isScript(r, "lock.lua") && n.Add(1) == 1 {
+			return faultproxy.Hold
+		}
+		return faultproxy.Pass
+	})
+	_, hold := lock(t, m, bg) // granted to the second copy
+	if _, err := operator.ForceUnlock(bg); err != nil {
+		t.Fatal(err)
+	}
+	must(t, proxy.Release(proxy.Held()[0])) // the first one is granted, too
+	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+	if st := inspect(t, operator); st.Held {
+		t.Errorf("a lock that nobody holds: %+v", st)
+	}
+}
+
+func TestAnOwnerThatLostTheLockDoesNotTakeItAfreshUnnoticed(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb), "x")
+		request := rlock.WithOwner(bg)
+		_, outer := lock(t, m, request)
+		if _, err := m.ForceUnlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the one that notices, and the next
+			if _, _, err := m.Lock(request); !errors.Is(err, rlock.ErrLost) {
+				t.Errorf("an inner layer of an owner that lost the lock: %v", err)
+			}
+		}
+		if err := outer.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+			t.Error(err)
+		}
+		// From here on the owner knows.
+		_, hold := lock(t, m, request)
+		unlock(t, hold)
+	})
+}
+
+func TestGoroutinesOfOneOwnerBehindASiblingGetInTogether(t *testing.T) {
+	m := rlock.New(newSession(t, redisOf(t)), "x")
+	ctx, outer := lock(t, m, bg)
+	_, sibling := lock(t, m, ctx)
+	waits := make(chan *rlock.Hold, 2)
+	request := rlock.WithOwner(ctx)
+	for range 2 {
+		go func() {
+			_, h, err := m.Lock(request)
+			if err != nil {
+				t.Error(err)
+			}
+			waits <- h
+		}()
+	}
+	if _, _, err := m.Lock(ctx, rlock.WaitAtMost(20*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+		t.Fatal(err)
+	}
+	unlock(t, sibling)
+	first := <-waits
+	select {
+	case second := <-waits: // while the first is inside
+		unlock(t, second)
+	case <-time.After(patience):
+		t.Fatal("the second stands behind the first, its own owner")
+	}
+	unlock(t, first)
+	unlock(t, outer)
+}
+
+func TestAnOwnerDoesNotWaitForItselfAfterTheOuterHoldWent(t *testing.T) {
+	m := rlock.New(newSession(t, redisOf(t)), "x")
+	ctx, outer := lock(t, m, bg)
+	request := rlock.WithOwner(context.WithoutCancel(ctx))
+	_, first := lock(t, m, request)
+	unlock(t, outer)
+	_, second, err := m.TryLock(request)
+	must(t, err)
+	unlock(t, second)
+	unlock(t, first)
+}
+
+func redisOf(t *testing.T) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
+	rdb := testredis.Start(t).Client(t)
+	m := rlock.New(newSession(t, rdb, rlock.WithWatchdogTimeout(time.Second)), "x")
+	ctx, outer := lock(t, m, bg)
+	_, nested := lock(t, m, ctx)
+	must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
+	unlock(t, nested) // its count cannot be noted
+	until := outer.Deadline().Add(2 * time.Second)
+	eventually(t, "renewed", func() bool { return outer.Deadline().After(until) || outer.Err() != nil })
+	if ctx.Err() != nil {
+		t.Fatalf("lost: %v", context.Cause(ctx))
+	}
+	unlock(t, outer)
+	if _, _, err := m.Lock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
+		t.Errorf("Lock on a full server: %v", err)
+	}
+	must(t, rdb.ConfigSet(bg, "maxmemory", "0").Err())
+	_, hold := lock(t, m, bg)
+	unlock(t, hold)
+}
+
+func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	m := warm(t, rlock.New(newSession(t, proxy.Client(t)), "x"))
+	other := warm(t, rlock.New(newSession(t, server.Client(t)), "x"))
+	third := warm(t, rlock.New(newSession(t, server.Client(t)), "x"))
+	_, hold := lock(t, m, bg)
+	var n atomic.Int32
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if !isScript(r, "release.lua") {
+			return faultproxy.Pass
+		}
+		if n.Add(1) == 1 {
+			return faultproxy.CutReply // it worked
+		}
+		// Somebody else holds the lock and loses it, and another one holds it, before the second copy arrives.
+		if _, _, err := other.TryLock(bg); err != nil {
+			t.Error(err)
+		}
+		if _, err := other.ForceUnlock(bg); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := third.TryLock(bg); err != nil {
+			t.Error(err)
+		}
+		return faultproxy.Pass
+	})
+	if err := hold.Unlock(bg); errors.Is(err, rlock.ErrLost) {
+		t.Errorf("the unlock worked, and says %v", err)
+	}
+}
+
+func TestUnlockAfterCloseSaysWhatBecameOfTheHold(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond))
+		ctx, gone := lock(t, rlock.New(s, "gone"), bg)
+		if _, err := rlock.New(s, "gone").ForceUnlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "lost", ctx.Done())
+		_, done := lock(t, rlock.New(s, "done"), bg)
+		unlock(t, done)
+		_, kept := lock(t, rlock.New(s, "kept"), bg)
+		must(t, s.Close())
+		for hold, want := range map[*rlock.Hold]error{gone: rlock.ErrLost, done: rlock.ErrNotHeld, kept: rlock.ErrClosed} {
+			if err := hold.Unlock(bg); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", hold.Name(), err, want)
+			}
+		}
+	})
+}
+
+// panicky panics at one kind of event.
+type panicky rlock.EventKind
+
+func (p panicky) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.EventKind(p) {
+		panic("observer")
+	}
+}
+
+func TestAnObserverThatPanicsLeavesTheLockWhole(t *testing.T) {
+	for kind := rlock.Waiting; kind <= rlock.RenewFailed; kind++ {
+		rdb := redisOf(t)
+		m := rlock.New(newSession(t, rdb, rlock.WithObserver(panicky(kind))), "x")
+		_, other := lock(t, rlock.New(newSession(t, rdb), "x"), bg)
+		if _, _, err := m.Lock(bg, rlock.WaitAtMost(20*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("%v: %v", kind, err)
+		}
+		unlock(t, other)
+		_, hold := lock(t, m, bounded(t))
+		unlock(t, hold)
+	}
+}
+
+func TestAWaitThatRunsOutInAnOutageDoesNotSayLocked(t *testing.T) {
+	server := testredis.Start(t)
+	m := warm(t, rlock.New(newSession(t, server.Client(t, impatient)), "x"))
+	server.Freeze()
+	_, _, err := m.Lock(bg, rlock.WaitAtMost(50*time.Millisecond))
+	if errors.Is(err, rlock.ErrLocked) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("nothing is known of a holder, and it says %v", err)
+	}
+	server.Thaw()
+}

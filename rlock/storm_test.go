@@ -1,0 +1,213 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// storm does everything at once to a few names and checks that no two grants
+// are valid together.
+type storm struct {
+	t    *testing.T
+	make maker
+	mu   sync.Mutex // guards live
+	live map[string]map[*rlock.Hold]bool
+}
+
+func (w *storm) enter(name string, h *rlock.Hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.live[name] == nil {
+		w.live[name] = map[*rlock.Hold]bool{}
+	}
+	for o := range w.live[name] {
+		if o.Token() != h.Token() && o.Err() == nil && h.Err() == nil {
+			w.t.Errorf("two holders of %s: tokens %d and %d", name, o.Token(), h.Token())
+		}
+	}
+	w.live[name][h] = true
+}
+
+func (w *storm) leave(name string, h *rlock.Hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.live[name], h)
+}
+
+// act takes a lock in some way, lets others nest under it in some way, and
+// unlocks it in some order.
+func (w *storm) act(rnd *rand.Rand, s *rlock.Session, ctx context.Context, depth int) {
+	name := string(rune('a' + rnd.IntN(2)))
+	m := w.make(s, name)
+	micros := func(n int) time.Duration { return time.Duration(rnd.IntN(n)) * time.Microsecond }
+	if rnd.IntN(5) == 0 {
+		ctx = rlock.WithOwner(ctx)
+	}
+	var options []rlock.Option
+	if rnd.IntN(5) == 0 {
+		options = append(options, rlock.WaitAtMost(micros(3000)))
+	}
+	if rnd.IntN(6) == 0 {
+		options = append(options, rlock.WithLease(20*time.Millisecond+micros(400_000)))
+	}
+	short, cancel := ctx, context.CancelFunc(func() {})
+	if rnd.IntN(3) > 0 || depth > 0 {
+		short, cancel = context.WithTimeout(ctx, micros(4000*(1+10*rnd.IntN(2))))
+	}
+	defer cancel()
+	acquire := m.Lock
+	if rnd.IntN(6) == 0 {
+		acquire = m.TryLock
+	}
+	held, h, err := acquire(short, options...)
+	if err != nil {
+		return
+	}
+	w.enter(name, h)
+	held = context.WithoutCancel(held)
+	release := func() {
+		w.leave(name, h)
+		bound, cancel := bg, context.CancelFunc(func() {})
+		if rnd.IntN(2) == 0 {
+			bound, cancel = context.WithTimeout(bg, micros(3000))
+		}
+		_ = h.Unlock(bound)
+		cancel()
+		if h.Err() == nil {
+			w.t.Error("held after Unlock")
+		}
+		if rnd.IntN(8) == 0 {
+			if err := h.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
+				w.t.Errorf("second Unlock: %v", err)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	if depth < 3 {
+		for range rnd.IntN(4) {
+			r := rand.New(rand.NewPCG(rnd.Uint64(), 1))
+			if nested := func() { w.act(r, s, held, depth+1) }; rnd.IntN(2) == 0 {
+				wg.Go(nested)
+			} else {
+				nested()
+			}
+		}
+	}
+	if rnd.IntN(2) == 0 {
+		release()
+		wg.Wait()
+	} else {
+		wg.Wait()
+		release()
+	}
+}
+
+// blow runs a storm over sessions of these clients; then each name must be free
+// for each session, and nothing be left.
+func blow(t *testing.T, newMutex maker, direct *redis.Client, clients []*redis.Client, calm func()) {
+	w := &storm{t: t, make: newMutex, live: map[string]map[*rlock.Hold]bool{}}
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
+	for round := range rounds {
+		var sessions []*rlock.Session
+		for _, c := range clients {
+			sessions = append(sessions, newSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond)))
+		}
+		ctx, cancel := context.WithTimeout(bg, 2*patience)
+		var wg sync.WaitGroup
+		for i := range 12 {
+			rnd := rand.New(rand.NewPCG(uint64(round), uint64(i)))
+			wg.Go(func() {
+				for range 40 {
+					w.act(rnd, sessions[i%len(sessions)], ctx, 0)
+				}
+			})
+		}
+		wg.Wait()
+		cancel()
+		if calm != nil {
+			calm()
+		}
+		for _, s := range sessions {
+			for _, name := range []string{"a", "b"} {
+				_, h, err := newMutex(s, name).Lock(bounded(t))
+				if err != nil {
+					t.Fatalf("%s is dead: %v", name, err)
+				}
+				unlock(t, h)
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		eventually(t, "only tokens are left", func() bool {
+			for _, key := range direct.Keys(bg, "*").Val() {
+				if !strings.HasSuffix(key, "}:t") {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestAStormOfEverythingLeavesEveryNameAlive(t *testing.T) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		other := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
+		t.Cleanup(func() { _ = other.Close() })
+		blow(t, newMutex, rdb, []*redis.Client{rdb, other}, nil)
+	})
+}
+
+func TestAStormOnABrokenNetworkLeavesEveryNameAlive(t *testing.T) {
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			var mu sync.Mutex // guards calm, rnd
+			calm, rnd := false, rand.New(rand.NewPCG(9, 10))
+			var clients []*redis.Client
+			var proxies []*faultproxy.Proxy
+			for range 2 {
+				p := faultproxy.New(t, server.Addr)
+				p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+					mu.Lock()
+					defer mu.Unlock()
+					if calm || r.Script() == "" {
+						return faultproxy.Pass
+					}
+					actions := []faultproxy.Action{faultproxy.DropAndCut, faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.Hold}
+					if i := rnd.IntN(60); i < len(actions) {
+						return actions[i]
+					}
+					return faultproxy.Pass
+				})
+				proxies = append(proxies, p)
+				clients = append(clients, p.Client(t, impatient))
+			}
+			blow(t, newMutex, server.Client(t), clients, func() {
+				mu.Lock()
+				calm = true
+				mu.Unlock()
+				for _, p := range proxies {
+					for _, r := range p.Held() { // late copies
+						_ = p.Release(r)
+					}
+				}
+			})
+		})
+	}
+}
