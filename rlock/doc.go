@@ -44,7 +44,7 @@
 // A waiter polls nothing: the unlock of another process publishes a message, and
 // one goroutine of each session and lock then asks again. The others of that
 // session stand behind it, first come, first served. Between processes the
-// reentrant lock is not fair; package fairlock is.
+// reentrant lock is not fair; that of package fairlock is.
 //
 // The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count
 // whose time to live is the lease, a watchdog, and a channel for wake-ups.

@@ -66,7 +66,8 @@ func (m *Mutex) Name() string { return (*engine.Mutex)(m).Name() }
 // given back in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended. If a hold of this same
 //     session was in the way, the error says so;
-//   - [ErrLocked], as a *[LockedError], if WaitAtMost ran out;
+//   - [ErrLocked], as a *[LockedError], if WaitAtMost ran out; os.ErrDeadlineExceeded
+//     instead, if Redis has not answered so that nothing is known of a holder;
 //   - [ErrLost], if ctx descends from a hold that was lost;
 //   - [ErrClosed], if the session is closed or closes meanwhile;
 //   - else it is go-redis's error. The first request fails at once, within the

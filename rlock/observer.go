@@ -45,7 +45,7 @@ func (k EventKind) String() string {
 // Event is one thing that happened to a lock. More fields may come.
 type Event struct {
 	Kind    EventKind
-	Lock    string // kind of lock: "r", reentrant
+	Lock    string // kind of lock: "r" reentrant, "f" fair
 	Name    string
 	Session string // id of the session
 	At      time.Time
