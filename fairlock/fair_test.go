@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -250,7 +251,7 @@ func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
 
 func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b := newSession(t, rdb), newSession(t, rdb)
+		a, b := newSession(t, rdb), newSession(t, rdb, rlock.WithLabel("till 3"))
 		hold := lock(t, fairlock.New(a, "x"))
 		l := newLine(t, rdb)
 		l.join(fairlock.New(b, "x"), 0)
@@ -264,10 +265,16 @@ func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 		if first, second := st.Queue[0].Age, st.Queue[1].Age; first < second+30*time.Millisecond || second < 0 {
 			t.Errorf("ages %v, %v", first, second)
 		}
-		unlock(t, hold)
-		for range 2 {
-			unlock(t, l.next().hold)
+		if w := st.Queue[0]; w.Label != "till 3" || w.PID != os.Getpid() || w.Host == "" {
+			t.Errorf("who waits: %+v", w)
 		}
+		unlock(t, hold)
+		got := l.next()
+		if st, err = fairlock.New(a, "x").Inspect(bg); err != nil || st.Label != "till 3" || st.PID != os.Getpid() || st.Session != b.ID() {
+			t.Errorf("who was handed the lock: %+v, %v", st, err)
+		}
+		unlock(t, got.hold)
+		unlock(t, l.next().hold)
 	})
 }
 
@@ -312,7 +319,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 // it and tells on channels of that prefix.
 func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
 	t.Helper()
-	keys := []string{lockKey, memoryKey, queueKey, aliveKey}
+	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
 	reply, err := script(t, "prelude.lua", "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:").Text()
 	must(t, err)
 	words := strings.Fields(reply)

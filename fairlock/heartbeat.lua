@@ -24,6 +24,7 @@ end
 if #missing < #ARGV - 4 then
   outlive(KEYS[3], liveness)
   outlive(KEYS[4], liveness)
+  outlive(KEYS[5], liveness)
   outlive(KEYS[2], liveness + keep)
 end
 local owner, token = holder()

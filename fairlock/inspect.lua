@@ -3,7 +3,7 @@
 -- KEYS    as in the prelude
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "memory": {...}, "now": MICROSECONDS,
--- "queue": [ATTEMPT, TICKET, ...]}
+-- "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}
 
 local function map(key)
   local flat, m = redis.call('HGETALL', key), {}
@@ -19,4 +19,5 @@ return cjson.encode({
   memory = map(KEYS[2]) or nil,
   now = stamp(clock()),
   queue = #queue > 0 and queue or nil,
+  about = map(KEYS[5]) or nil,
 })

@@ -32,8 +32,10 @@ end
 if not owner then
   local next = first(now)
   if not next or next == asking then
-    owner, token = asking, grant(asking, lease, now, keep)
-    redis.call('HSET', KEYS[1], 'd', ARGV[4])
+    owner, token = asking, grant(asking, ARGV[4], lease, now, keep)
+    if next then
+      leave(asking)
+    end
   end
 end
 if owner == asking then
@@ -51,10 +53,12 @@ if liveness > 0 then
     local ticket = math.max(tonumber(redis.call('HGET', KEYS[2], 'q') or 0) + 1, now)
     redis.call('HSET', KEYS[2], 'q', stamp(ticket))
     redis.call('ZADD', KEYS[3], stamp(ticket), asking)
+    redis.call('HSET', KEYS[5], asking, ARGV[4])
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   outlive(KEYS[3], liveness)
   outlive(KEYS[4], liveness)
+  outlive(KEYS[5], liveness)
   outlive(KEYS[2], liveness + keep)
 end
 return 'H ' .. stamp(now) .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. (token or '0')

@@ -7,6 +7,7 @@
 -- KEYS[3] queue: waiting attempts by ticket
 -- KEYS[4] alive: the same attempts by the Redis time in microseconds until which
 --         each is known to live
+-- KEYS[5] what the session of each says of itself
 
 local function stamp(number)
   return string.format('%.0f', number)
@@ -37,14 +38,14 @@ local function holder()
 end
 
 -- grant makes an attempt the owner and returns its token.
-local function grant(owner, lease, now, keep)
+local function grant(owner, about, lease, now, keep)
   local memory = redis.call('HMGET', KEYS[2], 't', 'r')
   local token = now
   if memory[1] then
     token = math.max(token, tonumber(memory[1]) + 1)
   end
   token = stamp(token)
-  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0')
+  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
   redis.call('PEXPIRE', KEYS[1], stamp(lease))
   if memory[1] and memory[1] ~= memory[2] then
     redis.call('HSET', KEYS[2], 't', token, 'l', memory[1])
@@ -52,9 +53,14 @@ local function grant(owner, lease, now, keep)
     redis.call('HSET', KEYS[2], 't', token)
   end
   outlive(KEYS[2], lease + keep)
-  redis.call('ZREM', KEYS[3], owner)
-  redis.call('ZREM', KEYS[4], owner)
   return token
+end
+
+-- leave takes attempts out of the queue.
+local function leave(...)
+  redis.call('ZREM', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+  redis.call('HDEL', KEYS[5], ...)
 end
 
 -- first is the waiter who is next. The dead are dropped, all of them at once.
@@ -64,8 +70,7 @@ local function first(now)
     if #dead == 0 then
       return redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     end
-    redis.call('ZREM', KEYS[4], unpack(dead))
-    redis.call('ZREM', KEYS[3], unpack(dead))
+    leave(unpack(dead))
   end
 end
 
@@ -82,7 +87,8 @@ local function handOver(asking, channels, now, keep)
     return
   end
   local lease = math.ceil((tonumber(redis.call('ZSCORE', KEYS[4], owner)) - now) / 1000) + 1
-  local token = grant(owner, lease, now, keep)
+  local token = grant(owner, redis.call('HGET', KEYS[5], owner) or '', lease, now, keep)
+  leave(owner)
   if session(owner) ~= asking then
     redis.call('PUBLISH', channels .. session(owner), owner .. ' ' .. token)
   end

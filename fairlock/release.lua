@@ -18,8 +18,7 @@ local owner, token = holder()
 local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
 local reply = 'L'
 
-redis.call('ZREM', KEYS[3], ARGV[1])
-redis.call('ZREM', KEYS[4], ARGV[1])
+leave(ARGV[1])
 
 if owner == ARGV[1] then
   -- Whatever the token: once this attempt ends, nobody wants what it is granted.

@@ -26,6 +26,9 @@ type State struct {
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition
 	Session string        // id of its session
+	Host    string        // where that runs
+	PID     int           // its process id
+	Label   string        // what WithLabel says of it
 	Age     time.Duration // since it asked
 }
 

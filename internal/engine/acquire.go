@@ -47,7 +47,7 @@ func NewMutex(s *Session, p *Protocol, name string, cfg Config) *Mutex {
 	case s.Redisson:
 		m.keys, m.err = redissonKeys(name)
 	case p.queues():
-		m.keys, m.err = newKeys(s.Prefix, p.Kind, name, ":q", ":a")
+		m.keys, m.err = newKeys(s.Prefix, p.Kind, name, ":q", ":a", ":d")
 		if m.err == nil {
 			m.keys.channel = s.Prefix + ":s:"
 		}

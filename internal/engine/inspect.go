@@ -28,6 +28,9 @@ type State struct {
 type Waiting struct {
 	Owner   string
 	Session string
+	Host    string
+	PID     int
+	Label   string
 	Age     time.Duration
 }
 
@@ -82,6 +85,7 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 		Lock, Memory map[string]string
 		Now          string
 		Queue        []string
+		About        map[string]string
 	}
 	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
 		return State{}, &nameError{name: m.keys.Name, err: fmt.Errorf("unexpected reply %q: %w", reply, err)}
@@ -106,6 +110,7 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiting{Owner: raw.Queue[i]}
 		w.Session, _, _ = strings.Cut(w.Owner, ":")
+		w.PID, w.Host, w.Label = aboutHolder(raw.About[w.Owner])
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later
 			w.Age = max(0, time.Duration(now-ticket)*time.Microsecond)
 		}

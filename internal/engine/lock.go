@@ -31,9 +31,10 @@ type lock struct {
 	// Guarded by Session.queue, and used by kinds that queue in Redis:
 	waiters map[string]*waiter // by owner field
 	beat    *time.Timer        // the next heartbeat
-	beatAt  time.Time
-	beating bool      // one is under way
-	outage  time.Time // since when it is not answered
+	beatAt  time.Time          // when it is due; zero: none is
+	beating bool               // one is under way
+	again   bool               // another one was due meanwhile
+	outage  time.Time          // since when it is not answered
 }
 
 // Protocol says which scripts make a kind of lock.

@@ -168,15 +168,15 @@ func (l *lock) schedule(left time.Duration) {
 		d = min(d, left+time.Millisecond)
 	}
 	at := time.Now().Add(d)
-	switch {
-	case l.beat == nil:
-		l.beat = time.AfterFunc(d, l.heartbeat)
-	case l.beatAt.After(at) || !l.beatAt.After(time.Now()):
-		l.beat.Reset(d)
-	default:
-		return
+	if !l.beatAt.IsZero() && !at.Before(l.beatAt) {
+		return // even if that is past: the timer may be late, but it comes
 	}
 	l.beatAt = at
+	if l.beat == nil {
+		l.beat = time.AfterFunc(d, l.heartbeat)
+	} else {
+		l.beat.Reset(d)
+	}
 }
 
 // heartbeat keeps this session's waiters for the lock alive, and learns what
@@ -188,7 +188,9 @@ func (l *lock) heartbeat() {
 	}
 	defer s.end()
 	s.queue.Lock()
-	if l.beating { // one at a time; it schedules the next
+	l.beatAt = time.Time{}
+	if l.beating { // one at a time
+		l.again = true
 		s.queue.Unlock()
 		return
 	}
@@ -248,8 +250,10 @@ func (l *lock) heartbeat() {
 		}
 		next = backoff(2, 20*time.Millisecond, time.Second)
 	}
+	if l.again {
+		l.again, next = false, 0
+	}
 	if len(l.waiters) > 0 {
-		l.beatAt = time.Time{}
 		l.schedule(next)
 	}
 	s.queue.Unlock()
