@@ -101,6 +101,7 @@ func (s *slot) cancel(t *turn) bool {
 		return false
 	}
 	s.queue.Remove(t.at)
+	t.at = nil
 	return true
 }
 

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What locks do is tested in rlock, on servers; here is what needs none.
+
+func TestASlotServesInOrderAndOwnersTogether(t *testing.T) {
+	var s slot
+	a, b := new(Owner), new(Owner)
+	if !s.enter(nil, true) || s.enter(nil, true) || s.enter(a, true) {
+		t.Fatal("an empty slot admits one")
+	}
+	first, canceled, second, third := s.join(nil), s.join(nil), s.join(a), s.join(a)
+	if !s.cancel(canceled) || s.cancel(canceled) {
+		t.Error("a turn is canceled once")
+	}
+	if !s.leave() || !<-first.ready || s.cancel(first) {
+		t.Error("the first in the queue is not admitted")
+	}
+	if !s.leave() || !<-second.ready || s.owner != a {
+		t.Error("the canceled one was not passed over")
+	}
+	if !s.enter(a, true) || s.enter(a, false) || s.enter(b, true) || s.enter(nil, true) {
+		t.Error("only the owner inside is let in beside itself, and only where that is shared")
+	}
+	if s.turnAway(b); s.queue.Len() != 1 {
+		t.Error("turned away another owner's")
+	}
+	if s.turnAway(a); <-third.ready || s.queue.Len() != 0 {
+		t.Error("who shares must look again")
+	}
+	if s.leave() || s.inside != 1 || s.leave() || s.inside != 0 || s.owner != nil {
+		t.Errorf("%d inside in the end", s.inside)
+	}
+}
+
+func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	for _, c := range []struct {
+		err  error
+		want verdict
+	}{
+		{io.EOF, verdict{unknown: true, resend: true, transient: true}},
+		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), verdict{unknown: true, resend: true, transient: true}},
+		{context.DeadlineExceeded, verdict{unknown: true, resend: true, transient: true}},
+		{dial, verdict{transient: true}},
+		{fmt.Errorf("wrapped: %w", dial), verdict{transient: true}},
+		{redis.ErrPoolTimeout, verdict{transient: true}},
+		{redis.ErrClosed, verdict{}},
+		{reply("LOADING Redis is loading the dataset in memory"), verdict{resend: true, transient: true}},
+		{reply("READONLY You can't write against a read only replica."), verdict{resend: true, transient: true}},
+		{reply("WRONGTYPE Operation against a key"), verdict{}},
+		{reply("NOPERM this user has no permissions"), verdict{}},
+	} {
+		if got := judge(c.err); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
+		}
+	}
+}
+
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (r reply) RedisError()   {}
+
+func TestPrefixesNeedACompleteHashTagOrNone(t *testing.T) {
+	for prefix, ok := range map[string]bool{
+		"p": true, "a:b": true, "{app}": true, "a{b}c": true, "{a}{": true,
+		"": false, "{": false, "}": false, "{}": false, "a{}b": false, "}{": false, "a}b": false,
+	} {
+		if err := checkPrefix(prefix); (err == nil) != ok {
+			t.Errorf("%q: %v", prefix, err)
+		}
+	}
+}
+
+func TestALateRequestIsNeverWelcomeLongerThanItsLease(t *testing.T) {
+	for _, lease := range []time.Duration{MinLease, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
+		if p := patience(lease); p <= 0 || p > lease || p > 10*time.Second {
+			t.Errorf("lease %v: patience %v", lease, p)
+		}
+		if v := valid(lease); v <= 0 || v >= lease {
+			t.Errorf("lease %v: valid for %v", lease, v)
+		}
+	}
+}
+
+func FuzzRepliesAreParsedOrRefused(f *testing.F) {
+	for _, s := range []string{"G 1795210080033706 1795210080033706", "H 1 -1 a:1 12 4711@host a label", "V 1", "S 2", "", "G", "G x y", "H 1 x", "OK"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, ok := parse(s)
+		if ok && (a.now == 0 && !strings.Contains(s, " 0") && !strings.Contains(s, " -0") && !strings.Contains(s, " +0") || a.status != s[0]) {
+			t.Errorf("%q was taken for %+v", s, a)
+		}
+	})
+}
