@@ -450,7 +450,8 @@ func (a *acquisition) sleep(d time.Duration) error {
 
 // flight is a request under way in a goroutine of its own.
 type flight struct {
-	done chan outcome
+	done chan struct{} // closed when o is there
+	o    outcome
 	left atomic.Bool // whoever sets it first decides who takes care of the outcome
 }
 
@@ -458,13 +459,13 @@ type flight struct {
 // answer as long as the acquisition may. If that ends first, the flight's
 // goroutine stays behind and undoes what comes of the request.
 func (a *acquisition) exchange(st *streak) (outcome, error) {
-	f := &flight{done: make(chan outcome, 1)}
+	f := &flight{done: make(chan struct{})}
 	s := a.l.s
 	s.work.Add(1)
 	go a.fly(f, st)
 	select {
-	case o := <-f.done:
-		return o, nil
+	case <-f.done:
+		return f.o, nil
 	case <-a.ctx.Done():
 	case <-a.expired:
 	case <-s.closing:
@@ -475,7 +476,8 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 		s.work.Add(1)
 		go func() {
 			defer s.end()
-			a.undo(<-f.done, st)
+			<-f.done
+			a.undo(f.o, st)
 		}()
 	}
 	return outcome{}, err
@@ -483,17 +485,16 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 
 func (a *acquisition) fly(f *flight, st *streak) {
 	defer a.l.s.end()
-	var o outcome
 	if st != nil {
-		o = st.tell(a.ctx, a.lease(), &f.left)
+		f.o = st.tell(a.ctx, a.lease(), &f.left)
 	} else {
-		o = a.ask(&f.left)
+		f.o = a.ask(&f.left)
 	}
 	if f.left.CompareAndSwap(false, true) {
-		f.done <- o
+		close(f.done)
 		return
 	}
-	a.undo(o, st)
+	a.undo(f.o, st)
 }
 
 // ask sends the attempt's request.

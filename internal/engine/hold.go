@@ -406,16 +406,17 @@ func (h *hold) unlock(ctx context.Context) error {
 		}
 		done <- st.tell(sending, 0, nil).err
 	}()
+	wait := ctx
 	if ctx.Err() != nil {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockWait)
+		bound, cancel := context.WithTimeout(sending, unlockWait)
 		defer cancel()
-		ctx = bound
+		wait = bound
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done():
-		return fail(ctxErr(ctx))
+	case <-wait.Done():
+		return fail(ctxErr(wait))
 	}
 }
 

@@ -28,13 +28,8 @@ type lock struct {
 	// that a hot lock stays subscribed.
 	sub *pubsub.Subscription
 
-	// Guarded by Session.queue, and used by kinds that queue in Redis:
-	waiters map[string]*waiter // by owner field
-	beat    *time.Timer        // the next heartbeat
-	beatAt  time.Time          // when it is due; zero: none is
-	beating bool               // one is under way
-	again   bool               // another one was due meanwhile
-	outage  time.Time          // since when it is not answered
+	// line is set once anybody queues in Redis. Guarded by Session.queue.
+	line *line
 }
 
 // Protocol says which scripts make a kind of lock.

@@ -19,6 +19,16 @@ type notice struct {
 	err   error  // Redis has not answered for too long
 }
 
+// line is what a session's waiters for one lock share. Guarded by Session.queue.
+type line struct {
+	waiters map[string]*waiter // by owner field
+	beat    *time.Timer        // the next heartbeat
+	beatAt  time.Time          // when it is due; zero: none is
+	beating bool               // one is under way
+	again   bool               // another one was due meanwhile
+	outage  time.Time          // since when it is not answered
+}
+
 // waiter is a queued acquisition. The token of its grant is handled once:
 // whoever takes it out of Session.queued tells it, at most once.
 type waiter struct {
@@ -36,10 +46,10 @@ func (a *acquisition) register() {
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	s.queued[a.owner.(string)] = a.w
-	if a.l.waiters == nil {
-		a.l.waiters = map[string]*waiter{}
+	if a.l.line == nil {
+		a.l.line = &line{waiters: map[string]*waiter{}}
 	}
-	a.l.waiters[a.owner.(string)] = a.w
+	a.l.line.waiters[a.owner.(string)] = a.w
 }
 
 // withdraw takes the attempt out again; a grant that comes later is nobody's.
@@ -56,10 +66,10 @@ func (s *Session) take(owner string) *waiter {
 	if w != nil {
 		l := w.a.l
 		delete(s.queued, owner)
-		delete(l.waiters, owner)
-		if len(l.waiters) == 0 && l.beat != nil {
-			l.beat.Stop()
-			l.beatAt = time.Time{}
+		delete(l.line.waiters, owner)
+		if len(l.line.waiters) == 0 && l.line.beat != nil {
+			l.line.beat.Stop()
+			l.line.beatAt = time.Time{}
 		}
 	}
 	return w
@@ -92,7 +102,10 @@ func (l *lock) shareWith(o *Owner) {
 	s := l.s
 	s.queue.Lock()
 	defer s.queue.Unlock()
-	for owner, w := range l.waiters {
+	if l.line == nil {
+		return
+	}
+	for owner, w := range l.line.waiters {
 		if w.a.as == o {
 			s.take(owner)
 			w.news <- notice{look: true}
@@ -168,14 +181,14 @@ func (l *lock) schedule(left time.Duration) {
 		d = min(d, left+time.Millisecond)
 	}
 	at := time.Now().Add(d)
-	if !l.beatAt.IsZero() && !at.Before(l.beatAt) {
+	if !l.line.beatAt.IsZero() && !at.Before(l.line.beatAt) {
 		return // even if that is past: the timer may be late, but it comes
 	}
-	l.beatAt = at
-	if l.beat == nil {
-		l.beat = time.AfterFunc(d, l.heartbeat)
+	l.line.beatAt = at
+	if l.line.beat == nil {
+		l.line.beat = time.AfterFunc(d, l.heartbeat)
 	} else {
-		l.beat.Reset(d)
+		l.line.beat.Reset(d)
 	}
 }
 
@@ -188,14 +201,14 @@ func (l *lock) heartbeat() {
 	}
 	defer s.end()
 	s.queue.Lock()
-	l.beatAt = time.Time{}
-	if l.beating { // one at a time
-		l.again = true
+	l.line.beatAt = time.Time{}
+	if l.line.beating { // one at a time
+		l.line.again = true
 		s.queue.Unlock()
 		return
 	}
 	args := []any{s.id, s.Liveness.Milliseconds(), l.keys.channel, keepMemoryArg}
-	for owner, w := range l.waiters {
+	for owner, w := range l.line.waiters {
 		if w.queued {
 			args = append(args, owner)
 		}
@@ -204,24 +217,24 @@ func (l *lock) heartbeat() {
 		s.queue.Unlock()
 		return
 	}
-	l.beating = true
+	l.line.beating = true
 	s.queue.Unlock()
 
 	o := s.call(s.ctx, l.p.Heartbeat, &plain{l.keys, l.p.Heartbeat, args}, 1, nil)
 
 	var grants [2]string
 	s.queue.Lock()
-	l.beating = false
+	l.line.beating = false
 	next := time.Duration(-1)
 	if words := strings.Fields(o.reply); o.err == nil && len(words) >= 5 {
-		l.outage = time.Time{}
+		l.line.outage = time.Time{}
 		missing := map[string]bool{}
 		for _, owner := range words[5:] {
 			missing[owner] = true
 		}
 		for _, arg := range args[4:] {
 			owner := arg.(string)
-			switch w := l.waiters[owner]; {
+			switch w := l.line.waiters[owner]; {
 			case w == nil:
 			case owner == words[3]:
 				grants = [2]string{owner, words[4]}
@@ -236,24 +249,24 @@ func (l *lock) heartbeat() {
 			next = time.Duration(ms) * time.Millisecond
 		}
 	} else {
-		if l.outage.IsZero() {
-			l.outage = o.sent
+		if l.line.outage.IsZero() {
+			l.line.outage = o.sent
 		}
-		if !judge(o.err).transient || time.Since(l.outage) > s.Lease {
-			for owner, w := range l.waiters {
+		if !judge(o.err).transient || time.Since(l.line.outage) > s.Lease {
+			for owner, w := range l.line.waiters {
 				if w.queued {
 					s.take(owner)
 					w.news <- notice{err: o.err}
 				}
 			}
-			l.outage = time.Time{}
+			l.line.outage = time.Time{}
 		}
 		next = backoff(2, 20*time.Millisecond, time.Second)
 	}
-	if l.again {
-		l.again, next = false, 0
+	if l.line.again {
+		l.line.again, next = false, 0
 	}
-	if len(l.waiters) > 0 {
+	if len(l.line.waiters) > 0 {
 		l.schedule(next)
 	}
 	s.queue.Unlock()
