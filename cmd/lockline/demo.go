@@ -19,12 +19,15 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
+
+	"github.com/lockline/lockline/rlock"
 )
 
 const (
-	demoLease = 2 * time.Second
-	// demoSlack is what recovery may take beyond the lease, for busy machines:
-	// the verdict tells the time itself, too.
+	demoLease    = 2 * time.Second
+	demoLiveness = 2 * time.Second // of waiters for the fair lock
+	// demoSlack is what recovery may take beyond these, for busy machines: the
+	// verdict tells the time itself, too.
 	demoSlack = 3 * time.Second
 	// settling is how long events wait for earlier ones from other pipes, so
 	// that what is shown is in the order in which it happened.
@@ -35,6 +38,7 @@ const (
 
 type demoOptions struct {
 	redis     string // URL; empty for an embedded server
+	fair      bool
 	processes int
 	duration  time.Duration
 }
@@ -46,21 +50,27 @@ func demoCommand() *cli.Command {
 		Description: "Starts several processes that increment a counter in a file (read, pause, write)\n" +
 			"under one lock, kills one of them while it holds the lock, and shows who holds,\n" +
 			"with which fencing token, and who waits. At the end it checks what happened:\n" +
-			"exit code 0 if all was right, 1 if not.",
+			"exit code 0 if all was right, 1 if not.\n\n" +
+			"With --fair the lock is a fair one. The queue that Redis keeps is shown, too, one\n" +
+			"process is killed while it is first in the queue, and it is checked that the lock\n" +
+			"was given in the order of arrival.",
 		HideHelpCommand: true,
 		OnUsageError:    usageError,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
-			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes, 2 to 9"},
-			&cli.DurationFlag{Name: "for", Value: 7 * time.Second, Usage: "how long they contend; longer if the killed holder's lease has not run out by then"},
+			&cli.BoolFlag{Name: "fair", Usage: "share a fair lock: first come, first served"},
+			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes, 2 to 9; with --fair at least 3"},
+			&cli.DurationFlag{Name: "for", Value: 7 * time.Second, Usage: "how long they contend; longer if a killed process still keeps the others waiting by then"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			o := demoOptions{redis: cmd.String("redis"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
+			o := demoOptions{redis: cmd.String("redis"), fair: cmd.Bool("fair"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
 			switch {
 			case cmd.Args().Present():
 				return fmt.Errorf("demo takes no arguments, got %q; see lockline demo --help", cmd.Args().First())
 			case o.processes < 2 || o.processes > 9:
 				return fmt.Errorf("--processes must be 2 to 9, not %d", o.processes)
+			case o.fair && o.processes < 3:
+				return fmt.Errorf("--processes must be 3 to 9 with --fair, not %d", o.processes)
 			case o.duration < 0:
 				return fmt.Errorf("--for must not be negative")
 			}
@@ -88,9 +98,23 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
 	}
 	defer server.close()
 
-	d := newDirector(o, newScreen(out, o.processes, o.duration))
+	d := newDirector(o, newScreen(out, o))
+	a := assignment{Redis: server.url, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease, Liveness: d.liveness}
+	if o.fair {
+		rdb, err := openRedis(a.Redis)
+		if err != nil {
+			return err
+		}
+		defer rdb.Close()
+		session, lock, err := a.open(rdb, "demo")
+		if err != nil {
+			return err
+		}
+		defer session.Close()
+		d.lock = lock
+	}
 	d.screen.intro(server.says, d.victim)
-	if err := d.start(ctx, assignment{Redis: server.url, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease}); err != nil {
+	if err := d.start(ctx, a); err != nil {
 		return err
 	}
 	if err := d.play(ctx); err != nil {
@@ -157,6 +181,7 @@ type phase int
 const (
 	contending phase = iota
 	stalling         // the victim is to stand still at its next hold
+	skipping         // fair: the first in the queue was killed; then they contend again
 	orphaned         // the victim was killed; its lease runs out
 	recovered
 	stopping
@@ -167,6 +192,8 @@ type director struct {
 	options demoOptions
 	screen  *screen
 	victim  int
+	lock    *rlock.Mutex   // fair: to look at
+	queue   []rlock.Waiter // when last looked at
 
 	children []*child // process 1 first
 	news     chan news
@@ -195,10 +222,14 @@ type news struct {
 
 func newDirector(o demoOptions, s *screen) *director {
 	now := time.Now()
-	return &director{
+	d := &director{
 		options: o, screen: s, victim: 2, news: make(chan news, 64), begun: now, since: now,
 		history: history{processes: o.processes, lease: demoLease, slack: demoSlack},
 	}
+	if o.fair {
+		d.liveness = demoLiveness
+	}
+	return d
 }
 
 // start starts all processes, or none. They are killed if ctx ends.
@@ -269,6 +300,7 @@ func (d *director) play(ctx context.Context) error {
 			d.take(n)
 		case <-ticker.C:
 			d.settle(time.Now().Add(-settling))
+			d.look(ctx)
 			d.direct()
 		}
 	}
@@ -292,11 +324,7 @@ func (d *director) take(n news) {
 	if n.err != nil {
 		e.how = n.err.Error()
 	}
-	if d.kill != nil && d.kill.process == n.Process {
-		e.planned = true
-	} else {
-		e.planned = d.phase == stopping && n.err == nil
-	}
+	e.planned = d.killed(n.Process) || d.phase == stopping && n.err == nil
 	d.ends = append(d.ends, e)
 	d.alarm = d.alarm || !e.planned
 }
@@ -314,9 +342,27 @@ func (d *director) settle(until time.Time) {
 			d.screen.say(e.at(), "lease over: process %d holds %.2f s after the kill", e.Process, e.at().Sub(d.kill.at).Seconds())
 			d.turn(recovered)
 		}
+		if d.phase == skipping && e.Kind == entered && e.at().After(d.waiter.at) {
+			d.screen.say(e.at(), "dead waiter skipped: process %d holds %.2f s after the kill", e.Process, e.at().Sub(d.waiter.at).Seconds())
+			d.turn(contending)
+		}
 		d.screen.show(e)
 	}
 	d.pending = slices.Delete(d.pending, 0, n)
+}
+
+// look sees who stands in the queue. What it misses, it sees the next time.
+func (d *director) look(ctx context.Context) {
+	if d.lock == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	state, err := d.lock.Inspect(ctx)
+	if err == nil {
+		d.pending = append(d.pending, seen(state))
+	}
+	d.queue = state.Queue
 }
 
 func (d *director) turn(p phase) { d.phase, d.since = p, time.Now() }
@@ -330,15 +376,21 @@ func (d *director) direct() {
 		if here > patience {
 			d.killAll()
 		}
-	case d.alarm, d.phase != contending && here > patience:
+	case d.alarm, here > d.options.duration+patience:
 		d.stop()
-	case d.phase == contending && here > d.options.duration*3/10:
+	case d.phase == contending && here > d.options.duration*3/10 && d.screen.allHaveHeld():
 		_, _ = fmt.Fprintln(d.children[d.victim-1].orders, orderStall)
 		d.turn(stalling)
 	case d.phase == stalling && d.screen.allWaitFor(d.victim):
-		d.killVictim()
+		if d.lock == nil || d.waiter != nil {
+			d.killVictim()
+		} else if len(d.queue) == d.processes-1 {
+			d.killWaiter()
+		}
+	case d.phase == skipping:
+		d.screen.heldUp(now, d.waiter.at, "dead waiter is given up")
 	case d.phase == orphaned:
-		d.screen.orphaned(now, d.kill.at)
+		d.screen.heldUp(now, d.kill.at, "dead holder's lease is over")
 	case d.phase == recovered && here > time.Second && now.Sub(d.begun) > d.options.duration:
 		d.stop()
 	}
@@ -347,11 +399,24 @@ func (d *director) direct() {
 // killVictim comes when the victim's events say that it holds, and stands still
 // between reading the counter and writing it.
 func (d *director) killVictim() {
-	d.kill = &kill{process: d.victim, at: time.Now()}
-	process := d.children[d.victim-1].cmd.Process
-	_ = process.Kill()
-	d.screen.killed(d.kill.at, d.victim, process.Pid)
+	d.kill = d.killOne(d.victim, fmt.Sprintf("has read the counter (%d), has not written it", d.screen.count))
 	d.turn(orphaned)
+}
+
+// killWaiter comes when the victim stands still inside and all others stand in
+// the queue. The victim leaves only when the first of them is dead.
+func (d *director) killWaiter() {
+	d.waiter = d.killOne(d.screen.whose(d.queue[0]), fmt.Sprintf("is first in the queue (%s)", d.screen.places(d.queue)))
+	_, _ = fmt.Fprintln(d.children[d.victim-1].orders, orderGo)
+	d.turn(skipping)
+}
+
+func (d *director) killOne(number int, state string) *kill {
+	k := &kill{process: number, at: time.Now()}
+	process := d.children[number-1].cmd.Process
+	_ = process.Kill()
+	d.screen.killed(k.at, number, process.Pid, state)
+	return k
 }
 
 // stop lets every process finish what it is at.

@@ -15,8 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -30,6 +32,7 @@ const (
 	unnested kind = "unnested" // is about to unlock the nested hold
 	stalled  kind = "stalled"  // has read the counter, and will stand still there
 	wrote    kind = "wrote"    // has written the counter
+	looked   kind = "looked"   // has asked Redis who holds a fair lock, and who waits
 	left     kind = "left"     // is about to call Unlock
 	failed   kind = "failed"
 )
@@ -37,30 +40,57 @@ const (
 // event is a line of a process's stdout. At is wall clock time: all processes
 // of the demo run on one machine.
 type event struct {
-	Process int    `json:"process"`
-	At      int64  `json:"at"` // Unix time in nanoseconds
-	Kind    kind   `json:"kind"`
-	Token   int64  `json:"token,omitempty"`
-	Count   int    `json:"count,omitempty"` // the counter as read or written
-	Error   string `json:"error,omitempty"`
+	Process int            `json:"process"` // 0: the one that directs the others
+	At      int64          `json:"at"`      // Unix time in nanoseconds
+	Kind    kind           `json:"kind"`
+	Token   int64          `json:"token,omitempty"`
+	Count   int            `json:"count,omitempty"`   // the counter as read or written
+	Session string         `json:"session,omitempty"` // waiting: who is
+	Owner   string         `json:"owner,omitempty"`   // looked: the acquisition that holds, with Token
+	Queue   []rlock.Waiter `json:"queue,omitempty"`   // looked: those that wait
+	Error   string         `json:"error,omitempty"`
 }
 
 func (e event) at() time.Time { return time.Unix(0, e.At) }
 
+// seen is the event of having got this state from Redis just now.
+func seen(s rlock.State) event {
+	return event{At: time.Now().UnixNano(), Kind: looked, Token: s.Token, Owner: s.Owner, Queue: s.Queue}
+}
+
 // assignment is the first line of a process's stdin. It is not in the
 // arguments, where everybody could read the password of the URL.
 type assignment struct {
-	Process int
-	Redis   string
-	Prefix  string
-	Lock    string
-	File    string
-	Lease   time.Duration
+	Process  int
+	Redis    string
+	Prefix   string
+	Lock     string
+	File     string
+	Lease    time.Duration
+	Liveness time.Duration // of the waiters of a fair lock; 0: the lock is not fair
 }
 
-// After the assignment, stdin brings orderStall at most once, and its end is
-// the order to stop: so a process never survives its parent for long.
-const orderStall = "stall"
+// open opens the lock that the demo is about.
+func (a assignment) open(rdb *redis.Client, label string) (*rlock.Session, *rlock.Mutex, error) {
+	options := []rlock.SessionOption{rlock.WithPrefix(a.Prefix), rlock.WithWatchdogTimeout(a.Lease), rlock.WithLabel(label)}
+	lock := rlock.New
+	if a.Liveness > 0 {
+		options = append(options, rlock.WithLiveness(a.Liveness))
+		lock = fairlock.New
+	}
+	session, err := rlock.NewSession(rdb, options...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return session, lock(session, a.Lock), nil
+}
+
+// After the assignment, stdin brings these orders, and its end is the order to
+// stop: so a process never survives its parent for long.
+const (
+	orderStall = "stall" // at the next hold
+	orderGo    = "go"    // to a process that has stalled
+)
 
 func demoProcessCommand() *cli.Command {
 	return &cli.Command{
@@ -76,9 +106,11 @@ func demoProcessCommand() *cli.Command {
 
 type process struct {
 	assignment
+	session  *rlock.Session
 	lock     *rlock.Mutex
 	events   *json.Encoder
 	toStall  atomic.Bool
+	goOn     chan struct{}
 	stopping chan struct{} // closed when stdin ends
 }
 
@@ -87,7 +119,7 @@ func runProcess(ctx context.Context, orders io.Reader, out io.Writer) error {
 	if !lines.Scan() {
 		return errors.New("demo-process is started by lockline demo")
 	}
-	p := &process{events: json.NewEncoder(out), stopping: make(chan struct{})}
+	p := &process{events: json.NewEncoder(out), goOn: make(chan struct{}, 1), stopping: make(chan struct{})}
 	if err := json.Unmarshal(lines.Bytes(), &p.assignment); err != nil {
 		return fmt.Errorf("demo-process: %w", err)
 	}
@@ -98,13 +130,11 @@ func runProcess(ctx context.Context, orders io.Reader, out io.Writer) error {
 		return err
 	}
 	defer rdb.Close()
-	session, err := rlock.NewSession(rdb, rlock.WithPrefix(p.Prefix), rlock.WithWatchdogTimeout(p.Lease),
-		rlock.WithLabel(fmt.Sprintf("demo process %d", p.Process)))
+	p.session, p.lock, err = p.open(rdb, fmt.Sprintf("demo process %d", p.Process))
 	if err != nil {
 		return err
 	}
-	defer session.Close()
-	p.lock = rlock.New(session, p.Lock)
+	defer p.session.Close()
 	if err := p.work(ctx); err != nil {
 		p.report(event{Kind: failed, Error: err.Error()})
 		return err
@@ -114,8 +144,12 @@ func runProcess(ctx context.Context, orders io.Reader, out io.Writer) error {
 
 func (p *process) obey(lines *bufio.Scanner) {
 	for lines.Scan() {
-		if lines.Text() == orderStall {
+		switch lines.Text() {
+		case orderStall:
 			p.toStall.Store(true)
+		case orderGo:
+			p.toStall.Store(false)
+			p.goOn <- struct{}{}
 		}
 	}
 	close(p.stopping)
@@ -144,7 +178,7 @@ func (p *process) work(ctx context.Context) error {
 
 // visit: lock, do what is to be done inside, unlock.
 func (p *process) visit(ctx context.Context, inside func(context.Context) error) error {
-	p.report(event{Kind: waiting})
+	p.report(event{Kind: waiting, Session: p.session.ID()})
 	held, hold, err := p.lock.Lock(ctx)
 	if err != nil {
 		return err
@@ -175,8 +209,11 @@ func (p *process) increment(ctx context.Context) error {
 	}
 	if p.toStall.Load() {
 		p.report(event{Kind: stalled, Count: count})
-		<-p.stopping // the parent kills this process before
-		return nil
+		select {
+		case <-p.goOn:
+		case <-p.stopping: // the parent kills this process before
+			return nil
+		}
 	}
 	p.pause(20 * time.Millisecond)
 	if ctx.Err() != nil {
@@ -186,6 +223,19 @@ func (p *process) increment(ctx context.Context) error {
 		return err
 	}
 	p.report(event{Kind: wrote, Count: count + 1})
+	return p.look(ctx)
+}
+
+// look sees who stands in the queue shortly before the lock is handed on.
+func (p *process) look(ctx context.Context) error {
+	if p.Liveness == 0 {
+		return nil
+	}
+	state, err := p.lock.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	p.report(seen(state))
 	return nil
 }
 

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/lockline/lockline/rlock"
 )
 
 // screen shows the demo in plain lines, the same on a terminal and in a pipe:
@@ -14,12 +18,13 @@ import (
 type screen struct {
 	out    io.Writer
 	colour bool
+	fair   bool
 	every  time.Duration // between two rows
 	begun  time.Time
 
-	lanes []lane // process 1 first
-	dead  int    // number of the one that was killed
-	count int    // the counter as last written
+	lanes []lane         // process 1 first
+	queue []rlock.Waiter // of a fair lock
+	count int            // the counter as last written
 	holds int
 	row   time.Time // of the last row
 	rows  int
@@ -27,14 +32,16 @@ type screen struct {
 
 // lane is what one process is at.
 type lane struct {
-	kind  kind
-	token int64
+	kind    kind
+	token   int64 // of its last hold
+	session string
+	dead    bool // was killed
 }
 
-func newScreen(out io.Writer, processes int, duration time.Duration) *screen {
+func newScreen(out io.Writer, o demoOptions) *screen {
 	return &screen{
-		out: out, colour: colourful(out), begun: time.Now(), lanes: make([]lane, processes),
-		every: max(duration/30, 100*time.Millisecond),
+		out: out, colour: colourful(out), fair: o.fair, begun: time.Now(), lanes: make([]lane, o.processes),
+		every: max(o.duration/30, 100*time.Millisecond),
 	}
 }
 
@@ -68,25 +75,44 @@ func pad(text string, width int) string {
 }
 
 func (s *screen) intro(redis string, victim int) {
+	title, fairly := "lockline demo", ""
+	if s.fair {
+		title = "lockline demo --fair"
+		fairly = fmt.Sprintf(`The lock is fair: first come, first served. Before that kill there will be another,
+of the first in the queue. A waiter is taken to live for %v after it was last heard of.
+`, demoLiveness)
+	}
 	fmt.Fprintf(s.out, `%s
 %d processes share a lock and a counter in a file. Each in turn: lock, read the
 counter, pause, write it plus one, unlock; sometimes it locks again while it
 holds (HOLD×2). Between its turns it works elsewhere (·). Process %d will be
 killed while it holds.
-Redis: %s. Lease: %v, renewed while the holder lives.
+%sRedis: %s. Lease: %v, renewed while the holder lives.
 
-`, s.paint(bold, "lockline demo"), len(s.lanes), victim, redis, demoLease)
+`, s.paint(bold, title), len(s.lanes), victim, fairly, redis, demoLease)
 	head := pad("time", 9)
 	for i := range s.lanes {
 		head += pad(fmt.Sprintf("P%d", i+1), 8)
 	}
-	fmt.Fprintln(s.out, s.paint(bold, head+pad("fencing token", 19)+pad("counter", 9)+"holds"))
+	head += pad("fencing token", 19) + pad("counter", 9) + "holds"
+	if s.fair {
+		head += "  queue"
+	}
+	fmt.Fprintln(s.out, s.paint(bold, head))
 }
 
 // show keeps the lanes, and prints a row if it is time for one.
 func (s *screen) show(e event) {
+	if e.Kind == looked {
+		s.queue = e.Queue
+	}
+	if e.Process == 0 {
+		return
+	}
 	l := &s.lanes[e.Process-1]
 	switch e.Kind {
+	case waiting:
+		l.session = e.Session
 	case wrote:
 		s.count = e.Count
 		return
@@ -96,9 +122,13 @@ func (s *screen) show(e event) {
 	case entered:
 		l.token = e.Token
 		s.holds++
+		s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(w rlock.Waiter) bool { return w.Session == l.session })
 	}
-	l.kind = e.Kind
-	if e.Kind == s.wanted() && e.at().Sub(s.row) >= s.every || e.Kind == stalled {
+	if e.Kind != looked {
+		l.kind = e.Kind
+	}
+	// A row with a queue shows one that was just looked at.
+	if s.fair == (e.Kind == looked) && l.kind == s.wanted() && e.at().Sub(s.row) >= s.every || e.Kind == stalled {
 		s.printRow(e)
 	}
 }
@@ -115,23 +145,47 @@ func (s *screen) printRow(e event) {
 	s.row = e.at()
 	s.rows++
 	line := s.clock(e.at())
-	for i, l := range s.lanes {
+	for _, l := range s.lanes {
 		text, colour := l.look()
-		if s.dead == i+1 {
-			text, colour = "dead", red
-		}
 		line += s.paint(colour, pad(text, 8))
 	}
-	fmt.Fprintln(s.out, line+fmt.Sprintf("%-19d%-9d%d", s.lanes[e.Process-1].token, s.count, s.holds))
+	line += fmt.Sprintf("%-19d%-9d", s.lanes[e.Process-1].token, s.count)
+	if s.fair {
+		line += fmt.Sprintf("%-7d%s", s.holds, s.places(s.queue))
+	} else {
+		line += fmt.Sprint(s.holds)
+	}
+	fmt.Fprintln(s.out, line)
+}
+
+// places is a queue, the first one first.
+func (s *screen) places(queue []rlock.Waiter) string {
+	var text []string
+	for _, w := range queue {
+		n := s.whose(w)
+		place := fmt.Sprintf("P%d", n)
+		if n > 0 && s.lanes[n-1].dead {
+			place += " (dead)"
+		}
+		text = append(text, place)
+	}
+	return cmp.Or(strings.Join(text, ", "), "-")
+}
+
+// whose is the number of the process that waits there.
+func (s *screen) whose(w rlock.Waiter) int {
+	return 1 + slices.IndexFunc(s.lanes, func(l lane) bool { return l.session == w.Session })
 }
 
 func (l lane) look() (text, colour string) {
-	switch l.kind {
-	case waiting:
+	switch {
+	case l.dead:
+		return "dead", red
+	case l.kind == waiting:
 		return "wait", yellow
-	case entered, unnested, stalled:
+	case l.kind == entered, l.kind == unnested, l.kind == stalled:
 		return "HOLD", green
-	case nested:
+	case l.kind == nested:
 		return "HOLD×2", green
 	}
 	return "·", faint
@@ -149,26 +203,34 @@ func (s *screen) say(at time.Time, format string, args ...any) {
 // allWaitFor: the victim stands still inside, and all others wait.
 func (s *screen) allWaitFor(victim int) bool {
 	for i, l := range s.lanes {
-		if i+1 == victim && l.kind != stalled || i+1 != victim && l.kind != waiting {
+		if i+1 == victim && l.kind != stalled || i+1 != victim && l.kind != waiting && !l.dead {
 			return false
 		}
 	}
 	return true
 }
 
-func (s *screen) killed(at time.Time, victim, pid int) {
-	s.dead = victim
-	s.say(at, "process %d has read the counter (%d), has not written it: SIGKILL to pid %d", victim, s.count, pid)
+func (s *screen) allHaveHeld() bool {
+	return !slices.ContainsFunc(s.lanes, func(l lane) bool { return l.token == 0 })
+}
+
+func (s *screen) killed(at time.Time, number, pid int, state string) {
+	s.lanes[number-1].dead = true
+	s.say(at, "process %d %s: SIGKILL to pid %d", number, state, pid)
 	s.row = at
 }
 
-// orphaned tells now and then why nothing happens.
-func (s *screen) orphaned(now, killed time.Time) {
+// heldUp tells now and then why nothing happens.
+func (s *screen) heldUp(now, killed time.Time, end string) {
 	if now.Sub(s.row) < 500*time.Millisecond {
 		return
 	}
 	s.row = now
-	s.say(now, "nobody can enter until the dead holder's lease is over: %.1f s since the kill", now.Sub(killed).Seconds())
+	queue := ""
+	if s.fair {
+		queue = "; queue: " + s.places(s.queue)
+	}
+	s.say(now, "nobody can enter until the %s: %.1f s since the kill%s", end, now.Sub(killed).Seconds(), queue)
 }
 
 func (s *screen) verdict(v verdict) {

@@ -31,27 +31,38 @@ func roomFor(t *testing.T) {
 }
 
 func TestDemoShowsThatAllIsRight(t *testing.T) {
-	for name, url := range map[string]func(t *testing.T) string{
-		"embedded": func(*testing.T) string { return "" },
-		"theirs": func(t *testing.T) string {
-			m := theirRedis(t)
-			t.Cleanup(func() {
-				if keys := m.Keys(); len(keys) > 0 {
-					t.Errorf("left in Redis: %q", keys)
-				}
-			})
-			return "redis://" + m.Addr()
-		},
+	embedded := func(*testing.T) string { return "" }
+	theirs := func(t *testing.T) string {
+		m := theirRedis(t)
+		t.Cleanup(func() {
+			if keys := m.Keys(); len(keys) > 0 {
+				t.Errorf("left in Redis: %q", keys)
+			}
+		})
+		return "redis://" + m.Addr()
+	}
+	for name, test := range map[string]struct {
+		url    func(t *testing.T) string
+		fair   bool
+		checks int
+	}{
+		"embedded":       {embedded, false, 6},
+		"theirs":         {theirs, false, 6},
+		"fair, embedded": {embedded, true, 8},
+		"fair, theirs":   {theirs, true, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			roomFor(t)
 			var out bytes.Buffer
-			err := runDemo(t.Context(), demoOptions{redis: url(t), processes: 3, duration: time.Second}, &out)
-			if err != nil {
+			o := demoOptions{redis: test.url(t), fair: test.fair, processes: 3, duration: time.Second}
+			if err := runDemo(t.Context(), o, &out); err != nil {
 				t.Errorf("%v\n%s", err, &out)
 			}
-			if strings.Count(out.String(), "✓") != 6 || strings.Contains(out.String(), "\x1b") {
+			if strings.Count(out.String(), "✓") != test.checks || strings.Contains(out.String(), "\x1b") {
 				t.Errorf("output:\n%s", &out)
+			}
+			if shown := strings.Contains(out.String(), "first in the queue (P"); shown != test.fair {
+				t.Errorf("a queue was shown: %v\n%s", shown, &out)
 			}
 		})
 	}
@@ -59,15 +70,17 @@ func TestDemoShowsThatAllIsRight(t *testing.T) {
 
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	roomFor(t)
-	m := theirRedis(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	out := &watchedOutput{seen: "HOLD", found: cancel}
-	err := runDemo(ctx, demoOptions{redis: "redis://" + m.Addr(), processes: 2, duration: time.Minute}, out)
-	if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitInterrupted {
-		t.Errorf("got %v\n%s", err, &out.Buffer)
-	}
-	if keys := m.Keys(); len(keys) > 0 {
-		t.Errorf("left in Redis: %q", keys)
+	for _, fair := range []bool{false, true} {
+		m := theirRedis(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		out := &watchedOutput{seen: "HOLD", found: cancel}
+		err := runDemo(ctx, demoOptions{redis: "redis://" + m.Addr(), fair: fair, processes: 3, duration: time.Minute}, out)
+		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitInterrupted {
+			t.Errorf("fair %v: got %v\n%s", fair, err, &out.Buffer)
+		}
+		if keys := m.Keys(); len(keys) > 0 {
+			t.Errorf("fair %v: left in Redis: %q", fair, keys)
+		}
 	}
 }
 
@@ -95,7 +108,7 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 	var d *director
 	out := &watchedOutput{seen: "HOLD", found: func() { _ = d.children[2].cmd.Process.Kill() }}
 	o := demoOptions{processes: 3, duration: time.Minute}
-	d = newDirector(o, newScreen(out, o.processes, o.duration))
+	d = newDirector(o, newScreen(out, o))
 	d.screen.intro("theirs", d.victim)
 	if err := d.start(t.Context(), assignment{Redis: "redis://" + m.Addr(), Prefix: "p", Lock: "l", File: file, Lease: demoLease}); err != nil {
 		t.Fatal(err)

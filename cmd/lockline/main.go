@@ -68,7 +68,7 @@ func program(out, errOut io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "lockline",
 		Usage: "distributed locks on Redis: see them work, or hold one while a command runs",
-		UsageText: "lockline demo\n" +
+		UsageText: "lockline demo [--fair]\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
 			"lockline COMMAND --help",
 		HideHelpCommand: true,

@@ -30,7 +30,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
 		"lockline":             {"demo", "exec"},
 		"lockline --help":      {"demo", "exec"},
-		"lockline demo --help": {"--redis", "--processes", "--for"},
+		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
 	} {
 		var out, errOut bytes.Buffer
@@ -54,6 +54,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline --nonsense",
 		"lockline demo extra",
 		"lockline demo --processes 1",
+		"lockline demo --fair --processes 2",
 		"lockline demo --for -1s",
 		"lockline demo --redis nonsense",
 		"lockline exec",

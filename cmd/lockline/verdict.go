@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/lockline/lockline/rlock"
 )
 
 // history is all that is known of a demo after it: what the processes
@@ -11,18 +14,24 @@ import (
 type history struct {
 	processes int
 	lease     time.Duration
-	slack     time.Duration // what recovery may need beyond the lease
+	liveness  time.Duration // of the waiters of a fair lock; 0: the lock is not fair
+	slack     time.Duration // what recovery may need beyond these
 	events    []event       // of each process in its order
-	kill      *kill
+	kill      *kill         // of the holder
+	waiter    *kill         // fair: of the first in the queue
 	ends      []end
 	counter   int
 	fileErr   error // the counter could not be read
 }
 
-// kill is the death that was arranged.
+// kill is a death that was arranged.
 type kill struct {
 	process int
 	at      time.Time // just before the signal was sent
+}
+
+func (h *history) killed(process int) bool {
+	return h.kill != nil && h.kill.process == process || h.waiter != nil && h.waiter.process == process
 }
 
 // end is how a process ended.
@@ -37,6 +46,7 @@ type end struct {
 type stay struct {
 	process     int
 	token       int64
+	asked       time.Time // before its Lock was called
 	enter       time.Time
 	leave       time.Time
 	left        bool
@@ -61,7 +71,7 @@ func (v verdict) right() bool {
 // without holds, re-entries or a killed holder there is nothing to conclude from.
 func judge(h history) verdict {
 	stays, strays := h.stays()
-	return verdict{
+	v := verdict{
 		h.counterIsExact(stays),
 		holdsExcludeEachOther(stays),
 		reentryKeepsTheHold(stays, strays),
@@ -69,6 +79,10 @@ func judge(h history) verdict {
 		h.lockCameBack(stays),
 		h.processesEndedAsPlanned(stays),
 	}
+	if h.liveness > 0 {
+		v = append(v, h.servedInOrder(stays), h.deadWaiterWasSkipped(stays))
+	}
+	return v
 }
 
 // stays puts the events together, in the order of entering. strays are events
@@ -76,13 +90,17 @@ func judge(h history) verdict {
 func (h history) stays() (stays []stay, strays int) {
 	var all []*stay
 	inside := make(map[int]*stay)
+	asked := make(map[int]time.Time)
 	last := make(map[int]time.Time)
 	for _, e := range h.events {
 		last[e.Process] = e.at()
 		s := inside[e.Process]
 		switch e.Kind {
+		case waiting:
+			asked[e.Process] = e.at()
+			continue
 		case entered:
-			s = &stay{process: e.Process, token: e.Token, enter: e.at()}
+			s = &stay{process: e.Process, token: e.Token, asked: asked[e.Process], enter: e.at()}
 			inside[e.Process] = s
 			all = append(all, s)
 			continue
@@ -228,10 +246,124 @@ func (h history) processesEndedAsPlanned(stays []stay) check {
 		held[s.process] = true
 	}
 	killed := 0
-	if h.kill != nil {
-		killed = 1
+	for _, e := range h.ends {
+		if h.killed(e.process) {
+			killed++
+		}
 	}
 	c.ok = len(held) == h.processes
 	c.says = fmt.Sprintf("%d of %d held the lock; %d killed as planned, %d ended by themselves", len(held), h.processes, killed, h.processes-killed)
+	return c
+}
+
+// servedInOrder goes by what Redis said to those that looked. One that was in
+// the queue then has to enter before those that were behind it, and before those
+// that had not yet asked. The clocks of the processes matter only for the latter.
+func (h history) servedInOrder(stays []stay) check {
+	c := check{name: "order"}
+	turns := h.turns(stays)
+	if known := slices.Compact(slices.Sorted(maps.Values(turns))); len(known) != len(stays) || len(turns) != len(stays) {
+		c.says = fmt.Sprintf("of %d holds, %d have an owner that was seen; of %d owners", len(stays), len(known), len(turns))
+		return c
+	}
+	behind, early := make(map[int]bool), make(map[int]bool) // turns
+	for _, e := range h.events {
+		for i, w := range e.Queue {
+			turn, served := turns[w.Owner]
+			if !served {
+				turn = h.unserved(w, stays)
+			}
+			for _, other := range e.Queue[i+1:] {
+				t, served := turns[other.Owner]
+				if served {
+					behind[t] = true
+				}
+				if served && t < turn {
+					early[t] = true
+				}
+			}
+			for t, s := range stays[:turn] {
+				if s.asked.After(e.at()) {
+					early[t] = true
+				}
+			}
+		}
+	}
+	c.ok = len(early) == 0 && len(behind) > 0
+	switch {
+	case c.ok:
+		c.says = fmt.Sprintf("served in order of arrival: %d holds, %d of them seen behind others in the queue, none before them", len(stays), len(behind))
+	case len(early) > 0:
+		c.says = fmt.Sprintf("not served in order of arrival: %d of %d holds before their turn", len(early), len(stays))
+	default:
+		c.says = "no hold was seen behind others in the queue"
+	}
+	return c
+}
+
+// turns numbers the acquisitions, by owner field, in the order of entering.
+func (h history) turns(stays []stay) map[string]int {
+	byToken := make(map[int64]int)
+	for i, s := range stays {
+		byToken[s.token] = i
+	}
+	turns := make(map[string]int)
+	for _, e := range h.events {
+		if i, ok := byToken[e.Token]; ok && e.Kind == looked && e.Owner != "" {
+			turns[e.Owner] = i
+		}
+	}
+	return turns
+}
+
+// unserved is the turn that a waiter without one still waited for: after all
+// holds, but a dead one does not wait.
+func (h history) unserved(w rlock.Waiter, stays []stay) int {
+	if h.waiter != nil && h.process(w) == h.waiter.process {
+		if i := slices.IndexFunc(stays, func(s stay) bool { return s.enter.After(h.waiter.at) }); i >= 0 {
+			return i
+		}
+	}
+	return len(stays)
+}
+
+func (h history) process(w rlock.Waiter) int {
+	i := slices.IndexFunc(h.events, func(e event) bool { return e.Kind == waiting && e.Session == w.Session })
+	if i < 0 {
+		return 0
+	}
+	return h.events[i].Process
+}
+
+func (h history) deadWaiterWasSkipped(stays []stay) check {
+	c := check{name: "skipping"}
+	if h.waiter == nil {
+		c.says = "no waiter was killed"
+		return c
+	}
+	// Nobody was served between the last look before the kill and the kill, if one
+	// and the same hold lasted all the time.
+	var look event
+	for _, e := range h.events {
+		if e.Kind == looked && e.At > look.At && !e.at().After(h.waiter.at) {
+			look = e
+		}
+	}
+	inside := slices.IndexFunc(stays, func(s stay) bool {
+		return s.token == look.Token && s.left && s.leave.After(h.waiter.at)
+	})
+	if inside < 0 || len(look.Queue) < 2 || h.process(look.Queue[0]) != h.waiter.process {
+		c.says = fmt.Sprintf("process %d was killed, but not while it was first in a queue", h.waiter.process)
+		return c
+	}
+	if inside+1 == len(stays) {
+		c.says = fmt.Sprintf("nobody held after process %d was killed", h.waiter.process)
+		return c
+	}
+	next := stays[inside+1]
+	took := next.enter.Sub(stays[inside].leave)
+	c.ok = next.process != h.waiter.process && took <= h.liveness+h.slack
+	c.says = fmt.Sprintf("process %d killed first in the queue; those behind it waited %.2f s because of it, then process %d held (liveness %v, at most %v allowed)",
+		h.waiter.process, took.Seconds(), next.process, h.liveness, h.liveness+h.slack)
 	return c
 }
