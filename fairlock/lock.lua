@@ -36,6 +36,7 @@ if not owner then
     if next then
       leave(asking)
     end
+    return 'G ' .. stamp(now) .. ' ' .. token
   end
 end
 if owner == asking then

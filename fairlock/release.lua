@@ -18,7 +18,9 @@ local owner, token = holder()
 local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
 local reply = 'L'
 
-leave(ARGV[1])
+if owner ~= ARGV[1] then
+  leave(ARGV[1])
+end
 
 if owner == ARGV[1] then
   -- Whatever the token: once this attempt ends, nobody wants what it is granted.

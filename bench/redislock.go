@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+)
+
+// bsmRedislock waits as the strategy says. Its polls leave the lock to whoever has
+// just released it: the longer the strategy's intervals, the more cycles, and the
+// fewer goroutines that have any.
+func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
+	return contender{
+		name:   name,
+		module: "github.com/bsm/redislock",
+		config: "TTL 30 s, without renewal; " + strategy + "; go-redis defaults",
+		dial: func(url string) (client, error) {
+			rdb, err := dialRedis(url)
+			if err != nil {
+				return nil, err
+			}
+			return &redislockClient{rdb, redislock.New(rdb), retry}, nil
+		},
+	}
+}
+
+// redislockEager polls so often that nobody starves; longer and shorter intervals
+// gave fewer cycles or smaller least shares.
+func redislockEager() contender {
+	return bsmRedislock("redislock", "LinearBackoff(4 ms), the interval with the most cycles of those that starve nobody",
+		func() redislock.RetryStrategy { return redislock.LinearBackoff(4 * time.Millisecond) })
+}
+
+func redislockExponential() contender {
+	c := bsmRedislock("redislock-exp", "ExponentialBackoff(16 ms, 64 ms), 16 ms being the least that its documentation recommends",
+		func() redislock.RetryStrategy {
+			return redislock.ExponentialBackoff(16*time.Millisecond, 64*time.Millisecond)
+		})
+	c.unfit = withoutWaiting("as redislock where nobody waits")
+	return c
+}
+
+type redislockClient struct {
+	rdb    *redis.Client
+	locker *redislock.Client
+	retry  func() redislock.RetryStrategy
+}
+
+func (c *redislockClient) mutex(name string) mutex {
+	return &redislockMutex{locker: c.locker, name: name, retry: c.retry}
+}
+func (c *redislockClient) close() error { return c.rdb.Close() }
+
+type redislockMutex struct {
+	locker *redislock.Client
+	name   string
+	retry  func() redislock.RetryStrategy
+	held   *redislock.Lock
+}
+
+func (m *redislockMutex) lock(ctx context.Context) (err error) {
+	m.held, err = m.locker.Obtain(ctx, m.name, 30*time.Second, &redislock.Options{RetryStrategy: m.retry()})
+	return err
+}
+
+func (m *redislockMutex) unlock(ctx context.Context) error { return m.held.Release(ctx) }
