@@ -667,7 +667,7 @@ func (a *acquisition) over(behind bool) error {
 }
 
 // errNoAnswer: the wait ran out, and nothing is known of a holder.
-var errNoAnswer = fmt.Errorf("Redis has not answered in the time of WaitAtMost: %w", os.ErrDeadlineExceeded)
+var errNoAnswer = fmt.Errorf("no answer from Redis in the time of WaitAtMost: %w", os.ErrDeadlineExceeded)
 
 const selfHint = " (held by this same session: if the holder called this Lock, it must pass the context that its own Lock returned)"
 
