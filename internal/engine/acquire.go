@@ -268,6 +268,7 @@ func (l *lock) setElsewhere(yes bool) {
 // pass lets the next one compete.
 func (l *lock) pass() {
 	l.mu.Lock()
+	l.elsewhere = false // the next one asks
 	l.root.leave()
 	l.mu.Unlock()
 }
@@ -355,9 +356,7 @@ const maxVoid = 8
 func (a *acquisition) compete() (*hold, error) {
 	l := a.l
 	s := l.s
-	var id [64]byte
-	a.owner = string(strconv.AppendInt(append(append(id[:0], s.id...), ':'), s.attempts.Add(1), 10))
-	a.token = ""         // unknown until granted
+	a.newAttempt()
 	var outage time.Time // since when Redis does not answer
 	for try, void := 0, 0; ; {
 		if l.sub != nil {
