@@ -1,7 +1,7 @@
 -- Frees the lock whoever holds it, and hands it to the first living waiter. The
 -- holder learns that it lost the lock.
 --
--- KEYS    as in the prelude
+-- KEYS    as in the preludes
 -- ARGV[1] what the names of the sessions' channels begin with
 -- ARGV[2] milliseconds by which the memory outlives the lease
 --

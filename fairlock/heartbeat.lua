@@ -1,7 +1,7 @@
 -- Keeps a session's waiters alive. Hands on a lock whose holder is gone. Adds
 -- nobody to the queue: an attempt that is missing has to ask anew.
 --
--- KEYS    as in the prelude
+-- KEYS    as in the preludes
 -- ARGV[1] session
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with

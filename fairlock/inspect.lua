@@ -1,17 +1,10 @@
 -- Reads all that is known of a lock, at one instant.
 --
--- KEYS    as in the prelude
+-- KEYS    as in the preludes
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "memory": {...}, "now": MICROSECONDS,
 -- "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}
 
-local function map(key)
-  local flat, m = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do
-    m[flat[i]] = flat[i + 1]
-  end
-  return next(m) and m -- an empty table would not encode as an object
-end
 local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
 return cjson.encode({
   ttl = redis.call('PTTL', KEYS[1]),

@@ -1,7 +1,7 @@
 -- Takes a free lock that nobody waits for; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
--- KEYS    as in the prelude
+-- KEYS    as in the preludes
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
 -- ARGV[3] Redis time in microseconds after which this request is void
@@ -23,31 +23,23 @@ if now > tonumber(ARGV[3]) then
   return 'V ' .. stamp(now)
 end
 local lease, liveness, keep = tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[5])
-local over = redis.call('HMGET', KEYS[2], 'a', asking)
-local owner, token = holder()
-
-if owner ~= asking and (over[1] == asking or over[2]) then
+local owner, token, about = holder()
+if owner == asking then
+  renew(lease, keep)
+  return 'G ' .. stamp(now) .. ' ' .. token
+end
+if over(asking) then
   return 'S ' .. stamp(now)
 end
 if not owner then
   local next = first(now)
   if not next or next == asking then
-    owner, token = asking, grant(asking, ARGV[4], lease, now, keep)
     if next then
       leave(asking)
     end
-    return 'G ' .. stamp(now) .. ' ' .. token
+    return 'G ' .. stamp(now) .. ' ' .. grant(asking, ARGV[4], lease, now, keep, 0)
   end
-end
-if owner == asking then
-  if redis.call('PTTL', KEYS[1]) < lease then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    outlive(KEYS[2], lease + keep)
-  end
-  return 'G ' .. stamp(now) .. ' ' .. token
-end
-if not owner then
-  owner, token = handOver(session(asking), ARGV[7], now, keep)
+  owner, token, about = handOver(session(asking), ARGV[7], now, keep)
 end
 if liveness > 0 then
   if not redis.call('ZSCORE', KEYS[3], asking) then
@@ -62,5 +54,4 @@ if liveness > 0 then
   outlive(KEYS[5], liveness)
   outlive(KEYS[2], liveness + keep)
 end
-return 'H ' .. stamp(now) .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. (token or '0')
-  .. ' ' .. (redis.call('HGET', KEYS[1], 'd') or '')
+return table.concat({ 'H', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')

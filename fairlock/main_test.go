@@ -3,8 +3,6 @@ package fairlock_test
 import (
 	"bufio"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -142,7 +140,7 @@ func (l *line) next() arrival {
 func script(t testing.TB, files ...string) *redis.Script {
 	t.Helper()
 	var body strings.Builder
-	for _, file := range files {
+	for _, file := range append([]string{"../internal/engine/prelude.lua"}, files...) {
 		b, err := os.ReadFile(file)
 		must(t, err)
 		body.Write(b)
@@ -152,22 +150,16 @@ func script(t testing.TB, files ...string) *redis.Script {
 
 // kindOf names the script of a request.
 func kindOf(t testing.TB) func(r faultproxy.Request) string {
-	kinds, bodies := map[string]string{}, map[string]string{}
+	kinds := map[string]string{script(t, "../internal/engine/keep.lua").Hash(): "keep"}
 	for _, name := range []string{"lock", "release", "heartbeat", "force", "inspect"} {
-		s := script(t, "prelude.lua", name+".lua")
-		kinds[s.Hash()] = name
-		for _, file := range []string{"prelude.lua", name + ".lua"} {
-			b, err := os.ReadFile(file)
-			must(t, err)
-			bodies[name] += string(b)
-		}
-		kinds[bodies[name]] = name
+		kinds[script(t, "prelude.lua", name+".lua").Hash()] = name
 	}
-	keep, err := os.ReadFile("../internal/engine/keep.lua")
-	must(t, err)
-	sum := sha1.Sum(keep)
-	kinds[hex.EncodeToString(sum[:])] = "keep"
-	return func(r faultproxy.Request) string { return kinds[r.Script()] }
+	return func(r faultproxy.Request) string {
+		if r.Is("EVAL") { // the first time, the body itself
+			return kinds[redis.NewScript(r.Script()).Hash()]
+		}
+		return kinds[r.Script()]
+	}
 }
 
 // Processes that wait for ever, to be killed.

@@ -29,10 +29,15 @@ const (
 var scripts = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
 	for _, file := range []string{"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/engine/keep.lua"} {
-		body, err := os.ReadFile(file)
+		body, err := os.ReadFile("../internal/engine/prelude.lua")
 		if err != nil {
 			panic(err)
 		}
+		own, err := os.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		body = append(body, own...)
 		sum := sha1.Sum(body)
 		m[string(body)], m[hex.EncodeToString(sum[:])] = file, file
 	}

@@ -1,6 +1,6 @@
 -- Frees the lock whoever holds it. The holder learns that it lost the lock.
 --
--- KEYS[1] the lock's hash
+-- KEYS    as in the prelude
 -- ARGV[1] channel
 --
 -- Reply: 'R' it was held, 'F' it was free

@@ -1,15 +1,7 @@
 -- Reads all that is known of a lock, at one instant.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] the lock's memory
+-- KEYS    as in the prelude
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "memory": {...}}
 
-local function map(key)
-  local flat, m = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do
-    m[flat[i]] = flat[i + 1]
-  end
-  return next(m) and m -- an empty table would not encode as an object
-end
 return cjson.encode({ ttl = redis.call('PTTL', KEYS[1]), lock = map(KEYS[1]) or nil, memory = map(KEYS[2]) or nil })

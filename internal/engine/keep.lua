@@ -2,8 +2,7 @@
 -- shorter than asked. Serves re-entry, the unlock of a nested hold, renewal and
 -- Extend. It sets and never adds, so a copy that comes twice or late changes nothing.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] the lock's memory
+-- KEYS    as in the prelude
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant that this is about
 -- ARGV[3] number of this change within the grant; an older one is ignored
@@ -18,9 +17,8 @@ if held[1] ~= ARGV[2] then
   return 'L'
 end
 local lease = tonumber(ARGV[5])
-if lease > 0 and redis.call('PTTL', KEYS[1]) < lease then
-  redis.call('PEXPIRE', KEYS[1], ARGV[5])
-  redis.call('PEXPIRE', KEYS[2], string.format('%.0f', lease + tonumber(ARGV[6])))
+if lease > 0 then
+  renew(lease, tonumber(ARGV[6]))
 end
 if tonumber(ARGV[3]) > tonumber(held[2]) then
   -- The lease comes first: a server short of memory refuses this, and takes it the next time.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/sha1"
+	_ "embed"
 	"encoding/hex"
 	"strings"
 	"sync/atomic"
@@ -14,7 +15,12 @@ import (
 // Script is a Lua script whose reply is one string.
 type Script struct{ body, sha any } // strings, boxed once
 
+//go:embed prelude.lua
+var prelude string
+
+// NewScript is body behind the prelude.
 func NewScript(body string) *Script {
+	body = prelude + body
 	sum := sha1.Sum([]byte(body))
 	return &Script{body: body, sha: hex.EncodeToString(sum[:])}
 }
