@@ -1,0 +1,419 @@
+// Package simnet is an in-memory network for simulations in fake time
+// (testing/synctest): connections to one server, with latency, losses, cuts and
+// black holes that a seed decides.
+//
+// As with TCP, a direction of a connection loses everything from some byte on,
+// never a piece in the middle, and what was sent arrives in order; and it may
+// arrive long after its sender gave up and closed. Every delivery has an instant of its
+// own, so that the order of deliveries does not depend on the scheduler.
+//
+// A Write of a client is one message, and so is what the server writes at once.
+package simnet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Faults are chances, from 0 to 1, for each message, beside the latencies. Nothing is lost without a chance.
+type Faults struct {
+	Latency time.Duration // each message takes up to this long
+	Spike   float64       // takes up to SpikeTo instead
+	SpikeTo time.Duration
+
+	CutRequest float64 // the request is lost and the connection cut
+	CutReply   float64 // the request arrives, its reply is lost and the connection cut
+	Deafen     float64 // the reply and all that follows is lost, without a cut
+	LosePush   float64 // the same for a pub/sub message; in half of the cases with a cut soon after
+	Late       float64 // of what is sent into a black hole: arrives up to LateBy after its end
+	LateBy     time.Duration
+}
+
+// Net is the network around one server.
+type Net struct {
+	// After is called after each message from a client that the server has dealt
+	// with, while nothing else is under way.
+	After func(from *Host, message []byte)
+
+	dial func() (net.Conn, error)
+	seed uint64
+
+	mu     sync.Mutex
+	faults Faults
+	taken  map[int64]struct{}
+	hosts  uint64
+}
+
+// New makes a network. dial makes a connection of the server; its writes may block until they are read.
+func New(seed uint64, faults Faults, dial func() (net.Conn, error)) *Net {
+	return &Net{dial: dial, seed: seed, faults: faults, taken: map[int64]struct{}{}}
+}
+
+// SetFaults changes the faults of what is sent from now on.
+func (n *Net) SetFaults(f Faults) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.faults = f
+}
+
+func (n *Net) current() Faults {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.faults
+}
+
+// Until is how long to sleep until an instant that nobody else was given, at least d from now.
+func (n *Net) Until(d time.Duration) time.Duration {
+	now := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // the odd one after it is for After
+	for {
+		if _, ok := n.taken[at]; !ok {
+			break
+		}
+		at += 2
+	}
+	n.taken[at] = struct{}{}
+	return time.Unix(0, at).Sub(now)
+}
+
+// Host is one process's side of the network.
+type Host struct {
+	Name string
+	n    *Net
+	id   uint64
+
+	mu    sync.Mutex
+	dials uint64
+	dead  bool
+	dark  time.Time // in a black hole until then
+	links map[*link]struct{}
+}
+
+func (n *Net) Host(name string) *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hosts++
+	return &Host{Name: name, n: n, id: n.hosts, links: map[*link]struct{}{}}
+}
+
+// Kill cuts the host off for ever. What it sent before may still arrive.
+func (h *Host) Kill() {
+	h.mu.Lock()
+	h.dead = true
+	h.mu.Unlock()
+	h.Cut()
+}
+
+// BlackHole loses what the host sends and is sent for d, or delays it until later.
+func (h *Host) BlackHole(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dark = time.Now().Add(d)
+}
+
+// Heal ends a black hole and cuts the connections that have lost something,
+// but for subscriptions: these may stay deaf.
+func (h *Host) Heal() {
+	h.mu.Lock()
+	h.dark = time.Time{}
+	links := h.all()
+	h.mu.Unlock()
+	for _, l := range links {
+		if l.broken() {
+			l.cut()
+		}
+	}
+}
+
+// Cut cuts all connections that there are now.
+func (h *Host) Cut() {
+	h.mu.Lock()
+	links := h.all()
+	h.mu.Unlock()
+	for _, l := range links {
+		l.cut()
+	}
+}
+
+func (h *Host) all() (links []*link) {
+	for l := range h.links {
+		links = append(links, l)
+	}
+	return links
+}
+
+func (h *Host) state() (dead bool, dark time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.dead, max(0, time.Until(h.dark))
+}
+
+// Dial fits redis.Options.Dialer.
+func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	h.mu.Lock()
+	h.dials++
+	id := h.dials
+	h.mu.Unlock()
+	up := rand.New(rand.NewPCG(h.n.seed, h.id<<32|id<<1))
+	wait := within(up, h.n.current().Latency)
+	dead, dark := h.state()
+	if dark > 0 {
+		wait = dark + time.Hour // only ctx ends it
+	}
+	t := time.NewTimer(h.n.Until(wait))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+		return nil, &net.OpError{Op: "dial", Net: "sim", Err: os.ErrDeadlineExceeded}
+	}
+	if dead {
+		return nil, &net.OpError{Op: "dial", Net: "sim", Err: syscall.ECONNREFUSED}
+	}
+	server, err := h.n.dial()
+	if err != nil {
+		return nil, err
+	}
+	l := &link{h: h, server: server, changed: make(chan struct{}), up: side{rnd: up},
+		down: side{rnd: rand.New(rand.NewPCG(h.n.seed, h.id<<32|id<<1|1))}}
+	h.mu.Lock()
+	h.links[l] = struct{}{}
+	h.mu.Unlock()
+	go l.listen()
+	if dead, _ := h.state(); dead { // while dialing
+		l.cut()
+	}
+	return l, nil
+}
+
+func within(rnd *rand.Rand, d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return time.Duration(rnd.Int64N(int64(d)))
+}
+
+// link is a connection, as its client has it.
+type link struct {
+	h      *Host
+	server net.Conn
+
+	mu        sync.Mutex
+	up, down  side
+	subscribe bool
+	in        []byte
+	err       error // what Read and Write return in the end
+	gone      bool  // the server's side is closed
+	deadline  time.Time
+	changed   chan struct{} // closed, and replaced, by each change that a Read may wait for
+}
+
+// side is one direction.
+type side struct {
+	rnd  *rand.Rand
+	last time.Time // when the last message arrives
+	lost bool      // nothing arrives any more
+}
+
+// due is how long a message takes, never overtaking the one before it. link.mu held.
+func (l *link) due(s *side, d time.Duration) time.Duration {
+	d = l.h.n.Until(max(d, time.Until(s.last)+1))
+	s.last = time.Now().Add(d)
+	return d
+}
+
+// transit decides about one message. link.mu held.
+func (l *link) transit(s *side) (after time.Duration, lost bool) {
+	f := l.h.n.current()
+	dead, dark := l.h.state()
+	switch {
+	case s.lost, dead, dark > 0 && s.rnd.Float64() >= f.Late:
+		s.lost = true
+		return 0, true
+	case dark > 0:
+		return dark + within(s.rnd, f.LateBy), false
+	case s.rnd.Float64() < f.Spike:
+		return within(s.rnd, f.SpikeTo), false
+	}
+	return within(s.rnd, f.Latency), false
+}
+
+func (l *link) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return 0, l.err
+	}
+	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
+		l.subscribe = true
+	}
+	after, lost := l.transit(&l.up)
+	if lost {
+		return len(p), nil
+	}
+	f := l.h.n.current()
+	switch {
+	case l.up.rnd.Float64() < f.CutRequest:
+		l.up.lost = true
+		time.AfterFunc(l.due(&l.up, after), l.cut)
+		return len(p), nil
+	case l.up.rnd.Float64() < f.CutReply:
+		l.up.lost, l.down.lost = true, true
+		message := bytes.Clone(p)
+		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(message) })
+		time.AfterFunc(l.due(&l.up, after+within(l.up.rnd, f.Latency)), l.cut)
+		return len(p), nil
+	}
+	message := bytes.Clone(p)
+	time.AfterFunc(l.due(&l.up, after), func() { l.arrive(message) })
+	return len(p), nil
+}
+
+// arrive brings a message to the server, whatever became of its sender.
+func (l *link) arrive(message []byte) {
+	if _, err := l.server.Write(message); err != nil {
+		return
+	}
+	time.Sleep(time.Nanosecond) // until all has come to rest
+	if l.h.n.After != nil {
+		l.h.n.After(l.h, message)
+	}
+}
+
+// listen takes what the server writes at once: the server never waits for the network.
+func (l *link) listen() {
+	p := make([]byte, 1<<16)
+	for {
+		n, err := l.server.Read(p)
+		if err != nil {
+			l.cut()
+			return
+		}
+		l.depart(bytes.Clone(p[:n]))
+	}
+}
+
+func (l *link) depart(message []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	after, lost := l.transit(&l.down)
+	if lost || l.err != nil {
+		return
+	}
+	f := l.h.n.current()
+	push := bytes.Contains(message[:min(len(message), 20)], []byte("\r\n$7\r\nmessage"))
+	if chance := l.down.rnd.Float64(); push && chance < f.LosePush {
+		l.down.lost = true
+		if chance < f.LosePush/2 {
+			time.AfterFunc(l.due(&l.down, after), l.cut)
+		}
+		return
+	} else if !push && chance < f.Deafen {
+		l.down.lost = true
+		return
+	}
+	time.AfterFunc(l.due(&l.down, after), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.err == nil {
+			l.in = append(l.in, message...)
+			l.change()
+		}
+	})
+}
+
+// change wakes whoever reads. link.mu held.
+func (l *link) change() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *link) broken() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return (l.up.lost || l.down.lost) && !l.subscribe
+}
+
+// cut ends the connection for both sides, at once; but what is on its way to the server arrives.
+func (l *link) cut() { l.end(io.EOF) }
+
+// Close ends the connection; the server learns of it after what was sent before.
+func (l *link) Close() error {
+	l.end(net.ErrClosed)
+	return nil
+}
+
+func (l *link) end(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.err = err
+		l.change()
+		l.h.mu.Lock()
+		delete(l.h.links, l)
+		l.h.mu.Unlock()
+	}
+	if !l.gone {
+		l.gone = true
+		time.AfterFunc(l.due(&l.up, 0), func() { _ = l.server.Close() })
+	}
+}
+
+func (l *link) Read(p []byte) (int, error) {
+	for {
+		l.mu.Lock()
+		if len(l.in) > 0 && !errors.Is(l.err, net.ErrClosed) {
+			n := copy(p, l.in)
+			l.in = l.in[n:]
+			l.mu.Unlock()
+			return n, nil
+		}
+		err, changed, deadline := l.err, l.changed, l.deadline
+		l.mu.Unlock()
+		if err != nil {
+			return 0, err
+		}
+		var late <-chan time.Time
+		if !deadline.IsZero() {
+			d := time.Until(deadline)
+			if d <= 0 {
+				return 0, os.ErrDeadlineExceeded
+			}
+			t := time.NewTimer(d)
+			defer t.Stop()
+			late = t.C
+		}
+		select {
+		case <-changed:
+		case <-late:
+		}
+	}
+}
+
+func (l *link) SetReadDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = t
+	l.change()
+	return nil
+}
+
+func (l *link) SetDeadline(t time.Time) error    { return l.SetReadDeadline(t) }
+func (l *link) SetWriteDeadline(time.Time) error { return nil } // a Write never waits
+func (l *link) LocalAddr() net.Addr              { return addr(l.h.Name) }
+func (l *link) RemoteAddr() net.Addr             { return addr("server") }
+
+type addr string
+
+func (addr) Network() string  { return "sim" }
+func (a addr) String() string { return string(a) }
