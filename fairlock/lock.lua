@@ -35,6 +35,8 @@ if not owner then
   local next = first(now)
   if not next or next == asking then
     if next then
+      -- Who hears of it by heartbeat believes it for as long as it is known to live.
+      lease = math.max(lease, math.ceil((tonumber(redis.call('ZSCORE', KEYS[4], asking)) - now) / 1000) + 1)
       leave(asking)
     end
     return 'G ' .. stamp(now) .. ' ' .. grant(asking, ARGV[4], lease, now, keep, 0)

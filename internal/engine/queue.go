@@ -35,6 +35,7 @@ type waiter struct {
 	a      *acquisition
 	base   time.Time // before the last request was sent whose answer was "not yet", or the first one was
 	queued bool      // has been answered "not yet": it must be kept alive
+	past   int64     // the token which that answer named: a grant that is not above it is over
 	news   chan notice
 }
 
@@ -45,11 +46,16 @@ func (a *acquisition) register() {
 	a.w = &waiter{a: a, base: time.Now(), news: make(chan notice, 1)}
 	s.queue.Lock()
 	defer s.queue.Unlock()
-	s.queued[a.owner.(string)] = a.w
-	if a.l.line == nil {
-		a.l.line = &line{waiters: map[string]*waiter{}}
+	s.enlist(a.w)
+}
+
+// enlist is the opposite of take. queue held.
+func (s *Session) enlist(w *waiter) {
+	owner, l := w.a.owner.(string), w.a.l
+	if l.line == nil {
+		l.line = &line{waiters: map[string]*waiter{}}
 	}
-	a.l.line.waiters[a.owner.(string)] = a.w
+	s.queued[owner], l.line.waiters[owner] = w, w
 }
 
 // withdraw takes the attempt out again; a grant that comes later is nobody's.
@@ -79,20 +85,35 @@ func (s *Session) take(owner string) *waiter {
 func (s *Session) tell(owner string, n notice) {
 	s.queue.Lock()
 	defer s.queue.Unlock()
+	if w := s.queued[owner]; w == nil || n.token != "" && n.number() <= w.past {
+		return
+	}
 	if w := s.take(owner); w != nil {
 		w.news <- n // never full: a waiter is taken once
 	}
 }
 
-// stood notes an answer "not yet" to a request sent at sent.
-func (a *acquisition) stood(sent time.Time, left time.Duration) {
+func (n notice) number() int64 {
+	i, _ := strconv.ParseInt(n.token, 10, 64)
+	return i
+}
+
+// stood notes an answer "not yet" to a request sent at sent; token is the holder's then.
+func (a *acquisition) stood(sent time.Time, left time.Duration, token string) {
 	s := a.l.s
 	s.queue.Lock()
 	defer s.queue.Unlock()
+	past := notice{token: token}.number()
 	if s.queued[a.owner.(string)] != a.w {
-		return
+		n := <-a.w.news // it was told already
+		if n.token == "" || n.number() > past {
+			a.w.news <- n
+			return
+		}
+		// Of a grant to an earlier copy of the request, which ran out meanwhile: this copy queued the attempt again.
+		s.enlist(a.w)
 	}
-	a.w.base, a.w.queued = sent, true
+	a.w.base, a.w.queued, a.w.past = sent, true, max(a.w.past, past)
 	s.listen()
 	a.l.schedule(left)
 }
@@ -243,6 +264,7 @@ func (l *lock) heartbeat() {
 				w.news <- notice{anew: true}
 			default:
 				w.base = o.sent
+				w.past = max(w.past, notice{token: words[4]}.number())
 			}
 		}
 		if ms, err := strconv.ParseInt(words[2], 10, 64); err == nil && ms >= 0 {
@@ -324,7 +346,7 @@ func (a *acquisition) competeQueued() (h *hold, look bool, err error) {
 			return nil, false, r.locked(l.keys.Name)
 		}
 		a.answered = true
-		a.stood(o.sent, r.left)
+		a.stood(o.sent, r.left, r.token)
 		a.sayWaiting()
 		n, err := a.await()
 		switch {
