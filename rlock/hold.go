@@ -53,6 +53,17 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 	return (*engine.Hold)(h).Extend(ctx, d)
 }
 
+// Parts are the holds that it is made of, in the order of its members, for a Hold of
+// several locks (package multilock); nil for a Hold of one lock. They end with it
+// and need no Unlock of their own.
+func (h *Hold) Parts() []*Hold {
+	var parts []*Hold
+	for _, p := range (*engine.Hold)(h).Parts() {
+		parts = append(parts, (*Hold)(p))
+	}
+	return parts
+}
+
 // WithOwner makes all that runs below the returned context one owner of whatever
 // locks it takes, whether or not it passes on the contexts that Lock returns: for
 // code whose layers share a request's context. Two goroutines below it that lock

@@ -141,7 +141,7 @@ func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Cont
 		l.observe(ctx, Event{Kind: EventNotAcquired, Wait: time.Since(a.begun), Err: err})
 		return ctx, nil, err
 	}
-	return h, newHandle(h), nil
+	return h, h.handle(), nil
 }
 
 // lease is what this acquisition asks of Redis.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -228,113 +227,69 @@ func (st *streak) tell(ctx context.Context, lease time.Duration, left *atomic.Bo
 	return o
 }
 
-// Hold is the handle of one hold, for its user.
-type Hold struct {
-	h       *hold
-	cleanup runtime.Cleanup
-}
+// entry is the hold as its handle sees it. (A hold is a context, too, whose methods have other meanings.)
+type entry hold
 
-func newHandle(h *hold) *Hold {
-	hd := &Hold{h: h}
+func (h *hold) handle() *Hold {
+	e := (*entry)(h)
+	hd := NewHold(e)
 	if !h.fixed { // a fixed lease may be meant to run out
-		hd.cleanup = runtime.AddCleanup(hd, (*hold).forgotten, h)
+		WhenForgotten(hd, e, (*entry).forgotten)
 	}
 	return hd
 }
 
 // forgotten releases a hold whose handle was collected: nobody else can.
-func (h *hold) forgotten() {
-	go func() { // the runtime's cleanups wait for each other
-		if state(h.state.Load()) == held {
-			l := h.st.lock
-			l.s.warn("a Hold was forgotten without Unlock; releasing it", "lock", l.keys.Name, "token", h.st.fence)
+func (e *entry) forgotten() {
+	go func() {
+		if state(e.state.Load()) == held {
+			e.st.lock.s.warn("a Hold was forgotten without Unlock; releasing it", "lock", e.Name(), "token", e.st.fence)
 		}
-		_ = h.unlock(context.Background())
+		_ = e.Unlock(context.Background())
 	}()
 }
 
-func (hd *Hold) valid() bool { return hd != nil && hd.h != nil }
+func (e *entry) Name() string { return e.st.lock.keys.Name }
 
-func (hd *Hold) Name() string {
-	if !hd.valid() {
-		return ""
-	}
-	return hd.h.st.lock.keys.Name
-}
+func (e *entry) Token() int64 { return e.st.fence }
 
-func (hd *Hold) Token() int64 {
-	if !hd.valid() {
-		return 0
-	}
-	return hd.h.st.fence
-}
+func (e *entry) Deadline() time.Time { return e.st.deadline() }
 
-func (hd *Hold) Deadline() time.Time {
-	if !hd.valid() {
-		return time.Time{}
-	}
-	return hd.h.st.deadline()
-}
+func (e *entry) Parts() []*Hold { return nil }
 
-func (hd *Hold) Err() error {
-	if !hd.valid() {
-		return ErrNotHeld
-	}
-	h := hd.h
-	if err := state(h.state.Load()).err(); err != nil {
+func (e *entry) Err() error {
+	if err := state(e.state.Load()).err(); err != nil {
 		return err
 	}
 	// The timer may be late, in a process that was stopped for a while.
-	if !time.Now().Before(h.st.deadline()) {
+	if !time.Now().Before(e.st.deadline()) {
 		return ErrLost
 	}
 	return nil
 }
 
-func (hd *Hold) Extend(ctx context.Context, d time.Duration) error {
-	if err := hd.Err(); err != nil {
-		if hd.valid() {
-			err = &nameError{name: hd.Name(), err: err}
-		}
-		return err
-	}
-	st := hd.h.st
-	if err := checkLease("Extend", d); err != nil {
-		return err
-	}
-	if ctx == nil {
-		return errNilContext
-	}
-	s := st.lock.s
+func (e *entry) Extend(ctx context.Context, d time.Duration) error {
+	s := e.st.lock.s
 	if !s.begin() {
-		return &nameError{name: hd.Name(), err: ErrClosed}
+		return &nameError{name: e.Name(), err: ErrClosed}
 	}
 	done := make(chan error, 1)
 	go func() {
 		defer s.end()
-		done <- st.tell(ctx, d, nil).err
+		done <- e.st.tell(ctx, d, nil).err
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return &nameError{name: hd.Name(), err: ctxErr(ctx)}
+		return &nameError{name: e.Name(), err: ctxErr(ctx)}
 	}
 }
 
 // unlockWait bounds Unlock's wait where its context is done already.
 const unlockWait = 5 * time.Second
 
-func (hd *Hold) Unlock(ctx context.Context) error {
-	if !hd.valid() {
-		return ErrNotHeld
-	}
-	if ctx == nil {
-		return errNilContext
-	}
-	hd.cleanup.Stop()
-	return hd.h.unlock(ctx)
-}
+func (e *entry) Unlock(ctx context.Context) error { return (*hold)(e).unlock(ctx) }
 
 func (h *hold) unlock(ctx context.Context) error {
 	st := h.st
