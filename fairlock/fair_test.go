@@ -60,7 +60,7 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 			keys := rdb.Keys(bg, "*").Val()
 			return len(keys) == 1 && keys[0] == memoryKey
 		})
-		if ttl := rdb.PTTL(bg, memoryKey).Val(); ttl <= 0 || ttl > 2*time.Minute {
+		if ttl := rdb.PTTL(bg, memoryKey).Val(); ttl <= 0 || ttl > 3*time.Minute {
 			t.Errorf("the token is remembered for %v", ttl)
 		}
 	})
@@ -161,7 +161,7 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 			}
 		}
 		t.Logf("%d waiters in %d sessions, %d more: %d hand-overs, %v, %d messages", c.sessions*c.each, c.sessions, c.more, hands, calls, proxy.CountPushed())
-		if calls["release"] != hands || len(calls) != 1 || proxy.CountPushed() > hands {
+		if calls["release"] > hands || calls["release"] == 0 || len(calls) != 1 || proxy.CountPushed() > calls["release"] {
 			t.Errorf("%d hand-overs cost %v and %d messages", hands, calls, proxy.CountPushed())
 		}
 		l.ends()
@@ -298,7 +298,7 @@ func TestASessionWithRedissonKeysIsRefused(t *testing.T) {
 
 func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := fairlock.New(newSession(t, rdb, rlock.WithLiveness(600*time.Millisecond)), "x")
+		m := fairlock.New(newSession(t, rdb, rlock.WithLiveness(1500*time.Millisecond)), "x")
 		raw := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
 		l := newLine(t, rdb)
 		l.join(m, 0)
@@ -307,7 +307,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 		if got.hold.Err() != nil {
 			t.Error(got.hold.Err())
 		}
-		<-time.After(time.Second) // it is renewed past the liveness time
+		<-time.After(2 * time.Second) // it is renewed past the liveness time
 		if got.hold.Err() != nil {
 			t.Error(got.hold.Err())
 		}
@@ -320,7 +320,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
 	t.Helper()
 	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
-	reply, err := script(t, "prelude.lua", "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:").Text()
+	reply, err := script(t, "prelude.lua", "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1).Text()
 	must(t, err)
 	words := strings.Fields(reply)
 	if words[0] != "G" {
@@ -328,7 +328,7 @@ func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string
 	}
 	return func(channels string) {
 		t.Helper()
-		if reply, err := script(t, "prelude.lua", "release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0).Text(); err != nil || reply != "R" {
+		if reply, err := script(t, "prelude.lua", "release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
 			t.Fatal(reply, err)
 		}
 	}

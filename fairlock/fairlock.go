@@ -10,6 +10,10 @@
 // waiter the owner and tells its session, and nobody else: a hand-over costs one
 // request and at most one message, whatever the length of the queue.
 //
+// Goroutines of one session that ask at about the same time (while a request of
+// theirs is under way, or within 200 µs while their session has the lock) stand in the
+// queue together and hand the lock from one to the next in memory.
+//
 // A session's waiters are kept alive by one request for each lock at a third of the
 // liveness time (10 s unless [rlock.WithLiveness] says otherwise). Waiters whose
 // process died are dropped together once they have not been heard of for the

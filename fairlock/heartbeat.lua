@@ -22,14 +22,11 @@ for i = 5, #ARGV do
   end
 end
 if #missing < #ARGV - 4 then
-  outlive(KEYS[3], liveness)
-  outlive(KEYS[4], liveness)
-  outlive(KEYS[5], liveness)
-  outlive(KEYS[2], liveness + keep)
+  lives(liveness, keep)
 end
 local owner, token = holder()
 if not owner then
-  owner, token = handOver(ARGV[1], ARGV[3], now, keep)
+  owner, token = handOver(ARGV[1], ARGV[3], now, keep, past(''))
 end
 local reply = { 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
 for _, attempt in ipairs(missing) do

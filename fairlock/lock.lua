@@ -10,6 +10,7 @@
 -- ARGV[6] liveness in milliseconds: for how long the attempt is known to live; 0
 --         does not stand in the queue
 -- ARGV[7] what the names of the sessions' channels begin with
+-- ARGV[8] how many wait with this attempt
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
@@ -28,32 +29,29 @@ if owner == asking then
   renew(lease, keep)
   return 'G ' .. stamp(now) .. ' ' .. token
 end
-if over(asking) then
+local last, lost, over = past(asking)
+if over then
   return 'S ' .. stamp(now)
 end
 if not owner then
-  local next = first(now)
+  local next, alive = first(now)
   if not next or next == asking then
     if next then
       -- Who hears of it by heartbeat believes it for as long as it is known to live.
-      lease = math.max(lease, math.ceil((tonumber(redis.call('ZSCORE', KEYS[4], asking)) - now) / 1000) + 1)
+      lease = math.max(lease, math.ceil((alive - now) / 1000) + 1)
       leave(asking)
     end
-    return 'G ' .. stamp(now) .. ' ' .. grant(asking, ARGV[4], lease, now, keep, 0)
+    return 'G ' .. stamp(now) .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
   end
-  owner, token, about = handOver(session(asking), ARGV[7], now, keep)
+  owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
 end
 if liveness > 0 then
-  if not redis.call('ZSCORE', KEYS[3], asking) then
-    local ticket = math.max(tonumber(redis.call('HGET', KEYS[2], 'q') or 0) + 1, now)
+  local ticket = math.max(tonumber(redis.call('HGET', KEYS[2], 'q') or 0) + 1, now)
+  if redis.call('ZADD', KEYS[3], 'NX', stamp(ticket), asking) == 1 then
     redis.call('HSET', KEYS[2], 'q', stamp(ticket))
-    redis.call('ZADD', KEYS[3], stamp(ticket), asking)
-    redis.call('HSET', KEYS[5], asking, ARGV[4])
+    redis.call('HSET', KEYS[5], asking, ARGV[8] .. ' ' .. ARGV[4])
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
-  outlive(KEYS[3], liveness)
-  outlive(KEYS[4], liveness)
-  outlive(KEYS[5], liveness)
-  outlive(KEYS[2], liveness + keep)
+  lives(liveness, keep)
 end
-return table.concat({ 'H', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
+return 'H ' .. stamp(now) .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

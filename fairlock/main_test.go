@@ -26,6 +26,7 @@ const (
 	memoryKey = "lockline:f:{x}:t"
 	queueKey  = "lockline:f:{x}:q"
 	aliveKey  = "lockline:f:{x}:a"
+	aboutKey  = "lockline:f:{x}:d"
 
 	patience = 30 * time.Second
 )
@@ -74,9 +75,16 @@ func unlock(t testing.TB, hold *rlock.Hold) {
 
 func queued(t testing.TB, rdb redis.Cmdable) int {
 	t.Helper()
-	n, err := rdb.ZCard(bg, queueKey).Result()
+	about, err := rdb.HVals(bg, aboutKey).Result()
 	must(t, err)
-	return int(n)
+	n := 0
+	for _, a := range about {
+		var group int
+		_, err := fmt.Sscan(a, &group)
+		must(t, err)
+		n += group
+	}
+	return n
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {

@@ -4,7 +4,7 @@
 -- KEYS[3] queue: waiting attempts by ticket
 -- KEYS[4] alive: the same attempts by the Redis time in microseconds until which
 --         each is known to live
--- KEYS[5] what the session of each says of itself
+-- KEYS[5] how many wait with each attempt, and what their session says of itself
 
 -- leave takes attempts out of the queue.
 local function leave(...)
@@ -13,14 +13,20 @@ local function leave(...)
   redis.call('HDEL', KEYS[5], ...)
 end
 
--- first is the waiter who is next. The dead are dropped, all of them at once.
+-- first is the waiter who is next, and the time until which it is known to live. If
+-- that has passed, the dead are dropped, all of them at once.
 local function first(now)
   while true do
-    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
-    if #dead == 0 then
-      return redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    local alive = next and tonumber(redis.call('ZSCORE', KEYS[4], next) or 0)
+    if not next or alive >= now then
+      return next, alive
     end
-    leave(unpack(dead))
+    leave(next)
+    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+    if #dead > 0 then
+      leave(unpack(dead))
+    end
   end
 end
 
@@ -28,17 +34,27 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
+-- lives notes that somebody waits for at least liveness more.
+local function lives(liveness, keep)
+  if redis.call('PTTL', KEYS[3]) < liveness then
+    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[4], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[5], 2 * liveness)
+  end
+  outlive(2 * liveness + keep, keep)
+end
+
 -- handOver gives a free lock to the first living waiter, for as long as it is known
 -- to live, and tells its session unless that is the one that asks, which the reply
--- tells. Returns owner, token and what the owner's session says of itself, or nothing.
-local function handOver(asking, channels, now, keep)
-  local owner = first(now)
+-- tells. last and lost are what past says. Returns owner, token and what the owner's
+-- session says of itself, or nothing.
+local function handOver(asking, channels, now, keep, last, lost)
+  local owner, alive = first(now)
   if not owner then
     return
   end
-  local lease = math.ceil((tonumber(redis.call('ZSCORE', KEYS[4], owner)) - now) / 1000) + 1
-  local about = redis.call('HGET', KEYS[5], owner) or ''
-  local token = grant(owner, about, lease, now, keep, 0)
+  local about = string.match(redis.call('HGET', KEYS[5], owner) or '', ' (.*)') or ''
+  local token = grant(owner, about, math.ceil((alive - now) / 1000) + 1, now, keep, last, lost)
   leave(owner)
   if session(owner) ~= asking then
     redis.call('PUBLISH', channels .. session(owner), owner .. ' ' .. token)

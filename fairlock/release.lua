@@ -8,23 +8,24 @@
 -- ARGV[4] milliseconds for which the memory of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
+-- ARGV[6] last token used of the grant's block; '' where that is not known
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
---        either with ' OWNER TOKEN' behind it: handed over within the same session
+--        either with ' OWNER TOKEN' behind it: handed over to that one
 
-local now, keep = clock(), tonumber(ARGV[4])
-local owner, token = holder()
+local keep = tonumber(ARGV[4])
+local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
 local reply = 'L'
-if owner == ARGV[1] then
-  -- The tickets in the memory outlive the queue.
-  free(owner, token, keep + math.max(redis.call('PTTL', KEYS[3]), 0))
-  if ARGV[2] == '' or ARGV[2] == token then
+if held[1] then
+  local mine = ARGV[2] == held[2]
+  local used = free(ARGV[1], held[2], mine and ARGV[6] or '', keep)
+  if mine or ARGV[2] == '' then
     reply = 'R'
   end
-  local next, granted = handOver(session(owner), ARGV[3], now, keep)
-  if next and session(next) == session(owner) then
-    reply = reply .. ' ' .. next .. ' ' .. granted
+  local next, token = handOver(session(ARGV[1]), ARGV[3], clock(), keep, tonumber(used))
+  if next then
+    reply = reply .. ' ' .. next .. ' ' .. token
   end
 else
   leave(ARGV[1])

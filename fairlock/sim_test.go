@@ -91,7 +91,7 @@ func TestWhateverTheNetworkDoesTheFairLockKeepsItsPromises(t *testing.T) {
 	})
 	t.Log(&total)
 	if total.entered.Load() > 10_000 { // or a quiet world proves nothing
-		for what, n := range map[string]*atomic.Int64{"handed": &total.handed, "lost": &total.lost, "canceled": &total.canceled,
+		for what, n := range map[string]*atomic.Int64{"handed": &total.handed, "in memory": &total.inMemory, "lost": &total.lost, "canceled": &total.canceled,
 			"crashed": &total.crashed, "dropped": &total.dropped, "nested": &total.nested, "late": &total.late, "unanswered": &total.failed} {
 			if n.Load() == 0 {
 				t.Errorf("there is no %s in all seeds", what)
@@ -106,12 +106,12 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 // simStats tell whether the simulation meets what it is about.
 type simStats struct {
-	seeds, requests, entered, handed, nested, lost, canceled, failed, crashed, closed, dropped, late atomic.Int64
+	seeds, requests, entered, handed, inMemory, nested, lost, canceled, failed, crashed, closed, dropped, late atomic.Int64
 }
 
 func (s *simStats) String() string {
-	return fmt.Sprintf("%d seeds, %d requests, %d entries (%d handed over), %d nested, %d lost, %d canceled, %d failed, %d crashes, %d closed, %d dropped, %d too late",
-		s.seeds.Load(), s.requests.Load(), s.entered.Load(), s.handed.Load(), s.nested.Load(), s.lost.Load(), s.canceled.Load(), s.failed.Load(),
+	return fmt.Sprintf("%d seeds, %d requests, %d entries (%d handed over, %d in memory), %d nested, %d lost, %d canceled, %d failed, %d crashes, %d closed, %d dropped, %d too late",
+		s.seeds.Load(), s.requests.Load(), s.entered.Load(), s.handed.Load(), s.inMemory.Load(), s.nested.Load(), s.lost.Load(), s.canceled.Load(), s.failed.Load(),
 		s.crashed.Load(), s.closed.Load(), s.dropped.Load(), s.late.Load())
 }
 
@@ -149,6 +149,7 @@ type simWorld struct {
 	arrived int
 	token   int64 // of the present grant; 0: free
 	highest int64
+	tokens  []int64   // first of each grant's block, ascending
 	moved   time.Time // when it was last granted
 	grants  map[int64]string
 	over    map[string]string // attempts that have left, or whose grant was noticed: nothing changes for them again
@@ -549,9 +550,13 @@ func (w *simWorld) entry(e, outer *simHold, ask *simAsk) {
 			w.fail("%s: entered with %d after %d", e.who, e.token, w.last)
 		}
 		w.last = e.token
-		attempt := w.grants[e.token]
+		grant := w.grantOf(e.token)
+		attempt := w.grants[grant]
 		if attempt == "" {
 			w.fail("%s: %d was never granted", e.who, e.token)
+		}
+		if e.token > grant {
+			w.inMemory.Add(1)
 		}
 		if w.over[attempt] == "" { // else a lease that it had unknown to its client ran out
 			w.over[attempt] = fmt.Sprintf("it was entered with %d", e.token)
@@ -583,13 +588,25 @@ func (w *simWorld) beliefs() {
 			w.log("%s: %d is lost", e.who, e.token)
 			delete(w.believed, e)
 			w.free = time.Now()
-		case e.token != present:
+		case w.grantOf(e.token) != present:
 			w.fail("%s believes to hold %d until %v; in Redis it is %d", e.who, e.token, e.hold.Deadline().Sub(w.start), present)
 		}
 	}
 }
 
-// present is the token of the grant in Redis, 0 if the lock is free.
+// grantOf is the first token of the block that a token is of. mu held.
+func (w *simWorld) grantOf(token int64) int64 {
+	i, found := slices.BinarySearch(w.tokens, token)
+	switch {
+	case found:
+		return token
+	case i > 0 && token < w.tokens[i-1]+1000:
+		return w.tokens[i-1]
+	}
+	return 0
+}
+
+// present is the first token of the grant in Redis, 0 if the lock is free.
 func (w *simWorld) present() int64 {
 	token, _ := strconv.ParseInt(w.server.HGet(lockKey, "t"), 10, 64)
 	return token
@@ -629,6 +646,10 @@ func (w *simWorld) leave(h *simHost, e *simHold, last bool, rnd *rand.Rand) {
 	if last && valid {
 		w.free = time.Now()
 	}
+	next := false // the lock may be handed over in memory
+	for a := range w.asking {
+		next = next || a.host == h
+	}
 	w.mu.Unlock()
 
 	err := e.hold.Unlock(ctx)
@@ -641,7 +662,7 @@ func (w *simWorld) leave(h *simHost, e *simHold, last bool, rnd *rand.Rand) {
 	case h.crashed.Load() || h.closing.Load():
 	case err == nil && !valid:
 		w.fail("%s: Unlock of a lost hold: nil", e.who)
-	case err == nil && last && w.present() == e.token:
+	case err == nil && last && !next && w.present() == w.grantOf(e.token):
 		w.fail("%s: unlocked %d, and Redis still has it", e.who, e.token)
 	case err != nil && valid && w.well() && ctx.Err() == nil:
 		w.fail("%s: Unlock: %v", e.who, err)
@@ -753,10 +774,11 @@ func (w *simWorld) executed(from *simnet.Host, kind string, argv []string) {
 
 // granted checks that it was owner's turn. mu held.
 func (w *simWorld) granted(owner string, token, now int64) {
-	if token <= w.highest {
-		w.fail("%s is granted %d after %d", short(owner), token, w.highest)
+	if highest := max(w.highest, w.last); token <= highest {
+		w.fail("%s is granted %d after %d", short(owner), token, highest)
 	}
 	w.highest = token
+	w.tokens = append(w.tokens, token)
 	if why := w.over[owner]; why != "" {
 		w.fail("%s is granted %d, but %s", short(owner), token, why)
 	}

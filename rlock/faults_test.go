@@ -123,7 +123,11 @@ func TestRepliesLostAThousandTimesLeaveEveryCountExact(t *testing.T) {
 				n = v
 			}
 		}
-		last, _ := direct.HGet(bg, memoryKey, "t").Int64()
+		key := lockKey
+		if count == "" {
+			key = memoryKey
+		}
+		last, _ := direct.HGet(bg, key, "t").Int64()
 		if n != count || last != token {
 			t.Fatalf("hold count %q, want %q; last token %d, want %d", n, count, last, token)
 		}

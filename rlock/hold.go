@@ -15,9 +15,10 @@ import (
 // and released when the garbage collector finds it.
 type Hold engine.Hold
 
-// Unlock ends the hold, and frees the lock if no nested hold is left. The release
-// is always sent; ctx bounds only the wait for its answer, and where ctx is done
-// already, 5 s do. It returns
+// Unlock ends the hold, and frees the lock if no nested hold is left; or hands it, in
+// memory and at once, to the goroutine of this session that is next in line (see
+// [WithStreak]). The release is always sent; ctx bounds only the wait for its answer,
+// and where ctx is done already, 5 s do. It returns
 //   - nil: the hold has ended;
 //   - [ErrNotHeld] for a second call (or a nil Hold), which does nothing;
 //   - [ErrLost] if the lock had been lost before;
@@ -39,7 +40,7 @@ func (h *Hold) Token() int64 { return (*engine.Hold)(h).Token() }
 func (h *Hold) Name() string { return (*engine.Hold)(h).Name() }
 
 // Deadline is until when the lock is safely held as things stand: it moves with
-// every renewal. Of a hold that is over it is what it was last.
+// every renewal. Of a hold that is over it says nothing.
 func (h *Hold) Deadline() time.Time { return (*engine.Hold)(h).Deadline() }
 
 // Err is nil while the lock is held, and then says why it is not any more:

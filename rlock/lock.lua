@@ -20,20 +20,23 @@ if now > tonumber(ARGV[3]) then
   return 'V ' .. stamp(now)
 end
 local owner, token, about = holder()
-local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
 if owner and owner ~= ARGV[1] then
-  return table.concat({ 'H', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
+  return 'H ' .. stamp(now) .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
 end
+local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
 if owner then
   renew(lease, keep)
 else
-  if over(ARGV[1]) then
+  local last, lost, over = past(ARGV[1])
+  if over then
     return 'S ' .. stamp(now)
   end
-  local floor = KEYS[3] and tonumber(redis.call('GET', KEYS[3]) or 0) or 0
-  token = grant(ARGV[1], ARGV[4], lease, now, keep, floor)
   if KEYS[3] then
-    redis.call('SET', KEYS[3], token)
+    last = math.max(last, tonumber(redis.call('GET', KEYS[3]) or 0))
+  end
+  token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
+  if KEYS[3] then
+    redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
   end
 end
 return 'G ' .. stamp(now) .. ' ' .. token

@@ -292,7 +292,7 @@ func TestUnlockTwiceTouchesNothing(t *testing.T) {
 
 func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond)), "x")
+		m := newMutex(newSession(t, rdb, rlock.WithWatchdogTimeout(time.Second)), "x")
 		parent, cancel := context.WithCancelCause(bg)
 		ctx, hold := lock(t, m, parent)
 		why := errors.New("request over")
@@ -302,7 +302,7 @@ func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 			t.Errorf("cause %v, hold %v", context.Cause(ctx), hold.Err())
 		}
 		// It is renewed still: the lease passes several times over.
-		until := hold.Deadline().Add(time.Second)
+		until := hold.Deadline().Add(2 * time.Second)
 		eventually(t, "renewed past its first leases", func() bool { return hold.Deadline().After(until) || hold.Err() != nil })
 		if hold.Err() != nil {
 			t.Fatal("renewal ended with the context of Lock")
@@ -335,7 +335,7 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 			t.Errorf("with an ended context: %v", err)
 		}
 		// By WaitAtMost.
-		_, _, err = newMutex(b, "x", rlock.WaitAtMost(20*time.Millisecond)).Lock(bg)
+		_, _, err = newMutex(b, "x", rlock.WaitAtMost(500*time.Millisecond)).Lock(bg)
 		if !errors.Is(err, rlock.ErrLocked) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after WaitAtMost: %v", err)
 		}

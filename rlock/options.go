@@ -57,6 +57,14 @@ func WithLiveness(d time.Duration) SessionOption {
 	return func(c *engine.SessionConfig) { c.Liveness = d }
 }
 
+// WithStreak sets for how long a session may hand a reentrant lock from one of its
+// goroutines to the next in memory, 5 ms by default, before it frees the lock in
+// Redis, where other sessions compete for it. With 0 or less every Unlock frees it.
+// A fair lock has no need of it: the goroutines whose turn comes next are known.
+func WithStreak(d time.Duration) SessionOption {
+	return func(c *engine.SessionConfig) { c.Streak = d }
+}
+
 // WithLabel sets what Inspect says of the session beside its host and process id.
 // At most 512 bytes of UTF-8.
 func WithLabel(label string) SessionOption {

@@ -223,7 +223,7 @@ func TestAnObserverThatPanicsLeavesTheLockWhole(t *testing.T) {
 		rdb := redisOf(t)
 		m := rlock.New(newSession(t, rdb, rlock.WithObserver(panicky(kind))), "x")
 		_, other := lock(t, rlock.New(newSession(t, rdb), "x"), bg)
-		if _, _, err := m.Lock(bg, rlock.WaitAtMost(20*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+		if _, _, err := m.Lock(bg, rlock.WaitAtMost(300*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("%v: %v", kind, err)
 		}
 		unlock(t, other)

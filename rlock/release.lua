@@ -1,27 +1,35 @@
 -- Frees the lock whatever its hold count, and wakes those who wait. Also undoes
 -- an attempt whose outcome its session never learned.
 --
--- KEYS    as in the prelude
+-- KEYS[1], KEYS[2] as in the prelude
+-- KEYS[3] Redisson's token counter, where the lock is shared with Redisson
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] channel
 -- ARGV[4] milliseconds for which the memory of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
+-- ARGV[6] last token used of the grant's block; '' where that is not known
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
+--        either with ' HEARD' behind it: a lock was freed, and that many clients of
+--        this server were told
 
-local owner, token = holder()
+local keep = tonumber(ARGV[4])
+local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
 local reply = 'L'
-if owner == ARGV[1] then
-  free(owner, token, tonumber(ARGV[4]))
-  redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
-  if ARGV[2] == '' or ARGV[2] == token then
-    reply = 'R'
+if held[1] then
+  local mine = ARGV[2] == held[2]
+  local used = free(ARGV[1], held[2], mine and ARGV[6] or '', keep)
+  if KEYS[3] then
+    redis.call('SET', KEYS[3], used) -- Redisson raises it only while it holds
   end
+  local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
+  reply = (mine or ARGV[2] == '') and 'R ' or 'L '
+  reply = reply .. heard
 elseif ARGV[2] ~= '' and released(ARGV[2]) then
   reply = 'R'
 end
-mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
+mark(ARGV[1], ARGV[5], keep)
 return reply

@@ -98,7 +98,6 @@ type acquisition struct {
 	// The attempt in Redis. Its owner field is never used for another.
 	grant
 	notAfter int64 // of the last copy sent
-	w        *waiter
 
 	expired  <-chan time.Time // when the wait that cfg allows is over
 	answered bool             // Redis has answered once: from then on an outage only lengthens the wait
@@ -152,7 +151,14 @@ func (a *acquisition) lease() time.Duration {
 	return a.l.s.Lease
 }
 
-func (a *acquisition) fail(err error) error { return &nameError{name: a.l.keys.Name, err: err} }
+func (l *lock) fail(err error) error { return &nameError{name: l.keys.Name, err: err} }
+
+func (a *acquisition) fail(err error) error { return a.l.fail(err) }
+
+// tooLate is the error of an attempt whose requests come too late all the time.
+func tooLate(lease time.Duration) error {
+	return fmt.Errorf("requests need longer than %v to reach Redis", patience(lease))
+}
 
 // run: find the slot to enter, stand in its queue, and once inside nest under
 // the hold that the slot is of, or compete for the lock.
@@ -170,13 +176,32 @@ func (a *acquisition) run() (*hold, error) {
 		}
 		sl := l.slotOf(outer)
 		st := l.streak
-		if l.p.queues() && outer == nil && (st == nil || a.as == nil || a.as != l.root.owner) && !(a.try && st != nil) {
-			l.mu.Unlock()
-			h, look, err := a.competeQueued()
-			if look {
+		if l.p.queues() && outer == nil && (st == nil || a.as == nil || a.as != l.root.owner) {
+			if a.try && st == nil {
+				l.mu.Unlock()
+				return a.tryQueued()
+			}
+			if !a.try {
+				t := newTurn(a)
+				g := l.queue(t)
+				l.mu.Unlock()
+				if g != nil && a.uncancelable() {
+					g.fly()
+				} else if g != nil {
+					go g.fly()
+				}
+				ad, err := a.stand(t, sl, nil)
+				if err != nil {
+					return nil, err
+				}
+				if !ad.in {
+					continue
+				}
+				if h, err := a.succeed(ad); h != nil || err != nil {
+					return h, err
+				}
 				continue
 			}
-			return h, err
 		}
 		if sl.enter(a.as, st != nil) {
 			if st != nil {
@@ -189,13 +214,21 @@ func (a *acquisition) run() (*hold, error) {
 			l.mu.Unlock()
 			return nil, err
 		} else {
-			t := sl.join(a.as)
+			t := newTurn(a)
+			sl.queue.push(t)
 			l.mu.Unlock()
-			admitted, err := a.stand(sl, t, outer)
+			a.sayWaiting()
+			ad, err := a.stand(t, sl, outer)
 			if err != nil {
 				return nil, err
 			}
-			if !admitted {
+			if !ad.in {
+				continue
+			}
+			if ad.st != nil {
+				if h, err := a.succeed(ad); h != nil || err != nil {
+					return h, err
+				}
 				continue
 			}
 			if sl == &l.root {
@@ -205,7 +238,9 @@ func (a *acquisition) run() (*hold, error) {
 		if st != nil {
 			return a.nest(st, outer)
 		}
-		return a.compete()
+		if h, err := a.compete(); h != nil || err != nil {
+			return h, err
+		}
 	}
 }
 
@@ -228,35 +263,52 @@ func (a *acquisition) descent() (*hold, error) {
 	return nil, err
 }
 
-// stand waits for a turn. What it stood behind may have changed meanwhile: then
-// it is not admitted and looks again.
-func (a *acquisition) stand(sl *slot, t *turn, outer *hold) (admitted bool, err error) {
-	a.sayWaiting()
-	select {
-	case admitted := <-t.ready:
-		return admitted, nil
-	case <-a.ctx.Done():
-	case <-a.expired:
-	case <-a.l.s.closing:
+// stand waits for the answer to a turn.
+func (a *acquisition) stand(t *turn, sl *slot, outer *hold) (admission, error) {
+	for {
+		select {
+		case ad := <-t.ready:
+			if ad.stood {
+				a.sayWaiting()
+				continue
+			}
+			if ad.err != nil && a.ctx.Err() != nil {
+				ad.err = a.over(true)
+			}
+			return ad, ad.err
+		case <-a.ctx.Done():
+		case <-a.expired:
+		case <-a.l.s.closing:
+		}
+		break
 	}
 	l := a.l
-	err = a.over(true)
 	l.mu.Lock()
-	if sl.cancel(t) {
-		l.mu.Unlock()
-		return false, err
+	canceled := t.remove()
+	if g := t.group; g != nil {
+		a.answered = a.answered || g.queued
+		if canceled {
+			g.desert()
+		}
 	}
 	l.mu.Unlock()
-	if !<-t.ready {
-		return false, err
+	err := a.over(true)
+	if canceled {
+		return admission{}, err
 	}
-	// Admitted in that instant: pass it on.
-	if sl == &l.root {
+	ad := <-t.ready
+	if ad.stood {
+		ad = <-t.ready
+	}
+	switch { // admitted in that instant: pass it on
+	case ad.in && ad.st != nil:
+		a.abandonStay(ad.st, nil)
+	case ad.in && sl == &l.root:
 		l.pass()
-	} else {
+	case ad.in:
 		a.abandonStay(outer.st, outer)
 	}
-	return false, err
+	return admission{}, err
 }
 
 func (l *lock) setElsewhere(yes bool) {
@@ -287,6 +339,7 @@ func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 	h := a.newHold(new(hold), st)
 	h.outer = outer
 	l.mu.Lock()
+	h.fence = st.fence
 	if why := st.state; why != held || !time.Now().Before(st.deadline()) {
 		l.mu.Unlock()
 		if why == held { // the timer that ends it is late
@@ -302,7 +355,36 @@ func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 		l.s.dog.SetInterval(&st.lease, l.s.Lease/3)
 	}
 	l.mu.Unlock()
-	l.observe(a.ctx, Event{Kind: EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: st.fence})
+	l.observe(a.ctx, Event{Kind: EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: h.fence})
+	return h, nil
+}
+
+// succeed makes a hold of a streak whose only stay is ours. Neither a hold nor an
+// error: the streak has ended meanwhile, look again.
+func (a *acquisition) succeed(ad admission) (*hold, error) {
+	l, st := a.l, ad.st
+	passed := ad.fence != st.firstFence()
+	h := &st.first
+	if passed {
+		h = new(hold)
+	}
+	h.fence = ad.fence
+	a.newHold(h, st)
+	l.mu.Lock()
+	if why := st.state; why != held || !time.Now().Before(st.deadline()) {
+		l.mu.Unlock()
+		h.cancel(ErrLost)
+		if why == held { // the timer that ends it is late
+			st.end(lost)
+		}
+		if why == closed {
+			return nil, a.fail(ErrClosed)
+		}
+		return nil, nil
+	}
+	st.link(h)
+	l.mu.Unlock()
+	l.observe(a.ctx, Event{Kind: EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: h.fence, HandedOver: passed})
 	return h, nil
 }
 
@@ -314,16 +396,19 @@ func (a *acquisition) abandonStay(st *streak, outer *hold) {
 		l.mu.Unlock()
 		return
 	}
-	last := st.depart(outer)
+	left, was := st.depart(outer)
 	l.mu.Unlock()
-	if last {
+	switch left {
+	case passedOn:
+		return
+	case theLast:
 		l.s.dog.Remove(&st.lease)
 	}
 	l.s.work.Add(1)
 	go func() {
 		defer l.s.end()
-		if last {
-			_ = l.release(l.s.ctx, st)
+		if left == theLast {
+			_ = l.release(l.s.ctx, st, was)
 		} else {
 			st.tell(l.s.ctx, 0, nil)
 		}
@@ -339,12 +424,10 @@ func (a *acquisition) newHold(h *hold, st *streak) *hold {
 }
 
 // newAttempt begins a try for the lock in Redis, with an id that is never used again.
-func (a *acquisition) newAttempt() {
-	s := a.l.s
+func (s *Session) newAttempt() grant {
 	var id [64]byte
 	owner := string(strconv.AppendInt(append(append(id[:0], s.id...), ':'), s.attempts.Add(1), 10))
-	a.grant = grant{owner: owner, token: ""} // the token is not known until granted
-	a.notAfter = 0
+	return grant{owner: owner, token: ""} // the token is not known until granted
 }
 
 // maxVoid bounds how often in a row a request may come too late.
@@ -356,11 +439,18 @@ const maxVoid = 8
 func (a *acquisition) compete() (*hold, error) {
 	l := a.l
 	s := l.s
-	a.newAttempt()
+	a.grant, a.notAfter = s.newAttempt(), 0
 	var outage time.Time // since when Redis does not answer
 	for try, void := 0, 0; ; {
 		if l.sub != nil {
-			l.sub.Take() // what comes from here on is news
+			past, _ := l.sub.Take() // what comes from here on is news
+			l.due -= len(past)
+		}
+		if l.due > 0 && !a.try {
+			if err := a.sleepFor(restTime, nil); err != nil {
+				a.leaveRoot()
+				return nil, err
+			}
 		}
 		o, err := a.exchange(nil)
 		if err != nil {
@@ -388,20 +478,27 @@ func (a *acquisition) compete() (*hold, error) {
 		case r.status == 'V':
 			if void++; void > maxVoid {
 				a.leaveRoot()
-				return nil, a.fail(fmt.Errorf("requests need longer than %v to reach Redis", patience(a.lease())))
+				return nil, a.fail(tooLate(a.lease()))
 			}
 			continue
 		case r.status == 'G':
-			h, err := a.granted(o.sent, a.lease(), r.token)
-			if errors.Is(err, errTooLate) && void < maxVoid {
+			st := l.newStreak(a.grant, r.token, a.cfg.Lease != 0)
+			l.keep()
+			l.mu.Lock()
+			err := st.begin(o.sent.Add(valid(a.lease())), a.as)
+			l.mu.Unlock()
+			if err == nil {
+				return a.succeed(admission{st: st, fence: st.fence})
+			}
+			l.drop()
+			l.settle(a.grant, time.Now().Add(a.lease()))
+			if err == errTooLate && void < maxVoid {
 				void++
-				a.newAttempt()
+				a.grant, a.notAfter = s.newAttempt(), 0
 				continue
 			}
-			if err != nil {
-				l.pass()
-			}
-			return h, err
+			l.pass()
+			return nil, a.fail(err)
 		case r.status != 'H':
 			a.leaveRoot()
 			return nil, a.fail(unexpected(o.reply))
@@ -427,14 +524,21 @@ func (a *acquisition) compete() (*hold, error) {
 	}
 }
 
+// restTime is by how much a session that had a long turn lets those go first who were
+// told that the lock is free: longer than their requests take in one data center.
+const restTime = time.Millisecond
+
 // sleep waits for news of the lock, at most for d. Its error says that the wait is over.
 func (a *acquisition) sleep(d time.Duration) error {
+	if a.l.sub != nil {
+		return a.sleepFor(d, a.l.sub.C())
+	}
+	return a.sleepFor(d, nil)
+}
+
+func (a *acquisition) sleepFor(d time.Duration, news <-chan struct{}) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
-	var news <-chan struct{}
-	if a.l.sub != nil {
-		news = a.l.sub.C()
-	}
 	select {
 	case <-news:
 		return nil
@@ -447,7 +551,11 @@ func (a *acquisition) sleep(d time.Duration) error {
 	return a.over(false)
 }
 
-// flight is a request under way in a goroutine of its own.
+// uncancelable: nothing but the answer, or the session's end, ends its wait. It need
+// not be free to leave while a request is under way, which saves a goroutine.
+func (a *acquisition) uncancelable() bool { return a.ctx.Done() == nil && a.expired == nil }
+
+// flight is a request under way, in a goroutine of its own if it may be left behind.
 type flight struct {
 	done chan struct{} // closed when o is there
 	o    outcome
@@ -458,8 +566,14 @@ type flight struct {
 // answer as long as the acquisition may. If that ends first, the flight's
 // goroutine stays behind and undoes what comes of the request.
 func (a *acquisition) exchange(st *streak) (outcome, error) {
-	f := &flight{done: make(chan struct{})}
 	s := a.l.s
+	if a.uncancelable() {
+		f := &flight{}
+		s.work.Add(1)
+		a.fly(f, st)
+		return f.o, nil
+	}
+	f := &flight{done: make(chan struct{})}
 	s.work.Add(1)
 	go a.fly(f, st)
 	select {
@@ -490,7 +604,9 @@ func (a *acquisition) fly(f *flight, st *streak) {
 		f.o = a.ask(&f.left)
 	}
 	if f.left.CompareAndSwap(false, true) {
-		close(f.done)
+		if f.done != nil {
+			close(f.done)
+		}
 		return
 	}
 	a.undo(f.o, st)
@@ -517,18 +633,15 @@ func (a *acquisition) request(now time.Time) request {
 	if a.cfg.Lease != 0 {
 		lease, ms = a.cfg.Lease, a.cfg.Lease.Milliseconds()
 	}
+	queues := a.l.p.queues()
 	if t := s.redisNow(now); t != 0 {
-		if a.l.p.queues() {
+		if queues {
 			lease = min(lease, s.Liveness) // what is handed over expires that early
 		}
 		a.notAfter = max(a.notAfter, t+patience(lease).Microseconds())
 	}
-	if a.l.p.queues() {
-		liveness := s.Liveness.Milliseconds()
-		if a.try {
-			liveness = 0
-		}
-		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, liveness, a.l.keys.channel)
+	if queues {
+		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, "0", a.l.keys.channel, "0")
 	}
 	return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg)
 }
@@ -540,11 +653,15 @@ func (a *acquisition) undo(o outcome, st *streak) {
 	if st != nil {
 		return
 	}
+	r, _ := parse(o.reply)
+	granted := r.status == 'G' || a.late != 0
 	if a.l.p.queues() {
-		a.quit(o)
+		if granted {
+			a.l.settle(a.grant, time.Now().Add(a.lease()))
+		}
 		return
 	}
-	if r, _ := parse(o.reply); r.status == 'G' || a.late != 0 {
+	if granted {
 		if g := a.l.giveBack(a.l.s.ctx, a.grant, 1); g.err != nil && judge(g.err).transient {
 			a.l.settle(a.grant, time.Now().Add(a.lease()))
 		}
@@ -563,70 +680,54 @@ func (a *acquisition) leaveRoot() {
 // errTooLate: a grant came when its lease was over, or another one has followed it.
 var errTooLate = fmt.Errorf("%w: the grant took longer than its lease", ErrLost)
 
-// granted makes a hold of what Redis granted, not before base and for at least
-// lease. What cannot be used any more it gives back, and the caller asks anew.
-func (a *acquisition) granted(base time.Time, lease time.Duration, token string) (*hold, error) {
-	l := a.l
-	s := l.s
-	deadline := base.Add(valid(lease))
-	st := &streak{grant: a.grant, lock: l, n: 1, since: time.Since(s.born)}
+func (l *lock) newStreak(g grant, token string, fixed bool) *streak {
+	st := &streak{grant: g, lock: l, n: 1, begun: l.s.age(), own: fixed}
 	st.token = token
 	st.fence, _ = strconv.ParseInt(token, 10, 64)
+	st.last = st.fence + block - 1
+	st.since = st.begun
 	st.lease.Owner = st
-	h := a.newHold(&st.first, st)
-	every := time.Duration(0)
-	if !h.fixed {
-		every = s.Lease / 3
-	}
-	l.keep()
-	l.mu.Lock()
+	return st
+}
+
+// begin makes what Redis granted the live streak, with a stay of a goroutine of as
+// in it. mu held; but not all the time. The caller must keep the lock for it, and give back
+// what could not begin.
+func (st *streak) begin(deadline time.Time, as *Owner) error {
+	l := st.lock
+	s := l.s
 	for old := l.streak; old != nil && old.fence < st.fence; old = l.streak {
 		l.mu.Unlock()
 		old.end(lost) // or Redis would not have granted again
 		l.mu.Lock()
 	}
-	err := a.takeable(deadline)
-	if err == nil {
-		st.link(h)
-		l.streak, l.elsewhere = st, false
-		l.root.inside, l.root.owner = 1, a.as
-		s.dog.Add(&st.lease, deadline, every)
-		if a.as != nil { // they share it now
-			l.root.turnAway(a.as)
-		}
+	switch {
+	case isClosed(s.closing): // Shutdown has looked, or will look, for what is held
+		return ErrClosed
+	case l.streak != nil || !time.Now().Before(deadline):
+		return errTooLate
 	}
-	l.mu.Unlock()
-	if err != nil {
-		l.drop()
-		h.cancel(err)
-		l.settle(a.grant, time.Now().Add(lease))
-		return nil, err
+	l.streak, l.elsewhere = st, false
+	l.root.inside, l.root.owner = 1, as
+	every := s.Lease / 3
+	if st.own {
+		every = 0
 	}
-	if a.as != nil && l.p.queues() {
-		l.shareWith(a.as)
-	}
-	if h.fixed && lease != a.cfg.Lease { // handed over for the liveness time
-		s.work.Add(1)
-		go func() {
-			defer s.end()
-			st.tell(s.ctx, a.cfg.Lease, nil)
-		}()
-	}
-	l.observe(a.ctx, Event{Kind: EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: st.fence})
-	return h, nil
+	s.dog.Add(&st.lease, deadline, every)
+	l.share(as)
+	return nil
 }
 
-// takeable is nil if a grant can still be used. mu held.
-func (a *acquisition) takeable(deadline time.Time) error {
-	select {
-	case <-a.l.s.closing: // Shutdown has looked, or will look, for what is held
-		return a.fail(ErrClosed)
-	default:
+// share has those who wait look again if they are of the owner who holds the lock
+// now: they may enter. mu held.
+func (l *lock) share(as *Owner) {
+	if as == nil {
+		return
 	}
-	if a.l.streak != nil || !time.Now().Before(deadline) {
-		return a.fail(errTooLate)
+	l.root.queue.turnAway(as)
+	if l.line != nil {
+		l.line.turnAway(as)
 	}
-	return nil
 }
 
 // over says why a wait ended without the lock. behind: it stood in a queue of

@@ -24,27 +24,39 @@ func TestASlotServesInOrderAndOwnersTogether(t *testing.T) {
 	if !s.enter(nil, true) || s.enter(nil, true) || s.enter(a, true) {
 		t.Fatal("an empty slot admits one")
 	}
-	first, canceled, second, third := s.join(nil), s.join(nil), s.join(a), s.join(a)
-	if !s.cancel(canceled) || s.cancel(canceled) {
+	join := func(o *Owner) *turn {
+		t := newTurn(&acquisition{as: o})
+		s.queue.push(t)
+		return t
+	}
+	answer := func(t *turn) bool { return (<-t.ready).in }
+	first, canceled, second, third := join(nil), join(nil), join(a), join(a)
+	if !canceled.remove() || canceled.remove() {
 		t.Error("a turn is canceled once")
 	}
-	if !s.leave() || !<-first.ready || s.cancel(first) {
+	if !s.leave() || !answer(first) || first.remove() {
 		t.Error("the first in the queue is not admitted")
 	}
-	if !s.leave() || !<-second.ready || s.owner != a {
+	if !s.leave() || !answer(second) || s.owner != a {
 		t.Error("the canceled one was not passed over")
 	}
 	if !s.enter(a, true) || s.enter(a, false) || s.enter(b, true) || s.enter(nil, true) {
 		t.Error("only the owner inside is let in beside itself, and only where that is shared")
 	}
-	if s.turnAway(b); s.queue.Len() != 1 {
+	if s.queue.turnAway(b); s.queue.first != third {
 		t.Error("turned away another owner's")
 	}
-	if s.turnAway(a); <-third.ready || s.queue.Len() != 0 {
+	if s.queue.turnAway(a); answer(third) || s.queue.first != nil {
 		t.Error("who shares must look again")
 	}
 	if s.leave() || s.inside != 1 || s.leave() || s.inside != 0 || s.owner != nil {
 		t.Errorf("%d inside in the end", s.inside)
+	}
+}
+
+func TestThePreludeAndTheEngineReserveTheSame(t *testing.T) {
+	if !strings.Contains(prelude, fmt.Sprintf("\nlocal BLOCK = %d ", block)) {
+		t.Errorf("the prelude does not reserve %d tokens", block)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,22 +24,26 @@ const (
 
 func (s state) err() error { return [...]error{nil, ErrNotHeld, ErrLost, ErrClosed}[s] }
 
-// streak is one grant of Redis and what is held under it: the outermost hold
-// and those nested in it. Fields below the line are guarded by lock.mu.
+// streak is one grant of Redis and what is held under it: an outermost hold and
+// those nested in it, and after them those of the next goroutine in line, to which
+// the lock was handed in memory. Fields below the line are guarded by lock.mu.
 type streak struct {
 	grant
 	lock  *lock
-	fence int64         // the token
-	since time.Duration // after Session.born
 	lease watchdog.Lease
+	begun time.Duration // after Session.born
 	// ---
 	state   state
-	n       int   // stays: holds, and goroutines admitted to become one
-	seq     int64 // number of the last change of n
-	renewed int   // holds that want the lease renewed
-	holds   *hold // live ones, linked
-	warned  bool  // said that the session waits for itself
-	first   hold  // saves an allocation
+	fence   int64         // token of who holds it; those up to the block's end are its successors'
+	last    int64         // the block's end
+	since   time.Duration // when who holds it got it, after Session.born
+	n       int           // stays: holds, and goroutines admitted to become one
+	seq     int64         // number of the last change of n
+	renewed int           // holds that want the lease renewed
+	holds   *hold         // live ones, linked
+	own     bool          // the lease is, or was made longer, as a holder chose
+	warned  bool          // said that the session waits for itself
+	first   hold          // saves an allocation
 }
 
 // hold is one entry. It is the context that Lock returns, too, so it must not
@@ -50,7 +55,8 @@ type hold struct {
 	outer  *hold // the hold it is nested in
 	up     *hold // the next hold on the way up its context, of any lock
 	as     *Owner
-	fixed  bool // a lease of its own choice, not renewed
+	fence  int64 // the token
+	fixed  bool  // a lease of its own choice, not renewed
 	state  atomic.Uint32
 	// Guarded by lock.mu:
 	unlocked   bool
@@ -76,7 +82,7 @@ func WithOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, new(Owner))
 }
 
-func (st *streak) held() time.Duration { return time.Since(st.lock.s.born) - st.since }
+func (s *Session) age() time.Duration { return time.Since(s.born) }
 
 func (st *streak) deadline() time.Time { return st.lock.s.dog.Deadline(&st.lease) }
 
@@ -117,25 +123,69 @@ func (l *lock) slotOf(outer *hold) *slot {
 	return &l.root
 }
 
-// depart ends one stay under outer and reports whether it was the last: then the
-// streak is over, and root stays occupied until Redis was told, if it is used to
-// compete. mu held.
-func (st *streak) depart(outer *hold) (last bool) {
+// reign is what one owner had of a streak.
+type reign struct {
+	fence int64
+	held  time.Duration
+}
+
+// departure says what the end of a stay was.
+type departure uint8
+
+const (
+	oneOfMany departure = iota // the streak goes on as it was
+	passedOn                   // the streak is the next goroutine's now
+	theLast                    // the streak is over
+)
+
+// depart ends one stay under outer. If the streak is over, root stays occupied until
+// Redis was told, if it is used to compete. mu held.
+func (st *streak) depart(outer *hold) (departure, reign) {
 	st.seq++
 	if st.n--; st.n > 0 {
 		if sl := st.lock.slotOf(outer); sl.leave() {
 			st.n++ // whoever was admitted
 			if sl.owner != nil {
-				sl.turnAway(sl.owner) // who shares with it need not stand
+				sl.queue.turnAway(sl.owner) // who shares with it need not stand
 			}
 		}
-		return false
+		return oneOfMany, reign{}
+	}
+	was := reign{st.fence, st.lock.s.age() - st.since}
+	if st.handOn() {
+		return passedOn, was
 	}
 	st.state = released
 	st.lock.streak = nil
 	if st.lock.p.queues() {
-		st.lock.root.inside = 0 // nobody stands behind it
+		st.lock.root.inside = 0 // nobody competes from there
+		st.lock.root.queue.turnAway(nil)
+		st.lock.unlocked(false)
 	}
+	return theLast, was
+}
+
+// handOn hands the streak to the next goroutine in line, in memory, if it may have it.
+// Redis is not told: to it, the session goes on holding what it was granted, and every
+// request about the streak is as good as before. mu held.
+func (st *streak) handOn() bool {
+	l := st.lock
+	s := l.s
+	t := l.root.queue.first
+	if t == nil || t.a.cfg.Lease != 0 || st.fence == st.last || isClosed(s.closing) {
+		return false
+	}
+	if !l.p.queues() && (st.own || s.age()-st.begun >= s.Streak) { // a queue's order needs no bound
+		return false
+	}
+	if time.Until(st.deadline()) < min(s.Lease, s.Liveness)/4 {
+		return false // it could not be renewed
+	}
+	st.n, st.since = 1, s.age()
+	st.fence++
+	l.root.inside, l.root.owner = 1, t.a.as
+	t.answer(admission{in: true, st: st, fence: st.fence})
+	l.share(t.a.as)
 	return true
 }
 
@@ -149,15 +199,19 @@ func (st *streak) end(why state) bool {
 		return false
 	}
 	st.state = why
-	holds := st.holds
+	holds, was := st.holds, reign{st.fence, l.s.age() - st.since}
 	for h := holds; h != nil; h = h.next {
 		h.state.Store(uint32(why))
-		h.slot.turnAway(nil)
+		h.slot.queue.turnAway(nil)
 		if why == lost {
 			h.as.lose(l, 1)
 		}
 	}
 	l.streak = nil
+	if l.p.queues() {
+		l.root.queue.turnAway(nil)
+		l.line.expect = 0
+	}
 	l.root.inside = 1
 	l.root.leave()
 	l.mu.Unlock()
@@ -169,22 +223,22 @@ func (st *streak) end(why state) bool {
 	if l.s.begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
 			defer l.s.end()
-			st.report(why)
+			st.report(why, was)
 		}()
 	} else {
-		st.report(why)
+		st.report(why, was)
 	}
 	l.drop()
 	return true
 }
 
 // report tells operators and observers of an end that nobody asked for.
-func (st *streak) report(why state) {
+func (st *streak) report(why state, was reign) {
 	l := st.lock
-	e := Event{Kind: EventReleased, Token: st.fence, Held: st.held()}
+	e := Event{Kind: EventReleased, Token: was.fence, Held: was.held}
 	if why == lost {
 		e.Kind, e.Err = EventLost, ErrLost
-		l.s.warn("lock lost", "lock", l.keys.Name, "token", st.fence, "held", e.Held)
+		l.s.warn("lock lost", "lock", l.keys.Name, "token", was.fence, "held", e.Held)
 	}
 	l.observe(l.s.ctx, e)
 }
@@ -222,6 +276,11 @@ func (st *streak) tell(ctx context.Context, lease time.Duration, left *atomic.Bo
 			o.err = &nameError{name: l.keys.Name, err: why.err()}
 		}
 	case lease > 0:
+		if lease > l.s.Lease {
+			l.mu.Lock()
+			st.own = true
+			l.mu.Unlock()
+		}
 		l.s.dog.Extend(&st.lease, o.sent.Add(valid(lease)))
 	}
 	return o
@@ -243,7 +302,7 @@ func (h *hold) handle() *Hold {
 func (e *entry) forgotten() {
 	go func() {
 		if state(e.state.Load()) == held {
-			e.st.lock.s.warn("a Hold was forgotten without Unlock; releasing it", "lock", e.Name(), "token", e.st.fence)
+			e.st.lock.s.warn("a Hold was forgotten without Unlock; releasing it", "lock", e.Name(), "token", e.fence)
 		}
 		_ = e.Unlock(context.Background())
 	}()
@@ -251,7 +310,7 @@ func (e *entry) forgotten() {
 
 func (e *entry) Name() string { return e.st.lock.keys.Name }
 
-func (e *entry) Token() int64 { return e.st.fence }
+func (e *entry) Token() int64 { return e.fence }
 
 func (e *entry) Deadline() time.Time { return e.st.deadline() }
 
@@ -338,29 +397,38 @@ func (h *hold) unlock(ctx context.Context) error {
 		sl.inside += nested
 		h.slot.inside = 0
 		if sl.owner != nil {
-			sl.turnAway(sl.owner)
+			sl.queue.turnAway(sl.owner)
 		}
 	}
-	h.slot.turnAway(nil)
-	last := st.depart(h.outer)
-	if last {
+	h.slot.queue.turnAway(nil)
+	left, was := st.depart(h.outer)
+	switch {
+	case left == theLast:
 		s.dog.Remove(&st.lease)
-	} else if st.renewed == 0 { // under mu, or it could follow the next hold's switching on
+	case left == oneOfMany && st.renewed == 0: // under mu, or it could follow the next hold's switching on
 		s.dog.SetInterval(&st.lease, 0)
 	}
 	l.mu.Unlock()
 	h.cancel(ErrNotHeld)
+	if left == passedOn {
+		l.observe(ctx, Event{Kind: EventReleased, Token: was.fence, Held: was.held})
+		s.end()
+		return nil
+	}
 
-	done := make(chan error, 1)
 	sending := context.WithoutCancel(ctx)
-	go func() {
+	send := func() error {
 		defer s.end()
-		if last {
-			done <- l.release(sending, st)
-			return
+		if left == theLast {
+			return l.release(sending, st, was)
 		}
-		done <- st.tell(sending, 0, nil).err
-	}()
+		return st.tell(sending, 0, nil).err
+	}
+	if ctx.Done() == nil {
+		return send()
+	}
+	done := make(chan error, 1)
+	go func() { done <- send() }()
 	wait := ctx
 	if ctx.Err() != nil {
 		bound, cancel := context.WithTimeout(sending, unlockWait)
@@ -375,26 +443,50 @@ func (h *hold) unlock(ctx context.Context) error {
 	}
 }
 
+// firstFence is the token that Redis granted; the rest of the block follows it.
+func (st *streak) firstFence() int64 { return st.last - (block - 1) }
+
+// final is the grant with the last token that was used of its block. Only once the
+// streak has ended: no more may be used.
+func (st *streak) final() grant {
+	g := st.grant
+	g.used = g.token
+	if st.fence != st.firstFence() {
+		g.used = st.fence
+	}
+	return g
+}
+
 // release frees the lock in Redis and then lets the next goroutine of this
 // session compete for it.
-func (l *lock) release(ctx context.Context, st *streak) error {
-	o := l.giveBack(ctx, st.grant, tries)
+func (l *lock) release(ctx context.Context, st *streak, was reign) error {
+	g := st.final()
+	o := l.giveBack(ctx, g, tries)
 	var err error
 	switch {
 	case o.err != nil:
 		err = l.keys.failed(o.err)
-		l.settle(st.grant, st.deadline())
+		l.settle(g, st.deadline())
 	case !strings.HasPrefix(o.reply, "R") && o.unanswered != nil:
 		// An unanswered copy may have released it, and somebody else lost it since.
 		err = l.keys.failed(o.unanswered)
 	case !strings.HasPrefix(o.reply, "R"):
 		err = &nameError{name: l.keys.Name, err: ErrLost}
 	}
-	if !l.p.queues() {
+	if l.p.queues() {
+		l.mu.Lock()
+		l.unlocked(true)
+		l.mu.Unlock()
+	} else {
+		l.due = 0
+		if st.fence != st.firstFence() {
+			_, heard, _ := strings.Cut(o.reply, " ")
+			l.due, _ = strconv.Atoi(heard)
+		}
 		l.pass()
 	}
 	l.drop()
-	l.observe(ctx, Event{Kind: EventReleased, Token: st.fence, Held: st.held(), Err: err})
+	l.observe(ctx, Event{Kind: EventReleased, Token: was.fence, Held: was.held, Err: err})
 	return err
 }
 

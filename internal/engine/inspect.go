@@ -109,12 +109,16 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	now, _ := strconv.ParseFloat(raw.Now, 64)
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiting{Owner: raw.Queue[i]}
+		size, about, _ := strings.Cut(raw.About[w.Owner], " ")
 		w.Session, _, _ = strings.Cut(w.Owner, ":")
-		w.PID, w.Host, w.Label = aboutHolder(raw.About[w.Owner])
+		w.PID, w.Host, w.Label = aboutHolder(about)
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later
 			w.Age = max(0, time.Duration(now-ticket)*time.Microsecond)
 		}
-		st.Queue = append(st.Queue, w)
+		n, _ := strconv.Atoi(size) // goroutines that asked with one request
+		for range max(n, 1) {
+			st.Queue = append(st.Queue, w)
+		}
 	}
 	st.Remaining = time.Duration(max(raw.TTL, 0)) * time.Millisecond
 	return st, nil

@@ -43,5 +43,8 @@ func (k *keeper) Lost(l *watchdog.Lease, _ bool) { streakOf(l).end(lost) }
 func (k *keeper) Failed(l *watchdog.Lease, err error) {
 	st := streakOf(l)
 	s := (*Session)(k)
-	st.lock.observe(s.ctx, Event{Kind: EventRenewFailed, Token: st.fence, Err: err})
+	st.lock.mu.Lock()
+	fence := st.fence
+	st.lock.mu.Unlock()
+	st.lock.observe(s.ctx, Event{Kind: EventRenewFailed, Token: fence, Err: err})
 }

@@ -17,19 +17,20 @@ type lock struct {
 	p    *Protocol
 	refs int // guarded by Session.mu
 
-	// mu guards all below and the changing fields of this lock's streaks and
-	// holds. Session.mu is never taken under it; the locks of Watchdog and Hub are leaves.
+	// mu guards all below and the changing fields of this lock's streaks, holds and groups. Session.queue
+	// and Session.mu may be taken under it, in this order; the locks of Watchdog and Hub are leaves.
 	mu     sync.Mutex
 	root   slot
 	streak *streak // the live one
 	// elsewhere: Redis said that another session holds it, and we know no better.
 	elsewhere bool
 	// sub belongs to whoever is inside root and hands down to the next, so
-	// that a hot lock stays subscribed.
+	// that a hot lock stays subscribed. So does due: how many more times others may
+	// have the lock first, after a streak of ours that was ended for their sake.
 	sub *pubsub.Subscription
+	due int
 
-	// line is set once anybody queues in Redis. Guarded by Session.queue.
-	line *line
+	line *line // who waits in Redis's queue; nil for a kind that has none
 }
 
 // Protocol says which scripts make a kind of lock.
@@ -52,6 +53,9 @@ func (s *Session) enter(k *Keys, p *Protocol) (*lock, error) {
 	l := s.locks[k.lock()]
 	if l == nil {
 		l = &lock{s: s, keys: k, p: p}
+		if p.queues() {
+			l.line = &line{standing: map[string]*group{}}
+		}
 		s.locks[k.lock()] = l
 	}
 	l.refs++
@@ -105,6 +109,7 @@ const keepMemory = time.Minute
 type grant struct {
 	owner any   // string: the attempt's owner field
 	token any   // string: '' where it is not known, or any that the attempt was granted is meant
+	used  any   // string or int64: the last token used of the block; '' where the rest of it is not given back
 	late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
 }
 
@@ -117,15 +122,22 @@ func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
 	return o
 }
 
-// handedOn tells a waiter of this session that a release made it the owner:
-// 'R OWNER TOKEN' or 'L OWNER TOKEN'.
+// handedOn learns whom a release made the owner: 'R OWNER TOKEN' or 'L OWNER TOKEN'.
 func (l *lock) handedOn(reply string) {
 	if len(reply) < len("R o t") {
 		return
 	}
-	if words := strings.Fields(reply); len(words) == 3 {
-		l.s.tell(words[1], notice{token: words[2]})
+	words := strings.Fields(reply)
+	if len(words) != 3 {
+		return
 	}
+	if l.s.owns(words[1]) {
+		l.s.tell(words[1], words[2])
+		return
+	}
+	l.mu.Lock()
+	l.line.others = true
+	l.mu.Unlock()
 }
 
 // release is the request that ends a grant.
@@ -139,7 +151,11 @@ func (r *release) request(time.Time) request {
 	if r.late != 0 {
 		late = r.late
 	}
-	return r.l.keys.request(r.l.p.Release, r.owner, r.token, r.l.keys.channel, keepMemoryArg, late)
+	used := any("")
+	if r.used != nil {
+		used = r.used
+	}
+	return r.l.keys.request(r.l.p.Release, r.owner, r.token, r.l.keys.channel, keepMemoryArg, late, used)
 }
 
 // settle keeps giving back, in the background, what a failed request left

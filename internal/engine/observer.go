@@ -29,6 +29,8 @@ type Event struct {
 	Depth   int           // Acquired: hold count, 1 where it was taken from Redis
 	Token   int64
 	Err     error
+	// Acquired: from another goroutine of the session, in memory
+	HandedOver bool
 }
 
 // Observer is called in line, with no lock held.

@@ -1,11 +1,15 @@
 -- What the scripts of all kinds of locks share; it is put before each of them.
 --
--- KEYS[1] the lock's hash: owner field -> hold count, t -> token, s -> number of
---         the last change of the count, d -> what the holder's session says of itself
--- KEYS[2] the lock's memory: t -> last token granted, r -> last token released,
---         l -> last token lost, a -> last owner field that released, and for each
---         attempt that was given up with a request under way, its owner field ->
---         Redis time in microseconds until which that request could arrive
+-- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
+--         that was granted, s -> number of the last change of the count, d -> what
+--         the holder's session says of itself
+-- KEYS[2] the lock's memory: t -> last token granted (of a block, the first), and once
+--         it is released, the last one used; r -> last token released; l -> last token
+--         lost; a -> last owner field that released; and for each attempt that was
+--         given up with a request under way, its owner field -> Redis time in
+--         microseconds until which that request could arrive
+
+local BLOCK = 1000 -- how many tokens a grant reserves
 
 local function stamp(number)
   return string.format('%.0f', number)
@@ -16,10 +20,11 @@ local function clock()
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- outlive makes a key last for at least ms more.
-local function outlive(key, ms)
-  if redis.call('PTTL', key) < ms then
-    redis.call('PEXPIRE', key, stamp(ms))
+-- outlive makes the memory last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
   end
 end
 
@@ -41,42 +46,53 @@ local function holder()
   return owner, token, about
 end
 
--- grant makes an attempt the owner and returns its token. floor is a token that it
--- must exceed, beside those remembered.
-local function grant(owner, about, lease, now, keep, floor)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'r')
-  local token = stamp(math.max(now, tonumber(memory[1] or 0) + 1, floor + 1))
-  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
-  redis.call('PEXPIRE', KEYS[1], stamp(lease))
+-- past reads the memory: the last token that may have been used; the same again if
+-- it was not released, so lost by now if the lock is free; and whether an attempt is over,
+-- so that this is a late copy of its request.
+local function past(owner)
+  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = tonumber(memory[1] or 0), nil
   if memory[1] and memory[1] ~= memory[2] then
-    redis.call('HSET', KEYS[2], 't', token, 'l', memory[1])
+    last = last + BLOCK - 1
+    lost = last
+  end
+  return last, lost, memory[3] == owner or memory[4]
+end
+
+-- grant makes an attempt the owner of a block of tokens above last, and returns the
+-- first. lost is the last token lost, if the lock was.
+local function grant(owner, about, lease, now, keep, last, lost)
+  local token = stamp(math.max(now, last + 1))
+  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  if lost then
+    redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
   else
     redis.call('HSET', KEYS[2], 't', token)
   end
-  outlive(KEYS[2], lease + keep)
+  outlive(lease + keep, keep)
   return token
 end
 
 -- renew makes the lease of a lock that is held at least ms long.
 local function renew(ms, keep)
   if redis.call('PTTL', KEYS[1]) < ms then
-    redis.call('PEXPIRE', KEYS[1], stamp(ms))
-    outlive(KEYS[2], ms + keep)
+    redis.call('PEXPIRE', KEYS[1], ms)
+    outlive(ms + keep, keep)
   end
 end
 
--- over: the attempt has ended, and this is a late copy of its request.
-local function over(owner)
-  local memory = redis.call('HMGET', KEYS[2], 'a', owner)
-  return memory[1] == owner or memory[2]
-end
-
 -- free ends what an attempt was granted, whatever the token: once the attempt
--- ends, nobody wants it.
-local function free(owner, token, keep)
+-- ends, nobody wants it. used is the last token that was used, the rest of the block
+-- is given back; '' if that is not known. Returns the last token that counts as used.
+local function free(owner, token, used, keep)
   redis.call('DEL', KEYS[1])
-  redis.pcall('HSET', KEYS[2], 'r', token, 'a', owner) -- not possible while short of memory
-  redis.call('PEXPIRE', KEYS[2], stamp(keep))
+  if used == '' then
+    used = stamp(tonumber(token) + BLOCK - 1)
+  end
+  redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) -- not possible while short of memory
+  outlive(keep, keep)
+  return used
 end
 
 -- released: the token was granted once and released, by whomever since. Whatever
@@ -100,7 +116,7 @@ local function mark(owner, late, keep)
   end
   if tonumber(late) >= now then
     redis.call('HSET', KEYS[2], owner, late)
-    outlive(KEYS[2], keep)
+    outlive(keep, keep)
   end
 end
 

@@ -1,149 +1,422 @@
 package engine
 
 import (
-	"errors"
+	"context"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
-// A kind of lock whose Protocol has a Heartbeat queues in Redis: each acquisition
-// has an attempt of its own there instead of standing behind another of its
-// session, and is told by name when it is granted.
+// A kind of lock whose Protocol has a Heartbeat queues in Redis. What stands in the
+// queue there is a group: goroutines of this session that asked with one request, in
+// their order. While a request is under way, those who come gather to be the next
+// group. A group is granted as a whole: its goroutines have the lock one after the
+// other, as one streak.
 
-// notice ends or changes a queued acquisition's wait.
-type notice struct {
-	token string // granted
-	anew  bool   // the attempt is in the queue no more: ask as a new one
-	look  bool   // a goroutine of the same owner holds the lock by now
-	err   error  // Redis has not answered for too long
-}
-
-// line is what a session's waiters for one lock share. Guarded by Session.queue.
+// line is what this session has in a lock's queue. Guarded by lock.mu.
 type line struct {
-	waiters map[string]*waiter // by owner field
-	beat    *time.Timer        // the next heartbeat
-	beatAt  time.Time          // when it is due; zero: none is
-	beating bool               // one is under way
-	again   bool               // another one was due meanwhile
-	outage  time.Time          // since when it is not answered
+	gathering turns             // who has not asked yet
+	gathered  *time.Timer       // when they ask at the latest
+	expect    int               // how many had the lock one after the other, and may come back
+	others    bool              // other sessions want the lock, as far as we know
+	asking    *group            // whose first request is under way: the next one waits for its end
+	standing  map[string]*group // by owner field: those whose request is under way, or was answered "not yet"
+
+	beat    *time.Timer // the next heartbeat
+	beatAt  time.Time   // when it is due; zero: none is
+	beating bool        // one is under way
+	again   bool        // another one was due meanwhile
+	outage  time.Time   // since when it is not answered
 }
 
-// waiter is a queued acquisition. The token of its grant is handled once:
-// whoever takes it out of Session.queued tells it, at most once.
-type waiter struct {
-	a      *acquisition
-	base   time.Time // before the last request was sent whose answer was "not yet", or the first one was
-	queued bool      // has been answered "not yet": it must be kept alive
-	past   int64     // the token which that answer named: a grant that is not above it is over
-	news   chan notice
+// group is one attempt in Redis. The fields below the line are guarded by lock.mu.
+type group struct {
+	grant
+	l        *lock
+	ctx      context.Context
+	lease    time.Duration // fixed, as the only member wants it; 0: the session's
+	notAfter int64         // of the last copy sent
+	size     int           // how many it was when it asked
+	left     atomic.Bool   // nobody is in it: do not send again
+	// ---
+	members turns
+	base    time.Time // before the last request was sent whose answer was "not yet", or the first one was
+	queued  bool      // has been answered "not yet": it must be kept alive
+	past    int64     // the token which that answer named: a grant that is not above it is over
+	flying  bool      // a request is under way
+	told    string    // token of a grant that was heard of meanwhile
+	void    int       // how often in a row a grant or request came too late
 }
 
-// register makes the attempt findable, before its first request: a grant can
-// arrive before the answer that it stands in the queue.
-func (a *acquisition) register() {
-	s := a.l.s
-	a.w = &waiter{a: a, base: time.Now(), news: make(chan notice, 1)}
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	s.enlist(a.w)
-}
+// maxGroup bounds a group, for its tokens must fit into a block.
+const maxGroup = block
 
-// enlist is the opposite of take. queue held.
-func (s *Session) enlist(w *waiter) {
-	owner, l := w.a.owner.(string), w.a.l
-	if l.line == nil {
-		l.line = &line{waiters: map[string]*waiter{}}
+// Goroutines that take turns at a lock stay together in the queue if they ask together.
+// So those who come while this session has the lock wait a moment for its unlock, and
+// where others wait, too, for the goroutine that unlocks last to come back: at most
+// gatherTime, and not longer than gatherLong if its Unlock takes that long. Both are
+// in the order of what a request takes, so their place is hardly later.
+const (
+	gatherTime = 200 * time.Microsecond
+	gatherLong = 2 * time.Millisecond
+)
+
+// queue has a goroutine wait with the next group, and returns it if it is to fly now. mu held.
+func (l *lock) queue(t *turn) *group {
+	ln := l.line
+	ln.gathering.push(t)
+	if l.streak == nil && ln.gathering.n >= ln.expect {
+		return l.nextGroup()
 	}
-	s.queued[owner], l.line.waiters[owner] = w, w
-}
-
-// withdraw takes the attempt out again; a grant that comes later is nobody's.
-func (a *acquisition) withdraw() {
-	s := a.l.s
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	s.take(a.owner.(string))
-}
-
-// take removes a waiter; whoever gets it must tell it. queue held.
-func (s *Session) take(owner string) *waiter {
-	w := s.queued[owner]
-	if w != nil {
-		l := w.a.l
-		delete(s.queued, owner)
-		delete(l.line.waiters, owner)
-		if len(l.line.waiters) == 0 && l.line.beat != nil {
-			l.line.beat.Stop()
-			l.line.beatAt = time.Time{}
-		}
+	if ln.gathering.first == t {
+		ln.gather(gatherTime, l)
 	}
-	return w
+	return nil
 }
 
-// tell ends the wait of an attempt, if it still waits.
-func (s *Session) tell(owner string, n notice) {
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	if w := s.queued[owner]; w == nil || n.token != "" && n.number() <= w.past {
+// gather lets those who gather ask after d at the latest. mu held.
+func (ln *line) gather(d time.Duration, l *lock) {
+	if ln.gathered == nil {
+		ln.gathered = time.AfterFunc(d, l.askNow)
+	} else {
+		ln.gathered.Reset(d)
+	}
+}
+
+func (l *lock) askNow() {
+	if !l.s.begin() {
 		return
 	}
-	if w := s.take(owner); w != nil {
-		w.news <- n // never full: a waiter is taken once
+	defer l.s.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ask()
+}
+
+// unlocked is called when a streak is over, and when Redis has been told. mu held.
+func (l *lock) unlocked(told bool) {
+	ln := l.line
+	switch {
+	case ln.gathering.first == nil && !told:
+	case !ln.others:
+		l.ask()
+	case told:
+		ln.gather(gatherTime, l)
+	default:
+		ln.gather(gatherLong, l)
 	}
 }
 
-func (n notice) number() int64 {
-	i, _ := strconv.ParseInt(n.token, 10, 64)
+// ask sends the next group's request, if there is one and none is under way. The caller
+// must be counted in Session.work. mu held.
+func (l *lock) ask() {
+	if g := l.nextGroup(); g != nil {
+		go g.fly()
+	}
+}
+
+func (l *lock) nextGroup() *group {
+	ln := l.line
+	t := ln.gathering.first
+	if ln.asking != nil || t == nil {
+		return nil
+	}
+	ln.expect = 0
+	g := &group{l: l, ctx: t.a.ctx, lease: t.a.cfg.Lease}
+	g.fill()
+	g.enter()
+	return g
+}
+
+// fill has those who gather join the group. mu held.
+func (g *group) fill() {
+	for t := g.l.line.gathering.first; t != nil && g.members.n < maxGroup; t = g.l.line.gathering.first {
+		if g.members.n > 0 {
+			if g.lease != 0 || t.a.cfg.Lease != 0 {
+				break // a lease of its own choice is a grant of its own
+			}
+			g.ctx = context.WithoutCancel(g.ctx) // the first one may leave
+		}
+		t.remove()
+		t.group = g
+		g.members.push(t)
+	}
+	g.size = g.members.n
+}
+
+// enter begins an attempt for the group, which must fly then. mu held.
+func (g *group) enter() {
+	l := g.l
+	g.grant, g.notAfter = l.s.newAttempt(), 0
+	g.queued, g.told, g.past = false, "", 0
+	g.base = time.Now()
+	g.flying = true
+	l.line.asking = g
+	l.line.standing[g.owner.(string)] = g
+	l.s.enlist(g)
+	l.s.work.Add(1)
+	l.keep() // the request is undone if nobody waits for it any more
+}
+
+// exit ends the attempt as far as this session is concerned: a grant that comes
+// later is nobody's. mu held.
+func (g *group) exit() {
+	l, ln := g.l, g.l.line
+	l.s.strike(g)
+	delete(ln.standing, g.owner.(string))
+	if len(ln.standing) == 0 && ln.beat != nil {
+		ln.beat.Stop()
+		ln.beatAt = time.Time{}
+	}
+}
+
+// quit ends an attempt that may stand in the queue, or hold the lock by now. The
+// caller must be counted in Session.work. mu held.
+func (g *group) quit() {
+	g.exit()
+	g.l.settle(g.grant, time.Now().Add(g.asks()+g.l.s.Liveness))
+}
+
+// desert is called when a member has gone. mu held.
+func (g *group) desert() {
+	switch {
+	case g.members.first != nil:
+	case g.flying: // its end quits
+		g.left.Store(true)
+		if g.l.line.asking == g {
+			g.l.line.asking = nil
+			g.l.ask()
+		}
+	case g.l.line.standing[g.owner.(string)] == g:
+		g.quit()
+	}
+}
+
+// answer answers all members. mu held.
+func (g *group) answer(ad admission) {
+	for g.members.first != nil {
+		g.members.first.answer(ad)
+	}
+}
+
+// turnAway has those of one owner look again. mu held.
+func (ln *line) turnAway(as *Owner) {
+	ln.gathering.turnAway(as)
+	for _, g := range ln.standing {
+		if g.members.first != nil {
+			g.members.turnAway(as)
+			g.desert()
+		}
+	}
+}
+
+// asks is the lease that the group asks for.
+func (g *group) asks() time.Duration {
+	if g.lease != 0 {
+		return g.lease
+	}
+	return g.l.s.Lease
+}
+
+// fly sends the attempt's request until it is answered, and sees to what comes of it.
+func (g *group) fly() {
+	l, s := g.l, g.l.s
+	runtime.Gosched()
+	l.mu.Lock()
+	g.fill()
+	l.mu.Unlock()
+	defer s.end()
+	defer l.drop()
+	for again := true; again; {
+		o := s.call(g.ctx, l.p.Lock, g, tries, &g.left)
+		r, ok := parse(o.reply)
+		if ok && o.err == nil {
+			s.heardRedis(r.now, o.sent)
+		}
+		if r.status == 'H' {
+			s.tell(r.holder, r.token) // a free lock may have gone to one of ours
+			s.listen()
+		}
+		l.mu.Lock()
+		if o.unanswered != nil {
+			g.late = g.notAfter
+		}
+		again = g.answered(o, r)
+		l.mu.Unlock()
+	}
+}
+
+// answered is the end of a flight; true sends the request again. mu held.
+func (g *group) answered(o outcome, r answer) (again bool) {
+	l := g.l
+	if r.status == 'V' && g.members.first != nil && g.void < maxVoid {
+		g.void++
+		return true
+	}
+	g.flying = false
+	if l.line.asking == g {
+		l.line.asking = nil
+		defer l.ask()
+	}
+	var err error
+	switch {
+	case o.err != nil:
+		err = l.keys.failed(o.err)
+	case r.status == 'V':
+		err = l.fail(tooLate(g.asks()))
+	case r.status != 'G' && r.status != 'H':
+		err = l.fail(unexpected(o.reply))
+	}
+	switch {
+	case err != nil || g.members.first == nil:
+		g.answer(admission{err: err})
+		if r.status == 'G' || r.status == 'H' || g.late != 0 {
+			g.quit()
+		} else {
+			g.exit()
+		}
+	case r.status == 'G':
+		l.line.others = false
+		g.granted(o.sent, g.asks(), r.token)
+	default:
+		l.line.others = l.line.others || !l.s.owns(r.holder)
+		past := number(r.token)
+		if number(g.told) > past {
+			g.granted(g.base, l.s.Liveness, g.told)
+			return false
+		}
+		// What was told was of a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
+		g.told = ""
+		g.base, g.queued, g.past = o.sent, true, past
+		l.schedule(r.left)
+		if l.s.Observer != nil {
+			for t := g.members.first; t != nil; t = t.next {
+				select {
+				case t.ready <- admission{stood: true}:
+				default: // it was said before
+				}
+			}
+		}
+	}
+	return false
+}
+
+// granted gives the group what Redis granted it, not before base and for at least
+// lease: its first member has the lock now, the others stand in line behind. mu held.
+func (g *group) granted(base time.Time, lease time.Duration, token string) {
+	l := g.l
+	s := l.s
+	g.exit()
+	st := l.newStreak(g.grant, token, g.lease != 0)
+	l.keep()
+	err := st.begin(base.Add(valid(lease)), nil)
+	t := g.members.first // begin may have let one go
+	if err == nil && t != nil {
+		l.root.owner, l.line.expect = t.a.as, g.members.n
+		t.answer(admission{in: true, st: st, fence: st.fence})
+		l.root.queue.append(&g.members)
+		l.share(l.root.owner)
+		if g.lease != 0 && g.lease != lease { // handed over for the liveness time
+			s.work.Add(1)
+			go func() {
+				defer s.end()
+				st.tell(s.ctx, g.lease, nil)
+			}()
+		}
+		return
+	}
+	if err == nil { // nobody wants it
+		st.state, l.streak = released, nil
+		l.root.inside = 0
+		s.dog.Remove(&st.lease)
+	}
+	l.settle(g.grant, time.Now().Add(lease))
+	l.drop()
+	switch {
+	case err == errTooLate && g.void < maxVoid && t != nil:
+		// As in a process that was stopped: the place is lost, it asks as a newcomer.
+		g.void++
+		again := &group{l: l, ctx: g.ctx, lease: g.lease, void: g.void}
+		for t := g.members.first; t != nil; t = g.members.first {
+			t.remove()
+			t.group = again
+			again.members.push(t)
+			again.size++
+		}
+		again.enter()
+		go again.fly()
+	case err != nil:
+		g.answer(admission{err: l.fail(err)})
+	}
+}
+
+// request makes a copy of the attempt's request.
+func (g *group) request(now time.Time) request {
+	l, s := g.l, g.l.s
+	ms := s.renew
+	if g.lease != 0 {
+		ms = g.lease.Milliseconds()
+	}
+	if t := s.redisNow(now); t != 0 {
+		// What is handed over expires with the liveness.
+		g.notAfter = max(g.notAfter, t+patience(min(g.asks(), s.Liveness)).Microseconds())
+	}
+	return l.keys.request(l.p.Lock, g.owner, ms, g.notAfter, s.about, keepMemoryArg, s.liveness, l.keys.channel, g.size)
+}
+
+// enlist and strike keep the table of this session's attempts.
+func (s *Session) enlist(g *group) {
+	s.queue.Lock()
+	defer s.queue.Unlock()
+	s.queued[g.owner.(string)] = g
+}
+
+func (s *Session) strike(g *group) {
+	s.queue.Lock()
+	defer s.queue.Unlock()
+	delete(s.queued, g.owner.(string))
+}
+
+// tell hands a grant to the attempt that it is for, if that still waits. The caller
+// must be counted in Session.work.
+func (s *Session) tell(owner, token string) {
+	s.queue.Lock()
+	g := s.queued[owner]
+	s.queue.Unlock()
+	if g == nil {
+		return
+	}
+	l := g.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.line.standing[owner] != g || number(token) <= g.past:
+	case g.flying: // its answer may say that this is over
+		if number(token) > number(g.told) {
+			g.told = token
+		}
+	default:
+		g.granted(g.base, s.Liveness, token)
+	}
+}
+
+// owns: the owner field is one of ours.
+func (s *Session) owns(owner string) bool {
+	return strings.HasPrefix(owner, s.id)
+}
+
+func number(token string) int64 {
+	i, _ := strconv.ParseInt(token, 10, 64)
 	return i
 }
 
-// stood notes an answer "not yet" to a request sent at sent; token is the holder's then.
-func (a *acquisition) stood(sent time.Time, left time.Duration, token string) {
-	s := a.l.s
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	past := notice{token: token}.number()
-	if s.queued[a.owner.(string)] != a.w {
-		n := <-a.w.news // it was told already
-		if n.token == "" || n.number() > past {
-			a.w.news <- n
-			return
-		}
-		// Of a grant to an earlier copy of the request, which ran out meanwhile: this copy queued the attempt again.
-		s.enlist(a.w)
-	}
-	a.w.base, a.w.queued, a.w.past = sent, true, max(a.w.past, past)
-	s.listen()
-	a.l.schedule(left)
-}
-
-// shareWith has the queued goroutines of one owner look again: they may enter.
-func (l *lock) shareWith(o *Owner) {
-	s := l.s
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	if l.line == nil {
-		return
-	}
-	for owner, w := range l.line.waiters {
-		if w.a.as == o {
-			s.take(owner)
-			w.news <- notice{look: true}
-		}
-	}
-}
-
-// heldBy: a goroutine of this owner holds the lock.
-func (l *lock) heldBy(o *Owner) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return o != nil && l.streak != nil && l.root.owner == o
-}
-
 // listen subscribes to the session's own channel while anybody is queued, and a
-// little longer. queue held.
+// little longer.
 func (s *Session) listen() {
+	s.queue.Lock()
+	defer s.queue.Unlock()
 	if s.listening || !s.begin() {
 		return
 	}
@@ -181,214 +454,185 @@ func (s *Session) hear() {
 		messages, gap := sub.Take()
 		for _, m := range messages {
 			if owner, token, ok := strings.Cut(m, " "); ok {
-				s.tell(owner, notice{token: token})
+				s.tell(owner, token)
 			}
 		}
 		if gap { // a grant may have been missed
-			s.queue.Lock()
-			for _, w := range s.queued {
-				w.a.l.schedule(0)
-			}
-			s.queue.Unlock()
+			s.beatAll()
 		}
 	}
 }
 
+// beatAll sends a heartbeat for every lock that anybody waits for.
+func (s *Session) beatAll() {
+	s.queue.Lock()
+	locks := map[*lock]bool{}
+	for _, g := range s.queued {
+		locks[g.l] = true
+	}
+	s.queue.Unlock()
+	for l := range locks {
+		l.mu.Lock()
+		if len(l.line.standing) > 0 {
+			l.schedule(0)
+		}
+		l.mu.Unlock()
+	}
+}
+
 // schedule sets the next heartbeat: at a third of the liveness time, or when the
-// holder's time is over, if that is earlier. queue held.
+// holder's time is over, if that is earlier. mu held.
 func (l *lock) schedule(left time.Duration) {
+	ln := l.line
 	d := l.s.Liveness / 3
 	if left >= 0 {
 		d = min(d, left+time.Millisecond)
 	}
 	at := time.Now().Add(d)
-	if !l.line.beatAt.IsZero() && !at.Before(l.line.beatAt) {
+	if !ln.beatAt.IsZero() && !at.Before(ln.beatAt) {
 		return // even if that is past: the timer may be late, but it comes
 	}
-	l.line.beatAt = at
-	if l.line.beat == nil {
-		l.line.beat = time.AfterFunc(d, l.heartbeat)
+	ln.beatAt = at
+	if ln.beat == nil {
+		ln.beat = time.AfterFunc(d, l.heartbeat)
 	} else {
-		l.line.beat.Reset(d)
+		ln.beat.Reset(d)
 	}
 }
 
-// heartbeat keeps this session's waiters for the lock alive, and learns what
-// became of those that no message told.
+// heartbeat keeps this session's groups alive, and learns what became of those
+// that no message told.
 func (l *lock) heartbeat() {
 	s := l.s
 	if !s.begin() {
 		return
 	}
 	defer s.end()
-	s.queue.Lock()
-	l.line.beatAt = time.Time{}
-	if l.line.beating { // one at a time
-		l.line.again = true
-		s.queue.Unlock()
+	l.mu.Lock()
+	ln := l.line
+	ln.beatAt = time.Time{}
+	if ln.beating { // one at a time
+		ln.again = true
+		l.mu.Unlock()
 		return
 	}
-	args := []any{s.id, s.Liveness.Milliseconds(), l.keys.channel, keepMemoryArg}
-	for owner, w := range l.line.waiters {
-		if w.queued {
+	args := []any{s.id, s.liveness, l.keys.channel, keepMemoryArg}
+	for owner, g := range ln.standing {
+		if g.queued {
 			args = append(args, owner)
 		}
 	}
 	if len(args) == 4 {
-		s.queue.Unlock()
+		l.mu.Unlock()
 		return
 	}
-	l.line.beating = true
-	s.queue.Unlock()
+	ln.beating = true
+	l.mu.Unlock()
 
 	o := s.call(s.ctx, l.p.Heartbeat, &plain{l.keys, l.p.Heartbeat, args}, 1, nil)
 
-	var grants [2]string
-	s.queue.Lock()
-	l.line.beating = false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln.beating = false
 	next := time.Duration(-1)
 	if words := strings.Fields(o.reply); o.err == nil && len(words) >= 5 {
-		l.line.outage = time.Time{}
+		ln.outage = time.Time{}
 		missing := map[string]bool{}
 		for _, owner := range words[5:] {
 			missing[owner] = true
 		}
-		for _, arg := range args[4:] {
-			owner := arg.(string)
-			switch w := l.line.waiters[owner]; {
-			case w == nil:
-			case owner == words[3]:
-				grants = [2]string{owner, words[4]}
-			case missing[owner]:
-				s.take(owner)
-				w.news <- notice{anew: true}
-			default:
-				w.base = o.sent
-				w.past = max(w.past, notice{token: words[4]}.number())
-			}
-		}
 		if ms, err := strconv.ParseInt(words[2], 10, 64); err == nil && ms >= 0 {
 			next = time.Duration(ms) * time.Millisecond
 		}
-	} else {
-		if l.line.outage.IsZero() {
-			l.line.outage = o.sent
+		var granted *group
+		for _, arg := range args[4:] {
+			owner := arg.(string)
+			switch g := ln.standing[owner]; {
+			case g == nil:
+			case owner == words[3]:
+				granted = g
+			case missing[owner]: // it asks as a newcomer
+				g.exit()
+				for t := g.members.last; t != nil; t = g.members.last {
+					t.remove()
+					t.group = nil
+					ln.gathering.unshift(t)
+				}
+				l.ask()
+			default:
+				g.base = o.sent
+				g.past = max(g.past, number(words[4]))
+			}
 		}
-		if !judge(o.err).transient || time.Since(l.line.outage) > s.Lease {
-			for owner, w := range l.line.waiters {
-				if w.queued {
-					s.take(owner)
-					w.news <- notice{err: o.err}
+		if granted != nil && number(words[4]) > granted.past {
+			granted.granted(granted.base, s.Liveness, words[4])
+		}
+	} else {
+		if ln.outage.IsZero() {
+			ln.outage = o.sent
+		}
+		if !judge(o.err).transient || time.Since(ln.outage) > s.Lease {
+			for _, g := range ln.standing {
+				if g.queued {
+					g.answer(admission{err: l.keys.failed(o.err)})
+					g.quit()
 				}
 			}
-			l.line.outage = time.Time{}
+			ln.outage = time.Time{}
 		}
 		next = backoff(2, 20*time.Millisecond, time.Second)
 	}
-	if l.line.again {
-		l.line.again, next = false, 0
+	if ln.again {
+		ln.again, next = false, 0
 	}
-	if len(l.line.waiters) > 0 {
+	if len(ln.standing) > 0 {
 		l.schedule(next)
-	}
-	s.queue.Unlock()
-	if grants[0] != "" {
-		s.tell(grants[0], notice{token: grants[1]})
 	}
 }
 
-// competeQueued is compete for a kind of lock that queues in Redis. look: a
-// goroutine of the same owner has got in, so run must look again.
-func (a *acquisition) competeQueued() (h *hold, look bool, err error) {
-	l := a.l
-	s := l.s
-	for void, fresh := 0, true; ; {
-		if fresh {
-			a.newAttempt()
-			a.register()
-			if l.heldBy(a.as) { // or shareWith finds this attempt
-				a.withdraw()
-				return nil, true, nil
-			}
-			fresh = false
-		}
+// tryQueued is TryLock for a kind that queues: it does not stand in the queue.
+func (a *acquisition) tryQueued() (*hold, error) {
+	l, s := a.l, a.l.s
+	a.grant = s.newAttempt()
+	for void := 0; ; void++ {
 		o, err := a.exchange(nil)
 		if err != nil {
-			return nil, false, err // exchange's goroutine quits
+			return nil, err // exchange's goroutine gives back
 		}
 		r, _ := parse(o.reply)
 		switch {
-		case o.err != nil && a.ctx.Err() != nil:
-			a.quit(o)
-			return nil, false, a.over(false)
 		case o.err != nil:
-			a.quit(o)
-			return nil, false, l.keys.failed(o.err)
+			err = l.keys.failed(o.err)
+			if a.ctx.Err() != nil {
+				err = a.over(false)
+			}
 		case r.status == 'V' && void < maxVoid:
-			void++
 			continue
+		case r.status == 'V':
+			err = l.fail(tooLate(a.lease()))
+		case r.status == 'H':
+			s.tell(r.holder, r.token) // a free lock may have gone to one of ours
+			err = r.locked(l.keys.Name)
 		case r.status == 'G':
-			a.withdraw()
-			h, err := a.granted(o.sent, a.lease(), r.token)
-			if errors.Is(err, errTooLate) && void < maxVoid {
-				void++
-				fresh = true
-				continue
+			st := l.newStreak(a.grant, r.token, a.cfg.Lease != 0)
+			l.keep()
+			l.mu.Lock()
+			err = st.begin(o.sent.Add(valid(a.lease())), a.as)
+			l.mu.Unlock()
+			if err == nil {
+				if h, err := a.succeed(admission{st: st, fence: st.fence}); h != nil || err != nil {
+					return h, err
+				}
+				return nil, l.fail(errTooLate)
 			}
-			return h, false, err
-		case r.status != 'H':
-			a.quit(o)
-			return nil, false, a.fail(unexpected(o.reply))
+			l.drop()
+			err = l.fail(err)
+		default:
+			err = l.fail(unexpected(o.reply))
 		}
-		s.tell(r.holder, notice{token: r.token}) // a free lock may have gone to one of ours
-		if a.try {
-			a.quit(o)
-			return nil, false, r.locked(l.keys.Name)
+		if r.status == 'G' || a.late != 0 {
+			l.settle(a.grant, time.Now().Add(a.lease()))
 		}
-		a.answered = true
-		a.stood(o.sent, r.left, r.token)
-		a.sayWaiting()
-		n, err := a.await()
-		switch {
-		case err != nil:
-			a.quit(o)
-			return nil, false, err
-		case n.token != "":
-			h, err := a.granted(a.w.base, s.Liveness, n.token)
-			if !errors.Is(err, errTooLate) {
-				return h, false, err
-			}
-		case n.look:
-			a.quit(o)
-			return nil, true, nil
-		case n.err != nil:
-			a.quit(o)
-			return nil, false, l.keys.failed(n.err)
-		}
-		// Dropped, or told too late, as in a process that was stopped: its place is
-		// lost, it asks as a newcomer.
-		void, fresh = 0, true
-	}
-}
-
-// await waits for what becomes of the attempt. Its error says that the wait is over.
-func (a *acquisition) await() (notice, error) {
-	select {
-	case n := <-a.w.news:
-		return n, nil
-	case <-a.ctx.Done():
-	case <-a.expired:
-	case <-a.l.s.closing:
-	}
-	return notice{}, a.over(false)
-}
-
-// quit ends an attempt that was not granted, or whose grant nobody wants: it
-// leaves the queue, and hands on what it may have been granted.
-func (a *acquisition) quit(o outcome) {
-	a.withdraw()
-	r, _ := parse(o.reply)
-	if r.status == 'G' || r.status == 'H' && !a.try || a.late != 0 {
-		a.l.settle(a.grant, time.Now().Add(a.lease()+a.l.s.Liveness))
+		return nil, err
 	}
 }

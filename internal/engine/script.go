@@ -18,6 +18,11 @@ type Script struct{ body, sha any } // strings, boxed once
 //go:embed prelude.lua
 var prelude string
 
+// block is how many tokens a grant reserves: one for each goroutine that the lock
+// may be handed to in memory. What was not used is given back with the release.
+// The prelude says the same number.
+const block = 1000
+
 // NewScript is body behind the prelude.
 func NewScript(body string) *Script {
 	body = prelude + body

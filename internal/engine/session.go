@@ -26,6 +26,7 @@ type SessionConfig struct {
 	Prefix   string
 	Lease    time.Duration // of renewed locks: the watchdog timeout
 	Liveness time.Duration // of waiters that queue in Redis
+	Streak   time.Duration // for how long a lock that does not queue is handed over in memory
 	Label    string
 	Logger   *slog.Logger
 	Observer Observer
@@ -38,13 +39,14 @@ const MinLease = 10 * time.Millisecond
 // Session is one process's (or one component's) identity and what its locks share.
 type Session struct {
 	SessionConfig
-	id     string
-	about  any // string: what it says of itself in the locks it holds
-	renew  any // string: the lease in milliseconds
-	client Client
-	hub    *pubsub.Hub
-	dog    *watchdog.Watchdog
-	born   time.Time
+	id       string
+	about    any // string: what it says of itself in the locks it holds
+	renew    any // string: the lease in milliseconds
+	liveness any // string: the same of Liveness
+	client   Client
+	hub      *pubsub.Hub
+	dog      *watchdog.Watchdog
+	born     time.Time
 
 	attempts atomic.Int64
 	// offset is the Redis clock less the local one, in microseconds, as learned
@@ -57,15 +59,13 @@ type Session struct {
 	cancel  context.CancelFunc // with Shutdown's end: background work ends
 	work    sync.WaitGroup     // acquisitions and background work; Add only under mu or by who is counted
 
-	mu     sync.Mutex // guards closed, locks and lock.refs
+	mu     sync.Mutex // guards closed, locks and lock.refs; a leaf
 	closed bool
 	locks  map[string]*lock
 
-	// queue guards what follows and the waiters of all locks. Session.mu may be
-	// taken under it, nothing else.
-	queue     sync.Mutex
-	queued    map[string]*waiter // by owner field
-	listening bool               // to the session's own channel
+	queue     sync.Mutex        // guards what follows; only mu is taken under it
+	queued    map[string]*group // those that wait in Redis, by owner field
+	listening bool              // to the session's own channel
 }
 
 func NewSession(c Client, cfg SessionConfig) (*Session, error) {
@@ -93,12 +93,13 @@ func NewSession(c Client, cfg SessionConfig) (*Session, error) {
 		id:            uuid.NewString(),
 		about:         strconv.Itoa(os.Getpid()) + "@" + host + " " + cfg.Label,
 		renew:         itoa(cfg.Lease.Milliseconds()),
+		liveness:      itoa(cfg.Liveness.Milliseconds()),
 		client:        c,
 		born:          time.Now(),
 		closing:       make(chan struct{}),
 		over:          make(chan struct{}),
 		locks:         map[string]*lock{},
-		queued:        map[string]*waiter{},
+		queued:        map[string]*group{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
@@ -207,11 +208,11 @@ func (s *Session) releaseAll(locks []*lock) error {
 			for chunk := range slices.Chunk(fleet, watchdog.MaxBatch) {
 				s.batch(s.ctx, server, len(chunk), func(i int) (*Script, request) {
 					st := chunk[i]
-					return st.lock.p.Release, (&release{st.lock, st.grant}).request(time.Time{})
+					return st.lock.p.Release, (&release{st.lock, st.final()}).request(time.Time{})
 				}, func(i int, reply string, err error) {
 					st := chunk[i]
 					if err != nil && judge(err).resend {
-						err = st.lock.giveBack(s.ctx, st.grant, tries).err
+						err = st.lock.giveBack(s.ctx, st.final(), tries).err
 					}
 					if err != nil {
 						mu.Lock()

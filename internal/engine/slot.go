@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"container/list"
-	"sync"
-)
+import "sync"
 
 // Owner is one owner for all that runs below a context (WithOwner).
 type Owner struct {
@@ -47,16 +44,107 @@ func (o *Owner) hasLost(l *lock) bool {
 // lock admits who competes for it or holds it; the slot of a hold admits who
 // nests under it. Guarded by lock.mu.
 type slot struct {
-	inside int        // stays; more than one only of goroutines of one Owner
-	owner  *Owner     // of who is inside
-	queue  *list.List // of *turn; nil while nobody ever stood here, as mostly
+	inside int    // stays; more than one only of goroutines of one Owner
+	owner  *Owner // of who is inside
+	queue  turns
 }
 
-// turn is one goroutine's place in a slot's queue.
+// admission is the answer to a turn.
+type admission struct {
+	in    bool    // admitted; else what it stood behind has changed: look again, or fail with err
+	st    *streak // handed over: admitted to hold this streak next
+	fence int64   // the token that goes with it
+	err   error
+	stood bool // no answer yet: Redis has said that the wait may take longer
+}
+
+// turn is one goroutine's place in a queue of this process.
 type turn struct {
-	owner *Owner
-	at    *list.Element
-	ready chan bool // receives once: true, admitted; false, what it stood behind has changed, look again
+	a          *acquisition
+	in         *turns // nil once it is answered or canceled
+	prev, next *turn
+	group      *group // that it waits with in Redis's queue, if it is there yet
+	ready      chan admission
+}
+
+func newTurn(a *acquisition) *turn {
+	return &turn{a: a, ready: make(chan admission, 2)} // one "stood", one answer
+}
+
+// turns is a queue.
+type turns struct {
+	first, last *turn
+	n           int
+}
+
+func (q *turns) push(t *turn) {
+	t.in, t.prev, t.next = q, q.last, nil
+	q.n++
+	if q.last != nil {
+		q.last.next = t
+	} else {
+		q.first = t
+	}
+	q.last = t
+}
+
+// unshift puts t before the first.
+func (q *turns) unshift(t *turn) {
+	t.in, t.prev, t.next = q, nil, q.first
+	q.n++
+	if q.first != nil {
+		q.first.prev = t
+	} else {
+		q.last = t
+	}
+	q.first = t
+}
+
+// remove takes t out of the queue that it is in. False: it was answered already.
+func (t *turn) remove() bool {
+	q := t.in
+	if q == nil {
+		return false
+	}
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		q.first = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	} else {
+		q.last = t.prev
+	}
+	q.n--
+	t.in, t.prev, t.next = nil, nil, nil
+	return true
+}
+
+// answer takes t out of its queue.
+func (t *turn) answer(ad admission) {
+	if t.remove() {
+		t.ready <- ad
+	}
+}
+
+// turnAway answers those of one owner, or all, that they look again.
+func (q *turns) turnAway(o *Owner) {
+	for t := q.first; t != nil; {
+		next := t.next
+		if o == nil || t.a.as == o {
+			t.answer(admission{})
+		}
+		t = next
+	}
+}
+
+// append moves all of more behind the last.
+func (q *turns) append(more *turns) {
+	for t := more.first; t != nil; t = more.first {
+		t.remove()
+		q.push(t)
+	}
 }
 
 // enter admits the caller, or says that the slot is taken. share lets in who has
@@ -70,53 +158,17 @@ func (s *slot) enter(o *Owner, share bool) bool {
 	return true
 }
 
-func (s *slot) join(o *Owner) *turn {
-	if s.queue == nil {
-		s.queue = list.New()
-	}
-	t := &turn{owner: o, ready: make(chan bool, 1)}
-	t.at = s.queue.PushBack(t)
-	return t
-}
-
 // leave ends one stay. The last to leave admits the next: true if there is one.
 func (s *slot) leave() bool {
 	if s.inside--; s.inside > 0 {
 		return false
 	}
 	s.owner = nil
-	if s.queue == nil || s.queue.Len() == 0 {
+	t := s.queue.first
+	if t == nil {
 		return false
 	}
-	t := s.queue.Remove(s.queue.Front()).(*turn)
-	t.at = nil
-	s.inside, s.owner = 1, t.owner
-	t.ready <- true
+	s.inside, s.owner = 1, t.a.as
+	t.answer(admission{in: true})
 	return true
-}
-
-// cancel takes t out of the queue. False: it is too late, the answer is in t.ready.
-func (s *slot) cancel(t *turn) bool {
-	if t.at == nil {
-		return false
-	}
-	s.queue.Remove(t.at)
-	t.at = nil
-	return true
-}
-
-// turnAway makes those in the queue look again: those of one owner, or all.
-func (s *slot) turnAway(o *Owner) {
-	if s.queue == nil {
-		return
-	}
-	for e := s.queue.Front(); e != nil; {
-		next := e.Next()
-		if t := e.Value.(*turn); o == nil || t.owner == o {
-			s.queue.Remove(e)
-			t.at = nil
-			t.ready <- false
-		}
-		e = next
-	}
 }
