@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +68,7 @@ func execCommand() *cli.Command {
 		StopOnNthArg:    &nameFirst,
 		OnUsageError:    usageError,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379/0", Sources: cli.EnvVars("LOCKLINE_REDIS"), Usage: "`URL` of the Redis server"},
-			&cli.StringFlag{Name: "prefix", Value: "lockline", Usage: "what all keys begin with; as in the programs to exclude"},
+			redisFlag(), prefixFlag(),
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
@@ -129,7 +127,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	signals := listen()
 	defer signal.Stop(signals)
 
-	rdb, err := openRedis(o.redis)
+	rdb, err := openAny(o.redis)
 	if err != nil {
 		return err
 	}
@@ -236,10 +234,7 @@ func holder(ctx context.Context, lock *rlock.Mutex) string {
 	if err != nil || !state.Held {
 		return ""
 	}
-	if state.PID == 0 {
-		return fmt.Sprintf("; held by %s", state.Owner)
-	}
-	return fmt.Sprintf("; held by process %d on %s (%s)", state.PID, state.Host, cmp.Or(state.Label, "no label"))
+	return "; held by " + stateOf(lockKinds[0], state).Holder.String()
 }
 
 // shutdownWait bounds how long a Redis that does not answer keeps lockline from exiting.

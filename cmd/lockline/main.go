@@ -1,5 +1,6 @@
-// Command lockline shows the library at work (lockline demo) and lends its
-// locks to any command (lockline exec).
+// Command lockline shows the library at work (lockline demo), lends its locks to
+// any command (lockline exec), and shows operators what is locked, by whom, and
+// what may go wrong (ls, inspect, watch, unlock, doctor).
 package main
 
 import (
@@ -16,14 +17,14 @@ import (
 // Exit codes. Those from 124 on mean what they mean for timeout(1) and env(1).
 const (
 	exitOK          = 0
-	exitWrong       = 1   // demo: the verdict is that something went wrong
+	exitWrong       = 1   // demo, doctor: the verdict is that something is wrong; unlock: nobody held it
 	exitLost        = 123 // exec: the lock was lost, or could not be kept, under the command
 	exitLocked      = 124 // exec: the lock was not free in time
 	exitTrouble     = 125 // lockline itself failed: arguments, Redis
 	exitCannotRun   = 126 // exec: the command was found but could not be run
 	exitNotFound    = 127 // exec: the command was not found
 	exitSignalBase  = 128 // exec: 128+n, signal n ended the command or the wait
-	exitInterrupted = 130 // demo: ctrl-C
+	exitInterrupted = 130 // demo, watch: ctrl-C
 )
 
 // exitError is an error that chooses the exit code. Without an err there is
@@ -67,14 +68,20 @@ func complain(errOut io.Writer, err error) {
 func program(out, errOut io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "lockline",
-		Usage: "distributed locks on Redis: see them work, or hold one while a command runs",
+		Usage: "distributed locks on Redis: see them work, hold one while a command runs, and look after them",
 		UsageText: "lockline demo [--fair]\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
+			"lockline ls [PATTERN]\n" +
+			"lockline inspect | watch | unlock --force NAME\n" +
+			"lockline doctor\n" +
 			"lockline COMMAND --help",
-		HideHelpCommand: true,
-		Writer:          out,
-		ErrWriter:       errOut,
-		Commands:        []*cli.Command{demoCommand(), demoProcessCommand(), execCommand()},
+		EnableShellCompletion:           true,
+		ConfigureShellCompletionCommand: func(c *cli.Command) { c.Hidden = false },
+		HideHelpCommand:                 true,
+		Writer:                          out,
+		ErrWriter:                       errOut,
+		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(),
+			lsCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,

@@ -28,10 +28,12 @@ func TestMain(m *testing.M) {
 
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"lockline":             {"demo", "exec"},
-		"lockline --help":      {"demo", "exec"},
+		"lockline":             {"demo", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
+		"lockline --help":      {"demo", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
+		"lockline ls --help":   {"--redis", "--prefix", "--redissonkeys", "--json", "SCAN"},
+		"lockline unlock -h":   {"--force", "--kind", "--json"},
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK {
@@ -67,6 +69,17 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline exec --lease 1ms name -- true",
 		"lockline exec --redis nonsense name -- true",
 		"lockline demo-process",
+		"lockline ls a b",
+		"lockline ls --redis nonsense",
+		"lockline ls --prefix {",
+		"lockline inspect",
+		"lockline inspect a b",
+		"lockline inspect --kind nonsense a",
+		"lockline inspect --redissonkeys --kind fair a",
+		"lockline inspect --redis redis://host?master_name=m&db=x a",
+		"lockline watch --interval 0s a",
+		"lockline unlock a",
+		"lockline doctor extra",
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitTrouble {

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// checks are what the doctor asks of each server's facts.
+var checks = []func(facts) finding{
+	checkReach, checkVersion, checkCluster, checkEviction, checkMemory, checkPersistence, checkReplication, checkClock, checkPubSub,
+}
+
+const reachDo = "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; of a Cluster, that it has slots"
+
+func checkReach(f facts) finding {
+	if f.err != nil {
+		return finding{Check: "reach", Status: failure, Found: f.err.Error(), Do: reachDo}
+	}
+	return finding{Check: "reach", Status: fine, Found: fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond))}
+}
+
+// known is nil where INFO answered, and else says that it did not.
+func (f facts) known(check string) *finding {
+	if f.info != nil {
+		return nil
+	}
+	return &finding{Check: check, Status: unknown, Found: "this user may not ask INFO", Do: "run the doctor as an administrator, too"}
+}
+
+// setting reads a value of CONFIG; ok is false where that is not allowed.
+func (f facts) setting(name string) (value string, ok bool) {
+	value, ok = f.config[name]
+	return value, ok
+}
+
+const configDo = "this user may not ask CONFIG: look at %s, or run the doctor as an administrator, too"
+
+func checkVersion(f facts) finding {
+	if u := f.known("version"); u != nil {
+		return *u
+	}
+	name, version := "Redis", f.info["redis_version"]
+	if v := f.info["valkey_version"]; v != "" {
+		name, version = "Valkey", v
+	}
+	found := finding{Check: "version", Status: fine, Found: name + " " + version}
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err == nil && n < 7 {
+		found.Status, found.Do = failure, "use Redis 7 or newer, or Valkey: nothing older is tested"
+	}
+	return found
+}
+
+func checkCluster(f facts) finding {
+	if u := f.known("cluster"); u != nil {
+		return *u
+	}
+	state := f.info["cluster_state"]
+	switch {
+	case f.info["cluster_enabled"] != "1":
+		return finding{Check: "cluster", Status: fine, Found: "not a Cluster"}
+	case state != "ok":
+		return finding{Check: "cluster", Status: failure, Found: "a master of a Cluster whose state is " + state,
+			Do: "see CLUSTER NODES: slots without a master take no locks"}
+	}
+	return finding{Check: "cluster", Status: fine, Found: "a master of a Cluster whose state is ok"}
+}
+
+func checkEviction(f facts) finding {
+	if u := f.known("eviction"); u != nil {
+		return *u
+	}
+	policy, limit := f.info["maxmemory_policy"], f.number("maxmemory")
+	found := finding{Check: "eviction", Found: fmt.Sprintf("maxmemory-policy %s, maxmemory %s, %d keys evicted since the start",
+		policy, size(limit), f.number("evicted_keys"))}
+	switch {
+	case policy == "noeviction":
+		found.Status = fine
+	case limit == 0:
+		found.Status, found.Do = warning, "set maxmemory-policy noeviction, before somebody sets maxmemory: every policy but that one can drop a lock"
+	default:
+		found.Status, found.Do = failure, "set maxmemory-policy noeviction: this one drops locks when memory is short; or keep locks on a server without a cache"
+	}
+	return found
+}
+
+func checkMemory(f facts) finding {
+	if u := f.known("memory"); u != nil {
+		return *u
+	}
+	used, limit := f.number("used_memory"), f.number("maxmemory")
+	found := finding{Check: "memory", Status: fine, Found: fmt.Sprintf("%s used of %s", size(used), size(limit))}
+	if limit > 0 && used > limit/10*9 {
+		found.Status, found.Do = warning, "raise maxmemory, or remove data: when it is full, locks can be renewed and freed, but not taken"
+	}
+	return found
+}
+
+// size is an amount of memory; 0 is no limit.
+func size(bytes int64) string {
+	switch {
+	case bytes == 0:
+		return "no limit"
+	case bytes < 10<<20:
+		return fmt.Sprintf("%d kB", bytes>>10)
+	}
+	return fmt.Sprintf("%d MB", bytes>>20)
+}
+
+func checkPersistence(f facts) finding {
+	if u := f.known("persistence"); u != nil {
+		return *u
+	}
+	found := finding{Check: "persistence", Status: fine}
+	save, known := f.setting("save")
+	stop, _ := f.setting("stop-writes-on-bgsave-error")
+	fsync, _ := f.setting("appendfsync")
+	aof := f.info["aof_enabled"] == "1"
+	switch {
+	case aof && f.info["aof_last_write_status"] == "err":
+		found.Status, found.Found = failure, "the append-only file cannot be written"
+		found.Do = "see the server's log, and its disk: it refuses writes until then"
+	case f.info["rdb_last_bgsave_status"] == "err" && stop != "no" && save != "":
+		found.Status, found.Found = failure, "the last snapshot failed"
+		found.Do = "see the server's log, and its disk: it refuses writes until a snapshot succeeds"
+	case aof && fsync == "no":
+		found.Status, found.Found = warning, "append-only file, appendfsync no"
+		found.Do = "set appendfsync everysec: a crash of the machine loses what the kernel had not written, up to half a minute of locks"
+	case aof:
+		found.Found = "append-only file, appendfsync " + fsync
+		if fsync == "everysec" {
+			found.Found += ": a crash of the machine loses the last second"
+		}
+	case !known:
+		found.Status, found.Found, found.Do = unknown, "no append-only file", fmt.Sprintf(configDo, "save")
+	case save != "":
+		found.Status, found.Found = warning, "snapshots only (save "+save+")"
+		found.Do = "set appendonly yes: a restart forgets the locks that were taken since the last snapshot"
+	default:
+		found.Status, found.Found = warning, "none"
+		found.Do = "set appendonly yes and appendfsync everysec: a restart forgets all locks, and somebody else gets them while their holders run"
+	}
+	return found
+}
+
+func checkReplication(f facts) finding {
+	if u := f.known("replication"); u != nil {
+		return *u
+	}
+	found := finding{Check: "replication", Status: fine}
+	replicas := f.number("connected_slaves")
+	least, known := f.setting("min-replicas-to-write")
+	switch {
+	case f.info["role"] == "slave":
+		found.Status, found.Found = failure, "this is a replica of "+f.info["master_host"]+":"+f.info["master_port"]
+		found.Do = "name the master in the URL, or the Sentinels with ?master_name=NAME: replicas take no locks"
+	case behind(f) != "":
+		found.Status, found.Found = warning, behind(f)
+		found.Do = "see that replica's log: a failover to it forgets the locks that it has not heard of"
+	case least != "" && least != "0" && strconv.FormatInt(replicas, 10) < least:
+		found.Status, found.Found = failure, fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
+		found.Do = "bring the replicas back: without them the master refuses writes"
+	case replicas == 0:
+		found.Found = "no replica: while this server is down, nobody gets a lock"
+	case !known:
+		found.Status, found.Found, found.Do = unknown, fmt.Sprintf("%d replicas", replicas), fmt.Sprintf(configDo, "min-replicas-to-write")
+	case least == "0":
+		found.Status, found.Found = warning, fmt.Sprintf("%d replicas, min-replicas-to-write 0", replicas)
+		found.Do = "set min-replicas-to-write 1 and min-replicas-max-lag 10: else a master that is cut off goes on granting locks, which the failover forgets"
+	default:
+		found.Found = fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
+	}
+	return found
+}
+
+// maxLag is how many seconds a replica may be silent; they say something every second.
+const maxLag = 10
+
+// behind says which replica is not in sync, if any.
+func behind(f facts) string {
+	for i := range f.number("connected_slaves") {
+		line := f.info[fmt.Sprintf("slave%d", i)] // ip=…,port=…,state=online,offset=…,lag=…
+		fields := map[string]string{}
+		for pair := range strings.SplitSeq(line, ",") {
+			k, v, _ := strings.Cut(pair, "=")
+			fields[k] = v
+		}
+		lag, _ := strconv.Atoi(fields["lag"])
+		if fields["state"] != "online" || lag > maxLag {
+			return fmt.Sprintf("the replica %s:%s is %s, last heard of %d s ago", fields["ip"], fields["port"], fields["state"], lag)
+		}
+	}
+	return ""
+}
+
+// maxAhead is more than NTP leaves, and less than a lease.
+const maxAhead = time.Second
+
+func checkClock(f facts) finding {
+	if f.err != nil {
+		return finding{Check: "clock", Status: unknown}
+	}
+	found := finding{Check: "clock", Status: fine, Found: fmt.Sprintf("ahead of this machine's by %v, give or take %v",
+		f.ahead.Round(time.Millisecond), (f.rtt / 2).Round(10*time.Microsecond))}
+	if f.ahead.Abs()-f.rtt/2 > maxAhead {
+		found.Status = warning
+		found.Do = "run NTP on all servers, and let it slew: a clock that is set forward ends leases early, one that is set back stretches them, " +
+			"and tokens follow it"
+	}
+	return found
+}
+
+const leastBuffer = 1 << 20 // bytes; a subscription of a busy session is behind by much less
+
+func checkPubSub(f facts) finding {
+	limits, ok := f.setting("client-output-buffer-limit")
+	if !ok {
+		return finding{Check: "pubsub", Status: unknown, Do: fmt.Sprintf(configDo, "client-output-buffer-limit")}
+	}
+	// "normal 0 0 0 slave ... pubsub HARD SOFT SECONDS"
+	_, own, _ := strings.Cut(limits, "pubsub ")
+	found := finding{Check: "pubsub", Status: fine, Found: "client-output-buffer-limit pubsub " + own}
+	words := strings.Fields(own)
+	for i := range min(2, len(words)) {
+		if n, err := strconv.ParseInt(words[i], 10, 64); err == nil && n > 0 && n < leastBuffer {
+			found.Status = warning
+			found.Do = "raise it to at least 1mb: a subscription that is behind for a moment is cut, and its waiters wait until they have a new one"
+		}
+	}
+	if len(words) == 3 && words[0] == "0" && (words[1] == "0" || words[2] == "0") {
+		found.Status = warning
+		found.Do = "set a limit, 32mb 8mb 60 by default: a subscriber that reads nothing fills the server's memory"
+	}
+	return found
+}

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+const doctorDescription = `Looks for what could lose a lock, delay it or refuse it: on the server, or on every
+master of a Cluster. Each finding says what to do. It reads INFO, CONFIG and TIME, and
+takes, hands over and frees locks of its own ("lockline-doctor-..."), under the user of
+the URL: run it with the user of your program to see that its rights suffice, and with
+an administrator to see all settings.
+
+Exit code: 0, or 1 if a finding is a failure.`
+
+// finding is one answer of the doctor, and its JSON.
+type finding struct {
+	Server string `json:"server,omitempty"`
+	Check  string `json:"check"`
+	Status status `json:"status"`
+	Found  string `json:"found"`
+	Do     string `json:"do,omitempty"`
+}
+
+type status string
+
+const (
+	fine    status = "ok"
+	unknown status = "unknown" // could not be looked at
+	warning status = "warning" // costs something when something else goes wrong
+	failure status = "failure" // locks are lost or refused
+)
+
+func doctorCommand() *cli.Command {
+	return operatorCommand(&cli.Command{
+		Name: "doctor", Usage: "look for what could go wrong with locks on this Redis", UsageText: "lockline doctor [options]",
+		Description: doctorDescription,
+	}, false, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+		if cmd.Args().Present() {
+			return fmt.Errorf("doctor takes no arguments, got %q; see lockline doctor --help", cmd.Args().First())
+		}
+		findings := o.examine(ctx, time.Now)
+		if o.json {
+			if err := o.write(findings); err != nil {
+				return err
+			}
+		} else {
+			printFindings(o.out, findings)
+		}
+		if slices.ContainsFunc(findings, func(f finding) bool { return f.Status == failure }) {
+			return &exitError{code: exitWrong}
+		}
+		return nil
+	})
+}
+
+func printFindings(out io.Writer, findings []finding) {
+	server := ""
+	for _, f := range findings {
+		if f.Server != server && f.Server != "" {
+			server = f.Server
+			fmt.Fprintln(out, server)
+		}
+		fmt.Fprintf(out, "  %-8s %-12s %s\n", f.Status, f.Check, printable(f.Found))
+		if f.Do != "" {
+			fmt.Fprintf(out, "  %-8s %-12s -> %s\n", "", "", f.Do)
+		}
+	}
+}
+
+// examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
+func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
+	var (
+		mu       sync.Mutex // guards findings
+		findings []finding
+	)
+	err := eachMaster(ctx, o.rdb, func(ctx context.Context, server *redis.Client) error {
+		f := ask(ctx, server, now)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, check := range checks {
+			found := check(f)
+			found.Server = f.server
+			findings = append(findings, found)
+		}
+		return nil
+	})
+	if err == nil && len(findings) == 0 {
+		err = errors.New("no server of the Cluster serves any slot")
+	}
+	if err != nil {
+		findings = append(findings, finding{Check: "reach", Status: failure, Found: err.Error(), Do: reachDo})
+	}
+	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
+	if unreached(findings) {
+		// Nothing else can be known of it, and to try locks would only take long.
+		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
+	}
+	return append(findings, o.tryLocks(ctx))
+}
+
+func unreached(findings []finding) bool {
+	return slices.ContainsFunc(findings, func(f finding) bool { return f.Check == "reach" && f.Status == failure })
+}
+
+// facts are what a server says of itself.
+type facts struct {
+	server string
+	err    error             // of its first request
+	info   map[string]string // nil if it may not be asked
+	config map[string]string // what was asked of it and answered
+	ahead  time.Duration     // its clock, against this machine's
+	rtt    time.Duration     // by so much ahead can be wrong
+}
+
+var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag", "client-output-buffer-limit"}
+
+func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
+	f := facts{server: server.Options().Addr, config: map[string]string{}}
+	// TIME says, too, whether the server can be reached at all, and by this user.
+	sent := now()
+	clock, err := server.Time(ctx).Result()
+	if f.rtt = now().Sub(sent); err != nil {
+		f.err = err
+		return f
+	}
+	f.ahead = clock.Sub(sent.Add(f.rtt / 2))
+	if sections, err := server.InfoMap(ctx).Result(); err == nil {
+		f.info = map[string]string{}
+		for _, section := range sections {
+			for k, v := range section {
+				f.info[k] = v
+			}
+		}
+		for line := range strings.Lines(server.ClusterInfo(ctx).Val()) {
+			if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				f.info[k] = v
+			}
+		}
+	}
+	for _, name := range settings {
+		if got, err := server.ConfigGet(ctx, name).Result(); err == nil {
+			for k, v := range got {
+				f.config[k] = v
+			}
+		}
+	}
+	return f
+}
+
+func (f facts) number(name string) int64 {
+	n, _ := strconv.ParseInt(f.info[name], 10, 64)
+	return n
+}
+
+// tryLocks does all that programs do with locks, with the rights that they have.
+func (o *operator) tryLocks(ctx context.Context) finding {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	f := finding{Check: "locks", Status: fine}
+	var names []string
+	for _, k := range o.kinds {
+		if err := o.tryKind(ctx, k); err != nil {
+			f.Status, f.Found, f.Do = failure, fmt.Sprintf("a %s lock: %v", k.name, err), locksDo(err)
+			return f
+		}
+		names = append(names, k.name)
+	}
+	f.Found = "taken, nested, waited for, handed over and freed: " + strings.Join(names, ", ")
+	return f
+}
+
+// tryTime is much more than it takes, and less than the lease: who gets a lock in
+// that time was woken.
+const tryTime = 10 * time.Second
+
+func locksDo(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL"), strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access"):
+		return "give this user the rights that docs/operations.md lists"
+	case strings.Contains(text, "OOM"), strings.Contains(text, "MISCONF"), strings.Contains(text, "NOREPLICAS"), strings.Contains(text, "READONLY"):
+		return "the server refuses writes; see its other findings"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no wake-up came in time: see how busy the server is"
+	}
+	return "see the error"
+}
+
+// trySubscribe: who may not subscribe would only be seen to wait.
+func (o *operator) trySubscribe(ctx context.Context, k lockKind) error {
+	channel := o.prefix + ":s:lockline-doctor"
+	switch {
+	case o.redisson:
+		channel = "redisson_lock__channel:{lockline-doctor}"
+	case k.letter == "r":
+		channel = o.prefix + ":r:{lockline-doctor}"
+	}
+	sub := o.rdb.Subscribe(ctx, channel)
+	defer sub.Close()
+	if _, err := sub.Receive(ctx); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	return nil
+}
+
+// tryKind takes a lock, enters it again, and hands it over to a waiting session.
+func (o *operator) tryKind(ctx context.Context, k lockKind) error {
+	if err := o.trySubscribe(ctx, k); err != nil {
+		return err
+	}
+	const lease = 3 * tryTime
+	waits := make(signalWaiting, 1)
+	first, err := o.newSession(rlock.WithWatchdogTimeout(lease))
+	if err != nil {
+		return err
+	}
+	defer closeSession(first)
+	second, err := o.newSession(rlock.WithWatchdogTimeout(lease), rlock.WithObserver(waits))
+	if err != nil {
+		return err
+	}
+	defer closeSession(second)
+	name := "lockline-doctor-" + rand.Text()
+
+	lock := k.mutex(first, name)
+	held, hold, err := lock.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = hold.Unlock(ctx) }() // where it was not reached
+	_, nested, err := lock.Lock(held)
+	if err != nil {
+		return err
+	}
+	if err := nested.Unlock(ctx); err != nil {
+		return err
+	}
+	if _, err := lock.Inspect(ctx); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, hold, err := k.mutex(second, name).Lock(ctx)
+		if err == nil {
+			err = hold.Unlock(ctx)
+		}
+		done <- err
+	}()
+	select {
+	case <-waits:
+	case err := <-done:
+		return cmp.Or(err, errors.New("two sessions held it at once"))
+	}
+	if err := hold.Unlock(ctx); err != nil {
+		return errors.Join(err, <-done)
+	}
+	return <-done
+}
+
+// signalWaiting is told when a session waits.
+type signalWaiting chan struct{}
+
+func (c signalWaiting) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.Waiting {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

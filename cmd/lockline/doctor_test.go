@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testredis"
+)
+
+// examination is one run of the doctor.
+type examination []finding
+
+func examine(t *testing.T, url string, now func() time.Time) examination {
+	t.Helper()
+	o := &operator{prefix: "lockline", kinds: lockKinds}
+	if err := o.open(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	return o.examine(t.Context(), now)
+}
+
+// want checks one finding: its status, a part of what was found, and that what is not well comes with advice.
+func (e examination) want(t *testing.T, check string, s status, found string) {
+	t.Helper()
+	i := slices.IndexFunc(e, func(f finding) bool { return f.Check == check && f.Status == s && strings.Contains(f.Found, found) })
+	switch {
+	case i < 0:
+		t.Errorf("no finding %q, %q with %q in %+v", check, s, found, e)
+	case s != fine && e[i].Do == "":
+		t.Errorf("no advice with %+v", e[i])
+	}
+}
+
+func TestDoctorFindsWhatIsConfiguredBadly(t *testing.T) {
+	for name, test := range map[string]struct {
+		args   []string
+		check  string
+		status status
+		found  string
+		locks  status // whether locks work all the same
+	}{
+		"no persistence":      {nil, "persistence", warning, "none", fine},
+		"snapshots only":      {[]string{"--save", "900 1"}, "persistence", warning, "snapshots only", fine},
+		"no fsync":            {[]string{"--appendonly", "yes", "--appendfsync", "no"}, "persistence", warning, "appendfsync no", fine},
+		"append-only file":    {[]string{"--appendonly", "yes"}, "persistence", fine, "everysec", fine},
+		"eviction":            {[]string{"--maxmemory-policy", "volatile-lru", "--maxmemory", "100mb"}, "eviction", failure, "volatile-lru", fine},
+		"eviction some day":   {[]string{"--maxmemory-policy", "allkeys-lfu"}, "eviction", warning, "allkeys-lfu", fine},
+		"no eviction":         {[]string{"--maxmemory", "100mb"}, "eviction", fine, "noeviction", fine},
+		"memory":              {[]string{"--maxmemory", "1mb"}, "memory", warning, "of 1024 kB", failure},
+		"replicas missing":    {[]string{"--min-replicas-to-write", "1"}, "replication", failure, "0 replicas", failure},
+		"no replicas":         {nil, "replication", fine, "no replica", fine},
+		"small buffers":       {[]string{"--client-output-buffer-limit", "pubsub", "1024", "0", "0"}, "pubsub", warning, "1024 0 0", fine},
+		"small soft buffers":  {[]string{"--client-output-buffer-limit", "pubsub", "0", "1024", "60"}, "pubsub", warning, "0 1024 60", fine},
+		"boundless buffers":   {[]string{"--client-output-buffer-limit", "pubsub", "0", "0", "0"}, "pubsub", warning, "0 0 0", fine},
+		"usual buffers":       {nil, "pubsub", fine, "33554432 8388608 60", fine},
+		"version":             {nil, "version", fine, "", fine},
+		"one server":          {nil, "cluster", fine, "not a Cluster", fine},
+		"a Cluster, no slots": {[]string{"--cluster-enabled", "yes"}, "reach", failure, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := examine(t, "redis://"+testredis.Start(t, test.args...).Addr, time.Now)
+			e.want(t, test.check, test.status, test.found)
+			if test.locks != "" {
+				e.want(t, "locks", test.locks, "")
+			}
+		})
+	}
+}
+
+func TestDoctorFindsASnapshotThatFailed(t *testing.T) {
+	server := testredis.Start(t, "--save", "900 1", "--enable-protected-configs", "yes")
+	rdb := server.Client(t)
+	dir := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ConfigSet(t.Context(), "dir", dir).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.BgSave(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failed", func() bool {
+		return strings.Contains(rdb.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
+	})
+	e := examine(t, "redis://"+server.Addr, time.Now)
+	e.want(t, "persistence", failure, "snapshot failed")
+	e.want(t, "locks", failure, "MISCONF")
+}
+
+func TestDoctorKnowsMastersFromReplicas(t *testing.T) {
+	master := testredis.Start(t, "--repl-diskless-sync-delay", "0")
+	host, port, _ := strings.Cut(master.Addr, ":")
+	replica := testredis.Start(t, "--replicaof", host, port)
+	eventually(t, "in sync", func() bool {
+		return strings.Contains(master.Client(t).Info(t.Context(), "replication").Val(), "state=online")
+	})
+	e := examine(t, "redis://"+master.Addr, time.Now)
+	e.want(t, "replication", warning, "1 replicas, min-replicas-to-write 0")
+	if err := master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	examine(t, "redis://"+master.Addr, time.Now).want(t, "replication", fine, "1 replicas, min-replicas-to-write 1")
+
+	e = examine(t, "redis://"+replica.Addr, time.Now)
+	e.want(t, "replication", failure, "replica of "+master.Addr)
+	e.want(t, "locks", failure, "READONLY")
+}
+
+func TestDoctorFollowsSentinels(t *testing.T) {
+	group := testredis.StartSentinel(t, 1)
+	url := "redis://" + group.Sentinels[0].Addr + "?master_name=" + masterOf(t, group)
+	e := examine(t, url, time.Now)
+	e.want(t, "reach", fine, "answers")
+	e.want(t, "locks", fine, "")
+}
+
+// masterOf is the name under which the Sentinels know their master.
+func masterOf(t *testing.T, group *testredis.Sentinel) string {
+	t.Helper()
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: group.Sentinels[0].Addr})
+	defer sentinel.Close()
+	masters, err := sentinel.Masters(t.Context()).Result()
+	if err != nil || len(masters) != 1 {
+		t.Fatalf("%v, %v", masters, err)
+	}
+	return masters[0].(map[any]any)["name"].(string)
+}
+
+func TestDoctorFindsClocksThatDiffer(t *testing.T) {
+	server := testredis.Start(t)
+	for off, want := range map[time.Duration]status{0: fine, time.Hour: warning, -time.Hour: warning} {
+		e := examine(t, "redis://"+server.Addr, func() time.Time { return time.Now().Add(off) })
+		e.want(t, "clock", want, "ahead of this machine's by "+map[bool]string{true: "-1h", false: ""}[off > 0])
+	}
+}
+
+func TestDoctorFindsServersThatAreDown(t *testing.T) {
+	server := testredis.Start(t)
+	server.Kill()
+	out, _, code := operate(t, server.Addr, "doctor")
+	if code != exitWrong || !strings.Contains(out, "failure  reach") || strings.Contains(out, "unknown") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+
+	cluster := testredis.StartCluster(t, 3, 0)
+	cluster.Nodes[2].Kill()
+	rdb := cluster.Nodes[0].Client(t)
+	eventually(t, "noticed", func() bool { return strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:fail") })
+	e := examine(t, "redis://"+cluster.Nodes[0].Addr, time.Now)
+	e.want(t, "reach", failure, "")
+	e.want(t, "cluster", failure, "state is fail")
+}
+
+func TestDoctorFindsMissingRights(t *testing.T) {
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	for name, test := range map[string]struct {
+		rules string
+		want  func(t *testing.T, e examination)
+	}{
+		"none but the locks'": {"+@all -info -config -cluster", func(t *testing.T, e examination) {
+			e.want(t, "version", unknown, "INFO")
+			e.want(t, "pubsub", unknown, "")
+			e.want(t, "locks", fine, "")
+		}},
+		"no CONFIG":    {"+@all -config", func(t *testing.T, e examination) { e.want(t, "persistence", unknown, "") }},
+		"no scripts":   {"+@all -evalsha", func(t *testing.T, e examination) { e.want(t, "locks", failure, "evalsha") }},
+		"no SUBSCRIBE": {"+@all -subscribe", func(t *testing.T, e examination) { e.want(t, "locks", failure, "subscribe") }},
+		"no channels":  {"+@all resetchannels &other:*", func(t *testing.T, e examination) { e.want(t, "locks", failure, "subscribe") }},
+		"no PUBLISH":   {"+@all -publish", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
+		"other keys":   {"+@all resetkeys ~other:*", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
+		"no queues":    {"+@all -zadd", func(t *testing.T, e examination) { e.want(t, "locks", failure, "fair") }},
+		"no TIME":      {"+@all -time", func(t *testing.T, e examination) { e.want(t, "reach", failure, "NOPERM") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := append([]any{"ACL", "SETUSER", "tester", "reset", "on", ">secret", "~*", "&*"}, anys(strings.Fields(test.rules))...)
+			if err := admin.Do(t.Context(), rules...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			e := examine(t, "redis://tester:secret@"+server.Addr, time.Now)
+			test.want(t, e)
+			for _, f := range e {
+				if f.Check == "locks" && f.Status == failure && !strings.Contains(f.Do, "docs/operations.md") {
+					t.Errorf("advice: %q", f.Do)
+				}
+			}
+		})
+	}
+	examine(t, "redis://tester:wrong@"+server.Addr, time.Now).want(t, "reach", failure, "WRONGPASS")
+}
+
+func anys(words []string) (all []any) {
+	for _, w := range words {
+		all = append(all, w)
+	}
+	return all
+}
+
+func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
+	for name, test := range map[string]struct {
+		check func(facts) finding
+		info  map[string]string
+		want  status
+	}{
+		"old Redis":            {checkVersion, map[string]string{"redis_version": "6.2.14"}, failure},
+		"Valkey":               {checkVersion, map[string]string{"redis_version": "7.2.4", "valkey_version": "8.1.0"}, fine},
+		"append-only file":     {checkPersistence, map[string]string{"aof_enabled": "1", "aof_last_write_status": "err"}, failure},
+		"a replica that syncs": {checkReplication, map[string]string{"role": "master", "connected_slaves": "1", "slave0": "ip=a,port=1,state=wait_bgsave,offset=0,lag=0"}, warning},
+		"a replica that lags":  {checkReplication, map[string]string{"role": "master", "connected_slaves": "1", "slave0": "ip=a,port=1,state=online,offset=0,lag=11"}, warning},
+	} {
+		if got := test.check(facts{info: test.info}); got.Status != test.want || got.Status != fine && got.Do == "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestDoctorLeavesNothing(t *testing.T) {
+	server := testredis.Start(t)
+	if out, errOut, code := operate(t, server.Addr, "doctor"); code != exitOK {
+		t.Fatalf("exit code %d: %s%s", code, out, errOut)
+	}
+	rdb := server.Client(t)
+	for key := range keys(t, rdb) { // the memory of a lock expires
+		if ttl := rdb.TTL(t.Context(), key).Val(); ttl <= 0 || ttl > 2*time.Minute || !strings.HasSuffix(key, ":t") {
+			t.Errorf("left: %q, for %v", key, ttl)
+		}
+	}
+}
+
+func keys(t *testing.T, rdb *redis.Client) map[string]bool {
+	found := map[string]bool{}
+	for i := rdb.Scan(context.Background(), 0, "*", 100).Iterator(); i.Next(t.Context()); {
+		found[i.Val()] = true
+	}
+	return found
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sync/errgroup"
+)
+
+const lsDescription = `Lists the locks that are held or waited for, of all kinds. PATTERN is a glob:
+* stands for any characters, ? for one, [a-z] for one of these, and \ before one of
+them for itself.
+
+The keys are found with SCAN, on every master of a Cluster. That walks over all keys of
+the database, in steps: it slows nobody down, but takes its time on a large one, and
+what is locked or freed meanwhile may be shown or not.
+
+With --redissonkeys only those locks are found that a Lockline session holds, or held
+a minute ago: nothing tells the key of a JVM's lock from any other.`
+
+func lsCommand() *cli.Command {
+	return operatorCommand(&cli.Command{
+		Name: "ls", Usage: "list the locks that are held or waited for", UsageText: "lockline ls [options] [PATTERN]",
+		Description: lsDescription,
+	}, false, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+		if cmd.Args().Len() > 1 {
+			return fmt.Errorf("ls takes one pattern at most, got %d; see lockline ls --help", cmd.Args().Len())
+		}
+		states, err := o.list(ctx, cmp.Or(cmd.Args().First(), "*"))
+		if err != nil {
+			return err
+		}
+		if o.json {
+			return o.write(states)
+		}
+		return o.table(states)
+	})
+}
+
+// found is a lock whose key was seen.
+type found struct{ letter, name string }
+
+func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error) {
+	if _, err := path.Match(pattern, ""); err != nil {
+		return nil, fmt.Errorf("ls: not a pattern: %q", pattern)
+	}
+	locks, err := o.scan(ctx, pattern)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]lockState, len(locks))
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.SetLimit(16)
+	for i, l := range locks {
+		asking.Go(func() (err error) {
+			states[i], err = o.inspect(ctx, l)
+			return err
+		})
+	}
+	if err := asking.Wait(); err != nil {
+		return nil, err
+	}
+	states = slices.DeleteFunc(states, func(s lockState) bool { return !s.Held && len(s.Queue) == 0 && s.Error == "" }) // free by now
+	slices.SortFunc(states, func(a, b lockState) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
+	return states, nil
+}
+
+// scan finds keys on all masters. A name may be seen twice: SCAN says so itself,
+// and slots move between masters.
+func (o *operator) scan(ctx context.Context, pattern string) ([]found, error) {
+	var mu sync.Mutex // guards seen
+	seen := map[found]bool{}
+	match := glob(o.prefix) + ":*:{*}*"
+	if o.redisson {
+		match = "lockline_lock_memory:*"
+	}
+	err := eachMaster(ctx, o.rdb, func(ctx context.Context, master *redis.Client) error {
+		keys := master.Scan(ctx, 0, match, 1000).Iterator()
+		for keys.Next(ctx) {
+			mu.Lock()
+			for _, l := range o.locksOf(keys.Val()) {
+				if matches(pattern, l.name) {
+					seen[l] = true
+				}
+			}
+			mu.Unlock()
+		}
+		return keys.Err()
+	})
+	locks := make([]found, 0, len(seen))
+	for l := range seen {
+		locks = append(locks, l)
+	}
+	return locks, err
+}
+
+func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) error {
+	switch rdb := rdb.(type) {
+	case *redis.ClusterClient:
+		return rdb.ForEachMaster(ctx, do)
+	case *redis.Client:
+		return do(ctx, rdb)
+	}
+	return fmt.Errorf("no way to visit the servers of a %T", rdb)
+}
+
+func (o *operator) locksOf(key string) (locks []found) {
+	if o.redisson {
+		for _, name := range redissonLocksOf(key) {
+			locks = append(locks, found{"r", name})
+		}
+	} else if letter, name, ok := lockOf(o.prefix, key); ok {
+		locks = append(locks, found{letter, name})
+	}
+	return locks
+}
+
+// inspect asks who holds a lock. A lock of a kind that a newer Lockline made is
+// only named, and one whose key is something else says so.
+func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
+	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.letter == l.letter })
+	if i < 0 {
+		return lockState{Name: l.name, Kind: l.letter, Error: "a kind of lock that this program does not know"}, nil
+	}
+	st, err := o.kinds[i].mutex(o.session, l.name).Inspect(ctx)
+	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+		return lockState{Name: l.name, Kind: o.kinds[i].name, Error: "its key is something else: " + err.Error()}, nil
+	}
+	return stateOf(o.kinds[i], st), err
+}
+
+// matches is path.Match on a name that is no path.
+func matches(pattern, name string) bool {
+	noPath := strings.NewReplacer("/", "\x00")
+	ok, _ := path.Match(noPath.Replace(pattern), noPath.Replace(name))
+	return ok
+}
+
+// glob makes Redis take s as it is.
+func glob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}
+
+func (o *operator) table(states []lockState) error {
+	if len(states) == 0 {
+		return nil // as ls(1)
+	}
+	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tKIND\tCOUNT\tLEASE\tTOKEN\tWAITING\tHOLDER")
+	for _, s := range states {
+		switch {
+		case s.Error != "":
+			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t%s\n", printable(s.Name), s.Kind, printable(s.Error))
+		case s.Held:
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%v\n", printable(s.Name), s.Kind, s.Count, s.remaining(), s.Token, len(s.Queue), s.Holder)
+		default:
+			fmt.Fprintf(w, "%s\t%s\t\t\t%d\t%d\t\n", printable(s.Name), s.Kind, s.Token, len(s.Queue))
+		}
+	}
+	return w.Flush()
+}

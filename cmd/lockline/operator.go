@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// lockKind is a kind of lock: the letter in its keys, and its name for people.
+type lockKind struct {
+	letter, name string
+	mutex        func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
+}
+
+var lockKinds = []lockKind{{"r", "reentrant", rlock.New}, {"f", "fair", fairlock.New}}
+
+// operator is what the commands for operators share.
+type operator struct {
+	rdb      redis.UniversalClient
+	session  *rlock.Session
+	prefix   string
+	redisson bool
+	json     bool
+	kinds    []lockKind // to look at
+	name     string     // of the lock, where the command takes one
+	out      io.Writer
+}
+
+// operatorCommand completes a command with the flags that all of them have, and
+// connects it. Where named is set it takes one NAME.
+func operatorCommand(c *cli.Command, named bool, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
+	c.HideHelpCommand = true // "help" is a lock's name like any other
+	c.OnUsageError = usageError
+	c.Flags = append([]cli.Flag{
+		redisFlag(), prefixFlag(),
+		&cli.BoolFlag{Name: "redissonkeys", Usage: "the locks are shared with Redisson; there is no prefix then"},
+		&cli.BoolFlag{Name: "json", Usage: "write JSON"},
+	}, c.Flags...)
+	if named {
+		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant or fair (default: whichever there is)"})
+	}
+	c.Action = func(ctx context.Context, cmd *cli.Command) error {
+		o := &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redissonkeys"), json: cmd.Bool("json"),
+			kinds: lockKinds, out: cmd.Root().Writer}
+		if o.redisson {
+			o.kinds = lockKinds[:1]
+		}
+		if named {
+			if err := o.choose(cmd); err != nil {
+				return err
+			}
+		}
+		if err := o.open(ctx, cmd.String("redis")); err != nil {
+			return err
+		}
+		defer o.close()
+		return run(ctx, o, cmd)
+	}
+	return c
+}
+
+// choose reads NAME and --kind.
+func (o *operator) choose(cmd *cli.Command) error {
+	if cmd.Args().Len() != 1 {
+		return fmt.Errorf("%s takes the name of one lock, got %d; see %s --help", cmd.Name, cmd.Args().Len(), cmd.FullName())
+	}
+	o.name = cmd.Args().First()
+	wanted := cmd.String("kind")
+	if wanted == "" {
+		return nil
+	}
+	for _, k := range o.kinds {
+		if wanted == k.name || wanted == k.letter {
+			o.kinds = []lockKind{k}
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no kind %q of lock here; see %s --help", wanted, cmd.FullName())
+}
+
+func (o *operator) open(ctx context.Context, url string) error {
+	rdb, err := openAny(url)
+	if err != nil {
+		return err
+	}
+	o.rdb = wholeCluster(ctx, rdb, url)
+	if o.session, err = o.newSession(); err != nil {
+		_ = o.rdb.Close()
+	}
+	return err
+}
+
+func (o *operator) newSession(options ...rlock.SessionOption) (*rlock.Session, error) {
+	options = append(options, rlock.WithPrefix(o.prefix), rlock.WithLabel("lockline"),
+		rlock.WithLogger(slog.New(slog.DiscardHandler))) // what matters is said here
+	if o.redisson {
+		options = append(options, rlock.RedissonKeys())
+	}
+	return rlock.NewSession(o.rdb, options...)
+}
+
+func (o *operator) close() {
+	closeSession(o.session)
+	_ = o.rdb.Close()
+}
+
+// look asks for the lock NAME of each kind.
+func (o *operator) look(ctx context.Context) ([]lockState, error) {
+	var states []lockState
+	for _, k := range o.kinds {
+		st, err := k.mutex(o.session, o.name).Inspect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		states = append(states, stateOf(k, st))
+	}
+	return states, nil
+}
+
+// write writes v as JSON.
+func (o *operator) write(v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(o.out, "%s\n", b)
+	return err
+}
+
+// lockOf reads a key: prefix:KIND:{tag}, which is held, or prefix:KIND:{tag}:q, where
+// somebody waits. ok is false for all other keys.
+func lockOf(prefix, key string) (letter, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, prefix+":")
+	if !ok {
+		return "", "", false
+	}
+	letter, rest, ok = strings.Cut(rest, ":{")
+	if !ok || strings.Contains(letter, ":") {
+		return "", "", false
+	}
+	if name, ok = strings.CutSuffix(rest, "}"); !ok {
+		name, ok = strings.CutSuffix(rest, "}:q")
+	}
+	// A name that begins with a closing brace or a backslash was given one more.
+	return letter, strings.TrimPrefix(name, `\`), ok && name != ""
+}
+
+// redissonLocksOf reads the key of a lock's memory. It can be that of two locks,
+// because Redisson gives a name without braces some.
+func redissonLocksOf(key string) (names []string) {
+	tail, ok := strings.CutPrefix(key, "lockline_lock_memory:")
+	if !ok {
+		return nil
+	}
+	if bare, ok := strings.CutPrefix(tail, "{"); ok {
+		if bare, ok = strings.CutSuffix(bare, "}"); ok && !strings.ContainsAny(bare, "{}") {
+			names = append(names, bare)
+		}
+	}
+	return append(names, tail)
+}
+
+// errNothing ends a command that found nothing to do.
+var errNothing = &exitError{code: exitWrong, err: errors.New("nobody holds the lock")}

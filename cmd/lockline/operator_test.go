@@ -1,0 +1,400 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// operate runs a command for operators on a server and returns what it wrote.
+func operate(t *testing.T, addr string, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), append([]string{"lockline", args[0], "--redis", "redis://" + addr}, args[1:]...), &o, &e)
+	return o.String(), e.String(), code
+}
+
+// operateJSON is operate with --json, of a command that must succeed.
+func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
+	t.Helper()
+	out, errOut, code := operate(t, addr, append([]string{args[0], "--json"}, args[1:]...)...)
+	if code != exitOK {
+		t.Fatalf("%v: exit code %d: %s", args, code, errOut)
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+	return v
+}
+
+func openSession(t *testing.T, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
+	t.Helper()
+	session, err := rlock.NewSession(rdb, append(options, rlock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return session
+}
+
+func client(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// take holds a lock until the test ends.
+func take(t *testing.T, m *rlock.Mutex) *rlock.Hold {
+	t.Helper()
+	_, hold, err := m.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hold.Unlock(context.Background()) }) // a forgotten one is released at once
+	return hold
+}
+
+// wait stands in the queue of a fair lock until the test ends.
+func wait(t *testing.T, m *rlock.Mutex) {
+	t.Helper()
+	before, err := m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, hold, _ := m.Lock(ctx)
+		_ = hold.Unlock(context.Background())
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	eventually(t, "in the queue", func() bool {
+		now, err := m.Inspect(t.Context())
+		return err == nil && len(now.Queue) > len(before.Queue)
+	})
+}
+
+// nameOf undoes what JSON does to names that are not UTF-8.
+func nameOf(s lockState) string {
+	if s.NameBytes != nil {
+		return string(s.NameBytes)
+	}
+	return s.Name
+}
+
+// awkward are names with all that keys are made of.
+func awkward() []string {
+	names := []string{"orders:42", "}", "}x", `\`, `\}`, `\\x`, "{", "{}", "a}:t", "a}:q", "{a}", "x:{y}", "ünï", "a\nb", "\xff\xfe", " ", "*", "[a]", "/a/b", "-x"}
+	parts := []string{"{", "}", `\`, ":", "q", "t", "r", "*", "?", "[", "]", "/", " ", "\x00", "\xff"}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var name strings.Builder
+		for range 1 + random.IntN(6) {
+			name.WriteString(parts[random.IntN(len(parts))])
+		}
+		names = append(names, name.String())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func difference(a, b []string) (only []string) {
+	for _, s := range slices.Concat(a, b) {
+		if slices.Contains(a, s) != slices.Contains(b, s) {
+			only = append(only, s)
+		}
+	}
+	return only
+}
+
+func TestLsFindsEveryLockByItsName(t *testing.T) {
+	for _, prefix := range []string{"lockline", "a*[b]?", "{app}"} {
+		m := miniredis.RunT(t)
+		rdb := client(t, m.Addr())
+		session := openSession(t, rdb, rlock.WithPrefix(prefix))
+		other := openSession(t, rdb, rlock.WithPrefix(prefix+"2"))
+		names := awkward()
+		var want, got []string
+		for _, name := range names {
+			take(t, rlock.New(session, name))
+			take(t, rlock.New(other, name+" of another prefix"))
+			want = append(want, "reentrant "+name)
+			if len(name)%2 == 0 {
+				take(t, fairlock.New(session, name))
+				want = append(want, "fair "+name)
+			}
+		}
+		for _, s := range operateJSON[[]lockState](t, m.Addr(), "ls", "--prefix", prefix) {
+			got = append(got, s.Kind+" "+nameOf(s))
+			if !s.Held || s.Holder == nil || s.Holder.Session != session.ID() || s.Holder.PID != os.Getpid() || s.Count != 1 || s.Error != "" {
+				t.Errorf("%+v", s)
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("prefix %q: found %d locks, want %d; only there: %q", prefix, len(got), len(want), difference(got, want))
+		}
+	}
+}
+
+func TestLsPatternsAreOfNames(t *testing.T) {
+	m := theirRedis(t)
+	session := openSession(t, client(t, m.Addr()))
+	for _, name := range []string{"orders:1", "orders:2", "stock/a", "}x", `\y`} {
+		take(t, rlock.New(session, name))
+	}
+	for pattern, want := range map[string]int{"*": 5, "orders:*": 2, "orders:[2-9]": 1, "stock*": 1, "?x": 1, `\\*`: 1, `\}x`: 1, "none": 0} {
+		if got := operateJSON[[]lockState](t, m.Addr(), "ls", pattern); len(got) != want {
+			t.Errorf("%q finds %d locks, want %d: %+v", pattern, len(got), want, got)
+		}
+	}
+	if _, errOut, code := operate(t, m.Addr(), "ls", "[a"); code != exitTrouble || !strings.Contains(errOut, "not a pattern") {
+		t.Errorf("a broken pattern: exit code %d, %s", code, errOut)
+	}
+}
+
+func TestLsFindsLocksOnEveryMasterOfACluster(t *testing.T) {
+	cluster := testredis.StartCluster(t, 3, 0)
+	rdb := cluster.Client(t)
+	session := openSession(t, rdb)
+	masters := map[*testredis.Server]bool{}
+	for i := range 30 {
+		name := fmt.Sprint("lock ", i)
+		take(t, rlock.New(session, name))
+		masters[cluster.Master(t, "lockline:r:{"+name+"}")] = true
+	}
+	if len(masters) != 3 {
+		t.Fatalf("the locks are on %d masters only", len(masters))
+	}
+	for _, addr := range []string{cluster.Nodes[0].Addr, cluster.Nodes[2].Addr + "?addr=" + cluster.Nodes[1].Addr} { // one node leads to the others
+		if got := operateJSON[[]lockState](t, addr, "ls"); len(got) != 30 {
+			t.Errorf("%s: found %d locks of 30", addr, len(got))
+		}
+	}
+	if out, errOut, code := operate(t, cluster.Nodes[0].Addr, "doctor"); code != exitOK || strings.Count(out, "a master of a Cluster whose state is ok") != 3 {
+		t.Errorf("doctor: exit code %d, %s%s", code, out, errOut)
+	}
+}
+
+func TestLsShowsWhatItCannotRead(t *testing.T) {
+	m := theirRedis(t)
+	rdb := client(t, m.Addr())
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(rdb.Set(t.Context(), "lockline:r:{text}", "1", 0).Err())
+	must(rdb.HSet(t.Context(), "lockline:zz:{newer}", "owner", "1").Err())
+	must(rdb.ZAdd(t.Context(), "lockline:f:{dead holder}:q", redis.Z{Score: 1, Member: "s:1"}).Err())
+	got := operateJSON[[]lockState](t, m.Addr(), "ls")
+	if len(got) != 3 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
+		got[1].Name != "newer" || got[1].Error == "" || got[2].Name != "text" || got[2].Error == "" {
+		t.Errorf("%+v", got)
+	}
+	out, _, _ := operate(t, m.Addr(), "ls")
+	if strings.Count(out, "\n") != 4 {
+		t.Errorf("not a table of three: %s", out)
+	}
+}
+
+func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
+	m := theirRedis(t)
+	rdb := client(t, m.Addr())
+	holder := openSession(t, rdb, rlock.WithLabel("till 3"))
+	waiting := openSession(t, rdb, rlock.WithLabel("till \x1b[31m4"))
+	hold := take(t, fairlock.New(holder, "drawer"))
+	wait(t, fairlock.New(waiting, "drawer"))
+	wait(t, fairlock.New(waiting, "drawer"))
+
+	states := operateJSON[[]lockState](t, m.Addr(), "inspect", "drawer")
+	if len(states) != 2 || states[0].Held || !states[1].Held {
+		t.Fatalf("%+v", states)
+	}
+	s := states[1]
+	host, _ := os.Hostname()
+	if s.Holder.Label != "till 3" || s.Holder.PID != os.Getpid() || s.Holder.Host != host || s.Token != hold.Token() || s.RemainingMS <= 0 {
+		t.Errorf("%+v, %+v", s, s.Holder)
+	}
+	if len(s.Queue) != 2 || s.Queue[0].Session != waiting.ID() || s.Queue[0].Owner != waiting.ID()+":1" || s.Queue[1].Owner != waiting.ID()+":2" {
+		t.Errorf("queue %+v", s.Queue)
+	}
+
+	out, _, code := operate(t, m.Addr(), "inspect", "drawer")
+	if code != exitOK || strings.Contains(out, "reentrant") || strings.Contains(out, "\x1b") ||
+		strings.Index(out, waiting.ID()+":1") > strings.Index(out, waiting.ID()+":2") || !strings.Contains(out, "(till 3)") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if out, _, _ := operate(t, m.Addr(), "inspect", "other"); out != "other  free\n" {
+		t.Errorf("a lock that nobody has: %s", out)
+	}
+}
+
+func TestForcedUnlockFreesOneLock(t *testing.T) {
+	m := theirRedis(t)
+	session := openSession(t, client(t, m.Addr()))
+	plain, fair := rlock.New(session, "x"), fairlock.New(session, "x")
+	hold := take(t, plain)
+	take(t, fair)
+
+	for _, args := range [][]string{{"unlock", "x"}, {"unlock", "--force", "x"}, {"unlock", "--force"}, {"unlock", "--force", "--kind", "odd", "x"}} {
+		if _, errOut, code := operate(t, m.Addr(), args...); code != exitTrouble || errOut == "" {
+			t.Errorf("%v: exit code %d: %s", args, code, errOut)
+		}
+	}
+	got := operateJSON[freed](t, m.Addr(), "unlock", "--force", "--kind", "reentrant", "x")
+	if !got.Freed || got.Was.Token != hold.Token() || got.Was.Kind != "reentrant" {
+		t.Errorf("%+v", got)
+	}
+	if st, err := fair.Inspect(t.Context()); err != nil || !st.Held {
+		t.Errorf("the other lock: %+v, %v", st, err)
+	}
+	out, _, code := operate(t, m.Addr(), "unlock", "--force", "x") // only the fair one is left
+	if code != exitOK || !strings.Contains(out, "fair, freed") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitWrong || !strings.Contains(errOut, "nobody holds") {
+		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
+	}
+}
+
+func TestOperatorsSeeLocksSharedWithRedisson(t *testing.T) {
+	m := theirRedis(t)
+	session := openSession(t, client(t, m.Addr()), rlock.RedissonKeys())
+	hold := take(t, rlock.New(session, "x"))
+	take(t, rlock.New(session, "a{b}"))
+	got := operateJSON[[]lockState](t, m.Addr(), "ls", "--redissonkeys")
+	if len(got) != 2 || got[0].Name != "a{b}" || got[1].Name != "x" || got[1].Token != hold.Token() {
+		t.Errorf("%+v", got)
+	}
+	if got := operateJSON[freed](t, m.Addr(), "unlock", "--redissonkeys", "--force", "x"); !got.Freed {
+		t.Errorf("%+v", got)
+	}
+}
+
+// safeBuffer is read while it is written.
+type safeBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestWatchWritesEachChange(t *testing.T) {
+	m := theirRedis(t)
+	session := openSession(t, client(t, m.Addr()), rlock.WithLabel("till 3"))
+	lock := rlock.New(session, "x")
+	out := &safeBuffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int)
+	go func() {
+		var errOut bytes.Buffer
+		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + m.Addr(), "--json", "--interval", "2ms", "--kind", "r", "x"}, out, &errOut)
+	}()
+	sights := func() (s []sight) {
+		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+			var one sight
+			if json.Unmarshal([]byte(line), &one) == nil {
+				s = append(s, one)
+			}
+		}
+		return s
+	}
+	seen := func(n int) func() bool { return func() bool { return len(sights()) >= n } }
+	eventually(t, "free", seen(1))
+	first := take(t, lock)
+	eventually(t, "held", seen(2))
+	if err := first.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "free again", seen(3))
+	second := take(t, lock)
+	eventually(t, "held again", seen(4))
+	cancel()
+	if c := <-code; c != exitInterrupted {
+		t.Errorf("exit code %d", c)
+	}
+	got := sights()
+	if len(got) != 4 || got[0].Held || !got[1].Held || got[1].Token != first.Token() || got[2].Held || got[3].Token != second.Token() ||
+		got[1].Holder.Label != "till 3" || got[3].At.Before(got[1].At) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWatchOutlivesAnOutage(t *testing.T) {
+	server := testredis.Start(t)
+	out, errOut := &safeBuffer{}, &safeBuffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int)
+	go func() {
+		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + server.Addr, "--interval", "2ms", "--kind", "f", "x"}, out, errOut)
+	}()
+	eventually(t, "free", func() bool { return strings.Contains(out.String(), "free") })
+	server.Kill()
+	eventually(t, "trouble", func() bool { return strings.Contains(errOut.String(), "lockline: ") })
+	server.Restart(t)
+	take(t, fairlock.New(openSession(t, server.Client(t)), "x"))
+	eventually(t, "held", func() bool { return strings.Contains(out.String(), "held by process") })
+	cancel()
+	if c := <-code; c != exitInterrupted {
+		t.Errorf("exit code %d", c)
+	}
+}
+
+func TestShellsCompleteCommandsAndFlags(t *testing.T) {
+	program := os.Args // the root command's completion looks there
+	t.Cleanup(func() { os.Args = program })
+	for args, want := range map[string]string{
+		"lockline --generate-shell-completion":            "inspect",
+		"lockline unlock --f --generate-shell-completion": "--force",
+	} {
+		var out, errOut bytes.Buffer
+		os.Args = strings.Fields(args)
+		if code := run(t.Context(), os.Args, &out, &errOut); code != exitOK || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: exit code %d, %s%s", args, code, &out, &errOut)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "pwsh"} {
+		var script, errOut bytes.Buffer
+		if code := run(t.Context(), []string{"lockline", "completion", shell}, &script, &errOut); code != exitOK || !strings.Contains(script.String(), "generate-shell-completion") {
+			t.Errorf("%s: exit code %d, %s%s", shell, code, &script, &errOut)
+		}
+		if path, err := exec.LookPath(shell); err == nil && shell != "pwsh" {
+			check := exec.Command(path, "-n")
+			check.Stdin = &script
+			if text, err := check.CombinedOutput(); err != nil {
+				t.Errorf("%s does not understand its script: %s", shell, text)
+			}
+		}
+	}
+}

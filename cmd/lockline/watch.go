@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+)
+
+const watchDescription = `Looks at the lock NAME again and again, and writes a line whenever its holder, its
+hold count or its queue is another than before, until ctrl-C. What happens between two
+looks is not seen. While Redis does not answer, it says so and goes on. With --json
+each line is a JSON object.`
+
+func watchCommand() *cli.Command {
+	return operatorCommand(&cli.Command{
+		Name: "watch", Usage: "follow who holds a lock and who waits", UsageText: "lockline watch [options] NAME",
+		Description: watchDescription,
+		Flags:       []cli.Flag{&cli.DurationFlag{Name: "interval", Value: 250 * time.Millisecond, Usage: "between two looks"}},
+	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+		interval := cmd.Duration("interval")
+		if interval <= 0 {
+			return fmt.Errorf("--interval must be positive, not %v", interval)
+		}
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		defer stop()
+		return o.watch(ctx, interval, func(err error) { complain(cmd.Root().ErrWriter, err) })
+	})
+}
+
+// sight is one line of watch --json.
+type sight struct {
+	At time.Time `json:"at"`
+	lockState
+}
+
+func (o *operator) watch(ctx context.Context, interval time.Duration, trouble func(error)) error {
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	last := map[string]string{} // by kind, what was written
+	failing := false
+	for first := true; ; first = false {
+		states, err := o.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return &exitError{code: exitInterrupted}
+		case err != nil && first:
+			return err
+		case err != nil && !failing:
+			trouble(err)
+		case err == nil:
+			for _, s := range states {
+				if line := s.line(); line != last[s.Kind] {
+					last[s.Kind] = line
+					if err := o.show(s, line); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		failing = err != nil
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return &exitError{code: exitInterrupted}
+		}
+	}
+}
+
+func (o *operator) show(s lockState, line string) error {
+	now := time.Now()
+	if !o.json {
+		_, err := fmt.Fprintf(o.out, "%s  %s\n", now.Format("15:04:05.000"), line)
+		return err
+	}
+	return json.NewEncoder(o.out).Encode(sight{now, s})
+}
+
+// line is all of a lock that does not change by itself.
+func (s lockState) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-9s  ", s.Kind)
+	if s.Held {
+		fmt.Fprintf(&b, "held by %v, count %d, token %d", s.Holder, s.Count, s.Token)
+	} else {
+		b.WriteString("free")
+	}
+	for i, w := range s.Queue {
+		b.WriteString(map[bool]string{true: "; waiting: ", false: ", "}[i == 0])
+		b.WriteString(w.String())
+		if w.PID == 0 {
+			continue
+		}
+		_, attempt, _ := strings.Cut(w.Owner, ":") // one process can wait many times
+		b.WriteString(" #" + printable(attempt))
+	}
+	return b.String()
+}
