@@ -1,0 +1,143 @@
+package otellock_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	otellock "github.com/lockline/lockline/otel"
+	"github.com/lockline/lockline/rlock"
+)
+
+// exported are the names that Prometheus sees, with the labels of each.
+func exported(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
+	must(t, err)
+	observer, err := otellock.NewObserver(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(exporter))))
+	must(t, err)
+	ctx := context.Background()
+	for _, e := range []rlock.Event{
+		{Kind: rlock.Waiting}, {Kind: rlock.Acquired, Depth: 1}, {Kind: rlock.NotAcquired, Err: rlock.ErrLocked},
+		{Kind: rlock.Released}, {Kind: rlock.Lost, Err: rlock.ErrLost}, {Kind: rlock.RenewFailed, Err: rlock.ErrClosed},
+	} {
+		e.Lock, e.Name, e.At = "r", "x", time.Now()
+		observer.Observe(ctx, e)
+	}
+	families, err := registry.Gather()
+	must(t, err)
+	names := map[string]map[string]bool{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			endings := []string{""}
+			if m.Histogram != nil {
+				endings = []string{"_bucket", "_count", "_sum"}
+			}
+			for _, ending := range endings {
+				name := family.GetName() + ending
+				if names[name] == nil {
+					names[name] = map[string]bool{}
+				}
+				for _, label := range m.Label {
+					names[name][label.GetName()] = true
+				}
+				if ending == "_bucket" {
+					names[name]["le"] = true
+				}
+			}
+		}
+	}
+	delete(names, "target_info")
+	return names
+}
+
+// promQL are the words of the language that the dashboard uses.
+var promQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "label_values"}
+
+var (
+	quoted = regexp.MustCompile(`"[^"]*"`)
+	ranged = regexp.MustCompile(`\[[^\]]*\]`)
+	word   = regexp.MustCompile(`[a-zA-Z_][a-zA-Z0-9_]*`)
+)
+
+func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
+	names := exported(t)
+	labels := map[string]bool{}
+	for _, l := range names {
+		maps.Copy(labels, l)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr, LegendFormat string }
+		}
+		Templating struct {
+			List []struct{ Name, Type, Query string }
+		}
+	}
+	text, err := os.ReadFile("dashboard.json")
+	must(t, err)
+	must(t, json.Unmarshal(text, &dashboard))
+
+	variables := []string{"__rate_interval"} // Grafana's own
+	used := map[string]bool{}
+	check := func(where, expr string) {
+		found := false
+		for _, w := range word.FindAllString(quoted.ReplaceAllString(ranged.ReplaceAllString(expr, ""), ""), -1) {
+			switch {
+			case names[w] != nil:
+				used[w], found = true, true
+			case !labels[w] && !slices.Contains(promQL, w):
+				t.Errorf("%s: %q is neither a metric, nor a label, nor PromQL: %s", where, w, expr)
+			}
+		}
+		if !found {
+			t.Errorf("%s: no metric in %s", where, expr)
+		}
+	}
+	for _, v := range dashboard.Templating.List {
+		variables = append(variables, v.Name)
+		if v.Type == "query" {
+			check(v.Name, v.Query)
+		}
+	}
+	for _, p := range dashboard.Panels {
+		if len(p.Targets) == 0 {
+			t.Errorf("%s: empty", p.Title)
+		}
+		for _, target := range p.Targets {
+			check(p.Title, target.Expr)
+			for _, w := range word.FindAllString(target.LegendFormat, -1) {
+				if strings.Contains(target.LegendFormat, "{{"+w+"}}") && !labels[w] {
+					t.Errorf("%s: the legend has no label %q", p.Title, w)
+				}
+			}
+			for _, v := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
+				if !slices.Contains(variables, v[1]) {
+					t.Errorf("%s: no variable %s", p.Title, v[0])
+				}
+			}
+		}
+	}
+	for name := range names { // and shows all of them
+		if base, _, histogram := strings.Cut(name, "_bucket"); histogram {
+			name = base + "_bucket"
+		} else if strings.HasSuffix(name, "_sum") || strings.HasSuffix(name, "_count") {
+			continue
+		}
+		if !used[name] {
+			t.Errorf("the dashboard does not show %s", name)
+		}
+	}
+}

@@ -1,0 +1,31 @@
+// Package otellock makes OpenTelemetry metrics and traces of what happens to the
+// locks of a session:
+//
+//	observer, err := otellock.NewObserver(otellock.WithPattern(patternOf))
+//	...
+//	session, err := rlock.NewSession(rdb, rlock.WithObserver(observer))
+//
+// # Metrics
+//
+// All have the attributes lockline.lock.kind (reentrant, fair) and
+// lockline.lock.pattern, see [WithPattern].
+//
+//	lockline.lock.wait.duration     histogram, s   from Lock to its end, granted or not; without re-entries
+//	lockline.lock.hold.duration     histogram, s   from the grant to release or loss
+//	lockline.lock.waiters           up-down        acquisitions that wait now
+//	lockline.lock.holds             up-down        locks that are held now
+//	lockline.lock.handovers         counter        locks that were granted to an acquisition that had waited
+//	lockline.lock.losses            counter        locks that were lost while they were held
+//	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again
+//
+// The histograms and the failures say in error.type what went wrong, if anything:
+// locked, timeout, canceled, lost, closed, or _OTHER.
+//
+// # Traces
+//
+// Each Lock and TryLock is a span "lock PATTERN" below that of its context, with an
+// event "waiting" at the moment when it found the lock taken. What runs under the lock
+// is not its child: it has the caller's span.
+//
+// dashboard.json, in this module, shows the metrics in Grafana, from Prometheus.
+package otellock

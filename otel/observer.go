@@ -1,0 +1,193 @@
+package otellock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+const (
+	scope = "github.com/lockline/lockline/otel"
+
+	kindKey    = attribute.Key("lockline.lock.kind")
+	patternKey = attribute.Key("lockline.lock.pattern")
+	nameKey    = attribute.Key("lockline.lock.name")
+	sessionKey = attribute.Key("lockline.session.id")
+	tokenKey   = attribute.Key("lockline.lock.token")
+	countKey   = attribute.Key("lockline.lock.hold_count")
+	errorKey   = attribute.Key("error.type")
+)
+
+// AnyName is the pattern of all locks, unless [WithPattern] says better.
+const AnyName = "*"
+
+type config struct {
+	meters  metric.MeterProvider
+	tracers trace.TracerProvider
+	pattern func(name string) string
+	names   bool
+}
+
+// Option sets up an Observer.
+type Option func(*config)
+
+// WithMeterProvider sets where metrics go: otel.GetMeterProvider's unless given.
+func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
+
+// WithTracerProvider sets where spans go: otel.GetTracerProvider's unless given.
+func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
+
+// WithPattern sets how a lock's name becomes the attribute that metrics are kept by
+// and spans named after: "orders:42" could be of the pattern "orders:*". pattern is
+// called for every event, by many goroutines; it must be quick, and its results
+// few: each is a time series of its own. [AnyName] for all names unless given.
+func WithPattern(pattern func(name string) string) Option {
+	return func(c *config) { c.pattern = pattern }
+}
+
+// WithNames puts the name of the lock into its spans, as lockline.lock.name. Metrics
+// never have it.
+func WithNames() Option { return func(c *config) { c.names = true } }
+
+// Observer is an [rlock.Observer]. It may serve many sessions.
+type Observer struct {
+	config
+	tracer  trace.Tracer
+	waiting waiting
+
+	wait, hold                          metric.Float64Histogram
+	waiters, holds                      metric.Int64UpDownCounter
+	handovers, losses, renewalsThatFail metric.Int64Counter
+}
+
+var _ rlock.Observer = (*Observer)(nil)
+
+// seconds are the histograms' boundaries: from a request to a local Redis to a long job.
+var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
+
+// NewObserver makes an Observer. Its error is the meter's.
+func NewObserver(options ...Option) (*Observer, error) {
+	o := &Observer{config: config{
+		meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider(),
+		pattern: func(string) string { return AnyName },
+	}}
+	for _, option := range options {
+		option(&o.config)
+	}
+	o.tracer = o.tracers.Tracer(scope)
+	m := o.meters.Meter(scope)
+	var errs [7]error
+	o.wait, errs[0] = m.Float64Histogram("lockline.lock.wait.duration", metric.WithUnit("s"), seconds,
+		metric.WithDescription("Time from Lock to its end, granted or not, without re-entries"))
+	o.hold, errs[1] = m.Float64Histogram("lockline.lock.hold.duration", metric.WithUnit("s"), seconds,
+		metric.WithDescription("Time from the grant of a lock to its release or loss"))
+	o.waiters, errs[2] = m.Int64UpDownCounter("lockline.lock.waiters", metric.WithUnit("{waiter}"),
+		metric.WithDescription("Acquisitions that wait now"))
+	o.holds, errs[3] = m.Int64UpDownCounter("lockline.lock.holds", metric.WithUnit("{lock}"),
+		metric.WithDescription("Locks that are held now"))
+	o.handovers, errs[4] = m.Int64Counter("lockline.lock.handovers", metric.WithUnit("{handover}"),
+		metric.WithDescription("Locks that were granted to an acquisition that had waited"))
+	o.losses, errs[5] = m.Int64Counter("lockline.lock.losses", metric.WithUnit("{loss}"),
+		metric.WithDescription("Locks that were lost while they were held"))
+	o.renewalsThatFail, errs[6] = m.Int64Counter("lockline.lock.renewal.failures", metric.WithUnit("{failure}"),
+		metric.WithDescription("Renewals that failed, to be tried again"))
+	return o, errors.Join(errs[:]...)
+}
+
+// Observe is called by sessions.
+func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
+	attributes := []attribute.KeyValue{kindKey.String(kindName(e.Lock)), patternKey.String(o.pattern(e.Name))}
+	all := metric.WithAttributes(attributes...)
+	if e.Err != nil {
+		attributes = append(attributes, errorKey.String(errorType(e.Err)))
+	}
+	withError := metric.WithAttributes(attributes...)
+
+	switch e.Kind {
+	case rlock.Waiting:
+		if o.waiting.begin(ctx, e) {
+			o.waiters.Add(ctx, 1, all)
+		}
+	case rlock.Acquired, rlock.NotAcquired:
+		since, waited := o.waiting.end(ctx, e)
+		if waited {
+			o.waiters.Add(ctx, -1, all)
+		}
+		if e.Kind == rlock.NotAcquired || e.Depth == 1 {
+			o.wait.Record(ctx, e.Wait.Seconds(), withError)
+		}
+		if e.Kind == rlock.Acquired && e.Depth == 1 {
+			o.holds.Add(ctx, 1, all)
+			if waited {
+				// An event that says how the lock changed hands adds an attribute here.
+				o.handovers.Add(ctx, 1, all)
+			}
+		}
+		o.trace(ctx, e, since, attributes)
+	case rlock.Released, rlock.Lost:
+		o.holds.Add(ctx, -1, all)
+		o.hold.Record(ctx, e.Held.Seconds(), withError)
+		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release learned it
+			o.losses.Add(ctx, 1, all)
+		}
+	case rlock.RenewFailed:
+		o.renewalsThatFail.Add(ctx, 1, withError)
+	}
+}
+
+func kindName(letter string) string {
+	switch letter {
+	case "r":
+		return "reentrant"
+	case "f":
+		return "fair"
+	}
+	return letter
+}
+
+// errorType is one of few, as semantic conventions want it.
+func errorType(err error) string {
+	switch {
+	case errors.Is(err, rlock.ErrLocked):
+		return "locked"
+	case errors.Is(err, rlock.ErrLost):
+		return "lost"
+	case errors.Is(err, rlock.ErrClosed):
+		return "closed"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout"
+	}
+	return "_OTHER"
+}
+
+// trace makes the span of an acquisition after the fact.
+func (o *Observer) trace(ctx context.Context, e rlock.Event, waiting time.Time, attributes []attribute.KeyValue) {
+	_, span := o.tracer.Start(ctx, "lock "+o.pattern(e.Name), trace.WithTimestamp(e.At.Add(-e.Wait)), trace.WithAttributes(attributes...))
+	if span.IsRecording() {
+		span.SetAttributes(sessionKey.String(e.Session))
+		if o.names {
+			span.SetAttributes(nameKey.String(e.Name))
+		}
+		if e.Kind == rlock.Acquired {
+			span.SetAttributes(tokenKey.Int64(e.Token), countKey.Int(e.Depth))
+		}
+		if !waiting.IsZero() {
+			span.AddEvent("waiting", trace.WithTimestamp(waiting))
+		}
+		if e.Err != nil && !errors.Is(e.Err, rlock.ErrLocked) { // that is an answer, not an error
+			span.SetStatus(codes.Error, e.Err.Error())
+		}
+	}
+	span.End(trace.WithTimestamp(e.At))
+}

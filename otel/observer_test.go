@@ -1,0 +1,329 @@
+package otellock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testredis"
+	otellock "github.com/lockline/lockline/otel"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stage is an observer, what it has measured, and the spans that it has made.
+type stage struct {
+	t        *testing.T
+	observer *otellock.Observer
+	reader   *metric.ManualReader
+	spans    *tracetest.SpanRecorder
+	tracers  *trace.TracerProvider
+}
+
+func newStage(t *testing.T, options ...otellock.Option) *stage {
+	t.Helper()
+	s := &stage{t: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	s.tracers = trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
+	observer, err := otellock.NewObserver(append(options,
+		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))),
+		otellock.WithTracerProvider(s.tracers))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.observer = observer
+	return s
+}
+
+// session is on a server of its own, unless one is given.
+func (s *stage) session(addr string, options ...rlock.SessionOption) *rlock.Session {
+	s.t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	session, err := rlock.NewSession(rdb, append(options, rlock.WithObserver(s.observer),
+		rlock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = session.Close(); _ = rdb.Close() })
+	return session
+}
+
+// value sums a metric's points that have all the attributes ("key=value"): a counter's values, a histogram's counts.
+func (s *stage) value(name string, attributes ...string) (sum int64) {
+	s.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := s.reader.Collect(context.Background(), &all); err != nil {
+		s.t.Fatal(err)
+	}
+	matches := func(set attribute.Set) bool {
+		text := "," + set.Encoded(attribute.DefaultEncoder()) + ","
+		for _, a := range attributes {
+			if !strings.Contains(text, ","+a+",") {
+				return false
+			}
+		}
+		return true
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					if matches(p.Attributes) {
+						sum += p.Value
+					}
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					if matches(p.Attributes) {
+						sum += int64(p.Count)
+					}
+				}
+			}
+		}
+	}
+	return sum
+}
+
+func (s *stage) want(want int64, name string, attributes ...string) {
+	s.t.Helper()
+	if got := s.value(name, attributes...); got != want {
+		s.t.Errorf("%s %v is %d, want %d", name, attributes, got, want)
+	}
+}
+
+func (s *stage) eventually(want int64, name string, attributes ...string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); s.value(name, attributes...) != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s %v is still %d, not %d", name, attributes, s.value(name, attributes...), want)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMetricsFollowALock(t *testing.T) {
+	for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{"reentrant": rlock.New, "fair": fairlock.New} {
+		s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
+		lock := newMutex(s.session(testredis.Embedded(t).Addr()), "orders:42")
+		of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
+
+		ctx, hold, err := lock.Lock(t.Context())
+		must(t, err)
+		_, nested, err := lock.Lock(ctx)
+		must(t, err)
+		s.want(1, "lockline.lock.holds", of...)
+		s.want(1, "lockline.lock.wait.duration", of...) // not the re-entry
+
+		_, _, err = lock.TryLock(t.Context())
+		if !errors.Is(err, rlock.ErrLocked) {
+			t.Fatal(err)
+		}
+		s.want(1, "lockline.lock.wait.duration", append(of, "error.type=locked")...)
+
+		canceled, cancel := context.WithCancel(t.Context())
+		var waiters sync.WaitGroup
+		waiters.Go(func() { _, _, _ = lock.Lock(canceled) })
+		waiters.Go(func() {
+			_, second, err := lock.Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			_ = second.Unlock(t.Context())
+		})
+		s.eventually(2, "lockline.lock.waiters", of...)
+		cancel()
+		s.eventually(1, "lockline.lock.waiters", of...)
+		s.want(1, "lockline.lock.wait.duration", append(of, "error.type=canceled")...)
+		must(t, nested.Unlock(t.Context()))
+		must(t, hold.Unlock(t.Context()))
+		waiters.Wait()
+
+		s.eventually(0, "lockline.lock.holds", of...)
+		s.want(0, "lockline.lock.waiters", of...)
+		s.want(1, "lockline.lock.handovers", of...)
+		s.want(2, "lockline.lock.hold.duration", of...)
+		s.want(4, "lockline.lock.wait.duration")
+		s.want(0, "lockline.lock.losses")
+	}
+}
+
+func TestLossesAreCountedOnceHoweverTheyAreLearned(t *testing.T) {
+	s := newStage(t)
+	server := testredis.Embedded(t)
+	lock := rlock.New(s.session(server.Addr()), "x")
+
+	_, hold, err := lock.Lock(t.Context())
+	must(t, err)
+	_, err = lock.ForceUnlock(t.Context())
+	must(t, err)
+	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) { // the release learns it
+		t.Fatal(err)
+	}
+	s.want(1, "lockline.lock.losses")
+
+	_, hold, err = lock.Lock(t.Context(), rlock.WithLease(20*time.Millisecond))
+	must(t, err)
+	s.eventually(2, "lockline.lock.losses") // the lease is over
+	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
+		t.Fatal(err)
+	}
+	s.want(2, "lockline.lock.hold.duration", "error.type=lost", "lockline.lock.pattern="+otellock.AnyName)
+	s.want(0, "lockline.lock.holds")
+	s.want(2, "lockline.lock.losses")
+}
+
+func TestFailedRenewalsAreCounted(t *testing.T) {
+	s := newStage(t)
+	server := testredis.Embedded(t)
+	_, hold, err := rlock.New(s.session(server.Addr(), rlock.WithWatchdogTimeout(3*time.Second)), "x").Lock(t.Context())
+	must(t, err)
+	server.SetError("LOADING it will be back")
+	for deadline := time.Now().Add(30 * time.Second); s.value("lockline.lock.renewal.failures", "error.type=_OTHER") == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no renewal has failed")
+		}
+	}
+	server.SetError("")
+	_ = hold.Unlock(t.Context())
+}
+
+func TestSpansLastAsLongAsTheWait(t *testing.T) {
+	s := newStage(t, otellock.WithNames())
+	session := s.session(testredis.Embedded(t).Addr())
+	lock := rlock.New(session, "x")
+	ctx, request := s.tracers.Tracer("test").Start(t.Context(), "request")
+
+	_, hold, err := lock.Lock(ctx)
+	must(t, err)
+	_, _, err = lock.Lock(ctx, rlock.WaitAtMost(20*time.Millisecond))
+	if !errors.Is(err, rlock.ErrLocked) {
+		t.Fatal(err)
+	}
+	brief, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_, _, err = lock.Lock(brief)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	must(t, hold.Unlock(ctx))
+
+	spans := s.spans.Ended()
+	if len(spans) != 3 {
+		t.Fatalf("%d spans, want 3", len(spans))
+	}
+	for i, span := range spans {
+		attributes := map[attribute.Key]attribute.Value{}
+		for _, a := range span.Attributes() {
+			attributes[a.Key] = a.Value
+		}
+		if span.Name() != "lock *" || span.Parent().SpanID() != request.SpanContext().SpanID() ||
+			attributes["lockline.lock.name"].AsString() != "x" || attributes["lockline.session.id"].AsString() != session.ID() {
+			t.Errorf("span %d: %v, %v", i, span.Name(), attributes)
+		}
+		switch i {
+		case 0:
+			if attributes["lockline.lock.token"].AsInt64() != hold.Token() || attributes["lockline.lock.hold_count"].AsInt64() != 1 || len(span.Events()) != 0 {
+				t.Errorf("granted: %v, %v", attributes, span.Events())
+			}
+		default:
+			waited := span.Events()
+			if len(waited) != 1 || waited[0].Name != "waiting" || waited[0].Time.Before(span.StartTime()) || waited[0].Time.After(span.EndTime()) {
+				t.Errorf("events of span %d: %v", i, waited)
+			}
+			// Its bound is less than the wait, and the span is no shorter than that.
+			if d := span.EndTime().Sub(span.StartTime()); d < 20*time.Millisecond {
+				t.Errorf("span %d lasts %v", i, d)
+			}
+		}
+	}
+	if got := spans[1].Status().Code; got != codes.Unset {
+		t.Errorf("to be locked out is %v", got)
+	}
+	if got := spans[2].Status().Code; got != codes.Error {
+		t.Errorf("a wait that its context ended is %v", got)
+	}
+}
+
+func TestNamesStayOutOfMetricsAndSpansUnlessAskedFor(t *testing.T) {
+	s := newStage(t)
+	lock := rlock.New(s.session(testredis.Embedded(t).Addr()), "customer 4711")
+	must(t, lock.Do(t.Context(), func(context.Context) error { return nil }))
+	var all metricdata.ResourceMetrics
+	must(t, s.reader.Collect(t.Context(), &all))
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+			for _, p := range h.DataPoints {
+				if text := p.Attributes.Encoded(attribute.DefaultEncoder()); strings.Contains(text, "4711") {
+					t.Errorf("%s: %s", m.Name, text)
+				}
+			}
+		}
+	}
+	for _, span := range s.spans.Ended() {
+		for _, a := range span.Attributes() {
+			if strings.Contains(span.Name()+a.Value.String(), "4711") {
+				t.Errorf("%s: %v", span.Name(), a)
+			}
+		}
+	}
+}
+
+// fields is a context that cannot be compared.
+type fields struct {
+	context.Context
+	values []any
+}
+
+func TestWaitersEndAtZero(t *testing.T) {
+	s := newStage(t)
+	session := s.session(testredis.Embedded(t).Addr())
+	var all sync.WaitGroup
+	for i := range 60 {
+		all.Go(func() {
+			ctx := t.Context() // most share it
+			switch i % 4 {
+			case 0:
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*time.Millisecond)
+				defer cancel()
+			case 1:
+				ctx = fields{ctx, nil}
+			}
+			_, hold, _ := rlock.New(session, "x").Lock(ctx)
+			_ = hold.Unlock(context.Background())
+			_, hold, _ = rlock.New(session, "x").TryLock(ctx)
+			_ = hold.Unlock(context.Background())
+		})
+	}
+	all.Wait()
+	s.want(0, "lockline.lock.waiters")
+	s.want(0, "lockline.lock.holds")
+	if s.value("lockline.lock.handovers") == 0 {
+		t.Error("nobody waited: this shows nothing")
+	}
+}

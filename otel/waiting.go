@@ -1,0 +1,62 @@
+package otellock
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// waiting remembers who waits since when. An event does not name its acquisition;
+// its context and lock do, but for those that share both. Of these, whoever ends
+// first counts as having waited longest, which is right in sum.
+type waiting struct {
+	mu    sync.Mutex // guards since
+	since map[acquisition][]time.Time
+}
+
+type acquisition struct {
+	ctx           context.Context
+	session, lock string
+}
+
+// key reports false for a context that cannot be compared, which is not counted.
+func key(ctx context.Context, e rlock.Event) (acquisition, bool) {
+	return acquisition{ctx, e.Session, e.Lock + e.Name}, reflect.ValueOf(ctx).Comparable()
+}
+
+func (w *waiting) begin(ctx context.Context, e rlock.Event) bool {
+	k, ok := key(ctx, e)
+	if !ok {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since == nil {
+		w.since = map[acquisition][]time.Time{}
+	}
+	w.since[k] = append(w.since[k], e.At)
+	return true
+}
+
+// end reports whether the acquisition waited, and since when.
+func (w *waiting) end(ctx context.Context, e rlock.Event) (since time.Time, waited bool) {
+	k, ok := key(ctx, e)
+	if !ok {
+		return since, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.since[k]
+	switch len(all) {
+	case 0:
+		return since, false
+	case 1:
+		delete(w.since, k)
+	default:
+		w.since[k] = all[1:]
+	}
+	return all[0], true
+}
