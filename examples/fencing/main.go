@@ -1,0 +1,129 @@
+// Command fencing guards a row of a database against a holder that has lost its lock
+// and does not know it: a process that was frozen between its check and its write.
+// The row remembers the largest fencing token that has written it, and refuses less.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/lockline/lockline/examples/internal/exampleredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+var errFenced = errors.New("fenced off: somebody has written under a later lock")
+
+func createTable(ctx context.Context, db *sql.DB) error {
+	_, err := db.ExecContext(ctx, `
+		CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, token INTEGER NOT NULL);
+		INSERT INTO account VALUES (1, 100, 0)`)
+	return err
+}
+
+func balance(ctx context.Context, db *sql.DB, id int) (amount int, err error) {
+	err = db.QueryRowContext(ctx, `SELECT balance FROM account WHERE id = ?`, id).Scan(&amount)
+	return amount, err
+}
+
+// setBalance writes under a lock. One statement compares and writes, so nothing
+// gets between; a holder may write more than once, hence <= and not <.
+func setBalance(ctx context.Context, db *sql.DB, id, amount int, token int64) error {
+	result, err := db.ExecContext(ctx, `UPDATE account SET balance = ?, token = ? WHERE id = ? AND token <= ?`, amount, token, id, token)
+	if err != nil {
+		return err
+	}
+	if rows, err := result.RowsAffected(); err != nil || rows == 1 {
+		return err
+	}
+	return errFenced
+}
+
+// withdraw is how it is usually done.
+func withdraw(ctx context.Context, db *sql.DB, lock *rlock.Mutex, id, amount int) error {
+	ctx, hold, err := lock.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer hold.Unlock(context.Background())
+	now, err := balance(ctx, db, id)
+	if err != nil {
+		return err
+	}
+	return setBalance(ctx, db, id, now-amount, hold.Token())
+}
+
+// outcome is what became of the two withdrawals.
+type outcome struct {
+	fast, frozen error
+	balance      int
+}
+
+func run(ctx context.Context, url string, out io.Writer) (o outcome, err error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return o, err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1) // each connection to :memory: would be a database of its own
+	if err := createTable(ctx, db); err != nil {
+		return o, err
+	}
+	rdb, err := exampleredis.Connect(url)
+	if err != nil {
+		return o, err
+	}
+	defer rdb.Close()
+	session, err := rlock.NewSession(rdb, rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return o, err
+	}
+	defer session.Close()
+	account := rlock.New(session, "account:1")
+
+	// The first one takes the lock, reads, and stands still until its lease is over.
+	lost, frozen, err := account.Lock(ctx, rlock.WithLease(50*time.Millisecond))
+	if err != nil {
+		return o, err
+	}
+	defer frozen.Unlock(ctx)
+	seen, err := balance(ctx, db, 1)
+	if err != nil {
+		return o, err
+	}
+	<-lost.Done()
+
+	// Meanwhile the second one takes 30.
+	o.fast = withdraw(ctx, db, account, 1, 30)
+	fmt.Fprintln(out, "30 are taken:", o.fast)
+
+	// The first one goes on, unaware (it does not look at its context), with what it saw.
+	o.frozen = setBalance(ctx, db, 1, seen-50, frozen.Token())
+	fmt.Fprintln(out, "50 are taken:", o.frozen)
+
+	o.balance, err = balance(ctx, db, 1)
+	fmt.Fprintln(out, "balance:", o.balance)
+	return o, err
+}
+
+func main() {
+	flagURL := exampleredis.Flag()
+	flag.Parse()
+	url, stop, err := exampleredis.Start(*flagURL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stop()
+	if _, err := run(context.Background(), url, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,143 @@
+// Command leader keeps one worker at work in a group of three. The first leader is
+// cut off from Redis: its context ends before its lease does, so it has stopped
+// when another one takes over. The second one is shut down: the third leads at once.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/examples/internal/exampleredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// lease is short, for the show. The default of 30 s is better for real ones.
+const lease = time.Second
+
+// lead runs work whenever this process is the leader, until ctx ends. work must
+// return when its own context does: then the lock is lost, or about to be.
+func lead(ctx context.Context, lock *rlock.Mutex, work func(ctx context.Context)) error {
+	for ctx.Err() == nil {
+		leading, hold, err := lock.Lock(ctx)
+		switch {
+		case errors.Is(err, rlock.ErrClosed):
+			return err
+		case err != nil: // Redis is down, say
+			select {
+			case <-time.After(lease / 4):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		work(leading)
+		_ = hold.Unlock(context.Background())
+	}
+	return ctx.Err()
+}
+
+// worker is one of the group.
+type worker struct {
+	number  int
+	rdb     *redis.Client
+	session *rlock.Session
+}
+
+func newWorker(url string, number int) (*worker, error) {
+	rdb, err := exampleredis.Connect(url)
+	if err != nil {
+		return nil, err
+	}
+	session, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(lease), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	return &worker{number, rdb, session}, err
+}
+
+// change is news of the leadership.
+type change struct {
+	worker  int
+	leading bool
+	why     error // that it ended
+}
+
+func (c change) String() string {
+	if c.leading {
+		return fmt.Sprintf("worker %d leads", c.worker)
+	}
+	return fmt.Sprintf("worker %d has stopped: %v", c.worker, c.why)
+}
+
+// run plays it through and returns what happened, in order.
+func run(ctx context.Context, url string, out io.Writer) (history []change, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	news := make(chan change, 100)
+	workers := map[int]*worker{}
+	for number := 1; number <= 3; number++ {
+		w, err := newWorker(url, number)
+		if err != nil {
+			return nil, err
+		}
+		defer w.rdb.Close()
+		defer w.session.Close()
+		workers[number] = w
+		all.Go(func() {
+			_ = lead(ctx, rlock.New(w.session, "leader"), func(ctx context.Context) {
+				news <- change{worker: w.number, leading: true}
+				<-ctx.Done() // real work looks at ctx at each step
+				news <- change{worker: w.number, why: context.Cause(ctx)}
+			})
+		})
+	}
+	// next waits for a leader.
+	next := func() (*worker, error) {
+		for {
+			select {
+			case c := <-news:
+				history = append(history, c)
+				fmt.Fprintln(out, c)
+				if c.leading {
+					return workers[c.worker], nil
+				}
+			case <-time.After(30 * time.Second):
+				return nil, errors.New("nobody leads")
+			}
+		}
+	}
+
+	first, err := next()
+	if err != nil {
+		return history, err
+	}
+	_ = first.rdb.Close() // as if the network were gone: no renewal gets through
+	second, err := next()
+	if err != nil {
+		return history, err
+	}
+	_ = second.session.Close() // a clean shutdown
+	_, err = next()
+	return history, err
+}
+
+func main() {
+	flagURL := exampleredis.Flag()
+	flag.Parse()
+	url, stop, err := exampleredis.Start(*flagURL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stop()
+	if _, err := run(context.Background(), url, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}

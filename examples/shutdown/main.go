@@ -1,0 +1,114 @@
+// Command shutdown works on jobs under locks and ends gracefully on SIGTERM: it takes
+// no new job, gives those under way a moment, and gives back what is then still
+// held or waited for, so that nobody waits for a lease of a process that is gone.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lockline/lockline/examples/internal/exampleredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// grace is what jobs under way get. An orchestrator must wait longer than that and
+// the second that Shutdown takes at most.
+const grace = 300 * time.Millisecond
+
+// job works until it is done or its context ends, and reports which.
+func job(ctx context.Context, needs time.Duration) error {
+	select {
+	case <-time.After(needs):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx) // rlock.ErrClosed, rlock.ErrLost
+	}
+}
+
+// serve works until stop ends.
+func serve(stop context.Context, url string, out io.Writer) error {
+	rdb, err := exampleredis.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close() // after the session, which needs it
+	session, err := rlock.NewSession(rdb, rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+
+	var (
+		working sync.WaitGroup
+		mu      sync.Mutex // guards out
+	)
+	say := func(format string, values ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(out, format+"\n", values...)
+	}
+	// Jobs have a context of their own: the end of stop is no reason to drop them.
+	start := func(name string, needs time.Duration) {
+		working.Go(func() {
+			err := rlock.New(session, name).Do(context.Background(), func(ctx context.Context) error {
+				say("%s: begun", name)
+				return job(ctx, needs)
+			})
+			if errors.Is(err, rlock.ErrClosed) {
+				say("%s: given up", name)
+				return
+			}
+			say("%s: done, %v", name, err)
+		})
+	}
+	start("short job", grace/3)
+	start("long job", time.Hour)
+	start("long job", time.Hour) // waits for the first
+
+	<-stop.Done() // from here on, no new jobs
+	say("stopping")
+	finished := make(chan struct{})
+	go func() { working.Wait(); close(finished) }()
+	select {
+	case <-finished:
+	case <-time.After(grace):
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err = session.Shutdown(ctx) // holds and waits end with ErrClosed
+	<-finished
+	say("stopped")
+	return err
+}
+
+func main() {
+	flagURL := exampleredis.Flag()
+	after := flag.Duration("after", 500*time.Millisecond, "send SIGTERM to this process after that; 0 leaves that to you")
+	flag.Parse()
+	url, stopRedis, err := exampleredis.Start(*flagURL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stopRedis()
+	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer cancel()
+	if *after > 0 {
+		time.AfterFunc(*after, func() {
+			if self, err := os.FindProcess(os.Getpid()); err == nil {
+				_ = self.Signal(syscall.SIGTERM)
+			}
+		})
+	}
+	if err := serve(stop, url, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/examples/internal/exampleredis"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+const programEnv = "EXAMPLE_SHUTDOWN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
+	url := "redis://" + testredis.Embedded(t).Addr()
+	program := exec.Command(os.Args[0], "--redis", url, "--after", "0")
+	program.Env = append(os.Environ(), programEnv+"=1")
+	output, err := program.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(30*time.Second, func() { _ = program.Process.Kill() })
+	defer kill.Stop()
+
+	rdb, err := exampleredis.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	session, err := rlock.NewSession(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+
+	var said []string
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		said = append(said, lines.Text())
+		if strings.HasSuffix(lines.Text(), ": begun") && len(said) == 2 { // both jobs are under way
+			if err := program.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := program.Wait(); err != nil {
+		t.Error(err)
+	}
+	// Its leases of 30 s would still run if they had not been given back.
+	for _, name := range []string{"short job", "long job"} {
+		_, hold, err := rlock.New(session, name).TryLock(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = hold.Unlock(t.Context())
+	}
+	slices.Sort(said)
+	want := []string{"long job: begun", "long job: given up", "long job: given up", "short job: begun", "short job: done, <nil>", "stopped", "stopping"}
+	if !slices.Equal(said, want) {
+		t.Errorf("it said %q, want %q", said, want)
+	}
+}

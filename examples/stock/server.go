@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/examples/internal/exampleredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// serverEnv makes the program a server; it is the Redis URL.
+const serverEnv = "EXAMPLE_STOCK_SERVER"
+
+// way is what a lock is put around.
+type way struct {
+	name  string
+	parts int // that an item's stock is split into
+	lock  func(item, part int) string
+}
+
+var ways = []way{
+	{"none", 1, nil},
+	{"whole", 1, func(int, int) string { return "stock" }},
+	{"item", 1, func(item, _ int) string { return fmt.Sprintf("stock:%d", item) }},
+	{"segment", segments, func(item, part int) string { return fmt.Sprintf("stock:%d:%d", item, part) }},
+}
+
+func stockKey(w way, item, part int) string {
+	return fmt.Sprintf("example:stock:%s:%d:%d", w.name, item, part)
+}
+
+// shop sells in one server process.
+type shop struct {
+	rdb     *redis.Client
+	session *rlock.Session
+}
+
+// sell reports false if the item is sold out. It begins with any segment, so that
+// buyers spread over them, and tries the others where that is empty.
+func (s *shop) sell(ctx context.Context, w way, item int) (sold bool, err error) {
+	for _, part := range rand.Perm(w.parts) {
+		key := stockKey(w, item, part)
+		// Stock only falls: who sees none needs no lock to know.
+		if n, err := s.rdb.Get(ctx, key).Int(); err != nil {
+			return false, err
+		} else if n == 0 {
+			continue
+		}
+		sell := func(ctx context.Context) (err error) {
+			sold, err = s.sellFrom(ctx, key)
+			return err
+		}
+		if w.lock == nil {
+			err = sell(ctx)
+		} else {
+			err = rlock.New(s.session, w.lock(item, part)).Do(ctx, sell)
+		}
+		if sold || err != nil {
+			return sold, err
+		}
+	}
+	return false, nil
+}
+
+func (s *shop) sellFrom(ctx context.Context, key string) (sold bool, err error) {
+	n, err := s.rdb.Get(ctx, key).Int()
+	if err != nil || n == 0 {
+		return false, err
+	}
+	time.Sleep(time.Millisecond) // the payment
+	if err := context.Cause(ctx); err != nil {
+		return false, err // the lock is lost: do not write
+	}
+	return true, s.rdb.Set(ctx, key, n-1, 0).Err()
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	item, err := strconv.Atoi(r.PathValue("item"))
+	for _, way := range ways {
+		if err != nil || way.name != r.PathValue("way") {
+			continue
+		}
+		sold, err := s.sell(r.Context(), way, item)
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case sold:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			http.Error(w, "sold out", http.StatusGone)
+		}
+		return
+	}
+	http.NotFound(w, r)
+}
+
+// serve writes its address and sells until it is killed.
+func serve(url string) error {
+	rdb, err := exampleredis.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	session, err := rlock.NewSession(rdb)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "http://%s\n", listener.Addr())
+	mux := http.NewServeMux()
+	mux.Handle("POST /buy/{way}/{item}", &shop{rdb, session})
+	return http.Serve(listener, mux)
+}
