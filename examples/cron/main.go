@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -100,14 +99,8 @@ func run(ctx context.Context, url string, out io.Writer) (begun, done map[int64]
 }
 
 func main() {
-	flagURL := exampleredis.Flag()
-	flag.Parse()
-	url, stop, err := exampleredis.Start(*flagURL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop()
-	if _, _, err := run(context.Background(), url, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	exampleredis.Main(func(ctx context.Context, url string) error {
+		_, _, err := run(ctx, url, os.Stdout)
+		return err
+	})
 }

@@ -7,10 +7,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"os"
 	"time"
@@ -116,14 +114,8 @@ func run(ctx context.Context, url string, out io.Writer) (o outcome, err error) 
 }
 
 func main() {
-	flagURL := exampleredis.Flag()
-	flag.Parse()
-	url, stop, err := exampleredis.Start(*flagURL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop()
-	if _, err := run(context.Background(), url, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	exampleredis.Main(func(ctx context.Context, url string) error {
+		_, err := run(ctx, url, os.Stdout)
+		return err
+	})
 }

@@ -8,10 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -145,14 +143,8 @@ func run(ctx context.Context, url string, n int, middleware func(http.Handler) h
 }
 
 func main() {
-	flagURL := exampleredis.Flag()
-	flag.Parse()
-	url, stop, err := exampleredis.Start(*flagURL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop()
-	if _, _, err := run(context.Background(), url, 50, owners, 5*time.Second, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	exampleredis.Main(func(ctx context.Context, url string) error {
+		_, _, err := run(ctx, url, 50, owners, 5*time.Second, os.Stdout)
+		return err
+	})
 }

@@ -6,10 +6,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"os"
 	"sync"
@@ -130,14 +128,8 @@ func run(ctx context.Context, url string, out io.Writer) (history []change, err 
 }
 
 func main() {
-	flagURL := exampleredis.Flag()
-	flag.Parse()
-	url, stop, err := exampleredis.Start(*flagURL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop()
-	if _, err := run(context.Background(), url, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	exampleredis.Main(func(ctx context.Context, url string) error {
+		_, err := run(ctx, url, os.Stdout)
+		return err
+	})
 }

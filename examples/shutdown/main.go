@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -91,24 +90,17 @@ func serve(stop context.Context, url string, out io.Writer) error {
 }
 
 func main() {
-	flagURL := exampleredis.Flag()
 	after := flag.Duration("after", 500*time.Millisecond, "send SIGTERM to this process after that; 0 leaves that to you")
-	flag.Parse()
-	url, stopRedis, err := exampleredis.Start(*flagURL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stopRedis()
-	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer cancel()
-	if *after > 0 {
-		time.AfterFunc(*after, func() {
-			if self, err := os.FindProcess(os.Getpid()); err == nil {
-				_ = self.Signal(syscall.SIGTERM)
-			}
-		})
-	}
-	if err := serve(stop, url, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	exampleredis.Main(func(ctx context.Context, url string) error {
+		stop, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+		defer cancel()
+		if *after > 0 {
+			time.AfterFunc(*after, func() {
+				if self, err := os.FindProcess(os.Getpid()); err == nil {
+					_ = self.Signal(syscall.SIGTERM)
+				}
+			})
+		}
+		return serve(stop, url, os.Stdout)
+	})
 }

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -185,14 +184,8 @@ func main() {
 	if url := os.Getenv(serverEnv); url != "" {
 		log.Fatal(serve(url))
 	}
-	flagURL := exampleredis.Flag()
-	flag.Parse()
-	url, stop, err := exampleredis.Start(*flagURL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop()
-	if _, err := run(context.Background(), url, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	exampleredis.Main(func(ctx context.Context, url string) error {
+		_, err := run(ctx, url, os.Stdout)
+		return err
+	})
 }

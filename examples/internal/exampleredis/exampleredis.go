@@ -2,29 +2,31 @@
 package exampleredis
 
 import (
+	"context"
 	"flag"
+	"log"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
-// Flag is the command line's --redis.
-func Flag() *string {
-	return flag.String("redis", "", "URL of a Redis to use, such as redis://localhost:6379 (default: one embedded in this program)")
-}
-
-// Start returns the URL of a server: the one given or, where that is empty, one
-// in this process that ends with stop.
-func Start(url string) (_ string, stop func(), err error) {
-	if url != "" {
-		return url, func() {}, nil
+// Main runs an example on the server that --redis names or, without it, on one in
+// this process, and ends the program if it fails.
+func Main(run func(ctx context.Context, url string) error) {
+	url := flag.String("redis", "", "URL of a Redis to use, such as redis://localhost:6379 (default: one embedded in this program)")
+	flag.Parse()
+	if *url == "" {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true)
+		if err := server.Start(); err != nil {
+			log.Fatal(err)
+		}
+		defer server.Close()
+		*url = "redis://" + server.Addr()
 	}
-	server := miniredis.NewMiniRedis()
-	server.ClockTTL(true)
-	if err := server.Start(); err != nil {
-		return "", nil, err
+	if err := run(context.Background(), *url); err != nil {
+		log.Fatal(err)
 	}
-	return "redis://" + server.Addr(), server.Close, nil
 }
 
 // Connect makes a client for a URL.
