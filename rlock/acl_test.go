@@ -1,0 +1,283 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// documentedRules are the ACL rules of docs/operations.md, block by block: for a
+// server, in addition for a Cluster, and for RedissonKeys.
+func documentedRules(t *testing.T) (blocks [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range strings.Split(string(text), "```\nACL SETUSER lockline ")[1:] {
+		rules, _, _ := strings.Cut(block, "```")
+		blocks = append(blocks, strings.Fields(rules))
+	}
+	if len(blocks) != 3 {
+		t.Fatalf("%d blocks of rules, want 3", len(blocks))
+	}
+	return blocks
+}
+
+func setUser(t *testing.T, admin *redis.Client, rules []string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "lockline", "reset"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	for _, command := range [][]any{args, {"SCRIPT", "FLUSH"}, {"FLUSHALL"}, {"ACL", "LOG", "RESET"}, {"CONFIG", "RESETSTAT"}} {
+		if err := admin.Do(bg, command...).Err(); err != nil {
+			t.Fatalf("%v: %v", command, err)
+		}
+	}
+}
+
+// denied are the commands, keys and channels that were refused, but for what go-redis can do without.
+func denied(t *testing.T, admin *redis.Client) (objects []string) {
+	t.Helper()
+	entries, err := admin.ACLLog(bg, 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Object, "client") {
+			objects = append(objects, e.Object)
+		}
+	}
+	return objects
+}
+
+// everything does all that a program does with a lock. Two sessions share it; liveness is short, so
+// that heartbeats are among it.
+func everything(ctx context.Context, rdb rlock.Client, newMutex maker, name string, options ...rlock.SessionOption) (err error) {
+	options = append(options, rlock.WithLogger(quiet), rlock.WithLiveness(100*time.Millisecond))
+	waits := make(waiting, 10)
+	one, err := rlock.NewSession(rdb, options...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, one.Close()) }()
+	two, err := rlock.NewSession(rdb, append(options, rlock.WithObserver(waits))...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, two.Close()) }()
+	lock, other := newMutex(one, name), newMutex(two, name)
+
+	held, hold, err := lock.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	_, nested, err := lock.Lock(held)
+	if err != nil {
+		return err
+	}
+	if err := nested.Unlock(ctx); err != nil {
+		return err
+	}
+	if err := hold.Extend(ctx, time.Minute); err != nil {
+		return err
+	}
+	if _, err := lock.Inspect(ctx); err != nil {
+		return err
+	}
+	// One gives up after some heartbeats, and one is woken.
+	if _, _, err := other.Lock(ctx, rlock.WaitAtMost(200*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+		return fmt.Errorf("a wait that ran out: %w", err)
+	}
+	got := make(chan error, 1)
+	for len(waits) > 0 {
+		<-waits
+	}
+	go func() {
+		_, hold, err := other.Lock(ctx)
+		if err == nil {
+			err = hold.Unlock(ctx)
+		}
+		got <- err
+	}()
+	select {
+	case <-waits:
+	case err := <-got:
+		return fmt.Errorf("ended before it could: %w", err)
+	}
+	if err := errors.Join(hold.Unlock(ctx), <-got); err != nil {
+		return err
+	}
+
+	_, hold, err = lock.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := other.ForceUnlock(ctx); err != nil {
+		return err
+	}
+	if err := hold.Unlock(ctx); !errors.Is(err, rlock.ErrLost) {
+		return fmt.Errorf("the unlock of a lock that was forced open: %w", err)
+	}
+	_, _, err = lock.Lock(ctx) // for Close to free
+	return err
+}
+
+// waiting is told of each wait.
+type waiting chan struct{}
+
+func (w waiting) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.Waiting {
+		w <- struct{}{}
+	}
+}
+
+// linger keeps a subscription until it is pinged, and another one has been given up.
+func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
+	holder, err := rlock.NewSession(rdb, rlock.WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	defer holder.Close()
+	waiter, err := rlock.NewSession(rdb, rlock.WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	defer waiter.Close()
+	for _, name := range []string{"x", "y"} {
+		_, hold, err := rlock.New(holder, name).Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer hold.Unlock(bg)
+	}
+	_, _, _ = rlock.New(waiter, "y").Lock(ctx, rlock.WaitAtMost(50*time.Millisecond))
+	waiting, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _, _, _ = rlock.New(waiter, "x").Lock(waiting) }()
+	defer func() { cancel(); <-ended }()
+	for !called(admin, "ping") || !called(admin, "unsubscribe") {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	return nil
+}
+
+func called(admin *redis.Client, command string) bool {
+	return strings.Contains(admin.Info(bg, "commandstats").Val(), "cmdstat_"+command+":calls=")
+}
+
+// allKinds does everything with every kind of lock.
+func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
+	for kind, newMutex := range kinds {
+		if err := everything(ctx, rdb, newMutex, "x"); err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+	}
+	return linger(ctx, rdb, admin)
+}
+
+func TestTheDocumentedRightsSuffice(t *testing.T) {
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	rules := documentedRules(t)
+	rdb := server.Client(t, asLockline)
+
+	setUser(t, admin, rules[0])
+	if err := allKinds(bounded(t), rdb, admin); err != nil {
+		t.Error(err)
+	}
+	if refused := denied(t, admin); refused != nil {
+		t.Errorf("refused: %q", refused)
+	}
+
+	setUser(t, admin, slices.Concat(rules[0], rules[2]))
+	if err := everything(bounded(t), rdb, rlock.New, "orders:1", rlock.RedissonKeys()); err != nil {
+		t.Errorf("with Redisson's keys: %v", err)
+	}
+	if refused := denied(t, admin); refused != nil {
+		t.Errorf("with Redisson's keys: refused: %q", refused)
+	}
+}
+
+func asLockline(o *redis.Options) { o.Username, o.Password = "lockline", "PASSWORD" }
+
+func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	rules := documentedRules(t)
+	leaveOut := func(rules []string, without string, try func(ctx context.Context, rdb *redis.Client) error) {
+		rest := slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == without })
+		if strings.HasPrefix(without, "&") {
+			rest = append([]string{"resetchannels"}, rest...)
+		}
+		setUser(t, admin, rest)
+		ctx, cancel := context.WithTimeout(bg, patience)
+		done := make(chan error, 1)
+		go func() { done <- try(ctx, server.Client(t, asLockline)) }()
+		var err error
+		running := true
+		for ended := done; denied(t, admin) == nil && running; {
+			select {
+			case err = <-ended:
+				running = false
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		cancel()
+		if running {
+			err = <-done
+		}
+		refused := denied(t, admin)
+		if name, isCommand := strings.CutPrefix(without, "+"); refused == nil || isCommand && !slices.Contains(refused, name) {
+			t.Errorf("without %s: refused %q, %v", without, refused, err)
+		}
+	}
+	for _, rule := range rules[0] {
+		if strings.ContainsAny(rule[:1], "+~&") {
+			leaveOut(rules[0], rule, func(ctx context.Context, rdb *redis.Client) error { return allKinds(ctx, rdb, admin) })
+		}
+	}
+	for _, rule := range rules[2] {
+		leaveOut(slices.Concat(rules[0], rules[2]), rule, func(ctx context.Context, rdb *redis.Client) error {
+			return everything(ctx, rdb, rlock.New, "orders:1", rlock.RedissonKeys())
+		})
+	}
+}
+
+func TestTheDocumentedRightsOnACluster(t *testing.T) {
+	cluster := testredis.StartCluster(t, 1, 0)
+	admin := cluster.Nodes[0].Client(t)
+	rules := documentedRules(t)
+	try := func() error { // what one server needs, the other tests show
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		return everything(bounded(t), rdb, rlock.New, "x")
+	}
+	setUser(t, admin, slices.Concat(rules[0], rules[1]))
+	if err := try(); err != nil {
+		t.Error(err)
+	}
+	if refused := denied(t, admin); refused != nil {
+		t.Errorf("refused: %q", refused)
+	}
+	for i, rule := range rules[1] {
+		setUser(t, admin, slices.Concat(rules[0], rules[1][:i], rules[1][i+1:]))
+		err := try()
+		if refused := denied(t, admin); !slices.Contains(refused, strings.TrimPrefix(rule, "+")) {
+			t.Errorf("without %s: refused %q, %v", rule, refused, err)
+		}
+	}
+}
