@@ -57,10 +57,12 @@ func checkCluster(f facts) finding {
 	if u := f.known("cluster"); u != nil {
 		return *u
 	}
-	state := f.info["cluster_state"]
+	state, known := f.info["cluster_state"]
 	switch {
 	case f.info["cluster_enabled"] != "1":
 		return finding{Check: "cluster", Status: fine, Found: "not a Cluster"}
+	case !known:
+		return finding{Check: "cluster", Status: unknown, Found: "this user may not ask CLUSTER INFO", Do: "run the doctor as an administrator, too"}
 	case state != "ok":
 		return finding{Check: "cluster", Status: failure, Found: "a master of a Cluster whose state is " + state,
 			Do: "see CLUSTER NODES: slots without a master take no locks"}

@@ -146,6 +146,8 @@ func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts 
 				f.info[k] = v
 			}
 		}
+	}
+	if f.info["cluster_enabled"] == "1" {
 		for line := range strings.Lines(server.ClusterInfo(ctx).Val()) {
 			if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 				f.info[k] = v

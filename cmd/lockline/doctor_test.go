@@ -216,6 +216,7 @@ func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 	}{
 		"old Redis":            {checkVersion, map[string]string{"redis_version": "6.2.14"}, failure},
 		"Valkey":               {checkVersion, map[string]string{"redis_version": "7.2.4", "valkey_version": "8.1.0"}, fine},
+		"Cluster, unasked":     {checkCluster, map[string]string{"cluster_enabled": "1"}, unknown},
 		"append-only file":     {checkPersistence, map[string]string{"aof_enabled": "1", "aof_last_write_status": "err"}, failure},
 		"a replica that syncs": {checkReplication, map[string]string{"role": "master", "connected_slaves": "1", "slave0": "ip=a,port=1,state=wait_bgsave,offset=0,lag=0"}, warning},
 		"a replica that lags":  {checkReplication, map[string]string{"role": "master", "connected_slaves": "1", "slave0": "ip=a,port=1,state=online,offset=0,lag=11"}, warning},
@@ -228,9 +229,7 @@ func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 
 func TestDoctorLeavesNothing(t *testing.T) {
 	server := testredis.Start(t)
-	if out, errOut, code := operate(t, server.Addr, "doctor"); code != exitOK {
-		t.Fatalf("exit code %d: %s%s", code, out, errOut)
-	}
+	examination(operateJSON[[]finding](t, server.Addr, "doctor")).want(t, "locks", fine, "reentrant, fair")
 	rdb := server.Client(t)
 	for key := range keys(t, rdb) { // the memory of a lock expires
 		if ttl := rdb.TTL(t.Context(), key).Val(); ttl <= 0 || ttl > 2*time.Minute || !strings.HasSuffix(key, ":t") {
