@@ -173,7 +173,11 @@ func errorType(err error) string {
 
 // trace makes the span of an acquisition after the fact.
 func (o *Observer) trace(ctx context.Context, e rlock.Event, waiting time.Time, attributes []attribute.KeyValue) {
-	_, span := o.tracer.Start(ctx, "lock "+o.pattern(e.Name), trace.WithTimestamp(e.At.Add(-e.Wait)), trace.WithAttributes(attributes...))
+	begun := e.At.Add(-e.Wait) // or a little later: e.Wait was measured before e.At
+	if !waiting.IsZero() && waiting.Before(begun) {
+		begun = waiting
+	}
+	_, span := o.tracer.Start(ctx, "lock "+o.pattern(e.Name), trace.WithTimestamp(begun), trace.WithAttributes(attributes...))
 	if span.IsRecording() {
 		span.SetAttributes(sessionKey.String(e.Session))
 		if o.names {
