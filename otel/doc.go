@@ -18,6 +18,9 @@
 //	lockline.lock.losses            counter        locks that were lost while they were held
 //	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again
 //
+// The hand-overs say in lockline.lock.in_memory whether the lock went from one goroutine
+// of a session to the next without a request.
+//
 // The histograms and the failures say in error.type what went wrong, if anything:
 // locked, timeout, canceled, lost, closed, or _OTHER.
 //

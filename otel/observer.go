@@ -23,6 +23,7 @@ const (
 	nameKey    = attribute.Key("lockline.lock.name")
 	sessionKey = attribute.Key("lockline.session.id")
 	tokenKey   = attribute.Key("lockline.lock.token")
+	memoryKey  = attribute.Key("lockline.lock.in_memory")
 	countKey   = attribute.Key("lockline.lock.hold_count")
 	errorKey   = attribute.Key("error.type")
 )
@@ -127,9 +128,8 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 		}
 		if e.Kind == rlock.Acquired && e.Depth == 1 {
 			o.holds.Add(ctx, 1, all)
-			if waited {
-				// An event that says how the lock changed hands adds an attribute here.
-				o.handovers.Add(ctx, 1, all)
+			if waited || e.HandedOver {
+				o.handovers.Add(ctx, 1, all, metric.WithAttributes(memoryKey.Bool(e.HandedOver)))
 			}
 		}
 		o.trace(ctx, e, since, attributes)

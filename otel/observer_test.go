@@ -3,6 +3,7 @@ package otellock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -165,7 +166,7 @@ func TestMetricsFollowALock(t *testing.T) {
 
 		s.eventually(0, "lockline.lock.holds", of...)
 		s.want(0, "lockline.lock.waiters", of...)
-		s.want(1, "lockline.lock.handovers", of...)
+		s.want(1, "lockline.lock.handovers", append(of, fmt.Sprintf("lockline.lock.in_memory=%v", kind == "reentrant"))...)
 		s.want(2, "lockline.lock.hold.duration", of...)
 		s.want(4, "lockline.lock.wait.duration")
 		s.want(0, "lockline.lock.losses")

@@ -182,6 +182,10 @@ func called(admin *redis.Client, command string) bool {
 
 // allKinds does everything with every kind of lock.
 func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
+	// A waiter whose process died a while ago.
+	if err := admin.ZAdd(ctx, "lockline:f:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err(); err != nil {
+		return err
+	}
 	for kind, newMutex := range kinds {
 		if err := everything(ctx, rdb, newMutex, "x"); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
