@@ -223,6 +223,16 @@ func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
 	})
 }
 
+func TestARedissonLockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb, rlock.RedissonKeys())
+		_, bare := lock(t, rlock.New(s, "x"), bg)
+		_, braced := lock(t, rlock.New(s, "{x}"), bg)
+		unlock(t, bare)
+		unlock(t, braced)
+	})
+}
+
 func FuzzNames(f *testing.F) {
 	for _, name := range names {
 		f.Add(name, name+"}")

@@ -86,10 +86,8 @@ func (o *operator) scan(ctx context.Context, pattern string) ([]found, error) {
 		keys := master.Scan(ctx, 0, match, 1000).Iterator()
 		for keys.Next(ctx) {
 			mu.Lock()
-			for _, l := range o.locksOf(keys.Val()) {
-				if matches(pattern, l.name) {
-					seen[l] = true
-				}
+			if l, ok := o.lockOf(keys.Val()); ok && matches(pattern, l.name) {
+				seen[l] = true
 			}
 			mu.Unlock()
 		}
@@ -112,15 +110,13 @@ func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.
 	return fmt.Errorf("no way to visit the servers of a %T", rdb)
 }
 
-func (o *operator) locksOf(key string) (locks []found) {
+func (o *operator) lockOf(key string) (lock found, ok bool) {
 	if o.redisson {
-		for _, name := range redissonLocksOf(key) {
-			locks = append(locks, found{"r", name})
-		}
-	} else if letter, name, ok := lockOf(o.prefix, key); ok {
-		locks = append(locks, found{letter, name})
+		name, ok := redissonLockOf(key)
+		return found{"r", name}, ok
 	}
-	return locks
+	letter, name, ok := lockOf(o.prefix, key)
+	return found{letter, name}, ok
 }
 
 // inspect asks who holds a lock. A lock of a kind that a newer Lockline made is

@@ -155,19 +155,16 @@ func lockOf(prefix, key string) (letter, name string, ok bool) {
 	return letter, strings.TrimPrefix(name, `\`), ok && name != ""
 }
 
-// redissonLocksOf reads the key of a lock's memory. It can be that of two locks,
-// because Redisson gives a name without braces some.
-func redissonLocksOf(key string) (names []string) {
+// redissonLockOf reads the key of a lock's memory: {NAME}, or :NAME where NAME has braces.
+func redissonLockOf(key string) (name string, ok bool) {
 	tail, ok := strings.CutPrefix(key, "lockline_lock_memory:")
 	if !ok {
-		return nil
+		return "", false
 	}
-	if bare, ok := strings.CutPrefix(tail, "{"); ok {
-		if bare, ok = strings.CutSuffix(bare, "}"); ok && !strings.ContainsAny(bare, "{}") {
-			names = append(names, bare)
-		}
+	if name, ok = strings.CutPrefix(tail, ":"); ok {
+		return name, true
 	}
-	return append(names, tail)
+	return strings.CutSuffix(strings.TrimPrefix(tail, "{"), "}")
 }
 
 // errNothing ends a command that found nothing to do.

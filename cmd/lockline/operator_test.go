@@ -283,8 +283,9 @@ func TestOperatorsSeeLocksSharedWithRedisson(t *testing.T) {
 	session := openSession(t, client(t, m.Addr()), rlock.RedissonKeys())
 	hold := take(t, rlock.New(session, "x"))
 	take(t, rlock.New(session, "a{b}"))
+	take(t, rlock.New(session, "{x}"))
 	got := operateJSON[[]lockState](t, m.Addr(), "ls", "--redissonkeys")
-	if len(got) != 2 || got[0].Name != "a{b}" || got[1].Name != "x" || got[1].Token != hold.Token() {
+	if len(got) != 3 || got[0].Name != "a{b}" || got[1].Name != "x" || got[1].Token != hold.Token() || got[2].Name != "{x}" {
 		t.Errorf("%+v", got)
 	}
 	if got := operateJSON[freed](t, m.Addr(), "unlock", "--redissonkeys", "--force", "x"); !got.Freed {

@@ -58,8 +58,12 @@ func redissonKeys(name string) (*Keys, error) {
 		}
 		return prefix + ":{" + name + "}"
 	}
+	memory := "lockline_lock_memory:{" + name + "}"
+	if strings.Contains(name, "{") {
+		memory = "lockline_lock_memory::" + name // x and {x} are two locks, and share a token counter at most
+	}
 	return &Keys{Name: name,
-		boxed:   []any{3, name, join("lockline_lock_memory"), join("redisson_lock_token")},
+		boxed:   []any{3, name, memory, join("redisson_lock_token")},
 		channel: join("redisson_lock__channel")}, nil
 }
 
