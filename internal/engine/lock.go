@@ -124,19 +124,16 @@ func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
 
 // handedOn learns whom a release made the owner: 'R OWNER TOKEN' or 'L OWNER TOKEN'.
 func (l *lock) handedOn(reply string) {
-	if len(reply) < len("R o t") {
+	if !l.p.queues() {
 		return
 	}
 	words := strings.Fields(reply)
-	if len(words) != 3 {
-		return
-	}
-	if l.s.owns(words[1]) {
+	if len(words) == 3 && l.s.owns(words[1]) {
 		l.s.tell(words[1], words[2])
 		return
 	}
 	l.mu.Lock()
-	l.line.others = true
+	l.line.others = len(words) == 3
 	l.mu.Unlock()
 }
 

@@ -225,7 +225,9 @@ func (g *group) fly() {
 	l, s := g.l, g.l.s
 	runtime.Gosched()
 	l.mu.Lock()
-	g.fill()
+	if g.members.first != nil { // those who came since
+		g.fill()
+	}
 	l.mu.Unlock()
 	defer s.end()
 	defer l.drop()
