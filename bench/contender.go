@@ -5,6 +5,7 @@ import (
 	"context"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/rlock"
@@ -17,12 +18,27 @@ type contender struct {
 	name   string
 	module string // path of the module that brings it
 	config string // what was chosen, for the reader
+	lacks  lacks
 
-	// unfit says why it takes no part in a scenario, if it does not. May be nil.
-	unfit func(scenario) string
+	// renewals is how many times in a lease it renews; the loop that renews for it, if it has none.
+	renewals int
+	// floor marks what is no library that a user would pick: no ratio is formed to it.
+	floor bool
+	// foreign marks what does not speak RESP, so that its requests can't be counted.
+	foreign bool
 
 	// dial makes one client, with connections of its own.
-	dial func(url string) (client, error)
+	dial func(setup) (client, error)
+}
+
+// setup is what a client is told.
+type setup struct {
+	Redis []string // URLs: one, or those of a majority
+	Etcd  string   // address
+	// Lease is 0 for what the contender's config says.
+	Lease time.Duration
+	// Rivals says that several goroutines of the client want the same lock.
+	Rivals bool
 }
 
 // client is what one process of a user would have.
@@ -32,53 +48,40 @@ type client interface {
 	close() error
 }
 
-// mutex is used by one goroutine, and remembers what its Unlock needs.
+// mutex is used by one goroutine, and remembers what its unlock needs.
 type mutex interface {
-	lock(ctx context.Context) error
+	// lock returns the context to nest in.
+	lock(ctx context.Context) (context.Context, error)
 	unlock(ctx context.Context) error
 }
 
-// contenders are all, for a server of this version.
-func contenders(redisVersion string) []contender {
+// renewer is a mutex whose library leaves renewing to the user.
+type renewer interface {
+	renew(ctx context.Context) error
+}
+
+// contenders are all, on that site.
+func contenders(at site) []contender {
 	return []contender{
 		raw(),
-		lockline("rlock", rlock.New),
-		lockline("fairlock", fairlock.New),
-		rueidisLock(redisVersion),
+		lockline("rlock", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }),
+		lockline("fairlock", func(s []*rlock.Session, name string) rlock.Locker { return fairlock.New(s[0], name) }),
+		rueidisLock(at),
 		redislockEager(),
 		redislockExponential(),
 		redsyncEager(),
 		redsyncDefault(),
+		etcdMutex(),
+		watch(),
 	}
 }
+
+const ownModule = "github.com/lockline/lockline"
 
 func (c contender) called() string { return c.name }
 
-// absence says why c takes no part in s; "" if it does.
-func (c contender) absence(s scenario) string {
-	if c.unfit == nil {
-		return ""
-	}
-	return c.unfit(s)
-}
-
-func withWaiting(reason string) func(scenario) string {
-	return func(s scenario) string {
-		if s.contended() {
-			return reason
-		}
-		return ""
-	}
-}
-
-func withoutWaiting(reason string) func(scenario) string {
-	return func(s scenario) string {
-		if !s.contended() {
-			return reason
-		}
-		return ""
-	}
-}
+// ours says that it is of this module.
+func (c contender) ours() bool { return c.module == ownModule }
 
 // dialRedis is what all contenders over go-redis begin with: its defaults.
 func dialRedis(url string) (*redis.Client, error) {

@@ -15,37 +15,37 @@ const (
 // histogram counts durations without allocating, so that measuring the waits
 // does not change the allocations measured.
 type histogram struct {
-	counts [buckets]uint32
-	n      int
-	max    time.Duration
+	Counts [buckets]uint32
+	N      int
+	Max    time.Duration
 }
 
 func (h *histogram) add(d time.Duration) {
-	h.counts[bucket(d)]++
-	h.n++
-	h.max = max(h.max, d)
+	h.Counts[bucket(d)]++
+	h.N++
+	h.Max = max(h.Max, d)
 }
 
 func (h *histogram) merge(o *histogram) {
-	for i, n := range o.counts {
-		h.counts[i] += n
+	for i, n := range o.Counts {
+		h.Counts[i] += n
 	}
-	h.n += o.n
-	h.max = max(h.max, o.max)
+	h.N += o.N
+	h.Max = max(h.Max, o.Max)
 }
 
 // quantile is the middle of the bucket that the q-quantile lies in; 0 without any durations.
 func (h *histogram) quantile(q float64) time.Duration {
-	if h.n == 0 {
+	if h.N == 0 {
 		return 0
 	}
-	rank := max(1, int(math.Ceil(q*float64(h.n))))
-	for i, n := range h.counts {
+	rank := max(1, int(math.Ceil(q*float64(h.N))))
+	for i, n := range h.Counts {
 		if rank -= int(n); rank <= 0 {
-			return min(middle(i), h.max)
+			return min(middle(i), h.Max)
 		}
 	}
-	return h.max
+	return h.Max
 }
 
 func bucket(d time.Duration) int {

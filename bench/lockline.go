@@ -8,48 +8,75 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lockline is a kind of lock of this module.
-func lockline(kind string, newMutex newMutex) contender {
+// lockline is a kind of lock of this module, over one session for each server.
+func lockline(kind string, newLocker newLocker) contender {
 	return contender{
-		name:   kind,
-		module: "github.com/lockline/lockline",
-		config: "a session for each client, all defaults; go-redis defaults",
-		dial: func(url string) (client, error) {
-			rdb, err := dialRedis(url)
-			if err != nil {
-				return nil, err
+		name:     kind,
+		module:   ownModule,
+		config:   "a session for each client, all defaults (lease 30 s, renewed at a third of it); go-redis defaults",
+		lacks:    lacks{fiveServers: "it is a lock of one server; RedLock is for several"},
+		renewals: 3,
+		dial: func(to setup) (client, error) {
+			c := &locklineClient{newLocker: newLocker}
+			var options []rlock.SessionOption
+			if to.Lease > 0 {
+				options = append(options, rlock.WithWatchdogTimeout(to.Lease))
 			}
-			session, err := rlock.NewSession(rdb)
-			if err != nil {
-				return nil, errors.Join(err, rdb.Close())
+			for _, url := range to.Redis {
+				rdb, err := dialRedis(url)
+				if err != nil {
+					return nil, errors.Join(err, c.close())
+				}
+				c.rdbs = append(c.rdbs, rdb)
+				session, err := rlock.NewSession(rdb, options...)
+				if err != nil {
+					return nil, errors.Join(err, c.close())
+				}
+				c.sessions = append(c.sessions, session)
 			}
-			return &locklineClient{rdb, session, newMutex}, nil
+			return c, nil
 		},
 	}
 }
 
-type newMutex func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
+type newLocker func(sessions []*rlock.Session, name string) rlock.Locker
 
 type locklineClient struct {
-	rdb      *redis.Client
-	session  *rlock.Session
-	newMutex newMutex
+	rdbs      []*redis.Client
+	sessions  []*rlock.Session
+	newLocker newLocker
 }
 
 func (c *locklineClient) mutex(name string) mutex {
-	return &locklineMutex{Mutex: c.newMutex(c.session, name)}
+	return &locklineMutex{Locker: c.newLocker(c.sessions, name)}
 }
 
-func (c *locklineClient) close() error { return errors.Join(c.session.Close(), c.rdb.Close()) }
-
-type locklineMutex struct {
-	*rlock.Mutex
-	hold *rlock.Hold
-}
-
-func (m *locklineMutex) lock(ctx context.Context) (err error) {
-	_, m.hold, err = m.Lock(ctx)
+func (c *locklineClient) close() (err error) {
+	for _, s := range c.sessions {
+		err = errors.Join(err, s.Close())
+	}
+	for _, rdb := range c.rdbs {
+		err = errors.Join(err, rdb.Close())
+	}
 	return err
 }
 
-func (m *locklineMutex) unlock(ctx context.Context) error { return m.hold.Unlock(ctx) }
+type locklineMutex struct {
+	rlock.Locker
+	holds []*rlock.Hold
+}
+
+func (m *locklineMutex) lock(ctx context.Context) (context.Context, error) {
+	ctx, hold, err := m.Lock(ctx)
+	if err == nil {
+		m.holds = append(m.holds, hold)
+	}
+	return ctx, err
+}
+
+func (m *locklineMutex) unlock(ctx context.Context) error {
+	last := len(m.holds) - 1
+	hold := m.holds[last]
+	m.holds = m.holds[:last]
+	return hold.Unlock(ctx)
+}

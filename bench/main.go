@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -14,10 +13,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/schollz/progressbar/v3"
 )
 
 func main() {
+	if playRole() {
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -34,12 +36,16 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	var (
-		onlyScenarios  = flags.String("scenario", "", "run only these `scenarios`, separated by commas: "+names(scenarios))
-		onlyContenders = flags.String("contender", "", "run only these `contenders`, separated by commas: "+names(contenders("")))
+		onlyScenarios  = flags.String("scenarios", "", "run only these `scenarios`, separated by commas; the first part of a name picks all that begin with it: "+names(scenarios))
+		onlyContenders = flags.String("contenders", "", "run only these `contenders`, separated by commas: "+names(contenders(site{})))
 		rounds         = flags.Int("rounds", 5, "how often every contender runs in every scenario")
-		window         = flags.Duration("for", 2*time.Second, "how long each run is measured")
+		window         = flags.Duration("duration", 2*time.Second, "how long each run is measured")
 		url            = flags.String("redis", "", "`URL` of the server to use, as redis://127.0.0.1:6379/0; else one is started")
+		embedded       = flags.Bool("embedded", false, "use an embedded server in place of Redis: no binary is needed, and no figure says anything of Redis")
 		jsonFile       = flags.String("json", "", "write the results as JSON to this `file`; - is the output, in place of the table")
+		htmlFile       = flags.String("html", "", "write a page with tables and plots to this `file`")
+		plotDir        = flags.String("plots", "", "write the plots as SVG to this `directory`")
+		markdownFile   = flags.String("markdown", "", "put the tables into this Markdown `file`, between its lines "+markdownBegin+" and "+markdownEnd)
 	)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -50,48 +56,53 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	case *rounds < 1:
 		return fmt.Errorf("--rounds %d: at least 1", *rounds)
 	case *window < time.Millisecond:
-		return fmt.Errorf("--for %v: at least 1ms", *window)
+		return fmt.Errorf("--duration %v: at least 1ms", *window)
+	case *embedded && *url != "":
+		return errors.New("--embedded or --redis, not both")
 	}
-	chosenScenarios, err := pick("--scenario", scenarios, *onlyScenarios)
+	chosenScenarios, err := pick("--scenarios", scenarios, *onlyScenarios)
 	if err != nil {
+		return err
+	}
+	at, err := open(ctx, *url, *embedded)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, at.close()) }()
+	chosenContenders, err := pick("--contenders", contenders(*at), *onlyContenders)
+	if err != nil {
+		return err
+	}
+	if err := at.furnish(ctx, chosenScenarios, chosenContenders); err != nil {
 		return err
 	}
 
-	server := "given by --redis"
-	if *url == "" {
-		own, err := startServer(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { err = cmp.Or(err, own.stop()) }()
-		*url, server = own.url(), "started for this run, on loopback, without persistence"
-	}
-	version, err := serverVersion(ctx, *url)
-	if err != nil {
-		return err
-	}
-	chosenContenders, err := pick("--contender", contenders(version), *onlyContenders)
-	if err != nil {
-		return err
-	}
-
-	r := newReport(version, server, *rounds, *window)
+	r := newReport(at, *rounds, *window)
 	r.describe(chosenScenarios, chosenContenders)
-	plan := plan{*url, *rounds, *window, chosenScenarios, chosenContenders}
-	if err := plan.run(ctx, progress(errOut), r.add); err != nil {
+	p := plan{at, *rounds, *window, chosenScenarios, chosenContenders}
+	if err := p.run(ctx, r, progress(errOut)); err != nil {
 		return err
 	}
-	r.finish()
 	if *jsonFile == "-" {
 		err = r.writeJSON(out)
 	} else {
 		err = r.writeTable(out)
-		if *jsonFile != "" {
-			err = cmp.Or(err, writeFile(*jsonFile, r.writeJSON))
+	}
+	for _, f := range []struct {
+		name  string
+		write func() error
+	}{
+		{*jsonFile, func() error { return writeFile(*jsonFile, r.writeJSON) }},
+		{*htmlFile, func() error { return writeFile(*htmlFile, r.writeHTML) }},
+		{*plotDir, func() error { return r.writePlots(*plotDir) }},
+		{*markdownFile, func() error { return r.intoMarkdown(*markdownFile) }},
+	} {
+		if f.name != "" && f.name != "-" {
+			err = errors.Join(err, f.write())
 		}
 	}
 	if n := r.violations(); n > 0 {
-		return errors.Join(err, fmt.Errorf("mutual exclusion was violated %d times", n))
+		return errors.Join(err, fmt.Errorf("mutual exclusion was violated %.0f times", n))
 	}
 	return err
 }
@@ -107,88 +118,40 @@ func names[T named](all []T) string {
 	return strings.Join(s, ", ")
 }
 
-// pick returns those of all whose names are in list, in the order of all.
+// pick returns those of all that list names, in the order of all. A name also
+// picks those that begin with it and a hyphen, if no other has that very name.
 func pick[T named](option string, all []T, list string) ([]T, error) {
 	if list == "" {
 		return all, nil
 	}
-	want := strings.Split(list, ",")
-	for i, name := range want {
-		want[i] = strings.TrimSpace(name)
-		if !slices.ContainsFunc(all, func(x T) bool { return x.called() == want[i] }) {
-			return nil, fmt.Errorf("%s: there is no %q, but %s", option, want[i], names(all))
-		}
-	}
-	var picked []T
-	for _, x := range all {
-		if slices.Contains(want, x.called()) {
-			picked = append(picked, x)
-		}
-	}
-	return picked, nil
-}
-
-// plan is what to run.
-type plan struct {
-	url        string
-	rounds     int
-	window     time.Duration
-	scenarios  []scenario
-	contenders []contender
-}
-
-// run runs it, and gives each result to add.
-func (p plan) run(ctx context.Context, progress func(string), add func(scenario, contender, sample)) error {
-	for round := range p.rounds {
-		for _, s := range p.scenarios {
-			for i := range p.contenders {
-				c := p.contenders[(i+round)%len(p.contenders)] // nobody is always first
-				if c.absence(s) != "" {
-					continue
-				}
-				progress(fmt.Sprintf("round %d of %d: %s, %s", round+1, p.rounds, s.name, c.name))
-				result, err := s.run(ctx, c, p.url, p.window)
-				if err != nil {
-					progress("")
-					return fmt.Errorf("%s, %s: %w", s.name, c.name, err)
-				}
-				add(s, c, result)
+	want := map[string]bool{}
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		exact := slices.ContainsFunc(all, func(x T) bool { return x.called() == name })
+		found := false
+		for _, x := range all {
+			if x.called() == name || !exact && strings.HasPrefix(x.called(), name+"-") {
+				want[x.called()], found = true, true
 			}
 		}
-	}
-	progress("")
-	return nil
-}
-
-// progress keeps one line of a terminal up to date, and is silent elsewhere.
-func progress(w io.Writer) func(string) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return func(string) {}
-	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return func(string) {}
-	}
-	return func(line string) { fmt.Fprintf(f, "\r\x1b[K%s", line) }
-}
-
-func serverVersion(ctx context.Context, url string) (string, error) {
-	opt, err := redis.ParseURL(url)
-	if err != nil {
-		return "", err
-	}
-	rdb := redis.NewClient(opt)
-	defer func() { _ = rdb.Close() }()
-	info, err := rdb.Info(ctx, "server").Result()
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			return strings.TrimSpace(v), nil
+		if !found {
+			return nil, fmt.Errorf("%s: there is no %q, but %s", option, name, names(all))
 		}
 	}
-	return "", errors.New("the server does not tell its version")
+	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !want[x.called()] }), nil
+}
+
+// progress is a bar on a terminal, and nothing elsewhere.
+func progress(w io.Writer) *progressbar.ProgressBar {
+	f, ok := w.(*os.File)
+	if !ok {
+		return progressbar.DefaultSilent(-1)
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return progressbar.DefaultSilent(-1)
+	}
+	return progressbar.NewOptions(-1, progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(50*time.Millisecond))
 }
 
 func writeFile(name string, write func(io.Writer) error) error {
@@ -196,5 +159,5 @@ func writeFile(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	return cmp.Or(write(f), f.Close())
+	return errors.Join(write(f), f.Close())
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -24,41 +27,61 @@ func raw() contender {
 	return contender{
 		name:   "raw",
 		module: "github.com/redis/go-redis/v9",
-		config: "the floor: two scripts of a hash lock, and nothing around them; go-redis defaults",
-		unfit:  withWaiting("it does not wait, and its polls would only show how often it polls"),
-		dial: func(url string) (client, error) {
-			rdb, err := dialRedis(url)
+		config: "the floor: two scripts of a hash lock, and nothing around them; lease 30 s; go-redis defaults",
+		lacks: lacks{
+			waiting:     "it does not wait, and its polls would only show how often it polls",
+			fiveServers: notFive,
+		},
+		renewals: 3,
+		floor:    true,
+		dial: func(to setup) (client, error) {
+			rdb, err := dialRedis(to.Redis[0])
 			if err != nil {
 				return nil, err
 			}
-			return rawClient{rdb}, nil
+			return rawClient{rdb, cmp.Or(to.Lease, defaultLease)}, nil
 		},
 	}
 }
 
-type rawClient struct{ rdb *redis.Client }
+// defaultLease is that of the contenders that leave it to the user.
+const defaultLease = 30 * time.Second
+
+type rawClient struct {
+	rdb   *redis.Client
+	lease time.Duration
+}
 
 func (c rawClient) mutex(name string) mutex {
-	return &rawMutex{c.rdb, []string{name}, uuid.NewString(), name + ":channel"}
+	return &rawMutex{c.rdb, c.lease, []string{name}, uuid.NewString(), name + ":channel"}
 }
 
 func (c rawClient) close() error { return c.rdb.Close() }
 
 type rawMutex struct {
 	rdb     *redis.Client
+	lease   time.Duration
 	keys    []string
 	owner   string
 	channel string
 }
 
-func (m *rawMutex) lock(ctx context.Context) error {
-	left, err := rawLock.Run(ctx, m.rdb, m.keys, m.owner, 30000).Int64()
+func (m *rawMutex) lock(ctx context.Context) (context.Context, error) {
+	left, err := rawLock.Run(ctx, m.rdb, m.keys, m.owner, m.lease.Milliseconds()).Int64()
 	if err == nil && left != -3 {
-		return fmt.Errorf("held by another for %d ms", left)
+		return ctx, fmt.Errorf("held by another for %d ms", left)
 	}
-	return err
+	return ctx, err
 }
 
 func (m *rawMutex) unlock(ctx context.Context) error {
 	return rawUnlock.Run(ctx, m.rdb, m.keys, m.owner, m.channel).Err()
+}
+
+func (m *rawMutex) renew(ctx context.Context) error {
+	ok, err := m.rdb.PExpire(ctx, m.keys[0], m.lease).Result()
+	if err == nil && !ok {
+		return errors.New("the lock is gone")
+	}
+	return err
 }

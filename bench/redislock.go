@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -13,15 +14,17 @@ import (
 // fewer goroutines that have any.
 func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
 	return contender{
-		name:   name,
-		module: "github.com/bsm/redislock",
-		config: "TTL 30 s, without renewal; " + strategy + "; go-redis defaults",
-		dial: func(url string) (client, error) {
-			rdb, err := dialRedis(url)
+		name:     name,
+		module:   "github.com/bsm/redislock",
+		config:   "TTL 30 s, without renewal; " + strategy + "; go-redis defaults. Held: a goroutine for each lock calls Refresh at a third of the TTL",
+		lacks:    lacks{reentrancy: notReentrant, fiveServers: notFive},
+		renewals: 3,
+		dial: func(to setup) (client, error) {
+			rdb, err := dialRedis(to.Redis[0])
 			if err != nil {
 				return nil, err
 			}
-			return &redislockClient{rdb, redislock.New(rdb), retry}, nil
+			return &redislockClient{rdb, redislock.New(rdb), cmp.Or(to.Lease, defaultLease), retry}, nil
 		},
 	}
 }
@@ -38,31 +41,33 @@ func redislockExponential() contender {
 		func() redislock.RetryStrategy {
 			return redislock.ExponentialBackoff(16*time.Millisecond, 64*time.Millisecond)
 		})
-	c.unfit = withoutWaiting("as redislock where nobody waits")
+	c.lacks = c.lacks.with(noWaiting, "as redislock where nobody waits")
 	return c
 }
 
 type redislockClient struct {
 	rdb    *redis.Client
 	locker *redislock.Client
+	ttl    time.Duration
 	retry  func() redislock.RetryStrategy
 }
 
 func (c *redislockClient) mutex(name string) mutex {
-	return &redislockMutex{locker: c.locker, name: name, retry: c.retry}
+	return &redislockMutex{redislockClient: c, name: name}
 }
 func (c *redislockClient) close() error { return c.rdb.Close() }
 
 type redislockMutex struct {
-	locker *redislock.Client
-	name   string
-	retry  func() redislock.RetryStrategy
-	held   *redislock.Lock
+	*redislockClient
+	name string
+	held *redislock.Lock
 }
 
-func (m *redislockMutex) lock(ctx context.Context) (err error) {
-	m.held, err = m.locker.Obtain(ctx, m.name, 30*time.Second, &redislock.Options{RetryStrategy: m.retry()})
-	return err
+func (m *redislockMutex) lock(ctx context.Context) (_ context.Context, err error) {
+	m.held, err = m.locker.Obtain(ctx, m.name, m.ttl, &redislock.Options{RetryStrategy: m.retry()})
+	return ctx, err
 }
 
 func (m *redislockMutex) unlock(ctx context.Context) error { return m.held.Release(ctx) }
+
+func (m *redislockMutex) renew(ctx context.Context) error { return m.held.Refresh(ctx, m.ttl, nil) }

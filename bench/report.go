@@ -1,20 +1,22 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
-	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// report is the document that --json writes, and the table is made from.
+// report is the document that --json writes, and all else is made from.
 type report struct {
 	Machine    machine     `json:"machine"`
-	Rounds     int         `json:"rounds"`
-	WindowSecs float64     `json:"seconds_per_run"`
+	Run        settings    `json:"run"`
 	Scenarios  []described `json:"scenarios"`
 	Contenders []described `json:"contenders"`
 	Absent     []absent    `json:"absent,omitempty"`
@@ -22,12 +24,19 @@ type report struct {
 }
 
 type machine struct {
-	OS     string `json:"os"`
-	Arch   string `json:"arch"`
-	Cores  int    `json:"cores"`
-	Go     string `json:"go"`
-	Redis  string `json:"redis"`
-	Server string `json:"server"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+	CPU      string `json:"cpu,omitempty"`
+	Cores    int    `json:"cores"`
+	Go       string `json:"go"`
+	Redis    string `json:"redis"`
+	Server   string `json:"server"`
+	Embedded bool   `json:"embedded,omitempty"`
+}
+
+type settings struct {
+	Rounds  int     `json:"rounds"`
+	Seconds float64 `json:"duration_s"`
 }
 
 type described struct {
@@ -38,42 +47,59 @@ type described struct {
 	Config  string `json:"config,omitempty"`
 }
 
-// absent is who takes no part where, and why.
+// absent is who takes no part where, or what is not measured there, and why.
 type absent struct {
 	Scenario  string `json:"scenario"`
 	Contender string `json:"contender"`
 	Reason    string `json:"reason"`
 }
 
-// figures are measured in a run. Over several runs they are medians, but for
-// WaitMax, the largest of all, and Stuck and Violations, the sums.
-type figures struct {
-	CyclesPerS     float64  `json:"cycles_per_s"`
-	WaitP50        float64  `json:"wait_p50_us"`
-	WaitP99        float64  `json:"wait_p99_us"`
-	WaitMax        float64  `json:"wait_max_us"`
-	AllocsPerCycle float64  `json:"allocs_per_cycle"`
-	BytesPerCycle  float64  `json:"bytes_per_cycle"`
-	MinShare       *float64 `json:"min_share,omitempty"` // where there is more than one goroutine
-	MaxShare       *float64 `json:"max_share,omitempty"`
-	Stuck          int      `json:"stuck"` // waiters, see sample
-	Violations     int64    `json:"violations"`
-}
-
+// result is one contender's in one scenario.
 type result struct {
-	Scenario  string `json:"scenario"`
-	Contender string `json:"contender"`
-	figures
-	Rounds []figures `json:"rounds"`
+	scenario  scenario
+	contender contender
+	figures   // over all rounds, and those of the rounds of their own
+	rounds    []figures
+	extra     []figures
+	waits     histogram
+	waited    bool
 }
 
-func newReport(redisVersion, server string, rounds int, window time.Duration) *report {
-	return &report{
-		Machine:    machine{runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), redisVersion, server},
-		Rounds:     rounds,
-		WindowSecs: window.Seconds(),
-		Results:    []*result{},
+// MarshalJSON puts the figures beside the names, in the order of metrics.
+func (r *result) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"scenario":%q,"contender":%q`, r.scenario.name, r.contender.name)
+	for _, m := range metrics {
+		if v, ok := r.figures[m.name]; ok {
+			n, err := json.Marshal(v)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m.name, err)
+			}
+			fmt.Fprintf(&b, `,%q:%s`, m.name, n)
+		}
 	}
+	rounds, err := json.Marshal(r.rounds)
+	fmt.Fprintf(&b, `,"rounds":%s}`, rounds)
+	return b.Bytes(), err
+}
+
+func newReport(at *site, rounds int, window time.Duration) *report {
+	return &report{
+		Machine: machine{runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU(), runtime.Version(), at.version, at.origin, at.embedded},
+		Run:     settings{rounds, window.Seconds()},
+		Results: []*result{},
+	}
+}
+
+// cpuModel is what Linux calls it.
+func cpuModel() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
 }
 
 // describe says what will run, and what will not.
@@ -87,70 +113,47 @@ func (r *report) describe(scenarios []scenario, contenders []contender) {
 			if reason := c.absence(s); reason != "" {
 				r.Absent = append(r.Absent, absent{s.name, c.name, reason})
 			} else {
-				r.Results = append(r.Results, &result{Scenario: s.name, Contender: c.name})
+				r.Results = append(r.Results, &result{scenario: s, contender: c, figures: figures{}})
 			}
 		}
 	}
 }
 
-// add takes the result of one run.
-func (r *report) add(s scenario, c contender, m sample) {
-	f := figures{
-		CyclesPerS:     m.cycles,
-		WaitP50:        micros(m.p50),
-		WaitP99:        micros(m.p99),
-		WaitMax:        micros(m.max),
-		AllocsPerCycle: m.allocs,
-		BytesPerCycle:  m.bytes,
-		Stuck:          m.stuck,
-		Violations:     m.violations,
-	}
-	if s.contended() {
-		f.MinShare, f.MaxShare = &m.minShare, &m.maxShare
-	}
+func (r *report) result(s scenario, c contender) *result {
 	for _, x := range r.Results {
-		if x.Scenario == s.name && x.Contender == c.name {
-			x.Rounds = append(x.Rounds, f)
+		if x.scenario.name == s.name && x.contender.name == c.name {
+			return x
 		}
 	}
+	return nil
+}
+
+// of are the results of one scenario.
+func (r *report) of(scenario string) (some []*result) {
+	for _, x := range r.Results {
+		if x.scenario.name == scenario && len(x.figures) > 0 {
+			some = append(some, x)
+		}
+	}
+	return some
 }
 
 // finish makes one of all rounds.
 func (r *report) finish() {
 	for _, x := range r.Results {
-		x.figures = figures{
-			CyclesPerS:     x.median(func(f figures) float64 { return f.CyclesPerS }),
-			WaitP50:        x.median(func(f figures) float64 { return f.WaitP50 }),
-			WaitP99:        x.median(func(f figures) float64 { return f.WaitP99 }),
-			AllocsPerCycle: x.median(func(f figures) float64 { return f.AllocsPerCycle }),
-			BytesPerCycle:  x.median(func(f figures) float64 { return f.BytesPerCycle }),
-		}
-		for _, f := range x.Rounds {
-			x.WaitMax = max(x.WaitMax, f.WaitMax)
-			x.Stuck += f.Stuck
-			x.Violations += f.Violations
-		}
-		if x.Rounds[0].MinShare != nil {
-			least := x.median(func(f figures) float64 { return *f.MinShare })
-			most := x.median(func(f figures) float64 { return *f.MaxShare })
-			x.MinShare, x.MaxShare = &least, &most
+		x.figures = combine(x.rounds)
+		for name, v := range combine(x.extra) {
+			if name == "violations" {
+				v += x.figures[name]
+			}
+			x.figures[name] = v
 		}
 	}
 }
 
-func (x *result) median(of func(figures) float64) float64 {
-	var all []float64
-	for _, f := range x.Rounds {
-		all = append(all, of(f))
-	}
-	slices.Sort(all)
-	n := len(all)
-	return (all[(n-1)/2] + all[n/2]) / 2
-}
-
-func (r *report) violations() (n int64) {
+func (r *report) violations() (n float64) {
 	for _, x := range r.Results {
-		n += x.Violations
+		n += x.figures["violations"]
 	}
 	return n
 }
@@ -161,63 +164,218 @@ func (r *report) writeJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-func (r *report) writeTable(out io.Writer) error {
+// table is what people read of one scenario.
+type table struct {
+	Name, What string
+	Columns    []metric
+	Rows       []row
+	Notes      []string
+}
+
+type row struct {
+	Contender string
+	Cells     []cell
+}
+
+type cell struct {
+	Text string
+	Best bool // of its column, floors aside
+}
+
+func (r *report) tables() (all []table) {
+	for _, s := range r.Scenarios {
+		results := r.of(s.Name)
+		t := table{Name: s.Name, What: s.What}
+		for _, m := range metrics {
+			for _, x := range results {
+				if _, ok := x.figures[m.name]; ok {
+					t.Columns = append(t.Columns, m)
+					break
+				}
+			}
+		}
+		best := map[string]float64{}
+		for _, m := range t.Columns {
+			if x := leader(results, m, func(x *result) bool { return !x.contender.floor }); x != nil {
+				best[m.name] = x.figures[m.name]
+			}
+		}
+		for _, x := range results {
+			line := row{Contender: x.contender.name}
+			for _, m := range t.Columns {
+				c := cell{Text: "-"}
+				if v, ok := x.figures[m.name]; ok {
+					b, any := best[m.name]
+					c = cell{m.show(v), any && v == b && !x.contender.floor}
+				}
+				line.Cells = append(line.Cells, c)
+			}
+			t.Rows = append(t.Rows, line)
+		}
+		t.Notes = append(ratios(results, t.Columns), r.notes(s.Name, results)...)
+		all = append(all, t)
+	}
+	return all
+}
+
+// leader is who is best in m of those that are eligible; nil if m has no better or worse.
+func leader(results []*result, m metric, eligible func(*result) bool) (first *result) {
+	if m.better == 0 {
+		return nil
+	}
+	for _, x := range results {
+		v, ok := x.figures[m.name]
+		if ok && eligible(x) && (first == nil || float64(m.better)*v > float64(m.better)*first.figures[m.name]) {
+			first = x
+		}
+	}
+	return first
+}
+
+// ratios compares ours with the best other library in each column.
+func ratios(results []*result, columns []metric) (lines []string) {
+	for _, x := range results {
+		if !x.contender.ours() {
+			continue
+		}
+		var parts []string
+		for _, m := range columns {
+			other := leader(results, m, func(x *result) bool { return !x.contender.ours() && !x.contender.floor })
+			v, ok := x.figures[m.name]
+			if ok && other != nil && v > 0 && other.figures[m.name] > 0 {
+				parts = append(parts, fmt.Sprintf("%s %.2f x %s", m.title, v/other.figures[m.name], other.contender.name))
+			}
+		}
+		if len(parts) > 0 {
+			lines = append(lines, fmt.Sprintf("%s to the best other library: %s", x.contender.name, strings.Join(parts, ", ")))
+		}
+	}
+	return lines
+}
+
+func (r *report) notes(scenario string, results []*result) (lines []string) {
+	for name, published := range book {
+		if strings.HasPrefix(scenario, name+"-") {
+			lines = append(lines, "the book publishes, in 60 s on its machine: "+published)
+		}
+	}
+	for _, a := range r.Absent {
+		if a.Scenario == scenario {
+			lines = append(lines, fmt.Sprintf("without %s: %s", a.Contender, a.Reason))
+		}
+	}
+	for _, x := range results {
+		if x.contender.foreign && x.scenario.counted {
+			lines = append(lines, fmt.Sprintf("%s: its protocol is not RESP, so its requests, server calls and inversions are not counted", x.contender.name))
+		}
+	}
+	return lines
+}
+
+// legend says what the columns mean.
+const legend = `wait: from the call of Lock to its return. requests: as clients send them. server calls: of commandstats, what scripts call included.
+allocs, bytes: of the whole process (of all, in procs), libraries' background work and this program's own included.
+share: cycles of one goroutine, relative to the mean. stuck: waiters that had not got the lock 3 s after everybody else was done with it.
+inversions: grants that passed over an acquisition whose first request had been answered when that of the granted one was seen; hot8, hold1ms and
+rtt-hot8 only, each goroutine with a client of its own: of one client that goroutines share, requests do not tell whose they are.
+A starred figure is the best of its column; raw and watch are no libraries and are not starred.`
+
+func (r *report) heading() string {
 	m := r.Machine
+	return fmt.Sprintf("%s/%s, %d cores%s, %s, Redis %s (%s)\n%d rounds, %v each run; medians, but max is the largest of all rounds, and counts of inversions, stuck, lost and violations are sums",
+		m.OS, m.Arch, m.Cores, cmp.Or(", "+m.CPU, ""), m.Go, m.Redis, m.Server, r.Run.Rounds, time.Duration(r.Run.Seconds*float64(time.Second)))
+}
+
+func (r *report) writeTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s/%s, %d cores, %s, Redis %s (%s)\n", m.OS, m.Arch, m.Cores, m.Go, m.Redis, m.Server)
-	fmt.Fprintf(w, "%d rounds, %v each run; medians, but wait max is the largest of all rounds, stuck and violations are sums\n\n",
-		r.Rounds, time.Duration(r.WindowSecs*float64(time.Second)))
+	fmt.Fprintf(w, "%s\n\n", r.heading())
 	for _, c := range r.Contenders {
 		fmt.Fprintf(w, "%s\t%s %s\n\t%s\n", c.Name, c.Module, c.Version, c.Config)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, s := range r.Scenarios {
+	for _, t := range r.tables() {
 		w = tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintf(out, "\n%s: %s\n", s.Name, s.What)
-		fmt.Fprintln(w, "contender\tcycles/s\twait p50\tp99\tmax\tleast share\tmost\tallocs/cycle\tbytes/cycle\tstuck\tviolations\t")
-		for _, x := range r.Results {
-			if x.Scenario != s.Name {
-				continue
+		fmt.Fprintf(out, "\n%s: %s\n", t.Name, t.What)
+		fmt.Fprint(w, "contender\t")
+		for _, m := range t.Columns {
+			fmt.Fprintf(w, "%s\t", m.title)
+		}
+		fmt.Fprintln(w)
+		for _, line := range t.Rows {
+			fmt.Fprintf(w, "%s\t", line.Contender)
+			for _, c := range line.Cells {
+				mark := " "
+				if c.Best {
+					mark = "*"
+				}
+				fmt.Fprintf(w, "%s%s\t", c.Text, mark)
 			}
-			fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%.1f\t%.0f\t%d\t%d\t\n", x.Contender, x.CyclesPerS,
-				readable(x.WaitP50), readable(x.WaitP99), readable(x.WaitMax), share(x.MinShare), share(x.MaxShare),
-				x.AllocsPerCycle, x.BytesPerCycle, x.Stuck, x.Violations)
+			fmt.Fprintln(w)
 		}
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		for _, a := range r.Absent {
-			if a.Scenario == s.Name {
-				fmt.Fprintf(out, "  without %s: %s\n", a.Contender, a.Reason)
-			}
+		for _, n := range t.Notes {
+			fmt.Fprintf(out, "  %s\n", n)
 		}
 	}
-	_, err := fmt.Fprintln(out, "\nwait: from the call of Lock to its return. share: cycles of one goroutine, relative to the mean."+
-		"\nallocs, bytes: of the whole program, libraries' background work included."+
-		fmt.Sprintf("\nstuck: waiters that had not got the lock %v after everybody else was done with it.", drainFor))
+	_, err := fmt.Fprintf(out, "\n%s\n", legend)
 	return err
 }
 
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+// The lines in a Markdown file between which --markdown puts the tables.
+const (
+	markdownBegin = "<!-- bench: begin -->"
+	markdownEnd   = "<!-- bench: end -->"
+)
 
-// readable is a duration in microseconds with about three digits.
-func readable(us float64) string {
-	switch {
-	case us >= 1e6:
-		return fmt.Sprintf("%.2f s", us/1e6)
-	case us >= 1e4:
-		return fmt.Sprintf("%.0f ms", us/1e3)
-	case us >= 1e3:
-		return fmt.Sprintf("%.1f ms", us/1e3)
+// markdown is the tables as Markdown.
+func (r *report) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", strings.ReplaceAll(r.heading(), "\n", ". "))
+	for _, t := range r.tables() {
+		fmt.Fprintf(&b, "### %s\n\n%s.\n\n| |", t.Name, t.What)
+		for _, m := range t.Columns {
+			fmt.Fprintf(&b, " %s |", m.title)
+		}
+		fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("--:|", len(t.Columns)))
+		for _, line := range t.Rows {
+			fmt.Fprintf(&b, "| %s |", line.Contender)
+			for _, c := range line.Cells {
+				if c.Best {
+					fmt.Fprintf(&b, " **%s** |", c.Text)
+				} else {
+					fmt.Fprintf(&b, " %s |", c.Text)
+				}
+			}
+			fmt.Fprintln(&b)
+		}
+		fmt.Fprintln(&b)
+		for _, n := range t.Notes {
+			fmt.Fprintf(&b, "- %s\n", n)
+		}
+		if len(t.Notes) > 0 {
+			fmt.Fprintln(&b)
+		}
 	}
-	return fmt.Sprintf("%.0f us", us)
+	fmt.Fprintf(&b, "%s\n", legend)
+	return b.String()
 }
 
-func share(x *float64) string {
-	if x == nil {
-		return "-"
+// intoMarkdown replaces what stands between the marks of a Markdown file, or makes the file.
+func (r *report) intoMarkdown(file string) error {
+	old, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		old = []byte(markdownBegin + "\n" + markdownEnd + "\n")
+	} else if err != nil {
+		return err
 	}
-	return fmt.Sprintf("%.2f", *x)
+	before, rest, ok := strings.Cut(string(old), markdownBegin+"\n")
+	_, after, closed := strings.Cut(rest, markdownEnd)
+	if !ok || !closed {
+		return fmt.Errorf("%s has no lines %s and %s to put the tables between", file, markdownBegin, markdownEnd)
+	}
+	return os.WriteFile(file, []byte(before+markdownBegin+"\n"+r.markdown()+markdownEnd+after), 0o644)
 }

@@ -9,14 +9,19 @@ import (
 )
 
 // rueidisLock is set up as in the README of rueidislock, also in the benchmark there.
-func rueidisLock(redisVersion string) contender {
-	noLoop := atLeast(redisVersion, 7, 0, 5)
-	return contender{
+func rueidisLock(at site) contender {
+	noLoop := atLeast(at.version, 7, 0, 5)
+	c := contender{
 		name:   "rueidislock",
 		module: "github.com/redis/rueidis",
 		config: fmt.Sprintf("a Locker for each client; KeyMajority 1, NoLoopTracking %v, as its README recommends for speed; else defaults (validity 5 s, extended at half of it)", noLoop),
-		dial: func(url string) (client, error) {
-			opt, err := rueidis.ParseURL(url)
+		lacks: lacks{
+			reentrancy:  notReentrant,
+			fiveServers: "a Locker has one server or Cluster; its majority is of keys there",
+		},
+		renewals: 2,
+		dial: func(to setup) (client, error) {
+			opt, err := rueidis.ParseURL(to.Redis[0])
 			if err != nil {
 				return nil, err
 			}
@@ -24,6 +29,7 @@ func rueidisLock(redisVersion string) contender {
 				ClientOption:   opt,
 				KeyMajority:    1,
 				NoLoopTracking: noLoop,
+				KeyValidity:    to.Lease, // 0: the default
 			})
 			if err != nil {
 				return nil, err
@@ -31,6 +37,10 @@ func rueidisLock(redisVersion string) contender {
 			return rueidisClient{locker}, nil
 		},
 	}
+	if at.embedded {
+		c.lacks = c.lacks.with(oneServer, "the embedded server has no CLIENT TRACKING")
+	}
+	return c
 }
 
 // atLeast reports whether version is not before major.minor.patch.
@@ -58,15 +68,20 @@ func (c rueidisClient) close() error {
 type rueidisMutex struct {
 	locker  rueidislock.Locker
 	name    string
+	held    context.Context
 	release context.CancelFunc
 }
 
-func (m *rueidisMutex) lock(ctx context.Context) (err error) {
-	_, m.release, err = m.locker.WithContext(ctx, m.name)
-	return err
+func (m *rueidisMutex) lock(ctx context.Context) (_ context.Context, err error) {
+	m.held, m.release, err = m.locker.WithContext(ctx, m.name)
+	return ctx, err
 }
 
 func (m *rueidisMutex) unlock(context.Context) error {
-	m.release() // returns when Redis has answered
+	err := context.Cause(m.held) // it ends when the lock is lost
+	m.release()                  // returns when Redis has answered
+	if err != nil {
+		return fmt.Errorf("rueidislock: the lock was lost: %w", err)
+	}
 	return nil
 }

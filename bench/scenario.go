@@ -2,199 +2,93 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/google/uuid"
 )
 
-// scenario is who wants the lock: clients with connections of their own, as
+// scenario is who wants what lock: clients with connections of their own, as
 // processes have, and goroutines of each.
 type scenario struct {
-	name       string
-	what       string
+	name  string
+	what  string
+	needs []need
+
 	clients    int
-	goroutines int // of each client
+	goroutines int           // of each client
+	ownLocks   bool          // a lock for each goroutine, else one for all
+	depth      int           // how often each locks before it unlocks as often; 0: once
+	critical   time.Duration // spent inside
+	delay      time.Duration // added to every message, each way
+	processes  bool          // each client in a process
+	count      int           // of waiters or locks
+	lease      time.Duration // 0: as the contender has it
+	fine       bool          // market: a lock for each item
+
+	// run measures it once.
+	run func(context.Context, bout) (sample, error)
+	// counted says that a round of its own counts requests; ordered, that it also looks at the order of grants.
+	counted, ordered bool
 }
 
-var scenarios = []scenario{
-	{"solo", "1 goroutine, 1 lock", 1, 1},
-	{"hot1", "32 goroutines of 1 client, 1 lock", 1, 32},
-	{"hot8", "8 clients x 4 goroutines, 1 lock", 8, 4},
+// bout is one contender in one scenario.
+type bout struct {
+	scenario
+	contender
+	setup
+	embedded bool
+	window   time.Duration
 }
+
+// sample is what one run measured.
+type sample struct {
+	figures
+	waits *histogram // nil if the scenario does not look at them
+}
+
+// book is what Redis in Action, section 6.2, publishes: purchases in 60 s and the mean wait in ms.
+var book = map[string]string{
+	"market-1x1": "WATCH 27,000 at 14 ms, coarse lock 50,000, fine-grained 110,000",
+	"market-5x1": "WATCH <200 at 150 ms, coarse lock 13,000, fine-grained 36,000",
+	"market-5x5": "WATCH <600 at 498 ms, coarse lock 20,500, fine-grained 111,000",
+}
+
+var scenarios = allScenarios()
+
+func allScenarios() []scenario {
+	alone := []need{aLock, noWaiting, oneServer}
+	rivals := []need{aLock, waiting, oneServer}
+	all := []scenario{
+		{name: "solo", what: "1 goroutine, 1 lock", needs: alone, clients: 1, goroutines: 1},
+		{name: "distinct", what: "128 goroutines of 1 client, each its own lock", needs: alone, clients: 1, goroutines: 128, ownLocks: true},
+		{name: "hot1", what: "32 goroutines of 1 client, 1 lock", needs: rivals, clients: 1, goroutines: 32},
+		{name: "hot8", what: "8 clients x 4 goroutines, 1 lock", needs: rivals, clients: 8, goroutines: 4, ordered: true},
+		{name: "procs", what: "8 processes x 4 goroutines, 1 lock", needs: rivals, clients: 8, goroutines: 4, processes: true},
+		{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms inside", needs: rivals, clients: 8, goroutines: 4, critical: time.Millisecond, ordered: true},
+		{name: "nested", what: "1 goroutine, 1 lock, locked 5 times over", needs: append([]need{reentrancy}, alone...), clients: 1, goroutines: 1, depth: 5},
+		{name: "rtt-solo", what: "solo, 0.5 ms each way", needs: alone, clients: 1, goroutines: 1, delay: eachWay},
+		{name: "rtt-hot1", what: "hot1, 0.5 ms each way", needs: rivals, clients: 1, goroutines: 32, delay: eachWay},
+		{name: "rtt-hot8", what: "hot8, 0.5 ms each way", needs: rivals, clients: 8, goroutines: 4, delay: eachWay, ordered: true},
+	}
+	for i := range all {
+		all[i].run, all[i].counted = cycles, true
+	}
+	all = append(all,
+		scenario{name: "starve", what: "1 client with 8 goroutines against 1 with 1, 1 lock", needs: rivals, clients: 2, goroutines: 8, run: starve},
+		scenario{name: "waiters", what: "1,000 waiters of 8 clients on 1 held lock, for 5 times --duration", needs: rivals, clients: 8, goroutines: 125, count: 1000, run: waiters},
+		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals; figures are for both intervals together", needs: alone, clients: 1,
+			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, run: held},
+		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: rivals, clients: 2, goroutines: 1, processes: true, run: handoff},
+	)
+	majority := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, fiveServers}, clients: 1, goroutines: 1, run: cycles, counted: true}
+	all = append(all, majority)
+	majority.name, majority.what, majority.needs = "quorum-hot", "5 servers, 4 clients x 2 goroutines, 1 lock", []need{aLock, waiting, fiveServers}
+	majority.clients, majority.goroutines = 4, 2
+	all = append(all, majority)
+	for _, size := range []struct{ sellers, buyers int }{{1, 1}, {5, 1}, {5, 5}} {
+		all = append(all, marketOf(size.sellers, size.buyers, false), marketOf(size.sellers, size.buyers, true))
+	}
+	return all
+}
+
+const eachWay = 500 * time.Microsecond
 
 func (s scenario) called() string { return s.name }
-
-func (s scenario) contended() bool { return s.clients*s.goroutines > 1 }
-
-// The phases of a run.
-const (
-	checking  int32 = iota // sections are long, so that an overlap can't go unnoticed
-	settling               // as measured, not counted yet
-	measuring              // counted
-	stopping               // who waits gets the lock once more, and its wait counts
-)
-
-const (
-	checkFor  = 100 * time.Millisecond
-	settleFor = 100 * time.Millisecond
-	linger    = 200 * time.Microsecond // of a section while checking
-	drainFor  = 3 * time.Second        // who waits until then, though the others go away, is stuck
-	patience  = 30 * time.Second       // bounds a run beyond its phases
-)
-
-// errStuck ends the waits of those that are stuck.
-var errStuck = errors.New("the others are done with the lock, but the wait goes on")
-
-// sample is what one run of one contender measured.
-type sample struct {
-	cycles     float64 // per second
-	p50, p99   time.Duration
-	max        time.Duration
-	minShare   float64 // of one goroutine, relative to the mean
-	maxShare   float64
-	allocs     float64 // per cycle
-	bytes      float64
-	stuck      int // goroutines still waiting long after the others were done with the lock
-	violations int64
-}
-
-// run runs the contender once, measured for that long.
-func (s scenario) run(ctx context.Context, c contender, url string, window time.Duration) (_ sample, err error) {
-	// Without a deadline: some libraries shorten their leases to it.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer time.AfterFunc(window+patience, func() { cancel(errors.New("the run does not end")) }).Stop()
-
-	name := "lockline-bench:" + uuid.NewString() // nothing is left of another run
-	var phase atomic.Int32
-	var g guard
-	var workers []*worker
-	for range s.clients {
-		cl, err := c.dial(url)
-		if err != nil {
-			return sample{}, err
-		}
-		defer func() { err = errors.Join(err, cl.close()) }()
-		for range s.goroutines {
-			workers = append(workers, &worker{mutex: cl.mutex(name), phase: &phase, guard: &g})
-		}
-	}
-	var wg sync.WaitGroup
-	for _, w := range workers {
-		wg.Go(func() {
-			if err := w.work(ctx); err != nil {
-				cancel(err)
-			}
-		})
-	}
-
-	var before, after runtime.MemStats
-	pause(ctx, checkFor)
-	runtime.GC() // the garbage of the runs before
-	phase.Store(settling)
-	pause(ctx, settleFor)
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	phase.Store(measuring)
-	pause(ctx, window)
-	phase.Store(stopping)
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	timer := time.AfterFunc(drainFor, func() { cancel(errStuck) })
-	wg.Wait()
-	timer.Stop()
-	if ctx.Err() != nil && context.Cause(ctx) != errStuck {
-		return sample{}, context.Cause(ctx)
-	}
-	return summary(workers, &g, took, after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc)
-}
-
-// summary is what the workers found, all together.
-func summary(workers []*worker, g *guard, took time.Duration, allocs, bytes uint64) (sample, error) {
-	var waits histogram
-	var sections, total int64
-	var each []int64
-	stuck := 0
-	for _, w := range workers {
-		waits.merge(&w.waits)
-		sections += w.sections
-		total += w.cycles
-		each = append(each, w.cycles)
-		if w.stuck {
-			stuck++
-		}
-	}
-	if total == 0 {
-		return sample{}, fmt.Errorf("nobody got the lock within %v", took)
-	}
-	cycles, mean := float64(total), float64(total)/float64(len(workers))
-	return sample{
-		cycles:     cycles / took.Seconds(),
-		p50:        waits.quantile(.5),
-		p99:        waits.quantile(.99),
-		max:        waits.max,
-		minShare:   float64(slices.Min(each)) / mean,
-		maxShare:   float64(slices.Max(each)) / mean,
-		allocs:     float64(allocs) / cycles,
-		bytes:      float64(bytes) / cycles,
-		stuck:      stuck,
-		violations: g.violations(sections),
-	}, nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
-// worker is one goroutine that wants the lock, over and over.
-type worker struct {
-	mutex mutex
-	phase *atomic.Int32
-	guard *guard
-
-	sections int64 // in all phases
-	cycles   int64 // while measuring
-	waits    histogram
-	stuck    bool
-}
-
-func (w *worker) work(ctx context.Context) error {
-	for w.phase.Load() != stopping {
-		began := time.Now()
-		if err := w.mutex.lock(ctx); err != nil {
-			if context.Cause(ctx) == errStuck {
-				w.stuck = true
-				return nil
-			}
-			return fmt.Errorf("lock: %w", err)
-		}
-		waited := time.Since(began)
-		phase := w.phase.Load()
-		if phase == checking {
-			w.guard.section(linger)
-		} else {
-			w.guard.section(0)
-		}
-		if err := w.mutex.unlock(ctx); err != nil {
-			return fmt.Errorf("unlock: %w", err)
-		}
-		w.sections++
-		switch phase {
-		case measuring:
-			w.cycles++
-			w.waits.add(waited)
-		case stopping: // else those who wait longest would not be counted
-			w.waits.add(waited)
-		}
-	}
-	return nil
-}

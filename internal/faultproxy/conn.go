@@ -148,6 +148,9 @@ func (c *conn) readServer() {
 		case a.action == SwallowReply:
 			mute = true
 		}
+		if a != nil && a.frames == 0 {
+			c.p.replied(a.Request)
+		}
 		if !mute {
 			c.send(towardClient, packet{data: raw, message: c.message(v)})
 		}

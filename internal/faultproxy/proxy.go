@@ -33,6 +33,7 @@ type Proxy struct {
 	mu        sync.Mutex // guards all below, and the lost flags of conns; taken after conn.mu, if both
 	conns     map[*conn]struct{}
 	onRequest func(*Request) Action
+	onReply   func(Request)
 	requests  []Request
 	pushed    []Message
 	held      map[int]Request
@@ -140,6 +141,14 @@ func (p *Proxy) OnRequest(f func(*Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.onRequest = f
+}
+
+// OnReply has f told of each request that the server has answered, before the reply goes on; nil tells nobody.
+// Calls for one connection come in its order, those for different connections may overlap.
+func (p *Proxy) OnReply(f func(Request)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.onReply = f
 }
 
 // SetDelay makes every request and every reply from now on arrive late by
@@ -312,6 +321,15 @@ func (p *Proxy) arrived(conn int, args []string) (Request, Action) {
 	delete(p.undecided, r.Seq)
 	p.decided.Broadcast()
 	return r, action
+}
+
+func (p *Proxy) replied(r Request) {
+	p.mu.Lock()
+	tell := p.onReply
+	p.mu.Unlock()
+	if tell != nil {
+		tell(r)
+	}
 }
 
 func (p *Proxy) due() time.Time {

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The phases of a run.
+const (
+	checking  int32 = iota // sections are long, so that an overlap can't go unnoticed
+	settling               // as measured, not counted yet
+	measuring              // counted
+	stopping               // who waits gets the lock once more, and its wait counts
+)
+
+const (
+	checkFor  = 100 * time.Millisecond // at most; not longer than is measured
+	settleFor = 100 * time.Millisecond
+	linger    = 200 * time.Microsecond // of a section while checking
+	drainFor  = 3 * time.Second        // who waits until then, though the others go away, is stuck
+	patience  = 60 * time.Second       // bounds a run beyond its phases
+)
+
+var (
+	// errStuck ends the waits of those that are stuck.
+	errStuck   = errors.New("the others are done with the lock, but the wait goes on")
+	errPatient = errors.New("the run does not end")
+)
+
+// users are those who cycle: in this process, or in others.
+type users interface {
+	enter(phase int32) error
+	// finish waits until all are done, after stopping.
+	finish() (tally, error)
+}
+
+// tally is what users did. Its fields travel between processes.
+type tally struct {
+	Each       []int64 // cycles of each goroutine while measured
+	Sections   int64   // in all phases
+	Waits      histogram
+	MaxWaits   []time.Duration // of each goroutine
+	Stuck      int
+	Violations int64 // those that this process can tell
+	Mallocs    uint64
+	Bytes      uint64
+}
+
+// crew are users in this process.
+type crew struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	clients []client
+	workers []*worker
+	phase   atomic.Int32
+	before  runtime.MemStats
+	took    runtime.MemStats
+	wg      sync.WaitGroup
+}
+
+func newCrew(ctx context.Context) *crew {
+	c := &crew{}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	return c
+}
+
+// hire dials one client, with that many workers.
+func (c *crew) hire(b bout, name string, g *guard, size int) error {
+	cl, err := b.dial(b.setup)
+	if err != nil {
+		return err
+	}
+	c.clients = append(c.clients, cl)
+	for range size {
+		w := &worker{crew: c, guard: g, depth: max(1, b.depth), critical: b.critical}
+		own := name
+		if b.ownLocks {
+			w.guard = new(guard)
+			own = fmt.Sprintf("%s:%d", name, len(c.workers))
+		}
+		w.mutex = cl.mutex(own)
+		c.workers = append(c.workers, w)
+	}
+	return nil
+}
+
+// muster hires a client of each size.
+func (b bout) muster(ctx context.Context, name string, g *guard, sizes []int) (*crew, error) {
+	c := newCrew(ctx)
+	for _, size := range sizes {
+		if err := c.hire(b, name, g, size); err != nil {
+			return nil, errors.Join(err, c.disband())
+		}
+	}
+	return c, nil
+}
+
+func (c *crew) start() {
+	for _, w := range c.workers {
+		c.wg.Go(func() {
+			if err := w.work(c.ctx); err != nil {
+				c.cancel(err)
+			}
+		})
+	}
+}
+
+func (c *crew) enter(phase int32) error {
+	switch phase {
+	case settling:
+		runtime.GC() // the garbage of the runs before
+	case measuring:
+		runtime.ReadMemStats(&c.before)
+	}
+	c.phase.Store(phase)
+	if phase == stopping {
+		runtime.ReadMemStats(&c.took)
+	}
+	return nil
+}
+
+func (c *crew) finish() (tally, error) {
+	timer := time.AfterFunc(drainFor, func() { c.cancel(errStuck) })
+	c.wg.Wait()
+	timer.Stop()
+	if c.ctx.Err() != nil && context.Cause(c.ctx) != errStuck {
+		return tally{}, context.Cause(c.ctx)
+	}
+	t := tally{Mallocs: c.took.Mallocs - c.before.Mallocs, Bytes: c.took.TotalAlloc - c.before.TotalAlloc}
+	sections := map[*guard]int64{}
+	for _, w := range c.workers {
+		sections[w.guard] += w.sections
+		t.Sections += w.sections
+		t.Each = append(t.Each, w.cycles)
+		t.MaxWaits = append(t.MaxWaits, w.waits.Max)
+		t.Waits.merge(&w.waits)
+		if w.stuck {
+			t.Stuck++
+		}
+	}
+	for g, n := range sections {
+		t.Violations += g.violations(n)
+	}
+	return t, nil
+}
+
+// disband ends the workers, if they have not finished, and closes the clients.
+func (c *crew) disband() (err error) {
+	c.cancel(nil)
+	c.wg.Wait()
+	for _, cl := range c.clients {
+		err = errors.Join(err, cl.close())
+	}
+	return err
+}
+
+// worker is one goroutine that wants the lock, over and over.
+type worker struct {
+	crew     *crew
+	guard    *guard
+	mutex    mutex
+	depth    int
+	critical time.Duration
+	ticket   *ticket // nil unless the order of grants is looked at
+
+	sections int64 // in all phases
+	cycles   int64 // while measuring
+	waits    histogram
+	stuck    bool
+}
+
+func (w *worker) work(ctx context.Context) error {
+	phase := &w.crew.phase
+	for phase.Load() != stopping {
+		if w.ticket != nil {
+			w.ticket.begin()
+		}
+		began := time.Now()
+		inner := ctx
+		for range w.depth {
+			var err error
+			if inner, err = w.mutex.lock(inner); err != nil {
+				if context.Cause(ctx) == errStuck {
+					w.stuck = true
+					return nil
+				}
+				return fmt.Errorf("lock: %w", err)
+			}
+		}
+		waited := time.Since(began)
+		if w.ticket != nil {
+			w.ticket.granted()
+		}
+		at := phase.Load()
+		if at == checking {
+			w.guard.section(max(linger, w.critical))
+		} else {
+			w.guard.section(w.critical)
+		}
+		for range w.depth {
+			if err := w.mutex.unlock(ctx); err != nil {
+				return fmt.Errorf("unlock: %w", err)
+			}
+		}
+		w.sections++
+		switch at {
+		case measuring:
+			w.cycles++
+			w.waits.add(waited)
+		case stopping: // else those who wait longest would not be counted
+			w.waits.add(waited)
+		}
+	}
+	return nil
+}
+
+// measure leads users through the phases. around is called where the measured time begins and ends.
+func (b bout) measure(ctx context.Context, u users, around func(begin bool) error) (t tally, took time.Duration, err error) {
+	if err := pause(ctx, min(checkFor, b.window)); err != nil {
+		return t, 0, err
+	}
+	if err := u.enter(settling); err != nil {
+		return t, 0, err
+	}
+	if err := pause(ctx, min(settleFor, b.window)); err != nil {
+		return t, 0, err
+	}
+	if err := u.enter(measuring); err != nil {
+		return t, 0, err
+	}
+	began := time.Now()
+	if err := around(true); err != nil {
+		return t, 0, err
+	}
+	if err := pause(ctx, b.window); err != nil {
+		return t, 0, err
+	}
+	if err := around(false); err != nil {
+		return t, 0, err
+	}
+	took = time.Since(began)
+	if err := u.enter(stopping); err != nil {
+		return t, 0, err
+	}
+	t, err = u.finish()
+	if err == nil && slices.Max(t.Each) == 0 {
+		err = fmt.Errorf("nobody got the lock within %v", took)
+	}
+	return t, took, err
+}
+
+func (t *tally) cycles() (n int64) {
+	for _, c := range t.Each {
+		n += c
+	}
+	return n
+}
+
+// figures are what every scenario of cycles measures.
+func (t *tally) figures(took time.Duration) figures {
+	cycles := float64(t.cycles())
+	f := figures{
+		"cycles_per_s":     cycles / took.Seconds(),
+		"allocs_per_cycle": float64(t.Mallocs) / cycles,
+		"bytes_per_cycle":  float64(t.Bytes) / cycles,
+		"violations":       float64(t.Violations),
+	}
+	f.waits(&t.Waits)
+	if n := len(t.Each); n > 1 {
+		mean := cycles / float64(n)
+		f["min_share"] = float64(slices.Min(t.Each)) / mean
+		f["max_share"] = float64(slices.Max(t.Each)) / mean
+		f["stuck"] = float64(t.Stuck)
+	}
+	return f
+}
+
+func (f figures) waits(h *histogram) {
+	f["wait_p50_us"] = micros(h.quantile(.5))
+	f["wait_p99_us"] = micros(h.quantile(.99))
+	f["wait_max_us"] = micros(h.Max)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

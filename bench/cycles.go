@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// newName is that of a lock that nothing is left of from another run.
+func newName() string { return "lockline-bench:" + uuid.NewString() }
+
+// cycles is the run of most scenarios: all lock and unlock, over and over.
+func cycles(ctx context.Context, b bout) (_ sample, err error) {
+	near := b.setup
+	if b.delay > 0 {
+		var proxies []*helper
+		b.setup, proxies, err = through(ctx, near, roleDelay, b.delay.String())
+		defer func() { err = errors.Join(err, closeAll(proxies)) }()
+		if err != nil {
+			return sample{}, err
+		}
+	}
+	u, dismiss, err := b.users(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, dismiss()) }()
+
+	var calls float64
+	t, took, err := b.measure(ctx, u, func(begin bool) error {
+		if b.foreign || b.embedded {
+			return nil
+		}
+		n, err := serverCalls(ctx, near.Redis)
+		calls = n - calls
+		return err
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	f := t.figures(took)
+	if !b.foreign && !b.embedded {
+		f["server_calls_per_cycle"] = calls / float64(t.cycles())
+	}
+	if b.delay > 0 {
+		if f["added_rtt_us"], err = addedTrip(ctx, near.Redis[0], b.Redis[0]); err != nil {
+			return sample{}, err
+		}
+	}
+	if b.critical > 0 {
+		f["possible_per_s"] = possible(b.critical, min(b.window, time.Second))
+	}
+	return sample{f, &t.Waits}, nil
+}
+
+// users sets the scenario's to work, in this process or others.
+func (b bout) users(ctx context.Context) (users, func() error, error) {
+	if b.processes {
+		return b.fork(ctx)
+	}
+	c, err := b.muster(ctx, newName(), new(guard), slices.Repeat([]int{b.goroutines}, b.clients))
+	if err != nil {
+		return nil, nil, err
+	}
+	c.start()
+	return c, c.disband, nil
+}
+
+// possible is how often the critical section fits into a second, timers being what they are.
+func possible(critical, window time.Duration) float64 {
+	n := 0
+	began := time.Now()
+	for time.Since(began) < window {
+		time.Sleep(critical)
+		n++
+	}
+	return float64(n) / time.Since(began).Seconds()
+}
+
+// starve sets a client with many goroutines against one with a single one.
+func starve(ctx context.Context, b bout) (_ sample, err error) {
+	c, err := b.muster(ctx, newName(), new(guard), []int{b.goroutines, 1})
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, c.disband()) }()
+	c.start()
+	t, took, err := b.measure(ctx, c, func(bool) error { return nil })
+	if err != nil {
+		return sample{}, err
+	}
+	f := t.figures(took)
+	lone := float64(t.Each[b.goroutines]) / float64(t.cycles())
+	f["lone_share"], f["crowd_share"] = lone, 1-lone
+	f["lone_wait_max_us"] = micros(t.MaxWaits[b.goroutines])
+	return sample{f, &t.Waits}, nil
+}

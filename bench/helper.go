@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// roleVariable tells a process started by this program what it is for.
+const roleVariable = "LOCKLINE_BENCH_ROLE"
+
+// The roles. Each ends when its input does.
+const (
+	roleEtcd   = "etcd"   // DIR: an etcd server
+	roleDelay  = "delay"  // ADDR DURATION: a proxy that delays each way
+	roleCount  = "count"  // ADDR: a proxy that counts requests, and tells for each line of input
+	roleWorker = "worker" // a process of users, see worker process
+)
+
+// playRole runs this process's role, if it has one.
+func playRole() bool {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		return false
+	}
+	if err := play(role, os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: as %s: %v\n", role, err)
+		os.Exit(1)
+	}
+	return true
+}
+
+func play(role string, args []string, in io.Reader, out io.Writer) error {
+	switch {
+	case role == roleWorker:
+		return beWorker(in, out)
+	case role == roleEtcd && len(args) == 1:
+		return serve(in, out, func() (string, func(), error) { return serveEtcd(args[0]) }, nil)
+	case role == roleDelay && len(args) == 2:
+		return serve(in, out, func() (string, func(), error) { return serveDelay(args[0], args[1]) }, nil)
+	case role == roleCount && len(args) == 1:
+		p := newProxyHost()
+		defer p.end()
+		proxy := p.proxy(args[0])
+		return serve(in, out, func() (string, func(), error) { return proxy.Addr(), func() {}, nil }, func() any { return proxy.Count() })
+	}
+	return errors.New("no such role")
+}
+
+// serve tells the address of what start starts, then an answer for each line of input.
+func serve(in io.Reader, out io.Writer, start func() (string, func(), error), answer func() any) error {
+	addr, stop, err := start()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if _, err := fmt.Fprintln(out, addr); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		if _, err := fmt.Fprintln(out, answer()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// helper is this program again, in a process and a role of its own: what it does costs this one no memory.
+type helper struct {
+	addr string // what it serves
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	dir  string // goes with it, unless ""
+}
+
+func startRole(role string, args ...string) (_ *helper, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = endWithParent()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &helper{cmd: cmd, in: in, out: bufio.NewReader(out)}, nil
+}
+
+// startHelper starts a role that serves an address, and returns when it is ready.
+func startHelper(ctx context.Context, role string, args ...string) (*helper, error) {
+	h, err := startRole(role, args...)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = h.cmd.Process.Kill() })
+	defer stop()
+	if h.addr, err = h.line(); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", role, err), h.close())
+	}
+	return h, nil
+}
+
+func (h *helper) line() (string, error) {
+	line, err := h.out.ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// ask sends a line and returns the answer.
+func (h *helper) ask() (string, error) {
+	if _, err := fmt.Fprintln(h.in); err != nil {
+		return "", err
+	}
+	return h.line()
+}
+
+// close ends the process, and waits until it is gone.
+func (h *helper) close() error {
+	err := h.in.Close()
+	timer := time.AfterFunc(10*time.Second, func() { _ = h.cmd.Process.Kill() })
+	defer timer.Stop()
+	err = errors.Join(err, h.cmd.Wait())
+	if h.dir != "" {
+		err = errors.Join(err, os.RemoveAll(h.dir))
+	}
+	return err
+}
+
+// serveDelay is the role of a proxy that forwards bytes, each way late by delay.
+// Go's timers may be late by a millisecond on a machine at rest; nap is not.
+func serveDelay(upstream, delay string) (addr string, stop func(), err error) {
+	late, err := time.ParseDuration(delay)
+	if err != nil {
+		return "", nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", upstream)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go forward(client, server, late)
+			go forward(server, client, late)
+		}
+	}()
+	return listener.Addr().String(), func() { _ = listener.Close() }, nil
+}
+
+type parcel struct {
+	due  time.Time
+	data []byte
+}
+
+// forward moves what comes from one end to the other until either is closed.
+func forward(from, to net.Conn, late time.Duration) {
+	parcels := make(chan parcel, 1024)
+	go func() {
+		for p := range parcels {
+			nap(time.Until(p.due))
+			if _, err := to.Write(p.data); err != nil {
+				break
+			}
+		}
+		_, _ = to.Close(), from.Close()
+		for range parcels {
+		}
+	}()
+	for {
+		buf := make([]byte, 16<<10)
+		n, err := from.Read(buf)
+		if err != nil {
+			break
+		}
+		parcels <- parcel{time.Now().Add(late), buf[:n]}
+	}
+	close(parcels)
+}

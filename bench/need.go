@@ -1,0 +1,42 @@
+package main
+
+import "slices"
+
+// need is something that a scenario asks of a contender.
+type need int
+
+const (
+	aLock       need = iota // mutual exclusion between a call and another
+	waiting                 // Lock waits for its turn
+	noWaiting               // nobody is in the way, so that how to wait makes no difference
+	reentrancy              // the holder can lock again
+	oneServer               // works with one server
+	fiveServers             // works with a majority of independent servers
+)
+
+// lacks are the needs that a contender does not serve, and why.
+type lacks map[need]string
+
+// with adds to a copy.
+func (l lacks) with(n need, reason string) lacks {
+	all := lacks{n: reason}
+	for k, v := range l {
+		all[k] = v
+	}
+	return all
+}
+
+// absence says why c takes no part in s; "" if it does.
+func (c contender) absence(s scenario) string {
+	for _, n := range slices.Sorted(slices.Values(s.needs)) {
+		if reason := c.lacks[n]; reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+const (
+	notReentrant = "it is not reentrant"
+	notFive      = "it has no mode for a majority of independent servers"
+)

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// site is where the servers are.
+type site struct {
+	redis    string   // URL
+	majority []string // URLs of independent servers, if a scenario needs them
+	etcd     string   // address, if a contender needs it
+
+	version  string // of redis
+	embedded bool   // by miniredis: tells what works, not how fast
+	origin   string // for the reader
+
+	closers []func() error
+}
+
+const majoritySize = 5
+
+// open starts what url and embedded do not name.
+func open(ctx context.Context, redisURL string, embedded bool) (_ *site, err error) {
+	s := &site{redis: redisURL, embedded: embedded, origin: "given by --redis"}
+	if redisURL == "" {
+		if s.redis, err = s.server(ctx); err != nil {
+			return nil, err
+		}
+		s.origin = "started for this run, on loopback, without persistence"
+	}
+	if embedded {
+		s.origin, s.version = "EMBEDDED miniredis in the bench process: no figure says anything of Redis", "7.0.0"
+		return s, nil
+	}
+	if _, err := host(s.redis); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.version, err = serverVersion(ctx, s.redis)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// server starts one more.
+func (s *site) server(ctx context.Context) (string, error) {
+	if s.embedded {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		if err := m.Start(); err != nil {
+			return "", err
+		}
+		s.closers = append(s.closers, func() error { m.Close(); return nil })
+		return "redis://" + m.Addr(), nil
+	}
+	own, err := startServer(ctx)
+	if err != nil {
+		return "", err
+	}
+	s.closers = append(s.closers, own.stop)
+	return own.url(), nil
+}
+
+// furnish starts what else the scenarios and contenders need.
+func (s *site) furnish(ctx context.Context, scenarios []scenario, contenders []contender) error {
+	if slices.ContainsFunc(scenarios, func(x scenario) bool { return slices.Contains(x.needs, fiveServers) }) {
+		for range majoritySize {
+			u, err := s.server(ctx)
+			if err != nil {
+				return err
+			}
+			s.majority = append(s.majority, u)
+		}
+	}
+	if slices.ContainsFunc(contenders, func(x contender) bool { return x.foreign }) {
+		h, err := startEtcd(ctx)
+		if err != nil {
+			return err
+		}
+		s.closers = append(s.closers, h.close)
+		s.etcd = h.addr
+	}
+	return nil
+}
+
+func (s *site) close() (err error) {
+	for _, c := range slices.Backward(s.closers) {
+		err = errors.Join(err, c())
+	}
+	return err
+}
+
+// setup is what clients of a scenario are told.
+func (s *site) setup(x scenario) setup {
+	to := setup{Redis: []string{s.redis}, Etcd: s.etcd, Lease: x.lease, Rivals: x.goroutines > 1 && !x.ownLocks}
+	if slices.Contains(x.needs, fiveServers) {
+		to.Redis = s.majority
+	}
+	return to
+}
+
+func serverVersion(ctx context.Context, url string) (string, error) {
+	info, err := infos(ctx, []string{url}, "server")
+	if err != nil {
+		return "", err
+	}
+	if v := info[0]["redis_version"]; v != "" {
+		return v, nil
+	}
+	return "", errors.New("the server does not tell its version")
+}
+
+// infos asks each server for a section of INFO.
+func infos(ctx context.Context, urls []string, section string) (all []map[string]string, err error) {
+	for _, u := range urls {
+		rdb, err := dialRedis(u)
+		if err != nil {
+			return nil, err
+		}
+		text, err := rdb.Info(ctx, section).Result()
+		if err := errors.Join(err, rdb.Close()); err != nil {
+			return nil, err
+		}
+		m := map[string]string{}
+		for line := range strings.Lines(text) {
+			if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				m[k] = v
+			}
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// serverCalls is how many commands the servers have run, those of scripts included, but for what asking takes.
+func serverCalls(ctx context.Context, urls []string) (calls float64, err error) {
+	all, err := infos(ctx, urls, "commandstats")
+	for _, stats := range all {
+		for command, stat := range stats {
+			var n float64
+			if _, err := fmt.Sscanf(stat, "calls=%g,", &n); err != nil {
+				return 0, fmt.Errorf("%s: %w", command, err)
+			}
+			if !slices.Contains([]string{"cmdstat_info", "cmdstat_hello", "cmdstat_client|setinfo", "cmdstat_client|maint_notifications"}, command) {
+				calls += n
+			}
+		}
+	}
+	return calls, err
+}
+
+// serverCPU is how many seconds the servers have computed.
+func serverCPU(ctx context.Context, urls []string) (seconds float64, err error) {
+	all, err := infos(ctx, urls, "cpu")
+	for _, cpu := range all {
+		for _, kind := range []string{"used_cpu_sys", "used_cpu_user"} {
+			n, err := strconv.ParseFloat(cpu[kind], 64)
+			if err != nil {
+				return 0, err
+			}
+			seconds += n
+		}
+	}
+	return seconds, err
+}
+
+// addedTrip is by how much longer a PING takes to one address than to another: the median of some.
+func addedTrip(ctx context.Context, near, far string) (us float64, err error) {
+	const pings = 40
+	var median [2]float64
+	for i, u := range []string{near, far} {
+		rdb, err := dialRedis(u)
+		if err != nil {
+			return 0, err
+		}
+		var trips []float64
+		for range pings {
+			took, e := timed(func() error { return rdb.Ping(ctx).Err() })
+			err = errors.Join(err, e)
+			trips = append(trips, micros(took))
+		}
+		if err := errors.Join(err, rdb.Close()); err != nil {
+			return 0, err
+		}
+		median[i] = medianOf(trips)
+	}
+	return median[1] - median[0], nil
+}

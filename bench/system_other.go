@@ -1,0 +1,20 @@
+//go:build !linux && !freebsd
+
+package main
+
+import (
+	"errors"
+	"syscall"
+	"time"
+)
+
+func mapShared(string) (*shared, func(), error) {
+	return nil, nil, errors.New("processes share no memory here: this scenario needs Linux or FreeBSD")
+}
+
+func cpuTime() (time.Duration, bool) { return 0, false }
+
+func nap(d time.Duration) { time.Sleep(d) }
+
+// endWithParent: this system does not offer it.
+func endWithParent() *syscall.SysProcAttr { return nil }
