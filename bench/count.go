@@ -59,7 +59,9 @@ func (b bout) countRequests(ctx context.Context) (f figures, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return figures{"requests_per_cycle": requests / float64(t.cycles()), "violations": float64(t.Violations)}, nil
+	f = figures{"violations": float64(t.Violations)}
+	f.perCycle("requests_per_cycle", requests, &t)
+	return f, nil
 }
 
 // rankGrants is a round of its own that looks at the order of grants. Each goroutine has a
@@ -110,7 +112,8 @@ func (b bout) rankGrants(ctx context.Context) (_ figures, err error) {
 
 // arrivals counts grants out of the order of arrival. One acquisition came before
 // another if its first request had been answered when that of the other was seen: of
-// requests that overlap nobody can say which the server executed first.
+// requests that overlap nobody can say which the server executed first. A goroutine's
+// first acquisition does not count as passed over: a session may need requests to get going.
 type arrivals struct {
 	count func() bool // whether grants count now
 
@@ -124,6 +127,7 @@ type arrivals struct {
 // ticket is one goroutine's current acquisition. The fields are 0 where it has not come to that.
 type ticket struct {
 	of      *arrivals
+	grants  int // of acquisitions before
 	begun   bool
 	request int // number of the first request
 	seen    int // when the proxy saw it
@@ -140,7 +144,7 @@ func (a *arrivals) newTicket() *ticket {
 func (t *ticket) begin() {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	*t = ticket{of: t.of, begun: true}
+	*t = ticket{of: t.of, grants: t.grants, begun: true}
 }
 
 // asked says that the proxy saw a request about the lock.
@@ -168,12 +172,13 @@ func (t *ticket) granted() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t.begun = false
+	t.grants++
 	if !a.count() {
 		return
 	}
 	a.grants++
 	for _, other := range a.tickets {
-		if other.begun && other.settled != 0 && other.settled < t.seen {
+		if other.begun && other.grants > 0 && other.settled != 0 && other.settled < t.seen {
 			a.inversions++
 			return
 		}

@@ -43,7 +43,7 @@ func cycles(ctx context.Context, b bout) (_ sample, err error) {
 	}
 	f := t.figures(took)
 	if !b.foreign && !b.embedded {
-		f["server_calls_per_cycle"] = calls / float64(t.cycles())
+		f.perCycle("server_calls_per_cycle", calls, &t)
 	}
 	if b.delay > 0 {
 		if f["added_rtt_us"], err = addedTrip(ctx, near.Redis[0], b.Redis[0]); err != nil {
@@ -93,8 +93,8 @@ func starve(ctx context.Context, b bout) (_ sample, err error) {
 		return sample{}, err
 	}
 	f := t.figures(took)
-	lone := float64(t.Each[b.goroutines]) / float64(t.cycles())
-	f["lone_share"], f["crowd_share"] = lone, 1-lone
+	f.perCycle("lone_share", float64(t.Each[b.goroutines]), &t)
+	f.perCycle("crowd_share", float64(t.cycles()-t.Each[b.goroutines]), &t)
 	f["lone_wait_max_us"] = micros(t.MaxWaits[b.goroutines])
 	return sample{f, &t.Waits}, nil
 }

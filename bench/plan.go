@@ -31,7 +31,7 @@ func (p plan) run(ctx context.Context, r *report, bar *progressbar.ProgressBar) 
 					continue
 				}
 				bar.Describe(fmt.Sprintf("round %d of %d: %s, %s", min(round+1, p.rounds), p.rounds, s.name, c.name))
-				b := bout{s, c, p.at.setup(s), p.at.embedded, p.window}
+				b := p.at.bout(s, c, p.window)
 				if err := b.into(ctx, x, round == p.rounds); err != nil {
 					return fmt.Errorf("%s, %s: %w", s.name, c.name, err)
 				}
@@ -39,7 +39,9 @@ func (p plan) run(ctx context.Context, r *report, bar *progressbar.ProgressBar) 
 			}
 		}
 	}
-	r.finish()
+	for _, x := range r.Results {
+		x.finish()
+	}
 	return nil
 }
 

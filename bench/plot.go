@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -98,7 +99,7 @@ func bars(p *plot.Plot, results []*result, name string, offset vg.Length, width 
 	p.NominalX(names...)
 	p.X.Tick.Label.Rotation = .5
 	p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = -1, -.5
-	p.Y.Min = 0
+	p.X.Min, p.X.Max, p.Y.Min = -.5, float64(len(results))-.5, 0
 	return some, nil
 }
 
@@ -117,11 +118,24 @@ func shares(p *plot.Plot, results []*result) (bool, error) {
 	return bars(p, results, "max_share", vg.Points(6), vg.Points(10), colorOf)
 }
 
+// timeTicks label microseconds readably.
+type timeTicks struct{}
+
+func (timeTicks) Ticks(least, most float64) []plot.Tick {
+	ticks := plot.LogTicks{}.Ticks(least, most)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = time.Duration(t.Value * float64(time.Microsecond)).String()
+		}
+	}
+	return ticks
+}
+
 // waitCurves draws what part of the waits is over after how long.
 func waitCurves(p *plot.Plot, results []*result) (some bool, err error) {
-	p.X.Label.Text, p.Y.Label.Text = "wait (us)", "part of the waits that is over"
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	p.Legend.Top, p.Legend.Left = true, true
+	p.X.Label.Text, p.Y.Label.Text = "wait", "part of the waits that is over"
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, timeTicks{}
+	p.Y.Min, p.Y.Max = 0, 1
 	p.Legend.TextStyle.Font.Size = vg.Points(8)
 	for _, x := range results {
 		if !x.waited || x.waits.N == 0 {

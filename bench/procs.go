@@ -26,7 +26,7 @@ type order struct {
 	Window    time.Duration
 }
 
-// answer is what it says once it is ready, and in the end.
+// answer is what it says once it is ready, when it has entered a phase, and in the end.
 type answer struct {
 	Err   string
 	Tally tally
@@ -112,8 +112,13 @@ func (g *gang) enter(phase int32) (err error) {
 	for _, s := range g.send {
 		err = errors.Join(err, s.Encode(phase))
 	}
+	if err == nil {
+		_, err = g.answers() // all have entered it
+	}
 	return err
 }
+
+func (g *gang) entries() int64 { return g.shared.counter.Load() }
 
 func (g *gang) finish() (tally, error) {
 	all, err := g.answers()
@@ -124,6 +129,7 @@ func (g *gang) finish() (tally, error) {
 		t.Waits.merge(&a.Waits)
 		t.Sections += a.Sections
 		t.Stuck += a.Stuck
+		t.Lost += a.Lost
 		t.Mallocs += a.Mallocs
 		t.Bytes += a.Bytes
 	}
@@ -179,7 +185,7 @@ func (o order) obey(from *gob.Decoder, to *gob.Encoder) (t tally, err error) {
 		if err := from.Decode(&phase); err != nil {
 			return t, err
 		}
-		if err := crew.enter(phase); err != nil {
+		if err := errors.Join(crew.enter(phase), to.Encode(answer{})); err != nil {
 			return t, err
 		}
 	}

@@ -19,7 +19,7 @@ func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 		name:   name,
 		module: "github.com/go-redsync/redsync/v4",
 		config: "a pool (goredis/v9) for each server, expiry 8 s, without renewal; WithTries without limit; " + strategy +
-			"; over 5 servers WithFailFast; go-redis defaults. Held: a goroutine for each lock calls Extend at a third of the expiry",
+			"; without WithFailFast, with which unlocks failed over 5 servers; go-redis defaults. Held: a goroutine for each lock calls Extend at a third of the expiry",
 		lacks:    lacks{reentrancy: notReentrant},
 		renewals: 3,
 		dial: func(to setup) (client, error) {
@@ -36,9 +36,6 @@ func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 			c.rs = redsync.New(pools...)
 			if to.Lease > 0 {
 				c.options = append(c.options, redsync.WithExpiry(to.Lease))
-			}
-			if len(pools) > 1 {
-				c.options = append(c.options, redsync.WithFailFast(true))
 			}
 			return c, nil
 		},

@@ -139,15 +139,13 @@ func (r *report) of(scenario string) (some []*result) {
 }
 
 // finish makes one of all rounds.
-func (r *report) finish() {
-	for _, x := range r.Results {
-		x.figures = combine(x.rounds)
-		for name, v := range combine(x.extra) {
-			if name == "violations" {
-				v += x.figures[name]
-			}
-			x.figures[name] = v
+func (r *result) finish() {
+	r.figures = combine(r.rounds)
+	for name, v := range combine(r.extra) {
+		if name == "violations" {
+			v += r.figures[name]
 		}
+		r.figures[name] = v
 	}
 }
 
@@ -275,7 +273,8 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 // legend says what the columns mean.
 const legend = `wait: from the call of Lock to its return. requests: as clients send them. server calls: of commandstats, what scripts call included.
 allocs, bytes: of the whole process (of all, in procs), libraries' background work and this program's own included.
-share: cycles of one goroutine, relative to the mean. stuck: waiters that had not got the lock 3 s after everybody else was done with it.
+share: cycles of one goroutine, relative to the mean. stuck: waiters that had not got the lock 2 s after everybody else was done with it.
+lost: unlocks that failed, which says that the lock was gone before.
 inversions: grants that passed over an acquisition whose first request had been answered when that of the granted one was seen; hot8, hold1ms and
 rtt-hot8 only, each goroutine with a client of its own: of one client that goroutines share, requests do not tell whose they are.
 A starred figure is the best of its column; raw and watch are no libraries and are not starred.`

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 )
@@ -20,6 +21,9 @@ type site struct {
 	version  string // of redis
 	embedded bool   // by miniredis: tells what works, not how fast
 	origin   string // for the reader
+
+	// overhead is what a delaying proxy adds each way beyond what it was told.
+	overhead time.Duration
 
 	closers []func() error
 }
@@ -79,6 +83,11 @@ func (s *site) furnish(ctx context.Context, scenarios []scenario, contenders []c
 			s.majority = append(s.majority, u)
 		}
 	}
+	if slices.ContainsFunc(scenarios, func(x scenario) bool { return x.delay > 0 }) {
+		if err := s.calibrate(ctx); err != nil {
+			return err
+		}
+	}
 	if slices.ContainsFunc(contenders, func(x contender) bool { return x.foreign }) {
 		h, err := startEtcd(ctx)
 		if err != nil {
@@ -90,11 +99,31 @@ func (s *site) furnish(ctx context.Context, scenarios []scenario, contenders []c
 	return nil
 }
 
+// calibrate finds the overhead of a delaying proxy: its hop, and late timers.
+func (s *site) calibrate(ctx context.Context) error {
+	far, proxies, err := through(ctx, setup{Redis: []string{s.redis}}, roleDelay, eachWay.String())
+	if err != nil {
+		return errors.Join(err, closeAll(proxies))
+	}
+	us, err := addedTrip(ctx, s.redis, far.Redis[0])
+	over := time.Duration(us*float64(time.Microsecond))/2 - eachWay
+	s.overhead = min(max(0, over), eachWay/2) // on a busy machine it may be anything
+	return errors.Join(err, closeAll(proxies))
+}
+
 func (s *site) close() (err error) {
 	for _, c := range slices.Backward(s.closers) {
 		err = errors.Join(err, c())
 	}
 	return err
+}
+
+// bout pairs them here.
+func (s *site) bout(x scenario, c contender, window time.Duration) bout {
+	if x.delay > 0 {
+		x.delay = max(0, x.delay-s.overhead)
+	}
+	return bout{x, c, s.setup(x), s.embedded, window}
 }
 
 // setup is what clients of a scenario are told.

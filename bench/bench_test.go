@@ -1,0 +1,571 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testredis"
+)
+
+const briefly = 40 * time.Millisecond
+
+// scaled is the scenario with less to do.
+func scaled(s scenario) scenario {
+	s.goroutines = min(s.goroutines, 32)
+	if s.name == "waiters" || s.name == "held" {
+		s.count = 100
+	}
+	if s.lease > 0 {
+		s.lease = 1500 * time.Millisecond
+	}
+	return s
+}
+
+// Who takes part in what: those that one lock can be waited for, and those that differ where nobody waits.
+var (
+	waitingOnes = []string{"rlock", "fairlock", "rueidislock", "redislock", "redislock-exp", "redsync", "redsync-default", "etcd"}
+	loneOnes    = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync", "etcd"}
+
+	takesPart = map[string][]string{
+		"solo": loneOnes, "distinct": loneOnes, "rtt-solo": loneOnes, "held": loneOnes,
+		"nested": {"raw", "rlock", "fairlock"},
+		"hot1":   waitingOnes, "hot8": waitingOnes, "procs": waitingOnes, "hold1ms": waitingOnes, "rtt-hot1": waitingOnes,
+		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": waitingOnes,
+		"quorum-solo": {"redsync"}, "quorum-hot": {"redsync", "redsync-default"},
+		"market-1x1-coarse": trading(), "market-1x1-fine": trading(), "market-5x1-coarse": trading(),
+		"market-5x1-fine": trading(), "market-5x5-coarse": trading(), "market-5x5-fine": trading(),
+	}
+)
+
+func trading() []string { return append(slices.Clone(waitingOnes), "watch") }
+
+// What each kind of scenario measures; the second list only of what speaks RESP.
+var (
+	cycling   = "cycles_per_s wait_p50_us wait_p99_us wait_max_us allocs_per_cycle bytes_per_cycle stuck lost violations"
+	shared32  = " min_share max_share"
+	counting  = "requests_per_cycle server_calls_per_cycle"
+	ordering  = " fifo_inversions fifo_grants"
+	bargain   = "cycles_per_s per_60s listed_per_s retries_per_cycle wait_p50_us wait_p99_us wait_max_us wait_mean_us violations"
+	perLock   = "cpu_us_per_lock bytes_per_lock goroutines_per_lock lost violations"
+	perWaiter = "bytes_per_waiter goroutines_per_waiter violations"
+
+	measured = map[string][2]string{
+		"solo": {cycling, counting}, "nested": {cycling, counting}, "distinct": {cycling + shared32, counting},
+		"hot1": {cycling + shared32, counting}, "procs": {cycling + shared32, counting},
+		"hot8":     {cycling + shared32, counting + ordering},
+		"hold1ms":  {cycling + shared32 + " possible_per_s", counting + ordering},
+		"rtt-solo": {cycling + " added_rtt_us", counting},
+		"rtt-hot1": {cycling + shared32 + " added_rtt_us", counting},
+		"rtt-hot8": {cycling + shared32 + " added_rtt_us", counting + ordering},
+		"starve":   {cycling + shared32 + " crowd_share lone_share lone_wait_max_us", ""},
+		"waiters":  {perWaiter, "requests_per_s"},
+		"held":     {perLock, "requests_per_lock server_cpu_us_per_lock"},
+		"handoff":  {"handoff_p50_us handoff_p99_us violations", ""},
+		"quorum":   {cycling, counting},
+		"market":   {bargain, ""},
+	}
+)
+
+func wantedFigures(s scenario, c contender) []string {
+	kind, ok := measured[s.name]
+	if !ok {
+		family, _, _ := strings.Cut(s.name, "-")
+		kind = measured[family]
+	}
+	all := kind[0]
+	if s.name == "quorum-hot" {
+		all += shared32
+	}
+	if !c.foreign {
+		all += " " + kind[1]
+	}
+	return slices.Sorted(slices.Values(strings.Fields(all)))
+}
+
+// furnished is a site for all.
+func furnished(t *testing.T) *site {
+	t.Helper()
+	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := at.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := at.furnish(t.Context(), scenarios, contenders(*at)); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func TestEveryContenderExcludesInEveryScenario(t *testing.T) {
+	at := furnished(t)
+	all := contenders(*at)
+	for _, s := range scenarios {
+		s = scaled(s)
+		r := newReport(at, 1, briefly)
+		r.describe([]scenario{s}, all)
+		var names []string
+		t.Run(s.name, func(t *testing.T) {
+			for _, x := range r.Results {
+				names = append(names, x.contender.name)
+				t.Run(x.contender.name, func(t *testing.T) {
+					if s.counted { // others look at what the whole process uses
+						t.Parallel()
+					}
+					b := at.bout(s, x.contender, briefly)
+					for _, own := range []bool{false, true} {
+						if err := b.into(t.Context(), x, own); err != nil {
+							t.Fatal(err)
+						}
+					}
+					x.finish()
+					plausible(t, x)
+				})
+			}
+		})
+		if want := takesPart[s.name]; !slices.Equal(names, want) {
+			t.Errorf("in %s are %v, not %v", s.name, names, want)
+		}
+		if len(r.Absent) != len(all)-len(names) {
+			t.Errorf("in %s %d of %d are missing, %d with a reason", s.name, len(all)-len(names), len(all), len(r.Absent))
+		}
+	}
+}
+
+func plausible(t *testing.T, x *result) {
+	t.Helper()
+	s, c, f := x.scenario, x.contender, x.figures
+	if f["violations"] != 0 {
+		t.Errorf("%v violations of mutual exclusion", f["violations"])
+	}
+	if f["stuck"] > 0 && !c.ours() {
+		t.Logf("%v goroutines of %s were stuck", f["stuck"], c.name) // nothing more needs to be measured, then
+		return
+	}
+	if got, want := slices.Sorted(maps.Keys(f)), wantedFigures(s, c); !slices.Equal(got, want) {
+		t.Errorf("measured\n%v, not\n%v", got, want)
+	}
+	for name, v := range f {
+		switch {
+		case v != v || v < 0:
+			t.Errorf("%s is %v", name, v)
+		case v == 0 && (name == "cycles_per_s" || strings.HasSuffix(name, "_per_cycle") && name != "retries_per_cycle"):
+			t.Errorf("no %s", name)
+		}
+	}
+	if f["wait_p99_us"] < f["wait_p50_us"] || f["wait_max_us"] < f["wait_p99_us"] || f["min_share"] > 1 || f["max_share"] != 0 && f["max_share"] < 1 {
+		t.Errorf("not in order: %v", f)
+	}
+	if s.delay > 0 && f["added_rtt_us"] < micros(s.delay) {
+		t.Errorf("only %v us were added to a round trip", f["added_rtt_us"])
+	}
+	if c.ours() && (f["stuck"] != 0 || f["lost"] != 0) {
+		t.Errorf("%v stuck, %v lost", f["stuck"], f["lost"])
+	}
+	if c.name == "fairlock" && f["fifo_inversions"] != 0 {
+		t.Errorf("the fair lock passed over somebody in %v of %v grants", f["fifo_inversions"], f["fifo_grants"])
+	}
+}
+
+// leaky lets every nth caller in without asking.
+type leaky struct {
+	mu  *sync.Mutex
+	n   int64
+	all *atomic.Int64
+	has bool
+}
+
+func (m *leaky) mutex(string) mutex { return &leaky{mu: m.mu, n: m.n, all: m.all} }
+func (m *leaky) close() error       { return nil }
+
+func (m *leaky) lock(ctx context.Context) (context.Context, error) {
+	if m.has = m.all.Add(1)%m.n != 0; m.has {
+		m.mu.Lock()
+	}
+	return ctx, nil
+}
+
+func (m *leaky) unlock(context.Context) error {
+	if m.has {
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+func leakyContender(n int64) contender {
+	l := leaky{mu: new(sync.Mutex), n: n, all: new(atomic.Int64)}
+	return contender{name: "leaky", foreign: true, renewals: 3, dial: func(setup) (client, error) { return &l, nil }}
+}
+
+func theScenario(t *testing.T, name string) scenario {
+	t.Helper()
+	some, err := pick("scenario", scenarios, name)
+	if err != nil || len(some) != 1 {
+		t.Fatal(some, err)
+	}
+	return scaled(some[0])
+}
+
+func TestABrokenLockIsCaught(t *testing.T) {
+	at := &site{redis: "redis://" + testredis.Start(t).Addr}
+	for _, test := range []struct {
+		scenario string
+		leak     int64 // every nth
+	}{
+		{"hot1", 1}, {"hot1", 50}, {"hot8", 50}, {"starve", 50}, {"nested", 1}, {"waiters", 1}, {"held", 1}, {"market-5x5-coarse", 1}, {"market-5x5-fine", 1},
+	} {
+		t.Run(fmt.Sprintf("%s, 1 in %d", test.scenario, test.leak), func(t *testing.T) {
+			s := theScenario(t, test.scenario)
+			if s.name == "nested" {
+				s.goroutines = 2
+			}
+			s.lease /= 10
+			x := &result{}
+			if err := at.bout(s, leakyContender(test.leak), 5*briefly).into(t.Context(), x, false); err != nil {
+				t.Fatal(err)
+			}
+			if x.rounds[0]["violations"] == 0 {
+				t.Error("nothing was noticed")
+			}
+		})
+	}
+	t.Run("but not one that excludes", func(t *testing.T) {
+		for _, name := range []string{"hot1", "market-5x5-coarse"} {
+			x := &result{}
+			if err := at.bout(theScenario(t, name), leakyContender(1<<62), briefly).into(t.Context(), x, false); err != nil {
+				t.Fatal(err)
+			}
+			if n := x.rounds[0]["violations"]; n != 0 {
+				t.Errorf("%s: %v violations", name, n)
+			}
+		}
+	})
+}
+
+func TestTheGuardCountsOverlapsAndLostIncrements(t *testing.T) {
+	var g guard
+	g.section(0)
+	if n := g.violations(1); n != 0 {
+		t.Errorf("%d violations in one section alone", n)
+	}
+	g.inside.Add(1) // somebody stays inside
+	g.section(0)
+	if n := g.violations(2); n != 1 {
+		t.Errorf("%d violations after an overlap", n)
+	}
+	var lost guard
+	lost.section(0)
+	if n := lost.violations(3); n != 2 {
+		t.Errorf("%d violations after two lost increments", n)
+	}
+}
+
+func TestProcessesShareTheGuard(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shared")
+	one, unmap, err := mapShared(file)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unmap()
+	other, unmapOther, err := mapShared(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unmapOther()
+	one.inside.Add(1)
+	other.section(0)
+	if n := one.violations(1); n != 1 {
+		t.Errorf("%d violations after an overlap of two mappings", n)
+	}
+}
+
+func TestInversionsAreGrantsThatPassOverAnEarlierArrival(t *testing.T) {
+	type event struct {
+		who  int
+		what string
+	}
+	const waits, sees, answers, gets = "begin", "asked", "answered", "granted"
+	for name, test := range map[string]struct {
+		events []event
+		want   int
+	}{
+		"in order":          {[]event{{0, waits}, {0, sees}, {0, answers}, {1, waits}, {1, sees}, {1, answers}, {0, gets}, {1, gets}}, 0},
+		"passed over":       {[]event{{0, waits}, {0, sees}, {0, answers}, {1, waits}, {1, sees}, {1, answers}, {1, gets}, {0, gets}}, 1},
+		"requests overlap":  {[]event{{0, waits}, {0, sees}, {1, waits}, {1, sees}, {0, answers}, {1, answers}, {1, gets}, {0, gets}}, 0},
+		"has not asked yet": {[]event{{0, waits}, {1, waits}, {1, sees}, {1, answers}, {0, sees}, {1, gets}, {0, gets}}, 0},
+		"passed over twice": {[]event{{0, waits}, {0, sees}, {0, answers}, {1, waits}, {1, sees}, {1, gets}, {1, waits}, {1, sees}, {1, gets}, {0, gets}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &arrivals{count: func() bool { return true }}
+			tickets := []*ticket{a.newTicket(), a.newTicket()}
+			tickets[0].grants, tickets[1].grants = 1, 1
+			for _, e := range test.events {
+				switch x := tickets[e.who]; e.what {
+				case waits:
+					x.begin()
+				case sees:
+					x.asked(1)
+				case answers:
+					x.answered(1)
+				case gets:
+					x.granted()
+				}
+			}
+			if a.inversions != test.want || a.grants == 0 {
+				t.Errorf("%d inversions in %d grants, not %d", a.inversions, a.grants, test.want)
+			}
+		})
+	}
+}
+
+// unequal has a free lock for the first goroutine and none for any other.
+type unequal struct{ first atomic.Bool }
+
+func (u *unequal) mutex(string) mutex {
+	if u.first.CompareAndSwap(false, true) {
+		return free{}
+	}
+	return deaf{}
+}
+func (u *unequal) close() error { return nil }
+
+type free struct{}
+
+func (free) lock(ctx context.Context) (context.Context, error) { return ctx, nil }
+func (free) unlock(context.Context) error                      { return nil }
+
+type deaf struct{ free }
+
+func (deaf) lock(ctx context.Context) (context.Context, error) {
+	<-ctx.Done()
+	return ctx, ctx.Err()
+}
+
+func TestAWaiterThatNobodyWakesIsReported(t *testing.T) {
+	c := contender{name: "unequal", foreign: true, dial: func(setup) (client, error) { return &unequal{}, nil }}
+	x := &result{}
+	b := (&site{}).bout(scenario{name: "pair", clients: 1, goroutines: 2, run: cycles}, c, briefly)
+	if err := b.into(t.Context(), x, false); err != nil {
+		t.Fatal(err)
+	}
+	if f := x.rounds[0]; f["stuck"] != 1 || f["min_share"] != 0 {
+		t.Errorf("%v stuck, least share %v", f["stuck"], f["min_share"])
+	}
+}
+
+func TestTheProgramStartsItsServerAndReports(t *testing.T) {
+	testredis.Start(t) // skips without a binary
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(in("doc.md"), []byte("before\n"+markdownBegin+"\nold\n"+markdownEnd+"\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errOut bytes.Buffer
+	args := []string{"--rounds", "2", "--duration", "20ms", "--scenarios", "solo,hot8,quorum-solo", "--contenders", "raw, rlock,redislock,redsync",
+		"--json", in("results.json"), "--html", in("page.html"), "--plots", in("plots"), "--markdown", in("doc.md")}
+	if err := run(t.Context(), args, &out, &errOut); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"solo:", "hot8:", "rlock", "without raw", "go-redis/v9 v9.", "violations", "Redis ", "*", "rlock to the best other library: cycles/s"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in the table:\n%s", want, &out)
+		}
+	}
+	if strings.Contains(out.String(), "hot1:") || strings.Contains(out.String(), "fairlock") {
+		t.Errorf("more than what was asked for:\n%s", &out)
+	}
+	if errOut.Len() > 0 {
+		t.Errorf("a progress bar where there is no terminal: %s", &errOut)
+	}
+
+	var got struct {
+		Machine struct{ Cores int }
+		Results []map[string]any
+	}
+	b := read(t, in("results.json"))
+	if err := json.Unmarshal([]byte(b), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Results) != 8 || got.Machine.Cores == 0 { // redsync alone in quorum-solo
+		t.Errorf("%s", b)
+	}
+	for _, x := range got.Results {
+		_, shares := x["min_share"]
+		if rounds, _ := x["rounds"].([]any); len(rounds) != 2 || x["cycles_per_s"].(float64) <= 0 || shares != (x["scenario"] == "hot8") {
+			t.Errorf("%+v", x)
+		}
+	}
+
+	page := read(t, in("page.html"))
+	if names := external(page); len(names) > 0 {
+		t.Errorf("the page is not self-contained: %q", names)
+	}
+	if n := strings.Count(page, "<svg"); n != 7 { // throughput and waits of three, shares of hot8
+		t.Errorf("%d plots in the page", n)
+	}
+	if files, _ := filepath.Glob(in("plots/*.svg")); len(files) != strings.Count(page, "<svg") {
+		t.Errorf("%d plots in files: %v", len(files), files)
+	}
+	doc := read(t, in("doc.md"))
+	if !strings.HasPrefix(doc, "before\n"+markdownBegin+"\n") || !strings.HasSuffix(doc, markdownEnd+"\nafter\n") ||
+		strings.Contains(doc, "\nold\n") || !strings.Contains(doc, "| rlock | ") {
+		t.Errorf("%s", doc)
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+var (
+	addresses  = regexp.MustCompile(`(?i)(xmlns(?::\w+)?=")?\b(?:https?:)?//[\w.-]+[^"'\s<)]*`)
+	references = regexp.MustCompile(`(?i)(?:\b(?:src|srcset|href|action|data|poster)\s*=\s*["']?|url\(\s*["']?|@import\s+["']?)([^"'\s>)]+)`)
+)
+
+// external are the addresses that a page names, namespaces aside, and whatever it refers to but itself.
+func external(page string) (names []string) {
+	for _, m := range addresses.FindAllStringSubmatch(page, -1) {
+		if m[1] == "" {
+			names = append(names, m[0])
+		}
+	}
+	for _, m := range references.FindAllStringSubmatch(page, -1) {
+		if !strings.HasPrefix(m[1], "#") {
+			names = append(names, m[0])
+		}
+	}
+	return names
+}
+
+func TestAnAddressInAPageIsFound(t *testing.T) {
+	for page, want := range map[string]bool{
+		`<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><use href="#a"/></svg>`: false,
+		`<script src="https://cdn.example.org/x.js">`:                                                               true,
+		`<script src="//cdn.example.org/x.js">`:                                                                     true,
+		`<img src=x.png>`:                                                                                           true,
+		`<style>@import "x.css"`:                                                                                    true,
+		`<style>a { background: url(x.png) }`:                                                                       true,
+		`see http://example.org`:                                                                                    true,
+	} {
+		if got := len(external(page)) > 0; got != want {
+			t.Errorf("%s: %v", page, external(page))
+		}
+	}
+}
+
+func TestAnEmbeddedServerIsMarkedInEveryOutput(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	var out, errOut bytes.Buffer
+	args := []string{"--embedded", "--rounds", "1", "--duration", "20ms", "--scenarios", "solo,hot1,quorum-solo,market-1x1-fine",
+		"--contenders", "raw,rlock,fairlock,rueidislock,redislock,redsync,watch", "--json", in("x.json"), "--html", in("x.html"), "--markdown", in("x.md")}
+	if err := run(t.Context(), args, &out, &errOut); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"table": out.String(), "JSON": read(t, in("x.json")), "page": read(t, in("x.html")), "Markdown": read(t, in("x.md"))} {
+		if !strings.Contains(text, "EMBEDDED") {
+			t.Errorf("not in the %s:\n%s", name, text)
+		}
+	}
+	if !strings.Contains(out.String(), "without rueidislock: the embedded server has no CLIENT TRACKING") {
+		t.Errorf("%s", &out)
+	}
+}
+
+func TestWrongArgumentsAreRefused(t *testing.T) {
+	for _, args := range []string{"--scenarios hot9", "--contenders consul --embedded", "--rounds 0", "--duration 0s", "extra", "--redis nonsense",
+		"--redis rediss://localhost:1", "--embedded --redis redis://localhost:1"} {
+		var out bytes.Buffer
+		if err := run(t.Context(), strings.Fields(args), &out, &out); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}
+
+func TestTheFirstPartOfANamePicksTheFamily(t *testing.T) {
+	for list, want := range map[string]string{
+		"rtt": "rtt-solo, rtt-hot1, rtt-hot8", "redislock": "redislock", "quorum, solo": "solo, quorum-solo, quorum-hot", "market-5x1": "market-5x1-coarse, market-5x1-fine",
+	} {
+		some, err := pick("scenarios", scenarios, list)
+		got := names(some)
+		if list == "redislock" {
+			var c []contender
+			c, err = pick("contenders", contenders(site{}), list)
+			got = names(c)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s picks %s, not %s: %v", list, got, want, err)
+		}
+	}
+}
+
+func TestRatiosAreToTheBestOtherLibrary(t *testing.T) {
+	entry := func(c contender, speed, wait float64) *result {
+		return &result{contender: c, figures: figures{"cycles_per_s": speed, "wait_p50_us": wait}}
+	}
+	all := []*result{
+		entry(contender{name: "rlock", module: ownModule}, 100, 10), entry(contender{name: "fairlock", module: ownModule}, 500, 1),
+		entry(contender{name: "floor", floor: true}, 900, 1), entry(contender{name: "a"}, 50, 20), entry(contender{name: "b"}, 40, 5),
+	}
+	got := ratios(all[:], []metric{metrics[0], {"wait_p50_us", "wait", -1, medianOf, readable}})
+	want := []string{"rlock to the best other library: cycles/s 2.00 x a, wait 2.00 x b", "fairlock to the best other library: cycles/s 10.00 x a, wait 0.20 x b"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestRoundsBecomeMediansSumsAndMaxima(t *testing.T) {
+	got := combine([]figures{{"cycles_per_s": 1, "wait_max_us": 7, "violations": 1}, {"cycles_per_s": 5, "wait_max_us": 3, "violations": 2}, {"cycles_per_s": 2}})
+	if want := (figures{"cycles_per_s": 2, "wait_max_us": 7, "violations": 3}); !maps.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+}
+
+func TestQuantilesAreWithinOnePercent(t *testing.T) {
+	var h histogram
+	if h.quantile(.5) != 0 {
+		t.Error("an empty histogram has a median")
+	}
+	const n = 100_000
+	for i := range n {
+		h.add(time.Duration(i+1) * time.Microsecond)
+	}
+	for _, q := range []float64{.001, .5, .99, 1} {
+		want := float64(n) * q * float64(time.Microsecond)
+		if got := float64(h.quantile(q)); got < .99*want || got > 1.01*want {
+			t.Errorf("quantile %v is %v, not %v", q, time.Duration(got), time.Duration(want))
+		}
+	}
+	h.add(time.Hour) // beyond the last bucket
+	if h.Max != time.Hour {
+		t.Errorf("max %v", h.Max)
+	}
+}
+
+func TestVersionsAreComparedByNumber(t *testing.T) {
+	for version, want := range map[string]bool{"7.0.15": true, "7.0.5": true, "7.0.4": false, "6.2.20": false, "7.2": true, "8.10.1": true} {
+		if got := atLeast(version, 7, 0, 5); got != want {
+			t.Errorf("%s: %v", version, got)
+		}
+	}
+}
