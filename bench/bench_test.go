@@ -23,7 +23,8 @@ const briefly = 40 * time.Millisecond
 
 // scaled is the scenario with less to do.
 func scaled(s scenario) scenario {
-	s.goroutines = min(s.goroutines, 32)
+	s.clients = min(s.clients, 5)
+	s.goroutines = min(s.goroutines, max(4, 16/s.clients))
 	if s.name == "waiters" || s.name == "held" {
 		s.count = 100
 	}
@@ -57,7 +58,7 @@ var (
 	shared32  = " min_share max_share"
 	counting  = "requests_per_cycle server_calls_per_cycle"
 	ordering  = " fifo_inversions fifo_grants"
-	bargain   = "cycles_per_s per_60s listed_per_s retries_per_cycle wait_p50_us wait_p99_us wait_max_us wait_mean_us violations"
+	bargain   = "cycles_per_s per_60s listed_per_s retries_per_cycle wait_p50_us wait_p99_us wait_max_us wait_mean_us stuck violations"
 	perLock   = "cpu_us_per_lock bytes_per_lock goroutines_per_lock lost violations"
 	perWaiter = "bytes_per_waiter goroutines_per_waiter violations"
 

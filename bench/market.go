@@ -55,8 +55,8 @@ type market struct {
 	prefix string
 	stop   atomic.Bool
 
-	listed, retries, overlaps atomic.Int64
-	inside                    sync.Map // names of locks that somebody is in
+	listed, retries, overlaps, stuck atomic.Int64
+	inside                           sync.Map // names of locks that somebody is in
 
 	mu    sync.Mutex // guards the rest
 	waits histogram  // of purchases
@@ -98,6 +98,9 @@ func runMarket(ctx context.Context, b bout) (_ sample, err error) {
 		wg.Go(func() {
 			for n := 0; !m.stop.Load(); n++ {
 				if err := trade(ctx, n); err != nil {
+					if context.Cause(ctx) == errStuck {
+						m.stuck.Add(1)
+					}
 					cancel(err)
 					return
 				}
@@ -105,7 +108,7 @@ func runMarket(ctx context.Context, b bout) (_ sample, err error) {
 		})
 	}
 	err = pause(ctx, b.window)
-	for err == nil && m.purchases() == 0 {
+	for wait := time.Now(); err == nil && m.purchases() == 0 && time.Since(wait) < drainFor; {
 		err = pause(ctx, time.Millisecond)
 	}
 	took := time.Since(began)
@@ -113,21 +116,27 @@ func runMarket(ctx context.Context, b bout) (_ sample, err error) {
 	timer := time.AfterFunc(drainFor, func() { cancel(errStuck) })
 	wg.Wait()
 	timer.Stop()
-	if err := errors.Join(err, context.Cause(ctx)); err != nil {
+	if cause := context.Cause(ctx); err == nil && cause != errStuck {
+		err = cause
+	}
+	if err != nil {
 		return sample{}, err
 	}
-	violations, err := m.audit(ctx, traders)
+	violations, err := m.audit(context.WithoutCancel(ctx), traders)
 	if err != nil {
 		return sample{}, err
 	}
 	purchases := float64(m.purchases())
 	f := figures{
-		"cycles_per_s":      purchases / took.Seconds(),
-		"per_60s":           60 * purchases / took.Seconds(),
-		"listed_per_s":      float64(m.listed.Load()) / took.Seconds(),
-		"retries_per_cycle": float64(m.retries.Load()) / purchases,
-		"wait_mean_us":      micros(m.total) / purchases,
-		"violations":        float64(violations),
+		"cycles_per_s": purchases / took.Seconds(),
+		"per_60s":      60 * purchases / took.Seconds(),
+		"listed_per_s": float64(m.listed.Load()) / took.Seconds(),
+		"stuck":        float64(m.stuck.Load()),
+		"violations":   float64(violations),
+	}
+	if purchases > 0 {
+		f["retries_per_cycle"] = float64(m.retries.Load()) / purchases
+		f["wait_mean_us"] = micros(m.total) / purchases
 	}
 	f.waits(&m.waits)
 	return sample{f, &m.waits}, nil
