@@ -3,5 +3,10 @@
 // contender runs once in every scenario, one after the other, so that whatever else
 // the machine does hits all alike; figures are medians over the rounds.
 //
-//	go run ./bench [--scenario a,b] [--contender a,b] [--rounds 5] [--for 2s] [--redis URL] [--json FILE]
+//	go run ./bench [--scenarios a,b] [--contenders a,b] [--rounds 5] [--duration 2s]
+//	               [--redis URL | --embedded] [--json FILE] [--html FILE] [--plots DIR] [--markdown FILE]
+//
+// Requests are counted, and the order of grants is looked at, in rounds of their own,
+// behind proxies. Proxies, etcd, and the users of some scenarios are processes of their
+// own: this program again, in another role. The exit status is 1 if mutual exclusion was violated.
 package main

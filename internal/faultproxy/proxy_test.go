@@ -449,3 +449,20 @@ func TestManyClientsAtOnce(t *testing.T) {
 		t.Errorf("n = %s, counted %d", v, p.Count("incr"))
 	}
 }
+
+func TestAReplyIsToldBeforeTheClientHasIt(t *testing.T) {
+	p, client, _ := setup(t)
+	told := make(chan string, 16)
+	p.OnReply(func(r Request) { told <- r.Args[0] })
+	_ = get(t, client, "k")
+	p.OnReply(nil)
+	_ = get(t, client, "k")
+	close(told)
+	var all []string
+	for name := range told {
+		all = append(all, name)
+	}
+	if n := len(all); n == 0 || all[n-1] != "get" || slices.Contains(all[:n-1], "get") {
+		t.Errorf("told of %v, not of one get after what greets", all)
+	}
+}
