@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		return err
 	}
 
-	r := newReport(at, *rounds, *window)
+	r := newReport(at, args, *rounds, *window)
 	r.describe(chosenScenarios, chosenContenders)
 	p := plan{at, *rounds, *window, chosenScenarios, chosenContenders}
 	if err := p.run(ctx, r, progress(errOut)); err != nil {

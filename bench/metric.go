@@ -45,7 +45,7 @@ var metrics = []metric{
 	{"crowd_share", "share of the 8", 0, medianOf, ratio},
 	{"lone_share", "of the 1", 1, medianOf, ratio},
 	{"lone_wait_max_us", "its longest wait", -1, slices.Max[[]float64], readable},
-	{"fifo_inversions", "inversions", -1, sum, whole},
+	{"fifo_inversions", "inversions", 0, sum, whole},
 	{"fifo_grants", "of grants", 0, sum, whole},
 	{"added_rtt_us", "added round trip", 0, medianOf, readable},
 	// What must be 0 has no best.

@@ -28,6 +28,9 @@ func (l lacks) with(n need, reason string) lacks {
 
 // absence says why c takes no part in s; "" if it does.
 func (c contender) absence(s scenario) string {
+	if s.processes && !sharesMemory {
+		return "its processes share memory, which takes Linux or FreeBSD"
+	}
 	for _, n := range slices.Sorted(slices.Values(s.needs)) {
 		if reason := c.lacks[n]; reason != "" {
 			return reason

@@ -35,6 +35,7 @@ type machine struct {
 }
 
 type settings struct {
+	Command string  `json:"command"`
 	Rounds  int     `json:"rounds"`
 	Seconds float64 `json:"duration_s"`
 }
@@ -83,10 +84,10 @@ func (r *result) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func newReport(at *site, rounds int, window time.Duration) *report {
+func newReport(at *site, args []string, rounds int, window time.Duration) *report {
 	return &report{
 		Machine: machine{runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU(), runtime.Version(), at.version, at.origin, at.embedded},
-		Run:     settings{rounds, window.Seconds()},
+		Run:     settings{strings.Join(append([]string{"go run ./bench"}, args...), " "), rounds, window.Seconds()},
 		Results: []*result{},
 	}
 }
@@ -333,7 +334,7 @@ const (
 // markdown is the tables as Markdown.
 func (r *report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", strings.ReplaceAll(r.heading(), "\n", ". "))
+	fmt.Fprintf(&b, "```sh\n%s\n```\n\n%s\n\n", r.Run.Command, strings.ReplaceAll(r.heading(), "\n", ". "))
 	for _, t := range r.tables() {
 		fmt.Fprintf(&b, "### %s\n\n%s.\n\n| |", t.Name, t.What)
 		for _, m := range t.Columns {

@@ -9,6 +9,9 @@ import (
 	"unsafe"
 )
 
+// sharesMemory says that processes can, and that this one can tell what it uses.
+const sharesMemory = true
+
 // mapShared maps the file into memory that all processes see that map it.
 func mapShared(name string) (*shared, func(), error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
