@@ -73,7 +73,7 @@ var (
 		"starve":   {cycling + shared32 + " crowd_share lone_share lone_wait_max_us", ""},
 		"waiters":  {perWaiter, "requests_per_s"},
 		"held":     {perLock, "requests_per_lock server_cpu_us_per_lock"},
-		"handoff":  {"handoff_p50_us handoff_p99_us violations", ""},
+		"handoff":  {"handoff_p50_us handoff_p99_us stuck lost violations", ""},
 		"quorum":   {cycling, counting},
 		"market":   {bargain, ""},
 	}

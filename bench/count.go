@@ -59,7 +59,7 @@ func (b bout) countRequests(ctx context.Context) (f figures, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f = figures{"violations": float64(t.Violations)}
+	f = t.faults()
 	f.perCycle("requests_per_cycle", requests, &t)
 	return f, nil
 }
@@ -107,7 +107,9 @@ func (b bout) rankGrants(ctx context.Context) (_ figures, err error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return figures{"fifo_inversions": float64(o.inversions), "fifo_grants": float64(o.grants), "violations": float64(t.Violations)}, nil
+	f := t.faults()
+	f["fifo_inversions"], f["fifo_grants"] = float64(o.inversions), float64(o.grants)
+	return f, nil
 }
 
 // arrivals counts grants out of the order of arrival. One acquisition came before

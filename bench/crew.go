@@ -285,15 +285,16 @@ func (t *tally) cycles() (n int64) {
 	return n
 }
 
+// faults are what must be 0.
+func (t *tally) faults() figures {
+	return figures{"stuck": float64(t.Stuck), "lost": float64(t.Lost), "violations": float64(t.Violations)}
+}
+
 // figures are what every scenario of cycles measures.
 func (t *tally) figures(took time.Duration) figures {
 	cycles := float64(t.cycles())
-	f := figures{
-		"cycles_per_s": cycles / took.Seconds(),
-		"stuck":        float64(t.Stuck),
-		"lost":         float64(t.Lost),
-		"violations":   float64(t.Violations),
-	}
+	f := t.faults()
+	f["cycles_per_s"] = cycles / took.Seconds()
 	f.perCycle("allocs_per_cycle", float64(t.Mallocs), t)
 	f.perCycle("bytes_per_cycle", float64(t.Bytes), t)
 	f.waits(&t.Waits)

@@ -46,4 +46,5 @@ type baton struct {
 	waiting  atomic.Int64 // turns that somebody has begun to wait for
 	taken    atomic.Int64 // turns that somebody has got
 	unlocked atomic.Int64 // when the holder of the last one called unlock, ns since 1970
+	stuck    atomic.Bool  // somebody waits in vain: it ends
 }

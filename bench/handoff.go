@@ -21,10 +21,10 @@ func handoff(ctx context.Context, b bout) (_ sample, err error) {
 	if err != nil {
 		return sample{}, err
 	}
-	f := figures{
-		"handoff_p50_us": micros(t.Waits.quantile(.5)),
-		"handoff_p99_us": micros(t.Waits.quantile(.99)),
-		"violations":     float64(t.Violations),
+	f := t.faults()
+	if t.Waits.N > 0 {
+		f["handoff_p50_us"] = micros(t.Waits.quantile(.5))
+		f["handoff_p99_us"] = micros(t.Waits.quantile(.99))
 	}
 	return sample{f, &t.Waits}, nil
 }
@@ -33,14 +33,23 @@ func handoff(ctx context.Context, b bout) (_ sample, err error) {
 // The processes read one clock, that of the machine.
 func (o order) handOver(ctx context.Context, m mutex, mem *shared) (t tally, err error) {
 	for turn := int64(o.Rank); turn < int64(o.Turns); turn += 2 {
-		if err := reached(ctx, &mem.taken, turn); err != nil { // the other one has got the turn before
-			return t, err
+		if err := mem.reached(ctx, &mem.taken, turn); err != nil { // the other one has got the turn before
+			return t, ended(err)
 		}
 		mem.waiting.Store(turn)
-		if _, err := m.lock(ctx); err != nil {
+		waiting, cancel := context.WithCancelCause(ctx)
+		timer := time.AfterFunc(drainFor, func() { cancel(errStuck) })
+		_, err := m.lock(waiting)
+		now := time.Now().UnixNano()
+		timer.Stop()
+		if cause := context.Cause(waiting); err != nil && cause == errStuck {
+			mem.stuck.Store(true)
+			t.Stuck++
+			return t, nil
+		}
+		if err != nil {
 			return t, err
 		}
-		now := time.Now().UnixNano()
 		if turn > 0 {
 			t.Waits.add(time.Duration(now - mem.unlocked.Load()))
 		}
@@ -48,27 +57,37 @@ func (o order) handOver(ctx context.Context, m mutex, mem *shared) (t tally, err
 		t.Sections++
 		mem.taken.Store(turn + 1)
 		if turn+1 < int64(o.Turns) {
-			if err := reached(ctx, &mem.waiting, turn+1); err != nil {
-				return t, err
-			}
+			err = mem.reached(ctx, &mem.waiting, turn+1)
 		}
-		if err := pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)); err != nil {
-			return t, err
-		}
+		err = errors.Join(err, pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)))
 		mem.unlocked.Store(time.Now().UnixNano())
-		if err := m.unlock(ctx); err != nil {
-			return t, err
+		if m.unlock(ctx) != nil {
+			t.Lost++
+		}
+		if err != nil {
+			return t, ended(err)
 		}
 	}
 	return t, nil
 }
 
 // reached waits until the other process has counted that far.
-func reached(ctx context.Context, counter *atomic.Int64, n int64) error {
+func (b *baton) reached(ctx context.Context, counter *atomic.Int64, n int64) error {
 	for counter.Load() < n {
+		if b.stuck.Load() {
+			return errStuck
+		}
 		if err := pause(ctx, 100*time.Microsecond); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// ended is nil if err only says that the other process is stuck.
+func ended(err error) error {
+	if errors.Is(err, errStuck) {
+		return nil
+	}
+	return err
 }

@@ -69,7 +69,7 @@ func held(ctx context.Context, b bout) (_ sample, err error) {
 	}
 	n := float64(b.count)
 	f := figures{
-		"bytes_per_lock":      (after.bytes - before.bytes) / n,
+		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n,
 		"goroutines_per_lock": max(0, after.goroutines-before.goroutines) / n, // idle ones may have ended
 	}
 	if c2 > 0 {

@@ -74,19 +74,21 @@ func serve(in io.Reader, out io.Writer, start func() (string, func(), error), an
 
 // helper is this program again, in a process and a role of its own: what it does costs this one no memory.
 type helper struct {
-	addr string // what it serves
+	ctx  context.Context // its end kills
+	addr string          // what it serves
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
 	dir  string // goes with it, unless ""
 }
 
-func startRole(role string, args ...string) (_ *helper, err error) {
+// startRole starts a process that is killed when ctx ends.
+func startRole(ctx context.Context, role string, args ...string) (_ *helper, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, args...)
+	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = endWithParent()
@@ -101,17 +103,15 @@ func startRole(role string, args ...string) (_ *helper, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	return &helper{cmd: cmd, in: in, out: bufio.NewReader(out)}, nil
+	return &helper{ctx: ctx, cmd: cmd, in: in, out: bufio.NewReader(out)}, nil
 }
 
 // startHelper starts a role that serves an address, and returns when it is ready.
 func startHelper(ctx context.Context, role string, args ...string) (*helper, error) {
-	h, err := startRole(role, args...)
+	h, err := startRole(ctx, role, args...)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = h.cmd.Process.Kill() })
-	defer stop()
 	if h.addr, err = h.line(); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting %s: %w", role, err), h.close())
 	}
@@ -136,7 +136,9 @@ func (h *helper) close() error {
 	err := h.in.Close()
 	timer := time.AfterFunc(10*time.Second, func() { _ = h.cmd.Process.Kill() })
 	defer timer.Stop()
-	err = errors.Join(err, h.cmd.Wait())
+	if e := h.cmd.Wait(); h.ctx.Err() == nil { // else it may have been killed
+		err = errors.Join(err, e)
+	}
 	if h.dir != "" {
 		err = errors.Join(err, os.RemoveAll(h.dir))
 	}

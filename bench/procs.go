@@ -34,7 +34,6 @@ type answer struct {
 
 // gang are users in processes.
 type gang struct {
-	cancel  func() bool
 	shared  *shared
 	workers []*helper
 	send    []*gob.Encoder
@@ -58,27 +57,21 @@ func (b bout) forkWith(ctx context.Context, turns int) (_ *gang, dismiss func() 
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	g := &gang{shared: mem}
-	g.cancel = context.AfterFunc(ctx, func() {
-		for _, h := range g.workers {
-			_ = h.cmd.Process.Kill()
-		}
-	})
 	dismiss = func() error {
-		g.cancel()
 		err := closeAll(g.workers)
 		unmap()
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	o := order{b.contender.name, b.embedded, "", b.setup, newName(), file, turns, 0, b.goroutines, b.critical, b.window}
-	if err := g.hire(b.clients, o); err != nil {
+	if err := g.hire(ctx, b.clients, o); err != nil {
 		return nil, nil, errors.Join(err, dismiss())
 	}
 	return g, dismiss, nil
 }
 
-func (g *gang) hire(n int, o order) error {
+func (g *gang) hire(ctx context.Context, n int, o order) error {
 	for i := range n {
-		h, err := startRole(roleWorker)
+		h, err := startRole(ctx, roleWorker)
 		if err != nil {
 			return err
 		}

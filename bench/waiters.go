@@ -100,7 +100,7 @@ func waiters(ctx context.Context, b bout) (_ sample, err error) {
 		return sample{}, fmt.Errorf("%d of %d waiters gave up", k, b.count)
 	}
 	f := figures{
-		"bytes_per_waiter":      (after.bytes - before.bytes) / n,
+		"bytes_per_waiter":      max(0, after.bytes-before.bytes) / n, // what was there before may have gone
 		"goroutines_per_waiter": (after.goroutines - before.goroutines) / n,
 		"violations":            float64(violations.Load()),
 	}
