@@ -33,7 +33,8 @@ func (h *Hold) Unlock(ctx context.Context) error { return (*engine.Hold)(h).Unlo
 // Token is the fencing token: larger than that of every holder of the lock before,
 // also across restarts of Redis, as long as its clock is not set back by more than
 // it was down. Nested holds share it. What the lock protects can refuse a request
-// whose token is smaller than one it has seen.
+// whose token is smaller than one it has seen. The Hold of a MultiLock has none, and
+// says 0: its Parts have.
 func (h *Hold) Token() int64 { return (*engine.Hold)(h).Token() }
 
 // Name is the lock's name.

@@ -3,7 +3,6 @@ package rlock
 import (
 	"context"
 	_ "embed"
-	"errors"
 
 	"github.com/lockline/lockline/internal/engine"
 )
@@ -24,6 +23,9 @@ var (
 		Release: engine.NewScript(releaseBody),
 		Force:   engine.NewScript(forceBody),
 		Inspect: engine.NewScript(inspectBody),
+
+		LockSeveral:    engine.NewLockSeveral(lockBody),
+		ReleaseSeveral: engine.NewReleaseSeveral(releaseBody),
 	}
 )
 
@@ -78,7 +80,8 @@ func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *
 }
 
 // TryLock is Lock that never waits for another holder: it returns a
-// *[LockedError] instead. It blocks for one request, and not longer than ctx.
+// *[LockedError] instead. It blocks for one request, not longer than ctx and a [WaitAtMost]
+// above zero say.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	return m.acquire(ctx, options, true)
 }
@@ -93,17 +96,10 @@ func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (contex
 // runtime.Goexit. fn gets the context of [Mutex.Lock]. Do returns Lock's error, or
 // fn's joined with that of Unlock, which matches [ErrLost] if the lock was lost
 // before fn returned.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...Option) (err error) {
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...Option) error {
 	held, hold, err := m.Lock(ctx, options...)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
-		defer cancel()
-		if e := hold.Unlock(bound); e != nil {
-			err = errors.Join(err, e)
-		}
-	}()
-	return fn(held)
+	return (*engine.Hold)(hold).Do(held, fn)
 }

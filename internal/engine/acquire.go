@@ -16,6 +16,20 @@ type Config struct {
 	Lease   time.Duration // fixed, not renewed; 0: the session's, renewed
 	Wait    time.Duration // at most; only if Bounded
 	Bounded bool
+	Named   bool // a loss is told with the lock's name: the context stands for several locks
+}
+
+// Check says what is wrong with it.
+func (c Config) Check() error {
+	if c.Lease != 0 {
+		if err := checkLease("WithLease", c.Lease); err != nil {
+			return err
+		}
+	}
+	if c.Bounded && c.Wait < 0 {
+		return fmt.Errorf("lockline: WaitAtMost: a negative wait: %v", c.Wait)
+	}
+	return nil
 }
 
 // NewConfig applies options to what an acquisition starts from.
@@ -102,23 +116,26 @@ type acquisition struct {
 	expired  <-chan time.Time // when the wait that cfg allows is over
 	answered bool             // Redis has answered once: from then on an outage only lengthens the wait
 	waited   bool
+
+	with *company // to be taken by the same request
 }
 
 // Acquire returns the hold, which is the context to go on with, too.
 func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Context, *Hold, error) {
-	if err := m.check(ctx); err != nil {
+	h, err := m.acquire(ctx, cfg, try, nil)
+	if err != nil {
 		return ctx, nil, err
 	}
-	fail := func(err error) (context.Context, *Hold, error) {
-		return ctx, nil, &nameError{name: m.keys.Name, err: err}
+	return h, h.handle(), nil
+}
+
+func (m *Mutex) acquire(ctx context.Context, cfg Config, try bool, with *company) (*hold, error) {
+	if err := m.check(ctx); err != nil {
+		return nil, err
 	}
-	if cfg.Lease != 0 {
-		if err := checkLease("WithLease", cfg.Lease); err != nil {
-			return fail(err)
-		}
-	}
-	if cfg.Bounded && cfg.Wait < 0 {
-		return fail(fmt.Errorf("WaitAtMost: a negative wait: %v", cfg.Wait))
+	fail := func(err error) (*hold, error) { return nil, &nameError{name: m.keys.Name, err: err} }
+	if err := cfg.Check(); err != nil {
+		return fail(err)
 	}
 	if ctx.Err() != nil {
 		return fail(ctxErr(ctx))
@@ -128,9 +145,9 @@ func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Cont
 		return fail(err)
 	}
 	defer l.leave()
-	a := &acquisition{ctx: ctx, l: l, cfg: cfg, try: try || cfg.Bounded && cfg.Wait == 0, begun: time.Now()}
+	a := &acquisition{ctx: ctx, l: l, cfg: cfg, try: try || cfg.Bounded && cfg.Wait == 0, begun: time.Now(), with: with}
 	a.as, _ = ctx.Value(ownerKey{}).(*Owner)
-	if cfg.Bounded && !a.try {
+	if cfg.Bounded && cfg.Wait > 0 {
 		t := time.NewTimer(cfg.Wait)
 		defer t.Stop()
 		a.expired = t.C
@@ -138,9 +155,9 @@ func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Cont
 	h, err := a.run()
 	if err != nil {
 		l.observe(ctx, Event{Kind: EventNotAcquired, Wait: time.Since(a.begun), Err: err})
-		return ctx, nil, err
+		return nil, err
 	}
-	return h, h.handle(), nil
+	return h, nil
 }
 
 // lease is what this acquisition asks of Redis.
@@ -417,7 +434,7 @@ func (a *acquisition) abandonStay(st *streak, outer *hold) {
 
 func (a *acquisition) newHold(h *hold, st *streak) *hold {
 	h.st = st
-	h.fixed, h.as = a.cfg.Lease != 0, a.as
+	h.fixed, h.named, h.as = a.cfg.Lease != 0, a.cfg.Named, a.as
 	h.up, _ = a.ctx.Value(holdKey{}).(*hold)
 	h.Context, h.cancel = context.WithCancelCause(a.ctx)
 	return h
@@ -452,6 +469,10 @@ func (a *acquisition) compete() (*hold, error) {
 				return nil, err
 			}
 		}
+		if err := a.with.gather(); err != nil {
+			a.leaveRoot()
+			return nil, err
+		}
 		o, err := a.exchange(nil)
 		if err != nil {
 			return nil, err // exchange's goroutine has the root slot now
@@ -482,16 +503,10 @@ func (a *acquisition) compete() (*hold, error) {
 			}
 			continue
 		case r.status == 'G':
-			st := l.newStreak(a.grant, r.token, a.cfg.Lease != 0)
-			l.keep()
-			l.mu.Lock()
-			err := st.begin(o.sent.Add(valid(a.lease())), a.as)
-			l.mu.Unlock()
-			if err == nil {
-				return a.succeed(admission{st: st, fence: st.fence})
+			h, begun, err := a.takeAll(o.sent, r.token)
+			if begun {
+				return h, err
 			}
-			l.drop()
-			l.settle(a.grant, time.Now().Add(a.lease()))
 			if err == errTooLate && void < maxVoid {
 				void++
 				a.grant, a.notAfter = s.newAttempt(), 0
@@ -499,6 +514,10 @@ func (a *acquisition) compete() (*hold, error) {
 			}
 			l.pass()
 			return nil, a.fail(err)
+		case r.status == 'H' && a.with.another():
+			err := a.with.locked(r)
+			a.leaveRoot()
+			return nil, err
 		case r.status != 'H':
 			a.leaveRoot()
 			return nil, a.fail(unexpected(o.reply))
@@ -524,6 +543,25 @@ func (a *acquisition) compete() (*hold, error) {
 	}
 }
 
+// take makes a streak and a hold of what Redis granted, not before base. If it cannot
+// begin, the grant is given back, and the root slot is still the caller's. Else, with
+// neither a hold nor an error, it has ended already: look again.
+func (a *acquisition) take(base time.Time, token string) (h *hold, begun bool, err error) {
+	l := a.l
+	st := l.newStreak(a.grant, token, a.cfg.Lease != 0)
+	l.keep()
+	l.mu.Lock()
+	err = st.begin(base.Add(valid(a.lease())), a.as)
+	l.mu.Unlock()
+	if err == nil {
+		h, err = a.succeed(admission{st: st, fence: st.fence})
+		return h, true, err
+	}
+	l.drop()
+	l.settle(a.grant, time.Now().Add(a.lease()))
+	return nil, false, err
+}
+
 // restTime is by how much a session that had a long turn lets those go first who were
 // told that the lock is free: longer than their requests take in one data center.
 const restTime = time.Millisecond
@@ -537,6 +575,7 @@ func (a *acquisition) sleep(d time.Duration) error {
 }
 
 func (a *acquisition) sleepFor(d time.Duration, news <-chan struct{}) error {
+	a.with.scatter()
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -584,7 +623,8 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 	case <-s.closing:
 	}
 	err := a.over(false)
-	a.l.keep()                               // until undo: or the next Lock would not know of this one's request
+	a.l.keep() // until undo: or the next Lock would not know of this one's request
+	a.with.keep()
 	if !f.left.CompareAndSwap(false, true) { // it came in that instant
 		s.work.Add(1)
 		go func() {
@@ -615,7 +655,7 @@ func (a *acquisition) fly(f *flight, st *streak) {
 // ask sends the attempt's request.
 func (a *acquisition) ask(left *atomic.Bool) outcome {
 	s := a.l.s
-	o := s.call(a.ctx, a.l.p.Lock, a, tries, left)
+	o := a.with.numbered(s.call(a.ctx, a.with.script(a.l.p), a, tries, left))
 	if o.unanswered != nil {
 		a.late = a.notAfter
 	}
@@ -643,7 +683,7 @@ func (a *acquisition) request(now time.Time) request {
 	if queues {
 		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, "0", a.l.keys.channel, "0")
 	}
-	return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg)
+	return a.with.keys(a.l.keys).request(a.with.script(a.l.p), a.owner, ms, a.notAfter, s.about, keepMemoryArg)
 }
 
 // undo ends an attempt that nobody waits for any more, whatever came of it, and
@@ -661,6 +701,10 @@ func (a *acquisition) undo(o outcome, st *streak) {
 		}
 		return
 	}
+	if a.with != nil {
+		a.with.undo(a, granted)
+		return
+	}
 	if granted {
 		if g := a.l.giveBack(a.l.s.ctx, a.grant, 1); g.err != nil && judge(g.err).transient {
 			a.l.settle(a.grant, time.Now().Add(a.lease()))
@@ -672,9 +716,10 @@ func (a *acquisition) undo(o outcome, st *streak) {
 // leaveRoot ends an attempt that was not granted.
 func (a *acquisition) leaveRoot() {
 	if a.late != 0 {
-		a.l.settle(a.grant, time.Now().Add(a.lease()))
+		a.settle()
 	}
 	a.l.pass()
+	a.with.scatter()
 }
 
 // errTooLate: a grant came when its lease was over, or another one has followed it.
@@ -816,7 +861,7 @@ type answer struct {
 	about  string
 }
 
-// parse reads 'G NOW TOKEN', 'H NOW PTTL HOLDER TOKEN ABOUT', 'V NOW' or 'S NOW'.
+// parse reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'V NOW' or 'S NOW'.
 func parse(reply string) (a answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
 		return a, false

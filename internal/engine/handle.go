@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"time"
 )
@@ -88,6 +89,19 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	}
 	hd.cleanup.Stop()
 	return hd.of.Unlock(ctx)
+}
+
+// Do runs fn with the hold's context and then unlocks, also if fn panics or calls
+// runtime.Goexit.
+func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err error) {
+	defer func() {
+		bound, cancel := context.WithTimeout(context.WithoutCancel(held), unlockWait)
+		defer cancel()
+		if e := hd.Unlock(bound); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	return fn(held)
 }
 
 func (hd *Hold) Parts() []*Hold {

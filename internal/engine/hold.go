@@ -57,6 +57,7 @@ type hold struct {
 	as     *Owner
 	fence  int64 // the token
 	fixed  bool  // a lease of its own choice, not renewed
+	named  bool  // tell its loss with the lock's name
 	state  atomic.Uint32
 	// Guarded by lock.mu:
 	unlocked   bool
@@ -218,7 +219,11 @@ func (st *streak) end(why state) bool {
 
 	l.s.dog.Remove(&st.lease)
 	for h := holds; h != nil; h = h.next { // a streak that is over is not linked any more
-		h.cancel(why.err())
+		err := why.err()
+		if h.named {
+			err = l.fail(err)
+		}
+		h.cancel(err)
 	}
 	if l.s.begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
@@ -351,10 +356,57 @@ const unlockWait = 5 * time.Second
 func (e *entry) Unlock(ctx context.Context) error { return (*hold)(e).unlock(ctx) }
 
 func (h *hold) unlock(ctx context.Context) error {
+	u, err := h.leave(ctx)
+	if u.st == nil {
+		return err
+	}
+	sending := context.WithoutCancel(ctx)
+	if ctx.Done() == nil {
+		return u.send(sending)
+	}
+	done := make(chan error, 1)
+	go func() { done <- u.send(sending) }()
+	wait, cancel := unlockBound(ctx)
+	defer cancel()
+	select {
+	case err := <-done:
+		return err
+	case <-wait.Done():
+		return h.st.lock.fail(ctxErr(wait))
+	}
+}
+
+// unlockBound bounds the wait of an Unlock.
+func unlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), unlockWait)
+}
+
+// unlocking is an Unlock that Redis has to be told of, and counted in Session.work
+// until it has been.
+type unlocking struct {
+	st   *streak
+	last bool // the streak is over
+	was  reign
+}
+
+func (u unlocking) send(ctx context.Context) error {
+	l := u.st.lock
+	defer l.s.end()
+	if u.last {
+		return l.release(ctx, u.st, u.was)
+	}
+	return u.st.tell(ctx, 0, nil).err
+}
+
+// leave ends the hold in this process. Without a streak in what it returns, that is all.
+func (h *hold) leave(ctx context.Context) (unlocking, error) {
 	st := h.st
 	l := st.lock
 	s := l.s
-	fail := func(err error) error { return &nameError{name: l.keys.Name, err: err} }
+	fail := func(err error) (unlocking, error) { return unlocking{}, l.fail(err) }
 	open := s.begin()
 	l.mu.Lock()
 	again := h.unlocked
@@ -413,34 +465,9 @@ func (h *hold) unlock(ctx context.Context) error {
 	if left == passedOn {
 		l.observe(ctx, Event{Kind: EventReleased, Token: was.fence, Held: was.held})
 		s.end()
-		return nil
+		return unlocking{}, nil
 	}
-
-	sending := context.WithoutCancel(ctx)
-	send := func() error {
-		defer s.end()
-		if left == theLast {
-			return l.release(sending, st, was)
-		}
-		return st.tell(sending, 0, nil).err
-	}
-	if ctx.Done() == nil {
-		return send()
-	}
-	done := make(chan error, 1)
-	go func() { done <- send() }()
-	wait := ctx
-	if ctx.Err() != nil {
-		bound, cancel := context.WithTimeout(sending, unlockWait)
-		defer cancel()
-		wait = bound
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-wait.Done():
-		return fail(ctxErr(wait))
-	}
+	return unlocking{st, left == theLast, was}, nil
 }
 
 // firstFence is the token that Redis granted; the rest of the block follows it.
@@ -460,13 +487,16 @@ func (st *streak) final() grant {
 // release frees the lock in Redis and then lets the next goroutine of this
 // session compete for it.
 func (l *lock) release(ctx context.Context, st *streak, was reign) error {
-	g := st.final()
-	o := l.giveBack(ctx, g, tries)
+	return l.released(ctx, st, was, l.giveBack(ctx, st.final(), tries))
+}
+
+// released is the end of a release, whose outcome is o.
+func (l *lock) released(ctx context.Context, st *streak, was reign, o outcome) error {
 	var err error
 	switch {
 	case o.err != nil:
 		err = l.keys.failed(o.err)
-		l.settle(g, st.deadline())
+		l.settle(st.final(), st.deadline())
 	case !strings.HasPrefix(o.reply, "R") && o.unanswered != nil:
 		// An unanswered copy may have released it, and somebody else lost it since.
 		err = l.keys.failed(o.unanswered)

@@ -38,6 +38,7 @@ type Protocol struct {
 	Kind                          string // the key segment, and the lock's kind in events
 	Lock, Release, Force, Inspect *Script
 	Heartbeat                     *Script // the kind queues in Redis, if there is one
+	LockSeveral, ReleaseSeveral   *Script // nil where locks are taken one by one
 }
 
 func (p *Protocol) queues() bool { return p.Heartbeat != nil }
@@ -115,7 +116,7 @@ type grant struct {
 
 // giveBack ends a grant.
 func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
-	o := l.s.call(ctx, l.p.Release, &release{l, g}, most, nil)
+	o := l.s.call(ctx, l.p.Release, &release{l: l, grant: g}, most, nil)
 	if o.err == nil {
 		l.handedOn(o.reply)
 	}
@@ -141,18 +142,34 @@ func (l *lock) handedOn(reply string) {
 type release struct {
 	l *lock
 	grant
+	more []release // of further locks
 }
 
 func (r *release) request(time.Time) request {
-	late := any("0")
-	if r.late != 0 {
-		late = r.late
+	argv := []any{r.owner, r.token, r.l.keys.channel, keepMemoryArg, r.mayArrive(), r.lastUsed()}
+	if r.more == nil {
+		return r.l.keys.request(r.l.p.Release, argv...)
 	}
-	used := any("")
-	if r.used != nil {
-		used = r.used
+	more := make([]*Keys, len(r.more))
+	for i, m := range r.more {
+		more[i] = m.l.keys
+		argv = append(argv, m.owner, m.token, m.mayArrive(), m.lastUsed())
 	}
-	return r.l.keys.request(r.l.p.Release, r.owner, r.token, r.l.keys.channel, keepMemoryArg, late, used)
+	return r.l.keys.and(more).request(r.l.p.ReleaseSeveral, argv...)
+}
+
+func (g *grant) mayArrive() any {
+	if g.late == 0 {
+		return "0"
+	}
+	return g.late
+}
+
+func (g *grant) lastUsed() any {
+	if g.used == nil {
+		return ""
+	}
+	return g.used
 }
 
 // settle keeps giving back, in the background, what a failed request left

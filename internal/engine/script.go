@@ -30,6 +30,25 @@ func NewScript(body string) *Script {
 	return &Script{body: body, sha: hex.EncodeToString(sum[:])}
 }
 
+var (
+	//go:embed several.lua
+	several string
+	//go:embed lock_several.lua
+	lockSeveral string
+	//go:embed release_several.lua
+	releaseSeveral string
+)
+
+// NewLockSeveral makes a kind's lock script one of several locks: all or none.
+func NewLockSeveral(body string) *Script { return newSeveral(body, lockSeveral) }
+
+// NewReleaseSeveral does so with its release script.
+func NewReleaseSeveral(body string) *Script { return newSeveral(body, releaseSeveral) }
+
+func newSeveral(one, all string) *Script {
+	return NewScript("local function one()\n" + one + "end\n" + several + all)
+}
+
 // request is a script call that go-redis sends once: it would resend up to
 // three times by itself, and a resent lock request needs a new not-after.
 //

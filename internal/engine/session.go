@@ -208,7 +208,7 @@ func (s *Session) releaseAll(locks []*lock) error {
 			for chunk := range slices.Chunk(fleet, watchdog.MaxBatch) {
 				s.batch(s.ctx, server, len(chunk), func(i int) (*Script, request) {
 					st := chunk[i]
-					return st.lock.p.Release, (&release{st.lock, st.final()}).request(time.Time{})
+					return st.lock.p.Release, (&release{l: st.lock, grant: st.final()}).request(time.Time{})
 				}, func(i int, reply string, err error) {
 					st := chunk[i]
 					if err != nil && judge(err).resend {

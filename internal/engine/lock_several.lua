@@ -1,0 +1,24 @@
+-- Takes several locks, all or none.
+--
+-- ARGV    as of one(), the same for all; ARGV[1] is the owner field, ARGV[3] the Redis
+--         time in microseconds after which this request is void
+--
+-- Reply: 'G NOW TOKEN...', or the number of a lock that cannot be had and behind it what
+-- one() says of that
+
+for i = 1, #keys / 2 do
+  turn(i)
+  local owner = holder()
+  local _, _, over = past(ARGV[1])
+  if clock() > tonumber(ARGV[3]) or owner ~= ARGV[1] and (owner or over) then
+    return i .. ' ' .. one()
+  end
+end
+ARGV[3] = '9e15' -- all of them now, or none
+local reply
+for i = 1, #keys / 2 do
+  turn(i)
+  local granted = one()
+  reply = reply and reply .. string.match(granted, ' %d+$') or granted
+end
+return reply

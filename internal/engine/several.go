@@ -1,0 +1,421 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Several locks of one session can be taken by one request, all or none, where
+// their scripts and the server allow it. One acquisition leads: it stands, asks
+// and waits for its own lock as ever, and what it asks for includes the locks of
+// its company. While it waits, it occupies nothing of the company.
+
+// company are the locks that an acquisition takes along.
+type company struct {
+	all []companion
+	in  []*companion // whose root slots are occupied, for the request under way
+	// which lock its reply speaks of: the leader's is the first
+	which int
+}
+
+// companion is one of them. Its attempt is the leader's.
+type companion struct {
+	acquisition
+	asked bool  // a request of the present attempt named it
+	got   *hold // what came of it
+}
+
+// MaxSeveral bounds how many locks are asked of one script, which keeps Redis from
+// serving others.
+const MaxSeveral = 100
+
+type groupID struct {
+	s     *Session
+	kind  string
+	tag   string
+	lease time.Duration
+}
+
+// Group is equal for Mutexes that one request can take together; nil for one that is
+// always asked for alone.
+func (m *Mutex) Group() any {
+	g := m.s.group(m.p, m.keys)
+	if g == nil {
+		return nil
+	}
+	g.lease = m.cfg.Lease
+	return *g
+}
+
+// group is equal for locks that one script can serve together.
+func (s *Session) group(p *Protocol, k *Keys) *groupID {
+	if p.LockSeveral == nil || s.Redisson {
+		return nil
+	}
+	g := &groupID{s: s, kind: p.Kind}
+	if _, one := s.client.(*redis.Client); !one { // others may know more than one server
+		g.tag = hashTag(k.lock())
+	}
+	return g
+}
+
+// hashTag is the part of a key that decides its cluster slot.
+func hashTag(key string) string {
+	_, tag, _ := strings.Cut(key, "{")
+	if tag, _, ok := strings.Cut(tag, "}"); ok && tag != "" {
+		return tag
+	}
+	return key
+}
+
+type lockID struct {
+	s    *Session
+	lock string
+}
+
+// ID is equal for Mutexes that are one lock in one session.
+func (m *Mutex) ID() any { return lockID{m.s, m.keys.lock()} }
+
+// Check says what is wrong with the Mutex, whatever it is used for.
+func (m *Mutex) Check() error { return m.check(context.Background()) }
+
+// Owner is the owner field under which Redis knows a hold of one lock.
+func (hd *Hold) Owner() string {
+	if hd.valid() {
+		if e, ok := hd.of.(*entry); ok {
+			owner, _ := e.st.owner.(string)
+			return owner
+		}
+	}
+	return ""
+}
+
+// AcquireWith is Acquire, and takes others of the same Group along by the same
+// request: all or none. It returns their holds behind its own; nil for one that
+// cannot come along because ctx holds it already: it must be acquired by itself. If one of them is
+// taken, the error is a *LockedError of its name, at once.
+func (m *Mutex) AcquireWith(ctx context.Context, cfg Config, try bool, with []*Mutex) (context.Context, []*Hold, error) {
+	if err := m.check(ctx); err != nil {
+		return ctx, nil, err
+	}
+	c := &company{all: make([]companion, len(with))}
+	as, _ := ctx.Value(ownerKey{}).(*Owner)
+	for i, w := range with {
+		l, err := w.s.enter(w.keys, w.p)
+		if err != nil {
+			return ctx, nil, &nameError{name: w.keys.Name, err: err}
+		}
+		defer l.leave()
+		c.all[i].acquisition = acquisition{ctx: ctx, l: l, cfg: cfg, as: as, begun: time.Now()}
+	}
+	h, err := m.acquire(ctx, cfg, try, c)
+	if err != nil {
+		return ctx, nil, err
+	}
+	holds := []*Hold{h.handle()}
+	for i := range c.all {
+		var hd *Hold
+		if got := c.all[i].got; got != nil {
+			hd = got.handle()
+		}
+		holds = append(holds, hd)
+	}
+	return h, holds, nil
+}
+
+// gather occupies the root slots of the company, without waiting. Its error names one
+// that is taken in this process.
+func (c *company) gather() error {
+	if c == nil || c.in != nil {
+		return nil
+	}
+	for i := range c.all {
+		m := &c.all[i]
+		switch in, err := m.occupy(); {
+		case err != nil:
+			return err
+		case in:
+			c.in = append(c.in, m)
+		}
+	}
+	for _, m := range c.in {
+		m.asked = true
+	}
+	return nil
+}
+
+// occupy reports false for a re-entry, which no request for a free lock can make.
+func (m *companion) occupy() (bool, error) {
+	l := m.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	outer, err := m.descent()
+	if outer != nil || err != nil || m.as.hasLost(l) || m.as != nil && l.streak != nil && m.as == l.root.owner {
+		return false, nil
+	}
+	if !l.root.enter(m.as, false) {
+		return false, m.lockedHere()
+	}
+	return true, nil
+}
+
+// scatter leaves the root slots of the company.
+func (c *company) scatter() {
+	if c == nil {
+		return
+	}
+	for _, m := range c.in {
+		m.l.pass()
+	}
+	c.in = nil
+}
+
+// keep holds on to the company's locks for a request that is left behind, until undo.
+func (c *company) keep() {
+	if c != nil {
+		for _, m := range c.in {
+			m.l.keep()
+		}
+	}
+}
+
+// undo is acquisition.undo for an acquisition with company.
+func (c *company) undo(a *acquisition, granted bool) {
+	in := c.in
+	if granted {
+		all, sc := &release{l: a.l, grant: a.grant}, a.l.p.Release
+		for _, m := range in {
+			all.more, sc = append(all.more, release{l: m.l, grant: a.grant}), a.l.p.ReleaseSeveral
+		}
+		if o := a.l.s.call(a.l.s.ctx, sc, all, 1, nil); o.err != nil {
+			a.settle()
+		} else {
+			for _, m := range in {
+				m.asked = false
+			}
+			c.settle(a)
+		}
+	}
+	a.l.pass()
+	c.scatter()
+	for _, m := range in {
+		m.l.drop()
+	}
+}
+
+// settle ends an attempt on all locks that its requests named, in the background.
+func (a *acquisition) settle() {
+	a.l.settle(a.grant, time.Now().Add(a.lease()))
+	a.with.settle(a)
+}
+
+func (c *company) settle(a *acquisition) {
+	if c == nil {
+		return
+	}
+	for i := range c.all {
+		if m := &c.all[i]; m.asked {
+			m.asked = false
+			m.l.settle(a.grant, time.Now().Add(a.lease()))
+		}
+	}
+}
+
+// keys are those of a lock and of the company in the request.
+func (c *company) keys(first *Keys) *Keys {
+	if c == nil || len(c.in) == 0 {
+		return first
+	}
+	more := make([]*Keys, len(c.in))
+	for i, m := range c.in {
+		more[i] = m.l.keys
+	}
+	return first.and(more)
+}
+
+// and is the keys of several locks, as the scripts take them.
+func (k *Keys) and(more []*Keys) *Keys {
+	boxed := append([]any{nil}, k.boxed[1:]...)
+	for _, m := range more {
+		boxed = append(boxed, m.boxed[1:]...)
+	}
+	boxed[0] = len(boxed) - 1
+	return &Keys{Name: k.Name, boxed: boxed, channel: k.channel}
+}
+
+// script is the one that the request runs.
+func (c *company) script(p *Protocol) *Script {
+	if c == nil || len(c.in) == 0 {
+		return p.Lock
+	}
+	return p.LockSeveral
+}
+
+// numbered takes in which lock a reply speaks of, where it is not all of them.
+func (c *company) numbered(o outcome) outcome {
+	if c != nil {
+		number, rest, _ := strings.Cut(o.reply, " ")
+		if i, err := strconv.Atoi(number); err == nil {
+			c.which, o.reply = i, rest
+		}
+	}
+	return o
+}
+
+// another: the reply speaks of one of the company.
+func (c *company) another() bool { return c != nil && c.which >= 2 && c.which < 2+len(c.in) }
+
+// locked is the error if that is taken.
+func (c *company) locked(r answer) error { return r.locked(c.in[c.which-2].l.keys.Name) }
+
+// takeAll is take for all that one request was granted: the company's first, and
+// the leader's last, whose context carries all. Where it returns no hold, nothing of the
+// company is held, or occupied, any more.
+func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun bool, err error) {
+	token, tokens, _ := strings.Cut(tokens, " ")
+	if a.with == nil {
+		return a.take(base, token)
+	}
+	ctx, in, taken := a.ctx, a.with.in, []*companion(nil)
+	a.with.in = nil
+	for _, m := range in {
+		m.asked = false
+		if err != nil {
+			m.l.settle(a.grant, time.Now().Add(a.lease()))
+			m.l.pass()
+			continue
+		}
+		var t string
+		t, tokens, _ = strings.Cut(tokens, " ")
+		m.ctx, m.grant = a.ctx, a.grant
+		m.got, begun, err = m.take(base, t)
+		switch {
+		case m.got != nil:
+			taken = append(taken, m)
+			a.ctx = m.got
+			continue
+		case !begun:
+			m.l.pass()
+		case err == nil: // lost at once
+			err = errTooLate
+		}
+	}
+	if err == nil {
+		if h, begun, err = a.take(base, token); h != nil {
+			return h, true, nil
+		}
+	} else {
+		begun = false
+		a.l.settle(a.grant, time.Now().Add(a.lease()))
+	}
+	a.ctx = ctx
+	for _, m := range taken {
+		s, got := m.l.s, m.got
+		m.got = nil
+		s.work.Add(1)
+		go func() {
+			defer s.end()
+			_ = got.unlock(s.ctx)
+		}()
+	}
+	return nil, begun, err
+}
+
+// UnlockAll is Unlock of many holds at once. Locks that one script can serve are
+// released by one request. The errors are in the order of the holds; a hold may be nil.
+func UnlockAll(ctx context.Context, holds []*Hold) []error {
+	errs := make([]error, len(holds))
+	type numbered struct {
+		i   int
+		err error
+	}
+	waiting, done := map[int]*lock{}, make(chan numbered, len(holds))
+	groups := map[any][]int{}
+	us := make([]unlocking, len(holds))
+	var others sync.WaitGroup // they bound their wait themselves
+	for i, hd := range holds {
+		if hd == nil {
+			continue
+		}
+		e, ok := hd.of.(*entry)
+		if !ok {
+			others.Go(func() { errs[i] = hd.Unlock(ctx) })
+			continue
+		}
+		hd.cleanup.Stop()
+		if us[i], errs[i] = (*hold)(e).leave(ctx); us[i].st == nil {
+			continue
+		}
+		l := us[i].st.lock
+		waiting[i] = l
+		if g := l.s.group(l.p, l.keys); g != nil && us[i].last {
+			groups[*g] = append(groups[*g], i)
+		} else {
+			groups[i] = []int{i}
+		}
+	}
+	for _, group := range groups {
+		for some := range slices.Chunk(group, MaxSeveral) {
+			go func() {
+				var together []unlocking
+				for _, i := range some {
+					together = append(together, us[i])
+				}
+				for n, err := range sendAll(context.WithoutCancel(ctx), together) {
+					done <- numbered{some[n], err}
+				}
+			}()
+		}
+	}
+	wait, cancel := unlockBound(ctx)
+	defer cancel()
+	for len(waiting) > 0 && wait.Err() == nil {
+		select {
+		case n := <-done:
+			errs[n.i] = n.err
+			delete(waiting, n.i)
+		case <-wait.Done():
+		}
+	}
+	for i, l := range waiting {
+		errs[i] = l.fail(ctxErr(wait))
+	}
+	others.Wait()
+	return errs
+}
+
+// sendAll releases locks that one script can serve, or sends one unlocking.
+func sendAll(ctx context.Context, us []unlocking) []error {
+	if len(us) == 1 {
+		return []error{us[0].send(ctx)}
+	}
+	all := &release{l: us[0].st.lock, grant: us[0].st.final()}
+	for _, u := range us[1:] {
+		all.more = append(all.more, release{l: u.st.lock, grant: u.st.final()})
+	}
+	s := all.l.s
+	o := s.call(ctx, all.l.p.ReleaseSeveral, all, tries, nil)
+	replies := strings.Split(o.reply, ",")
+	if o.err == nil && len(replies) != len(us) {
+		o.err = unexpected(o.reply)
+	}
+	errs := make([]error, len(us))
+	for i, u := range us {
+		one := o
+		switch {
+		case o.err == nil:
+			one.reply = replies[i]
+		case !judge(o.err).transient: // refused, perhaps on account of one of them
+			one = u.st.lock.giveBack(ctx, u.st.final(), 1)
+		}
+		errs[i] = u.st.lock.released(ctx, u.st, u.was, one)
+		s.end()
+	}
+	return errs
+}

@@ -1,0 +1,50 @@
+// Package multilock makes one lock of several: a [MultiLock] is held when all of its
+// members are, a RedLock when a majority of independent servers grants it. Both
+// are [rlock.Locker]s and have the Hold, options and errors of package rlock.
+//
+// # MultiLock
+//
+//	transfer := multilock.New(rlock.New(here, "account:1"), fairlock.New(there, "account:2"))
+//	ctx, hold, err := transfer.Lock(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer hold.Unlock(context.Background())
+//
+// Members are of any kind and on any clients. The one context ends when any of them is
+// lost, and the cause names it. The Hold's Token is 0, because no single number grows with
+// every holder of every member: Parts has the holds of the members, in their order, each
+// with its token. Deadline is the earliest of theirs.
+//
+// # Why it cannot deadlock
+//
+// A deadlock needs somebody who holds one lock while waiting for another. A
+// MultiLock never does: it tries all members; if one is taken, it gives back the others,
+// waits for that one alone, woken by message, and, with that one in its hands, tries the
+// rest. This is how std::lock of C++ takes mutexes in any order; across servers nobody has an
+// order to keep. What the caller holds already is the caller's own holding and waiting:
+// to lock x, and then below it a MultiLock of y and z, waits for y and z while holding x.
+// Put x among the members instead.
+//
+// # What bounds starting over
+//
+// Two that each take what the other needs can both give back and meet again. So from
+// the third start on, each comes after a random delay whose bound doubles from 4 ms to 128 ms, and
+// with every round it is less likely that they meet. That is a bound in probability:
+// one that needs many locks which others hold most of the time may start over many
+// times. Members that one request can take can't be taken half, so there a start over means
+// that somebody else got through.
+//
+// Redisson's rule, which is to wait for the members in order while holding those before, for
+// 1500 ms a member, and then to start over, resolves a deadlock only by that time-out.
+//
+// # What it costs
+//
+// Reentrant Mutexes of one session take one request to lock, and one to unlock,
+// however many they are (100 at most in one script), if their leases are equal and their keys may be in one
+// script: on a standalone server or Sentinel group (a *redis.Client) always, on a
+// Cluster if the keys have one hash tag, as with rlock.WithPrefix("{app}"). All
+// other members, such as fair locks and those of sessions with RedissonKeys, and members that are
+// re-entered, are taken one after another at what they cost by themselves, and given back in
+// parallel. Each start over costs what was taken and given back in it.
+package multilock

@@ -1,0 +1,208 @@
+package multilock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/rlock"
+)
+
+// MultiLock is several locks taken as one: all of them or none. It keeps no state of
+// any acquisition and serves any number of goroutines. The zero MultiLock returns
+// an error from every method.
+type MultiLock struct {
+	name    string
+	members []rlock.Locker // each once
+	units   [][]int        // members that one request can take, in the order of the first of each
+	unit    []int          // of each member
+	err     error          // of New, told by every use
+
+	restarted func(restarts int) // for tests
+}
+
+var _ rlock.Locker = (*MultiLock)(nil)
+
+// New makes one lock of its members, which can be of any kind and on any clients:
+// Mutexes of both kinds, RedLocks, MultiLocks, or Lockers of your own. It does no I/O.
+// What is wrong with a member, Lock says.
+//
+// A MultiLock among the members stands for its own members. A member given twice is one member:
+// Mutexes are the same if they name one lock in one session, other Lockers if they are equal.
+func New(members ...rlock.Locker) *MultiLock {
+	l := &MultiLock{}
+	if len(members) == 0 {
+		l.err = errors.New("lockline: a MultiLock without members")
+	}
+	l.add(members)
+	if l.err != nil {
+		return l
+	}
+	names := make([]string, len(l.members))
+	groups := map[any]int{}
+	for i, m := range l.members {
+		names[i] = m.Name()
+		l.unit = append(l.unit, l.place(groups, i))
+	}
+	l.name = strings.Join(names, "+")
+	return l
+}
+
+// add flattens the members and leaves out what it has.
+func (l *MultiLock) add(members []rlock.Locker) {
+	for i, m := range members {
+		var err error
+		switch m := m.(type) {
+		case *MultiLock:
+			if err = m.check(context.Background()); err == nil {
+				l.add(m.members)
+				continue
+			}
+		case *rlock.Mutex:
+			err = (*engine.Mutex)(m).Check()
+		default:
+			if v := reflect.ValueOf(m); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+				err = errors.New("it is nil")
+			}
+		}
+		if err != nil {
+			l.err = errors.Join(l.err, fmt.Errorf("lockline: member %d of a MultiLock: %w", i+1, err))
+		} else if !slices.ContainsFunc(l.members, func(other rlock.Locker) bool { return same(m, other) }) {
+			l.members = append(l.members, m)
+		}
+	}
+}
+
+func same(a, b rlock.Locker) bool {
+	m, ok := a.(*rlock.Mutex)
+	n, too := b.(*rlock.Mutex)
+	if ok && too {
+		return (*engine.Mutex)(m).ID() == (*engine.Mutex)(n).ID()
+	}
+	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
+}
+
+// place puts a member into a unit.
+func (l *MultiLock) place(groups map[any]int, i int) int {
+	var group any
+	if m, ok := l.members[i].(*rlock.Mutex); ok {
+		group = (*engine.Mutex)(m).Group()
+	}
+	if u, ok := groups[group]; ok && group != nil && len(l.units[u]) < engine.MaxSeveral {
+		l.units[u] = append(l.units[u], i)
+		return u
+	}
+	l.units = append(l.units, []int{i})
+	groups[group] = len(l.units) - 1
+	return len(l.units) - 1
+}
+
+var (
+	errZero       = errors.New("lockline: a zero MultiLock; make one with New")
+	errNilContext = errors.New("lockline: the context is nil")
+)
+
+func (l *MultiLock) check(ctx context.Context) error {
+	switch {
+	case l == nil || l.members == nil && l.err == nil:
+		return errZero
+	case l.err != nil:
+		return l.err
+	case ctx == nil:
+		return errNilContext
+	}
+	return nil
+}
+
+// Name is the names of the members with plus signs between them.
+func (l *MultiLock) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.name
+}
+
+// MemberError says which member an error is about.
+type MemberError struct {
+	Index int // among the members, each counted once: as in [rlock.Hold.Parts]
+	Name  string
+	Err   error
+}
+
+func (e *MemberError) Error() string {
+	return fmt.Sprintf("lockline: member %d, %q: %v", e.Index+1, e.Name, e.Err)
+}
+
+func (e *MemberError) Unwrap() error { return e.Err }
+
+func (l *MultiLock) about(i int, err error) *MemberError {
+	return &MemberError{Index: i, Name: l.members[i].Name(), Err: err}
+}
+
+// Lock waits until all members are held. The context it returns carries the holds of
+// all: each member, and this or any other MultiLock of them, re-enters below it. It ends
+// when any of the holds does; if one was lost, the cause matches [rlock.ErrLost] and
+// names that lock. The others are held until Unlock.
+//
+// Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and
+// [rlock.WithLease] is the lease of each.
+//
+// On error the context is the one given, and what was taken is given back: before Lock
+// returns, or in the background if ctx has ended. The error is a
+// *[MemberError] of the member that failed, around the error of its Lock or TryLock.
+func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return l.acquire(ctx, options, false)
+}
+
+// TryLock is Lock that never waits for another holder: its error is a
+// *[MemberError] around the *[rlock.LockedError] of the first member that is taken.
+func (l *MultiLock) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return l.acquire(ctx, options, true)
+}
+
+// Do runs fn while holding all members, like [rlock.Mutex.Do].
+func (l *MultiLock) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+	held, hold, err := l.Lock(ctx, options...)
+	if err != nil {
+		return err
+	}
+	return (*engine.Hold)(hold).Do(held, fn)
+}
+
+func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+	if err := l.check(ctx); err != nil {
+		return ctx, nil, err
+	}
+	cfg := engine.NewConfig(engine.Config{}, options)
+	if err := cfg.Check(); err != nil {
+		return ctx, nil, err
+	}
+	r := &rounds{l: l, ctx: ctx, options: append(slices.Clip(options), named)}
+	if cfg.Bounded && cfg.Wait > 0 {
+		r.until = time.Now().Add(cfg.Wait)
+	}
+	try = try || cfg.Bounded && cfg.Wait == 0
+	for restarts := 0; ; restarts++ {
+		err := r.take()
+		if err == nil {
+			return r.at, (*rlock.Hold)(engine.NewHold(&holding{l: l, parts: r.holds})), nil
+		}
+		r.giveBack()
+		if try || r.taken == nil {
+			return ctx, nil, err
+		}
+		if l.restarted != nil {
+			l.restarted(restarts + 1)
+		}
+		r.first, r.wait = r.taken.Index, true
+		r.pause(restarts)
+	}
+}
+
+// named has a member's loss told with its name.
+func named(c *engine.Config) { c.Named = true }

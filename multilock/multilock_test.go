@@ -1,0 +1,424 @@
+package multilock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// own is a user's own Locker: a Mutex behind something else.
+type own struct {
+	rlock.Locker
+	name  string
+	calls *[]string
+}
+
+func (o own) Name() string { return o.name }
+
+func (o own) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	*o.calls = append(*o.calls, "TryLock")
+	return o.Locker.TryLock(ctx, options...)
+}
+
+func (o own) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	*o.calls = append(*o.calls, "Lock")
+	return o.Locker.Lock(ctx, options...)
+}
+
+// mixed are locks of all sorts on two servers: Mutexes, and what stands for them.
+func mixed(t *testing.T, rdb *redis.Client) (ms []*rlock.Mutex, members []rlock.Locker) {
+	here := newSession(t, rdb)
+	other := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	t.Cleanup(func() { _ = other.Close() })
+	there := newSession(t, other)
+	ms = []*rlock.Mutex{
+		rlock.New(here, "a"), fairlock.New(here, "b"), rlock.New(there, "c"), rlock.New(here, "d"),
+		rlock.New(here, "e"), fairlock.New(there, "f"), rlock.New(newSession(t, rdb, rlock.RedissonKeys()), "g"),
+		rlock.New(newSession(t, rdb), "h"),
+	}
+	for _, m := range ms[:5] {
+		members = append(members, m)
+	}
+	members = append(members, multilock.New(ms[5], multilock.New(ms[6], ms[0])), own{ms[7], "own", new([]string)})
+	return ms, members
+}
+
+func TestAllMembersAreHeldAsOne(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		ms, members := mixed(t, rdb)
+		l := multilock.New(members...)
+		if l.Name() != "a+b+c+d+e+f+g+own" {
+			t.Errorf("named %q", l.Name())
+		}
+		for range 2 {
+			ctx, hold := lock(t, l, bg)
+			parts := hold.Parts()
+			if len(parts) != len(ms) {
+				t.Fatalf("%d parts", len(parts))
+			}
+			for i, m := range ms {
+				if st, err := m.Inspect(bg); err != nil || !st.Held || st.Count != 1 || st.Token != parts[i].Token() || parts[i].Name() != m.Name() {
+					t.Errorf("%s: %+v, %v; token %d", m.Name(), st, err, parts[i].Token())
+				}
+				// Each member re-enters below the context.
+				_, nested, err := m.TryLock(ctx)
+				must(t, err)
+				unlock(t, nested)
+			}
+			// As does the whole, and another MultiLock that contains it.
+			below, nested := lock(t, l, ctx)
+			_, wider := lock(t, multilock.New(rlock.New(newSession(t, rdb), "z"), l), below)
+			unlock(t, nested)
+			unlock(t, wider)
+			if hold.Token() != 0 || hold.Name() != l.Name() || hold.Err() != nil || ctx.Err() != nil {
+				t.Errorf("token %d, name %q, Err %v, %v", hold.Token(), hold.Name(), hold.Err(), context.Cause(ctx))
+			}
+			unlock(t, hold)
+			if context.Cause(ctx) != rlock.ErrNotHeld || !errors.Is(hold.Err(), rlock.ErrNotHeld) {
+				t.Errorf("after Unlock: cause %v, Err %v", context.Cause(ctx), hold.Err())
+			}
+			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
+				t.Errorf("second Unlock: %v", err)
+			}
+			if !free(t, ms...) {
+				t.Error("something is left")
+			}
+		}
+	})
+}
+
+func TestWhatTheContextHoldsAlreadyIsReentered(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		ms, members := namesOf(newSession(t, rdb), 5)
+		l := multilock.New(members...)
+		for held := range 1 << len(ms) {
+			ctx, holds := bg, []*rlock.Hold(nil)
+			for i, m := range ms {
+				if held>>i&1 == 1 {
+					var h *rlock.Hold
+					ctx, h = lock(t, m, ctx)
+					holds = append(holds, h)
+				}
+			}
+			below, hold := lock(t, l, ctx)
+			_, again := lock(t, l, below)
+			for i, m := range ms {
+				st, err := m.Inspect(bg)
+				must(t, err)
+				if want := 2 + held>>i&1; st.Count != want || hold.Parts()[i].Token() != st.Token {
+					t.Errorf("%05b: %s is held %d times, want %d", held, m.Name(), st.Count, want)
+				}
+			}
+			for _, h := range append(holds, again, hold) {
+				unlock(t, h)
+			}
+			if !free(t, ms...) {
+				t.Fatal("something is left")
+			}
+		}
+	})
+}
+
+func TestTheSameMemberIsOneMember(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := newSession(t, rdb)
+	x := own{rlock.New(s, "x"), "x", new([]string)}
+	l := multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "a"), rlock.New(s, "a"), x,
+		multilock.New(rlock.New(s, "b"), rlock.New(s, "c"), x), multilock.New(rlock.New(s, "c")))
+	_, hold := lock(t, l, bg)
+	if len(hold.Parts()) != 5 || l.Name() != "a+b+a+x+c" {
+		t.Errorf("%d parts of %q", len(hold.Parts()), l.Name())
+	}
+	if st, err := rlock.New(s, "a").Inspect(bg); err != nil || st.Count != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	unlock(t, hold)
+}
+
+func TestOneLockInTwoSessionsExcludesItselfAndIsToldSo(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{"r": rlock.New, "f": fairlock.New} {
+			a, b := newMutex(newSession(t, rdb), "x"), newMutex(newSession(t, rdb), "x")
+			_, _, err := multilock.New(a, b).Lock(bg)
+			var member *multilock.MemberError
+			if !errors.As(err, &member) || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "exclude each other") {
+				t.Errorf("%s: %v", kind, err)
+			}
+			if !free(t, a, b) {
+				t.Errorf("%s: something is left", kind)
+			}
+		}
+	})
+}
+
+func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := newSession(t, rdb)
+	good := rlock.New(s, "good")
+	var nilOwn *own
+	for name, l := range map[string]*multilock.MultiLock{
+		"nil": nil, "zero": {}, "no members": multilock.New(), "a nil member": multilock.New(good, nil),
+		"a nil Mutex": multilock.New((*rlock.Mutex)(nil)), "a zero Mutex": multilock.New(good, new(rlock.Mutex)),
+		"a nil MultiLock": multilock.New(good, (*multilock.MultiLock)(nil)), "an empty MultiLock": multilock.New(multilock.New()),
+		"a nil Locker": multilock.New(nilOwn), "a bad name": multilock.New(good, rlock.New(s, "")), "a nil session": multilock.New(rlock.New(nil, "x")),
+	} {
+		_, hold, err := l.Lock(bg)
+		_, _, tryErr := l.TryLock(bg)
+		doErr := l.Do(bg, func(context.Context) error { t.Error("run"); return nil })
+		if err == nil || tryErr == nil || doErr == nil || hold != nil {
+			t.Errorf("%s: %v, %v, %v", name, err, tryErr, doErr)
+		}
+		_ = l.Name()
+		t.Logf("%s: %v", name, err)
+	}
+	l := multilock.New(good)
+	for name, option := range map[string]rlock.Option{"lease": rlock.WithLease(time.Microsecond), "wait": rlock.WaitAtMost(-1)} {
+		if ctx, _, err := l.Lock(bg, option); err == nil || ctx != bg || strings.Contains(err.Error(), "dial") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var none context.Context
+	if _, _, err := l.Lock(none); err == nil {
+		t.Error("a nil context")
+	}
+}
+
+func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		ms, members := mixed(t, rdb)
+		l := multilock.New(members...)
+		theirs := newSession(t, rdb)
+		for i, m := range ms {
+			if i == 2 || i == 5 || i == 6 { // on the other server, or Redisson's
+				continue
+			}
+			other := rlock.New(theirs, m.Name())
+			if i == 1 {
+				other = fairlock.New(theirs, m.Name())
+			}
+			_, hold := lock(t, other, bg)
+			for name, take := range map[string]func() (context.Context, *rlock.Hold, error){
+				"TryLock": func() (context.Context, *rlock.Hold, error) { return l.TryLock(bg) },
+				"zero":    func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(0)) },
+				"bounded": func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(50*time.Millisecond)) },
+			} {
+				ctx, none, err := take()
+				var member *multilock.MemberError
+				var locked *rlock.LockedError
+				if !errors.As(err, &member) || member.Index != i || !errors.As(err, &locked) || locked.Name != m.Name() || !errors.Is(err, rlock.ErrLocked) {
+					t.Errorf("%s, %s is taken: %v", name, m.Name(), err)
+				}
+				if none != nil || ctx != bg {
+					t.Errorf("%s: a hold, or a context", name)
+				}
+			}
+			rest := slices.Delete(slices.Clone(ms), i, i+1)
+			if !free(t, rest...) {
+				t.Errorf("%s is taken, and others are left", m.Name())
+			}
+			unlock(t, hold)
+		}
+	})
+}
+
+func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		theirs := newSession(t, rdb)
+		waits := make(waitingSignal, 100)
+		mine := newSession(t, rdb, rlock.WithObserver(waits))
+		l := multilock.New(rlock.New(mine, "a"), fairlock.New(mine, "b"), rlock.New(mine, "c"))
+		for i, busy := range []*rlock.Mutex{rlock.New(theirs, "a"), fairlock.New(theirs, "b"), rlock.New(theirs, "c")} {
+			_, hold := lock(t, busy, bg)
+			got := make(chan *rlock.Hold)
+			go func() {
+				_, h, err := l.Lock(bg, rlock.WaitAtMost(patience))
+				if err != nil {
+					t.Error(err)
+				}
+				got <- h
+			}()
+			if name := <-waits; name != busy.Name() {
+				t.Errorf("waits for %q, and %q is taken", name, busy.Name())
+			}
+			// The others can be had, from this session, too.
+			for j, name := range []string{"a", "b", "c"} {
+				for _, s := range []*rlock.Session{theirs, mine} {
+					m := rlock.New(s, name)
+					if j == 1 {
+						m = fairlock.New(s, name)
+					}
+					if j != i {
+						// Not while it asks again, when its subscription is confirmed.
+						eventually(t, "had while another is waited for", func() bool {
+							_, h, err := m.TryLock(bg)
+							return err == nil && h.Unlock(bg) == nil
+						})
+					}
+				}
+			}
+			unlock(t, hold)
+			unlock(t, <-got)
+		}
+	})
+}
+
+func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		ms, members := mixed(t, rdb)
+		l := multilock.New(members...)
+		for i, m := range ms {
+			ctx, hold := lock(t, l, bg)
+			if held, err := m.ForceUnlock(bg); err != nil || !held {
+				t.Fatal(held, err)
+			}
+			_ = hold.Parts()[i].Extend(bg, time.Minute) // it learns of it
+			within(t, "the context ends", ctx.Done())
+			if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrLost) || !strings.Contains(cause.Error(), fmt.Sprintf("%q", m.Name())) {
+				t.Errorf("%s: the cause is %v", m.Name(), cause)
+			}
+			var member *multilock.MemberError
+			if err := hold.Err(); !errors.Is(err, rlock.ErrLost) || !errors.As(err, &member) || member.Index != i {
+				t.Errorf("%s: Err %v", m.Name(), err)
+			}
+			rest := slices.Delete(slices.Clone(ms), i, i+1)
+			for _, other := range rest {
+				if free(t, other) {
+					t.Errorf("%s was lost, and %s given back before Unlock", m.Name(), other.Name())
+				}
+			}
+			if _, _, err := l.Lock(ctx); !errors.Is(err, rlock.ErrLost) {
+				t.Errorf("below a lost hold: %v", err)
+			}
+			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) || !errors.As(err, &member) || member.Index != i {
+				t.Errorf("%s: Unlock %v", m.Name(), err)
+			}
+			eventually(t, "given back", func() bool { return free(t, ms...) })
+			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
+				t.Errorf("second Unlock: %v", err)
+			}
+		}
+	})
+}
+
+func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := newSession(t, rdb)
+	ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"), rlock.New(s, "c", rlock.WithLease(time.Minute))}
+	l := multilock.New(ms[0], ms[1], ms[2])
+	_, hold := lock(t, l, bg, rlock.WithLease(10*time.Second))
+	remaining := func() (all []time.Duration) {
+		for i, m := range ms {
+			st, err := m.Inspect(bg)
+			must(t, err)
+			if d := time.Until(hold.Parts()[i].Deadline()); d > st.Remaining || time.Until(hold.Deadline()) > d {
+				t.Errorf("%s is believed for %v, in Redis %v, and all for %v", m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
+			}
+			all = append(all, st.Remaining)
+		}
+		return all
+	}
+	for _, d := range remaining() {
+		if d > 10*time.Second || d < 5*time.Second {
+			t.Errorf("a lease of %v", d)
+		}
+	}
+	must(t, hold.Parts()[1].Extend(bg, 3*time.Minute))
+	must(t, hold.Extend(bg, 2*time.Minute))
+	if all := remaining(); all[0] > 2*time.Minute || all[1] <= 2*time.Minute || all[2] > 2*time.Minute || all[0] < time.Minute {
+		t.Errorf("extended to %v", all)
+	}
+	unlock(t, hold)
+	_, hold = lock(t, l, bg) // their own
+	if all := remaining(); all[0] > 30*time.Second || all[2] <= 30*time.Second {
+		t.Errorf("leases %v", all)
+	}
+	unlock(t, hold)
+}
+
+func TestDoGivesBackWhateverHappens(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := newSession(t, rdb)
+	ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b")}
+	l := multilock.New(ms[0], ms[1])
+	why := errors.New("why")
+	for name, fn := range map[string]func(context.Context) error{
+		"error":  func(context.Context) error { return why },
+		"panic":  func(context.Context) error { panic(why) },
+		"goexit": func(context.Context) error { runtime.Goexit(); return nil },
+	} {
+		done := make(chan error, 1)
+		go func() {
+			defer close(done)
+			defer func() { _ = recover() }()
+			done <- l.Do(bg, fn)
+		}()
+		if err := <-done; name == "error" && err != why {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !free(t, ms...) {
+			t.Errorf("%s: something is left", name)
+		}
+	}
+	err := l.Do(bg, func(ctx context.Context) error {
+		_, _ = ms[1].ForceUnlock(bg)
+		return l.Do(ctx, func(context.Context) error { return nil })
+	})
+	if !errors.Is(err, rlock.ErrLost) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSiblingsTakeTurnsBelowOneHold(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		_, members := mixed(t, rdb)
+		l := multilock.New(members...)
+		ctx, hold := lock(t, l, bg)
+		inside := make(chan struct{}, 1)
+		errs := make(chan error)
+		for range 20 {
+			go func() {
+				errs <- l.Do(ctx, func(context.Context) error {
+					select {
+					case inside <- struct{}{}:
+					default:
+						t.Error("two siblings inside")
+					}
+					runtime.Gosched()
+					<-inside
+					return nil
+				})
+			}()
+		}
+		for range 20 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		unlock(t, hold)
+		// Goroutines of one owner are inside together.
+		shared := rlock.WithOwner(bg)
+		_, one := lock(t, l, shared)
+		_, two, err := l.TryLock(shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock(t, one)
+		unlock(t, two)
+	})
+}
