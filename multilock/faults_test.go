@@ -29,20 +29,25 @@ import (
 
 // scripts names the reentrant lock's scripts by what a request carries of them.
 var scripts = sync.OnceValue(func() map[string]string {
-	m := map[string]string{}
-	for name, file := range map[string]string{"lock": "../rlock/lock.lua", "release": "../rlock/release.lua", "keep": "../internal/engine/keep.lua"} {
-		body, err := os.ReadFile("../internal/engine/prelude.lua")
+	read := func(file string) string {
+		body, err := os.ReadFile(file)
 		if err != nil {
 			panic(err)
 		}
-		own, err := os.ReadFile(file)
-		if err != nil {
-			panic(err)
-		}
-		body = append(body, own...)
-		sum := sha1.Sum(body)
-		m[string(body)], m[hex.EncodeToString(sum[:])] = name, name
+		return string(body)
 	}
+	m := map[string]string{}
+	add := func(name, body string) {
+		body = read("../internal/engine/prelude.lua") + body
+		sum := sha1.Sum([]byte(body))
+		m[body], m[hex.EncodeToString(sum[:])] = name, name
+	}
+	for _, name := range []string{"lock", "release"} {
+		one := read("../rlock/" + name + ".lua")
+		add(name, one)
+		add(name, "local function one()\n"+one+"end\n"+read("../internal/engine/several.lua")+read("../internal/engine/"+name+"_several.lua"))
+	}
+	add("keep", read("../internal/engine/keep.lua"))
 	return m
 })
 
