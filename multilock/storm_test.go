@@ -109,20 +109,11 @@ func (a *arena) storm(ctx context.Context, seed uint64, goroutines, rounds int, 
 					for m := most.Load(); int64(n) > m && !most.CompareAndSwap(m, int64(n)); m = most.Load() {
 					}
 				})
-				if ctx.Err() != nil {
-					if err == nil {
-						err = release()
-					} else {
-						err = nil
-					}
-					errs <- err
-					return
-				}
 				if err == nil {
-					err = a.use(held, set)
+					err = errors.Join(a.use(held, set), release())
 				}
-				if err == nil {
-					err = release()
+				if ctx.Err() != nil { // whatever it interrupted
+					break
 				}
 				if err != nil {
 					errs <- fmt.Errorf("%v: %w", set, err)
