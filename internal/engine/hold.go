@@ -211,7 +211,7 @@ func (st *streak) end(why state) bool {
 	l.streak = nil
 	if l.p.queues() {
 		l.root.queue.turnAway(nil)
-		l.line.expect = 0
+		l.line.expect = 0 // who lost it does not come back with them
 	}
 	l.root.inside = 1
 	l.root.leave()

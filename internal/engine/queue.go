@@ -120,10 +120,10 @@ func (l *lock) ask() {
 func (l *lock) nextGroup() *group {
 	ln := l.line
 	t := ln.gathering.first
+	ln.expect = 0 // who comes later asks at once
 	if ln.asking != nil || t == nil {
 		return nil
 	}
-	ln.expect = 0
 	g := &group{l: l, ctx: t.a.ctx, lease: t.a.cfg.Lease}
 	g.fill()
 	g.enter()

@@ -1,0 +1,62 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// entrance is one goroutine's Lock.
+type entrance struct {
+	ctx  context.Context
+	hold *rlock.Hold
+	err  error
+}
+
+// ask starts goroutines that lock, and returns when all of them wait or are in.
+func ask(m *rlock.Mutex, n int, options ...rlock.Option) <-chan entrance {
+	in := make(chan entrance, n)
+	for range n {
+		go func() {
+			ctx, hold, err := m.Lock(bg, options...)
+			in <- entrance{ctx, hold, err}
+		}()
+		synctest.Wait()
+	}
+	time.Sleep(time.Millisecond) // they gather
+	synctest.Wait()
+	return in
+}
+
+func TestThoseWhoStoodBehindALostLockAskAgain(t *testing.T) {
+	simulated(t, func(t *testing.T, w *wire) {
+		m := fairlock.New(newSession(t, w.rdb), "x")
+		_, first := lock(t, m, bg)
+		in := ask(m, 3)
+		unlock(t, first)
+		got := <-in
+		if _, err := m.ForceUnlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		<-got.ctx.Done() // a renewal finds it lost
+		for range 2 {
+			select {
+			case next := <-in:
+				if next.err != nil {
+					t.Fatal(next.err)
+				}
+				unlock(t, next.hold)
+			case <-time.After(time.Hour):
+				t.Fatal("the lock is free, and nobody asks for it")
+			}
+		}
+		if err := got.hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+			t.Error(err)
+		}
+	})
+}
