@@ -60,3 +60,29 @@ func TestThoseWhoStoodBehindALostLockAskAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testing.T) {
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *wire) {
+				m := newMutex(newSession(t, w.rdb, rlock.WithStreak(time.Hour)), "x")
+				_, first := lock(t, m, bg)
+				in := ask(m, 2)
+				unlock(t, first)
+				outer := <-in
+				_, inner := lock(t, m, outer.ctx, rlock.WithLease(20*time.Second))
+				unlock(t, outer.hold)
+				unlock(t, inner)
+				last := <-in
+				if last.hold.Token() != inner.Token()+1 {
+					t.Fatal("it was not handed over in memory")
+				}
+				time.Sleep(time.Hour)
+				if err := last.hold.Err(); err != nil {
+					t.Fatal(err)
+				}
+				unlock(t, last.hold)
+			})
+		})
+	}
+}

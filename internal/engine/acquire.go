@@ -368,9 +368,6 @@ func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 	}
 	st.link(h)
 	depth := st.n
-	if !h.fixed {
-		l.s.dog.SetInterval(&st.lease, l.s.Lease/3)
-	}
 	l.mu.Unlock()
 	l.observe(a.ctx, Event{Kind: EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: h.fence})
 	return h, nil
@@ -726,7 +723,7 @@ func (a *acquisition) leaveRoot() {
 var errTooLate = fmt.Errorf("%w: the grant took longer than its lease", ErrLost)
 
 func (l *lock) newStreak(g grant, token string, fixed bool) *streak {
-	st := &streak{grant: g, lock: l, n: 1, begun: l.s.age(), own: fixed}
+	st := &streak{grant: g, lock: l, n: 1, begun: l.s.age(), own: fixed, idle: fixed}
 	st.token = token
 	st.fence, _ = strconv.ParseInt(token, 10, 64)
 	st.last = st.fence + block - 1
@@ -755,7 +752,7 @@ func (st *streak) begin(deadline time.Time, as *Owner) error {
 	l.streak, l.elsewhere = st, false
 	l.root.inside, l.root.owner = 1, as
 	every := s.Lease / 3
-	if st.own {
+	if st.idle {
 		every = 0
 	}
 	s.dog.Add(&st.lease, deadline, every)

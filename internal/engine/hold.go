@@ -41,6 +41,7 @@ type streak struct {
 	seq     int64         // number of the last change of n
 	renewed int           // holds that want the lease renewed
 	holds   *hold         // live ones, linked
+	idle    bool          // renewal is switched off
 	own     bool          // the lease is, or was made longer, as a holder chose
 	warned  bool          // said that the session waits for itself
 	first   hold          // saves an allocation
@@ -87,14 +88,19 @@ func (s *Session) age() time.Duration { return time.Since(s.born) }
 
 func (st *streak) deadline() time.Time { return st.lock.s.dog.Deadline(&st.lease) }
 
-// link makes h a live hold of the streak. mu held.
+// link makes h a live hold of the streak, which is renewed from now on if h wants it. mu held.
 func (st *streak) link(h *hold) {
 	if h.next = st.holds; h.next != nil {
 		h.next.prev = h
 	}
 	st.holds = h
-	if !h.fixed {
-		st.renewed++
+	if h.fixed {
+		return
+	}
+	st.renewed++
+	if st.idle {
+		st.idle = false
+		st.lock.s.dog.SetInterval(&st.lease, st.lock.s.Lease/3)
 	}
 }
 
@@ -458,6 +464,7 @@ func (h *hold) leave(ctx context.Context) (unlocking, error) {
 	case left == theLast:
 		s.dog.Remove(&st.lease)
 	case left == oneOfMany && st.renewed == 0: // under mu, or it could follow the next hold's switching on
+		st.idle = true
 		s.dog.SetInterval(&st.lease, 0)
 	}
 	l.mu.Unlock()
