@@ -38,6 +38,8 @@ const (
 	simLease    = 3 * time.Second
 	simLiveness = 2 * time.Second
 	simActors   = 3 // of each of the three sessions
+	simCrowd    = 6 // of each in the seeds where they ask together
+	simTogether = 250 * time.Millisecond
 
 	// simGrace is what it takes at most until the last of the faults is over: the
 	// leases of the dead, late messages, and the noticing of a deaf subscription.
@@ -46,6 +48,9 @@ const (
 	// waits, counted from each grant: a heartbeat, if the message was lost, and a few round
 	// trips, if its waiter is gone.
 	simGap = time.Second
+	// simFreeGap is the same for the reentrant lock, where who missed the message looks when the
+	// lease would have been over.
+	simFreeGap = simLease + time.Second
 	// simLate is when a message that was delayed arrives at last.
 	simLate = 3 * time.Second
 )
@@ -53,19 +58,29 @@ const (
 // Sessions on a network that loses, delays and cuts, and that crash, keep all
 // that the lock promises; and when the network is well again, so is the lock.
 func TestWhateverTheNetworkDoesTheFairLockKeepsItsPromises(t *testing.T) {
+	simulateSeeds(t, true, "handed", "dropped")
+}
+
+// The reentrant lock promises no order, and neighbors hand it over in memory.
+func TestWhateverTheNetworkDoesTheReentrantLockKeepsItsPromises(t *testing.T) {
+	simulateSeeds(t, false)
+}
+
+// simulateSeeds runs the simulation. meets: what must happen beside the usual.
+func simulateSeeds(t *testing.T, fair bool, meets ...string) {
 	redis.SetLogger(silence{}) // go-redis logs each dial that fails
-	scripts := loadScripts(t)
+	scripts := loadScripts(t, fair)
 	var total simStats
 	run := func(t *testing.T, seed int64) {
 		total.seeds.Add(1)
-		failure := simulate(t, seed, scripts, &total)
+		failure := simulate(t, seed, fair, scripts, &total)
 		if failure == "" {
 			return
 		}
 		// The order of goroutines that wake at one instant is not the seed's.
 		again := 0
 		for range 5 {
-			if simulate(t, seed, scripts, &total) != "" {
+			if simulate(t, seed, fair, scripts, &total) != "" {
 				again++
 			}
 		}
@@ -93,7 +108,7 @@ func TestWhateverTheNetworkDoesTheFairLockKeepsItsPromises(t *testing.T) {
 	if total.entered.Load() > 10_000 { // or a quiet world proves nothing
 		for what, n := range map[string]*atomic.Int64{"handed": &total.handed, "in memory": &total.inMemory, "lost": &total.lost, "canceled": &total.canceled,
 			"crashed": &total.crashed, "dropped": &total.dropped, "nested": &total.nested, "late": &total.late, "unanswered": &total.failed} {
-			if n.Load() == 0 {
+			if only := what == "handed" || what == "dropped"; n.Load() == 0 && (!only || slices.Contains(meets, what)) {
 				t.Errorf("there is no %s in all seeds", what)
 			}
 		}
@@ -118,12 +133,16 @@ func (s *simStats) String() string {
 // simScripts names scripts by their SHA.
 type simScripts map[string]string
 
-func loadScripts(t *testing.T) simScripts {
+func loadScripts(t *testing.T, fair bool) simScripts {
 	s := simScripts{}
-	for name, files := range map[string][]string{
-		"lock": {"prelude.lua", "lock.lua"}, "release": {"prelude.lua", "release.lua"}, "heartbeat": {"prelude.lua", "heartbeat.lua"},
-		"keep": {"../internal/engine/keep.lua"},
-	} {
+	of := map[string][]string{"lock": {"../rlock/lock.lua"}, "release": {"../rlock/release.lua"}}
+	if fair {
+		of = map[string][]string{
+			"lock": {"prelude.lua", "lock.lua"}, "release": {"prelude.lua", "release.lua"}, "heartbeat": {"prelude.lua", "heartbeat.lua"},
+		}
+	}
+	of["keep"] = []string{"../internal/engine/keep.lua"}
+	for name, files := range of {
 		s[script(t, files...).Hash()] = name
 	}
 	return s
@@ -133,6 +152,10 @@ func loadScripts(t *testing.T) simScripts {
 type simWorld struct {
 	*simStats
 	seed    int64
+	fair    bool          // or reentrant
+	lock    string        // its key
+	crowd   time.Duration // goroutines of a session ask together, this often; 0: each when it likes
+	streak  time.Duration
 	scripts simScripts
 	server  *miniredis.Miniredis
 	net     *simnet.Net
@@ -197,15 +220,18 @@ type simHost struct {
 	closing atomic.Bool
 }
 
-func simulate(t *testing.T, seed int64, scripts simScripts, stats *simStats) (failure string) {
+func simulate(t *testing.T, seed int64, fair bool, scripts simScripts, stats *simStats) (failure string) {
 	defer func() { // what is left in a bubble panics
 		if p := recover(); p != nil {
 			failure += fmt.Sprintf("\npanic: %v", p)
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		w := &simWorld{simStats: stats, seed: seed, scripts: scripts, start: time.Now(), server: miniredis.NewMiniRedis(),
+		w := &simWorld{simStats: stats, seed: seed, fair: fair, lock: strings.Replace(lockKey, ":f:", ":r:", 1), scripts: scripts, start: time.Now(), server: miniredis.NewMiniRedis(),
 			known: map[string]bool{}, waiting: map[string]*simEntry{}, over: map[string]string{}, grants: map[int64]string{}, believed: map[*simHold]struct{}{}, asking: map[*simAsk]struct{}{}}
+		if fair {
+			w.lock = lockKey
+		}
 		w.server.ClockTTL(true)
 		w.run()
 		failure = w.failure
@@ -244,6 +270,11 @@ func (w *simWorld) run() {
 	w.net.After = w.served
 	// Some seeds have few faults, so that one is seen alone.
 	harsh := rnd.Float64() * rnd.Float64()
+	actorsOfEach := simActors
+	if rnd.IntN(2) == 0 {
+		w.crowd, actorsOfEach = simTogether, simCrowd
+	}
+	w.streak = time.Duration(rnd.Int64N(int64(2 * time.Second)))
 	faults.Spike, faults.SpikeTo = 0.1*harsh, time.Second
 	faults.CutRequest, faults.CutReply, faults.Deafen, faults.LosePush = 0.05*harsh, 0.1*harsh, 0.03*harsh, 0.5*harsh
 	w.net.SetFaults(faults)
@@ -257,7 +288,7 @@ func (w *simWorld) run() {
 			rnd := w.rand(uint64(1 + i))
 			for life := 0; ; life++ {
 				h := w.boot(fmt.Sprintf("%c%d", 'A'+i, life))
-				for a := range simActors {
+				for a := range actorsOfEach {
 					actors.Go(func() { w.act(h, fmt.Sprintf("%s.%d", h.Name, a), w.rand(uint64(100+i*1000+life*10+a))) })
 				}
 				mu.Lock()
@@ -302,7 +333,7 @@ func (w *simWorld) run() {
 	w.ending = true
 	w.mu.Unlock()
 	w.sleep(100 * time.Millisecond) // what was on its way
-	w.leftBehind(memoryKey)
+	w.leftBehind(w.lock + ":t")
 	if c := w.server.PubSubChannels("*"); len(c) > 0 {
 		w.mu.Lock()
 		w.fail("subscriptions are left: %q", c)
@@ -340,7 +371,7 @@ func (w *simWorld) boot(name string) *simHost {
 		ReadBufferSize:           4096, WriteBufferSize: 16 << 10,
 		PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 16 << 10,
 	})
-	s, err := rlock.NewSession(h.rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(simLease), rlock.WithLiveness(simLiveness))
+	s, err := rlock.NewSession(h.rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(simLease), rlock.WithLiveness(simLiveness), rlock.WithStreak(w.streak))
 	if err != nil {
 		panic(err)
 	}
@@ -414,9 +445,16 @@ func (w *simWorld) well() bool { return !w.quiet.IsZero() && !time.Now().Before(
 
 // act is one goroutine of a process that locks and unlocks.
 func (w *simWorld) act(h *simHost, who string, rnd *rand.Rand) {
-	m := fairlock.New(h.s, "x")
+	m := rlock.New(h.s, "x")
+	if w.fair {
+		m = fairlock.New(h.s, "x")
+	}
 	for n := 0; ; n++ {
-		w.sleep(time.Duration(rnd.Int64N(int64([]time.Duration{50 * time.Millisecond, time.Second, 4 * time.Second}[rnd.IntN(3)]))))
+		d := time.Duration(rnd.Int64N(int64([]time.Duration{50 * time.Millisecond, time.Second, 4 * time.Second}[rnd.IntN(3)])))
+		if w.crowd != 0 && rnd.IntN(8) != 0 {
+			d = w.crowd - time.Since(w.start)%w.crowd
+		}
+		w.sleep(d)
 		w.mu.Lock()
 		over := w.ending
 		w.mu.Unlock()
@@ -450,6 +488,9 @@ func (w *simWorld) act(h *simHost, who string, rnd *rand.Rand) {
 // stay is work under the lock.
 func (w *simWorld) stay(e *simHold, rnd *rand.Rand) {
 	d := time.Duration(rnd.Int64N(int64([]time.Duration{20 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}[rnd.IntN(3)])))
+	if w.crowd != 0 {
+		d /= 5
+	}
 	if rnd.IntN(25) == 0 {
 		d *= 10 // is renewed
 	}
@@ -562,7 +603,7 @@ func (w *simWorld) entry(e, outer *simHold, ask *simAsk) {
 			w.over[attempt] = fmt.Sprintf("it was entered with %d", e.token)
 		}
 		for a := range w.asking {
-			if a.ahead[e.who]++; w.well() && a.since.After(w.quiet) && !a.host.closing.Load() && a.ahead[e.who] > 4 {
+			if a.ahead[e.who]++; w.fair && w.well() && a.since.After(w.quiet) && !a.host.closing.Load() && a.ahead[e.who] > 4 {
 				w.fail("%s overtook a waiter %d times", e.who, a.ahead[e.who])
 			}
 		}
@@ -608,7 +649,7 @@ func (w *simWorld) grantOf(token int64) int64 {
 
 // present is the first token of the grant in Redis, 0 if the lock is free.
 func (w *simWorld) present() int64 {
-	token, _ := strconv.ParseInt(w.server.HGet(lockKey, "t"), 10, 64)
+	token, _ := strconv.ParseInt(w.server.HGet(w.lock, "t"), 10, 64)
 	return token
 }
 
@@ -618,10 +659,14 @@ func (w *simWorld) progress() {
 	if !w.well() || len(w.believed) > 0 {
 		return
 	}
+	gap := simGap
+	if !w.fair {
+		gap = simFreeGap
+	}
 	for a := range w.asking {
 		since := slices.MaxFunc([]time.Time{a.since, w.free, w.quiet}, time.Time.Compare)
 		idle := min(time.Since(since), time.Since(w.moved))
-		if !a.host.crashed.Load() && !a.host.closing.Load() && (idle > simGap || time.Since(since) > 6*simGap) {
+		if !a.host.crashed.Load() && !a.host.closing.Load() && (idle > gap || time.Since(since) > 6*gap) {
 			w.fail("for %v nobody has had the lock, and %s waits", time.Since(since), a.host.Name)
 		}
 	}
@@ -741,7 +786,7 @@ func (w *simWorld) executed(from *simnet.Host, kind string, argv []string) {
 
 	token := w.present()
 	owner := ""
-	if fields, err := w.server.HKeys(lockKey); err == nil {
+	if fields, err := w.server.HKeys(w.lock); err == nil {
 		for _, f := range fields {
 			if strings.Contains(f, ":") {
 				owner = f
