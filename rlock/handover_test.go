@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,62 @@ func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testin
 					t.Fatal(err)
 				}
 				unlock(t, last.hold)
+			})
+		})
+	}
+}
+
+func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *wire) {
+				var rec recorder
+				m := newMutex(newSession(t, w.rdb, rlock.WithObserver(&rec), rlock.WithStreak(time.Hour)), "x")
+				for range 100 {
+					_, holding := lock(t, m, bg)
+					in := ask(m, 1) // whose turn comes first
+					ctx, cancel := context.WithCancel(bg)
+					left := make(chan error)
+					go func() {
+						_, hold, err := m.Lock(ctx)
+						if err == nil {
+							err = hold.Unlock(bg)
+						}
+						left <- err
+					}()
+					time.Sleep(time.Millisecond)
+					synctest.Wait()
+					unlock(t, holding)
+					got := <-in
+					cancel()
+					if err := got.hold.Unlock(bg); err != nil {
+						t.Error(err)
+					}
+					if err := <-left; err != nil && !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+					synctest.Wait()
+					if inspect(t, m).Held {
+						t.Fatal("it is held by nobody")
+					}
+				}
+				acquired, ended := map[int64]int{}, map[int64]int{}
+				for _, e := range rec.events {
+					switch e.Kind {
+					case rlock.Acquired:
+						acquired[e.Token]++
+					case rlock.Released, rlock.Lost:
+						ended[e.Token]++
+					}
+				}
+				if !maps.Equal(acquired, ended) {
+					for token, n := range ended {
+						if acquired[token] != n {
+							t.Fatalf("acquired %d times: %d, which ended %d times", acquired[token], token, n)
+						}
+					}
+					t.Fatal("what was acquired did not end")
+				}
 			})
 		})
 	}

@@ -414,6 +414,7 @@ func (a *acquisition) abandonStay(st *streak, outer *hold) {
 	l.mu.Unlock()
 	switch left {
 	case passedOn:
+		was.ended(a.ctx, l, nil)
 		return
 	case theLast:
 		l.s.dog.Remove(&st.lease)

@@ -41,6 +41,7 @@ type streak struct {
 	seq     int64         // number of the last change of n
 	renewed int           // holds that want the lease renewed
 	holds   *hold         // live ones, linked
+	entered bool          // who got it has held it; else it may be gone before
 	idle    bool          // renewal is switched off
 	own     bool          // the lease is, or was made longer, as a holder chose
 	warned  bool          // said that the session waits for itself
@@ -93,7 +94,7 @@ func (st *streak) link(h *hold) {
 	if h.next = st.holds; h.next != nil {
 		h.next.prev = h
 	}
-	st.holds = h
+	st.holds, st.entered = h, true
 	if h.fixed {
 		return
 	}
@@ -130,10 +131,25 @@ func (l *lock) slotOf(outer *hold) *slot {
 	return &l.root
 }
 
-// reign is what one owner had of a streak.
+// reign is what one owner had of a streak; zero if it had gone before it held it.
 type reign struct {
 	fence int64
 	held  time.Duration
+}
+
+// reign is the present owner's. mu held.
+func (st *streak) reign() reign {
+	if !st.entered {
+		return reign{}
+	}
+	return reign{st.fence, st.lock.s.age() - st.since}
+}
+
+// ended tells the observer.
+func (r reign) ended(ctx context.Context, l *lock, err error) {
+	if r != (reign{}) {
+		l.observe(ctx, Event{Kind: EventReleased, Token: r.fence, Held: r.held, Err: err})
+	}
 }
 
 // departure says what the end of a stay was.
@@ -158,7 +174,7 @@ func (st *streak) depart(outer *hold) (departure, reign) {
 		}
 		return oneOfMany, reign{}
 	}
-	was := reign{st.fence, st.lock.s.age() - st.since}
+	was := st.reign()
 	if st.handOn() {
 		return passedOn, was
 	}
@@ -188,7 +204,7 @@ func (st *streak) handOn() bool {
 	if time.Until(st.deadline()) < min(s.Lease, s.Liveness)/4 {
 		return false // it could not be renewed
 	}
-	st.n, st.since = 1, s.age()
+	st.n, st.since, st.entered = 1, s.age(), false
 	st.fence++
 	l.root.inside, l.root.owner = 1, t.a.as
 	t.answer(admission{in: true, st: st, fence: st.fence})
@@ -206,7 +222,7 @@ func (st *streak) end(why state) bool {
 		return false
 	}
 	st.state = why
-	holds, was := st.holds, reign{st.fence, l.s.age() - st.since}
+	holds, was := st.holds, st.reign()
 	for h := holds; h != nil; h = h.next {
 		h.state.Store(uint32(why))
 		h.slot.queue.turnAway(nil)
@@ -246,12 +262,12 @@ func (st *streak) end(why state) bool {
 // report tells operators and observers of an end that nobody asked for.
 func (st *streak) report(why state, was reign) {
 	l := st.lock
-	e := Event{Kind: EventReleased, Token: was.fence, Held: was.held}
-	if why == lost {
-		e.Kind, e.Err = EventLost, ErrLost
-		l.s.warn("lock lost", "lock", l.keys.Name, "token", was.fence, "held", e.Held)
+	if why != lost || was == (reign{}) {
+		was.ended(l.s.ctx, l, nil)
+		return
 	}
-	l.observe(l.s.ctx, e)
+	l.s.warn("lock lost", "lock", l.keys.Name, "token", was.fence, "held", was.held)
+	l.observe(l.s.ctx, Event{Kind: EventLost, Token: was.fence, Held: was.held, Err: ErrLost})
 }
 
 // keepRequest tells Redis the streak's present count. mu held.
@@ -470,7 +486,7 @@ func (h *hold) leave(ctx context.Context) (unlocking, error) {
 	l.mu.Unlock()
 	h.cancel(ErrNotHeld)
 	if left == passedOn {
-		l.observe(ctx, Event{Kind: EventReleased, Token: was.fence, Held: was.held})
+		was.ended(ctx, l, nil)
 		s.end()
 		return unlocking{}, nil
 	}
@@ -523,7 +539,7 @@ func (l *lock) released(ctx context.Context, st *streak, was reign, o outcome) e
 		l.pass()
 	}
 	l.drop()
-	l.observe(ctx, Event{Kind: EventReleased, Token: was.fence, Held: was.held, Err: err})
+	was.ended(ctx, l, err)
 	return err
 }
 
