@@ -8,7 +8,8 @@
 -- ARGV[4] milliseconds for which the memory of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
--- ARGV[6] last token used of the grant's block; '' where that is not known
+-- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
+--         not known
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
@@ -18,9 +19,9 @@ local keep = tonumber(ARGV[4])
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
 local reply = 'L'
 if held[1] then
-  local mine = ARGV[2] == held[2]
+  local mine = ARGV[2] == held[2] or ARGV[2] == ''
   local used = free(ARGV[1], held[2], mine and ARGV[6] or '', keep)
-  if mine or ARGV[2] == '' then
+  if mine then
     reply = 'R'
   end
   local next, token = handOver(session(ARGV[1]), ARGV[3], clock(), keep, tonumber(used))

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/rlock"
@@ -139,6 +142,59 @@ func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
 					}
 					t.Fatal("what was acquired did not end")
 				}
+			})
+		})
+	}
+}
+
+// changeOfMind calls f when the server has answered a lock request, and before its sender knows.
+type changeOfMind struct{ f func() }
+
+func (changeOfMind) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (changeOfMind) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *changeOfMind) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if reply, ok := cmd.(interface{ Val() string }); ok && strings.HasPrefix(reply.Val(), "G ") {
+			c.f()
+		}
+		return err
+	}
+}
+
+func TestAGrantThatNobodyWantedGivesItsTokensBack(t *testing.T) {
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *wire) {
+				m := newMutex(newSession(t, w.rdb), "x")
+				_, hold := lock(t, m, bg)
+				first := hold.Token()
+				unlock(t, hold)
+				var hook changeOfMind
+				w.rdb.AddHook(&hook)
+				for range 50 {
+					ctx, cancel := context.WithCancel(bg)
+					hook.f = func() {
+						cancel()
+						time.Sleep(time.Microsecond) // its caller leaves
+					}
+					if _, _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * time.Microsecond)
+					synctest.Wait()
+				}
+				hook.f = func() {}
+				_, hold = lock(t, m, bg)
+				// Else they would run ahead of the clock, and fall back when Redis forgets the last one.
+				if ahead := hold.Token() - time.Now().UnixMicro(); ahead > 1000 {
+					t.Errorf("token %d after %d is ahead of the clock by %d us", hold.Token(), first, ahead)
+				}
+				unlock(t, hold)
 			})
 		})
 	}

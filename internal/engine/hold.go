@@ -456,7 +456,7 @@ func (h *hold) leave(ctx context.Context) (unlocking, error) {
 		go func() {
 			defer s.end()
 			g := st.grant
-			g.token = "" // and what a late copy of its request was granted since
+			g.token, g.used = "", "" // and what a late copy of its request was granted since
 			l.giveBack(context.WithoutCancel(ctx), g, 1)
 		}()
 		return fail(ErrLost)

@@ -110,7 +110,7 @@ const keepMemory = time.Minute
 type grant struct {
 	owner any   // string: the attempt's owner field
 	token any   // string: '' where it is not known, or any that the attempt was granted is meant
-	used  any   // string or int64: the last token used of the block; '' where the rest of it is not given back
+	used  any   // string or int64: the last token used of the block; nil: none was; '': unknown, none is given back
 	late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
 }
 
@@ -167,7 +167,7 @@ func (g *grant) mayArrive() any {
 
 func (g *grant) lastUsed() any {
 	if g.used == nil {
-		return ""
+		return "0"
 	}
 	return g.used
 }

@@ -84,11 +84,14 @@ end
 
 -- free ends what an attempt was granted, whatever the token: once the attempt
 -- ends, nobody wants it. used is the last token that was used, the rest of the block
--- is given back; '' if that is not known. Returns the last token that counts as used.
+-- is given back; '0' if none was, '' if that is not known. Returns the last token that
+-- counts as used.
 local function free(owner, token, used, keep)
   redis.call('DEL', KEYS[1])
   if used == '' then
     used = stamp(tonumber(token) + BLOCK - 1)
+  elseif used == '0' then
+    used = token
   end
   redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) -- not possible while short of memory
   outlive(keep, keep)
