@@ -199,3 +199,38 @@ func TestAGrantThatNobodyWantedGivesItsTokensBack(t *testing.T) {
 		})
 	}
 }
+
+func TestCloseEndsALockThatNothingElseCanEnd(t *testing.T) {
+	for kind, newMutex := range kinds {
+		for _, call := range []string{"Lock", "TryLock"} {
+			t.Run(kind+" "+call, func(t *testing.T) {
+				simulated(t, func(t *testing.T, w *wire) {
+					s := newSession(t, w.rdb)
+					m := newMutex(s, "x")
+					_, hold := lock(t, m, bg)
+					unlock(t, hold)
+					w.down.Store(true)
+					ended := make(chan error)
+					go func() {
+						f := m.Lock
+						if call == "TryLock" {
+							f = m.TryLock
+						}
+						_, _, err := f(bg)
+						ended <- err
+					}()
+					synctest.Wait()
+					start := time.Now()
+					go s.Close()
+					if err := <-ended; !errors.Is(err, rlock.ErrClosed) {
+						t.Error(err)
+					}
+					// One request may be under way, which nothing interrupts; no other is sent.
+					if took := time.Since(start); took > w.rdb.Options().ReadTimeout {
+						t.Errorf("after %v", took)
+					}
+				})
+			})
+		}
+	}
+}

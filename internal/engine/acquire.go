@@ -289,7 +289,7 @@ func (a *acquisition) stand(t *turn, sl *slot, outer *hold) (admission, error) {
 				a.sayWaiting()
 				continue
 			}
-			if ad.err != nil && a.ctx.Err() != nil {
+			if ad.err != nil && a.ended() {
 				ad.err = a.over(true)
 			}
 			return ad, ad.err
@@ -477,7 +477,7 @@ func (a *acquisition) compete() (*hold, error) {
 		}
 		r, _ := parse(o.reply)
 		switch {
-		case o.err != nil && a.ctx.Err() != nil:
+		case o.err != nil && a.ended():
 			a.leaveRoot()
 			return nil, a.over(false)
 		case o.err != nil:
@@ -772,6 +772,9 @@ func (l *lock) share(as *Owner) {
 		l.line.turnAway(as)
 	}
 }
+
+// ended: the context or the session has.
+func (a *acquisition) ended() bool { return a.ctx.Err() != nil || isClosed(a.l.s.closing) }
 
 // over says why a wait ended without the lock. behind: it stood in a queue of
 // this session.

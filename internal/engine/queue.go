@@ -605,7 +605,7 @@ func (a *acquisition) tryQueued() (*hold, error) {
 		switch {
 		case o.err != nil:
 			err = l.keys.failed(o.err)
-			if a.ctx.Err() != nil {
+			if a.ended() {
 				err = a.over(false)
 			}
 		case r.status == 'V' && void < maxVoid:

@@ -99,8 +99,8 @@ type copier interface{ request(now time.Time) request }
 // tries is how often a request is sent at most: as often as go-redis does by default.
 const tries = 4
 
-// call sends a request until it is answered, most times at most, and not again
-// once left is set. ctx brings a trace and may keep a
+// call sends a request until it is answered, most times at most. If somebody waits for the
+// answer, left says that they have gone, and it is not sent again then, nor once the session closes. ctx brings a trace and may keep a
 // request from being sent, but does not interrupt one that was.
 func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) (o outcome) {
 	for try := 1; ; try++ {
@@ -114,7 +114,7 @@ func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left
 		if v.unknown {
 			o.unanswered = o.err
 		}
-		if !v.resend || try >= most || left != nil && left.Load() || !s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
+		if !v.resend || try >= most || left != nil && (left.Load() || isClosed(s.closing)) || !s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
 			return o
 		}
 	}
