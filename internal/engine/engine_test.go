@@ -54,6 +54,30 @@ func TestASlotServesInOrderAndOwnersTogether(t *testing.T) {
 	}
 }
 
+func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
+	var q turns
+	turn := newTurn(nil) // whose observer takes its time
+	q.push(turn)
+	for range 5 {
+		turn.stand()
+	}
+	turn.answer(admission{in: true}) // under lock.mu, so it must not block
+	if !(<-turn.ready).stood || !(<-turn.ready).in {
+		t.Error("not told both")
+	}
+}
+
+func TestNobodyJoinsAGroupThatWasDeserted(t *testing.T) {
+	l := &lock{line: &line{standing: map[string]*group{}}}
+	gone := &group{l: l, flying: true}
+	gone.desert() // its request is not sent again
+	turn := newTurn(&acquisition{})
+	l.line.gathering.push(turn)
+	if gone.fill(); turn.group != nil || l.line.gathering.first != turn {
+		t.Error("somebody did")
+	}
+}
+
 func TestThePreludeAndTheEngineReserveTheSame(t *testing.T) {
 	if !strings.Contains(prelude, fmt.Sprintf("\nlocal BLOCK = %d ", block)) {
 		t.Errorf("the prelude does not reserve %d tokens", block)

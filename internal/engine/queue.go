@@ -132,6 +132,9 @@ func (l *lock) nextGroup() *group {
 
 // fill has those who gather join the group. mu held.
 func (g *group) fill() {
+	if g.left.Load() {
+		return
+	}
 	for t := g.l.line.gathering.first; t != nil && g.members.n < maxGroup; t = g.l.line.gathering.first {
 		if g.members.n > 0 {
 			if g.lease != 0 || t.a.cfg.Lease != 0 {
@@ -295,10 +298,7 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		l.schedule(r.left)
 		if l.s.Observer != nil {
 			for t := g.members.first; t != nil; t = t.next {
-				select {
-				case t.ready <- admission{stood: true}:
-				default: // it was said before
-				}
+				t.stand()
 			}
 		}
 	}

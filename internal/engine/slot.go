@@ -128,6 +128,14 @@ func (t *turn) answer(ad admission) {
 	}
 }
 
+// stand tells t that it stands in Redis's queue. Never two of these at once, or there would be
+// no room for the answer.
+func (t *turn) stand() {
+	if len(t.ready) == 0 {
+		t.ready <- admission{stood: true}
+	}
+}
+
 // turnAway answers those of one owner, or all, that they look again.
 func (q *turns) turnAway(o *Owner) {
 	for t := q.first; t != nil; {
