@@ -394,6 +394,9 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 		if why == closed {
 			return nil, a.fail(ErrClosed)
 		}
+		g := st.grant
+		g.token, g.used = "", "" // there is no Hold whose Unlock would tell Redis
+		l.settle(g, st.deadline())
 		return nil, nil
 	}
 	st.link(h)

@@ -228,9 +228,7 @@ func (g *group) fly() {
 	l, s := g.l, g.l.s
 	runtime.Gosched()
 	l.mu.Lock()
-	if g.members.first != nil { // those who came since
-		g.fill()
-	}
+	g.fill() // those who came since
 	l.mu.Unlock()
 	defer s.end()
 	defer l.drop()
@@ -570,6 +568,9 @@ func (l *lock) heartbeat() {
 			granted.granted(granted.base, s.Liveness, words[4])
 		}
 	} else {
+		if o.err == nil {
+			o.err = unexpected(o.reply)
+		}
 		if ln.outage.IsZero() {
 			ln.outage = o.sent
 		}
