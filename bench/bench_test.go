@@ -36,12 +36,12 @@ func scaled(s scenario) scenario {
 
 // Who takes part in what: those that one lock can be waited for, and those that differ where nobody waits.
 var (
-	waitingOnes = []string{"rlock", "fairlock", "rueidislock", "redislock", "redislock-exp", "redsync", "redsync-default", "etcd"}
-	loneOnes    = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync", "etcd"}
+	waitingOnes = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock", "redislock-exp", "redsync", "redsync-default", "etcd"}
+	loneOnes    = []string{"raw", "rlock", "fairlock", "multilock", "rueidislock", "redislock", "redsync", "etcd"}
 
 	takesPart = map[string][]string{
 		"solo": loneOnes, "distinct": loneOnes, "rtt-solo": loneOnes, "held": loneOnes,
-		"nested": {"raw", "rlock", "fairlock"},
+		"nested": {"raw", "rlock", "fairlock", "multilock"},
 		"hot1":   waitingOnes, "hot8": waitingOnes, "procs": waitingOnes, "hold1ms": waitingOnes, "rtt-hot1": waitingOnes,
 		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": waitingOnes,
 		"quorum-solo": {"redsync"}, "quorum-hot": {"redsync", "redsync-default"},

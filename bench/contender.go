@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/redis/go-redis/v9"
 )
@@ -66,6 +67,9 @@ func contenders(at site) []contender {
 		raw(),
 		lockline("rlock", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }),
 		lockline("fairlock", func(s []*rlock.Session, name string) rlock.Locker { return fairlock.New(s[0], name) }),
+		lockline("multilock", func(s []*rlock.Session, name string) rlock.Locker {
+			return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
+		}).configured("a MultiLock of two reentrant locks on the one server"),
 		rueidisLock(at),
 		redislockEager(),
 		redislockExponential(),
@@ -79,6 +83,12 @@ func contenders(at site) []contender {
 const ownModule = "github.com/lockline/lockline"
 
 func (c contender) called() string { return c.name }
+
+// configured adds to the configuration.
+func (c contender) configured(how string) contender {
+	c.config = how + "; " + c.config
+	return c
+}
 
 // ours says that it is of this module.
 func (c contender) ours() bool { return c.module == ownModule }
