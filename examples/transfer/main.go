@@ -87,7 +87,7 @@ func run(ctx context.Context, banks, shops string, out io.Writer) (total int, er
 	for _, a := range all {
 		total += a.balance
 	}
-	fmt.Fprintf(out, "%d transfers made, %d refused; %d accounts hold %d together, as at first\n", made, tellers*transfers-made, len(all), total)
+	fmt.Fprintf(out, "%d transfers made, %d refused; %d accounts hold %d together, and held %d at first\n", made, tellers*transfers-made, len(all), total, len(all)*opening)
 	return total, err
 }
 
