@@ -214,7 +214,9 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 			for name, take := range map[string]func() (context.Context, *rlock.Hold, error){
 				"TryLock": func() (context.Context, *rlock.Hold, error) { return l.TryLock(bg) },
 				"zero":    func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(0)) },
-				"bounded": func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(500*time.Millisecond)) },
+				"bounded": func() (context.Context, *rlock.Hold, error) {
+					return l.Lock(bg, rlock.WaitAtMost(500*time.Millisecond))
+				},
 			} {
 				ctx, none, err := take()
 				var member *multilock.MemberError
