@@ -92,7 +92,13 @@ func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
 // is confirmed already. A channel may be subscribed to any number of times; each
 // Subscription gets every message. After Close of the hub nothing ever arrives.
 func (h *Hub) Subscribe(name string) *Subscription {
-	s := &Subscription{hub: h, ready: make(chan struct{}, 1)}
+	return h.SubscribeTo(name, make(chan struct{}, 1))
+}
+
+// SubscribeTo is Subscribe with a channel for C of the caller's choice, of capacity 1, which Subscriptions of any
+// hubs can share: one listener then waits for all of them. When C is ready it has to Take from each.
+func (h *Hub) SubscribeTo(name string, ready chan struct{}) *Subscription {
+	s := &Subscription{hub: h, ready: ready}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ const (
 type demoOptions struct {
 	redis     string // URL; empty for an embedded server
 	fair      bool
+	redlock   bool
 	processes int
 	duration  time.Duration
 }
@@ -53,17 +55,20 @@ func demoCommand() *cli.Command {
 			"exit code 0 if all was right, 1 if not.\n\n" +
 			"With --fair the lock is a fair one. The queue that Redis keeps is shown, too, one\n" +
 			"process is killed while it is first in the queue, and it is checked that the lock\n" +
-			"was given in the order of arrival.",
+			"was given in the order of arrival.\n\n" +
+			"With --redlock the lock is one on a majority of five servers, and one of these is\n" +
+			"killed, too: it is checked that the others had the lock from then on.",
 		HideHelpCommand: true,
 		OnUsageError:    usageError,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
 			&cli.BoolFlag{Name: "fair", Usage: "share a fair lock: first come, first served"},
+			&cli.BoolFlag{Name: "redlock", Usage: "share a lock on a majority of five servers, embedded in this program"},
 			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes, 2 to 9; with --fair at least 3"},
 			&cli.DurationFlag{Name: "for", Value: 7 * time.Second, Usage: "how long they contend; longer if a killed process still keeps the others waiting by then"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			o := demoOptions{redis: cmd.String("redis"), fair: cmd.Bool("fair"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
+			o := demoOptions{redis: cmd.String("redis"), fair: cmd.Bool("fair"), redlock: cmd.Bool("redlock"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
 			switch {
 			case cmd.Args().Present():
 				return fmt.Errorf("demo takes no arguments, got %q; see lockline demo --help", cmd.Args().First())
@@ -71,6 +76,8 @@ func demoCommand() *cli.Command {
 				return fmt.Errorf("--processes must be 2 to 9, not %d", o.processes)
 			case o.fair && o.processes < 3:
 				return fmt.Errorf("--processes must be 3 to 9 with --fair, not %d", o.processes)
+			case o.redlock && (o.fair || o.redis != ""):
+				return fmt.Errorf("--redlock goes with neither --fair nor --redis: it has five servers of its own")
 			case o.duration < 0:
 				return fmt.Errorf("--for must not be negative")
 			}
@@ -92,26 +99,22 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
 	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
 		return err
 	}
-	server, err := openServer(ctx, o.redis)
+	server, err := openServer(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer server.close()
 
 	d := newDirector(o, newScreen(out, o))
-	a := assignment{Redis: server.url, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease, Liveness: d.liveness}
+	d.server = server
+	a := assignment{Redis: server.urls, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease, Liveness: d.liveness}
 	if o.fair {
-		rdb, err := openRedis(a.Redis)
+		opened, err := a.open("demo")
 		if err != nil {
 			return err
 		}
-		defer rdb.Close()
-		session, lock, err := a.open(rdb, "demo")
-		if err != nil {
-			return err
-		}
-		defer session.Close()
-		d.lock = lock
+		defer opened.close()
+		d.lock = opened.lock
 	}
 	d.screen.intro(server.says, d.victim)
 	if err := d.start(ctx, a); err != nil {
@@ -129,25 +132,24 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
 	return nil
 }
 
-// server is the Redis that the demo uses, and its corner in it.
+// server is the Redis that the demo uses, or several, and its corner in it.
 type server struct {
-	url, prefix, says string
-	close             func()
+	urls         []string
+	prefix, says string
+	embedded     []*miniredis.Miniredis
+	close        func()
 }
 
-func openServer(ctx context.Context, url string) (*server, error) {
-	s := &server{url: url, prefix: "lockline-demo-" + rand.Text()[:12]}
-	if url == "" {
-		embedded := miniredis.NewMiniRedis()
-		embedded.ClockTTL(true)
-		if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
-			return nil, err
-		}
-		s.url = "redis://" + embedded.Addr()
-		s.says = "embedded in this program, at " + embedded.Addr()
-		s.close = embedded.Close
-		return s, nil
+// redlockServers is how many servers a RedLock is shown on.
+const redlockServers = 5
+
+func openServer(ctx context.Context, o demoOptions) (*server, error) {
+	s := &server{prefix: "lockline-demo-" + rand.Text()[:12]}
+	if o.redis == "" {
+		return s, s.embed(o)
 	}
+	url := o.redis
+	s.urls = []string{url}
 	rdb, err := openRedis(url)
 	if err != nil {
 		return nil, err
@@ -162,6 +164,40 @@ func openServer(ctx context.Context, url string) (*server, error) {
 		rdb.Close()
 	}
 	return s, nil
+}
+
+// embed starts servers in this process.
+func (s *server) embed(o demoOptions) error {
+	s.close = func() {
+		for _, m := range s.embedded {
+			m.Close()
+		}
+	}
+	n := 1
+	if o.redlock {
+		n = redlockServers
+	}
+	var addrs []string
+	for range n {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		if err := m.StartAddr("127.0.0.1:0"); err != nil {
+			s.close()
+			return err
+		}
+		s.embedded = append(s.embedded, m)
+		s.urls = append(s.urls, "redis://"+m.Addr())
+		addrs = append(addrs, m.Addr())
+	}
+	s.says = "embedded in this program, at " + strings.Join(addrs, ", ")
+	return nil
+}
+
+// kill ends one of several embedded servers.
+func (s *server) kill(i int) string {
+	addr := s.embedded[i].Addr()
+	s.embedded[i].Close()
+	return addr
 }
 
 // sweep deletes what the demo left in a user's Redis. It would expire within
@@ -190,6 +226,7 @@ const (
 // director starts the processes, tells them what to do, and collects what they report.
 type director struct {
 	options demoOptions
+	server  *server
 	screen  *screen
 	victim  int
 	lock    *rlock.Mutex   // fair: to look at
@@ -224,7 +261,7 @@ func newDirector(o demoOptions, s *screen) *director {
 	now := time.Now()
 	d := &director{
 		options: o, screen: s, victim: 2, news: make(chan news, 64), begun: now, since: now,
-		history: history{processes: o.processes, lease: demoLease, slack: demoSlack},
+		history: history{processes: o.processes, lease: demoLease, slack: demoSlack, redlock: o.redlock},
 	}
 	if o.fair {
 		d.liveness = demoLiveness
@@ -378,6 +415,9 @@ func (d *director) direct() {
 		}
 	case d.alarm, here > d.options.duration+patience:
 		d.stop()
+	case d.phase == contending && d.options.redlock && d.outage.IsZero() && here > d.options.duration*2/10 && d.screen.allHaveHeld():
+		d.outage = time.Now()
+		d.screen.say(d.outage, "server %s is killed: %d of %d are left", d.server.kill(0), redlockServers-1, redlockServers)
 	case d.phase == contending && here > d.options.duration*3/10 && d.screen.allHaveHeld():
 		_, _ = fmt.Fprintln(d.children[d.victim-1].orders, orderStall)
 		d.turn(stalling)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -19,6 +20,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -62,7 +64,7 @@ func seen(s rlock.State) event {
 // arguments, where everybody could read the password of the URL.
 type assignment struct {
 	Process  int
-	Redis    string
+	Redis    []string // URLs; of several servers, a majority has the lock
 	Prefix   string
 	Lock     string
 	File     string
@@ -70,19 +72,57 @@ type assignment struct {
 	Liveness time.Duration // of the waiters of a fair lock; 0: the lock is not fair
 }
 
-// open opens the lock that the demo is about.
-func (a assignment) open(rdb *redis.Client, label string) (*rlock.Session, *rlock.Mutex, error) {
+// opened is the lock that the demo is about, and what it needs.
+type opened struct {
+	lock     *rlock.Mutex
+	sessions []*rlock.Session
+	clients  []*redis.Client
+}
+
+func (o *opened) close() {
+	for _, s := range o.sessions {
+		s.Close()
+	}
+	for _, c := range o.clients {
+		c.Close()
+	}
+}
+
+func (a assignment) open(label string) (_ *opened, err error) {
 	options := []rlock.SessionOption{rlock.WithPrefix(a.Prefix), rlock.WithWatchdogTimeout(a.Lease), rlock.WithLabel(label)}
-	lock := rlock.New
+	if len(a.Redis) > 1 { // a server will be killed: the verdict, not the log, tells what came of it
+		options = append(options, rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	}
 	if a.Liveness > 0 {
 		options = append(options, rlock.WithLiveness(a.Liveness))
-		lock = fairlock.New
 	}
-	session, err := rlock.NewSession(rdb, options...)
-	if err != nil {
-		return nil, nil, err
+	o := &opened{}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	for _, url := range a.Redis {
+		rdb, err := openRedis(url)
+		if err != nil {
+			return nil, err
+		}
+		o.clients = append(o.clients, rdb)
+		session, err := rlock.NewSession(rdb, options...)
+		if err != nil {
+			return nil, err
+		}
+		o.sessions = append(o.sessions, session)
 	}
-	return session, lock(session, a.Lock), nil
+	switch {
+	case len(o.sessions) > 1:
+		o.lock = multilock.NewRedLock(a.Lock, o.sessions...)
+	case a.Liveness > 0:
+		o.lock = fairlock.New(o.sessions[0], a.Lock)
+	default:
+		o.lock = rlock.New(o.sessions[0], a.Lock)
+	}
+	return o, nil
 }
 
 // After the assignment, stdin brings these orders, and its end is the order to
@@ -106,7 +146,7 @@ func demoProcessCommand() *cli.Command {
 
 type process struct {
 	assignment
-	session  *rlock.Session
+	session  string // its id, the first one of several
 	lock     *rlock.Mutex
 	events   *json.Encoder
 	toStall  atomic.Bool
@@ -125,16 +165,12 @@ func runProcess(ctx context.Context, orders io.Reader, out io.Writer) error {
 	}
 	go p.obey(lines)
 
-	rdb, err := openRedis(p.Redis)
+	opened, err := p.open(fmt.Sprintf("demo process %d", p.Process))
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
-	p.session, p.lock, err = p.open(rdb, fmt.Sprintf("demo process %d", p.Process))
-	if err != nil {
-		return err
-	}
-	defer p.session.Close()
+	defer opened.close()
+	p.session, p.lock = opened.sessions[0].ID(), opened.lock
 	if err := p.work(ctx); err != nil {
 		p.report(event{Kind: failed, Error: err.Error()})
 		return err
@@ -178,7 +214,7 @@ func (p *process) work(ctx context.Context) error {
 
 // visit: lock, do what is to be done inside, unlock.
 func (p *process) visit(ctx context.Context, inside func(context.Context) error) error {
-	p.report(event{Kind: waiting, Session: p.session.ID()})
+	p.report(event{Kind: waiting, Session: p.session})
 	held, hold, err := p.lock.Lock(ctx)
 	if err != nil {
 		return err

@@ -16,11 +16,12 @@ import (
 // screen shows the demo in plain lines, the same on a terminal and in a pipe:
 // a column for each process. Of the many hand-overs it shows a sample.
 type screen struct {
-	out    io.Writer
-	colour bool
-	fair   bool
-	every  time.Duration // between two rows
-	begun  time.Time
+	out     io.Writer
+	colour  bool
+	fair    bool
+	redlock bool
+	every   time.Duration // between two rows
+	begun   time.Time
 
 	lanes []lane         // process 1 first
 	queue []rlock.Waiter // of a fair lock
@@ -40,7 +41,7 @@ type lane struct {
 
 func newScreen(out io.Writer, o demoOptions) *screen {
 	return &screen{
-		out: out, colour: colourful(out), fair: o.fair, begun: time.Now(), lanes: make([]lane, o.processes),
+		out: out, colour: colourful(out), fair: o.fair, redlock: o.redlock, begun: time.Now(), lanes: make([]lane, o.processes),
 		every: max(o.duration/30, 100*time.Millisecond),
 	}
 }
@@ -81,6 +82,12 @@ func (s *screen) intro(redis string, victim int) {
 		fairly = fmt.Sprintf(`The lock is fair: first come, first served. Before that kill there will be another,
 of the first in the queue. A waiter is taken to live for %v after it was last heard of.
 `, demoLiveness)
+	}
+	if s.redlock {
+		title = "lockline demo --redlock"
+		fairly = fmt.Sprintf(`The lock is on %d independent servers, and held by whoever has a majority of them.
+Before that kill one server will be killed.
+`, redlockServers)
 	}
 	fmt.Fprintf(s.out, `%s
 %d processes share a lock and a counter in a file. Each in turn: lock, read the

@@ -42,19 +42,21 @@ func TestDemoShowsThatAllIsRight(t *testing.T) {
 		return "redis://" + m.Addr()
 	}
 	for name, test := range map[string]struct {
-		url    func(t *testing.T) string
-		fair   bool
-		checks int
+		url     func(t *testing.T) string
+		fair    bool
+		redlock bool
+		checks  int
 	}{
-		"embedded":       {embedded, false, 6},
-		"theirs":         {theirs, false, 6},
-		"fair, embedded": {embedded, true, 8},
-		"fair, theirs":   {theirs, true, 8},
+		"embedded":       {embedded, false, false, 6},
+		"theirs":         {theirs, false, false, 6},
+		"fair, embedded": {embedded, true, false, 8},
+		"fair, theirs":   {theirs, true, false, 8},
+		"redlock":        {embedded, false, true, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			roomFor(t)
 			var out bytes.Buffer
-			o := demoOptions{redis: test.url(t), fair: test.fair, processes: 3, duration: time.Second}
+			o := demoOptions{redis: test.url(t), fair: test.fair, redlock: test.redlock, processes: 3, duration: time.Second}
 			if err := runDemo(t.Context(), o, &out); err != nil {
 				t.Errorf("%v\n%s", err, &out)
 			}
@@ -110,7 +112,7 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 	o := demoOptions{processes: 3, duration: time.Minute}
 	d = newDirector(o, newScreen(out, o))
 	d.screen.intro("theirs", d.victim)
-	if err := d.start(t.Context(), assignment{Redis: "redis://" + m.Addr(), Prefix: "p", Lock: "l", File: file, Lease: demoLease}); err != nil {
+	if err := d.start(t.Context(), assignment{Redis: []string{"redis://" + m.Addr()}, Prefix: "p", Lock: "l", File: file, Lease: demoLease}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.play(t.Context()); err != nil {

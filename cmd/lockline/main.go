@@ -69,7 +69,7 @@ func program(out, errOut io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "lockline",
 		Usage: "distributed locks on Redis: see them work, hold one while a command runs, and look after them",
-		UsageText: "lockline demo [--fair]\n" +
+		UsageText: "lockline demo [--fair | --redlock]\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
 			"lockline ls [PATTERN]\n" +
 			"lockline inspect | watch | unlock --force NAME\n" +

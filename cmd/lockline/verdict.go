@@ -16,6 +16,8 @@ type history struct {
 	lease     time.Duration
 	liveness  time.Duration // of the waiters of a fair lock; 0: the lock is not fair
 	slack     time.Duration // what recovery may need beyond these
+	redlock   bool          // the lock is on several servers
+	outage    time.Time     // redlock: when one of them was killed
 	events    []event       // of each process in its order
 	kill      *kill         // of the holder
 	waiter    *kill         // fair: of the first in the queue
@@ -82,7 +84,41 @@ func judge(h history) verdict {
 	if h.liveness > 0 {
 		v = append(v, h.servedInOrder(stays), h.deadWaiterWasSkipped(stays))
 	}
+	if h.redlock {
+		v = append(v, h.outageWasSurvived(stays))
+	}
 	return v
+}
+
+// outageWasSurvived: every process has held the lock after the server was killed, and it took no lease.
+func (h history) outageWasSurvived(stays []stay) check {
+	c := check{name: "servers"}
+	if h.outage.IsZero() {
+		c.says = "no server was killed"
+		return c
+	}
+	held := make(map[int]bool)
+	before, after := 0, 0
+	var first time.Time
+	for _, s := range stays {
+		if s.enter.Before(h.outage) {
+			before++
+			continue
+		}
+		if after++; after == 1 {
+			first = s.enter
+		}
+		held[s.process] = true
+	}
+	if before == 0 || after == 0 {
+		c.says = fmt.Sprintf("%d holds before one server was killed, %d after it", before, after)
+		return c
+	}
+	took := first.Sub(h.outage)
+	c.ok = len(held) >= h.processes-1 && took < h.lease
+	c.says = fmt.Sprintf("one of %d killed; %d holds with all of them, %d with the rest, by %d processes, the first %.2f s later",
+		redlockServers, before, after, len(held), took.Seconds())
+	return c
 }
 
 // stays puts the events together, in the order of entering. strays are events

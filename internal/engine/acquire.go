@@ -71,6 +71,9 @@ func NewMutex(s *Session, p *Protocol, name string, cfg Config) *Mutex {
 	return m
 }
 
+// BadMutex tells err by every use.
+func BadMutex(err error) *Mutex { return &Mutex{err: err} }
+
 var errZeroMutex = errors.New("lockline: a zero Mutex; make one with New")
 
 func (m *Mutex) check(ctx context.Context) error {
@@ -114,6 +117,7 @@ type acquisition struct {
 	notAfter int64 // of the last copy sent
 
 	expired  <-chan time.Time // when the wait that cfg allows is over
+	losses   int              // votes lost in a row
 	answered bool             // Redis has answered once: from then on an outage only lengthens the wait
 	waited   bool
 
@@ -530,14 +534,10 @@ func (a *acquisition) compete() (*hold, error) {
 			return nil, r.locked(l.keys.Name)
 		}
 		if l.sub == nil {
-			l.sub = s.hub.Subscribe(l.keys.channel.(string))
+			l.sub = s.subscribe(l.keys.channel.(string))
 		}
 		a.sayWaiting()
-		left := r.left
-		if left < 0 { // no expiry: not a lock of ours, look again now and then
-			left = s.Lease
-		}
-		if err := a.sleep(left + time.Millisecond); err != nil {
+		if err := a.rest(r.left); err != nil {
 			a.leaveRoot()
 			return nil, err
 		}
@@ -566,6 +566,17 @@ func (a *acquisition) take(base time.Time, token string) (h *hold, begun bool, e
 // restTime is by how much a session that had a long turn lets those go first who were
 // told that the lock is free: longer than their requests take in one data center.
 const restTime = time.Millisecond
+
+// rest waits until the lock may be free.
+func (a *acquisition) rest(left time.Duration) error {
+	if a.ballot != nil {
+		return a.ballot.rest(a)
+	}
+	if left < 0 { // no expiry: not a lock of ours, look again now and then
+		left = a.l.s.Lease
+	}
+	return a.sleep(left + time.Millisecond)
+}
 
 // sleep waits for news of the lock, at most for d. Its error says that the wait is over.
 func (a *acquisition) sleep(d time.Duration) error {
@@ -656,6 +667,9 @@ func (a *acquisition) fly(f *flight, st *streak) {
 // ask sends the attempt's request.
 func (a *acquisition) ask(left *atomic.Bool) outcome {
 	s := a.l.s
+	if s.quorum != nil {
+		return s.quorum.ask(a, left)
+	}
 	o := a.with.numbered(s.call(a.ctx, a.with.script(a.l.p), a, tries, left))
 	if o.unanswered != nil {
 		a.late = a.notAfter
@@ -728,7 +742,9 @@ var errTooLate = fmt.Errorf("%w: the grant took longer than its lease", ErrLost)
 
 func (l *lock) newStreak(g grant, token string, fixed bool) *streak {
 	st := &streak{grant: g, lock: l, n: 1, begun: l.s.age(), own: fixed, idle: fixed}
-	st.token = token
+	if g.ballot == nil { // else a proposal names the grant
+		st.token = token
+	}
 	st.fence, _ = strconv.ParseInt(token, 10, 64)
 	st.last = st.fence + block - 1
 	st.since = st.begun

@@ -272,7 +272,7 @@ func (st *streak) report(why state, was reign) {
 
 // keepRequest tells Redis the streak's present count. mu held.
 func (st *streak) keepRequest(lease any) request {
-	return st.lock.keys.request(keepScript, st.owner, st.token, st.seq, st.n, lease, keepMemoryArg)
+	return st.lock.keys.request(keepScript, st.owner, st.token, st.seq, st.n, lease, st.lock.s.memory)
 }
 
 // telling is the request that keeps a streak, with what is true when it leaves.
@@ -501,7 +501,7 @@ func (st *streak) firstFence() int64 { return st.last - (block - 1) }
 func (st *streak) final() grant {
 	g := st.grant
 	g.used = g.token
-	if st.fence != st.firstFence() {
+	if st.fence != st.firstFence() || g.ballot != nil {
 		g.used = st.fence
 	}
 	return g

@@ -80,6 +80,17 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
+	if m.s.quorum != nil {
+		return m.s.quorum.state(m.keys.Name, reply)
+	}
+	st, err := decodeState(m.keys.Name, reply)
+	if err != nil {
+		err = &nameError{name: m.keys.Name, err: err}
+	}
+	return st, err
+}
+
+func decodeState(name, reply string) (State, error) {
 	var raw struct {
 		TTL          int64
 		Lock, Memory map[string]string
@@ -88,9 +99,9 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 		About        map[string]string
 	}
 	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
-		return State{}, &nameError{name: m.keys.Name, err: fmt.Errorf("unexpected reply %q: %w", reply, err)}
+		return State{}, fmt.Errorf("unexpected reply %q: %w", reply, err)
 	}
-	st := State{Name: m.keys.Name, Held: len(raw.Lock) > 0}
+	st := State{Name: name, Held: len(raw.Lock) > 0}
 	token := raw.Memory["t"]
 	for field, value := range raw.Lock {
 		switch field {
@@ -128,6 +139,6 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.check(ctx); err != nil {
 		return false, err
 	}
-	reply, err := m.exchange(ctx, m.p.Force, m.keys.channel, keepMemoryArg)
-	return reply == "R", err
+	reply, err := m.exchange(ctx, m.p.Force, m.keys.channel, m.s.memory)
+	return strings.Contains(reply, "R"), err // a line for each server
 }

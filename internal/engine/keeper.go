@@ -25,6 +25,9 @@ func (k *keeper) Server(l *watchdog.Lease) any {
 
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
 	s := (*Session)(k)
+	if s.quorum != nil {
+		return s.quorum.renew(ctx, leases)
+	}
 	results := make([]watchdog.Result, len(leases))
 	sent := time.Now()
 	s.batch(ctx, server.(pipeliner), len(leases), func(i int) (*Script, request) {

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/lockline/lockline/pubsub"
 )
 
 // lock is what this process knows of one lock while anybody here holds it,
@@ -27,7 +25,7 @@ type lock struct {
 	// sub belongs to whoever is inside root and hands down to the next, so
 	// that a hot lock stays subscribed. So does due: how many more times others may
 	// have the lock first, after a streak of ours that was ended for their sake.
-	sub *pubsub.Subscription
+	sub listener
 	due int
 
 	line *line // who waits in Redis's queue; nil for a kind that has none
@@ -39,6 +37,7 @@ type Protocol struct {
 	Lock, Release, Force, Inspect *Script
 	Heartbeat                     *Script // the kind queues in Redis, if there is one
 	LockSeveral, ReleaseSeveral   *Script // nil where locks are taken one by one
+	Accept                        *Script // of a quorum: a higher token for a grant
 }
 
 func (p *Protocol) queues() bool { return p.Heartbeat != nil }
@@ -112,6 +111,8 @@ type grant struct {
 	token any   // string: '' where it is not known, or any that the attempt was granted is meant
 	used  any   // string or int64: the last token used of the block; nil: none was; '': unknown, none is given back
 	late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
+	// ballot is the vote that brought it, or did not; nil for a single server.
+	ballot *ballot
 }
 
 // giveBack ends a grant.
@@ -146,7 +147,7 @@ type release struct {
 }
 
 func (r *release) request(time.Time) request {
-	argv := []any{r.owner, r.token, r.l.keys.channel, keepMemoryArg, r.mayArrive(), r.lastUsed()}
+	argv := []any{r.owner, r.token, r.l.keys.channel, r.l.s.memory, r.mayArrive(), r.lastUsed()}
 	if r.more == nil {
 		return r.l.keys.request(r.l.p.Release, argv...)
 	}

@@ -43,7 +43,9 @@ type Session struct {
 	about    any // string: what it says of itself in the locks it holds
 	renew    any // string: the lease in milliseconds
 	liveness any // string: the same of Liveness
+	memory   any // string: how long the tokens of an idle lock are remembered, in milliseconds
 	client   Client
+	quorum   *quorum // in the place of client, for locks on several servers
 	hub      *pubsub.Hub
 	dog      *watchdog.Watchdog
 	born     time.Time
@@ -59,9 +61,10 @@ type Session struct {
 	cancel  context.CancelFunc // with Shutdown's end: background work ends
 	work    sync.WaitGroup     // acquisitions and background work; Add only under mu or by who is counted
 
-	mu     sync.Mutex // guards closed, locks and lock.refs; a leaf
-	closed bool
-	locks  map[string]*lock
+	mu      sync.Mutex // guards closed, locks, lock.refs and quorums; a leaf
+	closed  bool
+	locks   map[string]*lock
+	quorums []*Session // that this one is a member of: they end with it
 
 	queue     sync.Mutex        // guards what follows; only mu is taken under it
 	queued    map[string]*group // those that wait in Redis, by owner field
@@ -84,17 +87,25 @@ func NewSession(c Client, cfg SessionConfig) (*Session, error) {
 	if len(cfg.Label) > MaxName || !utf8.ValidString(cfg.Label) {
 		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", MaxName, cfg.Label)
 	}
+	s := newSession(cfg, uuid.NewString())
+	s.client = c
+	s.hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
+	return s, nil
+}
+
+// newSession is all of a session but its way to a server.
+func newSession(cfg SessionConfig, id string) *Session {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "?"
 	}
 	s := &Session{
 		SessionConfig: cfg,
-		id:            uuid.NewString(),
+		id:            id,
 		about:         strconv.Itoa(os.Getpid()) + "@" + host + " " + cfg.Label,
 		renew:         itoa(cfg.Lease.Milliseconds()),
 		liveness:      itoa(cfg.Liveness.Milliseconds()),
-		client:        c,
+		memory:        keepMemoryArg,
 		born:          time.Now(),
 		closing:       make(chan struct{}),
 		over:          make(chan struct{}),
@@ -102,9 +113,8 @@ func NewSession(c Client, cfg SessionConfig) (*Session, error) {
 		queued:        map[string]*group{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
 	s.dog = watchdog.New((*keeper)(s))
-	return s, nil
+	return s
 }
 
 func checkLease(what string, d time.Duration) error {
@@ -165,7 +175,11 @@ func (s *Session) Shutdown(ctx context.Context) error {
 
 	done := make(chan error, 1)
 	go func() {
-		err := s.releaseAll(locks)
+		var failed []error
+		for _, q := range s.quorums { // no more are added now
+			failed = append(failed, q.Shutdown(ctx))
+		}
+		err := errors.Join(append(failed, s.releaseAll(locks))...)
 		s.work.Wait()
 		done <- err
 	}()
@@ -177,7 +191,9 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	}
 	s.cancel()
 	s.dog.Close()
-	s.hub.Close()
+	if s.hub != nil {
+		s.hub.Close()
+	}
 	close(s.over)
 	return err
 }
@@ -192,6 +208,9 @@ func (s *Session) releaseAll(locks []*lock) error {
 		if st != nil && st.end(closed) {
 			ended = append(ended, st)
 		}
+	}
+	if s.quorum != nil {
+		return s.quorum.releaseAll(ended)
 	}
 	fleets := map[pipeliner][]*streak{}
 	for _, st := range ended {

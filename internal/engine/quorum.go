@@ -1,0 +1,442 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/watchdog"
+)
+
+// quorum is the transport of a session whose locks live on several independent
+// servers: each request goes to all of them at once, and what a majority says is the
+// answer. The algorithm is Redlock (redis.io/docs/latest/develop/clients/patterns/distributed-locks),
+// with messages instead of polling, and with fencing tokens that a majority has stored.
+type quorum struct {
+	s       *Session
+	members []*member
+	need    int           // a majority
+	timeout time.Duration // for the answer of one server
+	seen    atomic.Int64  // the highest token that was heard of or proposed
+}
+
+// member is one of the servers.
+type member struct {
+	*Session
+	mu      sync.Mutex // guards what follows; a leaf
+	slow    bool       // did not answer in time: not asked until it has answered a PING
+	probing bool
+	probed  time.Time
+}
+
+// probeEvery is the time between two PINGs of a slow member, sent only while somebody locks.
+const probeEvery = 500 * time.Millisecond
+
+// keepQuorumMemory is how long an idle lock's tokens are remembered by a quorum. The
+// tokens of those who come later are as high as the clocks of the servers that they reach, which may be behind.
+const keepQuorumMemory = 10 * time.Minute
+
+// NewQuorum finds or makes the session for locks on a majority of the members. It
+// ends with the first of them that does. No I/O. A timeout of 0 is the default.
+func NewQuorum(members []*Session, timeout time.Duration) (*Session, error) {
+	if err := checkMembers(members); err != nil {
+		return nil, err
+	}
+	cfg := members[0].SessionConfig
+	if timeout == 0 {
+		timeout = max(cfg.Lease/100, min(100*time.Millisecond, cfg.Lease/4))
+	}
+	if timeout < 0 || timeout >= cfg.Lease/2 {
+		return nil, fmt.Errorf("lockline: RedLock: a timeout of %v for a server is not above 0 and below half of the lease, %v", timeout, cfg.Lease)
+	}
+	members = slices.Clone(members)
+	slices.SortFunc(members, func(a, b *Session) int { return strings.Compare(a.id, b.id) })
+
+	first := members[0]
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	for _, s := range first.quorums {
+		if s.quorum.of(members, timeout) {
+			return s, nil
+		}
+	}
+	s := newSession(cfg, uuid.NewString())
+	q := &quorum{s: s, need: len(members)/2 + 1, timeout: timeout}
+	for _, m := range members {
+		q.members = append(q.members, &member{Session: m})
+	}
+	s.quorum, s.memory = q, itoa(keepQuorumMemory.Milliseconds())
+	for _, m := range members {
+		if m != first {
+			m.mu.Lock()
+		}
+		open := !m.closed
+		if open {
+			m.quorums = append(m.quorums, s)
+		}
+		if m != first {
+			m.mu.Unlock()
+		}
+		if !open {
+			return nil, fmt.Errorf("lockline: RedLock: %w", ErrClosed)
+		}
+	}
+	return s, nil
+}
+
+func checkMembers(members []*Session) error {
+	fail := func(format string, args ...any) error { return fmt.Errorf("lockline: RedLock: "+format, args...) }
+	if len(members) == 0 {
+		return fail("no sessions")
+	}
+	for i, m := range members {
+		switch {
+		case m == nil:
+			return fail("session %d of %d is nil", i+1, len(members))
+		case m.Redisson:
+			return fail("session %d has RedissonKeys; RedLocks have keys of their own, which Redisson does not know", i+1)
+		case m.quorum != nil:
+			return fail("session %d is a quorum itself", i+1)
+		case m.Prefix != members[0].Prefix:
+			return fail("sessions 1 and %d differ in their prefixes, %q and %q", i+1, members[0].Prefix, m.Prefix)
+		case m.Lease != members[0].Lease:
+			return fail("sessions 1 and %d differ in their watchdog timeouts, %v and %v", i+1, members[0].Lease, m.Lease)
+		}
+		for j, other := range members[:i] {
+			if m.client == other.client || addr(m.client) != "" && addr(m.client) == addr(other.client) {
+				return fail("sessions %d and %d are of one server; its vote would count twice", j+1, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+// addr is where a client of one server connects to; "" for others. Two addresses of one server are not noticed.
+func addr(c Client) string {
+	if c, ok := c.(*redis.Client); ok && c.Options().Addr != "FailoverClient" {
+		return c.Options().Network + " " + c.Options().Addr
+	}
+	return ""
+}
+
+func (q *quorum) of(members []*Session, timeout time.Duration) bool {
+	return q.timeout == timeout && slices.EqualFunc(q.members, members, func(m *member, s *Session) bool { return m.Session == s })
+}
+
+// usable reports whether to ask the member. A slow one is asked for a PING instead, now and then.
+func (q *quorum) usable(m *member) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.slow && !m.probing && time.Since(m.probed) > probeEvery {
+		m.probing = true
+		q.s.work.Add(1)
+		go q.probe(m)
+	}
+	return !m.slow
+}
+
+func (q *quorum) probe(m *member) {
+	defer q.s.end()
+	sent := time.Now()
+	ping := redis.NewStatusCmd(q.s.ctx, "ping")
+	err := m.client.Process(q.s.ctx, once{ping})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slow = err != nil && judge(err).transient || time.Since(sent) > q.timeout
+	m.probing, m.probed = false, time.Now()
+}
+
+// once is a command that go-redis does not resend.
+type once struct{ redis.Cmder }
+
+func (once) NoRetry() bool { return true }
+
+func (m *member) suspect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.slow {
+		m.slow, m.probed = true, time.Now()
+	}
+}
+
+// saw notes a token, for all later proposals to be higher.
+func (q *quorum) saw(token int64) {
+	for {
+		seen := q.seen.Load()
+		if token <= seen || q.seen.CompareAndSwap(seen, token) {
+			return
+		}
+	}
+}
+
+// propose makes the first token of a new block: the time of the server that is ahead
+// of the others, or more than every token heard of to be used. No other proposal of this session is the same.
+func (q *quorum) propose() int64 {
+	now := time.Now()
+	token := int64(1)
+	for _, m := range q.members {
+		token = max(token, m.redisNow(now))
+	}
+	for {
+		seen := q.seen.Load()
+		token = max(token, seen+1)
+		if q.seen.CompareAndSwap(seen, token) {
+			return token
+		}
+	}
+}
+
+// spread is by how much votes are kept apart by chance, after so many in a row were lost.
+func spread(took time.Duration, losses int) time.Duration {
+	return rand.N(min(max(took, 200*time.Microsecond)<<min(losses, 8), 100*time.Millisecond))
+}
+
+// errSlow is a member's error that was not asked.
+var errSlow = errors.New("not asked, because it did not answer in time lately")
+
+// errLate is a member's error that has not answered yet.
+var errLate = errors.New("no answer in time")
+
+// noMajority is the error of a request that too few members answered.
+func (q *quorum) noMajority(answered int, err error) error {
+	return fmt.Errorf("%d of %d servers answered, %d are needed: %w", answered, len(q.members), q.need, err)
+}
+
+// call sends a request about a grant to all members that were asked for it, and
+// returns what a majority says: 'L' as soon as no majority can say anything else. The
+// others' answers are not waited for; a release is sent again to those that have not answered, until the lease is over.
+func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) outcome {
+	type reply struct {
+		at int
+		outcome
+	}
+	start := time.Now()
+	b := ballotOf(c)
+	if b == nil {
+		return q.all(ctx, sc, c)
+	}
+	replies := make(chan reply, len(q.members))
+	end, _ := c.(*release)
+	asked := b.voters(end)
+	for _, i := range asked {
+		m := q.members[i]
+		q.s.work.Add(1)
+		go func() {
+			defer q.s.end()
+			o := m.call(ctx, sc, memberCopy(c, b, i), most, left)
+			if t, ok := c.(*telling); ok {
+				b.kept(i, o, t.lease)
+			}
+			replies <- reply{i, o}
+			if r, ok := c.(*release); ok && o.err != nil && judge(o.err).transient {
+				q.settle(r.l, r.grant, i, b.lease)
+			}
+		}()
+	}
+	var yes, failed int
+	no := len(q.members) - len(asked)
+	o := outcome{sent: start}
+	if len(asked) < q.need {
+		o.reply = "L"
+		return o
+	}
+	for range asked {
+		r := <-replies
+		if r.unanswered != nil {
+			o.unanswered = r.unanswered
+		}
+		switch {
+		case r.err != nil:
+			o.err = r.err
+			failed++
+		case strings.HasPrefix(r.reply, "L"):
+			no++
+		default:
+			o.reply = r.reply
+			yes++
+		}
+		if yes >= q.need {
+			o.err = nil
+			return o
+		}
+		if len(q.members)-no < q.need {
+			o.reply, o.err = "L", nil
+			return o
+		}
+		if len(q.members)-no-failed < q.need {
+			break
+		}
+	}
+	o.err = q.noMajority(len(asked)-failed, o.err)
+	return o
+}
+
+// settle gives back what one member may have granted, until it answers or the lease is over.
+func (q *quorum) settle(l *lock, g grant, i int, lease time.Duration) outcome {
+	m := q.members[i]
+	until := time.Now().Add(lease)
+	r := memberCopy(&release{l: l, grant: g}, g.ballot, i)
+	for try := 0; ; try++ {
+		o := m.call(q.s.ctx, l.p.Release, r, 1, nil)
+		if o.err == nil || !judge(o.err).transient || time.Now().After(until) || isClosed(q.s.closing) ||
+			!q.s.pause(backoff(try, 4*time.Millisecond, 2*time.Second)) {
+			return o
+		}
+	}
+}
+
+// renew keeps leases on all members, and returns when a majority has answered for each of them.
+func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog.Result {
+	start := time.Now()
+	streaks := make([]*streak, len(leases))
+	for i, l := range leases {
+		streaks[i] = streakOf(l)
+	}
+	errs := make(chan error, len(q.members))
+	for i, m := range q.members {
+		q.s.work.Add(1)
+		go func() {
+			defer q.s.end()
+			var failed error
+			m.batch(ctx, m.client, len(streaks), func(j int) (*Script, request) {
+				st := streaks[j]
+				st.lock.mu.Lock()
+				defer st.lock.mu.Unlock()
+				return keepScript, st.keepRequest(q.s.renew)
+			}, func(j int, reply string, err error) {
+				streaks[j].ballot.kept(i, outcome{reply: reply, sent: start, err: err}, q.s.Lease)
+				if err != nil {
+					failed = err
+				}
+			})
+			errs <- failed
+		}()
+	}
+	renewed := start.Add(valid(q.s.Lease))
+	err := errLate
+	for n := 0; n < len(q.members); n++ {
+		select {
+		case e := <-errs:
+			if e != nil {
+				err = e
+			}
+		case <-ctx.Done():
+			n = len(q.members)
+		}
+		if !slices.ContainsFunc(streaks, func(st *streak) bool { return st.ballot.deadline().Before(renewed) }) {
+			break
+		}
+	}
+	results := make([]watchdog.Result, len(streaks))
+	for j, st := range streaks {
+		switch deadline, before := st.ballot.deadline(), st.deadline(); {
+		case deadline.Before(before): // of those that carried it, some have lost it
+			results[j].Gone = true
+		case deadline.After(before):
+			results[j].Deadline = deadline
+		default:
+			results[j].Err = q.noMajority(0, err)
+		}
+	}
+	return results
+}
+
+// releaseAll gives back what ended streaks held.
+func (q *quorum) releaseAll(ended []*streak) error {
+	var (
+		mu     sync.Mutex // guards failed
+		failed []error
+		wg     sync.WaitGroup
+	)
+	for _, st := range ended {
+		wg.Go(func() {
+			if err := st.lock.giveBack(q.s.ctx, st.grant, tries).err; err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, st.lock.keys.failed(err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+// subscribe listens to a lock's channel.
+func (s *Session) subscribe(channel string) listener {
+	if s.quorum != nil {
+		return s.quorum.subscribe(channel)
+	}
+	return s.hub.Subscribe(channel)
+}
+
+// all sends a request to all members. The answers of those that are in time, if they are a majority, come line by line.
+func (q *quorum) all(ctx context.Context, sc *Script, c copier) outcome {
+	o := outcome{sent: time.Now()}
+	answers := make(chan outcome, len(q.members))
+	for _, m := range q.members {
+		q.s.work.Add(1)
+		go func() {
+			defer q.s.end()
+			answers <- m.call(ctx, sc, c, tries, nil)
+		}()
+	}
+	timer := time.NewTimer(q.timeout)
+	defer timer.Stop()
+	err := errLate
+	var replies []string
+	for n := 0; n < len(q.members); n++ {
+		select {
+		case one := <-answers:
+			if one.err == nil {
+				replies = append(replies, one.reply)
+			} else {
+				err = one.err
+			}
+		case <-timer.C:
+			n = len(q.members)
+		}
+	}
+	if len(replies) < q.need {
+		o.err = q.noMajority(len(replies), err)
+	}
+	o.reply = strings.Join(replies, "\n")
+	return o
+}
+
+// state is the lock as a majority of the members has it.
+func (q *quorum) state(name, replies string) (State, error) {
+	owners := map[string][]State{}
+	free := State{Name: name}
+	for reply := range strings.Lines(replies) {
+		st, err := decodeState(name, reply)
+		if err != nil {
+			return State{}, &nameError{name: name, err: err}
+		}
+		if st.Held {
+			owners[st.Owner] = append(owners[st.Owner], st)
+		}
+		free.Token = max(free.Token, st.Token)
+	}
+	for _, held := range owners {
+		if len(held) < q.need {
+			continue
+		}
+		slices.SortFunc(held, func(a, b State) int { return cmp.Compare(b.Remaining, a.Remaining) })
+		st := held[q.need-1] // the majority lasts no longer
+		for _, other := range held {
+			st.Token = max(st.Token, other.Token)
+		}
+		return st, nil
+	}
+	return free, nil
+}

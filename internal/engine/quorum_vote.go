@@ -1,0 +1,507 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/pubsub"
+)
+
+// ballot is one attempt at a majority: what is known of it at each member.
+type ballot struct {
+	q        *quorum
+	l        *lock
+	grant    grant     // its token is the one that was proposed first
+	start    time.Time // before the first request was sent
+	lease    time.Duration
+	proposal int64
+	decided  atomic.Bool // no vote is sent again
+
+	mu      sync.Mutex // guards what follows, but for seat.asked; a leaf
+	seats   []seat     // by member
+	missing int        // votes that are not in yet
+	timer   *time.Timer
+	overdue bool          // the time for answers is over
+	over    bool          // the attempt has ended: what it was granted is given back
+	took    time.Duration // until it was decided
+}
+
+// seat is one member's part of a ballot.
+type seat struct {
+	asked    bool // never changed after the first request
+	vote     byte // status of the answer; 0: none yet
+	err      error
+	accepted bool      // the proposal is stored there
+	stored   int64     // a token in the way that was heard of there
+	notAfter int64     // of the last copy sent
+	late     bool      // a copy may still arrive
+	left     bool      // somebody gives it back
+	until    time.Time // believed to be held until then
+	answer             // who holds it, if another does
+	free     time.Time // when nobody else holds it, as far as is known
+}
+
+// mayHold: the attempt may have been granted there. mu held.
+func (s *seat) mayHold() bool { return s.asked && (s.vote == 0 || s.vote == 'G' || s.late) }
+
+func ballotOf(c copier) *ballot {
+	switch c := c.(type) {
+	case *release:
+		return c.ballot
+	case *telling:
+		return c.st.ballot
+	}
+	return nil
+}
+
+// voters are the members that may have granted the attempt, as far as they have
+// answered, or have not in time. With end, it is over: to those that answer
+// later it is given back then, so that a release does not overtake its request.
+func (b *ballot) voters(end *release) (at []int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if end != nil {
+		b.over, b.grant.used = true, end.used
+		if used, ok := end.used.(int64); ok {
+			b.q.saw(used)
+		}
+	}
+	for i := range b.seats {
+		s := &b.seats[i]
+		if s.mayHold() && (s.vote != 0 || b.overdue) {
+			at = append(at, i)
+			s.left = s.left || end != nil
+		}
+	}
+	return at
+}
+
+// memberCopy is the request as it goes to one member: a release tells it until when a late copy could come there.
+func memberCopy(c copier, b *ballot, i int) copier {
+	r, ok := c.(*release)
+	if !ok || b == nil {
+		return c
+	}
+	one := *r
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := &b.seats[i]; s.vote == 0 || s.late {
+		one.late = s.notAfter
+	}
+	return &one
+}
+
+// kept notes what a member said of a lease.
+func (b *ballot) kept(i int, o outcome, lease time.Duration) {
+	if o.err != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &b.seats[i]
+	if o.reply != "K" {
+		s.until = time.Time{}
+	} else if until := o.sent.Add(valid(lease)); lease > 0 && until.After(s.until) {
+		s.until = until
+	}
+}
+
+// deadline is until when a majority is believed to be held.
+func (b *ballot) deadline() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.nth(len(b.seats)-b.q.need, func(s *seat) time.Time { return s.until })
+}
+
+// nth is the time that n of the seats come before. mu held.
+func (b *ballot) nth(n int, of func(*seat) time.Time) time.Time {
+	times := make([]time.Time, len(b.seats))
+	for i := range b.seats {
+		times[i] = of(&b.seats[i])
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times[n]
+}
+
+// poll is the request for one member's vote.
+type poll struct {
+	b *ballot
+	i int
+}
+
+func (v *poll) request(now time.Time) request {
+	b, s := v.b, v.b.q.s
+	seat := &b.seats[v.i]
+	b.mu.Lock()
+	if t := b.q.members[v.i].redisNow(now); t != 0 {
+		seat.notAfter = max(seat.notAfter, t+patience(b.lease).Microseconds())
+	}
+	notAfter := seat.notAfter
+	b.mu.Unlock()
+	return b.l.keys.request(b.l.p.Lock, b.grant.owner, b.lease.Milliseconds(), notAfter, s.about, s.memory, b.grant.token, block, b.l.keys.channel)
+}
+
+// ask votes. Where too few answer in time it does so again, as often as a request is sent to one server.
+func (q *quorum) ask(a *acquisition, left *atomic.Bool) outcome {
+	for try := 1; ; try++ {
+		o := q.vote(a)
+		if o.err == nil || !judge(o.err).transient || try >= tries || left.Load() || !q.s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
+			return o
+		}
+	}
+}
+
+// vote is one vote. It returns as soon as that is decided; what was granted to an
+// attempt that is lost is given back, at once, or as soon as it is known.
+func (q *quorum) vote(a *acquisition) outcome {
+	b := &ballot{q: q, l: a.l, start: time.Now(), lease: a.lease(), proposal: q.propose(), seats: make([]seat, len(q.members))}
+	b.grant = q.s.newAttempt()
+	b.grant.token, b.grant.ballot = itoa(b.proposal), b
+	a.grant = b.grant
+	ctx := context.WithoutCancel(a.ctx) // whoever leaves must not look like a server that fails
+	votes := b.open(ctx)
+	for {
+		t := b.count()
+		token, won := b.proposal, t.accepted >= q.need
+		if !won && t.granted >= q.need {
+			token, won = b.raise(ctx)
+			t = tally{}
+		}
+		if won {
+			b.decided.Store(true)
+			return outcome{reply: "G 0 " + itoa(token), sent: b.start}
+		}
+		// Who holds it is said by a majority, too; and the first lock waits for all clocks.
+		if t.granted+t.undecided < q.need && (t.undecided == 0 || t.granted+t.refused >= q.need && t.void == 0) {
+			b.decided.Store(true)
+			b.took = time.Since(b.start)
+			if t != (tally{}) { // else some may have accepted a second token
+				a.used = itoa(b.proposal - 1)
+			}
+			_ = b.l.giveBack(q.s.ctx, a.grant, 1)
+			return b.lost()
+		}
+		<-votes
+	}
+}
+
+// open asks the members for their votes. The channel receives when there is news of them.
+func (b *ballot) open(ctx context.Context) <-chan struct{} {
+	q := b.q
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, m := range q.members {
+		s := &b.seats[i]
+		s.free = b.start.Add(b.lease) // while nothing is known
+		if s.asked = q.usable(m); s.asked {
+			b.missing++
+		}
+	}
+	if b.missing < q.need { // no way around the slow ones
+		for i := range b.seats {
+			b.seats[i].asked = true
+		}
+		b.missing = len(b.seats)
+	}
+	votes := make(chan struct{}, 1+b.missing)
+	q.s.work.Add(1 + b.missing)
+	for i := range b.seats {
+		if b.seats[i].asked {
+			go func() {
+				defer q.s.end()
+				b.cast(ctx, i)
+				votes <- struct{}{}
+			}()
+		}
+	}
+	b.timer = time.AfterFunc(q.timeout, func() {
+		defer q.s.end()
+		b.close()
+		votes <- struct{}{}
+	})
+	return votes
+}
+
+// tally is the state of a vote.
+type tally struct{ granted, accepted, refused, void, undecided int }
+
+func (b *ballot) count() (t tally) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.seats {
+		switch s := &b.seats[i]; {
+		case s.vote == 'G':
+			t.granted++
+			if s.accepted {
+				t.accepted++
+			}
+		case s.vote == 'H':
+			t.refused++
+		case s.vote == 'V':
+			t.void++
+		case s.asked && s.vote == 0 && !b.overdue:
+			t.undecided++
+		}
+	}
+	return t
+}
+
+// cast brings in one member's vote.
+func (b *ballot) cast(ctx context.Context, i int) {
+	m := b.q.members[i]
+	o := m.call(ctx, b.l.p.Lock, &poll{b, i}, tries, &b.decided)
+	r, ok := parse(o.reply)
+	if o.err == nil && !ok {
+		o.err = unexpected(o.reply)
+	}
+	if o.err == nil {
+		m.heardRedis(r.now, o.sent)
+	} else if judge(o.err).transient {
+		m.suspect()
+	}
+	b.mu.Lock()
+	s := &b.seats[i]
+	s.late, s.err, s.vote = o.unanswered != nil, o.err, 'E'
+	if o.err == nil {
+		s.fill(r, o.sent)
+		b.q.saw(s.stored)
+	}
+	if s.vote == 'G' {
+		s.until = b.start.Add(valid(b.lease))
+	}
+	if b.missing--; b.missing == 0 && b.timer.Stop() {
+		b.q.s.end()
+	}
+	leave := b.over && s.mayHold() && !s.left
+	s.left = s.left || leave
+	b.mu.Unlock()
+	if leave {
+		b.q.settle(b.l, b.grant, i, b.lease)
+	}
+}
+
+// fill notes an answer. ballot.mu held.
+func (s *seat) fill(r answer, sent time.Time) {
+	s.vote, s.answer = r.status, r
+	switch r.status {
+	case 'G': // 'G NOW STORED +', or '-' where the proposal was not above what was stored
+		stored, accepted, _ := strings.Cut(r.token, " ")
+		if s.accepted = accepted == "+"; !s.accepted {
+			s.stored, _ = strconv.ParseInt(stored, 10, 64)
+		}
+		s.free = time.Time{}
+	case 'H':
+		s.stored, _ = strconv.ParseInt(r.token, 10, 64)
+		if r.left >= 0 { // else no expiry: not a lock of ours, look again now and then
+			s.free = sent.Add(r.left + time.Millisecond)
+		}
+	}
+}
+
+// close is called when the time for answers is over.
+func (b *ballot) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.overdue = true
+	for i := range b.seats {
+		s := &b.seats[i]
+		if !s.asked || s.vote != 0 {
+			continue
+		}
+		b.q.members[i].suspect()
+		if b.over && !s.left {
+			s.left = true
+			b.q.s.work.Add(1)
+			go func() {
+				defer b.q.s.end()
+				b.q.settle(b.l, b.grant, i, b.lease)
+			}()
+		}
+	}
+}
+
+// raise is the second round, where a majority has granted but not accepted the
+// proposal: a higher one to all that may hold. Nobody else can raise what is stored where this attempt holds.
+func (b *ballot) raise(ctx context.Context) (token int64, ok bool) {
+	q := b.q
+	token = q.propose() // above all that was answered
+	answers := make(chan bool, len(q.members))
+	sent := 0
+	for i, m := range q.members {
+		b.mu.Lock()
+		ask := b.seats[i].mayHold()
+		b.mu.Unlock()
+		if !ask {
+			continue
+		}
+		sent++
+		q.s.work.Add(1)
+		go func() {
+			defer q.s.end()
+			o := m.call(ctx, b.l.p.Accept, &plain{b.l.keys, b.l.p.Accept, []any{b.grant.owner, token, block}}, tries, &b.decided)
+			answers <- o.err == nil && o.reply == "A"
+		}()
+	}
+	timer := time.NewTimer(q.timeout)
+	defer timer.Stop()
+	for accepted := 0; sent > 0 && accepted+sent >= q.need; sent-- {
+		select {
+		case yes := <-answers:
+			if yes {
+				accepted++
+			}
+		case <-timer.C:
+			return 0, false
+		}
+		if accepted >= q.need {
+			return token, true
+		}
+	}
+	return 0, false
+}
+
+// lost is the outcome of a vote without a majority.
+func (b *ballot) lost() outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := outcome{sent: b.start}
+	var known, void int
+	var err error = errSlow
+	var most *seat
+	votes := map[string]int{}
+	for i := range b.seats {
+		s := &b.seats[i]
+		switch s.vote {
+		case 'H':
+			known++
+			votes[s.holder]++
+			if most == nil || votes[s.holder] > votes[most.holder] {
+				most = s
+			}
+		case 'G':
+			known++
+		case 'V':
+			void++
+		case 0:
+			if s.asked && err == errSlow {
+				err = errLate
+			}
+		default:
+			if s.err != nil && (err == errSlow || err == errLate || !judge(err).transient) {
+				err = s.err
+			}
+		}
+	}
+	switch {
+	case known >= b.q.need && most != nil:
+		left := max(0, time.Until(b.freeAt()))
+		o.reply = fmt.Sprintf("H 0 %d %s %s %s", left.Milliseconds(), most.holder, most.token, most.about)
+	case known+void >= b.q.need && void > 0:
+		o.reply = "V 0"
+	default:
+		o.err = b.q.noMajority(known+void, err)
+	}
+	return o
+}
+
+// freeAt is when a majority is free of those who hold it now, as far as that is known. mu held.
+func (b *ballot) freeAt() time.Time {
+	return b.nth(b.q.need-1, func(s *seat) time.Time { return s.free })
+}
+
+// rest waits until a majority is free: members are by message, by the end of a lease,
+// or perhaps, where the subscription was interrupted. Then some time more, by
+// chance, so that those who wait do not split the votes.
+func (b *ballot) rest(a *acquisition) error {
+	subs := a.l.sub.(*quorumSub).subs
+	for {
+		b.mu.Lock()
+		d := time.Until(b.freeAt())
+		b.mu.Unlock()
+		if d <= 0 {
+			break
+		}
+		if err := a.sleep(d); err != nil {
+			return err
+		}
+		for i, sub := range subs {
+			messages, gap := sub.Take()
+			b.heard(i, messages, gap)
+		}
+	}
+	a.losses++
+	for until := time.Now().Add(spread(b.took, a.losses)); ; {
+		d := time.Until(until)
+		if d <= 0 {
+			return nil
+		}
+		if err := a.sleep(d); err != nil {
+			return err
+		}
+	}
+}
+
+// heard takes the messages of a member: 'GRANT USED', which grant is over there, and the last token that may have been used. A
+// grant other than the one that was in the way changes nothing: others that lose votes give back, too.
+func (b *ballot) heard(i int, messages []string, gap bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &b.seats[i]
+	free := gap
+	for _, message := range messages {
+		grant, used, _ := strings.Cut(message, " ")
+		token, _ := strconv.ParseInt(used, 10, 64)
+		b.q.saw(token)
+		free = free || grant == s.token
+	}
+	if free {
+		s.free = time.Time{}
+	}
+}
+
+// listener hears of a lock's releases: a *pubsub.Subscription, or those of a quorum.
+type listener interface {
+	C() <-chan struct{}
+	Take() (messages []string, resubscribed bool)
+	Close()
+}
+
+// quorumSub listens to all members.
+type quorumSub struct {
+	ready chan struct{}
+	subs  []*pubsub.Subscription
+}
+
+func (q *quorum) subscribe(channel string) *quorumSub {
+	s := &quorumSub{ready: make(chan struct{}, 1)}
+	for _, m := range q.members {
+		s.subs = append(s.subs, m.hub.SubscribeTo(channel, s.ready))
+	}
+	return s
+}
+
+func (s *quorumSub) C() <-chan struct{} { return s.ready }
+
+// Take returns the messages of the member that had the most: each release is told by all.
+func (s *quorumSub) Take() (messages []string, resubscribed bool) {
+	for _, sub := range s.subs {
+		m, gap := sub.Take()
+		if len(m) > len(messages) {
+			messages = m
+		}
+		resubscribed = resubscribed || gap
+	}
+	return messages, resubscribed
+}
+
+func (s *quorumSub) Close() {
+	for _, sub := range s.subs {
+		sub.Close()
+	}
+}

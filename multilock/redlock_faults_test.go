@@ -1,0 +1,165 @@
+package multilock_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// cycles times n cycles of lock and unlock.
+func cycles(t testing.TB, m *rlock.Mutex, n int) (times []time.Duration) {
+	t.Helper()
+	for range n {
+		start := time.Now()
+		_, hold := redLock(t, m)
+		redUnlock(t, hold)
+		times = append(times, time.Since(start))
+	}
+	return times
+}
+
+// Two of five servers are bad, each in its way: the first acquisition costs no more than
+// a time-out, and once they are known, cycles are as fast as before, and leave nothing that grows.
+func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
+	const timeout = 250 * time.Millisecond
+	for name, spoil := range map[string]func(t *testing.T, r *redServers, p []*faultproxy.Proxy){
+		"killed": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
+			r.servers[0].Kill()
+			r.servers[1].Kill()
+		},
+		"frozen": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
+			for _, s := range r.servers[:2] {
+				s.Freeze()
+				t.Cleanup(s.Thaw)
+			}
+		},
+		"slow by 2 s": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
+			p[0].SetDelay(time.Second) // each way
+			p[1].SetDelay(time.Second)
+		},
+		"cut": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
+			for _, p := range p[:2] {
+				p.OnRequest(func(*faultproxy.Request) faultproxy.Action { return faultproxy.DropAndCut })
+			}
+		},
+		"cutting replies": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
+			for _, p := range p[:2] {
+				p.OnRequest(func(*faultproxy.Request) faultproxy.Action { return faultproxy.CutReply })
+			}
+		},
+		"refusing": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
+			for _, p := range p[:2] {
+				p.Refuse(true)
+				p.CutAll()
+			}
+		},
+		"read only": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
+			for _, c := range r.direct[:2] {
+				redMust(t, c.Do(redBg, "REPLICAOF", "127.0.0.1", "1").Err())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startServers(t, 5)
+			proxies, clients := r.proxied(t)
+			q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(timeout))
+			redMust(t, err)
+			m := warmed(t, q.New("x"))
+			healthy := median(cycles(t, m, 200))
+			spoil(t, r, proxies)
+			first := cycles(t, m, 1)[0]
+			if first > timeout+20*healthy {
+				t.Errorf("the first cycle took %v, where a healthy one takes %v and the timeout is %v", first, healthy, timeout)
+			}
+			for start := time.Now(); time.Since(start) < 3*timeout; { // until it is known
+				_ = cycles(t, m, 1)
+			}
+			bad := median(cycles(t, m, 200))
+			t.Logf("healthy %v, first %v, then %v: %.2f times", healthy, first, bad, float64(bad)/float64(healthy))
+			if bad > 2*healthy {
+				t.Errorf("a cycle takes %v, %v when healthy", bad, healthy)
+			}
+		})
+	}
+}
+
+// What frozen servers find in their sockets when they go on changes nothing.
+func TestThawedServersAreLeftWithNothing(t *testing.T) {
+	r := startServers(t, 5)
+	m := warmed(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(20*time.Second))...))
+	redEventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	for _, s := range r.servers[:2] {
+		s.Freeze()
+	}
+	_ = cycles(t, m, 20)
+	for _, s := range r.servers[:2] {
+		s.Thaw()
+	}
+	redEventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	redEventually(t, "asked again", func() bool {
+		_, hold := redLock(t, m)
+		all := r.held(t) == 5
+		redUnlock(t, hold)
+		return all
+	})
+}
+
+// A request whose reply is lost is sent again, and is one attempt; a vote that is
+// lost is given back also where its request arrives after everything else.
+func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
+	r := startServers(t, 5)
+	proxies, clients := r.proxied(t)
+	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(100*time.Millisecond))
+	redMust(t, err)
+	m := warmed(t, q.New("x"))
+	redEventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	lock := scriptFile(t, "redlock_lock.lua")
+	for _, p := range proxies[:3] { // three servers are asked and do not hear of it yet
+		p.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+			if q.Script() == lock {
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+	}
+	if _, _, err := m.TryLock(redBg); err == nil || errors.Is(err, rlock.ErrLocked) {
+		t.Fatalf("TryLock: %v", err)
+	}
+	redEventually(t, "given back where it was granted", func() bool { return r.held(t) == 0 })
+	marked := func(c *redis.Client) bool {
+		for field := range c.HGetAll(redBg, redMemory).Val() {
+			if len(field) > 10 {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range 3 {
+		redEventually(t, "the release is there", func() bool { return marked(r.direct[i]) })
+		for _, q := range proxies[i].Held() {
+			redMust(t, proxies[i].Release(q))
+		}
+	}
+	redEventually(t, "asked again", func() bool {
+		_, _, err := m.TryLock(redBg)
+		return err != nil
+	})
+	if n := r.held(t); n > 2 {
+		t.Errorf("a late request was granted: %d hold", n)
+	}
+	for _, p := range proxies {
+		p.OnRequest(nil)
+	}
+}

@@ -1,0 +1,14 @@
+-- Frees the lock here whoever holds it. The holder learns of it by its next renewal.
+--
+-- KEYS    as in the prelude
+-- ARGV[1] channel
+--
+-- Reply: 'R' it was held, 'F' it was free
+
+local owner, token = holder()
+if not owner then
+  return 'F'
+end
+redis.call('DEL', KEYS[1])
+redis.call('PUBLISH', ARGV[1], token)
+return 'R'

@@ -1,0 +1,72 @@
+-- One server's vote for an attempt: takes the lock here if it is free, and accepts
+-- the attempt's token if it is above the one that is stored.
+--
+-- KEYS[1], KEYS[2] as in the prelude
+-- ARGV[1] owner field: session and attempt
+-- ARGV[2] lease in milliseconds
+-- ARGV[3] Redis time in microseconds after which this request is void
+-- ARGV[4] what the session says of itself
+-- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[6] the proposed token
+-- ARGV[7] how many tokens the attempt reserves, from the proposed one on: a block
+-- ARGV[8] channel
+--
+-- Reply, always with the Redis time NOW in microseconds:
+--   'G NOW STORED +'     granted, now or by an earlier copy, and the token accepted
+--   'G NOW STORED -'     granted, but STORED, which is not below the token, is stored
+--   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another, as in the reentrant lock's
+--   'V NOW'              void: came too late
+--   'S NOW'              stale: this attempt is over already
+
+local time = redis.call('TIME')
+local now = string.format('%.0f', time[1] * 1000000 + time[2])
+if tonumber(now) > tonumber(ARGV[3]) then
+  return 'V ' .. now
+end
+
+-- take grants the lock. The block of a former grant, of which the session does not use any more, is not in the way.
+local function take(former, first)
+  local memory = redis.call('HMGET', KEYS[2], 't', 'a', ARGV[1], 'b')
+  if memory[2] == ARGV[1] or memory[3] then -- a late copy
+    return 'S ' .. now
+  end
+  redis.call('HSET', KEYS[1], ARGV[1], '1', 't', ARGV[6], 's', '0', 'd', ARGV[4])
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  local stored, answer = memory[1] or '0', ' -'
+  if former and memory[4] == former then
+    stored = first
+  end
+  if tonumber(ARGV[6]) > tonumber(stored) then
+    stored, answer = string.format('%.0f', ARGV[6] + ARGV[7] - 1), ' +'
+    redis.call('HSET', KEYS[2], 't', stored, 'b', ARGV[1])
+  end
+  redis.call('PEXPIRE', KEYS[2], string.format('%.0f', ARGV[2] + ARGV[5]))
+  return 'G ' .. now .. ' ' .. stored .. answer
+end
+
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return take()
+end
+
+-- PRELUDE
+
+-- succeeds: both attempts are of one session, which asks for a lock with one attempt
+-- after another: the earlier one is over, and its release still under way.
+local function succeeds(owner, earlier)
+  local session, number = string.match(owner, '^(.*):(%d+)$')
+  local other, before = string.match(earlier, '^(.*):(%d+)$')
+  return session and session == other and tonumber(number) > tonumber(before)
+end
+
+local owner, token, about = holder()
+if owner == ARGV[1] then -- by an earlier copy of this request
+  renew(tonumber(ARGV[2]), tonumber(ARGV[5]))
+  local memory = redis.call('HMGET', KEYS[2], 't', 'b')
+  return 'G ' .. now .. ' ' .. memory[1] .. (memory[2] == ARGV[1] and ' +' or ' -')
+end
+if succeeds(ARGV[1], owner) then
+  redis.call('DEL', KEYS[1])
+  redis.call('PUBLISH', ARGV[8], token)
+  return take(owner, token)
+end
+return table.concat({ 'H', now, stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
