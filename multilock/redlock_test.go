@@ -132,8 +132,10 @@ func warmed(t testing.TB, m *rlock.Mutex) *rlock.Mutex {
 	return m
 }
 
-// scriptFile is a script as the engine sends it.
-func scriptFile(t testing.TB, file string) string {
+// scriptFile is the name of a script as the engine sends it.
+func scriptFile(t testing.TB, file string) string { return redScript(t, file).Hash() }
+
+func redScript(t testing.TB, file string) *redis.Script {
 	t.Helper()
 	prelude, err := os.ReadFile("../internal/engine/prelude.lua")
 	redMust(t, err)
@@ -143,7 +145,7 @@ func scriptFile(t testing.TB, file string) string {
 	if !ok {
 		fast, rest = "", fast
 	}
-	return redis.NewScript(fast + string(prelude) + rest).Hash()
+	return redis.NewScript(fast + string(prelude) + rest)
 }
 
 func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T) {
@@ -277,11 +279,14 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	r := startServers(t, 5)
 	proxies, clients := r.proxied(t)
-	_, hold := redLock(t, multilock.NewRedLock("x", r.client(t)...))
-	m := multilock.NewRedLock("x", sessions(t, clients)...)
+	forEver := rlock.WithWatchdogTimeout(time.Hour) // the end of no lease wakes anybody
+	_, hold := redLock(t, multilock.NewRedLock("x", r.client(t, forEver)...))
+	m := multilock.NewRedLock("x", sessions(t, clients, forEver)...)
 	got := make(chan *rlock.Hold)
+	bound, cancel := context.WithTimeout(redBg, redPatience)
+	defer cancel()
 	go func() {
-		_, h, err := m.Lock(redBg)
+		_, h, err := m.Lock(bound)
 		if err != nil {
 			t.Error(err)
 		}
@@ -307,6 +312,9 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	}
 	redUnlock(t, hold)
 	h := <-got
+	if h == nil {
+		t.Fatal("no message woke the waiter")
+	}
 	if h.Token() <= hold.Token() {
 		t.Errorf("token %d after %d", h.Token(), hold.Token())
 	}

@@ -1,0 +1,92 @@
+package multilock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testredis"
+)
+
+// redVoter is one server, asked by hand.
+type redVoter struct {
+	t                     testing.TB
+	rdb                   *redis.Client
+	lock, accept, release *redis.Script
+}
+
+func newVoter(t testing.TB) *redVoter {
+	return &redVoter{t, testredis.Start(t).Client(t), redScript(t, "redlock_lock.lua"), redScript(t, "redlock_accept.lua"), redScript(t, "redlock_release.lua")}
+}
+
+func (v *redVoter) run(s *redis.Script, argv ...any) string {
+	v.t.Helper()
+	reply, err := s.Run(redBg, v.rdb, []string{redKey, redMemory}, argv...).Text()
+	redMust(v.t, err)
+	return reply
+}
+
+// ask is answered by what follows the time.
+func (v *redVoter) ask(owner string, token int) string {
+	v.t.Helper()
+	words := strings.SplitN(v.run(v.lock, owner, 60000, time.Now().Add(time.Minute).UnixMicro(), "1@h", 60000, token, 10, redKey), " ", 3)
+	return strings.Join(append(words[:1], words[2:]...), " ")
+}
+
+func (v *redVoter) raise(owner string, token int) string { return v.run(v.accept, owner, token, 10) }
+func (v *redVoter) free(owner string, token int, late int64, used any) string {
+	return v.run(v.release, owner, token, redKey, 60000, late, used)
+}
+func (v *redVoter) stored() string { return v.rdb.HGet(redBg, redMemory, "t").Val() }
+
+func (v *redVoter) is(what, got, want string) {
+	v.t.Helper()
+	if got != want {
+		v.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestAServerAcceptsATokenOnlyFromWhoHoldsAndAboveWhatIsStored(t *testing.T) {
+	v := newVoter(t)
+	v.is("a first vote", v.ask("a:1", 100), "G 109 +")
+	v.is("its copy", v.ask("a:1", 100), "G 109 +")
+	v.is("another", strings.Join(strings.Fields(v.ask("b:1", 200))[2:4], " "), "a:1 100")
+	v.is("accept from another", v.raise("b:1", 300), "N")
+	v.is("release", v.free("a:1", 100, 0, 103), "R 0")
+	v.is("stored", v.stored(), "103")
+	v.is("its copy", v.free("a:1", 100, 0, 103), "R")
+	v.is("accept from one that does not hold", v.raise("a:1", 400), "N")
+	v.is("refused", v.ask("b:2", 103), "G 103 -")
+	v.is("its copy", v.ask("b:2", 103), "G 103 -")
+	v.is("not above what is stored", v.raise("b:2", 103), "N")
+	v.is("the second round", v.raise("b:2", 104), "A")
+	v.is("its copy", v.raise("b:2", 104), "A")
+	v.is("stored", v.stored(), "113")
+	v.is("release without knowing what was used", v.free("b:2", 103, 0, ""), "R 0")
+	v.is("stored", v.stored(), "113")
+	v.is("refused", v.ask("c:1", 50), "G 113 -")
+	v.is("release of what was not accepted", v.free("c:1", 50, 0, 49), "R 0")
+	v.is("stored", v.stored(), "113")
+}
+
+func TestAnAttemptThatIsOverIsNotGrantedByALateCopy(t *testing.T) {
+	v := newVoter(t)
+	v.is("released before it came", v.free("a:1", 100, time.Now().Add(time.Minute).UnixMicro(), ""), "L")
+	v.is("then it comes", v.ask("a:1", 100), "S")
+	v.is("granted", v.ask("a:2", 200), "G 209 +")
+	v.is("released", v.free("a:2", 200, 0, 200), "R 0")
+	v.is("and a copy comes", v.ask("a:2", 200), "S")
+}
+
+func TestASessionsNextAttemptTakesTheLockFromTheOneBefore(t *testing.T) {
+	v := newVoter(t)
+	v.is("granted", v.ask("s:9", 100), "G 109 +")
+	v.is("an earlier one", v.ask("s:8", 300)[:1], "H")
+	v.is("another session's", v.ask("t:10", 300)[:1], "H")
+	v.is("the next", v.ask("s:10", 105), "G 114 +")
+	v.is("the release of the one before", v.free("s:9", 100, 0, 104), "L")
+	v.is("the next one's", v.free("s:10", 105, 0, 105), "R 0")
+	v.is("stored", v.stored(), "105")
+}
