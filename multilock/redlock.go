@@ -30,24 +30,94 @@ var (
 	}
 )
 
-// Quorum is a set of independent Redis servers on whose majority locks are held.
-// Make it with [NewQuorum]. Safe for concurrent use.
-type Quorum struct {
-	s   *engine.Session
-	err error // of NewRedLock's sessions, told by every use of its locks
-}
+// Quorum is a set of independent Redis servers, on a majority of which locks are held:
+// RedLocks. No server knows of another, so a RedLock survives the loss of any minority of
+// them, where a lock on a primary with replicas can be lost in a failover. Make it with
+// [NewQuorum]. Safe for concurrent use.
+//
+// A RedLock is an [rlock.Mutex] in all that is said there: the context and re-entry,
+// leases and the watchdog, hand-over inside the process, errors. What differs:
+//
+// # Votes
+//
+// Lock asks all servers at once, and returns when a majority has granted: 2 of 3, 3 of 5.
+// Of an even number, half and one more are needed, so that a fourth server only
+// costs; of two, both; one is a plain lock that takes the long way. How long a hold is believed is
+// counted from before the first request, less 1 % and 2 ms for the drift of the
+// servers' clocks. What is granted without a majority is given back at once; where no answer
+// comes, too, and a request that arrives later than that takes nothing.
+//
+// TryLock is one vote, repeated only if too few servers answer. If several ask at the same
+// instant, none may get a majority: then all TryLocks return [rlock.ErrLocked]. Lock asks
+// again after a random time, which doubles with each vote lost.
+//
+// A waiter is told by each server when the holder is gone there, and asks when a majority
+// is free by that, or by the end of leases. It polls nothing meanwhile.
+//
+// A vote waits for a server for the time of [WithServerTimeout], if it must: not when the others decide it.
+// A server that did not answer in time is not asked for a while, so that it costs nothing.
+//
+// # Holding
+//
+// The watchdog renews on all servers. The deadline is that of the majority, so the hold's context
+// ends before the first instant at which anybody else could have one. A server that
+// was down when the lock was taken, or has lost it since, does not join in before the next Lock.
+// Unlock returns when a majority has answered; the rest is told in the background, as
+// long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
+//
+// # Fencing tokens
+//
+// Redlock as it was published has none, and without them no lock with leases is safe for what must never
+// be written twice: a process that is stopped in a bad moment acts after its lease
+// (Martin Kleppmann, "How to do distributed locking", 2016). A RedLock's token is
+// one that a majority has stored while it was held, and grows from holder to holder, whichever minority fails: the next
+// majority has a server in common with this one, and that accepts only a higher token. The
+// client proposes it, by the servers' clocks and the tokens that it saw, so that mostly one round does; a
+// server that has stored a higher one is asked a second time. The other part of that criticism, that the lease depends on
+// clocks, remains: a server whose clock runs faster by more than 1 %, or is set forward by hand, can end
+// a lease early. Then two may hold the lock, but not with one token.
+//
+// # A server that comes back empty
+//
+// has forgotten which locks it granted and which token it stored: as many of them as make a
+// majority with those that are free can give a held lock to somebody else. So run the servers
+// with appendonly yes and appendfsync always, or keep one that crashed away for longer than the longest lease
+// (its tokens are then as good as its clock). Clocks need to agree within 10 minutes: that
+// is how long the last token of a free lock is remembered.
+//
+// # Operators
+//
+// Inspect tells what a majority says: of a lock that nobody has on a majority, that it is
+// free. ForceUnlock frees it on all servers that can be reached, and fails where these are no majority.
+//
+// # Sessions
+//
+// A quorum ends with the first of its sessions that is closed: what it holds is given back on
+// all servers then, and waits end with [rlock.ErrClosed]. There is nothing else to close.
+// It has the prefix, watchdog timeout, label, logger and observer of the sessions, whose
+// prefixes and watchdog timeouts must be the same. Those over the same sessions and with the
+// same options are one quorum, so make it as often as you like.
+//
+// The algorithm is Redlock, by Salvatore Sanfilippo (redis.io, "Distributed Locks with Redis").
+type Quorum struct{ s *engine.Session }
 
 // QuorumOption sets up a Quorum.
 type QuorumOption func(*quorumConfig)
 
 type quorumConfig struct{ timeout time.Duration }
 
-// WithServerTimeout sets how long a vote waits for the answer of one server.
+// WithServerTimeout sets how long a vote waits for the answer of one server at most,
+// and from when on a server counts as slow. It must be below half of the watchdog timeout. By
+// default it is 1 % of that, at least 100 ms: what is lost of the validity is not more than the
+// margin for drift, and an answer from another region is still in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
 
-// NewQuorum makes a quorum of the servers of the sessions. No I/O.
+// NewQuorum makes a quorum of the servers of the sessions, in whatever order. No I/O. It refuses, with the
+// reason, no sessions at all, a nil or closed session, sessions with [rlock.RedissonKeys], ones that differ in prefix
+// or watchdog timeout, and two that have the same client or whose clients have the same
+// address. A server that is reached by two addresses is not noticed: it would have two votes.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -66,7 +136,8 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 	return &Quorum{s: s}, nil
 }
 
-// New names a RedLock. It does no I/O and is cheap.
+// New names a RedLock. It does no I/O and is cheap. Any string of 1 to 512 bytes is
+// a name; what is wrong with it, Lock says. A RedLock and another lock of one name are two locks.
 func (q *Quorum) New(name string, options ...rlock.Option) *rlock.Mutex {
 	cfg := engine.NewConfig(engine.Config{}, options)
 	if q == nil || q.s == nil {
@@ -75,7 +146,8 @@ func (q *Quorum) New(name string, options ...rlock.Option) *rlock.Mutex {
 	return (*rlock.Mutex)(engine.NewMutex(q.s, redlock, name, cfg))
 }
 
-// NewRedLock names a lock on a majority of the servers of the sessions.
+// NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and
+// [Quorum.New] in one, without options. What is wrong with the sessions, every use of the lock says.
 func NewRedLock(name string, sessions ...*rlock.Session) *rlock.Mutex {
 	q, err := NewQuorum(sessions)
 	if err != nil {

@@ -24,7 +24,7 @@ func cycles(t testing.TB, m *rlock.Mutex, n int) (times []time.Duration) {
 	for range n {
 		start := time.Now()
 		_, hold := redLock(t, m)
-		redUnlock(t, hold)
+		unlock(t, hold)
 		times = append(times, time.Since(start))
 	}
 	return times
@@ -67,7 +67,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 		},
 		"read only": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
 			for _, c := range r.direct[:2] {
-				redMust(t, c.Do(redBg, "REPLICAOF", "127.0.0.1", "1").Err())
+				must(t, c.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err())
 			}
 		},
 	} {
@@ -75,7 +75,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 			r := startServers(t, 5)
 			proxies, clients := r.proxied(t)
 			q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(timeout))
-			redMust(t, err)
+			must(t, err)
 			m := warmed(t, q.New("x"))
 			healthy := median(cycles(t, m, 200))
 			spoil(t, r, proxies)
@@ -99,7 +99,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 func TestThawedServersAreLeftWithNothing(t *testing.T) {
 	r := startServers(t, 5)
 	m := warmed(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(20*time.Second))...))
-	redEventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
 	for _, s := range r.servers[:2] {
 		s.Freeze()
 	}
@@ -107,11 +107,11 @@ func TestThawedServersAreLeftWithNothing(t *testing.T) {
 	for _, s := range r.servers[:2] {
 		s.Thaw()
 	}
-	redEventually(t, "nothing held", func() bool { return r.held(t) == 0 })
-	redEventually(t, "asked again", func() bool {
+	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	eventually(t, "asked again", func() bool {
 		_, hold := redLock(t, m)
 		all := r.held(t) == 5
-		redUnlock(t, hold)
+		unlock(t, hold)
 		return all
 	})
 }
@@ -122,9 +122,9 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	r := startServers(t, 5)
 	proxies, clients := r.proxied(t)
 	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(100*time.Millisecond))
-	redMust(t, err)
+	must(t, err)
 	m := warmed(t, q.New("x"))
-	redEventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
 	lock := scriptFile(t, "redlock_lock.lua")
 	for _, p := range proxies[:3] { // three servers are asked and do not hear of it yet
 		p.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
@@ -134,12 +134,12 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 			return faultproxy.Pass
 		})
 	}
-	if _, _, err := m.TryLock(redBg); err == nil || errors.Is(err, rlock.ErrLocked) {
+	if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 		t.Fatalf("TryLock: %v", err)
 	}
-	redEventually(t, "given back where it was granted", func() bool { return r.held(t) == 0 })
+	eventually(t, "given back where it was granted", func() bool { return r.held(t) == 0 })
 	marked := func(c *redis.Client) bool {
-		for field := range c.HGetAll(redBg, redMemory).Val() {
+		for field := range c.HGetAll(bg, redMemory).Val() {
 			if len(field) > 10 {
 				return true
 			}
@@ -147,13 +147,13 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 		return false
 	}
 	for i := range 3 {
-		redEventually(t, "the release is there", func() bool { return marked(r.direct[i]) })
+		eventually(t, "the release is there", func() bool { return marked(r.direct[i]) })
 		for _, q := range proxies[i].Held() {
-			redMust(t, proxies[i].Release(q))
+			must(t, proxies[i].Release(q))
 		}
 	}
-	redEventually(t, "asked again", func() bool {
-		_, _, err := m.TryLock(redBg)
+	eventually(t, "asked again", func() bool {
+		_, _, err := m.TryLock(bg)
 		return err != nil
 	})
 	if n := r.held(t); n > 2 {

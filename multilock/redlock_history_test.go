@@ -53,7 +53,7 @@ func TestHistoriesAreThoseOfAFencedMutex(t *testing.T) {
 		defer mu.Unlock()
 		history = append(history, porcupine.Operation{ClientId: client, Call: int64(call), Return: int64(done), Input: op})
 	}
-	ctx, cancel := context.WithTimeout(redBg, 8*time.Second)
+	ctx, cancel := context.WithTimeout(bg, 8*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	var lost, failed atomic.Int64
@@ -86,7 +86,7 @@ func TestHistoriesAreThoseOfAFencedMutex(t *testing.T) {
 					lost.Add(1)
 					call = min(call, hold.Deadline().Sub(start))
 				}
-				_ = hold.Unlock(redBg)
+				_ = hold.Unlock(bg)
 				note(i, call, time.Since(start), redOp{false, hold.Token()})
 			}
 		})

@@ -23,8 +23,8 @@ func newVoter(t testing.TB) *redVoter {
 
 func (v *redVoter) run(s *redis.Script, argv ...any) string {
 	v.t.Helper()
-	reply, err := s.Run(redBg, v.rdb, []string{redKey, redMemory}, argv...).Text()
-	redMust(v.t, err)
+	reply, err := s.Run(bg, v.rdb, []string{redKey, redMemory}, argv...).Text()
+	must(v.t, err)
 	return reply
 }
 
@@ -39,7 +39,7 @@ func (v *redVoter) raise(owner string, token int) string { return v.run(v.accept
 func (v *redVoter) free(owner string, token int, late int64, used any) string {
 	return v.run(v.release, owner, token, redKey, 60000, late, used)
 }
-func (v *redVoter) stored() string { return v.rdb.HGet(redBg, redMemory, "t").Val() }
+func (v *redVoter) stored() string { return v.rdb.HGet(bg, redMemory, "t").Val() }
 
 func (v *redVoter) is(what, got, want string) {
 	v.t.Helper()

@@ -343,7 +343,7 @@ func (w *redWorld) boot(name string) *redProc {
 			ReadBufferSize:           4096, WriteBufferSize: 16 << 10,
 			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 16 << 10,
 		})
-		session, err := rlock.NewSession(rdb, rlock.WithLogger(redQuiet), rlock.WithWatchdogTimeout(redSimLease))
+		session, err := rlock.NewSession(rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(redSimLease))
 		if err != nil {
 			panic(err)
 		}
@@ -459,7 +459,7 @@ func (w *redWorld) act(p *redProc, who string, rnd *rand.Rand) {
 		if rnd.IntN(6) == 0 {
 			options = append(options, rlock.WithLease(300*time.Millisecond+time.Duration(rnd.Int64N(int64(2*time.Second)))))
 		}
-		ctx, cancel := context.WithCancel(redBg)
+		ctx, cancel := context.WithCancel(bg)
 		if rnd.IntN(6) == 0 {
 			t := time.AfterFunc(time.Duration(rnd.Int64N(int64(2*time.Second))), cancel)
 			defer t.Stop()
@@ -501,7 +501,7 @@ func (w *redWorld) act(p *redProc, who string, rnd *rand.Rand) {
 		w.log("%s: unlocks %d, valid: %v", who, h.token, valid)
 		w.free = time.Now()
 		w.mu.Unlock()
-		err = hold.Unlock(redBg)
+		err = hold.Unlock(bg)
 		cancel()
 		w.mu.Lock()
 		w.log("%s: unlocked: %v", who, err)

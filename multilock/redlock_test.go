@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -21,33 +19,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-var (
-	redBg    = context.Background()
-	redQuiet = slog.New(slog.NewTextHandler(io.Discard, nil))
-)
-
 const (
-	redKey      = "lockline:q:{x}"
-	redMemory   = "lockline:q:{x}:t"
-	redPatience = 30 * time.Second
+	redKey    = "lockline:q:{x}"
+	redMemory = "lockline:q:{x}:t"
 )
-
-func redMust(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func redEventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(redPatience); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
-		}
-		<-time.After(2 * time.Millisecond)
-	}
-}
 
 // redServers are independent servers, each with a client that no test breaks.
 type redServers struct {
@@ -69,8 +44,8 @@ func startServers(t testing.TB, n int, args ...string) *redServers {
 func sessions(t testing.TB, clients []*redis.Client, options ...rlock.SessionOption) (all []*rlock.Session) {
 	t.Helper()
 	for _, c := range clients {
-		s, err := rlock.NewSession(c, append([]rlock.SessionOption{rlock.WithLogger(redQuiet)}, options...)...)
-		redMust(t, err)
+		s, err := rlock.NewSession(c, append([]rlock.SessionOption{rlock.WithLogger(quiet)}, options...)...)
+		must(t, err)
 		t.Cleanup(func() { _ = s.Close() })
 		all = append(all, s)
 	}
@@ -91,8 +66,8 @@ func (r *redServers) client(t testing.TB, options ...rlock.SessionOption) []*rlo
 func (r *redServers) held(t testing.TB) (n int) {
 	t.Helper()
 	for _, c := range r.direct {
-		k, err := c.Exists(redBg, redKey).Result()
-		redMust(t, err)
+		k, err := c.Exists(bg, redKey).Result()
+		must(t, err)
 		n += int(k)
 	}
 	return n
@@ -110,16 +85,11 @@ func (r *redServers) proxied(t testing.TB) (proxies []*faultproxy.Proxy, clients
 
 func redLock(t testing.TB, m *rlock.Mutex, options ...rlock.Option) (context.Context, *rlock.Hold) {
 	t.Helper()
-	bound, cancel := context.WithTimeout(redBg, redPatience)
+	bound, cancel := context.WithTimeout(bg, patience)
 	t.Cleanup(cancel)
 	ctx, hold, err := m.Lock(bound, options...)
-	redMust(t, err)
+	must(t, err)
 	return ctx, hold
-}
-
-func redUnlock(t testing.TB, hold *rlock.Hold) {
-	t.Helper()
-	redMust(t, hold.Unlock(redBg))
 }
 
 // warmed has learned the servers' clocks and scripts.
@@ -127,7 +97,7 @@ func warmed(t testing.TB, m *rlock.Mutex) *rlock.Mutex {
 	t.Helper()
 	for range 2 {
 		_, hold := redLock(t, m)
-		redUnlock(t, hold)
+		unlock(t, hold)
 	}
 	return m
 }
@@ -138,9 +108,9 @@ func scriptFile(t testing.TB, file string) string { return redScript(t, file).Ha
 func redScript(t testing.TB, file string) *redis.Script {
 	t.Helper()
 	prelude, err := os.ReadFile("../internal/engine/prelude.lua")
-	redMust(t, err)
+	must(t, err)
 	body, err := os.ReadFile(file)
-	redMust(t, err)
+	must(t, err)
 	fast, rest, ok := strings.Cut(string(body), "-- PRELUDE\n")
 	if !ok {
 		fast, rest = "", fast
@@ -170,19 +140,19 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 		return c
 	}
 	settled := func() bool { return counts().releases == 5 && r.held(t) == 0 }
-	redEventually(t, "the rest of the warming", func() bool { return r.held(t) == 0 })
+	eventually(t, "the rest of the warming", func() bool { return r.held(t) == 0 })
 	for range 20 {
 		for _, p := range proxies {
 			p.Reset()
 		}
 		ctx, hold := redLock(t, m)
-		redEventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+		eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 		if c := counts(); c.all != 5 || c.locks != 5 {
 			t.Fatalf("lock: %+v", c)
 		}
 		_ = ctx
-		redUnlock(t, hold)
-		redEventually(t, "released everywhere", settled)
+		unlock(t, hold)
+		eventually(t, "released everywhere", settled)
 		if c := counts(); c.all != 10 {
 			t.Fatalf("lock and unlock: %+v", c)
 		}
@@ -190,20 +160,20 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 	// A re-entry and its end are one each.
 	ctx, hold := redLock(t, m)
 	_, nested, err := m.Lock(ctx) // brings the script to all servers
-	redMust(t, err)
-	redUnlock(t, nested)
-	redEventually(t, "known everywhere", func() bool { return counts().all >= 5+5+10 })
+	must(t, err)
+	unlock(t, nested)
+	eventually(t, "known everywhere", func() bool { return counts().all >= 5+5+10 })
 	for _, p := range proxies {
 		p.Reset()
 	}
 	_, nested, err = m.Lock(ctx)
-	redMust(t, err)
+	must(t, err)
 	if nested.Token() != hold.Token() {
 		t.Errorf("nested token %d, not %d", nested.Token(), hold.Token())
 	}
-	redUnlock(t, nested)
-	redEventually(t, "re-entered everywhere", func() bool { return counts().all == 10 })
-	redUnlock(t, hold)
+	unlock(t, nested)
+	eventually(t, "re-entered everywhere", func() bool { return counts().all == 10 })
+	unlock(t, hold)
 }
 
 func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
@@ -218,13 +188,13 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 		}
 		if i == 20 { // a server whose clock is an hour ahead has left its mark on a majority
 			for _, c := range r.direct[1:4] {
-				redMust(t, c.HSet(redBg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
+				must(t, c.HSet(bg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
 			}
 		}
 		_, hold := redLock(t, m)
 		stored := 0
 		for _, c := range r.direct {
-			token, _ := c.HGet(redBg, redMemory, "t").Int64()
+			token, _ := c.HGet(bg, redMemory, "t").Int64()
 			if token >= hold.Token() {
 				stored++
 			}
@@ -233,7 +203,7 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 			t.Fatalf("round %d: token %d after %d, stored by %d", i, hold.Token(), last, stored)
 		}
 		last = hold.Token()
-		redUnlock(t, hold)
+		unlock(t, hold)
 	}
 	if last < time.Now().Add(59*time.Minute).UnixMicro() {
 		t.Errorf("the tokens fell back behind what was stored: %d", last)
@@ -243,36 +213,36 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	r := startServers(t, 5)
 	m := warmed(t, multilock.NewRedLock("x", r.client(t)...))
-	redEventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
 	// A foreign holder on three servers.
 	for _, c := range r.direct[:3] {
-		redMust(t, c.HSet(redBg, redKey, "other:1", 1, "t", "7", "s", 0, "d", "12@there other").Err())
-		redMust(t, c.PExpire(redBg, redKey, time.Minute).Err())
+		must(t, c.HSet(bg, redKey, "other:1", 1, "t", "7", "s", 0, "d", "12@there other").Err())
+		must(t, c.PExpire(bg, redKey, time.Minute).Err())
 	}
-	_, _, err := m.TryLock(redBg)
+	_, _, err := m.TryLock(bg)
 	var locked *rlock.LockedError
 	if !errors.As(err, &locked) || locked.Holder != "other:1" || !strings.Contains(locked.About, "12@there") || locked.Remaining < 50*time.Second {
 		t.Fatalf("TryLock: %v, %+v", err, locked)
 	}
-	redEventually(t, "given back", func() bool { return r.held(t) == 3 })
-	if _, _, err := m.Lock(redBg, rlock.WaitAtMost(200*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+	eventually(t, "given back", func() bool { return r.held(t) == 3 })
+	if _, _, err := m.Lock(bg, rlock.WaitAtMost(200*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
 		t.Fatalf("Lock: %v", err)
 	}
-	redEventually(t, "given back", func() bool { return r.held(t) == 3 })
+	eventually(t, "given back", func() bool { return r.held(t) == 3 })
 	// On two servers it is in nobody's way.
-	redMust(t, r.direct[0].Del(redBg, redKey).Err())
-	_, hold, err := m.TryLock(redBg)
-	redMust(t, err)
-	redUnlock(t, hold)
+	must(t, r.direct[0].Del(bg, redKey).Err())
+	_, hold, err := m.TryLock(bg)
+	must(t, err)
+	unlock(t, hold)
 	// No majority at all: not a lock error.
 	for _, s := range r.servers[:3] {
 		s.Kill()
 	}
-	if _, _, err := m.TryLock(redBg); err == nil || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "3 are needed") {
+	if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "3 are needed") {
 		t.Fatalf("TryLock of a minority: %v", err)
 	}
 	for i, c := range r.direct[3:] {
-		redEventually(t, "given back", func() bool { return c.Exists(redBg, redKey).Val() == int64([]int{0, 0}[i]) })
+		eventually(t, "given back", func() bool { return c.Exists(bg, redKey).Val() == int64([]int{0, 0}[i]) })
 	}
 }
 
@@ -283,7 +253,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	_, hold := redLock(t, multilock.NewRedLock("x", r.client(t, forEver)...))
 	m := multilock.NewRedLock("x", sessions(t, clients, forEver)...)
 	got := make(chan *rlock.Hold)
-	bound, cancel := context.WithTimeout(redBg, redPatience)
+	bound, cancel := context.WithTimeout(bg, patience)
 	defer cancel()
 	go func() {
 		_, h, err := m.Lock(bound)
@@ -292,8 +262,8 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 		}
 		got <- h
 	}()
-	channel := func(c *redis.Client) bool { return c.PubSubNumSub(redBg, redKey).Val()[redKey] == 1 }
-	redEventually(t, "subscribed everywhere", func() bool { return !slices.ContainsFunc(r.direct, func(c *redis.Client) bool { return !channel(c) }) })
+	channel := func(c *redis.Client) bool { return c.PubSubNumSub(bg, redKey).Val()[redKey] == 1 }
+	eventually(t, "subscribed everywhere", func() bool { return !slices.ContainsFunc(r.direct, func(c *redis.Client) bool { return !channel(c) }) })
 	scripts := func() (n int) {
 		for _, p := range proxies {
 			n += p.Count("EVAL", "EVALSHA")
@@ -301,7 +271,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 		return n
 	}
 	before := scripts()
-	for deadline := time.Now().Add(redPatience); ; before = scripts() { // it asks once more when that is confirmed
+	for deadline := time.Now().Add(patience); ; before = scripts() { // it asks once more when that is confirmed
 		<-time.After(300 * time.Millisecond)
 		if scripts() == before || time.Now().After(deadline) {
 			break
@@ -310,7 +280,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	if before > 25 {
 		t.Errorf("%d requests before the release", before)
 	}
-	redUnlock(t, hold)
+	unlock(t, hold)
 	h := <-got
 	if h == nil {
 		t.Fatal("no message woke the waiter")
@@ -318,8 +288,8 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	if h.Token() <= hold.Token() {
 		t.Errorf("token %d after %d", h.Token(), hold.Token())
 	}
-	redUnlock(t, h)
-	redEventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+	unlock(t, h)
+	eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
 }
 
 func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
@@ -327,13 +297,13 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(lease))...)
 	ctx, hold := redLock(t, m)
-	redEventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	r.servers[0].Kill()
 	r.servers[1].Freeze()
 	t.Cleanup(r.servers[1].Thaw)
 	start := time.Now()
-	redEventually(t, "renewed", func() bool { return time.Since(start) > 2*lease })
-	redMust(t, hold.Err())
+	eventually(t, "renewed", func() bool { return time.Since(start) > 2*lease })
+	must(t, hold.Err())
 	r.servers[2].Kill()
 	<-ctx.Done()
 	if !errors.Is(context.Cause(ctx), rlock.ErrLost) {
@@ -341,15 +311,15 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 	}
 	// The two that are left still have it: nobody else could have had a majority yet.
 	for _, c := range r.direct[3:] {
-		if left := c.PTTL(redBg, redKey).Val(); left <= 0 {
+		if left := c.PTTL(bg, redKey).Val(); left <= 0 {
 			t.Errorf("the context ended when the lock was over: %v", left)
 		}
 	}
-	if err := hold.Unlock(redBg); !errors.Is(err, rlock.ErrLost) {
+	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
 		t.Errorf("Unlock: %v", err)
 	}
 	for _, c := range r.direct[3:] {
-		redEventually(t, "given back", func() bool { return c.Exists(redBg, redKey).Val() == 0 })
+		eventually(t, "given back", func() bool { return c.Exists(bg, redKey).Val() == 0 })
 	}
 }
 
@@ -357,24 +327,24 @@ func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(time.Second))...)
 	ctx, hold := redLock(t, m)
-	redEventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	for _, s := range r.servers[:2] {
 		s.Restart(t)
 	}
 	start := time.Now()
-	redEventually(t, "renewed", func() bool { return time.Since(start) > 2*time.Second })
-	redMust(t, hold.Err())
+	eventually(t, "renewed", func() bool { return time.Since(start) > 2*time.Second })
+	must(t, hold.Err())
 	r.servers[2].Restart(t)
 	<-ctx.Done()
 	if !errors.Is(hold.Err(), rlock.ErrLost) {
 		t.Errorf("%v", hold.Err())
 	}
-	_ = hold.Unlock(redBg)
+	_ = hold.Unlock(bg)
 	_, again := redLock(t, m)
 	if again.Token() <= hold.Token() {
 		t.Errorf("token %d after %d", again.Token(), hold.Token())
 	}
-	redUnlock(t, again)
+	unlock(t, again)
 }
 
 func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
@@ -382,29 +352,29 @@ func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithLabel("billing"), rlock.WithWatchdogTimeout(2*time.Second))...)
 	ops := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(2*time.Second))...)
 	ctx, hold := redLock(t, m)
-	redEventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	r.servers[4].Kill()
-	st, err := ops.Inspect(redBg)
-	redMust(t, err)
+	st, err := ops.Inspect(bg)
+	must(t, err)
 	if !st.Held || st.Token != hold.Token() || st.Label != "billing" || st.Count != 1 || st.PID != os.Getpid() || st.Remaining <= 0 {
 		t.Errorf("%+v", st)
 	}
-	if freed, err := ops.ForceUnlock(redBg); !freed || err != nil {
+	if freed, err := ops.ForceUnlock(bg); !freed || err != nil {
 		t.Errorf("ForceUnlock: %v, %v", freed, err)
 	}
-	if freed, err := ops.ForceUnlock(redBg); freed || err != nil {
+	if freed, err := ops.ForceUnlock(bg); freed || err != nil {
 		t.Errorf("ForceUnlock of a free lock: %v, %v", freed, err)
 	}
 	<-ctx.Done()
-	if st, err = ops.Inspect(redBg); err != nil || st.Held || st.Token < hold.Token() {
+	if st, err = ops.Inspect(bg); err != nil || st.Held || st.Token < hold.Token() {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.servers[3].Kill()
 	r.servers[2].Kill()
-	if _, err := ops.Inspect(redBg); err == nil {
+	if _, err := ops.Inspect(bg); err == nil {
 		t.Error("Inspect of a minority")
 	}
-	if _, err := ops.ForceUnlock(redBg); err == nil {
+	if _, err := ops.ForceUnlock(bg); err == nil {
 		t.Error("ForceUnlock of a minority")
 	}
 }
@@ -414,29 +384,29 @@ func TestClosingASessionEndsTheRedLocksOnIt(t *testing.T) {
 	all := r.client(t)
 	m, other := multilock.NewRedLock("x", all...), multilock.NewRedLock("y", all...)
 	ctx, hold := redLock(t, m)
-	redEventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	theirs := multilock.NewRedLock("y", r.client(t)...)
 	_, held := redLock(t, theirs)
 	waits := make(chan error)
 	go func() {
-		_, _, err := other.Lock(redBg)
+		_, _, err := other.Lock(bg)
 		waits <- err
 	}()
-	redEventually(t, "waits", func() bool { return r.direct[0].PubSubNumSub(redBg, "lockline:q:{y}").Val()["lockline:q:{y}"] == 1 })
-	redMust(t, all[3].Close())
+	eventually(t, "waits", func() bool { return r.direct[0].PubSubNumSub(bg, "lockline:q:{y}").Val()["lockline:q:{y}"] == 1 })
+	must(t, all[3].Close())
 	if r.held(t) != 0 || !errors.Is(context.Cause(ctx), rlock.ErrClosed) || !errors.Is(hold.Err(), rlock.ErrClosed) {
 		t.Errorf("after Close: held by %d, %v", r.held(t), context.Cause(ctx))
 	}
 	if err := <-waits; !errors.Is(err, rlock.ErrClosed) {
 		t.Errorf("the waiter: %v", err)
 	}
-	if _, _, err := m.Lock(redBg); !errors.Is(err, rlock.ErrClosed) {
+	if _, _, err := m.Lock(bg); !errors.Is(err, rlock.ErrClosed) {
 		t.Errorf("Lock: %v", err)
 	}
-	if _, _, err := multilock.NewRedLock("z", all...).Lock(redBg); !errors.Is(err, rlock.ErrClosed) {
+	if _, _, err := multilock.NewRedLock("z", all...).Lock(bg); !errors.Is(err, rlock.ErrClosed) {
 		t.Errorf("Lock of a new one: %v", err)
 	}
-	redUnlock(t, held)
+	unlock(t, held)
 }
 
 func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
@@ -458,7 +428,7 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 		if _, err := multilock.NewQuorum(ss); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
-		if _, _, err := multilock.NewRedLock("x", ss...).Lock(redBg); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := multilock.NewRedLock("x", ss...).Lock(bg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: Lock: %v", want, err)
 		}
 	}
@@ -467,19 +437,19 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 			t.Errorf("a timeout of %v", d)
 		}
 	}
-	if _, _, err := new(multilock.Quorum).New("x").Lock(redBg); err == nil {
+	if _, _, err := new(multilock.Quorum).New("x").Lock(bg); err == nil {
 		t.Error("a zero Quorum")
 	}
-	if _, _, err := multilock.NewRedLock("", a...).Lock(redBg); err == nil {
+	if _, _, err := multilock.NewRedLock("", a...).Lock(bg); err == nil {
 		t.Error("an empty name")
 	}
 	// One server, or two: both must grant.
 	for n := 1; n <= 2; n++ {
 		_, hold := redLock(t, multilock.NewRedLock("x", a[:n]...))
-		redUnlock(t, hold)
+		unlock(t, hold)
 	}
 	r.servers[1].Kill()
-	if _, _, err := multilock.NewRedLock("x", a...).TryLock(redBg); err == nil || errors.Is(err, rlock.ErrLocked) {
+	if _, _, err := multilock.NewRedLock("x", a...).TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("one of two: %v", err)
 	}
 }
@@ -488,10 +458,10 @@ func TestARedLockAndALockOfOneNameAreTwoLocks(t *testing.T) {
 	r := startServers(t, 3)
 	all := r.client(t)
 	_, hold := redLock(t, multilock.NewRedLock("x", all...))
-	_, plain, err := rlock.New(all[0], "x").TryLock(redBg)
-	redMust(t, err)
-	redUnlock(t, plain)
-	redUnlock(t, hold)
+	_, plain, err := rlock.New(all[0], "x").TryLock(bg)
+	must(t, err)
+	unlock(t, plain)
+	unlock(t, hold)
 }
 
 // Two Mutexes of one name over the same sessions, in whatever order, are one lock.
@@ -500,9 +470,9 @@ func TestTheOrderOfSessionsMakesNoDifference(t *testing.T) {
 	all := r.client(t)
 	ctx, hold := redLock(t, multilock.NewRedLock("x", all...))
 	_, nested, err := multilock.NewRedLock("x", all[2], all[0], all[1]).TryLock(ctx)
-	redMust(t, err)
-	redUnlock(t, nested)
-	redUnlock(t, hold)
+	must(t, err)
+	unlock(t, nested)
+	unlock(t, hold)
 }
 
 // Five clients that all ask at once split the votes, again and again, until one of them has a majority.
@@ -518,7 +488,7 @@ func TestSplitVotesResolve(t *testing.T) {
 		for i, s := range r.servers {
 			c := s.Client(t)
 			if i == 0 {
-				c.AddHook(counter{lock, func(owner string) {
+				c.AddHook(voteCounter{lock, func(owner string) {
 					mu.Lock()
 					defer mu.Unlock()
 					session, _, _ := strings.Cut(owner, ":")
@@ -532,11 +502,11 @@ func TestSplitVotesResolve(t *testing.T) {
 	var won, all, most int
 	last := int64(0)
 	for round := range rounds {
-		redEventually(t, "free", func() bool { return r.held(t) == 0 })
+		eventually(t, "free", func() bool { return r.held(t) == 0 })
 		mu.Lock()
 		clear(votes)
 		mu.Unlock()
-		ctx, cancel := context.WithTimeout(redBg, redPatience)
+		ctx, cancel := context.WithTimeout(bg, patience)
 		start := make(chan struct{})
 		winners := make(chan *rlock.Hold, clients)
 		var wg sync.WaitGroup
@@ -578,7 +548,7 @@ func TestSplitVotesResolve(t *testing.T) {
 			t.Fatalf("round %d: two holders", round)
 		default:
 		}
-		redUnlock(t, first)
+		unlock(t, first)
 	}
 	t.Logf("until one of %d had a majority, it took %.2f votes of the one that voted most often, at most %d, and %.2f of all together, in the mean of %d rounds",
 		clients, float64(won)/rounds, most, float64(all)/rounds, rounds)
@@ -587,17 +557,17 @@ func TestSplitVotesResolve(t *testing.T) {
 	}
 }
 
-// counter calls f with the owner field of each request of a script.
-type counter struct {
+// voteCounter calls f with the owner field of each request of a script.
+type voteCounter struct {
 	script string
 	f      func(owner string)
 }
 
-func (c counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (c voteCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c voteCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
-func (c counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (c voteCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if args := cmd.Args(); len(args) > 5 && args[1] == c.script {
 			c.f(fmt.Sprint(args[5]))
