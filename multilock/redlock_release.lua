@@ -9,7 +9,7 @@
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the attempt's block, of which the rest is given back;
---         '' where that is not known
+--         '' where that is not known, and where its first token was not accepted
 --
 -- Reply: 'R HEARD' released, and that many clients of this server were told
 --        'R' released by an earlier copy of this request
@@ -18,10 +18,9 @@
 local reply = 'L'
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
   redis.call('DEL', KEYS[1])
-  local memory = redis.call('HMGET', KEYS[2], 't', 'b')
-  local last = memory[1] or '0'
-  if memory[2] == ARGV[1] and ARGV[6] ~= '' then
-    last = ARGV[6]
+  local last = ARGV[6]
+  if last == '' then
+    last = redis.call('HGET', KEYS[2], 't') or '0'
   end
   redis.pcall('HSET', KEYS[2], 't', last, 'a', ARGV[1]) -- not possible while short of memory
   reply = 'R ' .. redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. last)

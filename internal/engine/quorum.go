@@ -204,6 +204,9 @@ func spread(took time.Duration, losses int) time.Duration {
 // errSlow is a member's error that was not asked.
 var errSlow = errors.New("not asked, because it did not answer in time lately")
 
+// errNotAccepted: a majority granted, and then did not accept the second token, or not in time.
+var errNotAccepted = errors.New("no majority has accepted the fencing token")
+
 // errLate is a member's error that has not answered yet.
 var errLate = errors.New("no answer in time")
 
@@ -212,22 +215,81 @@ func (q *quorum) noMajority(answered int, err error) error {
 	return fmt.Errorf("%d of %d servers answered, %d are needed: %w", answered, len(q.members), q.need, err)
 }
 
-// call sends a request about a grant to all members that were asked for it, and
-// returns what a majority says: 'L' as soon as no majority can say anything else. The
-// others' answers are not waited for; a release is sent again to those that have not answered, until the lease is over.
-func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) outcome {
-	type reply struct {
-		at int
-		outcome
+// count is what members say to one request. mu guards all but ready.
+type count struct {
+	q               *quorum
+	mu              sync.Mutex
+	yes, no, failed int
+	o               outcome
+	decided         bool
+	ready           chan struct{} // closed when o is the outcome: whoever waits is woken once
+}
+
+func (q *quorum) count(asked int) *count {
+	c := &count{q: q, no: len(q.members) - asked, o: outcome{sent: time.Now()}, ready: make(chan struct{})}
+	c.decide()
+	return c
+}
+
+// add counts an answer: 'L' is a no.
+func (c *count) add(o outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.decided {
+		return
 	}
-	start := time.Now()
+	if o.unanswered != nil {
+		c.o.unanswered = o.unanswered
+	}
+	switch {
+	case o.err != nil:
+		c.o.err = o.err
+		c.failed++
+	case strings.HasPrefix(o.reply, "L"):
+		c.no++
+	default:
+		c.o.reply = o.reply
+		c.yes++
+	}
+	c.decide()
+}
+
+// decide: 'L' as soon as no majority can say anything else. mu held.
+func (c *count) decide() {
+	all := len(c.q.members)
+	switch {
+	case c.yes >= c.q.need:
+		c.o.err = nil
+	case all-c.no < c.q.need:
+		c.o.reply, c.o.err = "L", nil
+	case all-c.no-c.failed < c.q.need:
+		c.o.err = c.q.noMajority(all-c.failed, c.o.err)
+	default:
+		return
+	}
+	c.decided = true
+	close(c.ready)
+}
+
+// outcome waits for a majority.
+func (c *count) outcome() outcome {
+	<-c.ready
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.o
+}
+
+// call sends a request about a grant to all members that were asked for it, and
+// returns what a majority says. The others' answers are not waited for; a release
+// is sent again to those that have not answered, until the lease is over.
+func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) outcome {
 	b := ballotOf(c)
 	if b == nil {
 		return q.all(ctx, sc, c)
 	}
-	replies := make(chan reply, len(q.members))
 	end, _ := c.(*release)
 	asked := b.voters(end)
+	replies := q.count(len(asked))
 	for _, i := range asked {
 		m := q.members[i]
 		q.s.work.Add(1)
@@ -237,48 +299,13 @@ func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left 
 			if t, ok := c.(*telling); ok {
 				b.kept(i, o, t.lease)
 			}
-			replies <- reply{i, o}
-			if r, ok := c.(*release); ok && o.err != nil && judge(o.err).transient {
-				q.settle(r.l, r.grant, i, b.lease)
+			replies.add(o)
+			if end != nil && o.err != nil && judge(o.err).transient {
+				q.settle(end.l, end.grant, i, b.lease)
 			}
 		}()
 	}
-	var yes, failed int
-	no := len(q.members) - len(asked)
-	o := outcome{sent: start}
-	if len(asked) < q.need {
-		o.reply = "L"
-		return o
-	}
-	for range asked {
-		r := <-replies
-		if r.unanswered != nil {
-			o.unanswered = r.unanswered
-		}
-		switch {
-		case r.err != nil:
-			o.err = r.err
-			failed++
-		case strings.HasPrefix(r.reply, "L"):
-			no++
-		default:
-			o.reply = r.reply
-			yes++
-		}
-		if yes >= q.need {
-			o.err = nil
-			return o
-		}
-		if len(q.members)-no < q.need {
-			o.reply, o.err = "L", nil
-			return o
-		}
-		if len(q.members)-no-failed < q.need {
-			break
-		}
-	}
-	o.err = q.noMajority(len(asked)-failed, o.err)
-	return o
+	return replies.outcome()
 }
 
 // settle gives back what one member may have granted, until it answers or the lease is over.

@@ -28,6 +28,8 @@ type ballot struct {
 	missing int        // votes that are not in yet
 	timer   *time.Timer
 	overdue bool          // the time for answers is over
+	ready   chan struct{} // closed when it is decided, and then told
+	told    bool
 	over    bool          // the attempt has ended: what it was granted is given back
 	took    time.Duration // until it was decided
 }
@@ -82,7 +84,8 @@ func (b *ballot) voters(end *release) (at []int) {
 	return at
 }
 
-// memberCopy is the request as it goes to one member: a release tells it until when a late copy could come there.
+// memberCopy is the request as it goes to one member: a release tells it until when a late copy
+// could come there, and takes back tokens where they were accepted.
 func memberCopy(c copier, b *ballot, i int) copier {
 	r, ok := c.(*release)
 	if !ok || b == nil {
@@ -91,8 +94,12 @@ func memberCopy(c copier, b *ballot, i int) copier {
 	one := *r
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := &b.seats[i]; s.vote == 0 || s.late {
+	s := &b.seats[i]
+	if s.vote == 0 || s.late {
 		one.late = s.notAfter
+	}
+	if !s.accepted {
+		one.used = nil
 	}
 	return &one
 }
@@ -165,34 +172,28 @@ func (q *quorum) vote(a *acquisition) outcome {
 	b.grant.token, b.grant.ballot = itoa(b.proposal), b
 	a.grant = b.grant
 	ctx := context.WithoutCancel(a.ctx) // whoever leaves must not look like a server that fails
-	votes := b.open(ctx)
-	for {
-		t := b.count()
-		token, won := b.proposal, t.accepted >= q.need
-		if !won && t.granted >= q.need {
-			token, won = b.raise(ctx)
-			t = tally{}
-		}
-		if won {
-			b.decided.Store(true)
-			return outcome{reply: "G 0 " + itoa(token), sent: b.start}
-		}
-		// Who holds it is said by a majority, too; and the first lock waits for all clocks.
-		if t.granted+t.undecided < q.need && (t.undecided == 0 || t.granted+t.refused >= q.need && t.void == 0) {
-			b.decided.Store(true)
-			b.took = time.Since(b.start)
-			if t != (tally{}) { // else some may have accepted a second token
-				a.used = itoa(b.proposal - 1)
-			}
-			_ = b.l.giveBack(q.s.ctx, a.grant, 1)
-			return b.lost()
-		}
-		<-votes
+	decided := b.open(ctx)
+	<-decided
+	t := b.count()
+	token, won := b.proposal, t.accepted >= q.need
+	second := !won && t.granted >= q.need
+	if second {
+		token, won = b.raise(ctx)
 	}
+	b.decided.Store(true)
+	if won {
+		return outcome{reply: "G 0 " + itoa(token), sent: b.start}
+	}
+	b.took = time.Since(b.start)
+	if !second { // else some may have accepted the second token
+		a.used = itoa(b.proposal - 1)
+	}
+	_ = b.l.giveBack(q.s.ctx, a.grant, 1)
+	return b.lost()
 }
 
-// open asks the members for their votes. The channel receives when there is news of them.
-func (b *ballot) open(ctx context.Context) <-chan struct{} {
+// open asks the members for their votes. The channel is closed when they have decided it.
+func (b *ballot) open(ctx context.Context) (ready <-chan struct{}) {
 	q := b.q
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,23 +210,21 @@ func (b *ballot) open(ctx context.Context) <-chan struct{} {
 		}
 		b.missing = len(b.seats)
 	}
-	votes := make(chan struct{}, 1+b.missing)
+	b.ready = make(chan struct{})
 	q.s.work.Add(1 + b.missing)
 	for i := range b.seats {
 		if b.seats[i].asked {
 			go func() {
 				defer q.s.end()
 				b.cast(ctx, i)
-				votes <- struct{}{}
 			}()
 		}
 	}
 	b.timer = time.AfterFunc(q.timeout, func() {
 		defer q.s.end()
 		b.close()
-		votes <- struct{}{}
 	})
-	return votes
+	return b.ready
 }
 
 // tally is the state of a vote.
@@ -234,6 +233,10 @@ type tally struct{ granted, accepted, refused, void, undecided int }
 func (b *ballot) count() (t tally) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.tally()
+}
+
+func (b *ballot) tally() (t tally) {
 	for i := range b.seats {
 		switch s := &b.seats[i]; {
 		case s.vote == 'G':
@@ -250,6 +253,17 @@ func (b *ballot) count() (t tally) {
 		}
 	}
 	return t
+}
+
+// decide wakes whoever waits for the outcome, once. mu held.
+func (b *ballot) decide() {
+	t, need := b.tally(), b.q.need
+	// A majority must also say who holds it; and the first lock waits for all clocks.
+	lost := t.granted+t.undecided < need && (t.undecided == 0 || t.granted+t.refused >= need && t.void == 0)
+	if (lost || t.granted >= need) && !b.told {
+		b.told = true
+		close(b.ready)
+	}
 }
 
 // cast brings in one member's vote.
@@ -275,6 +289,7 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	if s.vote == 'G' {
 		s.until = b.start.Add(valid(b.lease))
 	}
+	b.decide()
 	if b.missing--; b.missing == 0 && b.timer.Stop() {
 		b.q.s.end()
 	}
@@ -309,6 +324,7 @@ func (b *ballot) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.overdue = true
+	b.decide()
 	for i := range b.seats {
 		s := &b.seats[i]
 		if !s.asked || s.vote != 0 {
@@ -330,40 +346,25 @@ func (b *ballot) close() {
 // proposal: a higher one to all that may hold. Nobody else can raise what is stored where this attempt holds.
 func (b *ballot) raise(ctx context.Context) (token int64, ok bool) {
 	q := b.q
-	token = q.propose() // above all that was answered
-	answers := make(chan bool, len(q.members))
-	sent := 0
-	for i, m := range q.members {
-		b.mu.Lock()
-		ask := b.seats[i].mayHold()
-		b.mu.Unlock()
-		if !ask {
-			continue
-		}
-		sent++
+	asked := b.voters(nil)
+	token = q.propose() // above all that they answered
+	accepts := q.count(len(asked))
+	request := &plain{b.l.keys, b.l.p.Accept, []any{b.grant.owner, token, block}}
+	for _, i := range asked {
 		q.s.work.Add(1)
 		go func() {
 			defer q.s.end()
-			o := m.call(ctx, b.l.p.Accept, &plain{b.l.keys, b.l.p.Accept, []any{b.grant.owner, token, block}}, tries, &b.decided)
-			answers <- o.err == nil && o.reply == "A"
+			accepts.add(q.members[i].call(ctx, b.l.p.Accept, request, tries, &b.decided))
 		}()
 	}
 	timer := time.NewTimer(q.timeout)
 	defer timer.Stop()
-	for accepted := 0; sent > 0 && accepted+sent >= q.need; sent-- {
-		select {
-		case yes := <-answers:
-			if yes {
-				accepted++
-			}
-		case <-timer.C:
-			return 0, false
-		}
-		if accepted >= q.need {
-			return token, true
-		}
+	select {
+	case <-accepts.ready:
+		return token, accepts.outcome().reply == "A"
+	case <-timer.C:
+		return 0, false
 	}
-	return 0, false
 }
 
 // lost is the outcome of a vote without a majority.
@@ -404,6 +405,8 @@ func (b *ballot) lost() outcome {
 		o.reply = fmt.Sprintf("H 0 %d %s %s %s", left.Milliseconds(), most.holder, most.token, most.about)
 	case known+void >= b.q.need && void > 0:
 		o.reply = "V 0"
+	case known >= b.q.need:
+		o.err = errNotAccepted
 	default:
 		o.err = b.q.noMajority(known+void, err)
 	}
