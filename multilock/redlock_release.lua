@@ -3,7 +3,7 @@
 --
 -- KEYS    as in the prelude
 -- ARGV[1] owner field
--- ARGV[2] the proposed token, by which all servers know the grant
+-- ARGV[2] the first token proposed, by which all servers know the grant
 -- ARGV[3] channel
 -- ARGV[4] milliseconds for which the memory of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request

@@ -98,8 +98,11 @@ func memberCopy(c copier, b *ballot, i int) copier {
 	if s.vote == 0 || s.late {
 		one.late = s.notAfter
 	}
+	one.token = b.grant.token // waiters know the grant by it
 	if !s.accepted {
-		one.used = nil
+		one.used = ""
+	} else if one.used == nil {
+		one.used = b.grant.token
 	}
 	return &one
 }
@@ -176,8 +179,7 @@ func (q *quorum) vote(a *acquisition) outcome {
 	<-decided
 	t := b.count()
 	token, won := b.proposal, t.accepted >= q.need
-	second := !won && t.granted >= q.need
-	if second {
+	if !won && t.granted >= q.need {
 		token, won = b.raise(ctx)
 	}
 	b.decided.Store(true)
@@ -185,9 +187,6 @@ func (q *quorum) vote(a *acquisition) outcome {
 		return outcome{reply: "G 0 " + itoa(token), sent: b.start}
 	}
 	b.took = time.Since(b.start)
-	if !second { // else some may have accepted the second token
-		a.used = itoa(b.proposal - 1)
-	}
 	_ = b.l.giveBack(q.s.ctx, a.grant, 1)
 	return b.lost()
 }
