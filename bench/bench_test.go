@@ -44,7 +44,7 @@ var (
 		"nested": {"raw", "rlock", "fairlock", "multilock"},
 		"hot1":   waitingOnes, "hot8": waitingOnes, "procs": waitingOnes, "hold1ms": waitingOnes, "rtt-hot1": waitingOnes,
 		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": waitingOnes,
-		"quorum-solo": {"redsync"}, "quorum-hot": {"redsync", "redsync-default"},
+		"quorum-solo": {"redlock", "redsync"}, "quorum-hot": {"redlock", "redsync", "redsync-default"},
 		"market-1x1-coarse": trading(), "market-1x1-fine": trading(), "market-5x1-coarse": trading(),
 		"market-5x1-fine": trading(), "market-5x5-coarse": trading(), "market-5x5-fine": trading(),
 	}

@@ -70,6 +70,8 @@ func contenders(at site) []contender {
 		lockline("multilock", func(s []*rlock.Session, name string) rlock.Locker {
 			return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
 		}).configured("a MultiLock of two reentrant locks on the one server"),
+		lockline("redlock", func(s []*rlock.Session, name string) rlock.Locker { return multilock.NewRedLock(name, s...) }).
+			onlyFor(lacks{oneServer: "it is a lock of several servers"}),
 		rueidisLock(at),
 		redislockEager(),
 		redislockExponential(),
@@ -83,6 +85,12 @@ func contenders(at site) []contender {
 const ownModule = "github.com/lockline/lockline"
 
 func (c contender) called() string { return c.name }
+
+// onlyFor replaces what it lacks.
+func (c contender) onlyFor(l lacks) contender {
+	c.lacks = l
+	return c
+}
 
 // configured adds to the configuration.
 func (c contender) configured(how string) contender {
