@@ -11,7 +11,7 @@
 
 local memory = redis.call('HMGET', KEYS[2], 't', 'b')
 local stored, last = tonumber(memory[1] or 0), ARGV[2] + ARGV[3] - 1
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+if not redis.call('HGET', KEYS[1], ARGV[1]) then
   return 'L'
 end
 if memory[2] ~= ARGV[1] and tonumber(ARGV[2]) <= stored then -- its own block is not in its way

@@ -44,7 +44,7 @@ local function take(former, first)
   return 'G ' .. now .. ' ' .. stored .. answer
 end
 
-if redis.call('EXISTS', KEYS[1]) == 0 then
+if redis.call('HLEN', KEYS[1]) == 0 then
   return take()
 end
 

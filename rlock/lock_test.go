@@ -12,12 +12,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 func TestALockExcludesOtherSessionsUntilItIsUnlocked(t *testing.T) {
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		a, b := newSession(t, rdb, rlock.WithLabel("till 3")), newSession(t, rdb)
+		id := identity(t, a, newMutex)
 		_, hold := lock(t, newMutex(a, "x"), bg)
 
 		ctx, none, err := newMutex(b, "x").TryLock(bg)
@@ -28,12 +30,12 @@ func TestALockExcludesOtherSessionsUntilItIsUnlocked(t *testing.T) {
 		if ctx != bg || none != nil {
 			t.Error("a failed TryLock must return the context it was given, and no hold")
 		}
-		if !strings.HasPrefix(locked.Holder, a.ID()) || locked.Name != "x" || !strings.HasSuffix(locked.About, "till 3") || locked.Remaining <= 0 || locked.Remaining > 30*time.Second {
+		if !strings.HasPrefix(locked.Holder, id) || locked.Name != "x" || !strings.HasSuffix(locked.About, "till 3") || locked.Remaining <= 0 || locked.Remaining > 30*time.Second {
 			t.Errorf("LockedError does not describe the holder: %+v", locked)
 		}
 
 		st := inspect(t, newMutex(b, "x"))
-		if !st.Held || st.Session != a.ID() || st.Count != 1 || st.Token != hold.Token() || st.PID == 0 || st.Host == "" || st.Label != "till 3" {
+		if !st.Held || st.Session != id || st.Count != 1 || st.Token != hold.Token() || st.PID == 0 || st.Host == "" || st.Label != "till 3" {
 			t.Errorf("Inspect: %+v", st)
 		}
 
@@ -459,6 +461,15 @@ func TestAForgottenHoldIsReleasedWhenItIsCollected(t *testing.T) {
 	})
 }
 
+func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
+	s := newSession(t, testredis.Start(t).Client(t))
+	for _, kind := range []string{"reentrant", "fair"} {
+		if id := identity(t, s, kinds[kind]); id != s.ID() {
+			t.Errorf("%s: %q, want %q", kind, id, s.ID())
+		}
+	}
+}
+
 func TestObserversHearOfEveryHold(t *testing.T) {
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		var rec recorder
@@ -466,6 +477,7 @@ func TestObserversHearOfEveryHold(t *testing.T) {
 		m := newMutex(s, "x")
 		ctx, h1 := lock(t, m, bg)
 		_, h2 := lock(t, m, ctx)
+		id := inspect(t, m).Session
 		if _, _, err := m.TryLock(bg); err == nil {
 			t.Fatal("entered twice")
 		}
@@ -483,7 +495,7 @@ func TestObserversHearOfEveryHold(t *testing.T) {
 			t.Errorf("events:\n got %s\nwant %s", got, want)
 		}
 		for _, e := range rec.events {
-			if e.Name != "x" || e.Lock == "" || e.Session != s.ID() || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 || e.Kind == rlock.NotAcquired && !errors.As(e.Err, new(*rlock.LockedError)) {
+			if e.Name != "x" || e.Lock == "" || e.Session != id || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 || e.Kind == rlock.NotAcquired && !errors.As(e.Err, new(*rlock.LockedError)) {
 				t.Errorf("incomplete: %+v", e)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -42,7 +43,16 @@ func everyServer(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 // maker makes a Mutex of some kind.
 type maker func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
 
-var kinds = map[string]maker{"reentrant": rlock.New, "fair": fairlock.New}
+var kinds = map[string]maker{"reentrant": rlock.New, "fair": fairlock.New, "redlock": redLock}
+
+// redLock is a RedLock of one server.
+func redLock(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
+	q, err := multilock.NewQuorum([]*rlock.Session{s})
+	if err != nil {
+		return multilock.NewRedLock(name, s) // tells why
+	}
+	return q.New(name, options...)
+}
 
 // everyKind runs a test on both servers for each kind of lock: they promise the same.
 func everyKind(t *testing.T, test func(t *testing.T, rdb *redis.Client, newMutex maker)) {
@@ -61,6 +71,16 @@ func newSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) 
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// identity is the id by which a session holds locks of a kind: its own, or that of its quorum.
+func identity(t testing.TB, s *rlock.Session, newMutex maker) string {
+	t.Helper()
+	m := newMutex(s, "identity")
+	_, hold := lock(t, m, bg)
+	id := inspect(t, m).Session
+	unlock(t, hold)
+	return id
 }
 
 func lock(t testing.TB, m *rlock.Mutex, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {

@@ -68,6 +68,7 @@ func everyKindSimulated(t *testing.T, test func(t *testing.T, w *wire, s *rlock.
 
 func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *wire, s *rlock.Session, newMutex maker) {
+		id := identity(t, s, newMutex)
 		m := newMutex(s, "x")
 		_, warm := lock(t, m, bg)
 		unlock(t, warm)
@@ -88,7 +89,7 @@ func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
 				t.Errorf("number %d has token %d after %d", i, h.hold.Token(), last)
 			}
 			last = h.hold.Token()
-			if st := inspect(t, m); !st.Held || st.Session != s.ID() {
+			if st := inspect(t, m); !st.Held || st.Session != id {
 				t.Errorf("Redis does not know that the session holds it: %+v", st)
 			}
 			unlock(t, h.hold)

@@ -465,7 +465,7 @@ func (a *acquisition) compete() (*hold, error) {
 	var outage time.Time // since when Redis does not answer
 	for try, void := 0, 0; ; {
 		if l.sub != nil {
-			past, _ := l.sub.Take() // what comes from here on is news
+			past := l.sub.Take() // what comes from here on is news
 			l.due -= len(past)
 		}
 		if l.due > 0 && !a.try {
@@ -581,7 +581,7 @@ func (a *acquisition) rest(left time.Duration) error {
 // sleep waits for news of the lock, at most for d. Its error says that the wait is over.
 func (a *acquisition) sleep(d time.Duration) error {
 	if a.l.sub != nil {
-		return a.sleepFor(d, a.l.sub.C())
+		return a.sleepFor(d, a.l.sub.ready)
 	}
 	return a.sleepFor(d, nil)
 }

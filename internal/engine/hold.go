@@ -33,7 +33,6 @@ type streak struct {
 	lease watchdog.Lease
 	begun time.Duration // after Session.born
 	// ---
-	state   state
 	fence   int64         // token of who holds it; those up to the block's end are its successors'
 	last    int64         // the block's end
 	since   time.Duration // when who holds it got it, after Session.born
@@ -41,6 +40,7 @@ type streak struct {
 	seq     int64         // number of the last change of n
 	renewed int           // holds that want the lease renewed
 	holds   *hold         // live ones, linked
+	state   state         // here, where it takes no room of its own: there are very many streaks
 	entered bool          // who got it has held it; else it may be gone before
 	idle    bool          // renewal is switched off
 	own     bool          // the lease is, or was made longer, as a holder chose

@@ -25,7 +25,7 @@ type lock struct {
 	// sub belongs to whoever is inside root and hands down to the next, so
 	// that a hot lock stays subscribed. So does due: how many more times others may
 	// have the lock first, after a streak of ours that was ended for their sake.
-	sub listener
+	sub *listener
 	due int
 
 	line *line // who waits in Redis's queue; nil for a kind that has none

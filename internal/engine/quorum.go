@@ -279,14 +279,19 @@ func (c *count) outcome() outcome {
 	return c.o
 }
 
-// call sends a request about a grant to all members that were asked for it, and
-// returns what a majority says. The others' answers are not waited for; a release
-// is sent again to those that have not answered, until the lease is over.
+// call sends a request about a grant to all members that may have granted it, and
+// returns what a majority says. The others' answers are not waited for.
 func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) outcome {
 	b := ballotOf(c)
 	if b == nil {
 		return q.all(ctx, sc, c)
 	}
+	return b.send(ctx, sc, c, most, left).outcome()
+}
+
+// send sends a request about a grant. A release is sent again to those that do not answer, until the lease is over.
+func (b *ballot) send(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) *count {
+	q := b.q
 	end, _ := c.(*release)
 	asked := b.voters(end)
 	replies := q.count(len(asked))
@@ -305,7 +310,7 @@ func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left 
 			}
 		}()
 	}
-	return replies.outcome()
+	return replies
 }
 
 // settle gives back what one member may have granted, until it answers or the lease is over.
@@ -396,14 +401,6 @@ func (q *quorum) releaseAll(ended []*streak) error {
 	}
 	wg.Wait()
 	return errors.Join(failed...)
-}
-
-// subscribe listens to a lock's channel.
-func (s *Session) subscribe(channel string) listener {
-	if s.quorum != nil {
-		return s.quorum.subscribe(channel)
-	}
-	return s.hub.Subscribe(channel)
 }
 
 // all sends a request to all members. The answers of those that are in time, if they are a majority, come line by line.

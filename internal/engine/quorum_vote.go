@@ -161,7 +161,7 @@ func (v *poll) request(now time.Time) request {
 func (q *quorum) ask(a *acquisition, left *atomic.Bool) outcome {
 	for try := 1; ; try++ {
 		o := q.vote(a)
-		if o.err == nil || !judge(o.err).transient || try >= tries || left.Load() || !q.s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
+		if o.err == nil || !judge(o.err).transient || try >= tries || left.Load() || isClosed(q.s.closing) || !q.s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
 			return o
 		}
 	}
@@ -187,7 +187,7 @@ func (q *quorum) vote(a *acquisition) outcome {
 		return outcome{reply: "G 0 " + itoa(token), sent: b.start}
 	}
 	b.took = time.Since(b.start)
-	_ = b.l.giveBack(q.s.ctx, a.grant, 1)
+	b.send(q.s.ctx, b.l.p.Release, &release{l: b.l, grant: a.grant}, 1, nil)
 	return b.lost()
 }
 
@@ -421,7 +421,7 @@ func (b *ballot) freeAt() time.Time {
 // or perhaps, where the subscription was interrupted. Then some time more, by
 // chance, so that those who wait do not split the votes.
 func (b *ballot) rest(a *acquisition) error {
-	subs := a.l.sub.(*quorumSub).subs
+	subs := a.l.sub.subs
 	for {
 		b.mu.Lock()
 		d := time.Until(b.freeAt())
@@ -467,43 +467,36 @@ func (b *ballot) heard(i int, messages []string, gap bool) {
 	}
 }
 
-// listener hears of a lock's releases: a *pubsub.Subscription, or those of a quorum.
-type listener interface {
-	C() <-chan struct{}
-	Take() (messages []string, resubscribed bool)
-	Close()
-}
-
-// quorumSub listens to all members.
-type quorumSub struct {
+// listener hears of a lock's releases, from one server or from all members of a quorum.
+type listener struct {
 	ready chan struct{}
 	subs  []*pubsub.Subscription
 }
 
-func (q *quorum) subscribe(channel string) *quorumSub {
-	s := &quorumSub{ready: make(chan struct{}, 1)}
-	for _, m := range q.members {
-		s.subs = append(s.subs, m.hub.SubscribeTo(channel, s.ready))
+func (s *Session) subscribe(channel string) *listener {
+	l := &listener{ready: make(chan struct{}, 1)}
+	if s.quorum == nil {
+		l.subs = []*pubsub.Subscription{s.hub.SubscribeTo(channel, l.ready)}
+		return l
 	}
-	return s
+	for _, m := range s.quorum.members {
+		l.subs = append(l.subs, m.hub.SubscribeTo(channel, l.ready))
+	}
+	return l
 }
 
-func (s *quorumSub) C() <-chan struct{} { return s.ready }
-
-// Take returns the messages of the member that had the most: each release is told by all.
-func (s *quorumSub) Take() (messages []string, resubscribed bool) {
-	for _, sub := range s.subs {
-		m, gap := sub.Take()
-		if len(m) > len(messages) {
+// Take returns the messages of the server that had the most: each release is told by all.
+func (l *listener) Take() (messages []string) {
+	for _, sub := range l.subs {
+		if m, _ := sub.Take(); len(m) > len(messages) {
 			messages = m
 		}
-		resubscribed = resubscribed || gap
 	}
-	return messages, resubscribed
+	return messages
 }
 
-func (s *quorumSub) Close() {
-	for _, sub := range s.subs {
+func (l *listener) Close() {
+	for _, sub := range l.subs {
 		sub.Close()
 	}
 }
