@@ -72,42 +72,64 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startServers(t, 5)
-			var proxies []*faultproxy.Proxy
-			for _, s := range r.servers {
-				proxies = append(proxies, faultproxy.New(t, s.Addr))
-			}
+			r, proxies := startProxied(t)
 			var mutexes []*rlock.Mutex // of five processes, to be surprised one after another
 			for range 5 {
-				var clients []*redis.Client
-				for _, p := range proxies {
-					clients = append(clients, p.Client(t))
-				}
-				q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(timeout))
-				must(t, err)
-				mutexes = append(mutexes, warmed(t, q.New("x")))
+				mutexes = append(mutexes, proxied(t, proxies, timeout))
 			}
+			_, others := startProxied(t)
+			healthy := proxied(t, others, timeout) // meanwhile
+
 			m := mutexes[0]
-			healthy := median(cycles(t, m, 200))
+			usual := median(cycles(t, m, 200))
 			spoil(t, r, proxies)
 			var firsts []time.Duration
 			for _, m := range mutexes {
 				firsts = append(firsts, cycles(t, m, 1)...)
 			}
 			first := median(firsts)
-			if first > timeout+20*healthy {
-				t.Errorf("the first cycle took %v, where a healthy one takes %v and the timeout is %v", first, healthy, timeout)
+			if first > timeout+20*usual {
+				t.Errorf("the first cycle took %v, where a healthy one takes %v and the timeout is %v", first, usual, timeout)
 			}
 			for start := time.Now(); time.Since(start) < 3*timeout; { // until it is known
 				_ = cycles(t, m, 1)
 			}
-			bad := median(cycles(t, m, 200))
-			t.Logf("healthy %v, first %v, then %v: %.2f times", healthy, first, bad, float64(bad)/float64(healthy))
-			if bad > 2*healthy {
-				t.Errorf("a cycle takes %v, %v when healthy", bad, healthy)
+			var good, bad []time.Duration
+			for range 200 {
+				good = append(good, cycles(t, healthy, 1)...)
+				bad = append(bad, cycles(t, m, 1)...)
+			}
+			ratio := float64(median(bad)) / float64(median(good))
+			t.Logf("first %v, then %v, %v beside it on healthy ones: %.2f times", first, median(bad), median(good), ratio)
+			// Who cuts connections is heard of at once and asked on new ones each time.
+			if limit := map[string]float64{"cutting replies": 4}[name]; ratio > max(2, limit) {
+				t.Errorf("a cycle takes %.2f times a healthy one", ratio)
 			}
 		})
 	}
+}
+
+// startProxied starts five servers, each behind a proxy.
+func startProxied(t *testing.T) (*redServers, []*faultproxy.Proxy) {
+	t.Helper()
+	r := startServers(t, 5)
+	var proxies []*faultproxy.Proxy
+	for _, s := range r.servers {
+		proxies = append(proxies, faultproxy.New(t, s.Addr))
+	}
+	return r, proxies
+}
+
+// proxied is a RedLock of a process of its own.
+func proxied(t *testing.T, proxies []*faultproxy.Proxy, timeout time.Duration) *rlock.Mutex {
+	t.Helper()
+	var clients []*redis.Client
+	for _, p := range proxies {
+		clients = append(clients, p.Client(t))
+	}
+	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(timeout))
+	must(t, err)
+	return warmed(t, q.New("x"))
 }
 
 // What frozen servers find in their sockets when they go on changes nothing.
