@@ -13,7 +13,7 @@ const inspectDescription = `Shows who holds the lock NAME, and of a fair lock th
 changed. A reentrant and a fair lock of one name are two locks: without --kind, both
 are looked at, and what is known of either is shown (as JSON, always both).
 
-The token of a free lock is that of its last holder; it is remembered for a minute.`
+The token of a free lock is that of its last holder; it is remembered for at least a minute.`
 
 func inspectCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
