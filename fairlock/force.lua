@@ -11,5 +11,5 @@ if redis.call('HLEN', KEYS[1]) == 0 then
   return 'F'
 end
 redis.call('DEL', KEYS[1])
-handOver('', ARGV[1], clock(), tonumber(ARGV[2]), past(''))
+handOver('', ARGV[1], nil, tonumber(ARGV[2]), past(''))
 return 'R'

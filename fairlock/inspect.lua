@@ -10,7 +10,7 @@ return cjson.encode({
   ttl = redis.call('PTTL', KEYS[1]),
   lock = map(KEYS[1]) or nil,
   memory = map(KEYS[2]) or nil,
-  now = stamp(clock()),
+  now = select(2, clock()),
   queue = #queue > 0 and queue or nil,
   about = map(KEYS[5]) or nil,
 })

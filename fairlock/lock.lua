@@ -19,19 +19,20 @@
 --   'V NOW'                    void: came too late
 --   'S NOW'                    stale: this attempt is over already
 
-local asking, now = ARGV[1], clock()
+local asking = ARGV[1]
+local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
-  return 'V ' .. stamp(now)
+  return 'V ' .. stamped
 end
 local lease, liveness, keep = tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[5])
 local owner, token, about = holder()
 if owner == asking then
   renew(lease, keep)
-  return 'G ' .. stamp(now) .. ' ' .. token
+  return 'G ' .. stamped .. ' ' .. token
 end
 local last, lost, over = past(asking)
 if over then
-  return 'S ' .. stamp(now)
+  return 'S ' .. stamped
 end
 if not owner then
   local next, alive = first(now)
@@ -41,7 +42,7 @@ if not owner then
       lease = math.max(lease, math.ceil((alive - now) / 1000) + 1)
       leave(asking)
     end
-    return 'G ' .. stamp(now) .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
+    return 'G ' .. stamped .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
   end
   owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
 end
@@ -54,4 +55,4 @@ if liveness > 0 then
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   lives(liveness, keep)
 end
-return 'H ' .. stamp(now) .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+return 'H ' .. stamped .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

@@ -13,14 +13,18 @@ local function leave(...)
   redis.call('HDEL', KEYS[5], ...)
 end
 
--- first is the waiter who is next, and the time until which it is known to live. If
--- that has passed, the dead are dropped, all of them at once.
+-- first is the waiter who is next, the time until which it is known to live, and the
+-- time now, which is read here if the caller has not. If the waiter is dead, all of the dead are dropped.
 local function first(now)
   while true do
     local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-    local alive = next and tonumber(redis.call('ZSCORE', KEYS[4], next) or 0)
-    if not next or alive >= now then
-      return next, alive
+    if not next then
+      return
+    end
+    now = now or clock()
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0)
+    if alive >= now then
+      return next, alive, now
     end
     leave(next)
     local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
@@ -49,7 +53,8 @@ end
 -- tells. last and lost are what past says. Returns owner, token and what the owner's
 -- session says of itself, or nothing.
 local function handOver(asking, channels, now, keep, last, lost)
-  local owner, alive = first(now)
+  local owner, alive
+  owner, alive, now = first(now)
   if not owner then
     return
   end

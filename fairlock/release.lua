@@ -24,7 +24,7 @@ if held[1] then
   if mine then
     reply = 'R'
   end
-  local next, token = handOver(session(ARGV[1]), ARGV[3], clock(), keep, tonumber(used))
+  local next, token = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
   if next then
     reply = reply .. ' ' .. next .. ' ' .. token
   end

@@ -8,7 +8,7 @@
 -- ARGV[4] what the session says of itself
 -- ARGV[5] milliseconds by which the memory outlives the lease
 -- ARGV[6] the proposed token
--- ARGV[7] how many tokens the attempt reserves, from the proposed one on: a block
+-- ARGV[7] the last token of the block that the attempt reserves, from the proposed one on
 -- ARGV[8] channel
 --
 -- Reply, always with the Redis time NOW in microseconds:
@@ -19,7 +19,7 @@
 --   'S NOW'              stale: this attempt is over already
 
 local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000000 + time[2])
+local now = string.format('%d%06d', time[1], time[2])
 if tonumber(now) > tonumber(ARGV[3]) then
   return 'V ' .. now
 end
@@ -37,10 +37,12 @@ local function take(former, first)
     stored = first
   end
   if tonumber(ARGV[6]) > tonumber(stored) then
-    stored, answer = string.format('%.0f', ARGV[6] + ARGV[7] - 1), ' +'
+    stored, answer = ARGV[7], ' +'
     redis.call('HSET', KEYS[2], 't', stored, 'b', ARGV[1])
   end
-  redis.call('PEXPIRE', KEYS[2], string.format('%.0f', ARGV[2] + ARGV[5]))
+  if redis.call('PTTL', KEYS[2]) < ARGV[2] + ARGV[5] then -- set to more, so as not to be set each time
+    redis.call('PEXPIRE', KEYS[2], ARGV[2] + 2 * ARGV[5])
+  end
   return 'G ' .. now .. ' ' .. stored .. answer
 end
 

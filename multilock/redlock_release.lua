@@ -16,7 +16,7 @@
 --        'L' not held here
 
 local reply = 'L'
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
+if redis.call('HGET', KEYS[1], ARGV[1]) then
   redis.call('DEL', KEYS[1])
   local last = ARGV[6]
   if last == '' then

@@ -31,7 +31,7 @@ func (v *redVoter) run(s *redis.Script, argv ...any) string {
 // ask is answered by what follows the time.
 func (v *redVoter) ask(owner string, token int) string {
 	v.t.Helper()
-	words := strings.SplitN(v.run(v.lock, owner, 60000, time.Now().Add(time.Minute).UnixMicro(), "1@h", 60000, token, 10, redKey), " ", 3)
+	words := strings.SplitN(v.run(v.lock, owner, 60000, time.Now().Add(time.Minute).UnixMicro(), "1@h", 60000, token, token+9, redKey), " ", 3)
 	return strings.Join(append(words[:1], words[2:]...), " ")
 }
 

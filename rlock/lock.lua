@@ -15,13 +15,13 @@
 --   'V NOW'              void: came too late
 --   'S NOW'              stale: this attempt is over already
 
-local now = clock()
+local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
-  return 'V ' .. stamp(now)
+  return 'V ' .. stamped
 end
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
-  return 'H ' .. stamp(now) .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+  return 'H ' .. stamped .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
 end
 local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
 if owner then
@@ -29,7 +29,7 @@ if owner then
 else
   local last, lost, over = past(ARGV[1])
   if over then
-    return 'S ' .. stamp(now)
+    return 'S ' .. stamped
   end
   if KEYS[3] then
     last = math.max(last, tonumber(redis.call('GET', KEYS[3]) or 0))
@@ -39,4 +39,4 @@ else
     redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
   end
 end
-return 'G ' .. stamp(now) .. ' ' .. token
+return 'G ' .. stamped .. ' ' .. token

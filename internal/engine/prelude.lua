@@ -15,9 +15,11 @@ local function stamp(number)
   return string.format('%.0f', number)
 end
 
+-- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
   local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local text = string.format('%d%06d', time[1], time[2])
+  return tonumber(text), text
 end
 
 -- outlive makes the memory last for at least ms more. It is set to more than that,
@@ -93,8 +95,10 @@ local function free(owner, token, used, keep)
   elseif used == '0' then
     used = token
   end
-  redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) -- not possible while short of memory
-  outlive(keep, keep)
+  -- Not possible while short of memory. What the grant kept alive need not be now, unless it was evicted.
+  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 then
+    outlive(keep, keep)
+  end
   return used
 end
 

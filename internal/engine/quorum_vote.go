@@ -154,7 +154,7 @@ func (v *poll) request(now time.Time) request {
 	}
 	notAfter := seat.notAfter
 	b.mu.Unlock()
-	return b.l.keys.request(b.l.p.Lock, b.grant.owner, b.lease.Milliseconds(), notAfter, s.about, s.memory, b.grant.token, block, b.l.keys.channel)
+	return b.l.keys.request(b.l.p.Lock, b.grant.owner, b.lease.Milliseconds(), notAfter, s.about, s.memory, b.grant.token, b.proposal+block-1, b.l.keys.channel)
 }
 
 // ask votes. Where too few answer in time it does so again, as often as a request is sent to one server.
