@@ -44,7 +44,7 @@ var (
 		"nested": {"raw", "rlock", "fairlock", "multilock"},
 		"hot1":   waitingOnes, "hot8": waitingOnes, "procs": waitingOnes, "hold1ms": waitingOnes, "rtt-hot1": waitingOnes,
 		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": waitingOnes,
-		"quorum-solo": {"redlock", "redsync"}, "quorum-hot": {"redlock", "redsync", "redsync-default"},
+		"quorum-solo": {"redlock", "redsync"}, "quorum-hot": {"redlock", "redsync", "redsync-default"}, "quorum-8": {"redlock", "redsync", "redsync-default"},
 		"market-1x1-coarse": trading(), "market-1x1-fine": trading(), "market-5x1-coarse": trading(),
 		"market-5x1-fine": trading(), "market-5x5-coarse": trading(), "market-5x5-fine": trading(),
 	}
@@ -89,7 +89,7 @@ func wantedFigures(s scenario, c contender) []string {
 	if !sharesMemory {
 		all = strings.ReplaceAll(all, "cpu_us_per_lock ", "")
 	}
-	if s.name == "quorum-hot" {
+	if strings.HasPrefix(s.name, "quorum-") && s.goroutines*s.clients > 1 {
 		all += shared32
 	}
 	if !c.foreign {
@@ -508,7 +508,7 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 
 func TestTheFirstPartOfANamePicksTheFamily(t *testing.T) {
 	for list, want := range map[string]string{
-		"rtt": "rtt-solo, rtt-hot1, rtt-hot8", "redislock": "redislock", "quorum, solo": "solo, quorum-solo, quorum-hot", "market-5x1": "market-5x1-coarse, market-5x1-fine",
+		"rtt": "rtt-solo, rtt-hot1, rtt-hot8", "redislock": "redislock", "quorum, solo": "solo, quorum-solo, quorum-hot, quorum-8", "market-5x1": "market-5x1-coarse, market-5x1-fine",
 	} {
 		some, err := pick("scenarios", scenarios, list)
 		got := names(some)

@@ -80,8 +80,11 @@ func allScenarios() []scenario {
 	)
 	majority := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, fiveServers}, clients: 1, goroutines: 1, run: cycles, counted: true}
 	all = append(all, majority)
-	majority.name, majority.what, majority.needs = "quorum-hot", "5 servers, 4 clients x 2 goroutines, 1 lock", []need{aLock, waiting, fiveServers}
-	majority.clients, majority.goroutines = 4, 2
+	majority.name, majority.what, majority.needs = "quorum-hot", "5 servers, 8 clients x 4 goroutines, 1 lock", []need{aLock, waiting, fiveServers}
+	majority.clients, majority.goroutines = 8, 4
+	all = append(all, majority)
+	majority.name, majority.what = "quorum-8", "5 servers, 8 clients x 1 goroutine, 1 lock"
+	majority.clients, majority.goroutines = 8, 1
 	all = append(all, majority)
 	for _, size := range []struct{ sellers, buyers int }{{1, 1}, {5, 1}, {5, 5}} {
 		all = append(all, marketOf(size.sellers, size.buyers, false), marketOf(size.sellers, size.buyers, true))

@@ -49,7 +49,7 @@ var (
 //
 // TryLock is one vote, repeated only if too few servers answer. If several ask at the same
 // instant, none may get a majority: then all TryLocks return [rlock.ErrLocked]. Lock asks
-// again after a random time, which doubles with each vote lost.
+// again after a random time, which doubles with each vote in a row that nobody has won.
 //
 // A waiter is told by each server when the holder is gone there, and asks when a majority
 // is free by that, or by the end of leases. It polls nothing meanwhile.

@@ -32,6 +32,7 @@ type ballot struct {
 	told    bool
 	over    bool          // the attempt has ended: what it was granted is given back
 	took    time.Duration // until it was decided
+	split   bool          // it was lost, and nobody has won
 }
 
 // seat is one member's part of a ballot.
@@ -400,6 +401,7 @@ func (b *ballot) lost() outcome {
 	}
 	switch {
 	case known >= b.q.need && most != nil:
+		b.split = votes[most.holder] < b.q.need
 		left := max(0, time.Until(b.freeAt()))
 		o.reply = fmt.Sprintf("H 0 %d %s %s %s", left.Milliseconds(), most.holder, most.token, most.about)
 	case known+void >= b.q.need && void > 0:
@@ -437,7 +439,11 @@ func (b *ballot) rest(a *acquisition) error {
 			b.heard(i, messages, gap)
 		}
 	}
-	a.losses++
+	if b.split {
+		a.losses++
+	} else {
+		a.losses = 0
+	}
 	for until := time.Now().Add(spread(b.took, a.losses)); ; {
 		d := time.Until(until)
 		if d <= 0 {
