@@ -5,8 +5,10 @@
 //
 //	go run ./bench [--scenarios a,b] [--contenders a,b] [--rounds 5] [--duration 2s]
 //	               [--redis URL | --embedded] [--json FILE] [--html FILE] [--plots DIR] [--markdown FILE]
+//	               [--compare FILE]
 //
 // Requests are counted, and the order of grants is looked at, in rounds of their own,
 // behind proxies. Proxies, etcd, and the users of some scenarios are processes of their
-// own: this program again, in another role. The exit status is 1 if mutual exclusion was violated.
+// own: this program again, in another role. The exit status is 1 if
+// mutual exclusion was violated, or the order is another than in the run that --compare names.
 package main

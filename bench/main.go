@@ -45,6 +45,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		jsonFile       = flags.String("json", "", "write the results as JSON to this `file`; - is the output, in place of the table")
 		htmlFile       = flags.String("html", "", "write a page with tables and plots to this `file`")
 		plotDir        = flags.String("plots", "", "write the plots as SVG to this `directory`")
+		compareFile    = flags.String("compare", "", "tell where the order of contenders is another than in this `file`, which --json of an earlier run wrote; exit with 1 if it is")
 		markdownFile   = flags.String("markdown", "", "put the tables into this Markdown `file`, between its lines "+markdownBegin+" and "+markdownEnd)
 	)
 	if err := flags.Parse(args); err != nil {
@@ -100,6 +101,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		if f.name != "" && f.name != "-" {
 			err = errors.Join(err, f.write())
 		}
+	}
+	if *compareFile != "" {
+		err = errors.Join(err, r.compare(errOut, *compareFile))
 	}
 	if n := r.violations(); n > 0 {
 		return errors.Join(err, fmt.Errorf("mutual exclusion was violated %.0f times", n))

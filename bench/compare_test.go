@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTwoRunsAreComparedByTheOrderOfThoseThatAreApart(t *testing.T) {
+	run := func(cycles map[string]float64) *report {
+		r := &report{}
+		for _, name := range []string{"a", "b", "c"} {
+			r.Results = append(r.Results, &result{scenario: scenario{name: "s"}, contender: contender{name: name}, figures: figures{"cycles_per_s": cycles[name]}})
+		}
+		r.Results = append(r.Results, &result{scenario: scenario{name: "other"}, contender: contender{name: "a"}, figures: figures{"cycles_per_s": 1}})
+		return r
+	}
+	file := filepath.Join(t.TempDir(), "then.json")
+	var then bytes.Buffer
+	if err := run(map[string]float64{"a": 100, "b": 200, "c": 110}).writeJSON(&then); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, then.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		now           map[string]float64
+		told, problem string
+	}{
+		{map[string]float64{"a": 10, "b": 20, "c": 9}, "2 have the same order in both, 0", ""}, // a and c were near each other
+		{map[string]float64{"a": 10, "b": 11, "c": 11}, "0 have the same order in both, 0", ""},
+		{map[string]float64{"a": 30, "b": 20, "c": 11}, "1 have the same order in both, 1", "s: b to a was 2.00, is 0.67"},
+	} {
+		var out bytes.Buffer
+		err := run(x.now).compare(&out, file)
+		if !strings.Contains(out.String(), x.told) || (err != nil) != (x.problem != "") || err != nil && !strings.Contains(err.Error(), x.problem) {
+			t.Errorf("%v: %s %v", x.now, &out, err)
+		}
+	}
+	if err := run(nil).compare(&bytes.Buffer{}, filepath.Join(t.TempDir(), "missing")); err == nil {
+		t.Error("a missing file")
+	}
+}
