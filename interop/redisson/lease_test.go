@@ -1,0 +1,96 @@
+package redisson
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// short is a lease of which a test can see some, and a slow machine misses none.
+const short = 3 * time.Second
+
+// renewals waits until the lease of each lock was renewed n times.
+func renewals(t testing.TB, rdb *redis.Client, n int, names ...string) {
+	t.Helper()
+	last, seen := map[string]time.Duration{}, map[string]int{}
+	eventually(t, "the leases are renewed", func() bool {
+		done := true
+		for _, name := range names {
+			left := rdb.PTTL(bg, name).Val()
+			if left < 0 {
+				t.Fatalf("%s is not held any more", name)
+			}
+			if left > last[name] && last[name] > 0 {
+				seen[name]++
+			}
+			last[name] = left
+			done = done && seen[name] >= n
+		}
+		return done
+	})
+}
+
+func TestTheWatchdogsOfBothSidesKeepTheLockForManyLeases(t *testing.T) {
+	needJVM(t)
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	s := newSession(t, rdb, rlock.WithWatchdogTimeout(short))
+	jvm := dial(t, short, server.Addr)
+	a, b := jvm.thread("a"), jvm.thread("b")
+	began := time.Now()
+	a.do("lock", "x")
+	ctx, hold := lock(t, rlock.New(s, "y"), bg)
+	toGo, toJVM := waiter(rlock.New(s, "x")), b.start("lock", "y")
+
+	renewals(t, rdb, 7, "x", "y") // each at a third of the lease
+	if held := time.Since(began); held < 2*short {
+		t.Errorf("seven renewals in %v", held)
+	}
+	if n := a.number("holdCount", "x"); n != 1 || ctx.Err() != nil || len(toGo) > 0 || len(toJVM) > 0 {
+		t.Fatalf("the JVM's hold count is %d, Go's context says %v; %d, %d waiters were let in", n, ctx.Err(), len(toGo), len(toJVM))
+	}
+	a.do("unlock", "x")
+	unlock(t, hold)
+	unlock(t, granted(t, toGo).hold)
+	must(t, receive(t, "lock in the JVM", toJVM).err)
+	b.do("unlock", "y")
+}
+
+func TestWhatAKilledJVMHeldIsFreeAfterItsLease(t *testing.T) {
+	needJVM(t)
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	own := startJVM(t)
+	defer own.end()
+	own.dial(t, short, server.Addr).thread("a").do("lock", "x")
+	waiting := waiter(rlock.New(newSession(t, rdb), "x"))
+	renewals(t, rdb, 1, "x")
+	must(t, own.cmd.Process.Kill())
+	killed := time.Now()
+	left := rdb.PTTL(bg, "x").Val()
+	g := granted(t, waiting)
+	if waited := g.at.Sub(killed); waited < left-time.Millisecond {
+		t.Errorf("Go was let in after %v, with %v of the JVM's lease left", waited, left)
+	}
+	unlock(t, g.hold)
+}
+
+func TestTheJVMGetsWhatGoLeavesToItsLease(t *testing.T) {
+	needJVM(t)
+	t.Parallel()
+	server := testredis.Start(t)
+	_, hold := lock(t, rlock.New(newSession(t, server.Client(t)), "x"), bg, rlock.WithLease(short/6))
+	a := dial(t, lease, server.Addr).thread("a")
+	a.do("lock", "x")
+	if err := hold.Err(); !errors.Is(err, rlock.ErrLost) {
+		t.Errorf("the JVM is inside, and Go's hold says %v", err)
+	}
+	a.do("unlock", "x")
+}

@@ -1,0 +1,158 @@
+// Package redisson proves that rlock.RedissonKeys keeps its word: a JVM with Redisson
+// stands on the other side of a real server. The tests run where LOCKLINE_REQUIRE_JVM=1 asks for
+// them, need a JDK and Maven then, and are skipped elsewhere:
+//
+//	LOCKLINE_REQUIRE_JVM=1 go test -count=1 ./interop/redisson
+package redisson
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// tests ends what they share before goleak looks.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer func() {
+		if shared != nil {
+			shared.end()
+		}
+	}()
+	return m.M.Run()
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+
+var (
+	bg    = context.Background()
+	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+)
+
+// needJVM skips the test, or builds the driver.
+func needJVM(t testing.TB) {
+	t.Helper()
+	if os.Getenv("LOCKLINE_REQUIRE_JVM") != "1" {
+		t.Skip("SKIPPED: Redisson on the other side: needs a JDK and Maven; run it with LOCKLINE_REQUIRE_JVM=1")
+	}
+	must(t, build())
+}
+
+// build compiles the driver and fetches Redisson where it is not there yet.
+var build = sync.OnceValue(func() error {
+	cmd := exec.Command("mvn", "-q", "-B", "-Dstyle.color=never", "compile", "dependency:build-classpath", "-Dmdep.outputFile="+classpath)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return cmd.Run()
+})
+
+const classpath = "target/classpath"
+
+func newSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
+	t.Helper()
+	s, err := rlock.NewSession(rdb, append([]rlock.SessionOption{rlock.RedissonKeys(), rlock.WithLogger(quiet)}, options...)...)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {
+	t.Helper()
+	ctx, hold, err := l.Lock(ctx, options...)
+	if err != nil {
+		t.Fatalf("Lock: %v", err)
+	}
+	return ctx, hold
+}
+
+func unlock(t testing.TB, hold *rlock.Hold) {
+	t.Helper()
+	if err := hold.Unlock(bg); err != nil {
+		t.Fatalf("Unlock: %v", err)
+	}
+}
+
+// waiter locks in a goroutine of its own; what comes of it is sent.
+func waiter(l rlock.Locker) <-chan grant {
+	c := make(chan grant, 1)
+	go func() {
+		_, hold, err := l.Lock(bg)
+		c <- grant{hold, time.Now(), err}
+	}()
+	return c
+}
+
+type grant struct {
+	hold *rlock.Hold
+	at   time.Time
+	err  error
+}
+
+// granted waits for a waiter's grant.
+func granted(t testing.TB, c <-chan grant) grant {
+	t.Helper()
+	g := receive(t, "Lock", c)
+	if g.err != nil {
+		t.Fatalf("Lock: %v", g.err)
+	}
+	return g
+}
+
+// patience is for what must happen, however slow the machine.
+const patience = 30 * time.Second
+
+func receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("still not: %s", what)
+	}
+	panic("unreachable")
+}
+
+// eventually waits for a condition that nothing announces.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// subscribed waits until somebody waits for a message of the lock, on any of the nodes.
+func subscribed(t testing.TB, name string, nodes ...*redis.Client) {
+	t.Helper()
+	channel := "redisson_lock__channel:{" + name + "}"
+	eventually(t, "a subscription to "+channel, func() bool {
+		return slices.ContainsFunc(nodes, func(node *redis.Client) bool { return node.PubSubNumSub(bg, channel).Val()[channel] > 0 })
+	})
+}
+
+// firstWord and the rest of a line.
+func firstWord(line string) (string, string) {
+	word, rest, _ := strings.Cut(line, " ")
+	return word, rest
+}

@@ -1,0 +1,181 @@
+package redisson
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// requests is how many of the requests that a side has sent are about the lock: asking for it, or freeing it.
+func requests(p *faultproxy.Proxy, name string) (n int) {
+	for _, r := range p.Requests() {
+		if r.Script() != "" && slices.Contains(r.Args, name) {
+			n++
+		}
+	}
+	return n
+}
+
+func median(all []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(all))[len(all)/2]
+}
+
+// lease is long enough that no test outlasts it.
+const lease = 30 * time.Second
+
+// A waiter asks, asks again once it is subscribed, and once more when it is told; nothing else. The hand-over
+// takes a small part of the lease, which is what it would take without the message.
+func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T) {
+	needJVM(t)
+	server := testredis.Start(t)
+	goSide, jvmSide := faultproxy.New(t, server.Addr), faultproxy.New(t, server.Addr)
+	rdb := goSide.Client(t)
+	s := newSession(t, rdb, rlock.WithWatchdogTimeout(lease))
+	a := dial(t, lease, jvmSide.Addr()).thread("a")
+	_, hold := lock(t, rlock.New(s, "first"), bg) // from here on the server has the scripts
+	unlock(t, hold)
+
+	const rounds = 10
+	var toGo, toJVM []time.Duration
+	for i := range rounds {
+		name := fmt.Sprint("x", i)
+		m := rlock.New(s, name)
+		long := time.Duration(0)
+		if i == 0 {
+			long = time.Second // time enough to poll
+		}
+
+		a.do("lock", name)
+		waiting := waiter(m)
+		eventually(t, "Go waits", func() bool { return requests(goSide, name) == 2 })
+		<-time.After(long)
+		freed := time.Now()
+		a.do("unlock", name)
+		g := granted(t, waiting)
+		toGo = append(toGo, g.at.Sub(freed))
+		if n := requests(goSide, name); n != 3 {
+			t.Errorf("Go has sent %d requests for a lock that it waited for", n)
+		}
+
+		before := requests(jvmSide, name)
+		locked := a.start("lock", name)
+		eventually(t, "the JVM waits", func() bool { return requests(jvmSide, name) == before+2 })
+		<-time.After(long)
+		freed = time.Now()
+		unlock(t, g.hold)
+		got := receive(t, "lock in the JVM", locked)
+		must(t, got.err)
+		toJVM = append(toJVM, got.at.Sub(freed))
+		if n := requests(jvmSide, name) - before; n != 3 {
+			t.Errorf("the JVM has sent %d requests for a lock that it waited for", n)
+		}
+		a.do("unlock", name)
+	}
+	for side, took := range map[string][]time.Duration{"Go": toGo, "the JVM": toJVM} {
+		t.Logf("hand-over to %s: median %v of %d", side, median(took), rounds)
+		if median(took) > lease/100 {
+			t.Errorf("hand-overs to %s take %v", side, took)
+		}
+	}
+}
+
+// turns counts how often a session gets the lock from Redis, and how often from itself.
+type turns struct{ redis, memory atomic.Int32 }
+
+func (c *turns) Observe(_ context.Context, e rlock.Event) {
+	switch {
+	case e.Kind == rlock.Acquired && e.HandedOver:
+		c.memory.Add(1)
+	case e.Kind == rlock.Acquired:
+		c.redis.Add(1)
+	}
+}
+
+// Eight goroutines never stop wanting the lock, and hand it to each other in memory. A thread of the
+// JVM that wants it, too, lets a few turns of theirs pass, not all.
+func TestAStreakDoesNotStarveTheJVM(t *testing.T) {
+	needJVM(t)
+	server := testredis.Start(t)
+	var counted turns
+	m := rlock.New(newSession(t, server.Client(t), rlock.WithObserver(&counted)), "x")
+	a := dial(t, lease, server.Addr).thread("a")
+	ctx, stop := context.WithCancel(bg)
+	defer stop()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, hold, err := m.Lock(bg)
+				if err == nil {
+					err = hold.Unlock(bg)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer wg.Wait()
+	defer stop()
+	var passed []int32
+	for range 30 {
+		before := counted.redis.Load()
+		a.do("lock", "x")
+		passed = append(passed, counted.redis.Load()-before)
+		a.do("unlock", "x")
+	}
+	slices.Sort(passed)
+	t.Logf("%d hand-overs in memory; turns of Go that passed before each of the JVM's: %v", counted.memory.Load(), passed)
+	if counted.memory.Load() == 0 {
+		t.Error("there was no streak")
+	}
+	if median := passed[len(passed)/2]; median > 5 {
+		t.Errorf("half of the JVM's turns were behind %d turns of Go or more: %v", median, passed)
+	}
+}
+
+// Redisson's sharded subscriptions must be off, as Driver.java has it.
+func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
+	needJVM(t)
+	cluster := testredis.StartCluster(t, 3, 0)
+	var addrs []string
+	var nodes []*redis.Client
+	for _, node := range cluster.Nodes {
+		addrs = append(addrs, node.Addr)
+		nodes = append(nodes, node.Client(t))
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := newSession(t, rdb, rlock.WithWatchdogTimeout(lease))
+	a := dial(t, lease, addrs...).thread("a")
+	for i := range 4 { // in several slots
+		x, y := fmt.Sprint("x", i), fmt.Sprint("y", i)
+		a.do("lock", x)
+		waiting := waiter(rlock.New(s, x))
+		subscribed(t, x, nodes...)
+		began := time.Now()
+		a.do("unlock", x)
+		unlock(t, granted(t, waiting).hold)
+
+		_, hold := lock(t, rlock.New(s, y), bg)
+		locked := a.start("lock", y)
+		subscribed(t, y, nodes...)
+		unlock(t, hold)
+		must(t, receive(t, "lock in the JVM", locked).err)
+		a.do("unlock", y)
+		if took := time.Since(began); took > lease/2 {
+			t.Errorf("two hand-overs took %v", took)
+		}
+	}
+}
