@@ -61,8 +61,8 @@ func startJVM(t testing.TB) *jvm {
 func (j *jvm) read(out io.Reader) {
 	defer close(j.done)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		id, rest := firstWord(lines.Text())
-		status, value := firstWord(rest)
+		id, rest, _ := strings.Cut(lines.Text(), " ")
+		status, value, _ := strings.Cut(rest, " ")
 		a := answer{value: value, at: time.Now()}
 		if status != "ok" {
 			a.err = fmt.Errorf("%s: %s", status, value)

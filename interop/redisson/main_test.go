@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -149,10 +148,4 @@ func subscribed(t testing.TB, name string, nodes ...*redis.Client) {
 	eventually(t, "a subscription to "+channel, func() bool {
 		return slices.ContainsFunc(nodes, func(node *redis.Client) bool { return node.PubSubNumSub(bg, channel).Val()[channel] > 0 })
 	})
-}
-
-// firstWord and the rest of a line.
-func firstWord(line string) (string, string) {
-	word, rest, _ := strings.Cut(line, " ")
-	return word, rest
 }
