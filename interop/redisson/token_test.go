@@ -1,7 +1,7 @@
 package redisson
 
 import (
-	"sync"
+	"context"
 	"testing"
 	"time"
 
@@ -11,12 +11,30 @@ import (
 
 func TestTheTokensOfBothSidesRiseTogether(t *testing.T) {
 	needJVM(t)
+	t.Run("by the clock of Redis", func(t *testing.T) { tokensRise(t, 0) })
+	t.Run("by counting, since the clock was set back", func(t *testing.T) {
+		tokensRise(t, time.Now().Add(time.Hour).UnixMicro())
+	})
+}
+
+// standing tells of each goroutine that stands in line.
+type standing chan struct{}
+
+func (c standing) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.Waiting {
+		c <- struct{}{}
+	}
+}
+
+// tokensRise has both sides take turns, beginning after the token last.
+func tokensRise(t *testing.T, last int64) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	m := rlock.New(newSession(t, rdb), "x")
+	must(t, rdb.Set(bg, "redisson_lock_token:{x}", last, 0).Err())
+	stands := make(standing, 1)
+	m := rlock.New(newSession(t, rdb, rlock.WithObserver(stands), rlock.WithStreak(time.Hour)), "x")
 	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
-	last := int64(0)
 	rises := func(whose string, token int64) {
 		t.Helper()
 		if token <= last {
@@ -24,9 +42,13 @@ func TestTheTokensOfBothSidesRiseTogether(t *testing.T) {
 		}
 		last = token
 	}
-	inJVM := func() {
+	enterJVM := func() {
 		t.Helper()
 		rises("the JVM", a.number("lockAndGetToken", "x"))
+	}
+	inJVM := func() {
+		t.Helper()
+		enterJVM()
 		a.do("unlock", "x")
 	}
 	inGo := func(options ...rlock.Option) *rlock.Hold {
@@ -35,61 +57,48 @@ func TestTheTokensOfBothSidesRiseTogether(t *testing.T) {
 		rises("Go", hold.Token())
 		return hold
 	}
+	// handed over in memory, each with a token of its own
+	handedOn := func(hold *rlock.Hold) *rlock.Hold {
+		t.Helper()
+		next := waiter(m)
+		receive(t, "the next goroutine stands in line", stands)
+		unlock(t, hold)
+		hold = granted(t, next).hold
+		rises("Go, from goroutine to goroutine,", hold.Token())
+		return hold
+	}
 
 	inJVM() // the first of all
 	for range 3 {
 		unlock(t, inGo())
 		inJVM()
 	}
-
-	rises("the JVM", a.number("lockAndGetToken", "x"))
-	rises("the JVM, which has re-entered,", a.number("lockAndGetToken", "x"))
+	enterJVM()
+	enterJVM() // re-entry
 	a.do("unlock", "x")
 	a.do("unlock", "x")
-
-	// Handed over in memory, each with a token of its own.
-	first := inGo()
-	var wg sync.WaitGroup
-	tokens := make(chan int64, 3)
-	for range cap(tokens) {
-		wg.Go(func() {
-			_, hold, err := m.Lock(bg)
-			if err == nil {
-				tokens <- hold.Token()
-				err = hold.Unlock(bg)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	unlock(t, first)
-	wg.Wait()
-	close(tokens)
-	for token := range tokens {
-		rises("Go, from goroutine to goroutine,", token)
-	}
+	unlock(t, handedOn(handedOn(inGo())))
 	inJVM()
 
-	// A block of tokens that nobody gave back: lost by time, and by force.
-	inGo(rlock.WithLease(50 * time.Millisecond))
-	inJVM()
-	forced := inGo()
+	// Blocks of tokens that nobody gave back: lost by force, and by time.
+	forced := handedOn(handedOn(inGo()))
 	b.do("forceUnlock", "x")
 	inJVM()
 	_ = forced.Unlock(bg) // too late
 	unlock(t, inGo())
 	inJVM()
+	inGo(rlock.WithLease(50 * time.Millisecond))
+	inJVM()
 
 	// What the JVM lost.
-	rises("the JVM", a.number("lockAndGetToken", "x"))
+	enterJVM()
 	if _, err := m.ForceUnlock(bg); err != nil {
 		t.Fatal(err)
 	}
 	unlock(t, inGo())
 	inJVM()
 
-	// Redis forgets our memory a minute after; Redisson's counter stays.
+	// Redis forgets our memory some time after. Redisson's counter stays.
 	must(t, rdb.Del(bg, "lockline_lock_memory:{x}").Err())
 	inJVM()
 	unlock(t, inGo())
