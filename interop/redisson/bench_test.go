@@ -1,0 +1,111 @@
+package redisson
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+const (
+	clients   = 8
+	perClient = 4 // goroutines, or threads
+	window    = 2 * time.Second
+)
+
+// BenchmarkCycles: clients*perClient lock and unlock one lock over and over, with Redisson and
+// with Lockline in turns, a window each; medians of the rounds. One more round, which comes first, warms up.
+//
+//	LOCKLINE_REQUIRE_JVM=1 go test -run '^$' -bench Cycles -benchtime 5x ./interop/redisson
+func BenchmarkCycles(b *testing.B) {
+	needJVM(b)
+	server := testredis.Start(b)
+	jvm := dial(b, lease, server.Addr).thread("main")
+	contenders := []contender{
+		{"Redisson-RLock", inJVM(jvm, "lock")},
+		{"Lockline-rlock", inGo(rlock.New)},
+		{"Lockline-rlock-WithStreak(0)", inGo(rlock.New, rlock.WithStreak(0))},
+		{"Redisson-fair", inJVM(jvm, "fair")},
+		{"Lockline-fairlock", inGo(fairlock.New)},
+	}
+	rates := make([][]float64, len(contenders))
+	for i, c := range contenders {
+		b.Logf("to warm up: %s %.0f/s", c.name, c.cycles(b, server.Addr, fmt.Sprint("warm-", i)))
+	}
+	round := 0
+	for b.Loop() {
+		for k := range contenders {
+			i := (k + round) % len(contenders) // nobody is always first
+			rates[i] = append(rates[i], contenders[i].cycles(b, server.Addr, fmt.Sprint("x-", round, "-", i)))
+		}
+		round++
+	}
+	b.ReportMetric(0, "ns/op")
+	for i, c := range contenders {
+		slices.Sort(rates[i])
+		b.Logf("%s: %.0f", c.name, rates[i])
+		b.ReportMetric(rates[i][len(rates[i])/2], c.name+"/s")
+	}
+}
+
+type contender struct {
+	name   string
+	cycles func(b *testing.B, addr, name string) float64 // a second
+}
+
+func inJVM(th thread, kind string) func(*testing.B, string, string) float64 {
+	return func(b *testing.B, addr, name string) float64 {
+		b.Helper()
+		var n, ns float64
+		_, err := fmt.Sscan(th.do("cycles", kind, name, clients, perClient, window.Milliseconds(), "redis://"+addr), &n, &ns)
+		must(b, err)
+		return n / (ns / 1e9)
+	}
+}
+
+func inGo(newMutex func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex, options ...rlock.SessionOption) func(*testing.B, string, string) float64 {
+	return func(b *testing.B, addr, name string) float64 {
+		b.Helper()
+		var sessions []*rlock.Session
+		for range clients {
+			rdb := redis.NewClient(&redis.Options{Addr: addr})
+			defer func() { _ = rdb.Close() }()
+			s, err := rlock.NewSession(rdb, options...)
+			must(b, err)
+			defer func() { _ = s.Close() }()
+			sessions = append(sessions, s)
+		}
+		var n atomic.Int64
+		var wg sync.WaitGroup
+		began := time.Now()
+		for _, s := range sessions {
+			m := newMutex(s, name)
+			for range perClient {
+				wg.Go(func() {
+					for time.Since(began) < window {
+						_, hold, err := m.Lock(context.Background())
+						if err == nil {
+							err = hold.Unlock(context.Background())
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						n.Add(1)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		return float64(n.Load()) / time.Since(began).Seconds()
+	}
+}
