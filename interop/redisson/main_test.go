@@ -7,6 +7,7 @@ package redisson
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -52,9 +53,11 @@ func needJVM(t testing.TB) {
 
 // build compiles the driver and fetches Redisson where it is not there yet.
 var build = sync.OnceValue(func() error {
-	cmd := exec.Command("mvn", "-q", "-B", "-Dstyle.color=never", "compile", "dependency:build-classpath", "-Dmdep.outputFile="+classpath)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	return cmd.Run()
+	out, err := exec.Command("mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile="+classpath).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("mvn: %w\n%s", err, out)
+	}
+	return err
 })
 
 const classpath = "target/classpath"
