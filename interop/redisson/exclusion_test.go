@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -26,7 +25,7 @@ func TestBothSidesReenterAndExcludeTheOtherUntilTheLastUnlock(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	m := rlock.New(newSession(t, server.Client(t)), "x")
-	jvm := dial(t, 30*time.Second, server.Addr)
+	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
 
 	a.do("lock", "x")
@@ -75,7 +74,7 @@ func increment(rdb *redis.Client, name string) error {
 func crowd(t *testing.T, rounds int, goSide, jvmSide [][]string) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	jvm := dial(t, 30*time.Second, server.Addr)
+	jvm := dial(t, lease, server.Addr)
 	want := map[string]int{}
 	var answers []<-chan answer
 	for i, names := range jvmSide {
@@ -149,7 +148,7 @@ func TestAMultiLockWaitsForTheJVMWithNothingInHand(t *testing.T) {
 	own, err := rlock.NewSession(rdb) // its locks are none of the JVM's
 	must(t, err)
 	t.Cleanup(func() { _ = own.Close() })
-	jvm := dial(t, 30*time.Second, server.Addr)
+	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
 
 	a.do("lock", "y", "z")

@@ -10,22 +10,107 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestTheJVMForcesGo(t *testing.T) {
+// party is one who locks, on either side.
+type party struct {
+	lock   func() <-chan error
+	unlock func() error
+	force  func() (bool, error)
+	lost   func(error) bool // the error of unlock says that the lock was lost
+}
+
+func goParty(m *rlock.Mutex) party {
+	var hold *rlock.Hold // set before lock's answer
+	return party{
+		lock: func() <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				var err error
+				_, hold, err = m.Lock(bg, rlock.WithLease(lease))
+				done <- err
+			}()
+			return done
+		},
+		unlock: func() error { return hold.Unlock(bg) },
+		force:  func() (bool, error) { return m.ForceUnlock(bg) },
+		lost:   func(err error) bool { return errors.Is(err, rlock.ErrLost) },
+	}
+}
+
+func jvmParty(th thread, name string) party {
+	return party{
+		lock: func() <-chan error {
+			done := make(chan error, 1)
+			answered := th.start("lock", name)
+			go func() { done <- (<-answered).err }()
+			return done
+		},
+		unlock: func() error {
+			_, err := th.try("unlock", name)
+			return err
+		},
+		force: func() (bool, error) {
+			was, err := th.try("forceUnlock", name)
+			return was == "true", err
+		},
+		lost: func(err error) bool {
+			return err != nil && strings.Contains(err.Error(), "IllegalMonitorStateException")
+		},
+	}
+}
+
+// The lease is longer than the test's patience: a waiter that got no message would fail it.
+func TestWhoeverForcesTheLockOfWhomeverWhoWaitsGetsIt(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	rdb := server.Client(t)
 	jvm := dial(t, lease, server.Addr)
-	a, b := jvm.thread("a"), jvm.thread("b")
-	ctx, hold := lock(t, rlock.New(newSession(t, rdb, rlock.WithWatchdogTimeout(short)), "x"), bg)
-	locked := a.start("lock", "x")
-	subscribed(t, "x", rdb)
-	if b.do("forceUnlock", "x") != "true" {
-		t.Error("forceUnlock in the JVM says that nobody held the lock")
+	for name, of := range map[string]struct{ holderInJVM, waiterInJVM, forcerInJVM bool }{
+		"go-go-go":    {false, false, false},
+		"go-go-jvm":   {false, false, true},
+		"go-jvm-go":   {false, true, false},
+		"go-jvm-jvm":  {false, true, true},
+		"jvm-go-go":   {true, false, false},
+		"jvm-go-jvm":  {true, false, true},
+		"jvm-jvm-go":  {true, true, false},
+		"jvm-jvm-jvm": {true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on := func(who string, inJVM bool) party {
+				if inJVM {
+					return jvmParty(jvm.thread(who), name)
+				}
+				return goParty(rlock.New(newSession(t, rdb), name))
+			}
+			holder, waiter, forcer := on("holder", of.holderInJVM), on("waiter", of.waiterInJVM), on("forcer", of.forcerInJVM)
+			must(t, receive(t, "the first has the lock", holder.lock()))
+			waiting := waiter.lock()
+			subscribed(t, name, rdb)
+			if was, err := forcer.force(); err != nil || !was {
+				t.Fatalf("forced: %v, %v", was, err)
+			}
+			must(t, receive(t, "the waiter has the lock", waiting))
+			if err := holder.unlock(); !holder.lost(err) {
+				t.Errorf("unlock of who has lost it: %v", err)
+			}
+			if rdb.Exists(bg, name).Val() != 1 {
+				t.Error("the waiter has lost the lock again")
+			}
+			must(t, waiter.unlock())
+		})
 	}
-	must(t, receive(t, "lock in the JVM", locked).err)
+}
+
+func TestGoHearsOfAJVMsForceByTheNextRenewal(t *testing.T) {
+	needJVM(t)
+	server := testredis.Start(t)
+	a := dial(t, lease, server.Addr).thread("a")
+	ctx, hold := lock(t, rlock.New(newSession(t, server.Client(t), rlock.WithWatchdogTimeout(short)), "x"), bg)
+	if a.do("forceUnlock", "x") != "true" || !a.tryLock("x") {
+		t.Error("the JVM could not force the lock, and take it")
+	}
 	receive(t, "Go hears of it", ctx.Done())
-	if !errors.Is(context.Cause(ctx), rlock.ErrLost) {
-		t.Errorf("Go hears of it as %v", context.Cause(ctx))
+	if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrLost) {
+		t.Errorf("Go hears of it as %v", cause)
 	}
 	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
 		t.Errorf("Unlock: %v", err)
@@ -34,29 +119,4 @@ func TestTheJVMForcesGo(t *testing.T) {
 		t.Errorf("after the Unlock of who had lost it, the JVM's hold count is %d", n)
 	}
 	a.do("unlock", "x")
-}
-
-func TestGoForcesTheJVM(t *testing.T) {
-	needJVM(t)
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	m := rlock.New(newSession(t, rdb), "x")
-	jvm := dial(t, lease, server.Addr)
-	a, b := jvm.thread("a"), jvm.thread("b")
-	a.do("lock", "x")
-	waiting := b.start("lock", "x")
-	subscribed(t, "x", rdb)
-	if forced, err := m.ForceUnlock(bg); err != nil || !forced {
-		t.Errorf("ForceUnlock: %v, %v", forced, err)
-	}
-	must(t, receive(t, "lock in the JVM", waiting).err)
-	if n := a.number("holdCount", "x"); n != 0 {
-		t.Errorf("the JVM's hold count is %d after ForceUnlock", n)
-	}
-	if _, err := a.try("unlock", "x"); err == nil || !strings.Contains(err.Error(), "IllegalMonitorStateException") {
-		t.Errorf("unlock in the JVM: %v", err)
-	}
-	b.do("unlock", "x")
-	_, hold := lock(t, m, bg)
-	unlock(t, hold)
 }

@@ -120,7 +120,7 @@ func granted(t testing.TB, c <-chan grant) grant {
 }
 
 // patience is for what must happen, however slow the machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()

@@ -44,11 +44,11 @@ func median(all []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
-// lease is long enough that no test outlasts it.
-const lease = 30 * time.Second
+// lease is longer than any test waits for anything: no lock gets free by its end.
+const lease = 5 * patience
 
 // A waiter asks, asks again once it is subscribed, and once more when it is told; nothing else. The hand-over
-// takes a small part of the lease, which is what it would take without the message.
+// takes a small part of the lease, which it would take without the message.
 func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
@@ -97,7 +97,7 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 	}
 	for side, took := range map[string][]time.Duration{"Go": toGo, "the JVM": toJVM} {
 		t.Logf("hand-over to %s: median %v of %d", side, median(took), rounds)
-		if median(took) > lease/10 {
+		if median(took) > lease/100 {
 			t.Errorf("hand-overs to %s take %v", side, took)
 		}
 	}
@@ -178,7 +178,6 @@ func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 		a.do("lock", x)
 		waiting := waiter(rlock.New(s, x))
 		subscribed(t, x, nodes...)
-		began := time.Now()
 		a.do("unlock", x)
 		unlock(t, granted(t, waiting).hold)
 
@@ -188,8 +187,5 @@ func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 		unlock(t, hold)
 		must(t, receive(t, "lock in the JVM", locked).err)
 		a.do("unlock", y)
-		if took := time.Since(began); took > lease/2 {
-			t.Errorf("two hand-overs took %v", took)
-		}
 	}
 }
