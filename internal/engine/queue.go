@@ -56,8 +56,9 @@ const maxGroup = block
 // Goroutines that take turns at a lock stay together in the queue if they ask together.
 // So those who come while this session has the lock wait a moment for its unlock, and
 // where others wait, too, for the goroutine that unlocks last to come back: at most
-// gatherTime, and not longer than gatherLong if its Unlock takes that long. Both are
-// in the order of what a request takes, so their place is hardly later.
+// gatherTime, and not longer than gatherLong if its Unlock takes that long. Behind
+// groups of this session they gather for gatherLong: groups that have come apart join
+// again. All is in the order of what a request takes, so their place is hardly later.
 const (
 	gatherTime = 200 * time.Microsecond
 	gatherLong = 2 * time.Millisecond
@@ -67,14 +68,22 @@ const (
 func (l *lock) queue(t *turn) *group {
 	ln := l.line
 	ln.gathering.push(t)
-	if l.streak == nil && ln.gathering.n >= ln.expect {
+	long := ln.behindOwn()
+	switch {
+	case l.streak == nil && ln.gathering.n >= ln.expect && !long:
 		return l.nextGroup()
-	}
-	if ln.gathering.first == t {
+	case ln.gathering.first != t:
+	case long:
+		ln.gather(gatherLong, l)
+	default:
 		ln.gather(gatherTime, l)
 	}
 	return nil
 }
+
+// behindOwn: as far as is known, only this session's groups stand before those who gather, who
+// lose nothing by waiting for more of them. mu held.
+func (ln *line) behindOwn() bool { return !ln.others && len(ln.standing) > 0 }
 
 // gather lets those who gather ask after d at the latest. mu held.
 func (ln *line) gather(d time.Duration, l *lock) {
@@ -100,6 +109,7 @@ func (l *lock) unlocked(told bool) {
 	ln := l.line
 	switch {
 	case ln.gathering.first == nil && !told:
+	case ln.behindOwn(): // their time runs
 	case !ln.others:
 		l.ask()
 	case told:
