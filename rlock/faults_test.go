@@ -73,6 +73,7 @@ func impatient(o *redis.Options) {
 	o.ReadTimeout, o.DialTimeout = 200*time.Millisecond, 200*time.Millisecond
 }
 
+// The graveyard: a count that scripts add to drifts when a client resends a command whose reply was lost, as go-redis does.
 func TestRepliesLostAThousandTimesLeaveEveryCountExact(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -553,6 +554,7 @@ func TestShutdownIsBoundedWhenRedisIsFrozen(t *testing.T) {
 	server.Thaw()
 }
 
+// The graveyard: bsm/redislock #27, blnk #354: a release with the context of a request that has ended frees nothing.
 func TestUnlockIsSentEvenIfItsContextHasEnded(t *testing.T) {
 	server := testredis.Start(t)
 	m := rlock.New(newSession(t, server.Client(t)), "x")

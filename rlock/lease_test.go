@@ -18,21 +18,31 @@ import (
 // wire is an in-memory server in fake time, whose network can be cut.
 type wire struct {
 	*miniredis.Miniredis
-	rdb  *redis.Client
-	down atomic.Bool // silent: requests are read and never answered
+	rdb   *redis.Client
+	down  atomic.Bool  // silent: requests are read and never answered
+	delay atomic.Int64 // of each request and each reply
+	wrote atomic.Int64 // writes of clients
 }
 
-// silentConn swallows what is written while the wire is down.
-type silentConn struct {
+// wireConn swallows what is written while the wire is down.
+type wireConn struct {
 	net.Conn
 	w *wire
 }
 
-func (c silentConn) Write(p []byte) (int, error) {
+func (c wireConn) Write(p []byte) (int, error) {
+	c.w.wrote.Add(1)
+	time.Sleep(time.Duration(c.w.delay.Load()))
 	if c.w.down.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
+}
+
+func (c wireConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	time.Sleep(time.Duration(c.w.delay.Load()))
+	return n, err
 }
 
 // simulated runs a test in fake time: hours cost nothing, and instants are exact.
@@ -44,7 +54,7 @@ func simulated(t *testing.T, test func(t *testing.T, w *wire)) {
 		w.rdb = redis.NewClient(&redis.Options{
 			Dialer: func(context.Context, string, string) (net.Conn, error) {
 				c, err := w.Dial()
-				return silentConn{c, w}, err
+				return wireConn{c, w}, err
 			},
 			Addr:        "127.0.0.1:1", // never dialed, but looked up
 			ReadTimeout: 500 * time.Millisecond,
@@ -103,32 +113,6 @@ func TestAHoldEndsAtItsDeadlineAndBeforeRedisFreesIt(t *testing.T) {
 	})
 }
 
-func TestAHoldSurvivesAnOutageShorterThanItsLease(t *testing.T) {
-	simulated(t, func(t *testing.T, w *wire) {
-		var rec recorder
-		m := rlock.New(newSession(t, w.rdb, rlock.WithObserver(&rec)), "x")
-		ctx, hold := lock(t, m, bg)
-		time.Sleep(9 * time.Second)
-		w.down.Store(true)
-		time.Sleep(15 * time.Second)
-		w.down.Store(false)
-		time.Sleep(time.Hour)
-		if ctx.Err() != nil {
-			t.Fatalf("lost: %v", context.Cause(ctx))
-		}
-		unlock(t, hold)
-		failed := 0
-		for _, e := range rec.events {
-			if e.Kind == rlock.RenewFailed && e.Err != nil {
-				failed++
-			}
-		}
-		if failed == 0 {
-			t.Error("nobody was told that renewals failed")
-		}
-	})
-}
-
 func TestAFixedLeaseRunsOutAndIsNotRenewed(t *testing.T) {
 	simulated(t, func(t *testing.T, w *wire) {
 		m := rlock.New(newSession(t, w.rdb), "x")
@@ -156,6 +140,7 @@ func TestAFixedLeaseRunsOutAndIsNotRenewed(t *testing.T) {
 	})
 }
 
+// The graveyard: locks whose every entry sets the lease lose what an outer layer had asked for.
 func TestReentryNeverShortensALease(t *testing.T) {
 	simulated(t, func(t *testing.T, w *wire) {
 		m := rlock.New(newSession(t, w.rdb), "x")
@@ -275,29 +260,5 @@ func TestTheTokenIsRememberedForLongerThanTheLockIsHeld(t *testing.T) {
 			t.Errorf("lock for %v, token for %v", l, mem)
 		}
 		unlock(t, hold)
-	})
-}
-
-func TestAWaiterThatLivesLongIsNeitherLostNorBusy(t *testing.T) {
-	simulated(t, func(t *testing.T, w *wire) {
-		holder, waiter := newSession(t, w.rdb), newSession(t, w.rdb)
-		_, hold := lock(t, rlock.New(holder, "x"), bg)
-		got := make(chan *rlock.Hold, 1)
-		go func() {
-			_, h, err := rlock.New(waiter, "x").Lock(bg)
-			if err != nil {
-				t.Error(err)
-			}
-			got <- h
-		}()
-		time.Sleep(2 * time.Hour)
-		unlock(t, hold)
-		synctest.Wait()
-		select {
-		case h := <-got:
-			unlock(t, h)
-		default:
-			t.Error("not woken")
-		}
 	})
 }

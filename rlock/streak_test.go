@@ -57,13 +57,9 @@ func queueUp(m *rlock.Mutex, n int, ctx context.Context, options ...rlock.Option
 
 // everyKindSimulated runs a test in fake time for each kind, on a session that hands over for a minute.
 func everyKindSimulated(t *testing.T, test func(t *testing.T, w *wire, s *rlock.Session, newMutex maker)) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			simulated(t, func(t *testing.T, w *wire) {
-				test(t, w, newSession(t, w.rdb, rlock.WithStreak(time.Minute)), newMutex)
-			})
-		})
-	}
+	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
+		test(t, w, newSession(t, w.rdb, rlock.WithStreak(time.Minute)), newMutex)
+	})
 }
 
 func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
