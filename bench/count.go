@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/standin"
 )
 
 // counting proxies before the servers of b tell how many requests they have seen.
@@ -72,15 +73,15 @@ func (b bout) rankGrants(ctx context.Context) (_ figures, err error) {
 	if err != nil {
 		return nil, err
 	}
-	proxies := newProxyHost()
-	defer proxies.end()
+	test := standin.New("bench")
+	defer test.End()
 	c := newCrew(ctx)
 	defer func() { err = errors.Join(err, c.disband()) }()
 	name := newName()
 	o := &arrivals{count: func() bool { return c.phase.Load() == measuring }}
 	g := new(guard)
 	for range b.clients * b.goroutines {
-		p := proxies.proxy(addr)
+		p := faultproxy.New(test, addr)
 		p.SetDelay(b.delay)
 		t := o.newTicket()
 		asks := func(r faultproxy.Request) bool {

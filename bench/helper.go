@@ -11,6 +11,9 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/standin"
 )
 
 // roleVariable tells a process started by this program what it is for.
@@ -46,9 +49,9 @@ func play(role string, args []string, in io.Reader, out io.Writer) error {
 	case role == roleDelay && len(args) == 2:
 		return serve(in, out, func() (string, func(), error) { return serveDelay(args[0], args[1]) }, nil)
 	case role == roleCount && len(args) == 1:
-		p := newProxyHost()
-		defer p.end()
-		proxy := p.proxy(args[0])
+		test := standin.New("bench")
+		defer test.End()
+		proxy := faultproxy.New(test, args[0])
 		return serve(in, out, func() (string, func(), error) { return proxy.Addr(), func() {}, nil }, func() any { return proxy.Count() })
 	}
 	return errors.New("no such role")

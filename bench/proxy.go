@@ -5,36 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"testing"
-
-	"github.com/lockline/lockline/internal/faultproxy"
 )
-
-// proxyHost stands in for the test that a faultproxy belongs to.
-type proxyHost struct {
-	testing.TB // nil: what a proxy calls is below
-	cleanups   []func()
-}
-
-func newProxyHost() *proxyHost { return &proxyHost{} }
-
-func (h *proxyHost) proxy(upstream string) *faultproxy.Proxy { return faultproxy.New(h, upstream) }
-
-func (h *proxyHost) Helper()          {}
-func (h *proxyHost) Cleanup(f func()) { h.cleanups = append(h.cleanups, f) }
-
-func (h *proxyHost) Errorf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
-}
-
-func (h *proxyHost) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
-
-func (h *proxyHost) end() {
-	for _, f := range h.cleanups {
-		f()
-	}
-}
 
 // host is the address in a Redis URL.
 func host(redisURL string) (string, error) {

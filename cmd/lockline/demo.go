@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
+	"github.com/lockline/lockline/internal/child"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -232,8 +231,8 @@ type director struct {
 	lock    *rlock.Mutex   // fair: to look at
 	queue   []rlock.Waiter // when last looked at
 
-	children []*child // process 1 first
-	news     chan news
+	children []*child.Child // process 1 first
+	news     chan child.News[event]
 	running  int
 	pending  []event // arrived, not yet settled
 
@@ -244,23 +243,10 @@ type director struct {
 	history
 }
 
-type child struct {
-	number int
-	cmd    *exec.Cmd
-	orders io.WriteCloser
-}
-
-// news is an event of a process, or its end.
-type news struct {
-	event
-	ended bool
-	err   error
-}
-
 func newDirector(o demoOptions, s *screen) *director {
 	now := time.Now()
 	d := &director{
-		options: o, screen: s, victim: 2, news: make(chan news, 64), begun: now, since: now,
+		options: o, screen: s, victim: 2, news: make(chan child.News[event], 64), begun: now, since: now,
 		history: history{processes: o.processes, lease: demoLease, slack: demoSlack, redlock: o.redlock},
 	}
 	if o.fair {
@@ -277,11 +263,11 @@ func (d *director) start(ctx context.Context, a assignment) error {
 	}
 	for n := 1; n <= d.processes; n++ {
 		a.Process = n
-		c, err := startChild(ctx, program, a, d.news)
+		c, err := child.Start(exec.CommandContext(ctx, program, "demo-process"), n, a, d.news)
 		if err != nil {
 			d.killAll()
 			for ; d.running > 0; d.running-- {
-				for !(<-d.news).ended {
+				for !(<-d.news).Ended {
 				}
 			}
 			return fmt.Errorf("starting process %d: %w", n, err)
@@ -290,41 +276,6 @@ func (d *director) start(ctx context.Context, a assignment) error {
 		d.running++
 	}
 	return nil
-}
-
-func startChild(ctx context.Context, program string, a assignment, to chan<- news) (*child, error) {
-	cmd := exec.CommandContext(ctx, program, "demo-process")
-	cmd.Stderr = os.Stderr
-	orders, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	reports, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	c := &child{number: a.Process, cmd: cmd, orders: orders}
-	go c.listen(reports, to)
-	// A process that is gone already is noticed by its end.
-	_ = json.NewEncoder(orders).Encode(a)
-	return c, nil
-}
-
-// listen passes on what the process reports, then how it ended.
-func (c *child) listen(reports io.Reader, to chan<- news) {
-	lines := bufio.NewScanner(reports)
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			e = event{At: time.Now().UnixNano(), Kind: failed, Error: fmt.Sprintf("unexpected output %q", lines.Text())}
-		}
-		e.Process = c.number
-		to <- news{event: e}
-	}
-	to <- news{event: event{Process: c.number}, ended: true, err: c.cmd.Wait()}
 }
 
 // play directs until the last process has ended.
@@ -343,7 +294,7 @@ func (d *director) play(ctx context.Context) error {
 	}
 	d.settle(time.Now())
 	for _, c := range d.children {
-		c.orders.Close()
+		c.Orders.Close()
 	}
 	if ctx.Err() != nil {
 		return &exitError{exitInterrupted, errors.New("interrupted")}
@@ -351,17 +302,21 @@ func (d *director) play(ctx context.Context) error {
 	return nil
 }
 
-func (d *director) take(n news) {
-	if !n.ended {
-		d.pending = append(d.pending, n.event)
+func (d *director) take(n child.News[event]) {
+	if !n.Ended {
+		if n.Err != nil {
+			n.Event = event{At: time.Now().UnixNano(), Kind: failed, Error: n.Err.Error()}
+		}
+		n.Event.Process = n.Child
+		d.pending = append(d.pending, n.Event)
 		return
 	}
 	d.running--
-	e := end{process: n.Process, how: "exit status 0"}
-	if n.err != nil {
-		e.how = n.err.Error()
+	e := end{process: n.Child, how: "exit status 0"}
+	if n.Err != nil {
+		e.how = n.Err.Error()
 	}
-	e.planned = d.killed(n.Process) || d.phase == stopping && n.err == nil
+	e.planned = d.killed(n.Child) || d.phase == stopping && n.Err == nil
 	d.ends = append(d.ends, e)
 	d.alarm = d.alarm || !e.planned
 }
@@ -419,7 +374,7 @@ func (d *director) direct() {
 		d.outage = time.Now()
 		d.screen.say(d.outage, "server %s is killed: %d of %d are left", d.server.kill(0), redlockServers-1, redlockServers)
 	case d.phase == contending && here > d.options.duration*3/10 && d.screen.allHaveHeld():
-		_, _ = fmt.Fprintln(d.children[d.victim-1].orders, orderStall)
+		_, _ = fmt.Fprintln(d.children[d.victim-1].Orders, orderStall)
 		d.turn(stalling)
 	case d.phase == stalling && d.screen.allWaitFor(d.victim):
 		if d.lock == nil || d.waiter != nil {
@@ -447,28 +402,28 @@ func (d *director) killVictim() {
 // the queue. The victim leaves only when the first of them is dead.
 func (d *director) killWaiter() {
 	d.waiter = d.killOne(d.screen.whose(d.queue[0]), fmt.Sprintf("is first in the queue (%s)", d.screen.places(d.queue)))
-	_, _ = fmt.Fprintln(d.children[d.victim-1].orders, orderGo)
+	_, _ = fmt.Fprintln(d.children[d.victim-1].Orders, orderGo)
 	d.turn(skipping)
 }
 
 func (d *director) killOne(number int, state string) *kill {
 	k := &kill{process: number, at: time.Now()}
-	process := d.children[number-1].cmd.Process
-	_ = process.Kill()
-	d.screen.killed(k.at, number, process.Pid, state)
+	c := d.children[number-1]
+	c.Kill()
+	d.screen.killed(k.at, number, c.PID(), state)
 	return k
 }
 
 // stop lets every process finish what it is at.
 func (d *director) stop() {
 	for _, c := range d.children {
-		c.orders.Close()
+		c.Orders.Close()
 	}
 	d.turn(stopping)
 }
 
 func (d *director) killAll() {
 	for _, c := range d.children {
-		_ = c.cmd.Process.Kill()
+		c.Kill()
 	}
 }

@@ -108,7 +108,7 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	var d *director
-	out := &watchedOutput{seen: "HOLD", found: func() { _ = d.children[2].cmd.Process.Kill() }}
+	out := &watchedOutput{seen: "HOLD", found: func() { d.children[2].Kill() }}
 	o := demoOptions{processes: 3, duration: time.Minute}
 	d = newDirector(o, newScreen(out, o))
 	d.screen.intro("theirs", d.victim)

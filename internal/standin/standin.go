@@ -1,0 +1,86 @@
+// Package standin stands in for a test where a program that is none uses the servers and proxies that are made for tests.
+package standin
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+)
+
+// Host has of testing.TB what packages testredis and faultproxy use. Its Fatal and
+// Skip panic; Run makes an error of it.
+type Host struct {
+	testing.TB // nil: the rest is below
+
+	program string
+	mu      sync.Mutex // guards cleanups
+	cleanup []func()
+}
+
+// failure is what Fatal panics with.
+type failure string
+
+// New returns the host of a program, which is named where it complains. End it.
+func New(program string) *Host { return &Host{program: program} }
+
+// Run runs f and ends the host. The error is that of f, or of a Fatal or Skip below it.
+func Run(program string, f func(h *Host) error) (err error) {
+	h := New(program)
+	defer h.End()
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = fmt.Errorf("%s", string(r))
+		default:
+			panic(r)
+		}
+	}()
+	return f(h)
+}
+
+// End runs the cleanups, the last one first.
+func (h *Host) End() {
+	for {
+		h.mu.Lock()
+		n := len(h.cleanup)
+		if n == 0 {
+			h.mu.Unlock()
+			return
+		}
+		f := h.cleanup[n-1]
+		h.cleanup = h.cleanup[:n-1]
+		h.mu.Unlock()
+		f()
+	}
+}
+
+func (h *Host) Helper() {}
+
+func (h *Host) Cleanup(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cleanup = append(h.cleanup, f)
+}
+
+func (h *Host) TempDir() string {
+	dir, err := os.MkdirTemp("", h.program+"-")
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (h *Host) Failed() bool { return false }
+
+func (h *Host) Logf(format string, args ...any) { h.Errorf(format, args...) }
+
+func (h *Host) Errorf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, h.program+": "+format+"\n", args...)
+}
+
+func (h *Host) Fatal(args ...any)                 { panic(failure(fmt.Sprint(args...))) }
+func (h *Host) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
+func (h *Host) Skip(args ...any)                  { h.Fatal(args...) }
