@@ -7,14 +7,15 @@ import (
 	"syscall"
 )
 
+// What freezes a process, and lets it go on.
 const (
-	stopSignal     = syscall.SIGSTOP
-	continueSignal = syscall.SIGCONT
+	StopSignal     = syscall.SIGSTOP
+	ContinueSignal = syscall.SIGCONT
 )
 
-// endWithParent has the kernel end the server with the test process, because
+// EndWithParent has the kernel end a process with the one that starts it, because
 // no Cleanup runs after a panic or a test timeout.
-func endWithParent() *syscall.SysProcAttr {
+func EndWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 

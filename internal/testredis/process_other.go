@@ -6,10 +6,11 @@ import "syscall"
 
 // Elsewhere no process can be stopped: Freeze and Thaw fail the test.
 const (
-	stopSignal     = syscall.Signal(-1)
-	continueSignal = syscall.Signal(-1)
+	StopSignal     = syscall.Signal(-1)
+	ContinueSignal = syscall.Signal(-1)
 )
 
-func endWithParent() *syscall.SysProcAttr { return nil }
+// EndWithParent does nothing: only Linux can.
+func EndWithParent() *syscall.SysProcAttr { return nil }
 
 func standsStill(int) bool { return true }

@@ -9,12 +9,14 @@ import (
 	"syscall"
 )
 
+// What freezes a process, and lets it go on.
 const (
-	stopSignal     = syscall.SIGSTOP
-	continueSignal = syscall.SIGCONT
+	StopSignal     = syscall.SIGSTOP
+	ContinueSignal = syscall.SIGCONT
 )
 
-func endWithParent() *syscall.SysProcAttr { return nil } // only Linux can
+// EndWithParent does nothing: only Linux can.
+func EndWithParent() *syscall.SysProcAttr { return nil }
 
 func standsStill(pid int) bool {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()

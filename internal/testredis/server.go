@@ -145,7 +145,7 @@ func (s *Server) launch() error {
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--daemonize", "no")
 	cmd := exec.Command(s.bin, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = endWithParent()
+	cmd.SysProcAttr = EndWithParent()
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (s *Server) PID() int {
 // Its connections stay open, and the kernel goes on accepting new ones.
 func (s *Server) Freeze() {
 	s.t.Helper()
-	s.signal(stopSignal)
+	s.signal(StopSignal)
 	// The signal is delivered a moment after the call returns.
 	for deadline := time.Now().Add(patience); !standsStill(s.PID()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -232,7 +232,7 @@ func (s *Server) Freeze() {
 // Thaw lets a frozen process go on.
 func (s *Server) Thaw() {
 	s.t.Helper()
-	s.signal(continueSignal)
+	s.signal(ContinueSignal)
 }
 
 func (s *Server) signal(sig os.Signal) {

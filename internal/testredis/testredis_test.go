@@ -64,7 +64,7 @@ func TestAServerEndsWithItsTest(t *testing.T) {
 		s = Start(t)
 		s.Freeze()
 	})
-	if p, err := os.FindProcess(s.PID()); err == nil && p.Signal(continueSignal) == nil {
+	if p, err := os.FindProcess(s.PID()); err == nil && p.Signal(ContinueSignal) == nil {
 		t.Errorf("process %d lives on, or was not reaped", s.PID())
 	}
 }

@@ -1,0 +1,268 @@
+package history
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Assignment is what a process is to do, the first line of its stdin. The end of stdin is the order to stop.
+type Assignment struct {
+	Number     int
+	Seed       uint64
+	Redis      []string // URLs of the servers
+	Prefix     string
+	Kinds      []string // of locks: Reentrant, Fair, Multi, Red
+	Names      int      // locks of each kind
+	Lease      time.Duration
+	Goroutines int
+}
+
+// The kinds of locks. All but Red are on the first server; a Multi has members there and on the second, if there is one.
+const (
+	Reentrant = "rlock"
+	Fair      = "fairlock"
+	Multi     = "multilock"
+	Red       = "redlock"
+)
+
+const (
+	failed Kind = "failed" // an acquisition, which is no Op to a model
+	wrong  Kind = "wrong"  // something that may not be, see Error
+)
+
+// Event is a line of a process's stdout.
+type Event struct {
+	Op
+	Error string `json:",omitempty"`
+}
+
+// patience is for what must happen once nothing fails any more.
+const patience = 30 * time.Second
+
+// client is one process.
+type client struct {
+	Assignment
+	locks   []rlock.Locker
+	stop    chan struct{} // closed when stdin ends
+	mu      sync.Mutex    // guards reports
+	reports *json.Encoder
+}
+
+// Work is the life of a process that Stage starts. It uses the locks until it is told to stop, then each once more, and
+// reports if it does not get one, or if a goroutine is left of it all.
+func Work(in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	if !lines.Scan() {
+		return errors.New("no assignment")
+	}
+	c := &client{stop: make(chan struct{}), reports: json.NewEncoder(out)}
+	if err := json.Unmarshal(lines.Bytes(), &c.Assignment); err != nil {
+		return err
+	}
+	go func() {
+		defer close(c.stop)
+		for lines.Scan() {
+		}
+	}()
+	end, err := c.open()
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	for g := range c.Goroutines {
+		wg.Go(func() { c.use(g) })
+	}
+	wg.Wait()
+	end()
+	if err := goleak.Find(); err != nil {
+		c.wrong("left behind: %v", err)
+	}
+	return nil
+}
+
+func (c *client) open() (end func(), err error) {
+	var ends []func()
+	end = func() {
+		for _, f := range ends {
+			f()
+		}
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	redis.SetLogger(silent{})
+	var sessions []*rlock.Session
+	for _, url := range c.Redis {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, err
+		}
+		o.ReadTimeout, o.DialTimeout = c.Lease/4, c.Lease/4
+		rdb := redis.NewClient(o)
+		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease), rlock.WithLiveness(c.Lease),
+			rlock.WithLabel(fmt.Sprintf("process %d", c.Number)), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, s)
+		ends = append(ends, func() { _ = s.Close(); _ = rdb.Close() }) // what cannot be told to a server is left to its lease
+	}
+	here, there := sessions[0], sessions[min(1, len(sessions)-1)]
+	for _, kind := range c.Kinds {
+		for i := range c.Names {
+			name := fmt.Sprint(kind, " ", i)
+			switch kind {
+			case Reentrant:
+				c.locks = append(c.locks, rlock.New(here, name))
+			case Fair:
+				c.locks = append(c.locks, fairlock.New(here, name))
+			case Multi: // its members are others' locks, too
+				c.locks = append(c.locks, multilock.New(rlock.New(there, name+" there"), fairlock.New(here, fmt.Sprint(Fair, " ", i)), rlock.New(here, fmt.Sprint(Reentrant, " ", i))))
+			case Red:
+				c.locks = append(c.locks, multilock.NewRedLock(name, sessions...))
+			default:
+				return nil, fmt.Errorf("no kind of lock is called %q", kind)
+			}
+		}
+	}
+	return end, nil
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func (c *client) report(e Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.reports.Encode(e) // its failure means that the parent is gone
+}
+
+func (c *client) wrong(format string, args ...any) {
+	c.report(Event{Op: Op{Kind: wrong}, Error: fmt.Sprintf(format, args...)})
+}
+
+// use is one goroutine, which is one owner.
+func (c *client) use(goroutine int) {
+	rnd := rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<16+uint64(goroutine)))
+	u := user{c, fmt.Sprintf("%d.%d", c.Number, goroutine), rnd}
+	for u.pause(4 * time.Millisecond) {
+		wait := patience
+		if rnd.IntN(10) == 0 {
+			wait = time.Duration(rnd.Int64N(int64(20 * time.Millisecond))) // gives up, perhaps in mid-request
+		}
+		if u.visit(c.locks[rnd.IntN(len(c.locks))], wait) != nil {
+			c.report(Event{Op: Op{Kind: failed}})
+		}
+	}
+	for _, l := range c.locks { // nothing fails any more
+		if err := u.visit(l, patience); err != nil {
+			c.wrong("nothing fails, and still: %v", err)
+		}
+	}
+}
+
+// user is one owner.
+type user struct {
+	*client
+	owner string
+	rnd   *rand.Rand
+}
+
+func (u user) pause(most time.Duration) bool {
+	select {
+	case <-u.stop:
+		return false
+	case <-time.After(time.Duration(u.rnd.Int64N(int64(most)))):
+		return true
+	}
+}
+
+// visit locks, mostly for a moment, sometimes for longer than a renewal takes, sometimes twice.
+func (u user) visit(l rlock.Locker, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	call := time.Now()
+	held, hold, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	u.entered(call, hold)
+	lost := map[string]bool{} // a Lose ends all holds at once
+	if u.rnd.IntN(3) == 0 {
+		call := time.Now()
+		if _, nested, err := l.Lock(held); err == nil {
+			u.entered(call, nested)
+			u.stay(held)
+			u.leave(nested, lost)
+		}
+	}
+	u.stay(held)
+	u.leave(hold, lost)
+	return nil
+}
+
+func (u user) stay(held context.Context) {
+	most := 2 * time.Millisecond
+	if u.rnd.IntN(50) == 0 {
+		most = u.Lease
+	}
+	select {
+	case <-held.Done():
+	case <-time.After(time.Duration(u.rnd.Int64N(int64(most)))):
+	}
+}
+
+// parts are the holds of single locks that a hold is made of.
+func parts(h *rlock.Hold) []*rlock.Hold {
+	if p := h.Parts(); p != nil {
+		return p
+	}
+	return []*rlock.Hold{h}
+}
+
+func (u user) entered(call time.Time, hold *rlock.Hold) {
+	at := time.Now().UnixNano()
+	for _, h := range parts(hold) {
+		u.report(Event{Op: Op{h.Name(), u.owner, Acquire, h.Token(), call.UnixNano(), at}})
+	}
+}
+
+// leave unlocks, after it has reported when each lock was believed to be held for the last time: now, or, if it was
+// lost, at its deadline at the latest.
+func (u user) leave(hold *rlock.Hold, lost map[string]bool) {
+	now := time.Now()
+	for _, h := range parts(hold) {
+		if lost[h.Name()] {
+			continue
+		}
+		kind, at := Release, now
+		if h.Err() != nil {
+			kind, lost[h.Name()] = Lose, true
+			if d := h.Deadline(); d.Before(now) {
+				at = d
+			}
+		}
+		u.report(Event{Op: Op{h.Name(), u.owner, kind, h.Token(), at.UnixNano(), at.UnixNano()}})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), u.Lease)
+	defer cancel()
+	_ = hold.Unlock(ctx)
+}

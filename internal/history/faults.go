@@ -1,0 +1,88 @@
+package history
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+)
+
+// Fault is something that goes wrong.
+type Fault string
+
+const (
+	Kill          Fault = "process killed"
+	Freeze        Fault = "process frozen"
+	Cut           Fault = "connections cut"
+	LostReplies   Fault = "replies lost"
+	LostRequests  Fault = "requests lost"
+	Latency       Fault = "network slow"
+	ServerFreeze  Fault = "server frozen"
+	ServerRestart Fault = "server restarted" // with SIGKILL
+)
+
+// Faults are all that may happen, in an order to tell of them; those from ServerFreeze on need servers of one's own.
+var Faults = []Fault{Kill, Freeze, Cut, LostReplies, LostRequests, Latency, ServerFreeze, ServerRestart}
+
+// heal ends a fault.
+type heal struct {
+	at time.Time
+	do func()
+}
+
+// heal ends what is due.
+func (p *play) heal(now time.Time) {
+	p.heals = slices.DeleteFunc(p.heals, func(h heal) bool {
+		if h.at.After(now) {
+			return false
+		}
+		h.do()
+		return true
+	})
+}
+
+// disturb has something go wrong: most of it lasts for up to two leases, so that some holds outlive it and some do not.
+func (p *play) disturb() {
+	f := p.Stage.Faults[p.rnd.IntN(len(p.Stage.Faults))]
+	a := p.pick()
+	if a == nil {
+		return // all are about to be replaced
+	}
+	p.Record.Faults[f]++
+	lasts := time.Duration(p.rnd.Int64N(2 * int64(p.Lease)))
+	until := func(do func()) { p.heals = append(p.heals, heal{time.Now().Add(lasts), do}) }
+	at := p.rnd.IntN(len(p.proxies))
+	proxy := p.proxies[at]
+	each := func(action faultproxy.Action) { // of some requests
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if r.Seq%5 == 0 {
+				return action
+			}
+			return faultproxy.Pass
+		})
+		until(func() { proxy.OnRequest(nil) })
+	}
+	switch f {
+	case Kill:
+		a.killed = time.Now().UnixNano()
+		a.Kill()
+	case Freeze:
+		a.Signal(testredis.StopSignal)
+		until(func() { a.Signal(testredis.ContinueSignal) })
+	case Cut:
+		proxy.CutAll()
+	case LostReplies:
+		each(faultproxy.CutReply)
+	case LostRequests:
+		each(faultproxy.DropAndCut)
+	case Latency:
+		proxy.SetDelay(time.Duration(p.rnd.Int64N(int64(p.Lease / 20))))
+		until(func() { proxy.SetDelay(0) })
+	case ServerFreeze:
+		p.Servers[at].Freeze()
+		until(p.Servers[at].Thaw)
+	case ServerRestart:
+		p.Servers[at].Restart(p.T)
+	}
+}

@@ -1,0 +1,282 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/child"
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+)
+
+// Stage is where processes use locks.
+type Stage struct {
+	Assignment                     // of each process, but for Number and Redis
+	T          testing.TB          // for the proxies
+	URLs       []string            // of the servers, redis:// only
+	Servers    []*testredis.Server // the same, where they may be frozen and restarted; else nil
+	Command    func() *exec.Cmd    // a process that calls Work
+	Processes  int                 // at one time
+	Faults     []Fault             // what may happen
+	Pace       time.Duration       // from fault to fault, on average
+	Watch      func(now *Record)   // is called some times a second; may be nil
+}
+
+// Record is what was seen.
+type Record struct {
+	Ops    []Op
+	Failed int           // acquisitions that ended without the lock
+	Faults map[Fault]int // how many
+	Wrong  []string      // what may not be, beside what Ops show
+	Begun  time.Time
+}
+
+// play is a run of a stage. One goroutine does it all.
+type play struct {
+	*Stage
+	Record
+	rnd     *rand.Rand
+	proxies []*faultproxy.Proxy
+	via     []string // URLs through the proxies
+	heals   []heal
+	news    chan child.News[Event]
+	actors  map[int]*actor
+	last    int // number of an actor
+	names   map[string]string
+	stopped bool
+}
+
+// actor is a process.
+type actor struct {
+	*child.Child
+	killed int64              // when, before the signal was sent; 0: it was not
+	inside map[[2]string][]Op // the holds that it has, by lock and owner
+}
+
+const (
+	tick = 20 * time.Millisecond
+	// backlog is how many events may wait while a server restarts.
+	backlog = 1 << 14
+)
+
+// Run lets the processes play for d, or until ctx ends, among faults. Then it ends the faults, has each process get each lock
+// once more, and sees what they leave. An error means that nothing was proved: it is not the locks' fault.
+func (s *Stage) Run(ctx context.Context, d time.Duration) (*Record, error) {
+	p := &play{Stage: s, rnd: rand.New(rand.NewPCG(s.Seed, 0)), news: make(chan child.News[Event], backlog),
+		actors: map[int]*actor{}, names: map[string]string{}}
+	p.Record = Record{Faults: map[Fault]int{}, Begun: time.Now()}
+	for _, url := range s.URLs {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, err
+		}
+		proxy := faultproxy.New(s.T, o.Addr)
+		p.proxies = append(p.proxies, proxy)
+		p.via = append(p.via, strings.Replace(url, o.Addr, proxy.Addr(), 1))
+	}
+	defer func() {
+		for _, a := range p.actors {
+			a.Kill()
+		}
+		for len(p.actors) > 0 {
+			p.take(<-p.news)
+		}
+	}()
+	if err := p.act(ctx, d); err != nil {
+		return nil, err
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	// Wall clock and monotonic clock have told the same unless the former was set.
+	now := time.Now()
+	if set := now.Round(0).Sub(p.Begun.Round(0)) - now.Sub(p.Begun); set.Abs() > 5*time.Millisecond+d/1000 {
+		return nil, fmt.Errorf("this machine's clock was set by %v meanwhile: nothing is proved", set)
+	}
+	return &p.Record, ctx.Err()
+}
+
+// act is the time among faults.
+func (p *play) act(ctx context.Context, d time.Duration) error {
+	for range p.Processes {
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	end := time.After(d)
+	next := time.Now().Add(p.Pace)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-end:
+			return nil
+		case n := <-p.news:
+			p.take(n)
+			continue
+		case <-ticker.C:
+		}
+		now := time.Now()
+		p.heal(now)
+		for len(p.actors) < p.Processes { // in the place of those that were killed
+			if err := p.start(); err != nil {
+				return err
+			}
+		}
+		if len(p.Stage.Faults) > 0 && now.After(next) {
+			next = now.Add(time.Duration(p.rnd.Int64N(2 * int64(p.Pace))))
+			p.disturb()
+		}
+		for _, proxy := range p.proxies {
+			proxy.Reset() // else it keeps all requests
+		}
+		if p.Watch != nil {
+			p.Watch(&p.Record)
+		}
+	}
+}
+
+func (p *play) start() error {
+	p.last++
+	a := p.Assignment
+	a.Number, a.Redis = p.last, p.via
+	cmd := p.Command()
+	cmd.SysProcAttr = testredis.EndWithParent()
+	c, err := child.Start(cmd, p.last, a, p.news)
+	if err != nil {
+		return err
+	}
+	p.actors[p.last] = &actor{Child: c, inside: map[[2]string][]Op{}}
+	return nil
+}
+
+// finish ends the faults and the play.
+func (p *play) finish() error {
+	p.stopped = true
+	p.heal(time.Now().Add(time.Hour))
+	for _, a := range p.actors {
+		_ = a.Orders.Close()
+	}
+	late := time.After(3 * patience)
+	for len(p.actors) > 0 {
+		select {
+		case n := <-p.news:
+			p.take(n)
+		case <-late:
+			p.wrong("%d processes do not end", len(p.actors))
+			return nil
+		}
+	}
+	for i, url := range p.URLs {
+		if err := p.leftovers(url); err != nil {
+			return fmt.Errorf("server %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (p *play) wrong(format string, args ...any) {
+	p.Wrong = append(p.Wrong, fmt.Sprintf(format, args...))
+}
+
+// take takes in what a process says of itself.
+func (p *play) take(n child.News[Event]) {
+	a, e := p.actors[n.Child], n.Event
+	switch {
+	case n.Ended:
+		delete(p.actors, n.Child)
+		_ = a.Orders.Close()
+		if a.killed == 0 && (n.Err != nil || !p.stopped || len(a.inside) > 0) {
+			p.wrong("process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
+		}
+		for k, holds := range a.inside { // the dead believe nothing
+			last := holds[len(holds)-1]
+			at := max(a.killed, last.Return)
+			p.Ops = append(p.Ops, Op{k[0], k[1], Lose, last.Token, at, at})
+		}
+	case n.Err != nil:
+		if a.killed == 0 { // else it was cut off in mid-line
+			p.wrong("process %d: %v", n.Child, n.Err)
+		}
+	case e.Kind == failed:
+		p.Failed++
+	case e.Kind == wrong:
+		p.wrong("process %d: %s", n.Child, e.Error)
+	default:
+		e.Lock, e.Owner = p.name(e.Lock), p.name(e.Owner)
+		p.Ops = append(p.Ops, e.Op)
+		k := [2]string{e.Lock, e.Owner}
+		switch holds := a.inside[k]; {
+		case e.Kind == Acquire:
+			a.inside[k] = append(holds, e.Op)
+		case e.Kind == Release && len(holds) > 1:
+			a.inside[k] = holds[:len(holds)-1]
+		default:
+			delete(a.inside, k)
+		}
+	}
+}
+
+// name is the same string for equal ones: there are millions.
+func (p *play) name(s string) string {
+	if n, ok := p.names[s]; ok {
+		return n
+	}
+	p.names[s] = s
+	return s
+}
+
+// leftovers sees what the locks have left on a server: once all leases are over nothing but memories, and these not for ever.
+func (p *play) leftovers(url string) error {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(o)
+	defer func() { _ = rdb.Close() }()
+	ctx := context.Background()
+	for deadline := time.Now().Add(patience); ; time.Sleep(tick) {
+		var left []string
+		keys := rdb.Scan(ctx, 0, p.Prefix+":*", 1000).Iterator()
+		for keys.Next(ctx) {
+			if key := keys.Val(); !strings.HasSuffix(key, "}:t") || rdb.PTTL(ctx, key).Val() == -1 {
+				left = append(left, key)
+			}
+		}
+		channels, err := rdb.PubSubChannels(ctx, p.Prefix+":*").Result()
+		if err := errors.Join(keys.Err(), err); err != nil {
+			return err
+		}
+		if left = append(left, channels...); len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			p.wrong("left behind on %s: %q", o.Addr, left)
+			return nil
+		}
+	}
+}
+
+// pick is one of the living processes, or nil.
+func (p *play) pick() *actor {
+	var living []*actor
+	for _, a := range p.actors {
+		if a.killed == 0 {
+			living = append(living, a)
+		}
+	}
+	if len(living) == 0 {
+		return nil
+	}
+	return living[p.rnd.IntN(len(living))]
+}
