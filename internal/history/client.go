@@ -221,7 +221,7 @@ func (u user) visit(l rlock.Locker, wait time.Duration) error {
 
 func (u user) stay(held context.Context) {
 	most := 2 * time.Millisecond
-	if u.rnd.IntN(50) == 0 {
+	if u.rnd.IntN(100) == 0 {
 		most = u.Lease
 	}
 	select {

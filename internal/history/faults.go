@@ -42,21 +42,30 @@ func (p *play) heal(now time.Time) {
 	})
 }
 
-// disturb has something go wrong: most of it lasts for up to two leases, so that some holds outlive it and some do not.
+// disturb has something go wrong. Processes are frozen for up to two leases, so that some holds outlive it and some do not.
 func (p *play) disturb() {
-	f := p.Stage.Faults[p.rnd.IntN(len(p.Stage.Faults))]
 	a := p.pick()
 	if a == nil {
 		return // all are about to be replaced
 	}
+	if len(p.due) == 0 {
+		for _, i := range p.rnd.Perm(len(p.Stage.Faults)) {
+			p.due = append(p.due, p.Stage.Faults[i])
+		}
+	}
+	f := p.due[0]
+	p.due = p.due[1:]
 	p.Record.Faults[f]++
-	lasts := time.Duration(p.rnd.Int64N(2 * int64(p.Lease)))
+	lasts := time.Duration(p.rnd.Int64N(int64(p.Lease) / 2))
+	if f == Freeze {
+		lasts *= 4
+	}
 	until := func(do func()) { p.heals = append(p.heals, heal{time.Now().Add(lasts), do}) }
 	at := p.rnd.IntN(len(p.proxies))
 	proxy := p.proxies[at]
 	each := func(action faultproxy.Action) { // of some requests
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if r.Seq%5 == 0 {
+			if r.Seq%10 == 0 {
 				return action
 			}
 			return faultproxy.Pass

@@ -163,10 +163,11 @@ func Judge(holds []Hold) (v Verdict) {
 			if i > 0 && h.Token == holds[i-1].Token {
 				v.Unfenced++
 			}
-			if free > h.Return {
+			begun := max(free, h.Call)
+			if begun > min(h.Return, h.End) {
 				v.Overlaps++
 			}
-			free = max(free, h.Call, h.End)
+			free = max(begun, h.End)
 		}
 	}
 	return v

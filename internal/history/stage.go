@@ -25,9 +25,9 @@ type Stage struct {
 	Servers    []*testredis.Server // the same, where they may be frozen and restarted; else nil
 	Command    func() *exec.Cmd    // a process that calls Work
 	Processes  int                 // at one time
-	Faults     []Fault             // what may happen
+	Faults     []Fault             // what happens: each once, in some order, and again
 	Pace       time.Duration       // from fault to fault, on average
-	Watch      func(now *Record)   // is called some times a second; may be nil
+	Alone      bool                // each process has locks of its own under the same names: what is to be noticed
 }
 
 // Record is what was seen.
@@ -47,6 +47,7 @@ type play struct {
 	proxies []*faultproxy.Proxy
 	via     []string // URLs through the proxies
 	heals   []heal
+	due     []Fault // the rest of a round
 	news    chan child.News[Event]
 	actors  map[int]*actor
 	last    int // number of an actor
@@ -67,9 +68,10 @@ const (
 	backlog = 1 << 14
 )
 
-// Run lets the processes play for d, or until ctx ends, among faults. Then it ends the faults, has each process get each lock
-// once more, and sees what they leave. An error means that nothing was proved: it is not the locks' fault.
-func (s *Stage) Run(ctx context.Context, d time.Duration) (*Record, error) {
+// Run lets the processes play among faults until enough of it was recorded, or ctx ends. It asks some times a second. Then it ends the
+// faults, has each process get each lock once more, and sees what they leave. An error means that nothing was proved: it is
+// not the locks' fault.
+func (s *Stage) Run(ctx context.Context, enough func(*Record) bool) (*Record, error) {
 	p := &play{Stage: s, rnd: rand.New(rand.NewPCG(s.Seed, 0)), news: make(chan child.News[Event], backlog),
 		actors: map[int]*actor{}, names: map[string]string{}}
 	p.Record = Record{Faults: map[Fault]int{}, Begun: time.Now()}
@@ -90,7 +92,7 @@ func (s *Stage) Run(ctx context.Context, d time.Duration) (*Record, error) {
 			p.take(<-p.news)
 		}
 	}()
-	if err := p.act(ctx, d); err != nil {
+	if err := p.act(ctx, enough); err != nil {
 		return nil, err
 	}
 	if err := p.finish(); err != nil {
@@ -98,14 +100,15 @@ func (s *Stage) Run(ctx context.Context, d time.Duration) (*Record, error) {
 	}
 	// Wall clock and monotonic clock have told the same unless the former was set.
 	now := time.Now()
-	if set := now.Round(0).Sub(p.Begun.Round(0)) - now.Sub(p.Begun); set.Abs() > 5*time.Millisecond+d/1000 {
+	took := now.Sub(p.Begun)
+	if set := now.Round(0).Sub(p.Begun.Round(0)) - took; set.Abs() > 5*time.Millisecond+took/1000 {
 		return nil, fmt.Errorf("this machine's clock was set by %v meanwhile: nothing is proved", set)
 	}
 	return &p.Record, ctx.Err()
 }
 
 // act is the time among faults.
-func (p *play) act(ctx context.Context, d time.Duration) error {
+func (p *play) act(ctx context.Context, enough func(*Record) bool) error {
 	for range p.Processes {
 		if err := p.start(); err != nil {
 			return err
@@ -113,13 +116,10 @@ func (p *play) act(ctx context.Context, d time.Duration) error {
 	}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	end := time.After(d)
 	next := time.Now().Add(p.Pace)
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-end:
 			return nil
 		case n := <-p.news:
 			p.take(n)
@@ -140,8 +140,8 @@ func (p *play) act(ctx context.Context, d time.Duration) error {
 		for _, proxy := range p.proxies {
 			proxy.Reset() // else it keeps all requests
 		}
-		if p.Watch != nil {
-			p.Watch(&p.Record)
+		if enough(&p.Record) {
+			return nil
 		}
 	}
 }
@@ -150,6 +150,9 @@ func (p *play) start() error {
 	p.last++
 	a := p.Assignment
 	a.Number, a.Redis = p.last, p.via
+	if p.Alone {
+		a.Prefix += fmt.Sprint(":", p.last)
+	}
 	cmd := p.Command()
 	cmd.SysProcAttr = testredis.EndWithParent()
 	c, err := child.Start(cmd, p.last, a, p.news)
