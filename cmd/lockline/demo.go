@@ -123,7 +123,7 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
 		return err
 	}
 	d.counter, d.fileErr = readCounter(file)
-	v := judge(d.history)
+	v := judge(d.account)
 	d.screen.verdict(v)
 	if !v.right() {
 		return &exitError{code: exitWrong}
@@ -240,14 +240,14 @@ type director struct {
 	since time.Time // of the phase
 	begun time.Time
 	alarm bool // something went wrong: end the play
-	history
+	account
 }
 
 func newDirector(o demoOptions, s *screen) *director {
 	now := time.Now()
 	d := &director{
 		options: o, screen: s, victim: 2, news: make(chan child.News[event], 64), begun: now, since: now,
-		history: history{processes: o.processes, lease: demoLease, slack: demoSlack, redlock: o.redlock},
+		account: account{processes: o.processes, lease: demoLease, slack: demoSlack, redlock: o.redlock},
 	}
 	if o.fair {
 		d.liveness = demoLiveness

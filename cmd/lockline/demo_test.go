@@ -119,7 +119,7 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.counter, d.fileErr = readCounter(file)
-	c := judge(d.history)[5]
+	c := judge(d.account)[5]
 	if c.ok || !strings.Contains(c.says, "process 3 ended unexpectedly: signal: killed") {
 		t.Errorf("processes: %+v", c)
 	}

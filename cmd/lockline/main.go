@@ -1,4 +1,4 @@
-// Command lockline shows the library at work (lockline demo), lends its locks to
+// Command lockline shows the library at work (lockline demo) and proves it (soak), lends its locks to
 // any command (lockline exec), and shows operators what is locked, by whom, and
 // what may go wrong (ls, inspect, watch, unlock, doctor).
 package main
@@ -17,14 +17,14 @@ import (
 // Exit codes. Those from 124 on mean what they mean for timeout(1) and env(1).
 const (
 	exitOK          = 0
-	exitWrong       = 1   // demo, doctor: the verdict is that something is wrong; unlock: nobody held it
+	exitWrong       = 1   // demo, soak, doctor: the verdict is that something is wrong; unlock: nobody held it
 	exitLost        = 123 // exec: the lock was lost, or could not be kept, under the command
 	exitLocked      = 124 // exec: the lock was not free in time
 	exitTrouble     = 125 // lockline itself failed: arguments, Redis
 	exitCannotRun   = 126 // exec: the command was found but could not be run
 	exitNotFound    = 127 // exec: the command was not found
 	exitSignalBase  = 128 // exec: 128+n, signal n ended the command or the wait
-	exitInterrupted = 130 // demo, watch: ctrl-C
+	exitInterrupted = 130 // demo, soak, watch: ctrl-C
 )
 
 // exitError is an error that chooses the exit code. Without an err there is
@@ -70,6 +70,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		Name:  "lockline",
 		Usage: "distributed locks on Redis: see them work, hold one while a command runs, and look after them",
 		UsageText: "lockline demo [--fair | --redlock]\n" +
+			"lockline soak [--for DURATION]\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
 			"lockline ls [PATTERN]\n" +
 			"lockline inspect | watch | unlock --force NAME\n" +
@@ -80,7 +81,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		HideHelpCommand:                 true,
 		Writer:                          out,
 		ErrWriter:                       errOut,
-		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(),
+		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), soakCommand(), soakProcessCommand(), execCommand(),
 			lsCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "exec", "demo", "demo-process":
+		case "exec", "demo", "demo-process", "soak-process":
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		case "helper":
 			os.Exit(helper(os.Args[2:]))
@@ -28,9 +28,10 @@ func TestMain(m *testing.M) {
 
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"lockline":             {"demo", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
-		"lockline --help":      {"demo", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
+		"lockline":             {"demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
+		"lockline --help":      {"demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
+		"lockline soak --help": {"--redis", "--processes", "--for", "--lease"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
 		"lockline ls --help":   {"--redis", "--prefix", "--redissonkeys", "--json", "SCAN"},
 		"lockline unlock -h":   {"--force", "--kind", "--json"},
@@ -44,7 +45,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 				t.Errorf("%s does not mention %q", args, w)
 			}
 		}
-		if strings.Contains(out.String(), "demo-process") {
+		if strings.Contains(out.String(), "-process ") {
 			t.Errorf("%s shows a command that is none of the user's business", args)
 		}
 	}
@@ -58,6 +59,9 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline demo --processes 1",
 		"lockline demo --fair --processes 2",
 		"lockline demo --for -1s",
+		"lockline soak extra",
+		"lockline soak --processes 0",
+		"lockline soak --redis rediss://127.0.0.1:1",
 		"lockline demo --redis nonsense",
 		"lockline exec",
 		"lockline exec name",

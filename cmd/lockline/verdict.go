@@ -9,9 +9,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// history is all that is known of a demo after it: what the processes
+// account is all that is known of a demo after it: what the processes
 // reported, how they ended, and what the counter's file says.
-type history struct {
+type account struct {
 	processes int
 	lease     time.Duration
 	liveness  time.Duration // of the waiters of a fair lock; 0: the lock is not fair
@@ -32,7 +32,7 @@ type kill struct {
 	at      time.Time // just before the signal was sent
 }
 
-func (h *history) killed(process int) bool {
+func (h *account) killed(process int) bool {
 	return h.kill != nil && h.kill.process == process || h.waiter != nil && h.waiter.process == process
 }
 
@@ -69,9 +69,9 @@ func (v verdict) right() bool {
 	return !slices.ContainsFunc(v, func(c check) bool { return !c.ok })
 }
 
-// judge computes the verdict. A history that shows nothing is not right either:
+// judge computes the verdict. An account that shows nothing is not right either:
 // without holds, re-entries or a killed holder there is nothing to conclude from.
-func judge(h history) verdict {
+func judge(h account) verdict {
 	stays, strays := h.stays()
 	v := verdict{
 		h.counterIsExact(stays),
@@ -91,7 +91,7 @@ func judge(h history) verdict {
 }
 
 // outageWasSurvived: every process has held the lock after the server was killed, and it took no lease.
-func (h history) outageWasSurvived(stays []stay) check {
+func (h account) outageWasSurvived(stays []stay) check {
 	c := check{name: "servers"}
 	if h.outage.IsZero() {
 		c.says = "no server was killed"
@@ -123,7 +123,7 @@ func (h history) outageWasSurvived(stays []stay) check {
 
 // stays puts the events together, in the order of entering. strays are events
 // of holding from a process that was not inside.
-func (h history) stays() (stays []stay, strays int) {
+func (h account) stays() (stays []stay, strays int) {
 	var all []*stay
 	inside := make(map[int]*stay)
 	asked := make(map[int]time.Time)
@@ -174,7 +174,7 @@ func (h history) stays() (stays []stay, strays int) {
 	return stays, strays
 }
 
-func (h history) counterIsExact(stays []stay) check {
+func (h account) counterIsExact(stays []stay) check {
 	c := check{name: "counter"}
 	done, cut := 0, 0
 	for _, s := range stays {
@@ -236,7 +236,7 @@ func tokensGrow(stays []stay) check {
 	return c
 }
 
-func (h history) lockCameBack(stays []stay) check {
+func (h account) lockCameBack(stays []stay) check {
 	c := check{name: "recovery"}
 	if h.kill == nil {
 		c.says = "no holder was killed"
@@ -259,7 +259,7 @@ func (h history) lockCameBack(stays []stay) check {
 	return c
 }
 
-func (h history) processesEndedAsPlanned(stays []stay) check {
+func (h account) processesEndedAsPlanned(stays []stay) check {
 	c := check{name: "processes"}
 	for _, e := range h.ends {
 		if !e.planned {
@@ -295,7 +295,7 @@ func (h history) processesEndedAsPlanned(stays []stay) check {
 // servedInOrder goes by what Redis said to those that looked. One that was in
 // the queue then has to enter before those that were behind it, and before those
 // that had not yet asked. The clocks of the processes matter only for the latter.
-func (h history) servedInOrder(stays []stay) check {
+func (h account) servedInOrder(stays []stay) check {
 	c := check{name: "order"}
 	turns := h.turns(stays)
 	if known := slices.Compact(slices.Sorted(maps.Values(turns))); len(known) != len(stays) || len(turns) != len(stays) {
@@ -338,7 +338,7 @@ func (h history) servedInOrder(stays []stay) check {
 }
 
 // turns numbers the acquisitions, by owner field, in the order of entering.
-func (h history) turns(stays []stay) map[string]int {
+func (h account) turns(stays []stay) map[string]int {
 	byToken := make(map[int64]int)
 	for i, s := range stays {
 		byToken[s.token] = i
@@ -354,7 +354,7 @@ func (h history) turns(stays []stay) map[string]int {
 
 // unserved is the turn that a waiter without one still waited for: after all
 // holds, but a dead one does not wait.
-func (h history) unserved(w rlock.Waiter, stays []stay) int {
+func (h account) unserved(w rlock.Waiter, stays []stay) int {
 	if h.waiter != nil && h.process(w) == h.waiter.process {
 		if i := slices.IndexFunc(stays, func(s stay) bool { return s.enter.After(h.waiter.at) }); i >= 0 {
 			return i
@@ -363,7 +363,7 @@ func (h history) unserved(w rlock.Waiter, stays []stay) int {
 	return len(stays)
 }
 
-func (h history) process(w rlock.Waiter) int {
+func (h account) process(w rlock.Waiter) int {
 	i := slices.IndexFunc(h.events, func(e event) bool { return e.Kind == waiting && e.Session == w.Session })
 	if i < 0 {
 		return 0
@@ -371,7 +371,7 @@ func (h history) process(w rlock.Waiter) int {
 	return h.events[i].Process
 }
 
-func (h history) deadWaiterWasSkipped(stays []stay) check {
+func (h account) deadWaiterWasSkipped(stays []stay) check {
 	c := check{name: "skipping"}
 	if h.waiter == nil {
 		c.says = "no waiter was killed"

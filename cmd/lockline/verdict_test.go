@@ -10,12 +10,12 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// told is a history of three holds, as a demo of two processes leaves it:
+// told is an account of three holds, as a demo of two processes leaves it:
 // process 1 holds and re-enters, process 2 is killed holding, process 1 holds again.
-func told() history {
+func told() account {
 	start := time.Unix(1_000_000, 0)
 	at := func(ms int) int64 { return start.Add(time.Duration(ms) * time.Millisecond).UnixNano() }
-	return history{
+	return account{
 		processes: 2, lease: 2 * time.Second, slack: 3 * time.Second,
 		events: []event{
 			{Process: 1, At: at(0), Kind: waiting},
@@ -41,7 +41,7 @@ func told() history {
 // toldFairly is what a fair demo of three processes leaves: process 3 holds, then
 // 2, in whose hold 3 is killed in the queue ahead of 1; then 1; 2 is killed holding;
 // then 1 holds again.
-func toldFairly() history {
+func toldFairly() account {
 	start := time.Unix(1_000_000, 0)
 	at := func(ms int) int64 { return start.Add(time.Duration(ms) * time.Millisecond).UnixNano() }
 	queue := func(owners ...string) (q []rlock.Waiter) {
@@ -50,7 +50,7 @@ func toldFairly() history {
 		}
 		return q
 	}
-	return history{
+	return account{
 		processes: 3, lease: 2 * time.Second, liveness: 2 * time.Second, slack: 3 * time.Second,
 		events: []event{
 			{Process: 3, At: at(0), Kind: waiting, Session: "c"},
@@ -97,14 +97,14 @@ func TestVerdictOfWhatWentRight(t *testing.T) {
 	}
 }
 
-// forgery is a history made false.
+// forgery is an account made false.
 type forgery struct {
 	what  string
-	forge func(h *history)
+	forge func(h *account)
 	fails string // names of the checks that must fail
 }
 
-func (f forgery) isNoticed(t *testing.T, h history) {
+func (f forgery) isNoticed(t *testing.T, h account) {
 	f.forge(&h)
 	v := judge(h)
 	var fails []string
@@ -124,40 +124,40 @@ func (f forgery) isNoticed(t *testing.T, h history) {
 func TestVerdictNoticesWhatWentWrong(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	for _, f := range []forgery{
-		{"a lost increment", func(h *history) { h.counter-- }, "counter"},
-		{"an increment too many: the killed process had written after all", func(h *history) { h.counter++ }, "counter"},
-		{"no file", func(h *history) { h.fileErr = errors.New("gone") }, "counter"},
-		{"an overlap by a millisecond", func(h *history) { h.events[7].At = h.events[6].At - ms }, "exclusion"},
-		{"a hold within another one's hold", func(h *history) {
+		{"a lost increment", func(h *account) { h.counter-- }, "counter"},
+		{"an increment too many: the killed process had written after all", func(h *account) { h.counter++ }, "counter"},
+		{"no file", func(h *account) { h.fileErr = errors.New("gone") }, "counter"},
+		{"an overlap by a millisecond", func(h *account) { h.events[7].At = h.events[6].At - ms }, "exclusion"},
+		{"a hold within another one's hold", func(h *account) {
 			at := h.events[6].At - 5*ms
 			h.events = append(h.events,
 				event{Process: 3, At: at, Kind: entered, Token: 101},
 				event{Process: 3, At: at + ms, Kind: left})
 			h.processes, h.ends = 3, append(h.ends, end{3, true, ""})
 		}, "exclusion fencing"},
-		{"entering before the killed holder was dead", func(h *history) { h.events[10].At = h.kill.at.UnixNano() - ms }, "exclusion recovery"},
-		{"a token going back", func(h *history) { h.events[10].Token = 99 }, "fencing"},
-		{"a token given twice", func(h *history) { h.events[10].Token = 101 }, "fencing"},
-		{"a nested hold with a token of its own", func(h *history) { h.events[3].Token = 200 }, "re-entry"},
-		{"a nested hold outside of any", func(h *history) { h.events[3].At, h.events[3].Process = h.events[0].At, 2 }, "re-entry"},
-		{"no nested hold", func(h *history) { h.events = slices.Delete(h.events, 3, 4) }, "re-entry"},
-		{"recovery too late", func(h *history) {
+		{"entering before the killed holder was dead", func(h *account) { h.events[10].At = h.kill.at.UnixNano() - ms }, "exclusion recovery"},
+		{"a token going back", func(h *account) { h.events[10].Token = 99 }, "fencing"},
+		{"a token given twice", func(h *account) { h.events[10].Token = 101 }, "fencing"},
+		{"a nested hold with a token of its own", func(h *account) { h.events[3].Token = 200 }, "re-entry"},
+		{"a nested hold outside of any", func(h *account) { h.events[3].At, h.events[3].Process = h.events[0].At, 2 }, "re-entry"},
+		{"no nested hold", func(h *account) { h.events = slices.Delete(h.events, 3, 4) }, "re-entry"},
+		{"recovery too late", func(h *account) {
 			for i := 10; i < 13; i++ {
 				h.events[i].At += 4000 * ms
 			}
 		}, "recovery"},
-		{"no recovery", func(h *history) { h.events, h.counter = h.events[:10], 1 }, "recovery"},
-		{"nobody was killed", func(h *history) { h.kill = nil }, "recovery"},
-		{"killed while it did not hold", func(h *history) {
+		{"no recovery", func(h *account) { h.events, h.counter = h.events[:10], 1 }, "recovery"},
+		{"nobody was killed", func(h *account) { h.kill = nil }, "recovery"},
+		{"killed while it did not hold", func(h *account) {
 			h.events = slices.Insert(h.events, 10, event{Process: 2, At: h.events[9].At + ms, Kind: left})
 		}, "recovery"},
-		{"a process that crashed", func(h *history) { h.ends[1] = end{1, false, "exit status 2"} }, "processes"},
-		{"a process that vanished", func(h *history) { h.ends = h.ends[:1] }, "processes"},
-		{"a process that reported a failure", func(h *history) {
+		{"a process that crashed", func(h *account) { h.ends[1] = end{1, false, "exit status 2"} }, "processes"},
+		{"a process that vanished", func(h *account) { h.ends = h.ends[:1] }, "processes"},
+		{"a process that reported a failure", func(h *account) {
 			h.events = append(h.events, event{Process: 1, At: h.events[12].At, Kind: failed, Error: "lock lost"})
 		}, "processes"},
-		{"a process that never held", func(h *history) { h.processes, h.ends = 3, append(h.ends, end{3, true, ""}) }, "processes"},
-		{"nothing happened", func(h *history) { *h = history{processes: 2} }, "counter exclusion re-entry fencing recovery processes"},
+		{"a process that never held", func(h *account) { h.processes, h.ends = 3, append(h.ends, end{3, true, ""}) }, "processes"},
+		{"nothing happened", func(h *account) { *h = account{processes: 2} }, "counter exclusion re-entry fencing recovery processes"},
 	} {
 		t.Run(f.what, func(t *testing.T) { f.isNoticed(t, told()) })
 	}
@@ -166,11 +166,11 @@ func TestVerdictNoticesWhatWentWrong(t *testing.T) {
 func TestVerdictNoticesWhatWasUnfair(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	for _, f := range []forgery{
-		{"two in the queue, served the other way round", func(h *history) {
+		{"two in the queue, served the other way round", func(h *account) {
 			q := h.events[15].Queue
 			q[0], q[1] = q[1], q[0]
 		}, "order"},
-		{"asking later than one in the queue, and served before, never seen in the queue", func(h *history) {
+		{"asking later than one in the queue, and served before, never seen in the queue", func(h *account) {
 			at := h.events[5].At
 			h.events = append(h.events,
 				event{Process: 1, At: at + ms, Kind: waiting, Session: "a"},
@@ -178,38 +178,38 @@ func TestVerdictNoticesWhatWasUnfair(t *testing.T) {
 				event{Process: 1, At: at + 12*ms, Kind: looked, Token: 105, Owner: "a:0"},
 				event{Process: 1, At: at + 13*ms, Kind: left})
 		}, "order"},
-		{"one that lives is never served", func(h *history) {
+		{"one that lives is never served", func(h *account) {
 			h.events[15].Queue = slices.Insert(h.events[15].Queue, 0, rlock.Waiter{Owner: "a:0", Session: "a"})
 		}, "order"},
-		{"one that was killed later had been passed over when it lived", func(h *history) {
+		{"one that was killed later had been passed over when it lived", func(h *account) {
 			h.events[5].Queue = slices.Insert(h.events[5].Queue, 0, rlock.Waiter{Owner: "c:2", Session: "c"})
 		}, "order"},
-		{"nobody looked", func(h *history) {
+		{"nobody looked", func(h *account) {
 			h.events = slices.DeleteFunc(h.events, func(e event) bool { return e.Kind == looked })
 		}, "order skipping"},
-		{"nobody was ever in the queue", func(h *history) {
+		{"nobody was ever in the queue", func(h *account) {
 			for i := range h.events {
 				h.events[i].Queue = nil
 			}
 		}, "order skipping"},
-		{"nobody was ever behind another", func(h *history) {
+		{"nobody was ever behind another", func(h *account) {
 			h.events[11].Queue, h.events[15].Queue = h.events[11].Queue[:1], h.events[15].Queue[:1]
 		}, "order skipping"},
-		{"a hold whose place in the queue is not known", func(h *history) { h.events[18].Owner = "" }, "order"},
-		{"no waiter was killed", func(h *history) { h.waiter = nil }, "order skipping"},
-		{"the killed waiter was not the first", func(h *history) { slices.Reverse(h.events[11].Queue) }, "skipping"},
-		{"the queue was last looked at in another hold", func(h *history) { h.events[11].Token = 100 }, "order skipping"},
-		{"the holder left before the waiter was killed", func(h *history) {
+		{"a hold whose place in the queue is not known", func(h *account) { h.events[18].Owner = "" }, "order"},
+		{"no waiter was killed", func(h *account) { h.waiter = nil }, "order skipping"},
+		{"the killed waiter was not the first", func(h *account) { slices.Reverse(h.events[11].Queue) }, "skipping"},
+		{"the queue was last looked at in another hold", func(h *account) { h.events[11].Token = 100 }, "order skipping"},
+		{"the holder left before the waiter was killed", func(h *account) {
 			h.events[12].At, h.events[13].At = h.events[11].At+ms, h.events[11].At+2*ms
 		}, "skipping"},
-		{"the dead waiter kept the others waiting for too long", func(h *history) {
+		{"the dead waiter kept the others waiting for too long", func(h *account) {
 			for i := 16; i < len(h.events); i++ {
 				h.events[i].At += 4000 * ms
 			}
 			h.kill.at = h.kill.at.Add(4 * time.Second)
 		}, "skipping"},
-		{"nobody held after the dead waiter", func(h *history) { h.events, h.counter = h.events[:16], 2 }, "recovery processes order skipping"},
-		{"nothing happened", func(h *history) { *h = history{processes: 3, liveness: time.Second} },
+		{"nobody held after the dead waiter", func(h *account) { h.events, h.counter = h.events[:16], 2 }, "recovery processes order skipping"},
+		{"nothing happened", func(h *account) { *h = account{processes: 3, liveness: time.Second} },
 			"counter exclusion re-entry fencing recovery processes order skipping"},
 	} {
 		t.Run(f.what, func(t *testing.T) { f.isNoticed(t, toldFairly()) })

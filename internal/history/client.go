@@ -40,9 +40,14 @@ const (
 	Red       = "redlock"
 )
 
+// failed is an acquisition without success, which is no Op to a model.
+const failed Kind = "failed"
+
+// What may not be, beside what a history shows.
 const (
-	failed Kind = "failed" // an acquisition, which is no Op to a model
-	wrong  Kind = "wrong"  // something that may not be, see Error
+	Stuck Kind = "stuck" // nothing failed any more, and a lock was not to be had
+	Left  Kind = "left"  // a goroutine, a key or a subscription was left behind
+	Died  Kind = "died"  // a process ended by itself
 )
 
 // Event is a line of a process's stdout.
@@ -90,7 +95,7 @@ func Work(in io.Reader, out io.Writer) error {
 	wg.Wait()
 	end()
 	if err := goleak.Find(); err != nil {
-		c.wrong("left behind: %v", err)
+		c.report(Event{Op{Kind: Left}, err.Error()})
 	}
 	return nil
 }
@@ -155,10 +160,6 @@ func (c *client) report(e Event) {
 	_ = c.reports.Encode(e) // its failure means that the parent is gone
 }
 
-func (c *client) wrong(format string, args ...any) {
-	c.report(Event{Op: Op{Kind: wrong}, Error: fmt.Sprintf(format, args...)})
-}
-
 // use is one goroutine, which is one owner.
 func (c *client) use(goroutine int) {
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<16+uint64(goroutine)))
@@ -174,7 +175,7 @@ func (c *client) use(goroutine int) {
 	}
 	for _, l := range c.locks { // nothing fails any more
 		if err := u.visit(l, patience); err != nil {
-			c.wrong("nothing fails, and still: %v", err)
+			c.report(Event{Op{Kind: Stuck}, err.Error()})
 		}
 	}
 }

@@ -22,8 +22,11 @@ const (
 	ServerRestart Fault = "server restarted" // with SIGKILL
 )
 
-// Faults are all that may happen, in an order to tell of them; those from ServerFreeze on need servers of one's own.
-var Faults = []Fault{Kill, Freeze, Cut, LostReplies, LostRequests, Latency, ServerFreeze, ServerRestart}
+// Faults are all that may happen, in an order to tell of them. Those Elsewhere spare the servers.
+var (
+	Elsewhere = []Fault{Kill, Freeze, Cut, LostReplies, LostRequests, Latency}
+	Faults    = append(slices.Clone(Elsewhere), ServerFreeze, ServerRestart)
+)
 
 // heal ends a fault.
 type heal struct {
@@ -56,6 +59,7 @@ func (p *play) disturb() {
 	f := p.due[0]
 	p.due = p.due[1:]
 	p.Record.Faults[f]++
+	p.Last = f
 	lasts := time.Duration(p.rnd.Int64N(int64(p.Lease) / 2))
 	if f == Freeze {
 		lasts *= 4

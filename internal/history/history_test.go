@@ -48,7 +48,7 @@ func play(t *testing.T, kind string, faults []history.Fault, args ...string) *hi
 		t.Fatal(err)
 	}
 	for _, w := range r.Wrong {
-		t.Error(w)
+		t.Error(w.Kind, w.Error)
 	}
 	return r
 }

@@ -33,10 +33,20 @@ type Stage struct {
 // Record is what was seen.
 type Record struct {
 	Ops    []Op
+	Got    int           // acquisitions among them, nested ones, too
 	Failed int           // acquisitions that ended without the lock
 	Faults map[Fault]int // how many
-	Wrong  []string      // what may not be, beside what Ops show
+	Last   Fault
+	Wrong  []Event // Stuck, Left, Died
 	Begun  time.Time
+}
+
+// Count is how many faults there were.
+func (r *Record) Count() (n int) {
+	for _, f := range r.Faults {
+		n += f
+	}
+	return n
 }
 
 // play is a run of a stage. One goroutine does it all.
@@ -176,7 +186,7 @@ func (p *play) finish() error {
 		case n := <-p.news:
 			p.take(n)
 		case <-late:
-			p.wrong("%d processes do not end", len(p.actors))
+			p.wrong(Stuck, "%d processes do not end", len(p.actors))
 			return nil
 		}
 	}
@@ -188,8 +198,8 @@ func (p *play) finish() error {
 	return nil
 }
 
-func (p *play) wrong(format string, args ...any) {
-	p.Wrong = append(p.Wrong, fmt.Sprintf(format, args...))
+func (p *play) wrong(kind Kind, format string, args ...any) {
+	p.Wrong = append(p.Wrong, Event{Op{Kind: kind}, fmt.Sprintf(format, args...)})
 }
 
 // take takes in what a process says of itself.
@@ -200,7 +210,7 @@ func (p *play) take(n child.News[Event]) {
 		delete(p.actors, n.Child)
 		_ = a.Orders.Close()
 		if a.killed == 0 && (n.Err != nil || !p.stopped || len(a.inside) > 0) {
-			p.wrong("process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
+			p.wrong(Died, "process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
 		}
 		for k, holds := range a.inside { // the dead believe nothing
 			last := holds[len(holds)-1]
@@ -209,18 +219,19 @@ func (p *play) take(n child.News[Event]) {
 		}
 	case n.Err != nil:
 		if a.killed == 0 { // else it was cut off in mid-line
-			p.wrong("process %d: %v", n.Child, n.Err)
+			p.wrong(Died, "process %d: %v", n.Child, n.Err)
 		}
 	case e.Kind == failed:
 		p.Failed++
-	case e.Kind == wrong:
-		p.wrong("process %d: %s", n.Child, e.Error)
+	case e.Error != "":
+		p.wrong(e.Kind, "process %d: %s", n.Child, e.Error)
 	default:
 		e.Lock, e.Owner = p.name(e.Lock), p.name(e.Owner)
 		p.Ops = append(p.Ops, e.Op)
 		k := [2]string{e.Lock, e.Owner}
 		switch holds := a.inside[k]; {
 		case e.Kind == Acquire:
+			p.Got++
 			a.inside[k] = append(holds, e.Op)
 		case e.Kind == Release && len(holds) > 1:
 			a.inside[k] = holds[:len(holds)-1]
@@ -264,7 +275,7 @@ func (p *play) leftovers(url string) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			p.wrong("left behind on %s: %q", o.Addr, left)
+			p.wrong(Left, "on %s: %q", o.Addr, left)
 			return nil
 		}
 	}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/lockline/lockline/internal/history"
+	"github.com/lockline/lockline/internal/standin"
+	"github.com/lockline/lockline/internal/testredis"
+)
+
+type soakOptions struct {
+	redis     string // URL; empty for servers of its own
+	processes int
+	duration  time.Duration
+	lease     time.Duration
+}
+
+func soakCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "soak",
+		Usage: "processes use every kind of lock while processes, network and servers fail; the outcome is judged",
+		Description: "Starts five servers that write every change to disk (redis-server or valkey-server\n" +
+			"must be on the PATH), a proxy before each, and processes that share rlocks,\n" +
+			"fairlocks, MultiLocks and RedLocks on them. All the time something fails: processes\n" +
+			"are killed and frozen, connections cut, requests and replies lost and delayed, servers\n" +
+			"frozen and killed. At the end nothing fails any more, each process has to get each\n" +
+			"lock once more and then leave nothing behind. What all of them saw is judged: exit code\n" +
+			"0 if locks may show that, 1 if not.\n\n" +
+			"With --redis there are no RedLocks, and the server is left alone. Every hold is\n" +
+			"remembered until the end, in some hundred bytes.",
+		HideHelpCommand: true,
+		OnUsageError:    usageError,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, without TLS, such as redis://127.0.0.1:6379/0 (default: five of its own)"},
+			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes at one time, 1 to 64"},
+			&cli.DurationFlag{Name: "lease", Value: 2 * time.Second, Usage: "of the locks, at least 100ms"},
+			&cli.DurationFlag{Name: "for", Value: time.Minute, Usage: "how long things fail"},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			o := soakOptions{redis: cmd.String("redis"), processes: cmd.Int("processes"), duration: cmd.Duration("for"), lease: cmd.Duration("lease")}
+			switch {
+			case cmd.Args().Present():
+				return fmt.Errorf("soak takes no arguments, got %q; see lockline soak --help", cmd.Args().First())
+			case o.processes < 1 || o.processes > 64:
+				return fmt.Errorf("--processes must be 1 to 64, not %d", o.processes)
+			case o.lease < 100*time.Millisecond:
+				return fmt.Errorf("--lease must be at least 100ms, not %v", o.lease)
+			case o.redis != "" && !strings.HasPrefix(o.redis, "redis://"):
+				return errors.New("--redis must begin with redis://: the proxy before the server does not speak TLS")
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return standin.Run("lockline", func(h *standin.Host) error { return runSoak(ctx, h, o, cmd.Root().Writer) })
+		},
+	}
+}
+
+func soakProcessCommand() *cli.Command {
+	return &cli.Command{
+		Name:   "soak-process",
+		Usage:  "one of the processes that lockline soak starts",
+		Hidden: true,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			signal.Ignore(os.Interrupt) // a terminal's ctrl-C reaches all; the parent decides
+			return history.Work(os.Stdin, cmd.Root().Writer)
+		},
+	}
+}
+
+// soakServers is how many servers it starts.
+const soakServers = 5
+
+func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	stage := &history.Stage{
+		Assignment: history.Assignment{
+			Seed: rand.Uint64(), Prefix: fmt.Sprintf("lockline-soak-%d", os.Getpid()), Names: 2, Lease: o.lease, Goroutines: 4,
+			Kinds: []string{history.Reentrant, history.Fair, history.Multi, history.Red},
+		},
+		T: h, Command: func() *exec.Cmd { return exec.Command(program, "soak-process") }, Processes: o.processes,
+		Faults: history.Faults, Pace: o.lease / 4,
+	}
+	if o.redis != "" {
+		rdb, err := openRedis(o.redis)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			sweep(rdb, stage.Prefix)
+			rdb.Close()
+		}()
+		stage.URLs = []string{o.redis}
+		stage.Kinds, stage.Faults = stage.Kinds[:3], history.Elsewhere
+	} else {
+		for range soakServers {
+			s := testredis.Start(h, "--appendonly", "yes", "--appendfsync", "always")
+			stage.Servers = append(stage.Servers, s)
+			stage.URLs = append(stage.URLs, "redis://"+s.Addr)
+		}
+	}
+	s := &screen{out: out, colour: colourful(out)}
+	fmt.Fprintf(out, "%s\n%d processes with %d goroutines each, %d servers, %d locks of each kind (%s), lease %v, for %v\n\n",
+		s.paint(bold, "lockline soak"), o.processes, stage.Goroutines, len(stage.URLs), stage.Names, strings.Join(stage.Kinds, ", "), o.lease, o.duration)
+	row := time.Duration(0)
+	r, err := stage.Run(ctx, func(now *history.Record) bool {
+		past := time.Since(now.Begun)
+		if past >= row {
+			row += max(o.duration/30, time.Second)
+			fmt.Fprintf(out, "%s%9d acquisitions%9d failed%6d faults  last: %s\n", s.paint(faint, fmt.Sprintf("%7.0f s", past.Seconds())), now.Got, now.Failed, now.Count(), now.Last)
+		}
+		return past >= o.duration
+	})
+	if r == nil {
+		return err
+	}
+	v := soakVerdict(r)
+	s.verdict(v)
+	switch {
+	case !v.right():
+		return &exitError{code: exitWrong}
+	case err != nil:
+		return &exitError{exitInterrupted, errors.New("interrupted")}
+	}
+	return nil
+}
+
+// soakVerdict says what is right and what is not. A record that shows nothing is not.
+func soakVerdict(r *history.Record) verdict {
+	holds := history.Holds(r.Ops)
+	judged := history.Judge(holds)
+	lost, nested := 0, 0
+	byKind := map[string]int{}
+	for _, h := range holds {
+		if h.Lost {
+			lost++
+		}
+		nested += h.Nested
+		kind, _, _ := strings.Cut(h.Lock, " ")
+		byKind[kind]++
+	}
+	var kinds, faults []string
+	for _, kind := range []string{history.Reentrant, history.Fair, history.Multi, history.Red} {
+		if n := byKind[kind]; n > 0 {
+			kinds = append(kinds, fmt.Sprintf("%s %d", kind, n))
+		}
+	}
+	for _, f := range history.Faults {
+		if n := r.Faults[f]; n > 0 {
+			faults = append(faults, fmt.Sprintf("%s %d", f, n))
+		}
+	}
+	check := func(name string, wrong int, shown bool, says string) check {
+		return check{name, wrong == 0 && shown, says}
+	}
+	v := verdict{
+		check("exclusion", judged.Overlaps, len(holds) > 1, fmt.Sprintf("%d holds (%s), %d overlaps", len(holds), strings.Join(kinds, ", "), judged.Overlaps)),
+		check("fencing", judged.Unfenced, len(holds) > 1, fmt.Sprintf("%d tokens that were not above all granted before", judged.Unfenced)),
+		check("re-entry", judged.Strange, nested > 0, fmt.Sprintf("%d nested holds, %d not as their outer hold", nested, judged.Strange)),
+		check("faults", 0, r.Count() > 0, fmt.Sprintf("%d: %s", r.Count(), strings.Join(faults, ", "))),
+		check("losses", 0, true, fmt.Sprintf("%d holds ended with their process or lease; %d acquisitions ended without the lock", lost, r.Failed)),
+	}
+	for _, c := range []struct {
+		name, what string
+		kind       history.Kind
+	}{
+		{"progress", "locks that could not be had once nothing failed", history.Stuck},
+		{"leaks", "processes that left goroutines behind, servers with keys or subscriptions left", history.Left},
+		{"processes", "ended by themselves", history.Died},
+	} {
+		n, first := 0, ""
+		for _, e := range r.Wrong {
+			if e.Kind == c.kind {
+				n++
+				first = cmp.Or(first, ": "+e.Error)
+			}
+		}
+		v = append(v, check(c.name, n, true, fmt.Sprintf("%d %s%s", n, c.what, first)))
+	}
+	return v
+}
