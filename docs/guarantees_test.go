@@ -1,0 +1,53 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEachTestThatTheGuaranteesNameExists(t *testing.T) {
+	page, err := os.ReadFile("guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(code, -1) {
+			exists[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarantees := 0
+	for line := range strings.Lines(string(page)) {
+		named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(line, -1)
+		for _, m := range named {
+			if !exists[m[1]] {
+				t.Errorf("there is no %s", m[1])
+			}
+		}
+		if strings.HasPrefix(line, "| *") {
+			if guarantees++; len(named) == 0 {
+				t.Errorf("no test proves %.60s", line)
+			}
+		}
+	}
+	if guarantees == 0 {
+		t.Error("no guarantee was found")
+	}
+}
