@@ -40,8 +40,11 @@ const (
 	Red       = "redlock"
 )
 
-// failed is an acquisition without success, which is no Op to a model.
-const failed Kind = "failed"
+// What is no Op to a model.
+const (
+	failed  Kind = "failed"  // an acquisition, without success
+	renewed Kind = "renewed" // a hold whose deadline may have moved
+)
 
 // What may not be, beside what a history shows.
 const (
@@ -53,6 +56,7 @@ const (
 // Event is a line of a process's stdout.
 type Event struct {
 	Op
+	Until int64  `json:",omitempty"` // its deadline, of what holds
 	Error string `json:",omitempty"`
 }
 
@@ -95,7 +99,7 @@ func Work(in io.Reader, out io.Writer) error {
 	wg.Wait()
 	end()
 	if err := goleak.Find(); err != nil {
-		c.report(Event{Op{Kind: Left}, err.Error()})
+		c.report(Event{Op: Op{Kind: Left}, Error: err.Error()})
 	}
 	return nil
 }
@@ -175,7 +179,7 @@ func (c *client) use(goroutine int) {
 	}
 	for _, l := range c.locks { // nothing fails any more
 		if err := u.visit(l, patience); err != nil {
-			c.report(Event{Op{Kind: Stuck}, err.Error()})
+			c.report(Event{Op: Op{Kind: Stuck}, Error: err.Error()})
 		}
 	}
 }
@@ -211,24 +215,39 @@ func (u user) visit(l rlock.Locker, wait time.Duration) error {
 		call := time.Now()
 		if _, nested, err := l.Lock(held); err == nil {
 			u.entered(call, nested)
-			u.stay(held)
+			u.stay(held, nested)
 			u.leave(nested, lost)
 		}
 	}
-	u.stay(held)
+	u.stay(held, hold)
 	u.leave(hold, lost)
 	return nil
 }
 
-func (u user) stay(held context.Context) {
+func (u user) stay(held context.Context, hold *rlock.Hold) {
 	most := 2 * time.Millisecond
 	if u.rnd.IntN(100) == 0 {
 		most = u.Lease
 	}
-	select {
-	case <-held.Done():
-	case <-time.After(time.Duration(u.rnd.Int64N(int64(most)))):
+	end := time.After(time.Duration(u.rnd.Int64N(int64(most))))
+	for {
+		select {
+		case <-held.Done():
+			return
+		case <-end:
+			return
+		case <-time.After(u.Lease / 8):
+			for _, h := range parts(hold) {
+				u.report(Event{Op: Op{Lock: h.Name(), Owner: u.owner, Kind: renewed}, Until: until(h)})
+			}
+		}
 	}
+}
+
+// until is the hold's deadline on the clock that all processes share.
+func until(h *rlock.Hold) int64 {
+	now := time.Now()
+	return now.Add(h.Deadline().Sub(now)).UnixNano()
 }
 
 // parts are the holds of single locks that a hold is made of.
@@ -242,7 +261,7 @@ func parts(h *rlock.Hold) []*rlock.Hold {
 func (u user) entered(call time.Time, hold *rlock.Hold) {
 	at := time.Now().UnixNano()
 	for _, h := range parts(hold) {
-		u.report(Event{Op: Op{h.Name(), u.owner, Acquire, h.Token(), call.UnixNano(), at}})
+		u.report(Event{Op: Op{h.Name(), u.owner, Acquire, h.Token(), call.UnixNano(), at}, Until: until(h)})
 	}
 }
 

@@ -145,6 +145,7 @@ type Verdict struct {
 	Overlaps int // holds that were granted while one with a smaller token was still believed
 	Unfenced int // holds whose token is not above that of every hold which was granted before they were asked for
 	Strange  int // nested holds with a token of their own, releases of what was not held
+	Example  string
 }
 
 // Judge judges the holds of one history, in the time that sorting them takes: tokens say in which order the holds must
@@ -159,6 +160,7 @@ func Judge(holds []Hold) (v Verdict) {
 		v.Unfenced += unfenced(holds)
 		slices.SortStableFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Token, b.Token) })
 		free := int64(0) // the earliest instant at which those before can have gone
+		var latest Hold  // the one that went then
 		for i, h := range holds {
 			if i > 0 && h.Token == holds[i-1].Token {
 				v.Unfenced++
@@ -166,8 +168,11 @@ func Judge(holds []Hold) (v Verdict) {
 			begun := max(free, h.Call)
 			if begun > min(h.Return, h.End) {
 				v.Overlaps++
+				v.Example = cmp.Or(v.Example, fmt.Sprintf("%+v was granted before the end of %+v", h, latest))
 			}
-			free = max(begun, h.End)
+			if free = max(begun, h.End); free == h.End {
+				latest = h
+			}
 		}
 	}
 	return v

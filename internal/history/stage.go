@@ -68,8 +68,15 @@ type play struct {
 // actor is a process.
 type actor struct {
 	*child.Child
-	killed int64              // when, before the signal was sent; 0: it was not
-	inside map[[2]string][]Op // the holds that it has, by lock and owner
+	killed int64                 // when, before the signal was sent; 0: it was not
+	inside map[[2]string]*belief // by lock and owner
+}
+
+// belief is what an owner believes of a lock, as far as it has said.
+type belief struct {
+	holds int
+	last  Op    // acquisition
+	until int64 // the latest deadline
 }
 
 const (
@@ -169,7 +176,7 @@ func (p *play) start() error {
 	if err != nil {
 		return err
 	}
-	p.actors[p.last] = &actor{Child: c, inside: map[[2]string][]Op{}}
+	p.actors[p.last] = &actor{Child: c, inside: map[[2]string]*belief{}}
 	return nil
 }
 
@@ -199,7 +206,7 @@ func (p *play) finish() error {
 }
 
 func (p *play) wrong(kind Kind, format string, args ...any) {
-	p.Wrong = append(p.Wrong, Event{Op{Kind: kind}, fmt.Sprintf(format, args...)})
+	p.Wrong = append(p.Wrong, Event{Op: Op{Kind: kind}, Error: fmt.Sprintf(format, args...)})
 }
 
 // take takes in what a process says of itself.
@@ -212,10 +219,9 @@ func (p *play) take(n child.News[Event]) {
 		if a.killed == 0 && (n.Err != nil || !p.stopped || len(a.inside) > 0) {
 			p.wrong(Died, "process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
 		}
-		for k, holds := range a.inside { // the dead believe nothing
-			last := holds[len(holds)-1]
-			at := max(a.killed, last.Return)
-			p.Ops = append(p.Ops, Op{k[0], k[1], Lose, last.Token, at, at})
+		for k, b := range a.inside { // the dead believe nothing, nor does who was frozen for longer than its lease before
+			at := max(min(a.killed, b.until), b.last.Return)
+			p.Ops = append(p.Ops, Op{k[0], k[1], Lose, b.last.Token, at, at})
 		}
 	case n.Err != nil:
 		if a.killed == 0 { // else it was cut off in mid-line
@@ -226,19 +232,36 @@ func (p *play) take(n child.News[Event]) {
 	case e.Error != "":
 		p.wrong(e.Kind, "process %d: %s", n.Child, e.Error)
 	default:
-		e.Lock, e.Owner = p.name(e.Lock), p.name(e.Owner)
-		p.Ops = append(p.Ops, e.Op)
-		k := [2]string{e.Lock, e.Owner}
-		switch holds := a.inside[k]; {
-		case e.Kind == Acquire:
-			p.Got++
-			a.inside[k] = append(holds, e.Op)
-		case e.Kind == Release && len(holds) > 1:
-			a.inside[k] = holds[:len(holds)-1]
-		default:
-			delete(a.inside, k)
-		}
+		p.see(a, e)
 	}
+}
+
+// see takes in what a process says of a lock.
+func (p *play) see(a *actor, e Event) {
+	e.Lock, e.Owner = p.name(e.Lock), p.name(e.Owner)
+	k := [2]string{e.Lock, e.Owner}
+	b := a.inside[k]
+	if b == nil {
+		b = &belief{}
+		a.inside[k] = b
+	}
+	b.until = max(b.until, e.Until)
+	switch e.Kind {
+	case renewed:
+		return
+	case Acquire:
+		p.Got++
+		b.holds++
+		b.last = e.Op
+	case Release:
+		b.holds--
+	case Lose:
+		b.holds = 0
+	}
+	if b.holds <= 0 {
+		delete(a.inside, k)
+	}
+	p.Ops = append(p.Ops, e.Op)
 }
 
 // name is the same string for equal ones: there are millions.
