@@ -165,11 +165,15 @@ func soakVerdict(r *history.Record) verdict {
 			faults = append(faults, fmt.Sprintf("%s %d", f, n))
 		}
 	}
+	example := ""
+	if judged.Example != "" {
+		example = ": " + judged.Example
+	}
 	check := func(name string, wrong int, shown bool, says string) check {
 		return check{name, wrong == 0 && shown, says}
 	}
 	v := verdict{
-		check("exclusion", judged.Overlaps, len(holds) > 1, fmt.Sprintf("%d holds (%s), %d overlaps", len(holds), strings.Join(kinds, ", "), judged.Overlaps)),
+		check("exclusion", judged.Overlaps, len(holds) > 1, fmt.Sprintf("%d holds (%s), %d overlaps%s", len(holds), strings.Join(kinds, ", "), judged.Overlaps, example)),
 		check("fencing", judged.Unfenced, len(holds) > 1, fmt.Sprintf("%d tokens that were not above all granted before", judged.Unfenced)),
 		check("re-entry", judged.Strange, nested > 0, fmt.Sprintf("%d nested holds, %d not as their outer hold", nested, judged.Strange)),
 		check("faults", 0, r.Count() > 0, fmt.Sprintf("%d: %s", r.Count(), strings.Join(faults, ", "))),

@@ -145,7 +145,7 @@ type Verdict struct {
 	Overlaps int // holds that were granted while one with a smaller token was still believed
 	Unfenced int // holds whose token is not above that of every hold which was granted before they were asked for
 	Strange  int // nested holds with a token of their own, releases of what was not held
-	Example  string
+	Example  string // of an overlap
 }
 
 // Judge judges the holds of one history, in the time that sorting them takes: tokens say in which order the holds must
