@@ -142,9 +142,9 @@ func Holds(ops []Op) (holds []Hold) {
 
 // Verdict counts what a reentrant fenced mutex could not have shown.
 type Verdict struct {
-	Overlaps int // holds that were granted while one with a smaller token was still believed
-	Unfenced int // holds whose token is not above that of every hold which was granted before they were asked for
-	Strange  int // nested holds with a token of their own, releases of what was not held
+	Overlaps int    // holds that were granted while one with a smaller token was still believed
+	Unfenced int    // holds whose token is not above that of every hold which was granted before they were asked for
+	Strange  int    // nested holds with a token of their own, releases of what was not held
 	Example  string // of an overlap
 }
 
