@@ -8,11 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -80,7 +78,7 @@ func demoCommand() *cli.Command {
 			case o.duration < 0:
 				return fmt.Errorf("--for must not be negative")
 			}
-			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			ctx, stop := untilSignal(ctx)
 			defer stop()
 			return runDemo(ctx, o, cmd.Root().Writer)
 		},

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -138,7 +137,7 @@ func demoProcessCommand() *cli.Command {
 		Usage:  "one of the processes that lockline demo starts",
 		Hidden: true,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			signal.Ignore(os.Interrupt) // a terminal's ctrl-C reaches all; the parent decides
+			leaveSignals()
 			return runProcess(ctx, os.Stdin, cmd.Root().Writer)
 		},
 	}

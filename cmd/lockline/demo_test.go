@@ -75,7 +75,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		m := theirRedis(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		out := &watchedOutput{seen: "HOLD", found: cancel}
+		out := &watchedOutput{head: "fencing token", seen: "HOLD", found: cancel}
 		err := runDemo(ctx, demoOptions{redis: "redis://" + m.Addr(), fair: fair, processes: 3, duration: time.Minute}, out)
 		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitInterrupted {
 			t.Errorf("fair %v: got %v\n%s", fair, err, &out.Buffer)
@@ -86,15 +86,15 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	}
 }
 
-// watchedOutput calls found when seen is first written behind the head.
+// watchedOutput calls found when seen is written after head.
 type watchedOutput struct {
 	bytes.Buffer
-	seen  string
-	found func()
+	head, seen string
+	found      func()
 }
 
 func (w *watchedOutput) Write(p []byte) (int, error) {
-	if strings.Contains(string(p), w.seen) && strings.Contains(w.String(), "fencing token") {
+	if strings.Contains(string(p), w.seen) && strings.Contains(w.String(), w.head) {
 		w.found()
 	}
 	return w.Buffer.Write(p)
@@ -108,7 +108,7 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	var d *director
-	out := &watchedOutput{seen: "HOLD", found: func() { d.children[2].Kill() }}
+	out := &watchedOutput{head: "fencing token", seen: "HOLD", found: func() { d.children[2].Kill() }}
 	o := demoOptions{processes: 3, duration: time.Minute}
 	d = newDirector(o, newScreen(out, o))
 	d.screen.intro("theirs", d.victim)

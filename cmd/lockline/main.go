@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v3"
 )
@@ -41,6 +44,15 @@ func (e *exitError) Error() string {
 	return e.err.Error()
 }
 func (e *exitError) Unwrap() error { return e.err }
+
+// untilSignal ends ctx with a signal that asks to end, but for those that whoever started this wants ignored, as nohup does.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	return signal.NotifyContext(ctx, asks...)
+}
+
+// leaveSignals is for processes that this program starts: a terminal's ctrl-C and hang-up reach them, too, and their parent decides.
+func leaveSignals() { signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) }
 
 func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) }
 

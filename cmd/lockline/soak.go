@@ -9,9 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -61,7 +59,7 @@ func soakCommand() *cli.Command {
 			case o.redis != "" && !strings.HasPrefix(o.redis, "redis://"):
 				return errors.New("--redis must begin with redis://: the proxy before the server does not speak TLS")
 			}
-			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			ctx, stop := untilSignal(ctx)
 			defer stop()
 			return standin.Run("lockline", func(h *standin.Host) error { return runSoak(ctx, h, o, cmd.Root().Writer) })
 		},
@@ -74,7 +72,7 @@ func soakProcessCommand() *cli.Command {
 		Usage:  "one of the processes that lockline soak starts",
 		Hidden: true,
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			signal.Ignore(os.Interrupt) // a terminal's ctrl-C reaches all; the parent decides
+			leaveSignals()
 			return history.Work(os.Stdin, cmd.Root().Writer)
 		},
 	}

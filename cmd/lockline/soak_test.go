@@ -1,8 +1,15 @@
+//go:build unix
+
 package main
 
 import (
 	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +38,24 @@ func TestSoakFindsNothingWrong(t *testing.T) {
 				t.Errorf("%v\n%s", err, &out)
 			}
 		})
+	}
+}
+
+// A terminal's signals reach its whole process group. They come with the second row, when something has failed.
+func TestSoakThatIsInterruptedStillJudges(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere a process that has just started still hears them")
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		m := theirRedis(t)
+		cmd := exec.Command(os.Args[0], "soak", "--redis", "redis://"+m.Addr(), "--lease", "500ms", "--for", "10s")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		out := &watchedOutput{head: " acquisitions", seen: " faults  last:", found: func() { _ = syscall.Kill(-cmd.Process.Pid, sig) }}
+		cmd.Stdout = struct{ io.Writer }{out} // not its ReadFrom
+		err := cmd.Run()
+		if cmd.ProcessState.ExitCode() != exitInterrupted || !strings.Contains(out.String(), "0 ended by themselves") {
+			t.Errorf("%v: %v\n%s", sig, err, &out.Buffer)
+		}
 	}
 }
 

@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -28,7 +25,7 @@ func watchCommand() *cli.Command {
 		if interval <= 0 {
 			return fmt.Errorf("--interval must be positive, not %v", interval)
 		}
-		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		ctx, stop := untilSignal(ctx)
 		defer stop()
 		return o.watch(ctx, interval, func(err error) { complain(cmd.Root().ErrWriter, err) })
 	})

@@ -14,9 +14,9 @@ const (
 )
 
 // EndWithParent has the kernel end a process with the one that starts it, because
-// no Cleanup runs after a panic or a test timeout.
+// no Cleanup runs after a panic or a test timeout. Until then a terminal's signals do not reach it.
 func EndWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
 func standsStill(pid int) bool {
