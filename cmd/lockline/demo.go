@@ -215,6 +215,7 @@ const (
 	contending phase = iota
 	stalling         // the victim is to stand still at its next hold
 	skipping         // fair: the first in the queue was killed; then they contend again
+	degraded         // redlock: a server was killed; then they contend again
 	orphaned         // the victim was killed; its lease runs out
 	recovered
 	stopping
@@ -336,6 +337,9 @@ func (d *director) settle(until time.Time) {
 			d.screen.say(e.at(), "dead waiter skipped: process %d holds %.2f s after the kill", e.Process, e.at().Sub(d.waiter.at).Seconds())
 			d.turn(contending)
 		}
+		if d.phase == degraded && e.Kind == entered && e.at().After(d.outage) { // only now a holder may die: its lease would hide the server's death
+			d.turn(contending)
+		}
 		d.screen.show(e)
 	}
 	d.pending = slices.Delete(d.pending, 0, n)
@@ -369,8 +373,10 @@ func (d *director) direct() {
 	case d.alarm, here > d.options.duration+patience:
 		d.stop()
 	case d.phase == contending && d.options.redlock && d.outage.IsZero() && here > d.options.duration*2/10 && d.screen.allHaveHeld():
+		addr := d.server.kill(0)
 		d.outage = time.Now()
-		d.screen.say(d.outage, "server %s is killed: %d of %d are left", d.server.kill(0), redlockServers-1, redlockServers)
+		d.screen.say(d.outage, "server %s is killed: %d of %d are left", addr, redlockServers-1, redlockServers)
+		d.turn(degraded)
 	case d.phase == contending && here > d.options.duration*3/10 && d.screen.allHaveHeld():
 		_, _ = fmt.Fprintln(d.children[d.victim-1].Orders, orderStall)
 		d.turn(stalling)
