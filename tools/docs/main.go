@@ -1,0 +1,81 @@
+//go:build unix
+
+// Docs checks the documentation of the project, from a clean checkout of its files:
+//
+//	go run ./tools/docs          # links, commands and programs
+//	go run ./tools/docs -links   # links alone
+//	go run ./tools/docs FILE...  # all links, commands and programs of these files
+//
+// Links in Markdown must lead to a file, and an anchor to a heading; those to other sites
+// are checked for form alone. Commands (```sh) are run, one block after the other, by bash -e
+// from the top of the checkout. Programs (```go) are run in the module of a reader, which has
+// only what the commands marked so have got it; fragments of one are compiled there. Where the
+// text says localhost:6379, an embedded server answers, on another port if that one is taken.
+//
+// A comment before a block changes how it is checked:
+//
+//	<!-- check: --rounds 1 -->                   flags put behind the command, to make it short
+//	<!-- check: in a module of its own -->       a command for the module of the reader
+//	<!-- check: inside func(x *rlock.Mutex) -->  the function that a fragment stands in
+//	<!-- check: skip, why -->                    it cannot be run; this is said in the output
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+func main() {
+	linksAlone := flag.Bool("links", false, "check links alone, run nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, ".", *linksAlone, flag.Args(), os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run checks the documentation of the repository whose working tree dir is; only names the pages whose blocks are run, or none for all.
+func run(ctx context.Context, dir string, linksAlone bool, only []string, out io.Writer) error {
+	s, err := newStage(ctx, dir, out)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	pages, err := readPages(s.checkout)
+	if err != nil {
+		return err
+	}
+	links, errs := checkLinks(s.checkout, pages)
+	fmt.Fprintf(out, "%d pages, %d links\n", len(pages), links)
+	for _, p := range pages {
+		errs = append(errs, p.errs...)
+		if linksAlone || len(only) > 0 && !slices.Contains(only, p.name) {
+			continue
+		}
+		for _, b := range p.blocks {
+			if ctx.Err() != nil {
+				break
+			}
+			if err := s.check(ctx, b); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", b.place, err))
+			}
+		}
+	}
+	if !linksAlone {
+		fmt.Fprintf(out, "\n%d blocks of commands and %d of Go were run or compiled, %d skipped\n", s.commands, s.programs, s.skipped)
+	}
+	if !linksAlone && s.commands+s.programs == 0 {
+		errs = append(errs, errors.New("there was nothing to run"))
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}

@@ -1,0 +1,247 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+	"golang.org/x/tools/imports"
+)
+
+const (
+	modulePath  = "github.com/lockline/lockline"
+	published   = "v0.0.1" // the version that a reader gets
+	redisInText = "localhost:6379"
+	patience    = 10 * time.Minute // with one block
+)
+
+// stage is where blocks are checked.
+type stage struct {
+	dir      string // all of the following is in it
+	checkout string // the project as a clean checkout has it
+	out      io.Writer
+
+	reader    string   // the module of somebody who follows the instructions
+	readerEnv []string // with a module proxy that has the checkout; nil before the module is made
+
+	redis     *miniredis.Miniredis
+	redisAddr string
+
+	commands, programs, skipped int
+}
+
+func newStage(ctx context.Context, repository string, out io.Writer) (*stage, error) {
+	dir, err := os.MkdirTemp("", "lockline-docs-")
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{dir: dir, checkout: filepath.Join(dir, "lockline"), reader: filepath.Join(dir, "reader"), out: out}
+	if err := errors.Join(os.Mkdir(s.checkout, 0o755), os.Mkdir(s.reader, 0o755)); err != nil {
+		s.close()
+		return nil, err
+	}
+	if err := copyTree(ctx, repository, s.checkout); err != nil {
+		s.close()
+		return nil, fmt.Errorf("checkout: %w", err)
+	}
+	return s, nil
+}
+
+func (s *stage) close() {
+	if s.redis != nil {
+		s.redis.Close()
+	}
+	_ = os.RemoveAll(s.dir)
+}
+
+// copyTree copies the files that git would have in the next commit with all changes.
+func copyTree(ctx context.Context, from, to string) error {
+	git := exec.CommandContext(ctx, "git", "-C", from, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	git.Stderr = os.Stderr
+	list, err := git.Output()
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) { // deleted in the working tree
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(target, data, info.Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check runs a block of commands, or runs or compiles one of Go. Blocks of other languages are text.
+func (s *stage) check(ctx context.Context, b block) error {
+	code, err := s.withRedis(b.text)
+	if err != nil {
+		return err
+	}
+	why, skip := strings.CutPrefix(b.directive, "skip,")
+	function, fragment := strings.CutPrefix(b.directive, "inside ")
+	switch {
+	case skip && strings.TrimSpace(why) != "":
+		fmt.Fprintf(s.out, "\n== %s: skipped:%s\n%s", b.place, why, code)
+		s.skipped++
+		return nil
+	case b.language == "sh" && b.directive == "":
+		return s.command(ctx, b, s.checkout, code)
+	case b.language == "sh" && strings.HasPrefix(b.directive, "-"):
+		return s.command(ctx, b, s.checkout, strings.TrimRight(code, "\n")+" "+b.directive+"\n")
+	case b.language == "sh" && b.directive == "in a module of its own":
+		if err := s.readerModule(ctx); err != nil {
+			return err
+		}
+		return s.command(ctx, b, s.reader, code)
+	case b.language == "go" && b.directive == "":
+		return s.program(ctx, b, "run", []byte(code))
+	case b.language == "go" && fragment:
+		whole := fmt.Sprintf("package main\n\nvar _ = %s {\n%s\npanic(\"the fragment's end\")\n}\n\nfunc main() {}\n", function, code)
+		source, err := imports.Process("", []byte(whole), nil)
+		if err != nil {
+			return err
+		}
+		return s.program(ctx, b, "build", source)
+	case b.directive != "":
+		return fmt.Errorf("what does %q mean for a block of %q?", b.directive, b.language)
+	}
+	return nil
+}
+
+func (s *stage) command(ctx context.Context, b block, dir, script string) error {
+	s.commands++
+	fmt.Fprintf(s.out, "\n== %s\n%s", b.place, script)
+	return s.execute(ctx, dir, "bash", "-euo", "pipefail", "-c", script)
+}
+
+// program runs or builds a main package in the module of the reader.
+func (s *stage) program(ctx context.Context, b block, how string, source []byte) error {
+	s.programs++
+	if err := s.readerModule(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "\n== %s: go %s\n", b.place, how)
+	name := fmt.Sprintf("program%d", s.programs)
+	dir := filepath.Join(s.reader, name)
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644)); err != nil {
+		return err
+	}
+	args := []string{how, "./" + name}
+	if how == "build" {
+		args = []string{how, "-o", os.DevNull, "./" + name}
+	}
+	return s.execute(ctx, s.reader, "go", args...)
+}
+
+// readerModule makes the module, once, and publishes the checkout to it as a version.
+func (s *stage) readerModule(ctx context.Context) error {
+	if s.readerEnv != nil {
+		return nil
+	}
+	proxy := filepath.Join(s.dir, "proxy")
+	if err := publish(s.checkout, proxy); err != nil {
+		return err
+	}
+	env, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY").Output()
+	if err != nil {
+		return err
+	}
+	cache, upstream, _ := strings.Cut(strings.TrimSpace(string(env)), "\n")
+	// With -trimpath what is compiled is the same in every directory, and cached.
+	s.readerEnv = append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache", "download")+","+upstream,
+		"GONOSUMDB="+modulePath, "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE="+filepath.Join(s.dir, "cache"))
+	return s.execute(ctx, s.reader, "go", "mod", "init", "example.com/reader")
+}
+
+// publish puts a checkout into a directory that serves as a module proxy.
+func publish(checkout, proxy string) error {
+	dir := filepath.Join(proxy, modulePath, "@v")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	mod, err := os.ReadFile(filepath.Join(checkout, "go.mod"))
+	if err != nil {
+		return err
+	}
+	archive, err := os.Create(filepath.Join(dir, published+".zip"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		zip.CreateFromDir(archive, module.Version{Path: modulePath, Version: published}, checkout),
+		archive.Close(),
+		os.WriteFile(filepath.Join(dir, published+".mod"), mod, 0o644),
+		os.WriteFile(filepath.Join(dir, published+".info"), []byte(`{"Version":"`+published+`"}`), 0o644),
+		os.WriteFile(filepath.Join(dir, "list"), []byte(published+"\n"), 0o644),
+	)
+}
+
+// execute ends the command's whole process group if it takes too long.
+func (s *stage) execute(ctx context.Context, dir, name string, args ...string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done after %v", patience))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, s.out, s.out
+	if dir == s.reader {
+		cmd.Env = s.readerEnv
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	start := time.Now()
+	err := cmd.Run()
+	fmt.Fprintf(s.out, "-- %.1f s\n", time.Since(start).Seconds())
+	if err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return nil
+}
+
+// withRedis has a server running if the text of a block speaks of one, and names it by its port.
+func (s *stage) withRedis(code string) (string, error) {
+	if !strings.Contains(code, redisInText) {
+		return code, nil
+	}
+	if s.redis == nil {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		err := m.StartAddr("127.0.0.1:6379")
+		if s.redisAddr = redisInText; err != nil { // somebody's: it is left alone
+			err = m.StartAddr("127.0.0.1:0")
+			s.redisAddr = m.Addr()
+			fmt.Fprintf(s.out, "\nport 6379 is taken: %s is read as %s\n", redisInText, s.redisAddr)
+		}
+		if err != nil {
+			return "", err
+		}
+		s.redis = m
+	}
+	return strings.ReplaceAll(code, redisInText, s.redisAddr), nil
+}
