@@ -145,3 +145,139 @@ func ExampleMutex_Inspect() {
 	_ = hold.Unlock(context.Background())
 	// Output: true till 3 1 true
 }
+
+func ExampleMutex_Lock() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+
+	orders := rlock.New(session, "orders:42")
+	ctx, hold, err := orders.Lock(context.Background()) // go on with this context
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = hold.Unlock(context.Background()) }()
+
+	_, err = orders.ForceUnlock(context.Background()) // as an operator may do
+	fmt.Println("freed under its holder:", err == nil)
+
+	_, _, err = orders.Lock(ctx) // the holder learns it by its next request or renewal
+	fmt.Println("no second lock under code that lost the first:", errors.Is(err, rlock.ErrLost))
+	<-ctx.Done()
+	fmt.Println("what runs with the context stops:", errors.Is(context.Cause(ctx), rlock.ErrLost))
+	// Output:
+	// freed under its holder: true
+	// no second lock under code that lost the first: true
+	// what runs with the context stops: true
+}
+
+func ExampleWithLease() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+
+	// Once an hour, whoever comes first: nobody unlocks, the lease runs out.
+	report := rlock.New(session, "hourly report", rlock.WithLease(time.Hour))
+	for range 2 {
+		_, hold, err := report.TryLock(context.Background())
+		if errors.Is(err, rlock.ErrLocked) {
+			fmt.Println("done already")
+			continue
+		}
+		fmt.Println("to be done, for somebody else at most", time.Until(hold.Deadline()).Round(time.Hour), "later")
+	}
+	// Output:
+	// to be done, for somebody else at most 1h0m0s later
+	// done already
+}
+
+func ExampleWaitAtMost() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+
+	m := rlock.New(session, "drawer")
+	_, hold, _ := m.Lock(context.Background())
+	_, _, err := m.Lock(context.Background(), rlock.WaitAtMost(10*time.Millisecond))
+	var locked *rlock.LockedError
+	if errors.As(err, &locked) {
+		fmt.Println(locked.Name, "is taken, until its holder's lease is over at most:", locked.Remaining > 0)
+	}
+	fmt.Println(hold.Unlock(context.Background()))
+	// Output:
+	// drawer is taken, until its holder's lease is over at most: true
+	// <nil>
+}
+
+func ExampleHold_Extend() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+
+	m := rlock.New(session, "import", rlock.WithLease(time.Minute))
+	_, hold, _ := m.Lock(context.Background())
+	err := hold.Extend(context.Background(), time.Hour) // it takes longer than was thought
+	fmt.Println(err, time.Until(hold.Deadline()) > 50*time.Minute)
+	_ = hold.Unlock(context.Background())
+	// Output: <nil> true
+}
+
+// printer prints what happens.
+type printer struct{}
+
+func (printer) Observe(_ context.Context, e rlock.Event) {
+	fmt.Println(e.Name, e.Kind, e.Err == nil)
+}
+
+func ExampleObserver() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb, rlock.WithObserver(printer{}))
+	defer func() { _ = session.Close() }()
+
+	m := rlock.New(session, "orders:42")
+	_, hold, _ := m.Lock(context.Background())
+	_, _, _ = m.TryLock(context.Background())
+	_ = hold.Unlock(context.Background())
+	// Output:
+	// orders:42 Acquired true
+	// orders:42 NotAcquired false
+	// orders:42 Released true
+}
+
+func ExampleMutex_ForceUnlock() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+
+	m := rlock.New(session, "stuck")
+	_, hold, _ := m.Lock(context.Background())
+	fmt.Println(m.ForceUnlock(context.Background()))
+	fmt.Println(errors.Is(hold.Unlock(context.Background()), rlock.ErrLost))
+	fmt.Println(m.ForceUnlock(context.Background()))
+	// Output:
+	// true <nil>
+	// true
+	// false <nil>
+}
+
+func ExampleSession_Shutdown() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+
+	ctx, _, _ := rlock.New(session, "orders:42").Lock(context.Background())
+	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	fmt.Println(session.Shutdown(soon)) // gives back at once what it holds
+	fmt.Println(errors.Is(context.Cause(ctx), rlock.ErrClosed))
+	// Output:
+	// <nil>
+	// true
+}
