@@ -150,6 +150,8 @@ func kindName(letter string) string {
 		return "reentrant"
 	case "f":
 		return "fair"
+	case "q":
+		return "redlock"
 	}
 	return letter
 }

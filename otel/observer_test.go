@@ -22,6 +22,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
 	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
 )
@@ -128,7 +129,12 @@ func must(t *testing.T, err error) {
 }
 
 func TestMetricsFollowALock(t *testing.T) {
-	for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{"reentrant": rlock.New, "fair": fairlock.New} {
+	onOneServer := func(s *rlock.Session, name string, _ ...rlock.Option) *rlock.Mutex {
+		return multilock.NewRedLock(name, s)
+	}
+	for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{
+		"reentrant": rlock.New, "fair": fairlock.New, "redlock": onOneServer,
+	} {
 		s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
 		lock := newMutex(s.session(testredis.Embedded(t).Addr(), rlock.WithStreak(time.Hour)), "orders:42")
 		of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
@@ -166,7 +172,7 @@ func TestMetricsFollowALock(t *testing.T) {
 
 		s.eventually(0, "lockline.lock.holds", of...)
 		s.want(0, "lockline.lock.waiters", of...)
-		s.want(1, "lockline.lock.handovers", append(of, fmt.Sprintf("lockline.lock.in_memory=%v", kind == "reentrant"))...)
+		s.want(1, "lockline.lock.handovers", append(of, fmt.Sprintf("lockline.lock.in_memory=%v", kind != "fair"))...)
 		s.want(2, "lockline.lock.hold.duration", of...)
 		s.want(4, "lockline.lock.wait.duration")
 		s.want(0, "lockline.lock.losses")

@@ -45,15 +45,15 @@ func (k EventKind) String() string {
 // Event is one thing that happened to a lock. More fields may come.
 type Event struct {
 	Kind    EventKind
-	Lock    string // kind of lock: "r" reentrant, "f" fair
-	Name    string
-	Session string // id of the session
+	Lock    string // kind of lock: "r" reentrant, "f" fair, "q" RedLock
+	Name    string // of the lock
+	Session string // id of the session; of a RedLock, that of its quorum
 	At      time.Time
-	Wait    time.Duration
-	Held    time.Duration
-	Depth   int
-	Token   int64
-	Err     error
+	Wait    time.Duration // since Lock or TryLock was called: Acquired, NotAcquired
+	Held    time.Duration // since it was acquired: Released, Lost
+	Depth   int           // hold count: Acquired
+	Token   int64         // fencing token; not of Waiting and NotAcquired
+	Err     error         // NotAcquired, Released, Lost, RenewFailed
 	// HandedOver: Acquired from another goroutine of the session, in memory.
 	HandedOver bool
 }

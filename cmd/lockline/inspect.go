@@ -10,8 +10,9 @@ import (
 )
 
 const inspectDescription = `Shows who holds the lock NAME, and of a fair lock the queue, in order. Nothing is
-changed. A reentrant and a fair lock of one name are two locks: without --kind, both
-are looked at, and what is known of either is shown (as JSON, always both).
+changed. A reentrant lock, a fair lock and a RedLock of one name are three locks: without
+--kind, all are looked at, and what is known of each is shown (as JSON, always all).
+Of a RedLock it is what this one server knows: who holds it has a majority of them.
 
 The token of a free lock is that of its last holder; it is remembered for at least a minute.`
 

@@ -8,11 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -22,7 +24,16 @@ type lockKind struct {
 	mutex        func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
 }
 
-var lockKinds = []lockKind{{"r", "reentrant", rlock.New}, {"f", "fair", fairlock.New}}
+var lockKinds = []lockKind{{"r", "reentrant", rlock.New}, {"f", "fair", fairlock.New}, {"q", "redlock", redlockHere}}
+
+// redlockHere is a RedLock as this one server has it.
+func redlockHere(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
+	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(10*time.Second)) // there is no other to ask
+	if err != nil {
+		return multilock.NewRedLock(name, s) // which tells it
+	}
+	return q.New(name, options...)
+}
 
 // operator is what the commands for operators share.
 type operator struct {
@@ -47,7 +58,7 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 	}, c.Flags...)
 	if named {
-		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant or fair (default: whichever there is)"})
+		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant, fair or redlock (default: whichever there is)"})
 	}
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		o := &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redissonkeys"), json: cmd.Bool("json"),

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -142,10 +143,14 @@ func TestLsFindsEveryLockByItsName(t *testing.T) {
 				take(t, fairlock.New(session, name))
 				want = append(want, "fair "+name)
 			}
+			if len(name)%3 == 0 {
+				take(t, multilock.NewRedLock(name, session))
+				want = append(want, "redlock "+name)
+			}
 		}
 		for _, s := range operateJSON[[]lockState](t, m.Addr(), "ls", "--prefix", prefix) {
 			got = append(got, s.Kind+" "+nameOf(s))
-			if !s.Held || s.Holder == nil || s.Holder.Session != session.ID() || s.Holder.PID != os.Getpid() || s.Count != 1 || s.Error != "" {
+			if !s.Held || s.Holder == nil || s.Kind != "redlock" && s.Holder.Session != session.ID() || s.Holder.PID != os.Getpid() || s.Count != 1 || s.Error != "" {
 				t.Errorf("%+v", s)
 			}
 		}
@@ -228,7 +233,7 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	wait(t, fairlock.New(waiting, "drawer"))
 
 	states := operateJSON[[]lockState](t, m.Addr(), "inspect", "drawer")
-	if len(states) != 2 || states[0].Held || !states[1].Held {
+	if len(states) != len(lockKinds) || states[0].Held || !states[1].Held {
 		t.Fatalf("%+v", states)
 	}
 	s := states[1]

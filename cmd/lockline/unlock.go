@@ -14,7 +14,7 @@ const unlockDescription = `Frees the lock NAME whoever holds it. A fair lock goe
 The holder does not notice in that instant: it goes on until its next renewal or
 request, at most a third of its lease. So two can be inside for that long; what must
 not be done twice needs the fencing token. Where the holder's process still runs, end
-that instead.
+that instead. A RedLock is freed on this one server: repeat it on a majority of them.
 
 Exit code: 0 if the lock was freed, 1 if nobody held it.`
 
