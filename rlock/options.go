@@ -27,6 +27,7 @@ func WithLease(d time.Duration) Option {
 
 // WaitAtMost bounds the wait of Lock and Do to d, beside what the context
 // says. When it runs out they return a *[LockedError]. Zero does not wait at all.
+// For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
 	return func(c *engine.Config) { c.Wait, c.Bounded = d, true }
 }
@@ -44,7 +45,8 @@ func WithPrefix(prefix string) SessionOption {
 
 // WithWatchdogTimeout sets the lease of all locks that have no lease of their
 // own, 30 s by default, at least 10 ms. It is renewed at a third of d. It is also
-// how long a lock stays taken when its holder's process dies.
+// how long a lock stays taken when its holder's process dies, and how long waiters
+// ride out a Redis that does not answer.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return func(c *engine.SessionConfig) { c.Lease = d }
 }
@@ -57,7 +59,7 @@ func WithLiveness(d time.Duration) SessionOption {
 	return func(c *engine.SessionConfig) { c.Liveness = d }
 }
 
-// WithStreak sets for how long a session may hand a reentrant lock from one of its
+// WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
 // goroutines to the next in memory, 5 ms by default, before it frees the lock in
 // Redis, where other sessions compete for it. With 0 or less every Unlock frees it.
 // A fair lock has no need of it: the goroutines whose turn comes next are known.

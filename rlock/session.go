@@ -56,7 +56,9 @@ func (s *Session) Close() error {
 	return s.Shutdown(ctx)
 }
 
-// Shutdown is Close with a bound of the caller's choice.
+// Shutdown is Close with a bound of the caller's choice: it blocks until Redis was
+// told, not longer than ctx. What could not be given back by then is left to its
+// lease, and the error says so.
 func (s *Session) Shutdown(ctx context.Context) error {
 	return (*engine.Session)(s).Shutdown(ctx)
 }
