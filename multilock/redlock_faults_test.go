@@ -1,8 +1,10 @@
 package multilock_test
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -198,5 +200,48 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	}
 	for _, p := range proxies {
 		p.OnRequest(nil)
+	}
+}
+
+// Three of five have granted, the others have not voted yet, and one of the three dies: four are
+// left, and what is asked of them next has a majority as soon as they vote.
+func TestWhatFollowsAVoteCountsThoseThatVoteLater(t *testing.T) {
+	for name, next := range map[string]func(ctx context.Context, m *rlock.Mutex, hold *rlock.Hold) error{
+		"unlock": func(ctx context.Context, m *rlock.Mutex, hold *rlock.Hold) error { return hold.Unlock(ctx) },
+		"re-entry": func(ctx context.Context, m *rlock.Mutex, hold *rlock.Hold) error {
+			_, _, err := m.Lock(ctx)
+			return err
+		},
+		"extend": func(ctx context.Context, m *rlock.Mutex, hold *rlock.Hold) error {
+			return hold.Extend(ctx, time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, proxies := startProxied(t)
+			m := proxied(t, proxies, 10*time.Second)
+			gate := make(chan struct{})
+			open := sync.OnceFunc(func() { close(gate) })
+			for _, p := range proxies[3:] {
+				p.OnRequest(func(*faultproxy.Request) faultproxy.Action {
+					<-gate
+					return faultproxy.Pass
+				})
+			}
+			ctx, hold := redLock(t, m)
+			defer func() {
+				open()
+				_ = hold.Unlock(bg)
+			}()
+			r.servers[0].Kill()
+			proxies[1].Reset()
+			proxies[2].Reset()
+			done := make(chan error, 1)
+			go func() { done <- next(ctx, m, hold) }()
+			eventually(t, "asked of the others", func() bool { return proxies[1].Count() > 0 && proxies[2].Count() > 0 })
+			open()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

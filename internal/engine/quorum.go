@@ -220,13 +220,15 @@ type count struct {
 	q               *quorum
 	mu              sync.Mutex
 	yes, no, failed int
+	absent          int // of no: those that are not asked
 	o               outcome
 	decided         bool
 	ready           chan struct{} // closed when o is the outcome: whoever waits is woken once
 }
 
 func (q *quorum) count(asked int) *count {
-	c := &count{q: q, no: len(q.members) - asked, o: outcome{sent: time.Now()}, ready: make(chan struct{})}
+	absent := len(q.members) - asked
+	c := &count{q: q, no: absent, absent: absent, o: outcome{sent: time.Now()}, ready: make(chan struct{})}
 	c.decide()
 	return c
 }
@@ -263,7 +265,7 @@ func (c *count) decide() {
 	case all-c.no < c.q.need:
 		c.o.reply, c.o.err = "L", nil
 	case all-c.no-c.failed < c.q.need:
-		c.o.err = c.q.noMajority(all-c.failed, c.o.err)
+		c.o.err = c.q.noMajority(c.yes+c.no-c.absent, c.o.err)
 	default:
 		return
 	}
@@ -289,28 +291,48 @@ func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left 
 	return b.send(ctx, sc, c, most, left).outcome()
 }
 
+// errand is a request about a grant, to the members that may have granted it.
+type errand struct {
+	ctx     context.Context
+	sc      *Script
+	c       copier
+	most    int
+	left    *atomic.Bool
+	replies *count
+}
+
 // send sends a request about a grant. A release is sent again to those that do not answer, until the lease is over.
 func (b *ballot) send(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) *count {
-	q := b.q
-	end, _ := c.(*release)
-	asked := b.voters(end)
-	replies := q.count(len(asked))
-	for _, i := range asked {
-		m := q.members[i]
-		q.s.work.Add(1)
-		go func() {
-			defer q.s.end()
-			o := m.call(ctx, sc, memberCopy(c, b, i), most, left)
-			if t, ok := c.(*telling); ok {
-				b.kept(i, o, t.lease)
-			}
-			replies.add(o)
-			if end != nil && o.err != nil && judge(o.err).transient {
-				q.settle(end.l, end.grant, i, b.lease)
-			}
-		}()
+	if end, ok := c.(*release); ok {
+		if used, ok := end.used.(int64); ok {
+			b.q.saw(used)
+		}
 	}
-	return replies
+	e := &errand{ctx: ctx, sc: sc, c: c, most: most, left: left}
+	for _, i := range b.voters(e) {
+		e.start(b, i)
+	}
+	return e.replies
+}
+
+func (e *errand) start(b *ballot, i int) {
+	b.q.s.work.Add(1)
+	go func() {
+		defer b.q.s.end()
+		e.run(b, i)
+	}()
+}
+
+// run asks one member.
+func (e *errand) run(b *ballot, i int) {
+	o := b.q.members[i].call(e.ctx, e.sc, memberCopy(e.c, b, i), e.most, e.left)
+	if t, ok := e.c.(*telling); ok {
+		b.kept(i, o, t.lease)
+	}
+	e.replies.add(o)
+	if end, ok := e.c.(*release); ok && o.err != nil && judge(o.err).transient {
+		b.q.settle(end.l, end.grant, i, b.lease)
+	}
 }
 
 // settle gives back what one member may have granted, until it answers or the lease is over.

@@ -30,7 +30,7 @@ type ballot struct {
 	overdue bool          // the time for answers is over
 	ready   chan struct{} // closed when it is decided, and then told
 	told    bool
-	over    bool          // the attempt has ended: what it was granted is given back
+	later   []*errand     // for those that have not voted yet
 	took    time.Duration // until it was decided
 	split   bool          // it was lost, and nobody has won
 }
@@ -44,7 +44,6 @@ type seat struct {
 	stored   int64     // a token in the way that was heard of there
 	notAfter int64     // of the last copy sent
 	late     bool      // a copy may still arrive
-	left     bool      // somebody gives it back
 	until    time.Time // believed to be held until then
 	answer             // who holds it, if another does
 	free     time.Time // when nobody else holds it, as far as is known
@@ -63,23 +62,29 @@ func ballotOf(c copier) *ballot {
 	return nil
 }
 
+// undecided: its vote is not in, and in time yet. mu held.
+func (b *ballot) undecided(s *seat) bool { return s.asked && s.vote == 0 && !b.overdue }
+
 // voters are the members that may have granted the attempt, as far as they have
-// answered, or have not in time. With end, it is over: to those that answer
-// later it is given back then, so that a release does not overtake its request.
-func (b *ballot) voters(end *release) (at []int) {
+// answered, or have not in time. An errand waits for the others' votes, so that it, a release
+// above all, does not overtake their request, and counts what they say to it then.
+func (b *ballot) voters(e *errand) (at []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if end != nil {
-		b.over, b.grant.used = true, end.used
-		if used, ok := end.used.(int64); ok {
-			b.q.saw(used)
-		}
-	}
+	later := 0
 	for i := range b.seats {
 		s := &b.seats[i]
-		if s.mayHold() && (s.vote != 0 || b.overdue) {
+		switch {
+		case b.undecided(s):
+			later++
+		case s.mayHold():
 			at = append(at, i)
-			s.left = s.left || end != nil
+		}
+	}
+	if e != nil {
+		e.replies = b.q.count(len(at) + later)
+		if later > 0 {
+			b.later = append(b.later, e)
 		}
 	}
 	return at
@@ -248,7 +253,7 @@ func (b *ballot) tally() (t tally) {
 			t.refused++
 		case s.vote == 'V':
 			t.void++
-		case s.asked && s.vote == 0 && !b.overdue:
+		case b.undecided(s):
 			t.undecided++
 		}
 	}
@@ -281,6 +286,10 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	}
 	b.mu.Lock()
 	s := &b.seats[i]
+	var later []*errand
+	if !b.overdue { // else they have gone already
+		later = b.later
+	}
 	s.late, s.err, s.vote = o.unanswered != nil, o.err, 'E'
 	if o.err == nil {
 		s.fill(r, o.sent)
@@ -293,11 +302,14 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	if b.missing--; b.missing == 0 && b.timer.Stop() {
 		b.q.s.end()
 	}
-	leave := b.over && s.mayHold() && !s.left
-	s.left = s.left || leave
+	mayHold := s.mayHold()
 	b.mu.Unlock()
-	if leave {
-		b.q.settle(b.l, b.grant, i, b.lease)
+	for _, e := range later {
+		if mayHold {
+			e.run(b, i)
+		} else {
+			e.replies.add(outcome{reply: "L"})
+		}
 	}
 }
 
@@ -323,21 +335,18 @@ func (s *seat) fill(r answer, sent time.Time) {
 func (b *ballot) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var late []int
+	for i := range b.seats {
+		if b.undecided(&b.seats[i]) {
+			late = append(late, i)
+		}
+	}
 	b.overdue = true
 	b.decide()
-	for i := range b.seats {
-		s := &b.seats[i]
-		if !s.asked || s.vote != 0 {
-			continue
-		}
+	for _, i := range late {
 		b.q.members[i].suspect()
-		if b.over && !s.left {
-			s.left = true
-			b.q.s.work.Add(1)
-			go func() {
-				defer b.q.s.end()
-				b.q.settle(b.l, b.grant, i, b.lease)
-			}()
+		for _, e := range b.later {
+			e.start(b, i)
 		}
 	}
 }
