@@ -65,6 +65,9 @@ var (
 // Unlock returns when a majority has answered; the rest is told in the background, as
 // long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
 //
+// So a hold that was granted by a bare majority, because others had the rest just then, does not
+// outlive a server of it: its next renewal, re-entry or Unlock fails, and the lease bounds it. The lock itself goes on.
+//
 // # Fencing tokens
 //
 // Redlock as it was published has none, and without them no lock with leases is safe for what must never

@@ -35,6 +35,7 @@ const (
 	wrote    kind = "wrote"    // has written the counter
 	looked   kind = "looked"   // has asked Redis who holds a fair lock, and who waits
 	left     kind = "left"     // is about to call Unlock
+	hindered kind = "hindered" // a server failed in the midst of a visit, which is over
 	failed   kind = "failed"
 )
 
@@ -115,7 +116,12 @@ func (a assignment) open(label string) (_ *opened, err error) {
 	}
 	switch {
 	case len(o.sessions) > 1:
-		o.lock = multilock.NewRedLock(a.Lock, o.sessions...)
+		// A busy machine is not a dead server: that refuses connections at once.
+		quorum, err := multilock.NewQuorum(o.sessions, multilock.WithServerTimeout(a.Lease*2/5))
+		if err != nil {
+			return nil, err
+		}
+		o.lock = quorum.New(a.Lock)
 	case a.Liveness > 0:
 		o.lock = fairlock.New(o.sessions[0], a.Lock)
 	default:
@@ -204,7 +210,12 @@ func (p *process) work(ctx context.Context) error {
 		if round%3 == 0 {
 			inside = p.reenter
 		}
-		if err := p.visit(ctx, inside); err != nil {
+		err := p.visit(ctx, inside)
+		switch {
+		case err == nil:
+		case len(p.Redis) > 1 && !errors.Is(err, rlock.ErrLost): // one of the bare majority that had granted was killed, say
+			p.report(event{Kind: hindered, Error: err.Error()})
+		default:
 			return err
 		}
 	}

@@ -123,7 +123,7 @@ func (s *screen) show(e event) {
 	case wrote:
 		s.count = e.Count
 		return
-	case failed:
+	case failed, hindered:
 		s.say(e.at(), "process %d: %s", e.Process, e.Error)
 		return
 	case entered:
