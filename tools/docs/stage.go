@@ -25,7 +25,7 @@ const (
 	modulePath  = "github.com/lockline/lockline"
 	published   = "v0.0.1" // the version that a reader gets
 	redisInText = "localhost:6379"
-	patience    = 10 * time.Minute // with one block
+	patience    = 20 * time.Minute // with one block
 )
 
 // stage is where blocks are checked.
