@@ -121,6 +121,10 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 		}
 		return i, nil
 	}
+	var unconfirmed *engine.NotReplicatedError
+	if errors.As(err, &unconfirmed) {
+		err = (*rlock.NotReplicatedError)(unconfirmed)
+	}
 	var locked *engine.LockedError
 	if errors.As(err, &locked) {
 		err = (*rlock.LockedError)(locked)

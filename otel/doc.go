@@ -22,7 +22,7 @@
 // of a session to the next without a request.
 //
 // The histograms and the failures say in error.type what went wrong, if anything:
-// locked, timeout, canceled, lost, closed, or _OTHER.
+// locked, timeout, canceled, lost, closed, not_replicated, or _OTHER.
 //
 // # Traces
 //

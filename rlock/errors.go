@@ -20,6 +20,10 @@ var (
 
 	// ErrClosed: the session is closed.
 	ErrClosed = engine.ErrClosed
+
+	// ErrNotReplicated: fewer replicas than [WithReplicas] wants have confirmed the
+	// lock in time, so it was given back. The error is a *[NotReplicatedError].
+	ErrNotReplicated = engine.ErrNotReplicated
 )
 
 // LockedError says who holds the lock, as far as is known. It matches [ErrLocked].
@@ -36,10 +40,26 @@ func (e *LockedError) Error() string { return (*engine.LockedError)(e).Error() }
 // Unwrap makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// outward gives engine's one error struct its public type.
+// NotReplicatedError says how many replicas have confirmed a lock. It matches [ErrNotReplicated].
+type NotReplicatedError struct {
+	Name      string        // of the lock
+	Confirmed int           // replicas that have confirmed it in time
+	Wanted    int           // how many [WithReplicas] wants
+	Timeout   time.Duration // that they had
+}
+
+func (e *NotReplicatedError) Error() string { return (*engine.NotReplicatedError)(e).Error() }
+
+// Unwrap makes errors.Is(err, ErrNotReplicated) true.
+func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
+
+// outward gives engine's error structs their public types.
 func outward(err error) error {
-	if e, ok := err.(*engine.LockedError); ok {
+	switch e := err.(type) {
+	case *engine.LockedError:
 		return (*LockedError)(e)
+	case *engine.NotReplicatedError:
+		return (*NotReplicatedError)(e)
 	}
 	return err
 }

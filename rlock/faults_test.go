@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,16 +29,22 @@ const (
 // scripts names the library's scripts by what a request carries of them.
 var scripts = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
-	for _, file := range []string{"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/engine/keep.lua"} {
-		body, err := os.ReadFile("../internal/engine/prelude.lua")
-		if err != nil {
-			panic(err)
+	for _, file := range []string{
+		"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/engine/keep.lua", "../internal/engine/confirm.lua",
+		"../fairlock/lock.lua", "../fairlock/release.lua", "../fairlock/heartbeat.lua",
+	} {
+		parts := []string{"../internal/engine/prelude.lua", file}
+		if strings.HasPrefix(file, "../fairlock/") {
+			parts = slices.Insert(parts, 1, "../fairlock/prelude.lua")
 		}
-		own, err := os.ReadFile(file)
-		if err != nil {
-			panic(err)
+		var body []byte
+		for _, part := range parts {
+			text, err := os.ReadFile(part)
+			if err != nil {
+				panic(err)
+			}
+			body = append(body, text...)
 		}
-		body = append(body, own...)
 		sum := sha1.Sum(body)
 		m[string(body)], m[hex.EncodeToString(sum[:])] = file, file
 	}

@@ -174,6 +174,9 @@ func checkReplication(f facts) finding {
 	default:
 		found.Found = fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
 	}
+	if found.Status == fine && replicas > 0 {
+		found.Found += fmt.Sprintf("; WithReplicas can ask for up to %d", replicas)
+	}
 	return found
 }
 

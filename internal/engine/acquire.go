@@ -121,6 +121,9 @@ type acquisition struct {
 	answered bool             // Redis has answered once: from then on an outage only lengthens the wait
 	waited   bool
 
+	led        bool // by another one, whose confirmation covers it
+	confirming bool // the request under way is for the replicas, too
+
 	with *company // to be taken by the same request
 }
 
@@ -140,6 +143,11 @@ func (m *Mutex) acquire(ctx context.Context, cfg Config, try bool, with *company
 	fail := func(err error) (*hold, error) { return nil, &nameError{name: m.keys.Name, err: err} }
 	if err := cfg.Check(); err != nil {
 		return fail(err)
+	}
+	if cfg.Lease != 0 {
+		if err := m.s.Replicas.fits(cfg.Lease); err != nil {
+			return fail(err)
+		}
 	}
 	if ctx.Err() != nil {
 		return fail(ctxErr(ctx))
@@ -349,9 +357,12 @@ func (l *lock) pass() {
 // nest turns a stay under a live streak into a hold.
 func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 	l := a.l
-	o, err := a.exchange(st)
+	err := a.confirm(st)
 	if err == nil {
-		err = o.err
+		var o outcome
+		if o, err = a.exchange(st); err == nil {
+			err = o.err
+		}
 	}
 	if err != nil {
 		a.abandonStay(st, outer)
@@ -386,6 +397,7 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 	if passed {
 		h = new(hold)
 	}
+	err := a.confirm(st)
 	h.fence = ad.fence
 	a.newHold(h, st)
 	l.mu.Lock()
@@ -402,6 +414,12 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 		g.token, g.used = "", "" // there is no Hold whose Unlock would tell Redis
 		l.settle(g, st.deadline())
 		return nil, nil
+	}
+	if err != nil {
+		l.mu.Unlock()
+		h.cancel(err)
+		a.abandonStay(st, nil)
+		return nil, err
 	}
 	st.link(h)
 	l.mu.Unlock()
@@ -650,10 +668,13 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 
 func (a *acquisition) fly(f *flight, st *streak) {
 	defer a.l.s.end()
-	if st != nil {
-		f.o = st.tell(a.ctx, a.lease(), &f.left)
-	} else {
+	switch {
+	case st == nil:
 		f.o = a.ask(&f.left)
+	case a.confirming:
+		f.o = st.confirm(a.ctx, a.lease(), &f.left)
+	default:
+		f.o = st.tell(a.ctx, a.lease(), &f.left)
 	}
 	if f.left.CompareAndSwap(false, true) {
 		if f.done != nil {

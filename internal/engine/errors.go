@@ -13,6 +13,8 @@ var (
 	ErrLost    = errors.New("lockline: lock lost")
 	ErrNotHeld = errors.New("lockline: lock not held")
 	ErrClosed  = errors.New("lockline: session closed")
+
+	ErrNotReplicated = errors.New("lockline: not replicated")
 )
 
 // LockedError is the ErrLocked of TryLock and of a wait that ran out.

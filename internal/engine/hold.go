@@ -45,7 +45,10 @@ type streak struct {
 	idle    bool          // renewal is switched off
 	own     bool          // the lease is, or was made longer, as a holder chose
 	warned  bool          // said that the session waits for itself
-	first   hold          // saves an allocation
+	// Where replicas must confirm a grant:
+	confirmed bool // they have
+	refused   bool // they have not in time: it is not handed on
+	first     hold // saves an allocation
 }
 
 // hold is one entry. It is the context that Lock returns, too, so it must not
@@ -195,7 +198,7 @@ func (st *streak) handOn() bool {
 	l := st.lock
 	s := l.s
 	t := l.root.queue.first
-	if t == nil || t.a.cfg.Lease != 0 || st.fence == st.last || isClosed(s.closing) {
+	if t == nil || t.a.cfg.Lease != 0 || st.fence == st.last || st.refused || isClosed(s.closing) {
 		return false
 	}
 	if !l.p.queues() && (st.own || s.age()-st.begun >= s.Streak) { // a queue's order needs no bound
@@ -289,8 +292,12 @@ func (t *telling) request(time.Time) request {
 
 // tell brings Redis up to date with the hold count, and the lease to at least lease.
 func (st *streak) tell(ctx context.Context, lease time.Duration, left *atomic.Bool) outcome {
+	return st.kept(st.lock.s.call(ctx, keepScript, &telling{st, lease}, tries, left), lease)
+}
+
+// kept takes in what Redis said of the streak, and of a lease of at least lease.
+func (st *streak) kept(o outcome, lease time.Duration) outcome {
 	l := st.lock
-	o := l.s.call(ctx, keepScript, &telling{st, lease}, tries, left)
 	switch {
 	case o.err != nil:
 		o.err = l.keys.failed(o.err)

@@ -105,6 +105,8 @@ func checkMembers(members []*Session) error {
 			return fail("session %d of %d is nil", i+1, len(members))
 		case m.Redisson:
 			return fail("session %d has RedissonKeys; RedLocks have keys of their own, which Redisson does not know", i+1)
+		case m.Replicas.N > 0:
+			return fail("session %d has WithReplicas; a RedLock's servers are independent, and a majority of them is what confirms", i+1)
 		case m.quorum != nil:
 			return fail("session %d is a quorum itself", i+1)
 		case m.Prefix != members[0].Prefix:

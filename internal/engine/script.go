@@ -80,6 +80,9 @@ func (r request) asEval(sc *Script) request {
 func noScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 func (s *Session) process(ctx context.Context, r request, sc *Script) (string, error) {
+	if sc == confirmScript {
+		return s.replicate(ctx, r, sc)
+	}
 	_ = s.client.Process(ctx, r)
 	if noScript(r.Err()) {
 		r = r.asEval(sc)

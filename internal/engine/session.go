@@ -31,6 +31,7 @@ type SessionConfig struct {
 	Logger   *slog.Logger
 	Observer Observer
 	Redisson bool
+	Replicas Replicas
 }
 
 // MinLease is the shortest lease: less than network and timers need.
@@ -82,6 +83,9 @@ func NewSession(c Client, cfg SessionConfig) (*Session, error) {
 		return nil, err
 	}
 	if err := checkLease("WithLiveness", cfg.Liveness); err != nil {
+		return nil, err
+	}
+	if err := cfg.Replicas.check(c, cfg.Lease); err != nil {
 		return nil, err
 	}
 	if len(cfg.Label) > MaxName || !utf8.ValidString(cfg.Label) {

@@ -293,7 +293,7 @@ func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun boo
 		}
 		var t string
 		t, tokens, _ = strings.Cut(tokens, " ")
-		m.ctx, m.grant = a.ctx, a.grant
+		m.ctx, m.grant, m.led = a.ctx, a.grant, true
 		m.got, begun, err = m.take(base, t)
 		switch {
 		case m.got != nil:
@@ -308,6 +308,9 @@ func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun boo
 	}
 	if err == nil {
 		if h, begun, err = a.take(base, token); h != nil {
+			for _, m := range taken {
+				m.confirmed()
+			}
 			return h, true, nil
 		}
 	} else {

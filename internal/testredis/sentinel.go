@@ -30,16 +30,10 @@ func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	t.Helper()
 	ctx := t.Context()
 	s := &Sentinel{}
-	master := Start(t, "--repl-diskless-sync-delay", "0")
+	master := Start(t)
 	s.Nodes = append(s.Nodes, master)
 	for range replicas {
-		s.Nodes = append(s.Nodes, Start(t,
-			"--repl-diskless-sync-delay", "0",
-			"--replicaof", "127.0.0.1 "+fmt.Sprint(master.port)))
-	}
-	for _, node := range s.Nodes {
-		client := node.Client(t)
-		await(t, func() string { return outOfSync(ctx, client) })
+		s.Nodes = append(s.Nodes, master.StartReplica(t))
 	}
 
 	for range sentinels {

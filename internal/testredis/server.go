@@ -50,6 +50,18 @@ func Start(t testing.TB, args ...string) *Server {
 	})
 }
 
+// StartReplica starts a replica of s, as Start does, and returns when it is in sync. What
+// the replica is to take over in a failover must be in args, too.
+func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
+	t.Helper()
+	must(t, s.Client(t).ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err()) // else it waits 5 s for company
+	replica := Start(t, append([]string{"--repl-diskless-sync-delay", "0",
+		"--replicaof", "127.0.0.1 " + strconv.Itoa(s.port)}, args...)...)
+	client := replica.Client(t)
+	await(t, func() string { return outOfSync(t.Context(), client) })
+	return replica
+}
+
 // Binary finds the server to start: what the environment variable
 // LOCKLINE_REDIS_SERVER names, else redis-server, else valkey-server in PATH.
 func Binary() (path string, ok bool) {
