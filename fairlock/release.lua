@@ -20,13 +20,17 @@ local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
 local reply = 'L'
 if held[1] then
   local mine = ARGV[2] == held[2] or ARGV[2] == ''
-  local used = free(ARGV[1], held[2], mine and ARGV[6] or '', keep)
+  -- Not DEL: while a slot moves to another node, a script cannot make a key again.
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  local used = conclude(ARGV[1], held[2], mine and ARGV[6] or '', keep)
   if mine then
     reply = 'R'
   end
   local next, token = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
   if next then
     reply = reply .. ' ' .. next .. ' ' .. token
+  else
+    redis.call('DEL', KEYS[1])
   end
 else
   leave(ARGV[1])

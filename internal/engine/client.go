@@ -69,6 +69,10 @@ func judge(err error) verdict {
 				return verdict{resend: true, transient: true}
 			}
 		}
+		if strings.HasPrefix(msg, "ERR Script attempted to access a non local key") {
+			// Its slot is on the move, and it has deleted a key that it needed again.
+			return verdict{unknown: true, resend: true, transient: true}
+		}
 		return verdict{}
 	case errors.Is(err, redis.ErrClosed):
 		return verdict{}

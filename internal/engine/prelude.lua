@@ -84,12 +84,10 @@ local function renew(ms, keep)
   end
 end
 
--- free ends what an attempt was granted, whatever the token: once the attempt
--- ends, nobody wants it. used is the last token that was used, the rest of the block
+-- conclude notes that what an attempt was granted is over. used is the last token that was used, the rest of the block
 -- is given back; '0' if none was, '' if that is not known. Returns the last token that
 -- counts as used.
-local function free(owner, token, used, keep)
-  redis.call('DEL', KEYS[1])
+local function conclude(owner, token, used, keep)
   if used == '' then
     used = stamp(tonumber(token) + BLOCK - 1)
   elseif used == '0' then
@@ -100,6 +98,13 @@ local function free(owner, token, used, keep)
     outlive(keep, keep)
   end
   return used
+end
+
+-- free ends what an attempt was granted, whatever the token: once the attempt
+-- ends, nobody wants it.
+local function free(owner, token, used, keep)
+  redis.call('DEL', KEYS[1])
+  return conclude(owner, token, used, keep)
 end
 
 -- released: the token was granted once and released, by whomever since. Whatever

@@ -121,6 +121,30 @@ func (c *Cluster) Master(t testing.TB, key string) *Server {
 	return find(t, c.Nodes, node.Options().Addr)
 }
 
+// MoveSlot moves key's slot, with all keys in it, to another master, as redis-cli does it: clients
+// are redirected key by key meanwhile.
+func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server) {
+	t.Helper()
+	ctx := t.Context()
+	from := c.Master(t, key)
+	source, target := from.Client(t), to.Client(t)
+	slot := source.ClusterKeySlot(ctx, key).Val()
+	sourceID, targetID := source.ClusterMyID(ctx).Val(), target.ClusterMyID(ctx).Val()
+	must(t, target.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", sourceID).Err())
+	must(t, source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", targetID).Err())
+	for {
+		keys, err := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Result()
+		must(t, err)
+		if len(keys) == 0 {
+			break
+		}
+		must(t, source.Do(ctx, "MIGRATE", "127.0.0.1", to.port, keys[0], 0, 5000).Err()) // NOKEY: it has expired
+	}
+	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first those whose word counts
+		must(t, s.Client(t).Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID).Err())
+	}
+}
+
 func find(t testing.TB, servers []*Server, addr string) *Server {
 	t.Helper()
 	for _, s := range servers {

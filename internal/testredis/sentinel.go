@@ -92,6 +92,19 @@ func (s *Sentinel) Master(t testing.TB) *Server {
 	return s.awaitMaster(t, func(string) bool { return true })
 }
 
+// Failover has the Sentinels begin a failover though the master is well.
+func (s *Sentinel) Failover(t testing.TB) {
+	t.Helper()
+	client := s.sentinelClient(s.Sentinels[0])
+	defer func() { _ = client.Close() }()
+	await(t, func() string { // until the one before is over
+		if err := client.Failover(t.Context(), masterName).Err(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
 // AwaitFailover waits until most Sentinels name another master than old, and returns it.
 func (s *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()

@@ -1,0 +1,263 @@
+package rlock_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// slow skips a test that starts many servers, unless real servers are asked for.
+func slow(t *testing.T) {
+	if testing.Short() || os.Getenv("LOCKLINE_REQUIRE_REDIS") != "1" {
+		t.Skip("takes long: runs with LOCKLINE_REQUIRE_REDIS=1 and without -short")
+	}
+	t.Parallel()
+}
+
+// load is sessions whose goroutines contend for locks until stop, and what they saw.
+type load struct {
+	t       *testing.T
+	locks   []*loaded
+	stop    chan struct{}
+	workers sync.WaitGroup
+
+	mu     sync.Mutex // guards errors
+	errors map[string]int
+}
+
+// loaded is one lock under load.
+type loaded struct {
+	name string
+
+	mu       sync.Mutex // guards what follows
+	token    int64      // of the last holder
+	inside   map[*rlock.Hold]bool
+	taken    int
+	overlaps int // of holds that both were valid
+	lost     int
+}
+
+// startLoad has sessions, of two goroutines each, contend for reentrant and fair locks of these names.
+func startLoad(t *testing.T, names []string, sessions []*rlock.Session) *load {
+	w := &load{t: t, stop: make(chan struct{}), errors: map[string]int{}}
+	for _, name := range names {
+		w.locks = append(w.locks, &loaded{name: name, inside: map[*rlock.Hold]bool{}}, &loaded{name: name, inside: map[*rlock.Hold]bool{}})
+	}
+	for _, s := range sessions {
+		var ms []*rlock.Mutex
+		for _, name := range names {
+			ms = append(ms, rlock.New(s, name), fairlock.New(s, name))
+		}
+		for range 2 {
+			w.workers.Go(func() {
+				for !isClosed(w.stop) {
+					i := rand.IntN(len(ms))
+					w.cycle(w.locks[i], ms[i])
+				}
+			})
+		}
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *load) cycle(l *loaded, m *rlock.Mutex) {
+	_, hold, err := m.Lock(bg, rlock.WaitAtMost(2*time.Second))
+	if err != nil {
+		w.saw("Lock", err)
+		<-time.After(5 * time.Millisecond)
+		return
+	}
+	l.enter(w.t, hold)
+	<-time.After(rand.N(2 * time.Millisecond))
+	l.leave(hold)
+	if err := hold.Unlock(bg); err != nil {
+		w.saw("Unlock", err)
+	}
+}
+
+// saw counts an error by what it is.
+func (w *load) saw(of string, err error) {
+	what := err.Error()
+	for _, known := range []error{rlock.ErrLocked, rlock.ErrLost, rlock.ErrNotReplicated} {
+		if errors.Is(err, known) {
+			what = known.Error()
+		}
+	}
+	if e := redis.Error(nil); errors.As(err, &e) {
+		if code, _, _ := strings.Cut(e.Error(), " "); code != "ERR" { // the rest varies
+			what = code
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.errors[of+": "+what]++
+}
+
+func (l *loaded) enter(t *testing.T, hold *rlock.Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if hold.Token() <= l.token {
+		t.Errorf("%s: token %d after %d", l.name, hold.Token(), l.token)
+	}
+	l.token = hold.Token()
+	for other := range l.inside {
+		if other.Err() == nil && hold.Err() == nil {
+			l.overlaps++
+		}
+	}
+	l.inside[hold] = true
+	l.taken++
+}
+
+func (l *loaded) leave(hold *rlock.Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.inside, hold)
+	if hold.Err() != nil {
+		l.lost++
+	}
+}
+
+// progress waits until every lock was taken some times more.
+func (w *load) progress() {
+	w.t.Helper()
+	for _, l := range w.locks {
+		l.mu.Lock()
+		want := l.taken + 5
+		l.mu.Unlock()
+		eventually(w.t, l.name+" is taken again and again", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.taken >= want
+		})
+	}
+}
+
+func (w *load) end() {
+	if !isClosed(w.stop) {
+		close(w.stop)
+	}
+	w.workers.Wait()
+}
+
+// report says what was seen, and fails the test if a lock of which that is asked has had two valid holders.
+func (w *load) report(exclusive func(name string) bool) {
+	w.t.Helper()
+	w.end()
+	taken, lost, overlaps := 0, 0, 0
+	for _, l := range w.locks {
+		taken, lost, overlaps = taken+l.taken, lost+l.lost, overlaps+l.overlaps
+		if l.overlaps > 0 && exclusive(l.name) {
+			w.t.Errorf("%s: %d times two valid holders", l.name, l.overlaps)
+		}
+	}
+	w.t.Logf("%d taken, %d lost, %d overlaps; errors: %v", taken, lost, overlaps, w.errors)
+}
+
+func all(string) bool { return true }
+
+func TestASlotMovesUnderLoad(t *testing.T) {
+	slow(t)
+	cluster := testredis.StartCluster(t, 3, 0)
+	rdb := cluster.Client(t)
+	var sessions []*rlock.Session
+	for range 3 {
+		sessions = append(sessions, newSession(t, rdb, rlock.WithPrefix("{app}"))) // one slot for all
+	}
+	w := startLoad(t, []string{"a", "b"}, sessions)
+	w.progress()
+	for range 6 { // twice around
+		from := cluster.Master(t, "{app}")
+		to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
+		cluster.MoveSlot(t, "{app}", to)
+		w.progress()
+	}
+	w.report(all)
+	for _, l := range w.locks {
+		if l.lost > 0 {
+			t.Errorf("%s: %d holds were lost", l.name, l.lost)
+		}
+	}
+	for what := range w.errors {
+		if !strings.HasSuffix(what, ": TRYAGAIN") { // half of its keys had moved
+			t.Error(what)
+		}
+	}
+}
+
+func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
+	slow(t)
+	cluster := testredis.StartCluster(t, 3, 1)
+	rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
+		o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
+	})
+	var sessions []*rlock.Session
+	for range 3 {
+		sessions = append(sessions, newSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(3*time.Second)))
+	}
+	doomed := cluster.Nodes[0]
+	onDoomed := func(name string) bool { return cluster.Master(t, "lockline:r:{"+name+"}") == doomed }
+	var names []string
+	for there, elsewhere, i := 0, 0, 0; there < 2 || elsewhere < 2; i++ {
+		switch name := fmt.Sprint("lock", i); {
+		case onDoomed(name) && there < 2:
+			there++
+			names = append(names, name)
+		case !onDoomed(name) && elsewhere < 2:
+			elsewhere++
+			names = append(names, name)
+		}
+	}
+	dies := map[string]bool{}
+	for _, name := range names {
+		dies[name] = onDoomed(name)
+	}
+	w := startLoad(t, names, sessions)
+	w.progress()
+	doomed.Kill()
+	w.progress()
+	// What a dead master had not sent on may be granted twice, but never with tokens out of order: enter checks that.
+	w.report(func(name string) bool { return !dies[name] })
+}
+
+// With all replicas confirming, not even a master that is cut off or stale makes two holders.
+func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
+	slow(t)
+	sentinel := testredis.StartSentinel(t, 1)
+	var sessions []*rlock.Session
+	for range 3 {
+		rdb := sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
+			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
+		})
+		sessions = append(sessions, newSession(t, rdb, rlock.WithReplicas(1, 200*time.Millisecond)))
+	}
+	w := startLoad(t, []string{"a", "b"}, sessions)
+	w.progress()
+	old := sentinel.Master(t)
+	sentinel.Failover(t)
+	sentinel.AwaitFailover(t, old)
+	w.progress()
+	w.report(all)
+}
