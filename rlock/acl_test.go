@@ -12,12 +12,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
 // documentedRules are the ACL rules of docs/operations.md, block by block: for a
-// server, in addition for a Cluster, and for RedissonKeys.
+// server, in addition for a Cluster, for RedissonKeys, and for WithReplicas.
 func documentedRules(t *testing.T) (blocks [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
@@ -28,8 +30,8 @@ func documentedRules(t *testing.T) (blocks [][]string) {
 		rules, _, _ := strings.Cut(block, "```")
 		blocks = append(blocks, strings.Fields(rules))
 	}
-	if len(blocks) != 3 {
-		t.Fatalf("%d blocks of rules, want 3", len(blocks))
+	if len(blocks) != 4 {
+		t.Fatalf("%d blocks of rules, want 4", len(blocks))
 	}
 	return blocks
 }
@@ -191,7 +193,24 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 	}
+	if err := severalAtOnce(ctx, rdb); err != nil {
+		return fmt.Errorf("several: %w", err)
+	}
 	return linger(ctx, rdb, admin)
+}
+
+// severalAtOnce takes two locks by one request.
+func severalAtOnce(ctx context.Context, rdb rlock.Client) error {
+	s, err := rlock.NewSession(rdb, rlock.WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	_, hold, err := multilock.New(rlock.New(s, "a"), rlock.New(s, "b")).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return hold.Unlock(ctx)
 }
 
 func TestTheDocumentedRightsSuffice(t *testing.T) {
@@ -262,25 +281,67 @@ func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
 	}
 }
 
-func TestTheDocumentedRightsOnACluster(t *testing.T) {
-	cluster := testredis.StartCluster(t, 1, 0)
-	admin := cluster.Nodes[0].Client(t)
+func TestTheDocumentedRightsForReplicas(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	server.StartReplica(t)
+	admin := server.Client(t)
 	rules := documentedRules(t)
-	try := func() error { // what one server needs, the other tests show
-		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
-		return everything(bounded(t), rdb, rlock.New, "x")
+	try := func() error {
+		return everything(bounded(t), server.Client(t, asLockline), fairlock.New, "x", rlock.WithReplicas(1, confirmed))
 	}
-	setUser(t, admin, slices.Concat(rules[0], rules[1]))
+	setUser(t, admin, slices.Concat(rules[0], rules[3]))
 	if err := try(); err != nil {
 		t.Error(err)
 	}
 	if refused := denied(t, admin); refused != nil {
 		t.Errorf("refused: %q", refused)
 	}
+	setUser(t, admin, rules[0])
+	if err := try(); err == nil || !slices.Equal(rules[3], []string{"+wait"}) || !slices.Equal(denied(t, admin), []string{"wait"}) {
+		t.Errorf("without %s: refused %q, %v", rules[3], denied(t, admin), err)
+	}
+}
+
+func TestTheDocumentedRightsOnACluster(t *testing.T) {
+	cluster := testredis.StartCluster(t, 2, 0)
+	rules := documentedRules(t)
+	set := func(rules []string) {
+		for _, node := range cluster.Nodes {
+			setUser(t, node.Client(t), rules)
+		}
+	}
+	refused := func() (all []string) {
+		for _, node := range cluster.Nodes {
+			all = append(all, denied(t, node.Client(t))...)
+		}
+		return all
+	}
+	try := func() error { // what one server needs, the other tests show
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		if err := everything(bounded(t), rdb, rlock.New, "x"); err != nil {
+			return err
+		}
+		_, hold, err := rlock.New(newSession(t, rdb), "x").Lock(bounded(t))
+		if err != nil {
+			return err
+		}
+		const key = "lockline:r:{x}"
+		to := cluster.Nodes[1-slices.Index(cluster.Nodes, cluster.Master(t, key))]
+		cluster.MoveSlot(t, key, to, func() { err = hold.Unlock(bounded(t)) })
+		return err
+	}
+	set(slices.Concat(rules[0], rules[1]))
+	if err := try(); err != nil {
+		t.Error(err)
+	}
+	if refused := refused(); refused != nil {
+		t.Errorf("refused: %q", refused)
+	}
 	for i, rule := range rules[1] {
-		setUser(t, admin, slices.Concat(rules[0], rules[1][:i], rules[1][i+1:]))
+		set(slices.Concat(rules[0], rules[1][:i], rules[1][i+1:]))
 		err := try()
-		if refused := denied(t, admin); !slices.Contains(refused, strings.TrimPrefix(rule, "+")) {
+		if refused := refused(); !slices.Contains(refused, strings.TrimPrefix(rule, "+")) {
 			t.Errorf("without %s: refused %q, %v", rule, refused, err)
 		}
 	}

@@ -180,17 +180,18 @@ func all(string) bool { return true }
 
 func TestASlotMovesUnderLoad(t *testing.T) {
 	slow(t)
-	cluster := testredis.StartCluster(t, 3, 0)
+	cluster := testredis.StartCluster(t, 3, 1)
 	rdb := cluster.Client(t)
 	var sessions []*rlock.Session
-	for range 3 {
-		sessions = append(sessions, newSession(t, rdb, rlock.WithPrefix("{app}"))) // one slot for all
+	for i := range 3 {
+		sessions = append(sessions, newSession(t, rdb, rlock.WithPrefix("{app}"), // one slot for all
+			rlock.WithReplicas(i%2, confirmed)))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.progress()
 	for range 6 { // twice around
 		from := cluster.Master(t, "{app}")
-		to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
+		to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3] // a master
 		cluster.MoveSlot(t, "{app}", to)
 		w.progress()
 	}

@@ -212,8 +212,8 @@ func (o *operator) trySubscribe(ctx context.Context, k lockKind) error {
 	switch {
 	case o.redisson:
 		channel = "redisson_lock__channel:{lockline-doctor}"
-	case k.letter == "r":
-		channel = o.prefix + ":r:{lockline-doctor}"
+	case k.letter != "f":
+		channel = o.prefix + ":" + k.letter + ":{lockline-doctor}"
 	}
 	sub := o.rdb.Subscribe(ctx, channel)
 	defer sub.Close()

@@ -16,6 +16,9 @@ request, at most a third of its lease. So two can be inside for that long; what 
 not be done twice needs the fencing token. Where the holder's process still runs, end
 that instead. A RedLock is freed on this one server: repeat it on a majority of them.
 
+A RedLock is freed on this server alone: its holder loses it once a majority of its servers
+has been told.
+
 Exit code: 0 if the lock was freed, 1 if nobody held it.`
 
 // freed is the outcome of unlock --force, and its JSON.

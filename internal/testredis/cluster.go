@@ -122,8 +122,8 @@ func (c *Cluster) Master(t testing.TB, key string) *Server {
 }
 
 // MoveSlot moves key's slot, with all keys in it, to another master, as redis-cli does it: clients
-// are redirected key by key meanwhile.
-func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server) {
+// are redirected key by key meanwhile. during runs when all keys have moved and the slot has not.
+func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func()) {
 	t.Helper()
 	ctx := t.Context()
 	from := c.Master(t, key)
@@ -139,6 +139,9 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server) {
 			break
 		}
 		must(t, source.Do(ctx, "MIGRATE", "127.0.0.1", to.port, keys[0], 0, 5000).Err()) // NOKEY: it has expired
+	}
+	for _, f := range during {
+		f()
 	}
 	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first those whose word counts
 		must(t, s.Client(t).Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID).Err())
