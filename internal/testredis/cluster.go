@@ -144,7 +144,10 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func(
 		f()
 	}
 	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first those whose word counts
-		must(t, s.Client(t).Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID).Err())
+		client := s.Client(t)
+		if info := client.Info(ctx, "replication").Val(); strings.Contains(info, "role:master") { // replicas hear of it
+			must(t, client.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID).Err())
+		}
 	}
 }
 
