@@ -37,7 +37,7 @@ func problems(t *testing.T, dir string, linksAlone bool) (output string, errs []
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
 	var out bytes.Buffer
-	if err := run(t.Context(), dir, linksAlone, nil, &out); err != nil {
+	if err := run(t.Context(), dir, linksAlone, nil, nil, &out); err != nil {
 		errs = strings.Split(err.Error(), "\n")
 	}
 	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {

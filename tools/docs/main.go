@@ -5,6 +5,7 @@
 //	go run ./tools/docs          # links, commands and programs
 //	go run ./tools/docs -links   # links alone
 //	go run ./tools/docs FILE...  # all links, commands and programs of these files
+//	go run ./tools/docs -done 'go test ./...'  # all but this command, which was run already
 //
 // Links in Markdown must lead to a file, and an anchor to a heading; those to other sites
 // are checked for form alone. Commands (```sh) are run, one block after the other, by bash -e
@@ -34,9 +35,14 @@ import (
 
 func main() {
 	linksAlone := flag.Bool("links", false, "check links alone, run nothing")
+	var done []string
+	flag.Func("done", "leave out this `command`, which was run already; may be given several times", func(command string) error {
+		done = append(done, command)
+		return nil
+	})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, ".", *linksAlone, flag.Args(), os.Stdout)
+	err := run(ctx, ".", *linksAlone, done, flag.Args(), os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -45,12 +51,13 @@ func main() {
 }
 
 // run checks the documentation of the repository whose working tree dir is; only names the pages whose blocks are run, or none for all.
-func run(ctx context.Context, dir string, linksAlone bool, only []string, out io.Writer) error {
+func run(ctx context.Context, dir string, linksAlone bool, done, only []string, out io.Writer) error {
 	s, err := newStage(ctx, dir, out)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	s.done = done
 	pages, err := readPages(s.checkout)
 	if err != nil {
 		return err

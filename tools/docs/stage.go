@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,6 +40,8 @@ type stage struct {
 
 	redis     *miniredis.Miniredis
 	redisAddr string
+
+	done []string // commands that were run already
 
 	commands, programs, skipped int
 }
@@ -138,6 +141,10 @@ func (s *stage) check(ctx context.Context, b block) error {
 func (s *stage) command(ctx context.Context, b block, dir, script string) error {
 	s.commands++
 	fmt.Fprintf(s.out, "\n== %s\n%s", b.place, script)
+	if slices.Contains(s.done, strings.TrimSpace(script)) {
+		fmt.Fprintln(s.out, "-- done already")
+		return nil
+	}
 	return s.execute(ctx, dir, "bash", "-euo", "pipefail", "-c", script)
 }
 
