@@ -92,21 +92,6 @@ func (s *Sentinel) Master(t testing.TB) *Server {
 	return s.awaitMaster(t, func(string) bool { return true })
 }
 
-// Failover has the Sentinels replace a master that is well, and returns the new one when most of them name it.
-func (s *Sentinel) Failover(t testing.TB) *Server {
-	t.Helper()
-	old, leader := s.Master(t), s.Sentinels[0]
-	client := s.sentinelClient(leader)
-	defer func() { _ = client.Close() }()
-	await(t, func() string { // a Sentinel that does not find the replica fit yet gives up, and must be told again
-		if s.masterOf(t.Context(), leader) != old.Addr {
-			return ""
-		}
-		return fmt.Sprint("still ", old.Addr, ": ", client.Failover(t.Context(), masterName).Err())
-	})
-	return s.AwaitFailover(t, old)
-}
-
 // AwaitFailover waits until most Sentinels name another master than old, and returns it.
 func (s *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
