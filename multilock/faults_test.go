@@ -510,3 +510,38 @@ func TestOnAClusterOnlyKeysOfOneSlotShareARequest(t *testing.T) {
 		}
 	}
 }
+
+// leaver is a Locker that is always taken, and whose TryLock ends the caller's context.
+type leaver struct{ leave context.CancelFunc }
+
+func (leaver) Name() string { return "taken" }
+
+func (l leaver) Lock(ctx context.Context, _ ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return ctx, nil, ctx.Err()
+}
+
+func (l leaver) TryLock(ctx context.Context, _ ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	l.leave()
+	return ctx, nil, &rlock.LockedError{Name: "taken"}
+}
+
+// The members that were had must be given back, though the next round, which the end of the context ends,
+// begins meanwhile.
+func TestWhoeverLeavesWhileStartingOverKeepsNoMember(t *testing.T) {
+	var log bytes.Buffer // a Hold that was forgotten would be released in the end, and logged
+	s := newSession(t, redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()}), rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	m := rlock.New(s, "a")
+	for range 20 {
+		ctx, cancel := context.WithTimeout(bg, patience)
+		_, hold, err := multilock.New(m, leaver{cancel}).Lock(ctx)
+		cancel()
+		if hold != nil || !errors.Is(err, context.Canceled) {
+			t.Fatalf("Lock: %v, %v", hold, err)
+		}
+	}
+	eventually(t, "nothing is held", func() bool { runtime.GC(); return free(t, m) })
+	must(t, s.Close())
+	if log.Len() > 0 {
+		t.Error(log.String())
+	}
+}

@@ -174,10 +174,10 @@ func (r *rounds) giveBack() {
 		ctx, cancel = context.WithDeadline(ctx, r.until)
 		defer cancel()
 	}
-	done := make(chan struct{})
+	done, holds := make(chan struct{}), r.holds // the next round has others
 	go func() {
 		defer close(done)
-		engine.UnlockAll(context.WithoutCancel(ctx), r.holds)
+		engine.UnlockAll(context.WithoutCancel(ctx), holds)
 	}()
 	select {
 	case <-done:
