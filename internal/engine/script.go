@@ -178,3 +178,15 @@ func (s *Session) pause(d time.Duration) bool {
 		return false
 	}
 }
+
+// Scripts names, by their digests, the scripts that a lock's requests run: for tests that look at requests.
+func (m *Mutex) Scripts() map[string]string {
+	names := map[string]string{}
+	for name, sc := range map[string]*Script{"keep": keepScript, "lock": m.p.Lock, "release": m.p.Release, "force": m.p.Force, "inspect": m.p.Inspect,
+		"heartbeat": m.p.Heartbeat, "lock several": m.p.LockSeveral, "release several": m.p.ReleaseSeveral, "accept": m.p.Accept} {
+		if sc != nil {
+			names[sc.sha.(string)] = name
+		}
+	}
+	return names
+}

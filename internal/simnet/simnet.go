@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,24 +38,57 @@ type Faults struct {
 	LateBy     time.Duration
 }
 
+// Counts are what became of messages.
+type Counts struct {
+	Messages                                      atomic.Int64
+	CutRequests, CutReplies, Deafened, LostPushes atomic.Int64 // as of Faults
+	Spikes, Swallowed, Belated                    atomic.Int64 // the latter two by black holes
+}
+
+// Clock gives every event of a simulation an instant of its own.
+type Clock struct {
+	mu    sync.Mutex // guards taken
+	taken map[int64]struct{}
+}
+
+func NewClock() *Clock { return &Clock{taken: map[int64]struct{}{}} }
+
+// Until is how long to sleep until an instant that nobody else was given, at least d from now.
+func (c *Clock) Until(d time.Duration) time.Duration {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // the odd one after it is for After
+	for {
+		if _, ok := c.taken[at]; !ok {
+			break
+		}
+		at += 2
+	}
+	c.taken[at] = struct{}{}
+	return time.Unix(0, at).Sub(now)
+}
+
 // Net is the network around one server.
 type Net struct {
 	// After is called after each message from a client that the server has dealt
 	// with, while nothing else is under way.
 	After func(from *Host, message []byte)
 
-	dial func() (net.Conn, error)
-	seed uint64
+	Counts Counts
 
-	mu     sync.Mutex
+	dial  func() (net.Conn, error)
+	clock *Clock
+	seed  uint64
+
+	mu     sync.Mutex // guards faults and hosts
 	faults Faults
-	taken  map[int64]struct{}
 	hosts  uint64
 }
 
 // New makes a network. dial makes a connection of the server; its writes may block until they are read.
-func New(seed uint64, faults Faults, dial func() (net.Conn, error)) *Net {
-	return &Net{dial: dial, seed: seed, faults: faults, taken: map[int64]struct{}{}}
+func New(seed uint64, clock *Clock, faults Faults, dial func() (net.Conn, error)) *Net {
+	return &Net{dial: dial, clock: clock, seed: seed, faults: faults}
 }
 
 // SetFaults changes the faults of what is sent from now on.
@@ -70,34 +104,26 @@ func (n *Net) current() Faults {
 	return n.faults
 }
 
-// Until is how long to sleep until an instant that nobody else was given, at least d from now.
-func (n *Net) Until(d time.Duration) time.Duration {
-	now := time.Now()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // the odd one after it is for After
-	for {
-		if _, ok := n.taken[at]; !ok {
-			break
-		}
-		at += 2
-	}
-	n.taken[at] = struct{}{}
-	return time.Unix(0, at).Sub(now)
-}
-
 // Host is one process's side of the network.
 type Host struct {
 	Name string
 	n    *Net
 	id   uint64
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows; taken under link.mu
 	dials uint64
 	dead  bool
-	dark  time.Time // in a black hole until then
+	dark  [2]time.Time // each Direction is in a black hole until then
 	links map[*link]struct{}
 }
+
+// Direction is one of a connection's two.
+type Direction int
+
+const (
+	Up   Direction = iota // to the server
+	Down                  // from it
+)
 
 func (n *Net) Host(name string) *Host {
 	n.mu.Lock()
@@ -114,18 +140,20 @@ func (h *Host) Kill() {
 	h.Cut()
 }
 
-// BlackHole loses what the host sends and is sent for d, or delays it until later.
-func (h *Host) BlackHole(d time.Duration) {
+// BlackHole loses for d what goes in these directions, or delays it until later.
+func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dark = time.Now().Add(d)
+	for _, way := range directions {
+		h.dark[way] = time.Now().Add(d)
+	}
 }
 
 // Heal ends a black hole and cuts the connections that have lost something,
 // but for subscriptions: these may stay deaf.
 func (h *Host) Heal() {
 	h.mu.Lock()
-	h.dark = time.Time{}
+	h.dark = [2]time.Time{}
 	links := h.all()
 	h.mu.Unlock()
 	for _, l := range links {
@@ -152,10 +180,10 @@ func (h *Host) all() (links []*link) {
 	return links
 }
 
-func (h *Host) state() (dead bool, dark time.Duration) {
+func (h *Host) state(way Direction) (dead bool, dark time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.dead, max(0, time.Until(h.dark))
+	return h.dead, max(0, time.Until(h.dark[way]))
 }
 
 // Dial fits redis.Options.Dialer.
@@ -166,11 +194,11 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	h.mu.Unlock()
 	up := rand.New(rand.NewPCG(h.n.seed, h.id<<32|id<<1))
 	wait := within(up, h.n.current().Latency)
-	dead, dark := h.state()
-	if dark > 0 {
-		wait = dark + time.Hour // only ctx ends it
+	dead, dark := h.state(Up)
+	if _, down := h.state(Down); dark > 0 || down > 0 {
+		wait = time.Hour // only ctx ends it
 	}
-	t := time.NewTimer(h.n.Until(wait))
+	t := time.NewTimer(h.n.clock.Until(wait))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -184,13 +212,13 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{h: h, server: server, changed: make(chan struct{}), up: side{rnd: up},
-		down: side{rnd: rand.New(rand.NewPCG(h.n.seed, h.id<<32|id<<1|1))}}
+	l := &link{h: h, server: server, changed: make(chan struct{}), up: side{way: Up, rnd: up},
+		down: side{way: Down, rnd: rand.New(rand.NewPCG(h.n.seed, h.id<<32|id<<1|1))}}
 	h.mu.Lock()
 	h.links[l] = struct{}{}
 	h.mu.Unlock()
 	go l.listen()
-	if dead, _ := h.state(); dead { // while dialing
+	if dead, _ := h.state(Up); dead { // while dialing
 		l.cut()
 	}
 	return l, nil
@@ -220,6 +248,7 @@ type link struct {
 
 // side is one direction.
 type side struct {
+	way  Direction
 	rnd  *rand.Rand
 	last time.Time // when the last message arrives
 	lost bool      // nothing arrives any more
@@ -227,7 +256,7 @@ type side struct {
 
 // due is how long a message takes, never overtaking the one before it. link.mu held.
 func (l *link) due(s *side, d time.Duration) time.Duration {
-	d = l.h.n.Until(max(d, time.Until(s.last)+1))
+	d = l.h.n.clock.Until(max(d, time.Until(s.last)+1))
 	s.last = time.Now().Add(d)
 	return d
 }
@@ -235,14 +264,19 @@ func (l *link) due(s *side, d time.Duration) time.Duration {
 // transit decides about one message. link.mu held.
 func (l *link) transit(s *side) (after time.Duration, lost bool) {
 	f := l.h.n.current()
-	dead, dark := l.h.state()
+	dead, dark := l.h.state(s.way)
+	n := &l.h.n.Counts
+	n.Messages.Add(1)
 	switch {
 	case s.lost, dead, dark > 0 && s.rnd.Float64() >= f.Late:
 		s.lost = true
+		n.Swallowed.Add(1)
 		return 0, true
 	case dark > 0:
+		n.Belated.Add(1)
 		return dark + within(s.rnd, f.LateBy), false
 	case s.rnd.Float64() < f.Spike:
+		n.Spikes.Add(1)
 		return within(s.rnd, f.SpikeTo), false
 	}
 	return within(s.rnd, f.Latency), false
@@ -264,10 +298,12 @@ func (l *link) Write(p []byte) (int, error) {
 	f := l.h.n.current()
 	switch {
 	case l.up.rnd.Float64() < f.CutRequest:
+		l.h.n.Counts.CutRequests.Add(1)
 		l.up.lost = true
 		time.AfterFunc(l.due(&l.up, after), l.cut)
 		return len(p), nil
 	case l.up.rnd.Float64() < f.CutReply:
+		l.h.n.Counts.CutReplies.Add(1)
 		l.up.lost, l.down.lost = true, true
 		message := bytes.Clone(p)
 		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(message) })
@@ -313,12 +349,14 @@ func (l *link) depart(message []byte) {
 	f := l.h.n.current()
 	push := bytes.Contains(message[:min(len(message), 20)], []byte("\r\n$7\r\nmessage"))
 	if chance := l.down.rnd.Float64(); push && chance < f.LosePush {
+		l.h.n.Counts.LostPushes.Add(1)
 		l.down.lost = true
 		if chance < f.LosePush/2 {
 			time.AfterFunc(l.due(&l.down, after), l.cut)
 		}
 		return
 	} else if !push && chance < f.Deafen {
+		l.h.n.Counts.Deafened.Add(1)
 		l.down.lost = true
 		return
 	}

@@ -58,7 +58,7 @@ func simulated(t *testing.T, seed uint64, f simnet.Faults, test func(t *testing.
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e := &echo{start: time.Now()}
-		h := simnet.New(seed, f, e.dial).Host("a")
+		h := simnet.New(seed, simnet.NewClock(), f, e.dial).Host("a")
 		c, err := h.Dial(context.Background(), "", "")
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestMessagesArriveInOrderAndEachSeedHasItsInstants(t *testing.T) {
 func TestWhatWasSentIntoABlackHoleArrivesAfterItsSenderGaveUp(t *testing.T) {
 	f := simnet.Faults{Latency: time.Millisecond, Late: 1, LateBy: time.Second}
 	got := simulated(t, 1, f, func(t *testing.T, e *echo, h *simnet.Host, c net.Conn) {
-		h.BlackHole(5 * time.Second)
+		h.BlackHole(5*time.Second, simnet.Up, simnet.Down)
 		send(t, c, "x")
 		if got, err := answer(c, 1); got != "" || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error(got, err)
@@ -123,12 +123,25 @@ func TestWhatWasSentIntoABlackHoleArrivesAfterItsSenderGaveUp(t *testing.T) {
 
 func TestABlackHoleSwallows(t *testing.T) {
 	got := simulated(t, 1, simnet.Faults{}, func(t *testing.T, _ *echo, h *simnet.Host, c net.Conn) {
-		h.BlackHole(100 * time.Millisecond)
+		h.BlackHole(100*time.Millisecond, simnet.Up, simnet.Down)
 		send(t, c, "x")
 		time.Sleep(time.Second)
 		send(t, c, "y") // nothing follows what is lost
 	})
 	if got != "" {
+		t.Errorf("%q arrived", got)
+	}
+}
+
+func TestABlackHoleCanSwallowRepliesAlone(t *testing.T) {
+	got := simulated(t, 1, simnet.Faults{}, func(t *testing.T, _ *echo, h *simnet.Host, c net.Conn) {
+		h.BlackHole(100*time.Millisecond, simnet.Down)
+		send(t, c, "x")
+		if got, err := answer(c, 1); got != "" || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(got, err)
+		}
+	})
+	if !strings.HasPrefix(got, "x@") {
 		t.Errorf("%q arrived", got)
 	}
 }

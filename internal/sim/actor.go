@@ -1,0 +1,352 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// actor is one goroutine of a process.
+type actor struct {
+	*world
+	p    *process
+	name string
+	rnd  *rand.Rand
+}
+
+// entry is what a Lock has brought: a hold, and its part in each lock.
+type entry struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	hold   *rlock.Hold
+	locks  []*lock
+	parts  []*held
+}
+
+// way is how to lock.
+type way struct {
+	try      bool
+	most     time.Duration // 0: as long as it takes
+	canceled time.Duration // after which its context is; 0: never
+	lease    time.Duration // fixed; 0: renewed
+	nested   bool
+}
+
+func (h way) String() string {
+	s := []string{"Lock"}
+	if h.try {
+		s[0] = "TryLock"
+	}
+	for what, d := range map[string]time.Duration{"for at most": h.most, "canceled after": h.canceled, "lease": h.lease} {
+		if d != 0 {
+			s = append(s, fmt.Sprint(what, " ", d))
+		}
+	}
+	if h.nested {
+		s = append(s, "nested")
+	}
+	slices.Sort(s)
+	return strings.Join(s, ", ")
+}
+
+// act locks and unlocks for as long as the process lives.
+func (w *world) act(p *process, name string, rnd *rand.Rand) {
+	a := &actor{w, p, name, rnd}
+	for {
+		d := upTo(rnd, 50*time.Millisecond, time.Second, 4*time.Second)
+		if w.asTeam && rnd.IntN(8) != 0 {
+			d = together - time.Since(w.start)%together
+		}
+		w.sleep(d)
+		w.mu.Lock()
+		over, well := w.ending, !w.quiet.IsZero()
+		w.mu.Unlock()
+		if over || p.over() {
+			return
+		}
+		locks := a.choose()
+		if w.operated && !well && rnd.IntN(40) == 0 {
+			w.force(p, locks[0])
+		}
+		a.work(locks)
+	}
+}
+
+// choose picks locks by chance.
+func (a *actor) choose() []*lock {
+	n := 1 + a.rnd.IntN(a.most)
+	var locks []*lock
+	for _, i := range a.rnd.Perm(len(a.locks))[:n] {
+		locks = append(locks, a.locks[i])
+	}
+	return locks
+}
+
+// locker makes one of several locks.
+func (a *actor) locker(locks []*lock) rlock.Locker {
+	if len(locks) == 1 {
+		return a.p.mutex(locks[0])
+	}
+	var members []rlock.Locker
+	for _, l := range locks {
+		members = append(members, a.p.mutex(l))
+	}
+	return multilock.New(members...)
+}
+
+// work enters, up to three times, each time below the one before, and leaves in any order.
+func (a *actor) work(locks []*lock) {
+	var inside []*entry
+	ctx := bg
+	for {
+		e, err := a.enter(locks, ctx, inside)
+		if err != nil {
+			break
+		}
+		inside, ctx = append(inside, e), e.ctx
+		a.stay(e)
+		if len(inside) == 3 || a.rnd.IntN(6) != 0 || a.p.crashed.Load() {
+			break
+		}
+		locks = slices.Clone(locks)
+		a.rnd.Shuffle(len(locks), func(i, j int) { locks[i], locks[j] = locks[j], locks[i] })
+		locks = locks[:1+a.rnd.IntN(len(locks))]
+	}
+	a.rnd.Shuffle(len(inside), func(i, j int) { inside[i], inside[j] = inside[j], inside[i] })
+	for len(inside) > 0 {
+		e := inside[0]
+		inside = inside[1:]
+		a.leave(e, inside)
+		if len(inside) > 0 && a.rnd.IntN(2) == 0 {
+			a.stay(inside[0])
+		}
+	}
+}
+
+// stay is work under the lock.
+func (a *actor) stay(e *entry) {
+	d := upTo(a.rnd, 20*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
+	if a.asTeam {
+		d /= 5
+	}
+	if a.rnd.IntN(25) == 0 {
+		d *= 10 // is renewed
+	}
+	t := time.NewTimer(a.clock.Until(d))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-e.ctx.Done():
+	}
+	if a.rnd.IntN(12) == 0 {
+		a.extend(e)
+	}
+}
+
+// margin is by how much less than a lease a hold is believed.
+func margin(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+
+func (a *actor) extend(e *entry) {
+	d := 200*time.Millisecond + upTo(a.rnd, longest-200*time.Millisecond)
+	start := time.Now()
+	a.say("%s: extends %s to %v", a.name, e.hold.Name(), d)
+	err := e.hold.Extend(bg, d)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.log("%s: extended: %v, until %v", a.name, err, e.hold.Deadline().Sub(a.start))
+	switch {
+	case err == nil:
+		a.counts.Add("extended")
+		if until := start.Add(d - margin(d)); e.hold.Deadline().Before(until) && e.hold.Err() == nil {
+			a.fail("%s: extended by %v, only until %v", a.name, d, e.hold.Deadline().Sub(a.start))
+		}
+	case a.well() && a.sound(e) && !a.p.over():
+		a.fail("%s: Extend: %v", a.name, err)
+	}
+}
+
+// sound: the hold is valid, and was not taken away. mu held.
+func (a *actor) sound(e *entry) bool {
+	for i, h := range e.parts {
+		if _, ok := e.locks[i].believed[h]; !ok || h.void() || !h.valid() {
+			return false
+		}
+	}
+	return true
+}
+
+// outer is the part of those inside that a new one of l is nested in.
+func outer(inside []*entry, l *lock) *held {
+	for _, e := range slices.Backward(inside) {
+		if i := slices.Index(e.locks, l); i >= 0 {
+			return e.parts[i]
+		}
+	}
+	return nil
+}
+
+// enter locks, in one of the ways there are, and checks what came of it.
+func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*entry, error) {
+	var options []rlock.Option
+	h := way{nested: len(inside) > 0}
+	m := a.locker(locks)
+	call := m.Lock
+	wait := 1 + upTo(a.rnd, 3*time.Second)
+	ctx, cancel := context.WithCancel(ctx)
+	switch a.rnd.IntN(8) {
+	case 0:
+		call, h.try = m.TryLock, true
+	case 1, 2:
+		options, h.most = append(options, rlock.WaitAtMost(wait)), wait
+	case 3, 4:
+		// The context is the hold's parent, too, so it is canceled only during the wait.
+		t := time.AfterFunc(a.clock.Until(wait), cancel)
+		defer t.Stop()
+		h.canceled = wait
+	}
+	if a.rnd.IntN(5) == 0 {
+		h.lease = 200*time.Millisecond + upTo(a.rnd, 3*time.Second)
+		options = append(options, rlock.WithLease(h.lease))
+	}
+	q := &ask{a.p, locks, time.Now(), map[string]int{}}
+	a.mu.Lock()
+	a.log("%s: %s of %s", a.name, h, m.Name())
+	if !h.nested && !h.try {
+		a.asking[q] = struct{}{}
+	}
+	a.mu.Unlock()
+	var before time.Time
+	if h.nested {
+		before = inside[len(inside)-1].hold.Deadline()
+	}
+
+	ctx, hold, err := call(ctx, options...)
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.progress()
+	delete(a.asking, q)
+	if err != nil {
+		a.log("%s: %v", a.name, err)
+		a.refused(h, inside, err)
+		cancel()
+		return nil, err
+	}
+	a.counts.Add("entries")
+	e := &entry{ctx: ctx, cancel: cancel, hold: hold, locks: locks}
+	parts := hold.Parts()
+	if parts == nil {
+		parts = []*rlock.Hold{hold}
+	}
+	if len(parts) != len(locks) {
+		a.fail("%s: %d parts of %s", a.name, len(parts), m.Name())
+	}
+	for i, l := range locks {
+		part := a.newHeld(ctx, parts[i], l, h.lease != 0)
+		a.log("%s: entered %s, %d", a.name, l.name, part.token)
+		e.parts = append(e.parts, part)
+		l.entry(part, outer(inside, l))
+	}
+	a.kept = append(a.kept, hold)
+	if o := len(inside) - 1; h.nested && len(inside[o].locks) == 1 && inside[o].hold.Err() == nil && inside[o].hold.Deadline().Before(before) {
+		a.fail("%s: the re-entry has shortened the lease", a.name)
+	}
+	return e, nil
+}
+
+// refused checks why somebody did not get in. mu held.
+func (a *actor) refused(h way, inside []*entry, err error) {
+	switch {
+	case a.p.over():
+	case errors.Is(err, rlock.ErrClosed):
+		a.fail("%s: %v, and it is not", a.name, err)
+	case slices.ContainsFunc(inside, func(e *entry) bool { return e.ctx.Err() != nil }):
+	case errors.Is(err, rlock.ErrLost):
+		if a.most == 1 || a.well() { // else a member may be lost while the others are asked
+			a.fail("%s: %v, and it was not", a.name, err)
+		}
+	case errors.Is(err, context.Canceled):
+		a.counts.Add("not waited")
+		if h.canceled == 0 {
+			a.fail("%s: %s: %v", a.name, h, err)
+		}
+	case errors.Is(err, rlock.ErrLocked):
+		a.counts.Add("not waited")
+		if !h.try && h.most == 0 {
+			a.fail("%s: %s: %v", a.name, h, err)
+		}
+	default:
+		a.counts.Add("failed")
+		// A wait that is shorter than a round trip ends without an answer.
+		if a.well() && h.most == 0 {
+			a.fail("%s: %s: %v", a.name, h, err)
+		}
+	}
+}
+
+// leave unlocks. inside: what it still holds then.
+func (a *actor) leave(e *entry, inside []*entry) {
+	if a.p.crashed.Load() {
+		return
+	}
+	ctx := bg
+	if a.rnd.IntN(3) == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(bg, a.clock.Until(upTo(a.rnd, 500*time.Millisecond)))
+		defer cancel()
+	}
+	a.mu.Lock()
+	valid, void := true, false
+	var next []bool // by part: the lock may stay with this process
+	for i, l := range e.locks {
+		part := e.parts[i]
+		l.beliefs()
+		_, ok := l.believed[part]
+		valid = valid && ok
+		void = void || part.void()
+		delete(l.believed, part)
+		kept := slices.ContainsFunc(inside, func(e *entry) bool { return slices.Contains(e.locks, l) })
+		if !kept && ok {
+			l.free = time.Now()
+		}
+		for q := range a.asking {
+			kept = kept || q.p == a.p && q.of(l)
+		}
+		next = append(next, kept)
+	}
+	a.log("%s: unlocks %s, %d left", a.name, e.hold.Name(), len(inside))
+	a.mu.Unlock()
+
+	err := e.hold.Unlock(ctx)
+	e.cancel()
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.log("%s: unlocked: %v", a.name, err)
+	void = void || slices.ContainsFunc(e.parts, (*held).void)
+	switch {
+	case a.p.over() || void:
+	case err == nil && !valid:
+		a.fail("%s: Unlock of a lost hold: nil", a.name)
+	case err != nil && valid && a.well() && ctx.Err() == nil:
+		a.fail("%s: Unlock: %v", a.name, err)
+	case errors.Is(err, rlock.ErrNotHeld) || errors.Is(err, rlock.ErrClosed):
+		a.fail("%s: Unlock: %v", a.name, err)
+	case err == nil:
+		for i, l := range e.locks {
+			if l.kind == 'q' || next[i] || a.most > 1 { // a MultiLock that gave up may still give back a member
+				continue
+			}
+			if _, present := l.present(l.on[0]); present == e.parts[i].grant.token {
+				a.fail("%s: unlocked %s, and Redis still has it", a.name, l.name)
+			}
+		}
+	}
+}

@@ -1,0 +1,146 @@
+//go:build mutants
+
+package sim_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var within = flag.Int("within", 150, "how many seeds a mutant may live for")
+
+// A mutant is the library with one deliberate break.
+type mutant struct {
+	name string
+	kind string // of the worlds that are to catch it
+	file string
+	old  string // occurs once
+	new  string
+	// why the simulation cannot catch it; empty: it must.
+	harmless string
+}
+
+var mutants = []mutant{
+	{name: "lock skips the owner check", kind: "rlock", file: "rlock/lock.lua",
+		old: "if owner and owner ~= ARGV[1] then", new: "if owner and owner == '' then"},
+	{name: "renewal skips the token check", kind: "rlock", file: "internal/engine/keep.lua",
+		old: "if held[1] ~= ARGV[2] then", new: "if not held[1] then"},
+	{name: "release skips the owner check", kind: "rlock", file: "rlock/release.lua",
+		old: "if held[1] then", new: "if held[2] then"},
+	{name: "the count is added to, not set", kind: "rlock", file: "internal/engine/keep.lua",
+		old: "redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])", new: "redis.pcall('HINCRBY', KEYS[1], ARGV[1], 1)",
+		harmless: "the hold count in Redis only informs: no script decides by it"},
+	{name: "attempts reuse an id", kind: "rlock", file: "internal/engine/acquire.go",
+		old: "s.attempts.Add(1), 10", new: "s.attempts.Load(), 10"},
+	{name: "a heartbeat adds who was dropped", kind: "fairlock", file: "fairlock/heartbeat.lua",
+		old: "    missing[#missing + 1] = ARGV[i]\n", new: "    redis.call('ZADD', KEYS[3], stamp(now), ARGV[i])\n    redis.call('ZADD', KEYS[4], until_, ARGV[i])\n"},
+	{name: "an unwanted grant is kept", kind: "rlock", file: "internal/engine/acquire.go",
+		old: "granted := r.status == 'G' || a.late != 0", new: "granted := false"},
+	{name: "a new connection does not subscribe again", kind: "rlock", file: "pubsub/hub.go",
+		old: "h.fresh = slices.Sorted(maps.Keys(h.channels))", new: "h.fresh = slices.Sorted(maps.Keys(h.channels))[:0]"},
+	{name: "no margin for drift", kind: "rlock", file: "internal/engine/session.go",
+		old: "return lease - lease/100 - 2*time.Millisecond", new: "return lease"},
+	{name: "release publishes nothing", kind: "rlock", file: "rlock/release.lua",
+		old: "redis.call('PUBLISH', ARGV[3], '0')", new: "0"},
+	{name: "a hand-over tells nobody", kind: "fairlock", file: "fairlock/prelude.lua",
+		old: "redis.call('PUBLISH', channels .. session(owner), owner .. ' ' .. token)", new: "token = token .. ''"},
+	{name: "the not-after is ignored", kind: "rlock", file: "rlock/lock.lua",
+		old: "if now > tonumber(ARGV[3]) then", new: "if now < 0 then"},
+	{name: "no mark for a late copy", kind: "rlock", file: "internal/engine/prelude.lua",
+		old: "if tonumber(late) >= now then", new: "if false then"},
+	{name: "a dead waiter is not skipped", kind: "fairlock", file: "fairlock/prelude.lua",
+		old: "if not next or alive >= now then", new: "if true then"},
+	{name: "a newcomer passes the queue", kind: "fairlock", file: "fairlock/lock.lua",
+		old: "if not next or next == asking then", new: "if true then"},
+	{name: "a re-entry takes a lost lock afresh", kind: "rlock", file: "internal/engine/acquire.go",
+		old: "		case lost:\n			err = ErrLost", new: "		case lost:\n			err = nil"},
+	{name: "leases are not renewed", kind: "rlock", file: "internal/engine/acquire.go",
+		old: "every := s.Lease / 3", new: "every := s.Lease * 2"},
+	{name: "the deadline is counted from the reply", kind: "rlock", file: "internal/engine/keeper.go",
+		old: "Deadline: sent.Add(valid(s.Lease))", new: "Deadline: time.Now().Add(valid(s.Lease))"},
+	{name: "handed over in memory up to the deadline", kind: "rlock", file: "internal/engine/hold.go",
+		old: "if time.Until(st.deadline()) < min(s.Lease, s.Liveness)/4 {", new: "if false {",
+		harmless: "who is handed a lease that is over, or ends before it is renewed, sees that at once (succeed, and the watchdog's timer)"},
+	{name: "Redis reserves two tokens, the session uses more", kind: "rlock", file: "internal/engine/prelude.lua",
+		old: "local BLOCK = 1000", new: "local BLOCK = 2",
+		harmless: "the next token is the time in microseconds at least, and no hand-over takes less than one; it would take a clock that falls back"},
+	{name: "tokens are the time alone", kind: "redlock3", file: "internal/engine/quorum.go",
+		old: "		token = max(token, seen+1)\n", new: "		token = max(token, min(seen, 0))\n"},
+	{name: "RedLock: a majority less one", kind: "redlock3", file: "internal/engine/quorum.go",
+		old: "need: len(members)/2 + 1", new: "need: len(members) / 2"},
+	{name: "RedLock: a grant counts whose token was not accepted", kind: "redlock3", file: "internal/engine/quorum_vote.go",
+		old: "token, won := b.proposal, t.accepted >= q.need", new: "token, won := b.proposal, t.granted >= q.need"},
+	{name: "RedLock: lost votes keep what they got", kind: "redlock3", file: "internal/engine/quorum_vote.go",
+		old: "	b.send(q.s.ctx, b.l.p.Release, &release{l: b.l, grant: a.grant}, 1, nil)\n", new: ""},
+	{name: "MultiLock holds while it waits", kind: "multilock", file: "multilock/round.go",
+		old: "wait := r.wait && i == r.first", new: "wait := true"},
+	{name: "MultiLock leaves what its members had", kind: "multilock", file: "multilock/round.go",
+		old: "engine.UnlockAll(context.WithoutCancel(ctx), holds)", new: "_ = holds"},
+}
+
+// Each mutant is caught, or it is said why it cannot be. The table tells after how many seeds, and
+// how often the seed that caught it does so again.
+func TestMutantsAreCaught(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table []string
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			line := m.run(t, root)
+			table = append(table, fmt.Sprintf("| %s | %s | %s |", m.name, m.kind, line))
+			t.Log(line)
+		})
+	}
+	t.Logf("\n| mutant | worlds | caught |\n|---|---|---|\n%s", strings.Join(table, "\n"))
+}
+
+var caught = regexp.MustCompile(`the (\d+)th; it failed again in (\d+) of (\d+) runs of\n.*\n\s*(.*)`)
+
+func (m *mutant) run(t *testing.T, root string) string {
+	dir := t.TempDir()
+	path := filepath.Join(root, m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), m.old); n != 1 {
+		t.Fatalf("%q occurs %d times in %s", m.old, n, m.file)
+	}
+	broken := filepath.Join(dir, "broken"+filepath.Ext(m.file))
+	overlay := filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: broken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string]string{broken: strings.Replace(string(source), m.old, m.new, 1), overlay: string(replace)} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := filepath.Join(dir, "sim.test")
+	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.Command(binary, "-test.run", "Simulated/"+m.kind+"$", "-test.timeout", "5m", "-seeds", fmt.Sprint(*within), "-from", fmt.Sprint(*from), "-first", "-again", fmt.Sprint(*again), "-events", "1").CombinedOutput()
+	found := caught.FindStringSubmatch(string(out))
+	switch {
+	case found != nil && m.harmless != "":
+		t.Errorf("it is not harmless: %s", out)
+	case found != nil:
+		return fmt.Sprintf("by seed %s, again in %s of %s runs: %.70s", found[1], found[2], found[3], found[4])
+	case err != nil:
+		t.Errorf("%v: %s", err, out)
+	case m.harmless == "":
+		t.Errorf("lived for %d seeds", *within)
+	}
+	return fmt.Sprintf("not within %d seeds. %s", *within, m.harmless)
+}

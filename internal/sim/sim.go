@@ -1,0 +1,95 @@
+// Package sim runs locks in a simulated world: processes, networks and servers whose
+// faults a seed decides, in the fake time of testing/synctest. While they lock and
+// unlock, checkers compare what the holders believe, and what the servers did, with what
+// the locks promise. Ten minutes of such a world take about a second.
+//
+// The checkers, for each lock:
+//
+//   - mutual exclusion: no two valid holds but those that are nested; and the stronger half,
+//     that Redis (of a RedLock, a majority) holds the lock for whoever believes so;
+//   - tokens grow from grant to grant and from holder to holder, nested holds share one, and a majority
+//     of a RedLock's servers has stored the holder's;
+//   - first come, first served, as the server saw a fair lock's requests; nobody is dropped
+//     from its queue who is known to live, and nobody gets into it who has left;
+//   - no attempt is granted anything once it is over;
+//   - progress: once the faults are over, no lock stays free for long while somebody waits;
+//   - a renewed hold is not lost while all is well;
+//   - errors: only those that the documentation names, each only with its reason; what
+//     Extend, re-entry and Unlock say is so;
+//   - nothing is left behind: no key, subscription or goroutine.
+//
+// Where Redis forgets what it acknowledged (it comes back empty, or with an old snapshot), and after
+// a ForceUnlock, those who held a lock before may believe so for the rest of their lease. Their holds are
+// void: they count for exclusion no more. But tokens still order all holders, and progress must resume.
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Kind is what the processes of a world lock.
+type Kind struct {
+	Name    string
+	servers int
+	locks   []place
+	most    int           // locks that one acquisition takes at most
+	latency time.Duration // of a message without faults
+	actors  int           // of each process
+	crowd   int           // the same, in the seeds where they ask together
+	gap     time.Duration // how long nobody has the lock while somebody waits, at most, when all is well
+	deafGap time.Duration // the same where messages are lost, so that it takes the end of a lease or a heartbeat; 0: never lose them
+	vital   []string      // what must happen in many seeds, or they prove nothing
+}
+
+// place is a lock's name and where it is.
+type place struct {
+	kind   byte // as in its keys
+	name   string
+	server int
+}
+
+// Kinds are all there are.
+var Kinds = []Kind{
+	{Name: "rlock", servers: 1, locks: []place{{'r', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+		gap: 500 * time.Millisecond, deafGap: lease + time.Second, vital: []string{"handed in memory", "restarts, empty", "restarts, old"}},
+	{Name: "fairlock", servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+		gap: 500 * time.Millisecond, deafGap: time.Second, vital: []string{"handed in memory", "handed over", "dropped", "restarts, empty", "restarts, old"}},
+	{Name: "multilock", servers: 2, locks: []place{{'r', "a", 0}, {'r', "b", 0}, {'f', "c", 0}, {'r', "d", 1}, {'f', "e", 1}}, most: 4,
+		latency: 10 * time.Millisecond, actors: 3, crowd: 4, gap: 4 * time.Second, vital: []string{"restarts, empty", "restarts, old", "several by one request"}},
+	{Name: "redlock3", servers: 3, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
+		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds"}},
+	{Name: "redlock5", servers: 5, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
+		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds"}},
+}
+
+// Vital is what must happen in many seeds.
+func (k Kind) Vital() []string {
+	return append([]string{"entries", "nested", "lost", "not waited", "failed", "crashes", "closes", "too late", "forced", "extended"}, k.vital...)
+}
+
+// Run lives through one seed's world, and adds what happened to counts. The failure is nil, or
+// the first broken promise.
+func Run(t *testing.T, k Kind, seed int64, counts *Counts) (failure *Failure) {
+	var w *world
+	defer func() { // what is left in a bubble panics
+		if p := recover(); p != nil {
+			wrecks.Store(w, true)
+			failure = &Failure{What: fmt.Sprint("panic: ", p), events: w.events}
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		w = newWorld(k, seed, counts)
+		w.run()
+		failure = w.failure
+	})
+	counts.Add("seeds")
+	return failure
+}
+
+// wrecks are worlds in which something was left running. They are kept, because Holds that look forgotten
+// would be unlocked from outside of the bubble, which ends the program.
+var wrecks sync.Map
