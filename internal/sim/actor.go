@@ -111,6 +111,9 @@ func (a *actor) work(locks []*lock) {
 			break
 		}
 		inside, ctx = append(inside, e), e.ctx
+		if a.rnd.IntN(2) == 0 {
+			ctx = context.WithoutCancel(ctx) // it descends from the hold, and must say so if that is lost
+		}
 		a.stay(e)
 		if len(inside) == 3 || a.rnd.IntN(6) != 0 || a.p.crashed.Load() {
 			break

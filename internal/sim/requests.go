@@ -106,6 +106,9 @@ func (l *lock) executed(c *call, now int64) {
 	if c.name == "lock" && c.number(2) > 0 && now > c.number(2) {
 		w.counts.Add("too late")
 	}
+	if c.name == "lock" && now > c.number(2) && owner == c.argv[0] && before != owner {
+		w.fail("%s is granted %s by a request that is void", short(owner), l.name)
+	}
 	asking := ""
 	if c.name != "force" && c.name != "inspect" {
 		asking = c.argv[0]
