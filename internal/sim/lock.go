@@ -292,8 +292,8 @@ func (l *lock) forgotten(s *server) {
 	if l.kind != 'f' {
 		return
 	}
-	queue, _ := s.SortedSet(l.key + ":q")
-	alive, _ := s.SortedSet(l.key + ":a")
+	queue := s.scores(l.key + ":q")
+	alive := s.scores(l.key + ":a")
 	var order []string
 	for attempt := range queue {
 		order = append(order, attempt)

@@ -115,7 +115,7 @@ func (l *lock) executed(c *call, now int64) {
 	}
 	var queue map[string]float64
 	if l.kind == 'f' {
-		queue, _ = c.server.SortedSet(l.key + ":q")
+		queue = c.server.scores(l.key + ":q")
 		l.queued(c, queue, now)
 	}
 	here := asking

@@ -156,14 +156,21 @@ func (s *server) save() snapshot {
 				r.fields[f] = s.HGet(key, f)
 			}
 		case "zset":
-			scores, _ := s.SortedSet(key)
-			r.scores = maps.Clone(scores) // it is the server's own
+			r.scores = s.scores(key)
 		default:
 			panic(s.Dump())
 		}
 		snap[key] = r
 	}
 	return snap
+}
+
+// scores copies a sorted set: miniredis returns its own map. Nothing else may be under way.
+func (s *server) scores(key string) map[string]float64 {
+	own, _ := s.SortedSet(key)
+	scores := maps.Clone(own)
+	s.tick() // takes its lock: whoever changes the map later, does so after this
+	return scores
 }
 
 func (s *server) restore(snap snapshot) {
