@@ -85,7 +85,7 @@ func simulate(t *testing.T, k sim.Kind) {
 		}
 	})
 	t.Logf("%s: %v", k.Name, &counts)
-	if counts.Of("seeds") < 200 || *first { // too few for what is rare
+	if counts.Of("entries") < 10_000 || *first { // too few for what is rare
 		return
 	}
 	for _, what := range k.Vital() {
