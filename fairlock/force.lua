@@ -7,9 +7,12 @@
 --
 -- Reply: 'R' it was held, 'F' it was free
 
-if redis.call('HLEN', KEYS[1]) == 0 then
+local owner = holder()
+if not owner then
   return 'F'
 end
-redis.call('DEL', KEYS[1])
-handOver('', ARGV[1], nil, tonumber(ARGV[2]), past(''))
+redis.call('HDEL', KEYS[1], owner) -- not DEL: as in release.lua
+if not handOver('', ARGV[1], nil, tonumber(ARGV[2]), past('')) then
+  redis.call('DEL', KEYS[1])
+end
 return 'R'

@@ -13,7 +13,7 @@ import (
 )
 
 // state is what became of a streak or a hold.
-type state uint32
+type state uint8
 
 const (
 	held state = iota
