@@ -279,7 +279,7 @@ func (a *arena) inOrder(ctx context.Context, set []int, restarted func(int)) (co
 }
 
 func TestMoreGetsThroughThanByHoldingAndWaitingWithATimeOut(t *testing.T) {
-	period := 10 * time.Second
+	period := 5 * time.Second
 	if testing.Short() {
 		period = 3 * time.Second
 	}

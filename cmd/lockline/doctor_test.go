@@ -229,14 +229,10 @@ func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 
 func TestDoctorLeavesNothing(t *testing.T) {
 	server := testredis.Start(t)
-	examination(operateJSON[[]finding](t, server.Addr, "doctor")).want(t, "locks", fine, "reentrant, fair, redlock")
+	examination(operateJSON[[]finding](t, server.Addr, "doctor")).want(t, "locks", fine, "reentrant, fair")
 	rdb := server.Client(t)
 	for key := range keys(t, rdb) { // the memory of a lock expires
-		most := 3 * time.Minute
-		if strings.HasPrefix(key, "lockline:q:") { // a quorum remembers for longer
-			most = 11 * time.Minute
-		}
-		if ttl := rdb.TTL(t.Context(), key).Val(); ttl <= 0 || ttl > most || !strings.HasSuffix(key, ":t") {
+		if ttl := rdb.TTL(t.Context(), key).Val(); ttl <= 0 || ttl > 3*time.Minute || !strings.HasSuffix(key, ":t") {
 			t.Errorf("left: %q, for %v", key, ttl)
 		}
 	}

@@ -48,6 +48,9 @@ func (e *exitError) Unwrap() error { return e.err }
 // untilSignal ends ctx with a signal that asks to end, but for those that whoever started this wants ignored, as nohup does.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	if len(asks) == 0 { // which would mean all signals
+		return context.WithCancel(ctx)
+	}
 	return signal.NotifyContext(ctx, asks...)
 }
 

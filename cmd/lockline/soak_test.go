@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 	"syscall"
@@ -47,6 +48,9 @@ func TestSoakThatIsInterruptedStillJudges(t *testing.T) {
 		t.Skip("elsewhere a process that has just started still hears them")
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		heard := make(chan os.Signal, 1) // in the background they may be ignored, and then children ignore them, too
+		signal.Notify(heard, sig)
+		defer signal.Stop(heard)
 		m := theirRedis(t)
 		cmd := exec.Command(os.Args[0], "soak", "--redis", "redis://"+m.Addr(), "--lease", "500ms", "--for", "10s")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -56,7 +56,7 @@ var mutants = []mutant{
 	{name: "no mark for a late copy", kind: "rlock", file: "internal/engine/prelude.lua",
 		old: "if tonumber(late) >= now then", new: "if false then"},
 	{name: "a dead waiter is not skipped", kind: "fairlock", file: "fairlock/prelude.lua",
-		old: "if not next or alive >= now then", new: "if true then",
+		old: "    if alive >= now then", new: "    if true then",
 		harmless: "what the dead are granted is the rest of their liveness, which is over: it ends at once. Many of them would cost time"},
 	{name: "a newcomer passes the queue", kind: "fairlock", file: "fairlock/lock.lua",
 		old: "if not next or next == asking then", new: "if true then"},
