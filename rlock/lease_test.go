@@ -12,6 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -261,4 +263,21 @@ func TestTheTokenIsRememberedForLongerThanTheLockIsHeld(t *testing.T) {
 		}
 		unlock(t, hold)
 	})
+}
+
+func TestARenewedLeaseIsCountedFromWhenTheRenewalLeft(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	proxy := faultproxy.New(t, testredis.Start(t).Addr)
+	_, hold := lock(t, rlock.New(newSession(t, proxy.Client(t), rlock.WithWatchdogTimeout(lease)), "x"), bg)
+	granted := hold.Deadline()
+	proxy.SetDelay(100 * time.Millisecond) // much more than the margin for drift
+	eventually(t, "renewed", func() bool { return hold.Deadline().After(granted) })
+	deadline := hold.Deadline()
+	for _, r := range proxy.Requests() {
+		if isScript(&r, "keep.lua") && !deadline.After(r.At.Add(lease)) {
+			return
+		}
+	}
+	t.Error("believed for longer than its lease after any renewal had left")
 }
