@@ -45,7 +45,8 @@ func (w *world) boot(name string) *process {
 			Protocol:                 2, // nothing to say at the start of a connection
 			MaintNotificationsConfig: noHandshake,
 			ReadBufferSize:           4096, WriteBufferSize: 16 << 10,
-			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 16 << 10,
+			// What is written at once is whole requests, also where many scripts travel together.
+			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 128 << 10,
 		})
 		session, err := rlock.NewSession(rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak))
 		if err != nil {
