@@ -263,3 +263,36 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
 	w.progress()
 	w.report(all)
 }
+
+func TestAForcedUnlockWhileTheSlotIsAboutToMoveHandsOn(t *testing.T) {
+	cluster := testredis.StartCluster(t, 3, 0)
+	rdb := cluster.Client(t)
+	held := fairlock.New(newSession(t, rdb), "x")
+	lock(t, held, bg)
+	waiting := make(chan struct{}, 1)
+	next := newSession(t, rdb, rlock.WithObserver(observe(func(e rlock.Event) {
+		if e.Kind == rlock.Waiting {
+			waiting <- struct{}{}
+		}
+	})))
+	got := make(chan entrance, 1)
+	go func() {
+		ctx, hold, err := fairlock.New(next, "x").Lock(bounded(t))
+		got <- entrance{ctx, hold, err}
+	}()
+	within(t, "it waits", waiting)
+
+	// From here on the node refuses to make a key that is not there.
+	from := cluster.Master(t, "{x}")
+	to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
+	node := from.Client(t)
+	must(t, node.Do(bg, "CLUSTER", "SETSLOT", node.ClusterKeySlot(bg, "{x}").Val(), "MIGRATING", to.Client(t).ClusterMyID(bg).Val()).Err())
+	// The queue's keys are gone with its last waiter, so a second copy of the request is refused.
+	if _, err := held.ForceUnlock(bg); err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
+		t.Error(err)
+	}
+	e := <-got
+	must(t, e.err)
+	cluster.MoveSlot(t, "{x}", to)
+	unlock(t, e.hold)
+}
