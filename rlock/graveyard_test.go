@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,10 +247,10 @@ func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 			server := testredis.Start(t)
 			proxy := faultproxy.New(t, server.Addr)
 			direct := server.Client(t)
-			seen := 0
+			var seen atomic.Int32
 			proxy.OnReply(func(r faultproxy.Request) { // any reply may be the last that its client lives to see
 				for _, key := range direct.Keys(bg, "*").Val() {
-					seen++
+					seen.Add(1)
 					if ttl := direct.PTTL(bg, key).Val(); ttl == -1 {
 						t.Errorf("%s stays for ever after %.40q", key, r.Args)
 					}
@@ -269,8 +270,8 @@ func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 			_, err = a.ForceUnlock(bg)
 			must(t, err)
 			_ = next.Unlock(bg)
-			if seen < 10 {
-				t.Errorf("only %d keys were seen", seen)
+			if n := seen.Load(); n < 10 {
+				t.Errorf("only %d keys were seen", n)
 			}
 		})
 	}

@@ -237,11 +237,10 @@ func TestAConfirmationWhoseReplyIsLostIsAskedForAgain(t *testing.T) {
 	proxy := faultproxy.New(t, server.Addr)
 	m := warm(t, rlock.New(newSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
 	for _, lost := range []string{"confirm.lua", "WAIT"} {
-		first := true
+		var n atomic.Int32
 		proxy.Reset()
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if first && (r.Is(lost) || isScript(r, lost)) {
-				first = false
+			if (r.Is(lost) || isScript(r, lost)) && n.Add(1) == 1 {
 				return faultproxy.CutReply
 			}
 			return faultproxy.Pass
