@@ -48,4 +48,8 @@
 // re-entered, are taken one after another at what they cost by themselves, and given back in
 // parallel. Each start over costs what was taken and given back in it. An Observer hears of
 // every try of every member, also of those that came to nothing.
+//
+// Goroutines of a process that wait for the same members hand them on in memory, all of them together and
+// whatever servers they are on, for as long as [rlock.WithStreak] allows. That takes members without
+// queues and without fixed leases: with a fair lock among them, each turn costs requests.
 package multilock

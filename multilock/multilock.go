@@ -21,6 +21,7 @@ type MultiLock struct {
 	members []rlock.Locker // each once
 	units   [][]int        // members that one request can take, in the order of the first of each
 	unit    []int          // of each member
+	handsOn bool           // a session can hand all members on in memory
 	err     error          // of New, told by every use
 
 	restarted func(restarts int) // for tests
@@ -44,10 +45,13 @@ func New(members ...rlock.Locker) *MultiLock {
 		return l
 	}
 	names := make([]string, len(l.members))
+	l.handsOn = true
 	groups := map[any]int{}
 	for i, m := range l.members {
 		names[i] = m.Name()
 		l.unit = append(l.unit, l.place(groups, i))
+		mutex, ok := m.(*rlock.Mutex)
+		l.handsOn = l.handsOn && ok && (*engine.Mutex)(mutex).HandsOn()
 	}
 	l.name = strings.Join(names, "+")
 	return l

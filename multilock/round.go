@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,16 +108,24 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 			rest, with = append(rest, j), append(with, (*engine.Mutex)(l.members[j].(*rlock.Mutex)))
 		}
 	}
+	var beside []*engine.Mutex
+	if wait && l.handsOn {
+		for j, m := range l.members {
+			if r.holds[j] == nil && j != i && !slices.Contains(rest, j) {
+				rest, beside = append(rest, j), append(beside, (*engine.Mutex)(m.(*rlock.Mutex)))
+			}
+		}
+	}
 	e := (*engine.Mutex)(m)
 	cfg := engine.NewConfig(e.Default(), options)
-	ctx, holds, err := e.AcquireWith(r.at, cfg, !wait, with)
+	ctx, holds, err := e.AcquireWith(r.at, cfg, !wait, with, beside)
 	var refused redis.Error
 	if errors.As(err, &refused) && with != nil { // on account of which?
-		ctx, holds, err = e.AcquireWith(r.at, cfg, !wait, nil)
+		ctx, holds, err = e.AcquireWith(r.at, cfg, !wait, nil, nil)
 	}
 	if err == nil {
 		r.at, r.holds[i] = ctx, holds[0]
-		for n, h := range holds[1:] {
+		for n, h := range holds[1:] { // of with and beside
 			r.holds[rest[n]] = h
 		}
 		return i, nil
@@ -128,7 +137,7 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 	var locked *engine.LockedError
 	if errors.As(err, &locked) {
 		err = (*rlock.LockedError)(locked)
-		for _, j := range rest { // of one session, so names tell them apart
+		for _, j := range rest[:len(with)] { // of one session, so names tell them apart
 			if l.members[j].Name() == locked.Name {
 				return j, err
 			}

@@ -226,7 +226,7 @@ func (a *acquisition) run() (*hold, error) {
 				if !ad.in {
 					continue
 				}
-				if h, err := a.succeed(ad); h != nil || err != nil {
+				if h, err := a.inherit(ad); h != nil || err != nil {
 					return h, err
 				}
 				continue
@@ -255,7 +255,7 @@ func (a *acquisition) run() (*hold, error) {
 				continue
 			}
 			if ad.st != nil {
-				if h, err := a.succeed(ad); h != nil || err != nil {
+				if h, err := a.inherit(ad); h != nil || err != nil {
 					return h, err
 				}
 				continue
@@ -331,11 +331,11 @@ func (a *acquisition) stand(t *turn, sl *slot, outer *hold) (admission, error) {
 	}
 	switch { // admitted in that instant: pass it on
 	case ad.in && ad.st != nil:
-		a.abandonStay(ad.st, nil)
+		a.disclaim(ad)
 	case ad.in && sl == &l.root:
 		l.pass()
 	case ad.in:
-		a.abandonStay(outer.st, outer)
+		outer.st.abandon(a.ctx, outer)
 	}
 	return admission{}, err
 }
@@ -365,7 +365,7 @@ func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 		}
 	}
 	if err != nil {
-		a.abandonStay(st, outer)
+		st.abandon(a.ctx, outer)
 		return nil, err
 	}
 	h := a.newHold(new(hold), st)
@@ -418,7 +418,7 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 	if err != nil {
 		l.mu.Unlock()
 		h.cancel(err)
-		a.abandonStay(st, nil)
+		st.abandon(a.ctx, nil)
 		return nil, err
 	}
 	st.link(h)
@@ -427,19 +427,19 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 	return h, nil
 }
 
-// abandonStay ends a stay that became no hold, and tells Redis the count.
-func (a *acquisition) abandonStay(st *streak, outer *hold) {
-	l := a.l
+// abandon ends a stay that became no hold, and tells Redis the count.
+func (st *streak) abandon(ctx context.Context, outer *hold) {
+	l := st.lock
 	l.mu.Lock()
 	if st.state != held {
 		l.mu.Unlock()
 		return
 	}
-	left, was := st.depart(outer)
+	left, was := st.depart(outer, nil)
 	l.mu.Unlock()
 	switch left {
 	case passedOn:
-		was.ended(a.ctx, l, nil)
+		was.ended(ctx, l, nil)
 		return
 	case theLast:
 		l.s.dog.Remove(&st.lease)

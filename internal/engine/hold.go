@@ -165,8 +165,9 @@ const (
 )
 
 // depart ends one stay under outer. If the streak is over, root stays occupied until
-// Redis was told, if it is used to compete. mu held.
-func (st *streak) depart(outer *hold) (departure, reign) {
+// Redis was told, if it is used to compete. to: whom the streak is for, if it can be handed
+// on as one of several. mu held.
+func (st *streak) depart(outer *hold, to *heir) (departure, reign) {
 	st.seq++
 	if st.n--; st.n > 0 {
 		if sl := st.lock.slotOf(outer); sl.leave() {
@@ -178,7 +179,7 @@ func (st *streak) depart(outer *hold) (departure, reign) {
 		return oneOfMany, reign{}
 	}
 	was := st.reign()
-	if st.handOn() {
+	if st.handOn(to) {
 		return passedOn, was
 	}
 	st.state = released
@@ -193,11 +194,15 @@ func (st *streak) depart(outer *hold) (departure, reign) {
 
 // handOn hands the streak to the next goroutine in line, in memory, if it may have it.
 // Redis is not told: to it, the session goes on holding what it was granted, and every
-// request about the streak is as good as before. mu held.
-func (st *streak) handOn() bool {
+// request about the streak is as good as before. Who waits for several locks is
+// handed all of them or none: those of its company are put aside first. mu held.
+func (st *streak) handOn(to *heir) bool {
 	l := st.lock
 	s := l.s
-	t := l.root.queue.first
+	t, aside := l.root.queue.first, to.place(l)
+	if aside >= 0 {
+		t = to.t
+	}
 	if t == nil || t.a.cfg.Lease != 0 || st.fence == st.last || st.refused || isClosed(s.closing) {
 		return false
 	}
@@ -207,10 +212,25 @@ func (st *streak) handOn() bool {
 	if time.Until(st.deadline()) < min(s.Lease, s.Liveness)/4 {
 		return false // it could not be renewed
 	}
+	ad := admission{in: true, st: st, fence: st.fence + 1}
+	switch {
+	case aside >= 0:
+		if !to.newcomer(l) {
+			return false
+		}
+		to.with[aside] = ad
+	case t.a.with.size() > 0:
+		if !to.complete(t) {
+			return false
+		}
+		ad.with, to.with = to.with, nil
+	}
 	st.n, st.since, st.entered = 1, s.age(), false
 	st.fence++
 	l.root.inside, l.root.owner = 1, t.a.as
-	t.answer(admission{in: true, st: st, fence: st.fence})
+	if aside < 0 {
+		t.answer(ad)
+	}
 	l.share(t.a.as)
 	return true
 }
@@ -385,7 +405,7 @@ const unlockWait = 5 * time.Second
 func (e *entry) Unlock(ctx context.Context) error { return (*hold)(e).unlock(ctx) }
 
 func (h *hold) unlock(ctx context.Context) error {
-	u, err := h.leave(ctx)
+	u, err := h.leave(ctx, nil)
 	if u.st == nil {
 		return err
 	}
@@ -431,7 +451,7 @@ func (u unlocking) send(ctx context.Context) error {
 }
 
 // leave ends the hold in this process. Without a streak in what it returns, that is all.
-func (h *hold) leave(ctx context.Context) (unlocking, error) {
+func (h *hold) leave(ctx context.Context, to *heir) (unlocking, error) {
 	st := h.st
 	l := st.lock
 	s := l.s
@@ -482,7 +502,7 @@ func (h *hold) leave(ctx context.Context) (unlocking, error) {
 		}
 	}
 	h.slot.queue.turnAway(nil)
-	left, was := st.depart(h.outer)
+	left, was := st.depart(h.outer, to)
 	switch {
 	case left == theLast:
 		s.dog.Remove(&st.lease)

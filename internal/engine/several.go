@@ -24,11 +24,19 @@ type company struct {
 	which int
 }
 
+func (c *company) size() int {
+	if c == nil {
+		return 0
+	}
+	return len(c.all)
+}
+
 // companion is one of them. Its attempt is the leader's.
 type companion struct {
 	acquisition
-	asked bool  // a request of the present attempt named it
-	got   *hold // what came of it
+	beside bool  // no request names it: it comes along only where all is handed over in memory
+	asked  bool  // a request of the present attempt named it
+	got    *hold // what came of it
 }
 
 // MaxSeveral bounds how many locks are asked of one script, which keeps Redis from
@@ -96,23 +104,33 @@ func (hd *Hold) Owner() string {
 	return ""
 }
 
+// HandsOn: the session may choose who of its own gets the lock next.
+func (m *Mutex) HandsOn() bool { return !m.p.queues() && m.cfg.Lease == 0 }
+
 // AcquireWith is Acquire, and takes others of the same Group along by the same
 // request: all or none. It returns their holds behind its own; nil for one that
 // cannot come along because ctx holds it already: it must be acquired by itself. If one of them is
 // taken, the error is a *LockedError of its name, at once.
-func (m *Mutex) AcquireWith(ctx context.Context, cfg Config, try bool, with []*Mutex) (context.Context, []*Hold, error) {
+//
+// Behind these it returns the holds of those beside, of any group but all such as HandsOn says, if it was handed
+// all in memory, and else nil or nothing.
+func (m *Mutex) AcquireWith(ctx context.Context, cfg Config, try bool, with, beside []*Mutex) (context.Context, []*Hold, error) {
 	if err := m.check(ctx); err != nil {
 		return ctx, nil, err
 	}
-	c := &company{all: make([]companion, len(with))}
+	c := &company{all: make([]companion, len(with)+len(beside))}
 	as, _ := ctx.Value(ownerKey{}).(*Owner)
-	for i, w := range with {
+	for i, w := range slices.Concat(with, beside) {
 		l, err := w.s.enter(w.keys, w.p)
+		if err != nil && i >= len(with) { // its own acquisition will say so
+			c.all = c.all[:len(with)]
+			break
+		}
 		if err != nil {
 			return ctx, nil, &nameError{name: w.keys.Name, err: err}
 		}
 		defer l.leave()
-		c.all[i].acquisition = acquisition{ctx: ctx, l: l, cfg: cfg, as: as, begun: time.Now()}
+		c.all[i] = companion{acquisition: acquisition{ctx: ctx, l: l, cfg: cfg, as: as, begun: time.Now()}, beside: i >= len(with)}
 	}
 	h, err := m.acquire(ctx, cfg, try, c)
 	if err != nil {
@@ -137,6 +155,9 @@ func (c *company) gather() error {
 	}
 	for i := range c.all {
 		m := &c.all[i]
+		if m.beside {
+			continue
+		}
 		switch in, err := m.occupy(); {
 		case err != nil:
 			return err
@@ -155,14 +176,20 @@ func (m *companion) occupy() (bool, error) {
 	l := m.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	outer, err := m.descent()
-	if outer != nil || err != nil || m.as.hasLost(l) || m.as != nil && l.streak != nil && m.as == l.root.owner {
+	if !m.newcomer() {
 		return false, nil
 	}
 	if !l.root.enter(m.as, false) {
 		return false, m.lockedHere()
 	}
 	return true, nil
+}
+
+// newcomer: it has nothing of the lock, and would share nothing. mu held.
+func (a *acquisition) newcomer() bool {
+	l := a.l
+	outer, err := a.descent()
+	return outer == nil && err == nil && !a.as.hasLost(l) && (a.as == nil || l.streak == nil || a.as != l.root.owner)
 }
 
 // scatter leaves the root slots of the company.
@@ -318,6 +345,12 @@ func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun boo
 		a.l.settle(a.grant, time.Now().Add(a.lease()))
 	}
 	a.ctx = ctx
+	giveBack(taken)
+	return nil, begun, err
+}
+
+// giveBack unlocks what the company got, in the background.
+func giveBack(taken []*companion) {
 	for _, m := range taken {
 		s, got := m.l.s, m.got
 		m.got = nil
@@ -327,7 +360,133 @@ func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun boo
 			_ = got.unlock(s.ctx)
 		}()
 	}
-	return nil, begun, err
+}
+
+// inherit is succeed for all that was handed over: the company's first, as in takeAll.
+func (a *acquisition) inherit(ad admission) (*hold, error) {
+	if a.with == nil {
+		return a.succeed(ad)
+	}
+	ctx, taken := a.ctx, []*companion(nil)
+	for i := range ad.with {
+		m := &a.with.all[i]
+		m.ctx, m.led = a.ctx, !m.beside
+		var err error
+		if m.got, err = m.succeed(ad.with[i]); m.got == nil {
+			a.ctx, ad.with = ctx, ad.with[i+1:]
+			giveBack(taken)
+			a.disclaim(ad)
+			return nil, err
+		}
+		taken, a.ctx = append(taken, m), m.got
+	}
+	h, err := a.succeed(ad)
+	if h == nil {
+		a.ctx = ctx
+		giveBack(taken)
+		return nil, err
+	}
+	for _, m := range taken {
+		if m.led {
+			m.confirmed()
+		}
+	}
+	return h, nil
+}
+
+// disclaim passes on what was handed over to an acquisition that does not want it any more.
+func (a *acquisition) disclaim(ad admission) {
+	for _, c := range ad.with {
+		c.st.abandon(a.ctx, nil)
+	}
+	ad.st.abandon(a.ctx, nil)
+}
+
+// heir is who waits in this process for one of several locks that are unlocked together,
+// and wants none but these along: it can be handed all of them in memory.
+type heir struct {
+	t    *turn
+	ctx  context.Context // that it began to wait with
+	lead int             // the lock that it waits for, among the holds
+	with []admission     // to be: the streaks put aside for it, by companion
+}
+
+func heirOf(holds []*Hold) *heir {
+	for i, hd := range holds {
+		l := hd.lock()
+		if l == nil {
+			continue
+		}
+		to := heir{lead: i}
+		l.mu.Lock()
+		t := l.root.queue.first
+		if t != nil {
+			to.t, to.ctx = t, t.a.ctx // once it is out of the queue, its goroutine may change a
+		}
+		l.mu.Unlock()
+		if t == nil || t.a.with.size() == 0 {
+			continue
+		}
+		unwanted := func(m companion) bool {
+			return !slices.ContainsFunc(holds, func(hd *Hold) bool { return hd.lock() == m.l })
+		}
+		if all := t.a.with.all; !slices.ContainsFunc(all, unwanted) {
+			to.with = make([]admission, len(all))
+			return &to
+		}
+	}
+	return nil
+}
+
+// lock is that of a plain hold.
+func (hd *Hold) lock() *lock {
+	if hd != nil {
+		if e, ok := hd.of.(*entry); ok {
+			return e.st.lock
+		}
+	}
+	return nil
+}
+
+// place is where l is in the company; -1: nowhere.
+func (to *heir) place(l *lock) int {
+	if to == nil {
+		return -1
+	}
+	return slices.IndexFunc(to.t.a.with.all, func(m companion) bool { return m.l == l })
+}
+
+// newcomer is what it is to l, of its company. l.mu held.
+func (to *heir) newcomer(l *lock) bool {
+	return (&acquisition{ctx: to.ctx, l: l, as: to.t.a.as}).newcomer()
+}
+
+// order is the index of the n-th of len holds to leave: the one that it waits for is the last.
+func (to *heir) order(n, len int) int {
+	switch {
+	case to == nil || n < to.lead:
+		return n
+	case n < len-1:
+		return n + 1
+	}
+	return to.lead
+}
+
+// complete: it is t, and all are put aside for it.
+func (to *heir) complete(t *turn) bool {
+	return to != nil && to.t == t && !slices.ContainsFunc(to.with, func(ad admission) bool { return ad.st == nil })
+}
+
+// disclaim passes on what was put aside and not handed over.
+func (to *heir) disclaim(ctx context.Context) {
+	if to == nil {
+		return
+	}
+	for _, ad := range to.with {
+		if ad.st != nil {
+			ad.st.abandon(ctx, nil)
+		}
+	}
 }
 
 // UnlockAll is Unlock of many holds at once. Locks that one script can serve are
@@ -342,7 +501,10 @@ func UnlockAll(ctx context.Context, holds []*Hold) []error {
 	groups := map[any][]int{}
 	us := make([]unlocking, len(holds))
 	var others sync.WaitGroup // they bound their wait themselves
-	for i, hd := range holds {
+	to := heirOf(holds)
+	for n := range holds {
+		i := to.order(n, len(holds))
+		hd := holds[i]
 		if hd == nil {
 			continue
 		}
@@ -352,7 +514,7 @@ func UnlockAll(ctx context.Context, holds []*Hold) []error {
 			continue
 		}
 		hd.cleanup.Stop()
-		if us[i], errs[i] = (*hold)(e).leave(ctx); us[i].st == nil {
+		if us[i], errs[i] = (*hold)(e).leave(ctx, to); us[i].st == nil {
 			continue
 		}
 		l := us[i].st.lock
@@ -363,6 +525,7 @@ func UnlockAll(ctx context.Context, holds []*Hold) []error {
 			groups[i] = []int{i}
 		}
 	}
+	to.disclaim(ctx)
 	for _, group := range groups {
 		for some := range slices.Chunk(group, MaxSeveral) {
 			go func() {

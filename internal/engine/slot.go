@@ -51,9 +51,10 @@ type slot struct {
 
 // admission is the answer to a turn.
 type admission struct {
-	in    bool    // admitted; else what it stood behind has changed: look again, or fail with err
-	st    *streak // handed over: admitted to hold this streak next
-	fence int64   // the token that goes with it
+	in    bool        // admitted; else what it stood behind has changed: look again, or fail with err
+	st    *streak     // handed over: admitted to hold this streak next
+	fence int64       // the token that goes with it
+	with  []admission // the same of the company's locks, in its order
 	err   error
 	stood bool // no answer yet: Redis has said that the wait may take longer
 }
