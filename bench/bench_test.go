@@ -43,7 +43,7 @@ var (
 		"solo": loneOnes, "distinct": loneOnes, "rtt-solo": loneOnes, "held": loneOnes,
 		"nested": {"raw", "rlock", "fairlock", "multilock"},
 		"hot1":   waitingOnes, "hot8": waitingOnes, "procs": waitingOnes, "hold1ms": waitingOnes, "rtt-hot1": waitingOnes,
-		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": waitingOnes,
+		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": append([]string{"message"}, waitingOnes...),
 		"quorum-solo": {"redlock", "redsync"}, "quorum-hot": {"redlock", "redsync", "redsync-default"}, "quorum-8": {"redlock", "redsync", "redsync-default"},
 		"market-1x1-coarse": trading(), "market-1x1-fine": trading(), "market-5x1-coarse": trading(),
 		"market-5x1-fine": trading(), "market-5x5-coarse": trading(), "market-5x5-fine": trading(),
@@ -523,7 +523,7 @@ func TestTheFirstPartOfANamePicksTheFamily(t *testing.T) {
 	}
 }
 
-func TestRatiosAreToTheBestOtherLibrary(t *testing.T) {
+func TestRatiosAreToTheFloorAndTheBestOtherLibrary(t *testing.T) {
 	entry := func(c contender, speed, wait float64) *result {
 		return &result{contender: c, figures: figures{"cycles_per_s": speed, "wait_p50_us": wait}}
 	}
@@ -532,7 +532,8 @@ func TestRatiosAreToTheBestOtherLibrary(t *testing.T) {
 		entry(contender{name: "floor", floor: true}, 900, 1), entry(contender{name: "a"}, 50, 20), entry(contender{name: "b"}, 40, 5),
 	}
 	got := ratios(all[:], []metric{metrics[0], {"wait_p50_us", "wait", -1, medianOf, readable}})
-	want := []string{"rlock to the best other library: cycles/s 2.00 x a, wait 2.00 x b", "fairlock to the best other library: cycles/s 10.00 x a, wait 0.20 x b"}
+	want := []string{"rlock to floor: cycles/s 0.11 x", "rlock to the best other library: cycles/s 2.00 x a, wait 2.00 x b",
+		"fairlock to floor: cycles/s 0.56 x", "fairlock to the best other library: cycles/s 10.00 x a, wait 0.20 x b"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

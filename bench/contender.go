@@ -65,6 +65,7 @@ type renewer interface {
 func contenders(at site) []contender {
 	return []contender{
 		raw(),
+		message(),
 		lockline("rlock", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }),
 		lockline("fairlock", func(s []*rlock.Session, name string) rlock.Locker { return fairlock.New(s[0], name) }),
 		lockline("multilock", func(s []*rlock.Session, name string) rlock.Locker {

@@ -38,7 +38,7 @@ func watch() contender {
 		name:   "watch",
 		module: "github.com/redis/go-redis/v9",
 		config: "WATCH/MULTI/EXEC, tried again until it succeeds; go-redis defaults",
-		lacks:  lacks{aLock: noLock},
+		lacks:  lacks{aLock: noLock, aTurn: noLock},
 		floor:  true,
 		dial:   func(setup) (client, error) { return noClient{}, nil },
 	}

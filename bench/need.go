@@ -8,6 +8,7 @@ type need int
 const (
 	aLock       need = iota // mutual exclusion between a call and another
 	waiting                 // Lock waits for its turn
+	aTurn                   // Lock waits for one other
 	noWaiting               // nobody is in the way, so that how to wait makes no difference
 	reentrancy              // the holder can lock again
 	oneServer               // works with one server

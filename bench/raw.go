@@ -22,6 +22,8 @@ var (
 	rawUnlock = redis.NewScript(rawUnlockBody)
 )
 
+const noPolls = "it does not wait, and its polls would only show how often it polls"
+
 // raw is the floor: two scripts over go-redis, and nothing around them.
 func raw() contender {
 	return contender{
@@ -29,7 +31,8 @@ func raw() contender {
 		module: "github.com/redis/go-redis/v9",
 		config: "the floor: two scripts of a hash lock, and nothing around them; lease 30 s; go-redis defaults",
 		lacks: lacks{
-			waiting:     "it does not wait, and its polls would only show how often it polls",
+			waiting:     noPolls,
+			aTurn:       noPolls,
 			fiveServers: notFive,
 		},
 		renewals: 3,

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -237,6 +238,12 @@ func ratios(results []*result, columns []metric) (lines []string) {
 		if !x.contender.ours() {
 			continue
 		}
+		floor := slices.IndexFunc(results, func(x *result) bool { return x.contender.floor })
+		for _, m := range columns[:min(1, len(columns))] {
+			if v, ok := x.figures[m.name]; ok && floor >= 0 && results[floor].figures[m.name] > 0 {
+				lines = append(lines, fmt.Sprintf("%s to %s: %s %.2f x", x.contender.name, results[floor].contender.name, m.title, v/results[floor].figures[m.name]))
+			}
+		}
 		var parts []string
 		for _, m := range columns {
 			other := leader(results, m, func(x *result) bool { return !x.contender.ours() && !x.contender.floor })
@@ -278,7 +285,7 @@ share: cycles of one goroutine, relative to the mean. stuck: waiters that had no
 lost: unlocks that failed, which says that the lock was gone before.
 inversions: grants that passed over an acquisition whose first request had been answered when that of the granted one was seen; hot8, hold1ms and
 rtt-hot8 only, each goroutine with a client of its own: of one client that goroutines share, requests do not tell whose they are.
-A starred figure is the best of its column; raw and watch are no libraries and are not starred.`
+A starred figure is the best of its column; raw, message and watch are no libraries and are not starred.`
 
 func (r *report) heading() string {
 	m := r.Machine

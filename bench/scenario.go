@@ -76,7 +76,7 @@ func allScenarios() []scenario {
 		scenario{name: "waiters", what: "1,000 waiters of 8 clients on 1 held lock, for 5 times --duration", needs: rivals, clients: 8, goroutines: 125, count: 1000, run: waiters},
 		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals; figures are for both intervals together", needs: alone, clients: 1,
 			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, run: held},
-		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: rivals, clients: 2, goroutines: 1, processes: true, run: handoff},
+		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: []need{aTurn, oneServer}, clients: 2, goroutines: 1, processes: true, run: handoff},
 	)
 	majority := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, fiveServers}, clients: 1, goroutines: 1, run: cycles, counted: true}
 	all = append(all, majority)

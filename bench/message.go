@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// message is the floor of a hand-over: a published message, and one round trip of who got it.
+func message() contender {
+	const noLock = "it excludes nobody; it takes part in handoff"
+	return contender{
+		name:   "message",
+		module: "github.com/redis/go-redis/v9",
+		config: "the floor of a hand-over: PUBLISH, and a PING of who got the message; go-redis defaults",
+		lacks:  lacks{aLock: noLock, waiting: noLock},
+		floor:  true,
+		dial: func(to setup) (client, error) {
+			rdb, err := dialRedis(to.Redis[0])
+			return messageClient{rdb}, err
+		},
+	}
+}
+
+type messageClient struct{ rdb *redis.Client }
+
+func (c messageClient) mutex(name string) mutex {
+	return &messageMutex{rdb: c.rdb, name: name, id: uuid.NewString()}
+}
+
+func (c messageClient) close() error { return c.rdb.Close() }
+
+type messageMutex struct {
+	rdb      *redis.Client
+	name, id string
+	sub      *redis.PubSub
+}
+
+// lock waits for the other's message. Whoever asks first of all need not.
+func (m *messageMutex) lock(ctx context.Context) (context.Context, error) {
+	if m.sub == nil {
+		m.sub = m.rdb.Subscribe(ctx, m.name) // ends with its client
+		if _, err := m.sub.Receive(ctx); err != nil {
+			return ctx, err
+		}
+		if first, err := m.rdb.SetNX(ctx, m.name, m.id, defaultLease).Result(); first || err != nil {
+			return ctx, err
+		}
+	}
+	for {
+		switch got, err := m.sub.ReceiveMessage(ctx); {
+		case err != nil:
+			return ctx, err
+		case got.Payload != m.id:
+			return ctx, m.rdb.Ping(ctx).Err()
+		}
+	}
+}
+
+func (m *messageMutex) unlock(ctx context.Context) error {
+	return m.rdb.Publish(ctx, m.name, m.id).Err()
+}
