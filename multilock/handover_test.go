@@ -94,10 +94,12 @@ func TestSeveralLocksAreHandedOnTogetherInMemory(t *testing.T) {
 func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		waits := make(waitingSignal, 100)
-		ms, _ := namesOf(newSession(t, rdb, longStreak, rlock.WithObserver(waits), rlock.WithWatchdogTimeout(time.Second)), 3)
+		ms, _ := namesOf(newSession(t, rdb, longStreak, rlock.WithObserver(waits)), 3)
 		a, b, c := ms[0], ms[1], ms[2]
 
 		t.Run("one of them was lost", func(t *testing.T) {
+			ms, _ := namesOf(newSession(t, rdb, longStreak, rlock.WithObserver(waits), rlock.WithWatchdogTimeout(3*time.Second)), 2)
+			a, b := ms[0], ms[1]
 			ctx, hold := lock(t, multilock.New(a, b), bg)
 			served, wg := queueUp(t, waits, 2, multilock.New(a, b))
 			_, err := b.ForceUnlock(bg)

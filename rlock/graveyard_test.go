@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -131,6 +132,9 @@ func TestRedisson4698TheHolderIsToldThatRenewalFailsAndThenThatTheLockIsLost(t *
 				}
 			case rlock.Lost:
 				lost++
+				if !errors.Is(e.Err, rlock.ErrLost) || !strings.Contains(e.Err.Error(), "ran out before it was renewed") {
+					t.Errorf("why: %v", e.Err)
+				}
 			}
 		}
 		if failed == 0 || lost != 1 {
@@ -139,6 +143,22 @@ func TestRedisson4698TheHolderIsToldThatRenewalFailsAndThenThatTheLockIsLost(t *
 		w.down.Store(false)
 		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
 			t.Error(err)
+		}
+	})
+}
+
+func TestWhyALockWasLostIsTold(t *testing.T) {
+	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
+		var rec recorder
+		m := newMutex(newSession(t, w.rdb, rlock.WithObserver(&rec)), "x")
+		ctx, _ := lock(t, m, bg)
+		_, err := m.ForceUnlock(bg)
+		must(t, err)
+		<-ctx.Done()
+		synctest.Wait()
+		last := rec.events[len(rec.events)-1]
+		if last.Kind != rlock.Lost || !errors.Is(last.Err, rlock.ErrLost) || !strings.Contains(last.Err.Error(), "forced") {
+			t.Errorf("%+v", last)
 		}
 	})
 }

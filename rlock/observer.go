@@ -27,7 +27,7 @@ const (
 	NotAcquired
 	// Released: the last hold was given back, after Held. Err if Redis could not be told.
 	Released
-	// Lost: the lock was lost, after Held.
+	// Lost: the lock was lost, after Held. Err matches [ErrLost] and says why.
 	Lost
 	// RenewFailed: a renewal failed with Err and will be tried again.
 	RenewFailed

@@ -376,7 +376,7 @@ func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 		l.mu.Unlock()
 		if why == held { // the timer that ends it is late
 			why = lost
-			st.end(lost)
+			st.end(lost, errExpired)
 		}
 		h.cancel(why.err())
 		return nil, a.fail(why.err())
@@ -405,7 +405,7 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 		l.mu.Unlock()
 		h.cancel(ErrLost)
 		if why == held { // the timer that ends it is late
-			st.end(lost)
+			st.end(lost, errExpired)
 		}
 		if why == closed {
 			return nil, a.fail(ErrClosed)
@@ -781,7 +781,7 @@ func (st *streak) begin(deadline time.Time, as *Owner) error {
 	s := l.s
 	for old := l.streak; old != nil && old.fence < st.fence; old = l.streak {
 		l.mu.Unlock()
-		old.end(lost) // or Redis would not have granted again
+		old.end(lost, errGone) // or Redis would not have granted again
 		l.mu.Lock()
 	}
 	switch {

@@ -17,6 +17,12 @@ var (
 	ErrNotReplicated = errors.New("lockline: not replicated")
 )
 
+// Why a lock was lost, for operators.
+var (
+	errExpired = errors.New("its lease ran out before it was renewed")
+	errGone    = errors.New("Redis does not have it any more: its lease ran out there, it was forced, or data was lost")
+)
+
 // LockedError is the ErrLocked of TryLock and of a wait that ran out.
 type LockedError struct {
 	Name      string

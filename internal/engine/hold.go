@@ -235,9 +235,9 @@ func (st *streak) handOn(to *heir) bool {
 	return true
 }
 
-// end is the end of a streak that nobody asked for. It reports whether it was
-// this call that ended it.
-func (st *streak) end(why state) bool {
+// end is the end of a streak that nobody asked for, for a reason if it was lost. It reports
+// whether it was this call that ended it.
+func (st *streak) end(why state, reason error) bool {
 	l := st.lock
 	l.mu.Lock()
 	if st.state != held {
@@ -273,24 +273,24 @@ func (st *streak) end(why state) bool {
 	if l.s.begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
 			defer l.s.end()
-			st.report(why, was)
+			st.report(was, reason)
 		}()
 	} else {
-		st.report(why, was)
+		st.report(was, reason)
 	}
 	l.drop()
 	return true
 }
 
 // report tells operators and observers of an end that nobody asked for.
-func (st *streak) report(why state, was reign) {
+func (st *streak) report(was reign, reason error) {
 	l := st.lock
-	if why != lost || was == (reign{}) {
+	if reason == nil || was == (reign{}) {
 		was.ended(l.s.ctx, l, nil)
 		return
 	}
-	l.s.warn("lock lost", "lock", l.keys.Name, "token", was.fence, "held", was.held)
-	l.observe(l.s.ctx, Event{Kind: EventLost, Token: was.fence, Held: was.held, Err: ErrLost})
+	l.s.warn("lock lost", "lock", l.keys.Name, "token", was.fence, "held", was.held, "reason", reason)
+	l.observe(l.s.ctx, Event{Kind: EventLost, Token: was.fence, Held: was.held, Err: fmt.Errorf("%w: %w", ErrLost, reason)})
 }
 
 // keepRequest tells Redis the streak's present count. mu held.
@@ -322,7 +322,7 @@ func (st *streak) kept(o outcome, lease time.Duration) outcome {
 	case o.err != nil:
 		o.err = l.keys.failed(o.err)
 	case o.reply != "K":
-		st.end(lost)
+		st.end(lost, errGone)
 		l.mu.Lock()
 		why := st.state
 		l.mu.Unlock()

@@ -41,7 +41,13 @@ func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease
 	return results
 }
 
-func (k *keeper) Lost(l *watchdog.Lease, _ bool) { streakOf(l).end(lost) }
+func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) {
+	reason := errGone
+	if deadlinePassed {
+		reason = errExpired
+	}
+	streakOf(l).end(lost, reason)
+}
 
 func (k *keeper) Failed(l *watchdog.Lease, err error) {
 	st := streakOf(l)

@@ -209,7 +209,7 @@ func (s *Session) releaseAll(locks []*lock) error {
 		l.mu.Lock()
 		st := l.streak
 		l.mu.Unlock()
-		if st != nil && st.end(closed) {
+		if st != nil && st.end(closed, nil) {
 			ended = append(ended, st)
 		}
 	}

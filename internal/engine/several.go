@@ -18,8 +18,9 @@ import (
 
 // company are the locks that an acquisition takes along.
 type company struct {
-	all []companion
-	in  []*companion // whose root slots are occupied, for the request under way
+	all   []companion
+	locks []*lock      // of all; does not change, so that others may look
+	in    []*companion // whose root slots are occupied, for the request under way
 	// which lock its reply speaks of: the leader's is the first
 	which int
 }
@@ -28,7 +29,7 @@ func (c *company) size() int {
 	if c == nil {
 		return 0
 	}
-	return len(c.all)
+	return len(c.locks)
 }
 
 // companion is one of them. Its attempt is the leader's.
@@ -123,13 +124,14 @@ func (m *Mutex) AcquireWith(ctx context.Context, cfg Config, try bool, with, bes
 	for i, w := range slices.Concat(with, beside) {
 		l, err := w.s.enter(w.keys, w.p)
 		if err != nil && i >= len(with) { // its own acquisition will say so
-			c.all = c.all[:len(with)]
+			c.all, c.locks = c.all[:len(with)], c.locks[:len(with)]
 			break
 		}
 		if err != nil {
 			return ctx, nil, &nameError{name: w.keys.Name, err: err}
 		}
 		defer l.leave()
+		c.locks = append(c.locks, l)
 		c.all[i] = companion{acquisition: acquisition{ctx: ctx, l: l, cfg: cfg, as: as, begun: time.Now()}, beside: i >= len(with)}
 	}
 	h, err := m.acquire(ctx, cfg, try, c)
@@ -427,11 +429,11 @@ func heirOf(holds []*Hold) *heir {
 		if t == nil || t.a.with.size() == 0 {
 			continue
 		}
-		unwanted := func(m companion) bool {
-			return !slices.ContainsFunc(holds, func(hd *Hold) bool { return hd.lock() == m.l })
+		unwanted := func(l *lock) bool {
+			return !slices.ContainsFunc(holds, func(hd *Hold) bool { return hd.lock() == l })
 		}
-		if all := t.a.with.all; !slices.ContainsFunc(all, unwanted) {
-			to.with = make([]admission, len(all))
+		if locks := t.a.with.locks; !slices.ContainsFunc(locks, unwanted) {
+			to.with = make([]admission, len(locks))
 			return &to
 		}
 	}
@@ -453,7 +455,7 @@ func (to *heir) place(l *lock) int {
 	if to == nil {
 		return -1
 	}
-	return slices.IndexFunc(to.t.a.with.all, func(m companion) bool { return m.l == l })
+	return slices.Index(to.t.a.with.locks, l)
 }
 
 // newcomer is what it is to l, of its company. l.mu held.
@@ -483,8 +485,9 @@ func (to *heir) disclaim(ctx context.Context) {
 		return
 	}
 	for _, ad := range to.with {
-		if ad.st != nil {
+		if ad.st != nil && ad.st.lock.s.begin() { // else Shutdown ends it
 			ad.st.abandon(ctx, nil)
+			ad.st.lock.s.end()
 		}
 	}
 }

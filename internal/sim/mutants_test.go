@@ -85,6 +85,8 @@ var mutants = []mutant{
 		old: "wait := r.wait && i == r.first", new: "wait := true"},
 	{name: "MultiLock leaves what its members had", kind: "multilock", file: "multilock/round.go",
 		old: "engine.UnlockAll(context.WithoutCancel(ctx), holds)", new: "_ = holds"},
+	{name: "MultiLock: what was put aside for a waiter is kept", kind: "multilock", file: "internal/engine/several.go",
+		old: "	to.disclaim(ctx)\n", new: ""},
 }
 
 // Each mutant is caught, or it is said why it cannot be. The table tells after how many seeds, and
