@@ -9,10 +9,15 @@ import (
 )
 
 func TestTwoRunsAreComparedByTheOrderOfThoseThatAreApart(t *testing.T) {
+	spread := 1.0
 	run := func(cycles map[string]float64) *report {
 		r := &report{}
 		for _, name := range []string{"a", "b", "c"} {
-			r.Results = append(r.Results, &result{scenario: scenario{name: "s"}, contender: contender{name: name}, figures: figures{"cycles_per_s": cycles[name]}})
+			x := &result{scenario: scenario{name: "s"}, contender: contender{name: name}, figures: figures{"cycles_per_s": cycles[name]}}
+			for _, factor := range []float64{100, spread, 1, 1 / spread, 0} { // the first and the last are not of the middle half
+				x.rounds = append(x.rounds, figures{"cycles_per_s": cycles[name] * factor})
+			}
+			r.Results = append(r.Results, x)
 		}
 		r.Results = append(r.Results, &result{scenario: scenario{name: "other"}, contender: contender{name: "a"}, figures: figures{"cycles_per_s": 1}})
 		return r
@@ -27,12 +32,15 @@ func TestTwoRunsAreComparedByTheOrderOfThoseThatAreApart(t *testing.T) {
 	}
 	for _, x := range []struct {
 		now           map[string]float64
+		spread        float64
 		told, problem string
 	}{
-		{map[string]float64{"a": 10, "b": 20, "c": 9}, "2 have the same order in both, 0", ""}, // a and c were near each other
-		{map[string]float64{"a": 10, "b": 11, "c": 11}, "0 have the same order in both, 0", ""},
-		{map[string]float64{"a": 30, "b": 20, "c": 11}, "1 have the same order in both, 1", "s: b to a was 2.00, is 0.67"},
+		{map[string]float64{"a": 10, "b": 20, "c": 9}, 1, "2 have the same order in both, 0", ""}, // a and c were near each other
+		{map[string]float64{"a": 10, "b": 11, "c": 11}, 1, "0 have the same order in both, 0", ""},
+		{map[string]float64{"a": 30, "b": 20, "c": 11}, 1.2, "1 have the same order in both, 1", "s: b to a was 2.00, is 0.67"},
+		{map[string]float64{"a": 30, "b": 20, "c": 11}, 1.3, "of their rounds overlap.\ns: b to a was 2.00, is 0.67", ""},
 	} {
+		spread = x.spread
 		var out bytes.Buffer
 		err := run(x.now).compare(&out, file)
 		if !strings.Contains(out.String(), x.told) || (err != nil) != (x.problem != "") || err != nil && !strings.Contains(err.Error(), x.problem) {

@@ -270,6 +270,15 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 			lines = append(lines, fmt.Sprintf("without %s: %s", a.Contender, a.Reason))
 		}
 	}
+	var unsteady []string
+	for _, x := range results {
+		if p := x.pace(); p.median > 0 && !p.steady() {
+			unsteady = append(unsteady, fmt.Sprintf("%s %.0f to %.0f", x.contender.name, p.low, p.high))
+		}
+	}
+	if len(unsteady) > 0 {
+		lines = append(lines, "unsteady, so look at the middle half of the rounds' cycles/s: "+strings.Join(unsteady, ", "))
+	}
 	for _, x := range results {
 		if x.contender.foreign && x.scenario.counted {
 			lines = append(lines, fmt.Sprintf("%s: its protocol is not RESP, so its requests, server calls and inversions are not counted", x.contender.name))
