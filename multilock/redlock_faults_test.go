@@ -83,7 +83,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 			healthy := proxied(t, others, timeout) // meanwhile
 
 			m := mutexes[0]
-			usual := median(cycles(t, m, 200))
+			usual := median(cycles(t, m, 100))
 			spoil(t, r, proxies)
 			var firsts []time.Duration
 			for _, m := range mutexes {
@@ -97,7 +97,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 				_ = cycles(t, m, 1)
 			}
 			var good, bad []time.Duration
-			for range 200 {
+			for range 100 {
 				good = append(good, cycles(t, healthy, 1)...)
 				bad = append(bad, cycles(t, m, 1)...)
 			}
