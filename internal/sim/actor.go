@@ -81,6 +81,9 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 
 // choose picks locks by chance.
 func (a *actor) choose() []*lock {
+	if a.alike && a.rnd.IntN(3) > 0 { // these can be handed on in memory
+		return slices.DeleteFunc(slices.Clone(a.locks), func(l *lock) bool { return l.kind == 'f' })
+	}
 	n := 1 + a.rnd.IntN(a.most)
 	var locks []*lock
 	for _, i := range a.rnd.Perm(len(a.locks))[:n] {
