@@ -332,6 +332,7 @@ func (a *acquisition) stand(t *turn, sl *slot, outer *hold) (admission, error) {
 	switch { // admitted in that instant: pass it on
 	case ad.in && ad.st != nil:
 		a.disclaim(ad)
+		ad.end()
 	case ad.in && sl == &l.root:
 		l.pass()
 	case ad.in:
@@ -525,6 +526,10 @@ func (a *acquisition) compete() (*hold, error) {
 				return nil, a.fail(tooLate(a.lease()))
 			}
 			continue
+		case r.status == 'S' && void < maxVoid: // granted, and forced before we heard of it
+			void++
+			a.grant, a.notAfter = s.newAttempt(), 0
+			continue
 		case r.status == 'G':
 			h, begun, err := a.takeAll(o.sent, r.token)
 			if begun {
@@ -639,12 +644,12 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 	if a.uncancelable() {
 		f := &flight{}
 		s.work.Add(1)
-		a.fly(f, st)
+		a.fly(a.ctx, f, st, a.confirming)
 		return f.o, nil
 	}
 	f := &flight{done: make(chan struct{})}
 	s.work.Add(1)
-	go a.fly(f, st)
+	go a.fly(a.ctx, f, st, a.confirming) // whoever leaves it behind goes on with others
 	select {
 	case <-f.done:
 		return f.o, nil
@@ -666,15 +671,15 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 	return outcome{}, err
 }
 
-func (a *acquisition) fly(f *flight, st *streak) {
+func (a *acquisition) fly(ctx context.Context, f *flight, st *streak, confirming bool) {
 	defer a.l.s.end()
 	switch {
 	case st == nil:
 		f.o = a.ask(&f.left)
-	case a.confirming:
-		f.o = st.confirm(a.ctx, a.lease(), &f.left)
+	case confirming:
+		f.o = st.confirm(ctx, a.lease(), &f.left)
 	default:
-		f.o = st.tell(a.ctx, a.lease(), &f.left)
+		f.o = st.tell(ctx, a.lease(), &f.left)
 	}
 	if f.left.CompareAndSwap(false, true) {
 		if f.done != nil {

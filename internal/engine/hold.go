@@ -176,6 +176,10 @@ func (st *streak) depart(outer *hold, to *heir) (departure, reign) {
 				sl.queue.turnAway(sl.owner) // who shares with it need not stand
 			}
 		}
+		if st.renewed == 0 { // under mu, or it could follow the next hold's switching on
+			st.idle = true
+			st.lock.s.dog.SetInterval(&st.lease, 0)
+		}
 		return oneOfMany, reign{}
 	}
 	was := st.reign()
@@ -503,18 +507,16 @@ func (h *hold) leave(ctx context.Context, to *heir) (unlocking, error) {
 	}
 	h.slot.queue.turnAway(nil)
 	left, was := st.depart(h.outer, to)
-	switch {
-	case left == theLast:
+	if left == theLast {
 		s.dog.Remove(&st.lease)
-	case left == oneOfMany && st.renewed == 0: // under mu, or it could follow the next hold's switching on
-		st.idle = true
-		s.dog.SetInterval(&st.lease, 0)
 	}
 	l.mu.Unlock()
 	h.cancel(ErrNotHeld)
 	if left == passedOn {
 		was.ended(ctx, l, nil)
-		s.end()
+		if to.place(l) < 0 { // else until it is inherited, or reclaimed
+			s.end()
+		}
 		return unlocking{}, nil
 	}
 	return unlocking{st, left == theLast, was}, nil

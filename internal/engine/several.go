@@ -130,7 +130,12 @@ func (m *Mutex) AcquireWith(ctx context.Context, cfg Config, try bool, with, bes
 		if err != nil {
 			return ctx, nil, &nameError{name: w.keys.Name, err: err}
 		}
-		defer l.leave()
+		if i < len(with) {
+			defer l.leave()
+		} else { // its session need not wait for who waits in another one: what is handed over is counted by itself
+			defer l.drop()
+			w.s.end()
+		}
 		c.locks = append(c.locks, l)
 		c.all[i] = companion{acquisition: acquisition{ctx: ctx, l: l, cfg: cfg, as: as, begun: time.Now()}, beside: i >= len(with)}
 	}
@@ -369,6 +374,7 @@ func (a *acquisition) inherit(ad admission) (*hold, error) {
 	if a.with == nil {
 		return a.succeed(ad)
 	}
+	defer ad.end()
 	ctx, taken := a.ctx, []*companion(nil)
 	for i := range ad.with {
 		m := &a.with.all[i]
@@ -479,17 +485,38 @@ func (to *heir) complete(t *turn) bool {
 	return to != nil && to.t == t && !slices.ContainsFunc(to.with, func(ad admission) bool { return ad.st == nil })
 }
 
-// disclaim passes on what was put aside and not handed over.
-func (to *heir) disclaim(ctx context.Context) {
-	if to == nil {
-		return
+// end: what was put aside is counted in Session.work until it is inherited, or not.
+func (ad admission) end() {
+	for _, c := range ad.with {
+		c.st.lock.s.end()
 	}
-	for _, ad := range to.with {
-		if ad.st != nil && ad.st.lock.s.begin() { // else Shutdown ends it
-			ad.st.abandon(ctx, nil)
-			ad.st.lock.s.end()
-		}
+}
+
+// reclaim takes back what was put aside of l and not handed over.
+func (to *heir) reclaim(ctx context.Context, l *lock) (unlocking, error) {
+	i := to.place(l)
+	if i < 0 || to.with == nil || to.with[i].st == nil {
+		return unlocking{}, nil
 	}
+	st := to.with[i].st
+	to.with[i].st = nil
+	l.mu.Lock()
+	if why := st.state; why != held {
+		l.mu.Unlock()
+		l.s.end()
+		return unlocking{}, l.fail(why.err())
+	}
+	left, was := st.depart(nil, nil)
+	if left == theLast {
+		l.s.dog.Remove(&st.lease)
+	}
+	l.mu.Unlock()
+	if left == passedOn {
+		was.ended(ctx, l, nil)
+		l.s.end()
+		return unlocking{}, nil
+	}
+	return unlocking{st, left == theLast, was}, nil
 }
 
 // UnlockAll is Unlock of many holds at once. Locks that one script can serve are
@@ -517,7 +544,15 @@ func UnlockAll(ctx context.Context, holds []*Hold) []error {
 			continue
 		}
 		hd.cleanup.Stop()
-		if us[i], errs[i] = (*hold)(e).leave(ctx, to); us[i].st == nil {
+		us[i], errs[i] = (*hold)(e).leave(ctx, to)
+	}
+	for i, hd := range holds {
+		if us[i].st == nil && errs[i] == nil {
+			if l := hd.lock(); l != nil {
+				us[i], errs[i] = to.reclaim(ctx, l)
+			}
+		}
+		if us[i].st == nil {
 			continue
 		}
 		l := us[i].st.lock
@@ -528,7 +563,6 @@ func UnlockAll(ctx context.Context, holds []*Hold) []error {
 			groups[i] = []int{i}
 		}
 	}
-	to.disclaim(ctx)
 	for _, group := range groups {
 		for some := range slices.Chunk(group, MaxSeveral) {
 			go func() {
