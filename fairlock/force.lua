@@ -15,4 +15,5 @@ redis.call('HDEL', KEYS[1], owner) -- not DEL: as in release.lua
 if not handOver('', ARGV[1], nil, tonumber(ARGV[2]), past('')) then
   redis.call('DEL', KEYS[1])
 end
+disown(owner, tonumber(ARGV[2]))
 return 'R'

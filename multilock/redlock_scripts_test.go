@@ -83,6 +83,11 @@ func TestAnAttemptThatIsOverIsNotGrantedByALateCopy(t *testing.T) {
 	v.is("granted", v.ask("a:2", 200), "G 209 +")
 	v.is("released", v.free("a:2", 200, 0, 200), "R 0")
 	v.is("and a copy comes", v.ask("a:2", 200), "S")
+	v.is("granted", v.ask("a:3", 300), "G 309 +")
+	v.is("forced", v.run(redScript(t, "redlock_force.lua"), redKey, 60000), "R")
+	v.is("others come", v.ask("b:1", 400), "G 409 +")
+	v.is("and go", v.free("b:1", 400, 0, 400), "R 0")
+	v.is("and a copy comes", v.ask("a:3", 300), "S")
 }
 
 func TestASessionsNextAttemptTakesTheLockFromTheOneBefore(t *testing.T) {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -63,6 +65,72 @@ func TestALateCopyThatIsGrantedAfterAForcedUnlockEndsWithItsAttempt(t *testing.T
 	}
 	if st := inspect(t, operator); st.Held {
 		t.Errorf("a lock that nobody holds: %+v", st)
+	}
+}
+
+func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
+	for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New} {
+		t.Run(kind, func(t *testing.T) {
+			server := testredis.Start(t)
+			proxy := faultproxy.New(t, server.Addr)
+			m := warm(t, newMutex(newSession(t, proxy.Client(t, impatient)), "x"))
+			operator := newMutex(newSession(t, server.Client(t)), "x")
+			var n atomic.Int32
+			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if isScript(r, "lock.lua") && n.Add(1) == 1 {
+					return faultproxy.Hold
+				}
+				return faultproxy.Pass
+			})
+			_, hold := lock(t, m, bg) // granted to the second copy
+			_, err := operator.ForceUnlock(bg)
+			must(t, err)
+			_, theirs := lock(t, operator, bg) // others come and go
+			unlock(t, theirs)
+			must(t, proxy.Release(proxy.Held()[0]))
+			if st := inspect(t, operator); st.Held {
+				t.Errorf("taken back: %+v", st)
+			}
+			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+				t.Errorf("Unlock: %v", err)
+			}
+		})
+	}
+}
+
+func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
+	for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New} {
+		t.Run(kind, func(t *testing.T) {
+			server := testredis.Start(t)
+			proxy := faultproxy.New(t, server.Addr)
+			m := warm(t, newMutex(newSession(t, proxy.Client(t)), "x"))
+			operator := newMutex(newSession(t, server.Client(t)), "x")
+			var n atomic.Int32
+			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if !isScript(r, "lock.lua") {
+					return faultproxy.Pass
+				}
+				switch n.Add(1) {
+				case 1:
+					return faultproxy.CutReply
+				case 2:
+					if _, err := operator.ForceUnlock(bg); err != nil {
+						t.Error(err)
+					}
+				}
+				return faultproxy.Pass
+			})
+			_, hold, err := m.Lock(bg)
+			if kind == "reentrant" { // asks anew
+				must(t, err)
+				unlock(t, hold)
+			} else if err == nil || !strings.Contains(err.Error(), "forced") {
+				t.Errorf("Lock: %v", err)
+			}
+			if st := inspect(t, operator); st.Held || len(st.Queue) > 0 {
+				t.Errorf("left: %+v", st)
+			}
+		})
 	}
 }
 

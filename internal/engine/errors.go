@@ -20,8 +20,11 @@ var (
 // Why a lock was lost, for operators.
 var (
 	errExpired = errors.New("its lease ran out before it was renewed")
-	errGone    = errors.New("Redis does not have it any more: its lease ran out there, it was forced, or data was lost")
+	errGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
 )
+
+// errOver: a copy of the request was granted, and that grant was over before an answer came.
+var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
 // LockedError is the ErrLocked of TryLock and of a wait that ran out.
 type LockedError struct {

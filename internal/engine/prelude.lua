@@ -132,6 +132,13 @@ local function mark(owner, late, keep)
   end
 end
 
+-- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
+-- granted, and void before the memory is forgotten, must not take the lock back.
+local function disown(owner, keep)
+  local now = clock()
+  mark(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+end
+
 -- map reads a hash; false if it is empty, which would not encode as an object.
 local function map(key)
   local flat, m = redis.call('HGETALL', key), {}

@@ -279,6 +279,8 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		err = l.keys.failed(o.err)
 	case r.status == 'V':
 		err = l.fail(tooLate(g.asks()))
+	case r.status == 'S':
+		err = l.fail(errOver)
 	case r.status != 'G' && r.status != 'H':
 		err = l.fail(unexpected(o.reply))
 	}
@@ -640,6 +642,8 @@ func (a *acquisition) tryQueued() (*hold, error) {
 			}
 			l.drop()
 			err = l.fail(err)
+		case r.status == 'S':
+			err = l.fail(errOver)
 		default:
 			err = l.fail(unexpected(o.reply))
 		}

@@ -179,7 +179,8 @@ func (l *lock) granting(e *held) {
 	if e.token > first {
 		w.counts.Add("handed in memory")
 	}
-	if l.over[e.attempt] == "" { // else a lease that it had unknown to its client ran out
+	// Else a lease that it had unknown to its client ran out; or an old snapshot has it in the queue again.
+	if l.over[e.attempt] == "" && (!e.void() || l.on[0].forgot.IsZero()) {
 		l.over[e.attempt] = "it was entered"
 	}
 }

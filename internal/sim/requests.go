@@ -203,7 +203,11 @@ func (l *lock) granted(owner string, token, now int64) {
 		w.fail("%s is granted %s with %d, but %s", short(owner), l.name, token, why)
 	}
 	l.highest, l.moved = token, time.Now()
-	l.grantOf(owner).token = token
+	g := l.grantOf(owner)
+	g.token = token
+	if forgot := l.on[0].forgot; l.kind == 'f' && !forgot.IsZero() && time.Since(forgot) < liveness && g.void.IsZero() {
+		g.void = time.Now() // its session counts from a heartbeat that was forgotten
+	}
 	mine := l.waiting[owner]
 	delete(l.waiting, owner)
 	for attempt, e := range l.waiting {
