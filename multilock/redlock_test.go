@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -581,5 +582,36 @@ func (c voteCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			c.f(fmt.Sprint(args[5]))
 		}
 		return next(ctx, cmd)
+	}
+}
+
+// Close gives back the rest of a hold's block, and not what was used of it.
+func TestCloseKeepsTheTokensThatWereUsed(t *testing.T) {
+	r := startServers(t, 3)
+	waits := make(waitingSignal, 10)
+	all := r.client(t, longStreak, rlock.WithObserver(waits))
+	m := multilock.NewRedLock("x", all...)
+	_, first := redLock(t, m)
+	second := make(chan *rlock.Hold, 1)
+	go func() {
+		_, hold, err := m.Lock(bg)
+		if err != nil {
+			t.Error(err)
+		}
+		second <- hold
+	}()
+	<-waits
+	unlock(t, first) // handed on in memory
+	token := (<-second).Token()
+	if token != first.Token()+1 {
+		t.Errorf("token %d after %d: not handed on", token, first.Token())
+	}
+	for _, s := range all {
+		must(t, s.Close())
+	}
+	for i, c := range r.direct {
+		if stored := c.HGet(bg, redMemory, "t").Val(); stored != strconv.FormatInt(token, 10) {
+			t.Errorf("server %d remembers %s, not %d", i, stored, token)
+		}
 	}
 }

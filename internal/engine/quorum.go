@@ -416,7 +416,7 @@ func (q *quorum) releaseAll(ended []*streak) error {
 	)
 	for _, st := range ended {
 		wg.Go(func() {
-			if err := st.lock.giveBack(q.s.ctx, st.grant, tries).err; err != nil {
+			if err := st.lock.giveBack(q.s.ctx, st.final(), tries).err; err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				failed = append(failed, st.lock.keys.failed(err))
