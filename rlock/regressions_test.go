@@ -310,3 +310,26 @@ func TestAWaitThatRunsOutInAnOutageDoesNotSayLocked(t *testing.T) {
 	}
 	server.Thaw()
 }
+
+// A simulation found it: the error was that the grant took longer than its lease.
+func TestATryLockThatWasForcedAndOvertakenIsLocked(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		other := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
+		t.Cleanup(func() { _ = other.Close() })
+		m, operator := fairlock.New(newSession(t, rdb), "x"), fairlock.New(newSession(t, other), "x")
+		var hold *rlock.Hold
+		hook := &changeOfMind{}
+		hook.f = func() { // granted, and not heard of it yet
+			hook.f = func() {}
+			if held, err := operator.ForceUnlock(bg); !held || err != nil {
+				t.Errorf("ForceUnlock: %v, %v", held, err)
+			}
+			_, hold = lock(t, m, bg)
+		}
+		rdb.AddHook(hook)
+		if _, _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("TryLock: %v", err)
+		}
+		unlock(t, hold)
+	})
+}

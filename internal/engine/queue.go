@@ -633,6 +633,11 @@ func (a *acquisition) tryQueued() (*hold, error) {
 			l.keep()
 			l.mu.Lock()
 			err = st.begin(o.sent.Add(valid(a.lease())), a.as)
+			if err == errTooLate && l.streak != nil { // forced, and granted to another goroutine, before we heard of it
+				err = a.lockedHere()
+			} else if err != nil {
+				err = l.fail(err)
+			}
 			l.mu.Unlock()
 			if err == nil {
 				if h, err := a.succeed(admission{st: st, fence: st.fence}); h != nil || err != nil {
@@ -641,7 +646,6 @@ func (a *acquisition) tryQueued() (*hold, error) {
 				return nil, l.fail(errTooLate)
 			}
 			l.drop()
-			err = l.fail(err)
 		case r.status == 'S':
 			err = l.fail(errOver)
 		default:
