@@ -67,6 +67,17 @@ func WithStreak(d time.Duration) SessionOption {
 	return func(c *engine.SessionConfig) { c.Streak = d }
 }
 
+// WithBatching sets how many requests of the session may be under way at an instant before further
+// ones share pipelines, 16 by default; with 0 they always do, with a negative number never. A request
+// shares a pipeline with those that other goroutines send at the same instant. It does
+// not wait for more to come, nor for others' answers before it is sent, but its own answer is read
+// with theirs. Many goroutines with locks of their own get half as much again through a server, or twice as
+// much; a few get less, as they come to run in step. Pipelines have no trace of a caller's
+// context, and use connections of the client's pipeline pool.
+func WithBatching(n int) SessionOption {
+	return func(c *engine.SessionConfig) { c.Batching = n }
+}
+
 // WithReplicas has n replicas confirm each lock before Lock and TryLock return it (Redis'
 // WAIT): by their acknowledgment they have received it. Where fewer do so within timeout, the lock is given
 // back, and the error is a *[NotReplicatedError]. This costs a request to Redis more and the

@@ -27,7 +27,7 @@ type Session engine.Session
 // another server when one fails its pings, so that two owners could hold one
 // lock) and a *redis.AutoPipeliner (which makes a holder wait for a batch to fill).
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
-	cfg := engine.SessionConfig{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond}
+	cfg := engine.SessionConfig{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: engine.Batching}
 	for _, o := range options {
 		if o != nil {
 			o(&cfg)

@@ -123,8 +123,9 @@ func blow(t *testing.T, newMutex maker, direct *redis.Client, clients []*redis.C
 	}
 	for round := range rounds {
 		var sessions []*rlock.Session
-		for _, c := range clients {
-			sessions = append(sessions, newSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond)))
+		for i, c := range clients {
+			sessions = append(sessions, newSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond),
+				rlock.WithBatching(100*i))) // the first shares pipelines
 		}
 		ctx, cancel := context.WithTimeout(bg, 2*patience)
 		var wg sync.WaitGroup

@@ -79,18 +79,6 @@ func (r request) asEval(sc *Script) request {
 
 func noScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
-func (s *Session) process(ctx context.Context, r request, sc *Script) (string, error) {
-	if sc == confirmScript {
-		return s.replicate(ctx, r, sc)
-	}
-	_ = s.client.Process(ctx, r)
-	if noScript(r.Err()) {
-		r = r.asEval(sc)
-		_ = s.client.Process(ctx, r)
-	}
-	return r.Result()
-}
-
 // outcome is how a request ended, whichever of its copies was answered.
 type outcome struct {
 	reply string
@@ -130,41 +118,8 @@ func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left
 	}
 }
 
-// batch sends many requests to one server in one pipeline and reports each reply.
-func (s *Session) batch(ctx context.Context, to pipeliner, n int, build func(i int) (*Script, request), answer func(i int, reply string, err error)) {
-	reqs := make([]request, n)
-	scripts := make([]*Script, n)
-	pipe := to.Pipeline()
-	for i := range reqs {
-		scripts[i], reqs[i] = build(i)
-		_ = pipe.Process(ctx, reqs[i])
-	}
-	_, _ = pipe.Exec(ctx)
-	var unknown []int
-	pipe = to.Pipeline()
-	for i, r := range reqs {
-		if noScript(r.Err()) {
-			reqs[i] = r.asEval(scripts[i])
-			_ = pipe.Process(ctx, reqs[i])
-			unknown = append(unknown, i)
-		}
-	}
-	if unknown != nil {
-		_, _ = pipe.Exec(ctx)
-	}
-	for i, r := range reqs {
-		if err := r.Err(); err != nil && moved(err) {
-			// The slot has another home now: the cluster client follows.
-			reply, err := s.process(ctx, request{redis.NewStringCmd(ctx, r.Args()...)}, scripts[i])
-			answer(i, reply, err)
-			continue
-		}
-		answer(i, r.Val(), r.Err())
-	}
-}
-
 func moved(err error) bool {
-	return strings.HasPrefix(err.Error(), "MOVED ") || strings.HasPrefix(err.Error(), "ASK ")
+	return err != nil && (strings.HasPrefix(err.Error(), "MOVED ") || strings.HasPrefix(err.Error(), "ASK "))
 }
 
 // pause reports false when the session's background work has ended.

@@ -32,6 +32,7 @@ type SessionConfig struct {
 	Observer Observer
 	Redisson bool
 	Replicas Replicas
+	Batching int // requests under way above which further ones share pipelines; negative: none do
 }
 
 // MinLease is the shortest lease: less than network and timers need.
@@ -70,6 +71,10 @@ type Session struct {
 	queue     sync.Mutex        // guards what follows; only mu is taken under it
 	queued    map[string]*group // those that wait in Redis, by owner field
 	listening bool              // to the session's own channel
+
+	underWay atomic.Int64 // requests
+	bundling sync.Mutex   // guards bundles and what is put into them; a leaf
+	bundles  map[pipeliner]*bundle
 }
 
 func NewSession(c Client, cfg SessionConfig) (*Session, error) {
@@ -115,6 +120,7 @@ func newSession(cfg SessionConfig, id string) *Session {
 		over:          make(chan struct{}),
 		locks:         map[string]*lock{},
 		queued:        map[string]*group{},
+		bundles:       map[pipeliner]*bundle{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.dog = watchdog.New((*keeper)(s))

@@ -48,14 +48,33 @@ func (w *world) boot(name string) *process {
 			// What is written at once is whole requests, also where many scripts travel together.
 			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 128 << 10,
 		})
-		session, err := rlock.NewSession(rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak))
+		session, err := rlock.NewSession(rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
+			rlock.WithBatching(w.batching))
 		if err != nil {
 			panic(err)
 		}
+		rdb.AddHook(sharing{w})
 		p.hosts, p.clients, p.sessions = append(p.hosts, h), append(p.clients, rdb), append(p.sessions, session)
 		w.say("%s is %s on server %d", name, session.ID()[:4], i)
 	}
 	return p
+}
+
+// sharing counts the lock requests that share a pipeline.
+type sharing struct{ w *world }
+
+func (sharing) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (sharing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (c sharing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if digest, _ := cmd.Args()[1].(string); scripts[digest] == "lock" {
+				c.w.counts.Add("locks in a pipeline")
+			}
+		}
+		return next(ctx, cmds)
+	}
 }
 
 // mutex names a lock for a process.

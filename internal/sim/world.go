@@ -45,6 +45,7 @@ type world struct {
 	locks    []*lock
 	asTeam   bool          // goroutines of a process ask together
 	streak   time.Duration // of the sessions
+	batching int           // of the sessions
 	alike    bool          // many want the same of several locks
 	deaf     bool          // messages get lost even when all is well
 	operated bool          // locks are forced now and then
@@ -129,6 +130,7 @@ func (w *world) run() {
 		w.asTeam, actors = true, w.crowd
 	}
 	w.streak = upTo(rnd, 2*time.Second)
+	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
 	w.alike = w.most > 1 && rnd.IntN(2) == 0
 	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0

@@ -18,6 +18,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -296,23 +297,60 @@ func (l *link) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	f := l.h.n.current()
+	requests := split(bytes.Clone(p))
 	switch {
 	case l.up.rnd.Float64() < f.CutRequest:
 		l.h.n.Counts.CutRequests.Add(1)
+		if len(requests) > 1 {
+			l.deliver(requests[:l.up.rnd.IntN(len(requests))], after)
+		}
 		l.up.lost = true
 		time.AfterFunc(l.due(&l.up, after), l.cut)
 		return len(p), nil
 	case l.up.rnd.Float64() < f.CutReply:
 		l.h.n.Counts.CutReplies.Add(1)
 		l.up.lost, l.down.lost = true, true
-		message := bytes.Clone(p)
-		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(message) })
+		l.deliver(requests, after)
 		time.AfterFunc(l.due(&l.up, after+within(l.up.rnd, f.Latency)), l.cut)
 		return len(p), nil
 	}
-	message := bytes.Clone(p)
-	time.AfterFunc(l.due(&l.up, after), func() { l.arrive(message) })
+	l.deliver(requests, after)
 	return len(p), nil
+}
+
+// deliver brings what was written at once to the server, each request at an instant of its own: others' may come
+// between. link.mu held.
+func (l *link) deliver(requests [][]byte, after time.Duration) {
+	for _, r := range requests {
+		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(r) })
+	}
+}
+
+// split takes a pipeline apart; what is none stays whole.
+func split(p []byte) (requests [][]byte) {
+	for len(p) > 0 {
+		n := requestLen(p)
+		requests, p = append(requests, p[:n:n]), p[n:]
+	}
+	return requests
+}
+
+// requestLen is the length of the request that p begins with; of all of p, where it begins with none.
+func requestLen(p []byte) int {
+	number := func(at int) (n, rest int) { // of "*3\r\n" and "$5\r\n"
+		if end := bytes.IndexByte(p[min(at, len(p)):], '\n'); end > 1 {
+			if n, err := strconv.Atoi(string(p[at+1 : at+end-1])); err == nil {
+				return n, at + end + 1
+			}
+		}
+		return 0, len(p)
+	}
+	n, at := number(0)
+	for range n {
+		size, rest := number(at)
+		at = min(rest+size+2, len(p))
+	}
+	return at
 }
 
 // arrive brings a message to the server, whatever became of its sender.

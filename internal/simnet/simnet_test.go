@@ -209,3 +209,27 @@ func TestAKilledHostIsCutOffForEverButWhatItSentArrives(t *testing.T) {
 		t.Errorf("%q arrived", got)
 	}
 }
+
+func TestThePartsOfAPipelineArriveOneAfterTheOther(t *testing.T) {
+	const one, two = "*2\r\n$3\r\nGET\r\n$1\r\na\r\n", "*1\r\n$4\r\nPING\r\n"
+	arrived := func(seed uint64, f simnet.Faults) int {
+		got := strings.Fields(strings.NewReplacer(one, "one", two, "two").Replace(simulated(t, seed, f,
+			func(t *testing.T, _ *echo, _ *simnet.Host, c net.Conn) { send(t, c, one+two+one) })))
+		for i, want := range []string{"one@", "two@", "one@"}[:len(got)] {
+			if !strings.HasPrefix(got[i], want) {
+				t.Errorf("arrived: %q", got)
+			}
+		}
+		return len(got)
+	}
+	if n := arrived(1, simnet.Faults{Latency: time.Millisecond}); n != 3 {
+		t.Errorf("%d arrived", n)
+	}
+	cut := map[int]bool{}
+	for seed := range uint64(30) {
+		cut[arrived(seed, simnet.Faults{Latency: time.Millisecond, CutRequest: 1})] = true
+	}
+	if len(cut) != 3 || cut[3] {
+		t.Errorf("a connection is cut after so many: %v", cut)
+	}
+}

@@ -1,0 +1,305 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// pipelines counts what a client sends in pipelines, and what by itself.
+type pipelines struct {
+	n, commands, longest, alone atomic.Int64
+	before                      func() // each of them
+}
+
+func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			p.alone.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if name := cmds[0].Name(); strings.HasPrefix(name, "eval") { // not the start of a connection
+			n := int64(len(cmds))
+			p.n.Add(1)
+			p.commands.Add(n)
+			for most := p.longest.Load(); n > most && !p.longest.CompareAndSwap(most, n); most = p.longest.Load() {
+			}
+			if p.before != nil {
+				p.before()
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// oneProcessor has goroutines run one after the other, so that many get to their requests at one instant.
+func oneProcessor(t *testing.T) {
+	n := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(n) })
+}
+
+// lockEach has n goroutines lock and unlock, each its own lock, some times.
+func lockEach(t *testing.T, s *rlock.Session, newMutex maker, n, times int, ctx context.Context) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			m := newMutex(s, fmt.Sprint("own", i))
+			last := int64(0)
+			for range times {
+				_, h, err := m.Lock(ctx)
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if h.Token() <= last {
+					t.Errorf("token %d after %d", h.Token(), last)
+				}
+				last = h.Token()
+				if err := h.Unlock(ctx); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
+	oneProcessor(t)
+	const times = 20
+	for kind, newMutex := range kinds {
+		for _, c := range []struct {
+			what       string
+			goroutines int
+			option     rlock.SessionOption // nil: the default
+			shared     bool
+		}{
+			{"many", 200, nil, true},
+			{"few", 16, nil, false},
+			{"few, and they are to", 16, rlock.WithBatching(0), true},
+			{"many, and they are not to", 200, rlock.WithBatching(-1), false},
+		} {
+			t.Run(kind+"/"+c.what, func(t *testing.T) {
+				var p pipelines
+				rdb := testredis.Start(t).Client(t)
+				rdb.AddHook(&p)
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				lockEach(t, newSession(t, rdb, c.option), newMutex, c.goroutines, times, ctx)
+				requests, shared := p.commands.Load()+p.alone.Load(), p.commands.Load()
+				t.Logf("%d requests, %d of them in %d pipelines, %d in the longest", requests, shared, p.n.Load(), p.longest.Load())
+				if c.shared && shared < requests/2 || !c.shared && shared > 0 {
+					t.Errorf("%d of %d requests were in pipelines", shared, requests)
+				}
+				if p.longest.Load() > 100 {
+					t.Errorf("%d requests in one pipeline", p.longest.Load())
+				}
+			})
+		}
+	}
+}
+
+func TestAPipelineWhoseAnswersAreLostChangesNothingTwice(t *testing.T) {
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			proxy := faultproxy.New(t, testredis.Start(t).Addr)
+			var n atomic.Int64
+			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				switch {
+				case r.Script() == "":
+				case n.Add(1)%97 == 0:
+					return faultproxy.CutReply
+				case n.Load()%89 == 0:
+					return faultproxy.DropAndCut
+				}
+				return faultproxy.Pass
+			})
+			var p pipelines
+			rdb := proxy.Client(t, impatient)
+			rdb.AddHook(&p)
+			lockEach(t, newSession(t, rdb, rlock.WithBatching(0)), newMutex, 32, 40, bounded(t))
+			if p.n.Load() == 0 {
+				t.Error("there were no pipelines")
+			}
+		})
+	}
+}
+
+func TestWhoSharesAPipelineIsFreeToLeaveIt(t *testing.T) {
+	oneProcessor(t)
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			server := testredis.Start(t)
+			rdb, p := server.Client(t), pipelines{}
+			rdb.AddHook(&p)
+			s := newSession(t, rdb, rlock.WithBatching(0))
+			lockEach(t, s, newMutex, 1, 1, bg)
+			server.Freeze()
+			ctx, cancel := context.WithCancel(bg)
+			var wg sync.WaitGroup
+			for i := range 30 {
+				wg.Go(func() {
+					if _, _, err := newMutex(s, fmt.Sprint("frozen", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
+						t.Errorf("Lock: %v", err)
+					}
+				})
+			}
+			eventually(t, "most are in pipelines", func() bool { return p.commands.Load() > 20 })
+			cancel()
+			done := make(chan struct{})
+			go func() { wg.Wait(); close(done) }()
+			within(t, "all have left", done)
+			server.Thaw()
+			for i := range 30 { // what was granted to those who left is given back
+				_, h := lock(t, newMutex(s, fmt.Sprint("frozen", i)), bounded(t))
+				unlock(t, h)
+			}
+		})
+	}
+}
+
+func TestAnUnlockWaitsForNoPipelineThatIsUnderWay(t *testing.T) {
+	oneProcessor(t)
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			proxy := faultproxy.New(t, testredis.Start(t).Addr)
+			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if r.Script() != "" && strings.Contains(fmt.Sprint(r.Args), "stuck") {
+					return faultproxy.Swallow
+				}
+				return faultproxy.Pass
+			})
+			rdb, p := proxy.Client(t), pipelines{}
+			rdb.AddHook(&p)
+			s := newSession(t, rdb, rlock.WithBatching(0))
+			_, hold := lock(t, newMutex(s, "free"), bg)
+			ctx, cancel := context.WithCancel(bg)
+			var wg sync.WaitGroup
+			for i := range 30 {
+				wg.Go(func() {
+					if _, _, err := newMutex(s, fmt.Sprint("stuck", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
+						t.Errorf("Lock: %v", err)
+					}
+				})
+			}
+			eventually(t, "most are in pipelines", func() bool { return p.commands.Load() > 20 })
+			unlock(t, hold)
+			cancel()
+			wg.Wait()
+			proxy.OnRequest(func(*faultproxy.Request) faultproxy.Action { return faultproxy.Pass })
+			proxy.CutAll()
+		})
+	}
+}
+
+func TestAScriptThatIsForgottenIsSentAgainInAPipeline(t *testing.T) {
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			server := testredis.Start(t)
+			admin, p := server.Client(t), pipelines{}
+			p.before = func() { admin.ScriptFlush(bg) }
+			rdb := server.Client(t)
+			rdb.AddHook(&p)
+			lockEach(t, newSession(t, rdb, rlock.WithBatching(0)), newMutex, 32, 10, bounded(t))
+			if p.n.Load() == 0 {
+				t.Error("there were no pipelines")
+			}
+		})
+	}
+}
+
+func TestAPanicOfWhoSendsAPipelineHangsNobodyElse(t *testing.T) {
+	oneProcessor(t)
+	var p pipelines
+	var panics atomic.Int64
+	p.before = func() {
+		if panics.Add(1) == 1 {
+			panic("a hook's")
+		}
+	}
+	rdb := testredis.Start(t).Client(t)
+	rdb.AddHook(&p)
+	s := newSession(t, rdb, rlock.WithBatching(0))
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	for i := range 30 {
+		wg.Go(func() {
+			defer func() {
+				if recover() != nil {
+					failed.Add(1)
+				}
+			}()
+			// A context that cannot be canceled: the request is sent by this goroutine.
+			_, h, err := rlock.New(s, fmt.Sprint("own", i)).Lock(bg)
+			if err != nil {
+				t.Errorf("Lock: %v", err)
+				return
+			}
+			unlock(t, h)
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	within(t, "all others have their locks", done)
+	if failed.Load() != 1 {
+		t.Errorf("%d goroutines panicked", failed.Load())
+	}
+}
+
+func TestAFrozenMasterHoldsUpNoPipelineToAnother(t *testing.T) {
+	oneProcessor(t)
+	cluster := testredis.StartCluster(t, 3, 0)
+	rdb := cluster.Client(t)
+	s := newSession(t, rdb, rlock.WithBatching(0))
+	var frozen, others []*rlock.Mutex
+	for i := 0; len(frozen) < 20 || len(others) < 20; i++ {
+		name := fmt.Sprint("own", i)
+		node, err := rdb.MasterForKey(bg, "lockline:r:{"+name+"}")
+		must(t, err)
+		if node.Options().Addr == cluster.Nodes[0].Addr {
+			frozen = append(frozen, rlock.New(s, name))
+		} else {
+			others = append(others, rlock.New(s, name))
+		}
+	}
+	for _, m := range []*rlock.Mutex{frozen[0], others[0]} {
+		_, h := lock(t, m, bg)
+		unlock(t, h)
+	}
+	cluster.Nodes[0].Freeze()
+	defer cluster.Nodes[0].Thaw()
+	ctx, cancel := context.WithCancel(bg)
+	var stuck, wg sync.WaitGroup
+	for i := range 20 {
+		stuck.Go(func() {
+			if _, _, err := frozen[i].Lock(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("on the frozen master: %v", err)
+			}
+		})
+		wg.Go(func() {
+			_, h := lock(t, others[i], ctx)
+			unlock(t, h)
+		})
+	}
+	wg.Wait() // while the master stays frozen
+	cancel()
+	stuck.Wait()
+}
