@@ -185,7 +185,7 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	var sessions []*rlock.Session
 	for i := range 3 {
 		sessions = append(sessions, newSession(t, rdb, rlock.WithPrefix("{app}"), // one slot for all
-			rlock.WithReplicas(i%2, confirmed)))
+			rlock.WithReplicas(i%2, confirmed), rlock.WithBatching(10*(i%2))))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.progress()
@@ -215,8 +215,9 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 		o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
 	})
 	var sessions []*rlock.Session
-	for range 3 {
-		sessions = append(sessions, newSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(3*time.Second)))
+	for i := range 3 {
+		sessions = append(sessions, newSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(3*time.Second),
+			rlock.WithBatching(10*(i%2))))
 	}
 	doomed := cluster.Nodes[0]
 	onDoomed := func(name string) bool { return cluster.Master(t, "lockline:r:{"+name+"}") == doomed }
@@ -248,11 +249,11 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
 	slow(t)
 	sentinel := testredis.StartSentinel(t, 1)
 	var sessions []*rlock.Session
-	for range 3 {
+	for i := range 3 {
 		rdb := sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
 			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 		})
-		sessions = append(sessions, newSession(t, rdb, rlock.WithReplicas(1, 200*time.Millisecond)))
+		sessions = append(sessions, newSession(t, rdb, rlock.WithReplicas(1, 200*time.Millisecond), rlock.WithBatching(10*(i%2))))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.progress()

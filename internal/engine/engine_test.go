@@ -68,7 +68,7 @@ func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
 }
 
 func TestNobodyJoinsAGroupThatWasDeserted(t *testing.T) {
-	l := &lock{line: &line{standing: map[string]*group{}}}
+	l := &lock{line: &line{}}
 	gone := &group{l: l, flying: true}
 	gone.desert() // its request is not sent again
 	turn := newTurn(&acquisition{})

@@ -54,7 +54,7 @@ func (s *Session) enter(k *Keys, p *Protocol) (*lock, error) {
 	if l == nil {
 		l = &lock{s: s, keys: k, p: p}
 		if p.queues() {
-			l.line = &line{standing: map[string]*group{}}
+			l.line = &line{}
 		}
 		s.locks[k.lock()] = l
 	}

@@ -22,7 +22,7 @@ type line struct {
 	expect    int               // how many had the lock one after the other, and may come back
 	others    bool              // other sessions want the lock, as far as we know
 	asking    *group            // whose first request is under way: the next one waits for its end
-	standing  map[string]*group // by owner field: those whose request is under way, or was answered "not yet"
+	standing  map[string]*group // by owner field: those whose request is under way, or was answered "not yet"; nil if nobody waits
 
 	beat    *time.Timer // the next heartbeat
 	beatAt  time.Time   // when it is due; zero: none is
@@ -167,6 +167,9 @@ func (g *group) enter() {
 	g.base = time.Now()
 	g.flying = true
 	l.line.asking = g
+	if l.line.standing == nil {
+		l.line.standing = map[string]*group{}
+	}
 	l.line.standing[g.owner.(string)] = g
 	l.s.enlist(g)
 	l.s.work.Add(1)
@@ -179,9 +182,15 @@ func (g *group) exit() {
 	l, ln := g.l, g.l.line
 	l.s.strike(g)
 	delete(ln.standing, g.owner.(string))
-	if len(ln.standing) == 0 && ln.beat != nil {
+	if len(ln.standing) > 0 {
+		return
+	}
+	if ln.beat != nil {
 		ln.beat.Stop()
 		ln.beatAt = time.Time{}
+	}
+	if ln.gathering.first == nil {
+		ln.standing = nil // an empty map is large, and very many locks may be held
 	}
 }
 
