@@ -14,7 +14,7 @@ func TestTwoRunsAreComparedByTheOrderOfThoseThatAreApart(t *testing.T) {
 		r := &report{}
 		for _, name := range []string{"a", "b", "c"} {
 			x := &result{scenario: scenario{name: "s"}, contender: contender{name: name}, figures: figures{"cycles_per_s": cycles[name]}}
-			for _, factor := range []float64{100, spread, 1, 1 / spread, 0} { // the first and the last are not of the middle half
+			for _, factor := range []float64{100, spread, spread, 1, 1 / spread, 1 / spread, 0} { // the range of the median is without the first and the last
 				x.rounds = append(x.rounds, figures{"cycles_per_s": cycles[name] * factor})
 			}
 			r.Results = append(r.Results, x)
@@ -38,7 +38,7 @@ func TestTwoRunsAreComparedByTheOrderOfThoseThatAreApart(t *testing.T) {
 		{map[string]float64{"a": 10, "b": 20, "c": 9}, 1, "2 have the same order in both, 0", ""}, // a and c were near each other
 		{map[string]float64{"a": 10, "b": 11, "c": 11}, 1, "0 have the same order in both, 0", ""},
 		{map[string]float64{"a": 30, "b": 20, "c": 11}, 1.2, "1 have the same order in both, 1", "s: b to a was 2.00, is 0.67"},
-		{map[string]float64{"a": 30, "b": 20, "c": 11}, 1.3, "of their rounds overlap.\ns: b to a was 2.00, is 0.67", ""},
+		{map[string]float64{"a": 30, "b": 20, "c": 11}, 1.3, "of their medians overlap.\ns: b to a was 2.00, is 0.67", ""},
 	} {
 		spread = x.spread
 		var out bytes.Buffer

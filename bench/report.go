@@ -133,7 +133,7 @@ func (r *report) result(s scenario, c contender) *result {
 // of are the results of one scenario.
 func (r *report) of(scenario string) (some []*result) {
 	for _, x := range r.Results {
-		if x.scenario.name == scenario && len(x.figures) > 0 {
+		if x.scenario.name == scenario {
 			some = append(some, x)
 		}
 	}
@@ -270,19 +270,24 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 			lines = append(lines, fmt.Sprintf("without %s: %s", a.Contender, a.Reason))
 		}
 	}
-	var unsteady []string
-	for _, x := range results {
-		if p := x.pace(); p.median > 0 && !p.steady() {
-			unsteady = append(unsteady, fmt.Sprintf("%s %.0f to %.0f", x.contender.name, p.low, p.high))
-		}
-	}
-	if len(unsteady) > 0 {
-		lines = append(lines, "unsteady, so look at the middle half of the rounds' cycles/s: "+strings.Join(unsteady, ", "))
-	}
+	lines = append(lines, r.steadiness(results)...)
 	for _, x := range results {
 		if x.contender.foreign && x.scenario.counted {
 			lines = append(lines, fmt.Sprintf("%s: its protocol is not RESP, so its requests, server calls and inversions are not counted", x.contender.name))
 		}
+	}
+	return lines
+}
+
+// steadiness says whose order is unclear.
+func (r *report) steadiness(results []*result) (lines []string) {
+	var still []string
+	for _, x := range unsteady(results) {
+		p := x.pace()
+		still = append(still, fmt.Sprintf("%s %.0f to %.0f", x.contender.name, p.low, p.high))
+	}
+	if len(still) > 0 {
+		lines = append(lines, fmt.Sprintf("unsteady: there is no order where these ranges overlap, in which the medians of cycles/s lie at %.0f %%: %s", 100*sure, strings.Join(still, ", ")))
 	}
 	return lines
 }
