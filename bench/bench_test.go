@@ -410,7 +410,7 @@ func TestTheProgramStartsItsServerAndReports(t *testing.T) {
 	}
 	for _, x := range got.Results {
 		_, shares := x["min_share"]
-		if rounds, _ := x["rounds"].([]any); len(rounds) != 2 || x["cycles_per_s"].(float64) <= 0 || shares != (x["scenario"] == "hot8") {
+		if rounds, _ := x["rounds"].([]any); len(rounds) < 2 || len(rounds) > 2*furthest || x["cycles_per_s"].(float64) <= 0 || shares != (x["scenario"] == "hot8") {
 			t.Errorf("%+v", x)
 		}
 	}

@@ -3,6 +3,13 @@
 // contender runs once in every scenario, one after the other, so that whatever else
 // the machine does hits all alike; figures are medians over the rounds.
 //
+// Some libraries are fast in one round and slow in the next. Where the medians of two contenders
+// are 1.15 apart and their rounds do not bear that out, both have further rounds, in turns with all
+// others of that scenario whom it concerns, until it is clear who is faster, or each has had four times
+// as many as planned. A median is as sure as the sorted rounds make it: at 75 % or more it lies between the
+// second and the fifth of 6, or the 7th and the 14th of 20. An order is clear if these ranges do not
+// overlap. One round has no range, so with --rounds 1 there are no further ones.
+//
 //	go run ./bench [--scenarios a,b] [--contenders a,b] [--rounds 5] [--duration 2s]
 //	               [--redis URL | --embedded] [--json FILE] [--html FILE] [--plots DIR] [--markdown FILE]
 //	               [--compare FILE]
@@ -10,5 +17,5 @@
 // Requests are counted, and the order of grants is looked at, in rounds of their own,
 // behind proxies. Proxies, etcd, and the users of some scenarios are processes of their
 // own: this program again, in another role. The exit status is 1 if
-// mutual exclusion was violated, or the order is another than in the run that --compare names.
+// mutual exclusion was violated, or a clear order is another than in the run that --compare names.
 package main

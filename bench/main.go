@@ -38,14 +38,14 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	var (
 		onlyScenarios  = flags.String("scenarios", "", "run only these `scenarios`, separated by commas; the first part of a name picks all that begin with it: "+names(scenarios))
 		onlyContenders = flags.String("contenders", "", "run only these `contenders`, separated by commas: "+names(contenders(site{})))
-		rounds         = flags.Int("rounds", 5, "how often every contender runs in every scenario")
+		rounds         = flags.Int("rounds", 5, fmt.Sprintf("how often every contender runs in every scenario; those whose order is unclear, up to %d times as often", furthest))
 		window         = flags.Duration("duration", 2*time.Second, "how long each run is measured")
 		url            = flags.String("redis", "", "`URL` of the server to use, as redis://127.0.0.1:6379/0; else one is started")
 		embedded       = flags.Bool("embedded", false, "use an embedded server in place of Redis: no binary is needed, and no figure says anything of Redis")
 		jsonFile       = flags.String("json", "", "write the results as JSON to this `file`; - is the output, in place of the table")
 		htmlFile       = flags.String("html", "", "write a page with tables and plots to this `file`")
 		plotDir        = flags.String("plots", "", "write the plots as SVG to this `directory`")
-		compareFile    = flags.String("compare", "", "tell where the order of contenders is another than in this `file`, which --json of an earlier run wrote; exit with 1 if it is")
+		compareFile    = flags.String("compare", "", "tell where the order of contenders is another than in this `file`, which --json of an earlier run wrote; exit with 1 if it is so clearly")
 		markdownFile   = flags.String("markdown", "", "put the tables into this Markdown `file`, between its lines "+markdownBegin+" and "+markdownEnd)
 	)
 	if err := flags.Parse(args); err != nil {
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 
 	r := newReport(at, args, *rounds, *window)
 	r.describe(chosenScenarios, chosenContenders)
-	p := plan{at, *rounds, *window, chosenScenarios, chosenContenders}
+	p := plan{at, *rounds, *window, chosenScenarios}
 	if err := p.run(ctx, r, progress(errOut)); err != nil {
 		return err
 	}

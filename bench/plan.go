@@ -10,37 +10,65 @@ import (
 
 // plan is what to run.
 type plan struct {
-	at         *site
-	rounds     int
-	window     time.Duration
-	scenarios  []scenario
-	contenders []contender
+	at        *site
+	rounds    int
+	window    time.Duration
+	scenarios []scenario
 }
 
-// run fills the report. In every round every contender runs in every scenario, so that
-// drift of the machine hits all alike; then come the rounds of their own.
+// furthest is how many times the planned rounds a contender runs at most.
+const furthest = 4
+
+// run fills the report. In every round every contender runs in every scenario, so that drift of the
+// machine hits all alike; then the unsteady ones have further rounds, and all have rounds of their own.
 func (p plan) run(ctx context.Context, r *report, bar *progressbar.ProgressBar) error {
 	defer func() { _ = bar.Finish() }()
 	bar.ChangeMax(len(r.Results) * (p.rounds + 1))
-	for round := range p.rounds + 1 {
-		for _, s := range p.scenarios {
-			for i := range p.contenders {
-				c := p.contenders[(i+round)%len(p.contenders)] // nobody is always first
-				x := r.result(s, c)
-				if x == nil {
-					continue
-				}
-				bar.Describe(fmt.Sprintf("round %d of %d: %s, %s", min(round+1, p.rounds), p.rounds, s.name, c.name))
-				b := p.at.bout(s, c, p.window)
-				if err := b.into(ctx, x, round == p.rounds); err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, c.name, err)
-				}
-				_ = bar.Add(1)
-			}
+	for n := range p.rounds {
+		title := fmt.Sprintf("round %d of %d", n+1, p.rounds)
+		if err := p.round(ctx, bar, round{title, n, r.of, false}); err != nil {
+			return err
 		}
+	}
+	still := func(scenario string) []*result {
+		some := unsteady(r.of(scenario))
+		bar.AddMax(len(some))
+		return some
+	}
+	for n := p.rounds; n < furthest*p.rounds; n++ { // most of them are for nobody or few
+		title := fmt.Sprintf("further round %d", n+1-p.rounds)
+		if err := p.round(ctx, bar, round{title, n, still, false}); err != nil {
+			return err
+		}
+	}
+	if err := p.round(ctx, bar, round{"counting", 0, r.of, true}); err != nil {
+		return err
 	}
 	for _, x := range r.Results {
 		x.finish()
+	}
+	return nil
+}
+
+// round is one turn of those of each scenario that it is for.
+type round struct {
+	title string
+	n     int
+	who   func(scenario string) []*result
+	own   bool // a round of their own
+}
+
+func (p plan) round(ctx context.Context, bar *progressbar.ProgressBar, r round) error {
+	for _, s := range p.scenarios {
+		some := r.who(s.name)
+		for i := range some {
+			x := some[(i+r.n)%len(some)] // nobody is always first
+			bar.Describe(fmt.Sprintf("%s: %s, %s", r.title, s.name, x.contender.name))
+			if err := p.at.bout(s, x.contender, p.window).into(ctx, x, r.own); err != nil {
+				return fmt.Errorf("%s, %s: %w", s.name, x.contender.name, err)
+			}
+			_ = bar.Add(1)
+		}
 	}
 	return nil
 }

@@ -121,15 +121,6 @@ func (r *report) describe(scenarios []scenario, contenders []contender) {
 	}
 }
 
-func (r *report) result(s scenario, c contender) *result {
-	for _, x := range r.Results {
-		if x.scenario.name == s.name && x.contender.name == c.name {
-			return x
-		}
-	}
-	return nil
-}
-
 // of are the results of one scenario.
 func (r *report) of(scenario string) (some []*result) {
 	for _, x := range r.Results {
@@ -279,15 +270,23 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 	return lines
 }
 
-// steadiness says whose order is unclear.
+// steadiness says who had further rounds, and whose order is unclear all the same.
 func (r *report) steadiness(results []*result) (lines []string) {
-	var still []string
+	var further, still []string
+	for _, x := range results {
+		if n := len(x.rounds); n > r.Run.Rounds {
+			further = append(further, fmt.Sprintf("%s %d", x.contender.name, n))
+		}
+	}
+	if len(further) > 0 {
+		lines = append(lines, "their order was unclear, so they had more rounds, which max and sums are of, too: "+strings.Join(further, ", "))
+	}
 	for _, x := range unsteady(results) {
 		p := x.pace()
 		still = append(still, fmt.Sprintf("%s %.0f to %.0f", x.contender.name, p.low, p.high))
 	}
 	if len(still) > 0 {
-		lines = append(lines, fmt.Sprintf("unsteady: there is no order where these ranges overlap, in which the medians of cycles/s lie at %.0f %%: %s", 100*sure, strings.Join(still, ", ")))
+		lines = append(lines, fmt.Sprintf("unsteady still: there is no order where these ranges overlap, in which the medians of cycles/s lie at %.0f %%: %s", 100*sure, strings.Join(still, ", ")))
 	}
 	return lines
 }
@@ -303,7 +302,7 @@ A starred figure is the best of its column; raw, message and watch are no librar
 
 func (r *report) heading() string {
 	m := r.Machine
-	return fmt.Sprintf("%s/%s, %d cores%s, %s, Redis %s (%s)\n%d rounds, %v each run; medians, but max is the largest of all rounds, and counts of inversions, stuck, lost and violations are sums",
+	return fmt.Sprintf("%s/%s, %d cores%s, %s, Redis %s (%s)\n%d rounds, or more where notes say so, %v each run; medians, but max is the largest of all rounds, and counts of inversions, stuck, lost and violations are sums",
 		m.OS, m.Arch, m.Cores, cmp.Or(", "+m.CPU, ""), m.Go, m.Redis, m.Server, r.Run.Rounds, time.Duration(r.Run.Seconds*float64(time.Second)))
 }
 

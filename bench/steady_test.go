@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/schollz/progressbar/v3"
 )
 
 func TestTheMoreRoundsTheFewerOfThemTheRangeOfTheMedianTakes(t *testing.T) {
@@ -54,5 +59,95 @@ func TestThoseAreUnsteadyWhoseRoundsDoNotBearOutTheOrderOfTheirMedians(t *testin
 				t.Errorf("unsteady are %q, not %q", got, test.want)
 			}
 		})
+	}
+}
+
+func TestTheUnsteadyHaveFurtherRoundsInTurns(t *testing.T) {
+	always := func(v float64) func(int) float64 { return func(int) float64 { return v } }
+	cases := map[string]struct {
+		planned int
+		speed   map[string]func(round int) float64
+		want    map[string]int // rounds
+	}{
+		"all are steady": {5, map[string]func(int) float64{"a": always(100), "b": always(50)}, map[string]int{"a": 5, "b": 5}},
+		"one never is": {5, map[string]func(int) float64{
+			"slow": always(1), "fast": always(1000), "near": always(60),
+			"fickle": func(n int) float64 { return []float64{20, 200}[n%2] },
+		}, map[string]int{"slow": 5, "fast": 5, "near": 5 * furthest, "fickle": 5 * furthest}},
+		"one is but for its start": {5, map[string]func(int) float64{
+			"slow": always(1), "near": always(60),
+			"cold": func(n int) float64 { return min(100, 10+90*float64(n)) },
+		}, map[string]int{"slow": 5, "near": 6, "cold": 6}},
+		"there is but one round": {1, map[string]func(int) float64{
+			"near": always(60), "fickle": func(n int) float64 { return math.Pow(10, float64(n%2)) },
+		}, map[string]int{"near": 1, "fickle": 1}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			rounds := map[string]int{}
+			var further []string
+			fake := func(_ context.Context, b bout) (sample, error) {
+				who := b.contender.name
+				v := test.speed[who](rounds[who])
+				if rounds[who]++; rounds[who] > test.planned {
+					further = append(further, who)
+				}
+				return sample{figures: figures{"cycles_per_s": v}}, nil
+			}
+			calm := func(context.Context, bout) (sample, error) { return sample{figures: figures{"cycles_per_s": 1}}, nil }
+			p := plan{&site{}, test.planned, briefly, []scenario{{name: "calm", run: calm}, {name: "s", run: fake}}}
+			r := newReport(p.at, nil, p.rounds, p.window)
+			var who []contender
+			for _, name := range slices.Sorted(maps.Keys(test.speed)) {
+				who = append(who, contender{name: name})
+			}
+			r.describe(p.scenarios, who)
+			bar := progressbar.DefaultSilent(-1)
+			if err := p.run(t.Context(), r, bar); err != nil {
+				t.Fatal(err)
+			}
+			if !maps.Equal(rounds, test.want) {
+				t.Errorf("rounds: %v, not %v", rounds, test.want)
+			}
+			bouts := len(r.Results) // those of their own
+			for _, x := range r.Results {
+				bouts += len(x.rounds)
+				if x.scenario.name == "calm" && len(x.rounds) != test.planned {
+					t.Errorf("%s has %d rounds in a scenario where all are steady", x.contender.name, len(x.rounds))
+				}
+			}
+			if n, all := bar.State().CurrentNum, bar.GetMax(); n != int64(bouts) || all != bouts {
+				t.Errorf("the bar is at %d of %d after %d bouts", n, all, bouts)
+			}
+			for pair := range slices.Chunk(further, 2) {
+				if len(pair) < 2 || pair[0] == pair[1] {
+					t.Errorf("not in turns: %q", further)
+				}
+			}
+		})
+	}
+}
+
+func TestTheNotesSayWhoHadMoreRoundsAndWhoIsUnsteadyStill(t *testing.T) {
+	r := &report{Run: settings{Rounds: 5}}
+	entry := func(name string, rounds []figures) *result {
+		return &result{contender: contender{name: name}, rounds: rounds}
+	}
+	few := entry("few", repeated(5, 1))
+	for _, test := range []struct {
+		others []*result
+		want   []string
+	}{
+		{nil, nil},
+		{[]*result{entry("a", repeated(7, 90)), entry("b", repeated(8, 50))}, []string{"more rounds, which max and sums are of, too: a 7, b 8"}},
+		{[]*result{entry("a", repeated(10, 20, 200)), entry("b", repeated(20, 50))}, []string{": a 20, b 20", "at 75 %: a 20 to 200, b 50 to 50"}},
+	} {
+		got := r.notes("s", append([]*result{few}, test.others...))
+		if !slices.EqualFunc(got, test.want, strings.HasSuffix) {
+			t.Errorf("%q, not %q", got, test.want)
+		}
+	}
+	if head := r.heading(); !strings.Contains(head, "5 rounds, or more where notes say so") {
+		t.Errorf("%s", head)
 	}
 }
