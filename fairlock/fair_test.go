@@ -112,7 +112,7 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 		long := rlock.WithLiveness(time.Hour) // no heartbeat in between
 		first := newSession(t, proxy.Client(t), long)
 		unlock(t, lock(t, fairlock.New(first, "x"))) // the scripts are known
-		must(t, script(t, "prelude.lua", "heartbeat.lua").Load(bg, rdb).Err())
+		must(t, script(t, "heartbeat.lua", "prelude.lua").Load(bg, rdb).Err())
 		hold := lock(t, fairlock.New(first, "x"))
 		l := newLine(t, rdb)
 		var sessions []*rlock.Session
@@ -320,7 +320,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
 	t.Helper()
 	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
-	reply, err := script(t, "prelude.lua", "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1).Text()
+	reply, err := script(t, "lock.lua", "prelude.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1).Text()
 	must(t, err)
 	words := strings.Fields(reply)
 	if words[0] != "G" {
@@ -328,7 +328,7 @@ func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string
 	}
 	return func(channels string) {
 		t.Helper()
-		if reply, err := script(t, "prelude.lua", "release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
+		if reply, err := script(t, "release.lua", "prelude.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
 			t.Fatal(reply, err)
 		}
 	}

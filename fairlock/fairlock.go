@@ -53,11 +53,11 @@ var (
 
 	protocol = &engine.Protocol{
 		Kind:      "f",
-		Lock:      engine.NewScript(prelude + lockBody),
-		Release:   engine.NewScript(prelude + releaseBody),
-		Heartbeat: engine.NewScript(prelude + heartbeatBody),
-		Force:     engine.NewScript(prelude + forceBody),
-		Inspect:   engine.NewScript(prelude + inspectBody),
+		Lock:      engine.NewScript(lockBody, prelude),
+		Release:   engine.NewScript(releaseBody, prelude),
+		Heartbeat: engine.NewScript(heartbeatBody, prelude),
+		Force:     engine.NewScript(forceBody, prelude),
+		Inspect:   engine.NewScript(inspectBody, prelude),
 	}
 )
 

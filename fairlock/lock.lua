@@ -19,11 +19,13 @@
 --   'V NOW'                    void: came too late
 --   'S NOW'                    stale: this attempt is over already
 
+local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue
+
+-- TAKE
+
+-- PRELUDE
+
 local asking = ARGV[1]
-local now, stamped = clock()
-if now > tonumber(ARGV[3]) then
-  return 'V ' .. stamped
-end
 local lease, liveness, keep = tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[5])
 local owner, token, about = holder()
 if owner == asking then

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/rlock"
 )
@@ -145,22 +146,24 @@ func (l *line) next() arrival {
 	}
 }
 
-func script(t testing.TB, files ...string) *redis.Script {
+func script(t testing.TB, file string, kind ...string) *redis.Script {
 	t.Helper()
-	var body strings.Builder
-	for _, file := range append([]string{"../internal/engine/prelude.lua"}, files...) {
+	text := func(file string) string {
 		b, err := os.ReadFile(file)
 		must(t, err)
-		body.Write(b)
+		return string(b)
 	}
-	return redis.NewScript(body.String())
+	for i, prelude := range kind {
+		kind[i] = text(prelude)
+	}
+	return redis.NewScript(engine.NewScript(text(file), kind...).Text())
 }
 
 // kindOf names the script of a request.
 func kindOf(t testing.TB) func(r faultproxy.Request) string {
 	kinds := map[string]string{script(t, "../internal/engine/keep.lua").Hash(): "keep"}
 	for _, name := range []string{"lock", "release", "heartbeat", "force", "inspect"} {
-		kinds[script(t, "prelude.lua", name+".lua").Hash()] = name
+		kinds[script(t, name+".lua", "prelude.lua").Hash()] = name
 	}
 	return func(r faultproxy.Request) string {
 		if r.Is("EVAL") { // the first time, the body itself

@@ -15,27 +15,29 @@
 --        'L' lost: not held, and never released under this token
 --        either with ' OWNER TOKEN' behind it: handed over to that one
 
+local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
+
+-- CONCLUDE
+
+local reply = held[1] and mine and 'R' or 'L'
+if held[1] and not waited and ARGV[5] == '0' then
+  return reply
+end
+
+-- PRELUDE
+
 local keep = tonumber(ARGV[4])
-local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
-local reply = 'L'
-if held[1] then
-  local mine = ARGV[2] == held[2] or ARGV[2] == ''
-  -- Not DEL: while a slot moves to another node, a script cannot make a key again.
-  redis.call('HDEL', KEYS[1], ARGV[1])
-  local used = conclude(ARGV[1], held[2], mine and ARGV[6] or '', keep)
-  if mine then
+if not held[1] then
+  leave(ARGV[1])
+  if ARGV[2] ~= '' and released(ARGV[2]) then
     reply = 'R'
   end
+elseif waited then
   local next, token = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
   if next then
     reply = reply .. ' ' .. next .. ' ' .. token
   else
     redis.call('DEL', KEYS[1])
-  end
-else
-  leave(ARGV[1])
-  if ARGV[2] ~= '' and released(ARGV[2]) then
-    reply = 'R'
   end
 end
 mark(ARGV[1], ARGV[5], keep)

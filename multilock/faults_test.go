@@ -3,8 +3,6 @@ package multilock_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -37,17 +36,15 @@ var scripts = sync.OnceValue(func() map[string]string {
 		return string(body)
 	}
 	m := map[string]string{}
-	add := func(name, body string) {
-		body = read("../internal/engine/prelude.lua") + body
-		sum := sha1.Sum([]byte(body))
-		m[body], m[hex.EncodeToString(sum[:])] = name, name
+	add := func(name string, scripts ...*engine.Script) {
+		for _, sc := range scripts {
+			m[sc.Text()], m[sc.Digest()] = name, name
+		}
 	}
-	for _, name := range []string{"lock", "release"} {
-		one := read("../rlock/" + name + ".lua")
-		add(name, one)
-		add(name, "local function one()\n"+one+"end\n"+read("../internal/engine/several.lua")+read("../internal/engine/"+name+"_several.lua"))
-	}
-	add("keep", read("../internal/engine/keep.lua"))
+	lock, release := read("../rlock/lock.lua"), read("../rlock/release.lua")
+	add("lock", engine.NewScript(lock), engine.NewLockSeveral(lock))
+	add("release", engine.NewScript(release), engine.NewReleaseSeveral(release))
+	add("keep", engine.NewScript(read("../internal/engine/keep.lua")))
 	return m
 })
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -108,15 +109,9 @@ func scriptFile(t testing.TB, file string) string { return redScript(t, file).Ha
 
 func redScript(t testing.TB, file string) *redis.Script {
 	t.Helper()
-	prelude, err := os.ReadFile("../internal/engine/prelude.lua")
-	must(t, err)
 	body, err := os.ReadFile(file)
 	must(t, err)
-	fast, rest, ok := strings.Cut(string(body), "-- PRELUDE\n")
-	if !ok {
-		fast, rest = "", fast
-	}
-	return redis.NewScript(fast + string(prelude) + rest)
+	return redis.NewScript(engine.NewScript(string(body)).Text())
 }
 
 func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T) {

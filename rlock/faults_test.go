@@ -2,12 +2,9 @@ package rlock_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -29,24 +27,22 @@ const (
 // scripts names the library's scripts by what a request carries of them.
 var scripts = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		return string(text)
+	}
 	for _, file := range []string{
 		"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/engine/keep.lua", "../internal/engine/confirm.lua",
 		"../fairlock/lock.lua", "../fairlock/release.lua", "../fairlock/heartbeat.lua",
 	} {
-		parts := []string{"../internal/engine/prelude.lua", file}
+		sc := engine.NewScript(read(file))
 		if strings.HasPrefix(file, "../fairlock/") {
-			parts = slices.Insert(parts, 1, "../fairlock/prelude.lua")
+			sc = engine.NewScript(read(file), read("../fairlock/prelude.lua"))
 		}
-		var body []byte
-		for _, part := range parts {
-			text, err := os.ReadFile(part)
-			if err != nil {
-				panic(err)
-			}
-			body = append(body, text...)
-		}
-		sum := sha1.Sum(body)
-		m[string(body)], m[hex.EncodeToString(sum[:])] = file, file
+		m[sc.Text()], m[sc.Digest()] = file, file
 	}
 	return m
 })

@@ -15,10 +15,12 @@
 --   'V NOW'              void: came too late
 --   'S NOW'              stale: this attempt is over already
 
-local now, stamped = clock()
-if now > tonumber(ARGV[3]) then
-  return 'V ' .. stamped
-end
+local free = not KEYS[3] and redis.call('HLEN', KEYS[1]) == 0
+
+-- TAKE
+
+-- PRELUDE
+
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
   return 'H ' .. stamped .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

@@ -17,20 +17,26 @@
 --        either with ' HEARD' behind it: a lock was freed, and that many clients of
 --        this server were told
 
-local keep = tonumber(ARGV[4])
-local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
+local waited = false
+
+-- CONCLUDE
+
 local reply = 'L'
 if held[1] then
-  local mine = ARGV[2] == held[2] or ARGV[2] == ''
-  local used = free(ARGV[1], held[2], mine and ARGV[6] or '', keep)
   if KEYS[3] then
     redis.call('SET', KEYS[3], used) -- Redisson raises it only while it holds
   end
   local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
-  reply = mine and 'R ' or 'L '
-  reply = reply .. heard
-elseif ARGV[2] ~= '' and released(ARGV[2]) then
+  reply = (mine and 'R ' or 'L ') .. heard
+  if ARGV[5] == '0' then
+    return reply
+  end
+end
+
+-- PRELUDE
+
+if not held[1] and ARGV[2] ~= '' and released(ARGV[2]) then
   reply = 'R'
 end
-mark(ARGV[1], ARGV[5], keep)
+mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply

@@ -78,12 +78,6 @@ func TestNobodyJoinsAGroupThatWasDeserted(t *testing.T) {
 	}
 }
 
-func TestThePreludeAndTheEngineReserveTheSame(t *testing.T) {
-	if !strings.Contains(prelude, fmt.Sprintf("\nlocal BLOCK = %d ", block)) {
-		t.Errorf("the prelude does not reserve %d tokens", block)
-	}
-}
-
 func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	for _, c := range []struct {

@@ -1,4 +1,5 @@
--- What the scripts of all kinds of locks share; it is put before each of them.
+-- What the scripts of all kinds of locks share. It is put before each of them, or behind
+-- the common case of those that have one: to make the functions costs.
 --
 -- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
 --         that was granted, s -> number of the last change of the count, d -> what
@@ -9,8 +10,6 @@
 --         given up with a request under way, its owner field -> Redis time in
 --         microseconds until which that request could arrive
 
-local BLOCK = 1000 -- how many tokens a grant reserves
-
 local function stamp(number)
   return string.format('%.0f', number)
 end
@@ -18,8 +17,7 @@ end
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
   local time = redis.call('TIME')
-  local text = string.format('%d%06d', time[1], time[2])
-  return tonumber(text), text
+  return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
 -- outlive makes the memory last for at least ms more. It is set to more than that,
@@ -82,29 +80,6 @@ local function renew(ms, keep)
     redis.call('PEXPIRE', KEYS[1], ms)
     outlive(ms + keep, keep)
   end
-end
-
--- conclude notes that what an attempt was granted is over. used is the last token that was used, the rest of the block
--- is given back; '0' if none was, '' if that is not known. Returns the last token that
--- counts as used.
-local function conclude(owner, token, used, keep)
-  if used == '' then
-    used = stamp(tonumber(token) + BLOCK - 1)
-  elseif used == '0' then
-    used = token
-  end
-  -- Not possible while short of memory. What the grant kept alive need not be now, unless it was evicted.
-  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 then
-    outlive(keep, keep)
-  end
-  return used
-end
-
--- free ends what an attempt was granted, whatever the token: once the attempt
--- ends, nobody wants it.
-local function free(owner, token, used, keep)
-  redis.call('DEL', KEYS[1])
-  return conclude(owner, token, used, keep)
 end
 
 -- released: the token was granted once and released, by whomever since. Whatever

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,24 +16,39 @@ import (
 // Script is a Lua script whose reply is one string.
 type Script struct{ body, sha any } // strings, boxed once
 
-//go:embed prelude.lua
-var prelude string
-
 // block is how many tokens a grant reserves: one for each goroutine that the lock
 // may be handed to in memory. What was not used is given back with the release.
-// The prelude says the same number.
+// Scripts have it as BLOCK.
 const block = 1000
 
-// NewScript is body behind the prelude, or with it where body says "-- PRELUDE": what comes before costs less.
-func NewScript(body string) *Script {
-	fast, body, ok := strings.Cut(body, "-- PRELUDE\n")
+var (
+	//go:embed prelude.lua
+	prelude string
+	//go:embed take.lua
+	take string
+	//go:embed conclude.lua
+	conclude string
+
+	included = strings.NewReplacer("-- TAKE\n", take, "-- CONCLUDE\n", conclude)
+)
+
+const preludeHere = "-- PRELUDE\n"
+
+// NewScript is body behind the prelude and its kind's own, or with them where body says
+// "-- PRELUDE": what comes before costs less.
+func NewScript(body string, kind ...string) *Script {
+	common, rest, ok := strings.Cut(included.Replace(body), preludeHere)
 	if !ok {
-		fast, body = "", fast
+		common, rest = "", common
 	}
-	body = fast + prelude + body
-	sum := sha1.Sum([]byte(body))
-	return &Script{body: body, sha: hex.EncodeToString(sum[:])}
+	text := fmt.Sprintf("local BLOCK = %d\n", block) + common + prelude + strings.Join(kind, "") + rest
+	sum := sha1.Sum([]byte(text))
+	return &Script{body: text, sha: hex.EncodeToString(sum[:])}
 }
+
+// Text is what a server is given of the script, and Digest its name from then on: for tests that look at requests.
+func (sc *Script) Text() string   { return sc.body.(string) }
+func (sc *Script) Digest() string { return sc.sha.(string) }
 
 var (
 	//go:embed several.lua
@@ -50,6 +66,7 @@ func NewLockSeveral(body string) *Script { return newSeveral(body, lockSeveral) 
 func NewReleaseSeveral(body string) *Script { return newSeveral(body, releaseSeveral) }
 
 func newSeveral(one, all string) *Script {
+	one = strings.Replace(one, preludeHere, "", 1)
 	return NewScript("local function one()\n" + one + "end\n" + several + all)
 }
 

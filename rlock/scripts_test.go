@@ -1,0 +1,91 @@
+package rlock_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/engine"
+)
+
+// The common case of a lock script (take.lua) does what the rest of it would.
+func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
+	read := func(file string) string {
+		body, err := os.ReadFile(file)
+		must(t, err)
+		return string(body)
+	}
+	script := func(body string, kind ...string) *redis.Script {
+		return redis.NewScript(engine.NewScript(body, kind...).Text())
+	}
+	rare := func(body string) string { return strings.Replace(body, "-- TAKE\n", "free = false\n-- TAKE\n", 1) }
+	reentrant, fair, prelude := read("lock.lua"), read("../fairlock/lock.lua"), read("../fairlock/prelude.lua")
+
+	const owner, last, future = "s:7", "1000", "4102444800000000"
+	memories := map[string][]any{
+		"none":                         nil,
+		"released":                     {"t", last, "r", last, "a", "s:6", "l", "4"},
+		"lost":                         {"t", last, "r", "999", "a", "s:6"},
+		"lost, the first":              {"t", last},
+		"only marks":                   {"s:5", future},
+		"this one is over":             {"t", last, "r", last, "a", owner},
+		"this one is marked":           {"t", last, "r", last, "a", "s:6", owner, future},
+		"released, of a clock ahead":   {"t", future, "r", future, "a", "s:6"},
+		"lost, of a clock ahead":       {"t", future, "r", last, "a", "s:6"},
+		"released, of this lock's own": {"t", last, "r", last, "q", last},
+	}
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		for name, memory := range memories {
+			for kind, both := range map[string][2]*redis.Script{
+				"reentrant": {script(reentrant), script(rare(reentrant))},
+				"fair":      {script(fair, prelude), script(rare(fair), prelude)},
+			} {
+				for _, ttl := range []time.Duration{0, 80 * time.Second, 100 * time.Second} { // none, due, not due
+					var got [2]string
+					var left [2][2]time.Duration
+					for i, sc := range both {
+						must(t, rdb.FlushAll(bg).Err())
+						keys := []string{"l", "m", "q", "a", "d"}
+						if kind == "reentrant" {
+							keys = keys[:2]
+						}
+						if memory != nil {
+							must(t, rdb.HSet(bg, "m", memory...).Err())
+						}
+						if ttl != 0 {
+							must(t, rdb.PExpire(bg, "m", ttl).Err())
+						}
+						reply, err := sc.Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "about", 60000, 15000, "lockline:s:", 1).Text()
+						must(t, err)
+						now := strings.Fields(reply)[1]
+						state := []any{reply}
+						for j, key := range keys[:2] {
+							fields := rdb.HGetAll(bg, key).Val()
+							for _, field := range sorted(fields) {
+								state = append(state, field, fields[field])
+							}
+							left[i][j] = rdb.PTTL(bg, key).Val()
+						}
+						got[i] = strings.ReplaceAll(fmt.Sprint(state...), now, "NOW")
+					}
+					if got[0] != got[1] {
+						t.Errorf("%s, %s, %v: %s, not %s", kind, name, ttl, got[0], got[1])
+					}
+					for j := range left[0] {
+						if d := left[0][j] - left[1][j]; d.Abs() > 5*time.Second {
+							t.Errorf("%s, %s, %v: keys live for %v, not %v", kind, name, ttl, left[0], left[1])
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func sorted(fields map[string]string) []string { return slices.Sorted(maps.Keys(fields)) }
