@@ -103,8 +103,8 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 			}
 			ratio := float64(median(bad)) / float64(median(good))
 			t.Logf("first %v, then %v, %v beside it on healthy ones: %.2f times", first, median(bad), median(good), ratio)
-			// Who cuts connections is heard of at once and asked on new ones each time.
-			if limit := map[string]float64{"cutting replies": 4}[name]; ratio > max(2, limit) {
+			// To wait for a bad one would take hundreds of times as long.
+			if ratio > 4 {
 				t.Errorf("a cycle takes %.2f times a healthy one", ratio)
 			}
 		})

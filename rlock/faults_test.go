@@ -492,7 +492,10 @@ func TestACancelStormLeavesNothing(t *testing.T) {
 	var held, canceled atomic.Int64
 	gate := make(chan struct{}, 1000)
 	for i := range 10_000 {
-		patience := time.Duration(rnd.Int64N(int64(3 * time.Millisecond)))
+		patience, patient := time.Duration(rnd.Int64N(int64(3*time.Millisecond))), i%50 == 0
+		if patient { // on a slow machine nobody else gets it
+			patience = time.Minute
+		}
 		gate <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-gate }()
@@ -506,7 +509,7 @@ func TestACancelStormLeavesNothing(t *testing.T) {
 			switch {
 			case err == nil:
 				held.Add(1)
-				if i%3 == 0 {
+				if i%3 == 0 && !patient {
 					<-ctx.Done()
 				}
 				if err := hold.Unlock(ctx); err != nil {

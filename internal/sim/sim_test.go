@@ -64,7 +64,7 @@ func simulate(t *testing.T, k sim.Kind) {
 				more++
 			}
 		}
-		t.Errorf("seed %d, the %dth; it failed again in %d of %d runs of\ngo test ./internal/sim -run 'Simulated/%s$' -seed %d\n%s\n%s", seed, tried, more, *again, k.Name, seed, failure.What, failure.Log(*events))
+		t.Errorf("seed %d, the %dth; it failed again in %d of %d runs of\ngo test ./internal/sim -run 'Simulated/^%s$' -seed %d\n%s\n%s", seed, tried, more, *again, k.Name, seed, failure.What, failure.Log(*events))
 	}
 	t.Run("seeds", func(t *testing.T) {
 		if *seed >= 0 {
