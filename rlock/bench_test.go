@@ -2,8 +2,11 @@ package rlock_test
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -75,4 +78,41 @@ func scriptMicros(b *testing.B, rdb *redis.Client) float64 {
 	us, err := strconv.ParseFloat(m[1], 64)
 	must(b, err)
 	return us
+}
+
+// BenchmarkSharing says what it brings that goroutines with locks of their own share pipelines. An operation is a lock and an unlock.
+func BenchmarkSharing(b *testing.B) {
+	rdb := testredis.Start(b).Client(b)
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	for _, goroutines := range []int{8, 16, 24, 32, 128} {
+		for _, x := range []struct {
+			name     string
+			batching rlock.SessionOption
+		}{{"never", rlock.WithBatching(-1)}, {"always", rlock.WithBatching(0)}, {"by default", nil}} {
+			b.Run(fmt.Sprintf("%d/%s", goroutines, x.name), func(b *testing.B) {
+				s, err := rlock.NewSession(rdb, x.batching)
+				must(b, err)
+				defer s.Close()
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var wg sync.WaitGroup
+				for i := range goroutines {
+					wg.Go(func() {
+						for m := rlock.New(s, fmt.Sprint("own", i)); left.Add(-1) >= 0; {
+							_, h, err := m.Lock(ctx)
+							if err == nil {
+								err = h.Unlock(ctx)
+							}
+							if err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
 }
