@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,7 +23,10 @@ import (
 type pipelines struct {
 	n, commands, longest, alone atomic.Int64
 	before                      func() // each of them
+	refuse                      atomic.Bool
 }
+
+var errOpen = errors.New("circuit open")
 
 func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -44,6 +49,9 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 			}
 			if p.before != nil {
 				p.before()
+			}
+			if p.refuse.Load() {
+				return errOpen
 			}
 		}
 		return next(ctx, cmds)
@@ -106,7 +114,7 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 				lockEach(t, newSession(t, rdb, c.option), newMutex, c.goroutines, times, ctx)
 				requests, shared := p.commands.Load()+p.alone.Load(), p.commands.Load()
 				t.Logf("%d requests, %d of them in %d pipelines, %d in the longest", requests, shared, p.n.Load(), p.longest.Load())
-				if c.shared && shared < requests/2 || !c.shared && shared > 0 {
+				if c.shared != (shared > 0) {
 					t.Errorf("%d of %d requests were in pipelines", shared, requests)
 				}
 				if p.longest.Load() > 100 {
@@ -261,6 +269,57 @@ func TestAPanicOfWhoSendsAPipelineHangsNobodyElse(t *testing.T) {
 	within(t, "all others have their locks", done)
 	if failed.Load() != 1 {
 		t.Errorf("%d goroutines panicked", failed.Load())
+	}
+}
+
+func TestAPipelineThatWasNotSentIsNotAnswered(t *testing.T) {
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			rdb, p := testredis.Start(t).Client(t), pipelines{}
+			rdb.AddHook(&p)
+			s := newSession(t, rdb, rlock.WithBatching(0), rlock.WithWatchdogTimeout(3*time.Second))
+			var holds []*rlock.Hold
+			for i := range 30 {
+				_, h := lock(t, newMutex(s, fmt.Sprint("own", i)), bg)
+				holds = append(holds, h)
+			}
+			p.refuse.Store(true)
+			p.n.Store(0)
+			eventually(t, "a renewal", func() bool { return p.n.Load() > 0 })
+			for _, h := range holds {
+				if err := h.Err(); err != nil {
+					t.Fatalf("after a renewal that was not sent: %v", err)
+				}
+			}
+			n := runtime.GOMAXPROCS(1)
+			var wg sync.WaitGroup
+			for _, h := range holds {
+				wg.Go(func() {
+					if err := h.Unlock(bg); err != nil && !errors.Is(err, errOpen) {
+						t.Errorf("Unlock: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			runtime.GOMAXPROCS(n)
+			p.refuse.Store(false)
+			eventually(t, "all are released", func() bool {
+				return !slices.ContainsFunc(rdb.Keys(bg, "*").Val(), func(key string) bool { return strings.HasSuffix(key, "}") })
+			})
+		})
+	}
+}
+
+// traced hides which client it wraps.
+type traced struct{ redis.UniversalClient }
+
+func TestAClientOfWhoKnowsHowManyServersSharesNoPipeline(t *testing.T) {
+	oneProcessor(t)
+	rdb, p := testredis.Start(t).Client(t), pipelines{}
+	rdb.AddHook(&p)
+	lockEach(t, newSession(t, traced{rdb}, rlock.WithBatching(0)), rlock.New, 30, 10, bg)
+	if n := p.n.Load(); n > 0 {
+		t.Errorf("%d pipelines", n)
 	}
 }
 

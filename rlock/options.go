@@ -70,10 +70,11 @@ func WithStreak(d time.Duration) SessionOption {
 // WithBatching sets how many requests of the session may be under way at an instant before further
 // ones share pipelines, 16 by default; with 0 they always do, with a negative number never. A request
 // shares a pipeline with those that other goroutines send at the same instant. It does
-// not wait for more to come, nor for others' answers before it is sent, but its own answer is read
-// with theirs. Many goroutines with locks of their own get half as much again through a server, or twice as
+// not wait for time to pass, nor for others' answers before it is sent, but its own answer is read
+// with theirs; beside goroutines that compute for long, requests go alone. Many goroutines with locks of their own get half as much again through a server, or twice as
 // much; a few get less, as they come to run in step. Pipelines have no trace of a caller's
-// context, and use connections of the client's pipeline pool.
+// context, and use connections of the client's pipeline pool. The client must be a *redis.Client or a
+// *redis.ClusterClient, whose own hooks do not see them (those of its nodes do): a wrapper of one shares none.
 func WithBatching(n int) SessionOption {
 	return func(c *engine.SessionConfig) { c.Batching = n }
 }

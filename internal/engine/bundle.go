@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,6 +21,7 @@ const maxBundle = 100
 type bundle struct {
 	requests []request
 	scripts  []*Script
+	taken    bool // by who sends it: nothing more is put in
 	over     chan struct{}
 	done     bool // when over: it was sent, and each request has its answer or error
 }
@@ -27,20 +29,20 @@ type bundle struct {
 // errNotSent: the goroutine that sent a bundle did not survive it.
 var errNotSent = errors.New("the client panicked while it sent the request")
 
-// process sends a request and waits for its answer.
-func (s *Session) process(ctx context.Context, r request, sc *Script) (string, error) {
+// process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose faults it must
+// not share each time.
+func (s *Session) process(ctx context.Context, r request, sc *Script, again bool) (string, error) {
 	if sc == confirmScript {
 		return s.replicate(ctx, r, sc)
 	}
 	defer s.underWay.Add(-1)
-	if n := s.underWay.Add(1); s.Batching < 0 || n <= int64(s.Batching) {
+	if n := s.underWay.Add(1); again || s.Batching < 0 || n <= int64(s.Batching) || s.age() < time.Duration(s.aloneUntil.Load()) {
 		return s.alone(ctx, r, sc)
 	}
-	to := s.server(r.key())
-	if s.clustered() && to == pipeliner(s.client) { // not known which: a pipeline would wait for the slowest
-		return s.alone(ctx, r, sc)
+	if to, one := s.server(r.key()).(*redis.Client); one { // a cluster's pipeline would wait for its slowest server
+		return s.together(ctx, to, r, sc)
 	}
-	return s.together(ctx, to, r, sc)
+	return s.alone(ctx, r, sc)
 }
 
 func (s *Session) alone(ctx context.Context, r request, sc *Script) (string, error) {
@@ -53,9 +55,9 @@ func (s *Session) alone(ctx context.Context, r request, sc *Script) (string, err
 }
 
 // together sends the request in one pipeline with those that others are about to send. None waits for another's answer
-// before it leaves, nor for time to pass: whoever opens a bundle lets the goroutines run that are ready to, which they would before
-// long, and then sends what they have put in.
-func (s *Session) together(ctx context.Context, to pipeliner, r request, sc *Script) (string, error) {
+// before it leaves, nor for time to pass: whoever opens a bundle lets the goroutines run that are ready to, and then
+// sends what they have put in.
+func (s *Session) together(ctx context.Context, to *redis.Client, r request, sc *Script) (string, error) {
 	s.bundling.Lock()
 	b := s.bundles[to]
 	opened := b == nil
@@ -65,23 +67,29 @@ func (s *Session) together(ctx context.Context, to pipeliner, r request, sc *Scr
 	}
 	i := len(b.requests)
 	b.requests, b.scripts = append(b.requests, r), append(b.scripts, sc)
-	if len(b.requests) == maxBundle {
-		delete(s.bundles, to)
+	sends := len(b.requests) == maxBundle
+	if sends {
+		s.take(to, b)
 	}
 	s.bundling.Unlock()
 	if opened {
+		began := s.age()
 		runtime.Gosched()
+		now := s.age()
 		s.bundling.Lock()
-		if s.bundles[to] == b {
-			delete(s.bundles, to)
+		if sends = !b.taken; sends {
+			s.take(to, b)
+			s.yielded(now-began, len(b.requests), now)
 		}
 		s.bundling.Unlock()
-		if len(b.requests) == 1 {
-			return s.alone(ctx, r, sc)
-		}
-		b.send(to)
-	} else {
+	}
+	switch {
+	case !sends:
 		<-b.over
+	case len(b.requests) == 1:
+		return s.alone(ctx, r, sc)
+	default:
+		b.send(to)
 	}
 	if !b.done {
 		return "", errNotSent
@@ -92,8 +100,38 @@ func (s *Session) together(ctx context.Context, to pipeliner, r request, sc *Scr
 	return r.Result()
 }
 
+// take has nothing more put into b. bundling held.
+func (s *Session) take(to *redis.Client, b *bundle) {
+	b.taken = true
+	delete(s.bundles, to)
+}
+
+// Goroutines that compute make it long until the opener runs again, and all in its bundle wait. Where this has cost
+// muchLost, requests go alone, each time for twice as long as the time before. Yields that cost nothing make up for it little by little.
+const (
+	quickYield = 3 * time.Millisecond   // less than a goroutine may run on
+	quickEach  = 200 * time.Microsecond // more than a goroutine needs from an answer to its next request
+	muchLost   = 20 * time.Millisecond
+	minAlone   = time.Second
+	maxAlone   = 10 * time.Second
+)
+
+// yielded learns how long a yield took that ended now, and how many requests were in the bundle then. bundling held.
+func (s *Session) yielded(took time.Duration, requests int, now time.Duration) {
+	over := took - quickYield - time.Duration(requests)*quickEach
+	if over < 0 {
+		s.timeLost -= s.timeLost / 64
+		s.solitude -= s.solitude / 64
+		return
+	}
+	if s.timeLost = min(s.timeLost+over, 2*muchLost); s.timeLost >= muchLost {
+		s.solitude = min(max(2*s.solitude, minAlone), maxAlone)
+		s.aloneUntil.Store(int64(now + s.solitude))
+	}
+}
+
 // send is nobody's in particular, so it has no context of theirs.
-func (b *bundle) send(to pipeliner) {
+func (b *bundle) send(to *redis.Client) {
 	defer close(b.over) // also where a hook of the client panics
 	pipeline(context.Background(), to, b.requests, b.scripts)
 	b.done = true
@@ -105,7 +143,7 @@ func pipeline(ctx context.Context, to pipeliner, requests []request, scripts []*
 	for _, r := range requests {
 		_ = pipe.Process(ctx, r)
 	}
-	_, _ = pipe.Exec(ctx)
+	exec(ctx, pipe)
 	pipe = to.Pipeline()
 	for i, r := range requests {
 		if noScript(r.Err()) {
@@ -114,7 +152,18 @@ func pipeline(ctx context.Context, to pipeliner, requests []request, scripts []*
 		}
 	}
 	if pipe.Len() > 0 {
-		_, _ = pipe.Exec(ctx)
+		exec(ctx, pipe)
+	}
+}
+
+// exec sends a pipeline. Where go-redis tells nobody's command why it was not sent (a hook refused it, or the server a
+// new connection), each is told. No script answers with nothing.
+func exec(ctx context.Context, pipe redis.Pipeliner) {
+	commands, err := pipe.Exec(ctx)
+	for _, c := range commands {
+		if r, ok := c.(request); ok && err != nil && r.Err() == nil && r.Val() == "" {
+			r.SetErr(err)
+		}
 	}
 }
 

@@ -36,20 +36,12 @@ func checkClient(c Client) error {
 // pipeliner is one server's entrance for a batch. Comparable: it also names the server.
 type pipeliner interface{ Pipeline() redis.Pipeliner }
 
-// cluster is a client of several servers.
-type cluster interface {
-	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-}
-
-func (s *Session) clustered() bool {
-	_, yes := s.client.(cluster)
-	return yes
-}
-
 // server finds the server of a key, so that a batch never waits for two of them:
-// a cluster pipeline returns when its slowest node does. Where that is not known, it is the client itself.
+// a cluster pipeline returns when its slowest node does.
 func (s *Session) server(key string) pipeliner {
-	if c, ok := s.client.(cluster); ok {
+	if c, ok := s.client.(interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	}); ok {
 		if node, err := c.MasterForKey(s.ctx, key); err == nil {
 			return node
 		}

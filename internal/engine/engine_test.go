@@ -140,3 +140,25 @@ func FuzzRepliesAreParsedOrRefused(f *testing.F) {
 		}
 	})
 }
+
+func TestRequestsGoAloneWhereYieldingTakesLong(t *testing.T) {
+	s := &Session{}
+	now := time.Duration(0)
+	alone := func() time.Duration { return max(0, time.Duration(s.aloneUntil.Load())-now) }
+	const quick, slow = quickYield + 10*quickEach, quickYield + 10*quickEach + muchLost
+	for _, x := range []struct{ took, want time.Duration }{
+		{0, 0}, {quick - 1, 0}, {quick + muchLost/2, 0}, {quick + muchLost/2, minAlone}, {time.Hour, 2 * minAlone},
+		{slow, 4 * minAlone}, {slow, 8 * minAlone}, {slow, maxAlone}, {slow, maxAlone},
+	} {
+		if s.yielded(x.took, 10, now); alone() != x.want {
+			t.Errorf("after %v: alone for %v, want %v", x.took, alone(), x.want)
+		}
+		now += alone()
+	}
+	for range 300 {
+		s.yielded(0, 10, now)
+	}
+	if s.yielded(slow, 10, now); alone() != minAlone {
+		t.Errorf("when many were quick: alone for %v", alone())
+	}
+}

@@ -141,7 +141,7 @@ func (s *Session) replicate(ctx context.Context, r request, sc *Script) (string,
 		}
 		_ = pipe.Process(ctx, r)
 		_ = pipe.Process(ctx, once{wait})
-		_, _ = pipe.Exec(ctx)
+		exec(ctx, pipe)
 		switch err := r.Err(); {
 		case noScript(err):
 			r = r.asEval(sc)

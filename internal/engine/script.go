@@ -121,7 +121,7 @@ func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left
 	for try := 1; ; try++ {
 		o.sent = time.Now()
 		r := c.request(o.sent)
-		o.reply, o.err = s.process(ctx, r, sc)
+		o.reply, o.err = s.process(ctx, r, sc, try > 1)
 		if o.err == nil {
 			return o
 		}

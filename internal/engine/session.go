@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/pubsub"
 	"github.com/lockline/lockline/watchdog"
@@ -72,9 +73,12 @@ type Session struct {
 	queued    map[string]*group // those that wait in Redis, by owner field
 	listening bool              // to the session's own channel
 
-	underWay atomic.Int64 // requests
-	bundling sync.Mutex   // guards bundles and what is put into them; a leaf
-	bundles  map[pipeliner]*bundle
+	underWay   atomic.Int64 // requests
+	aloneUntil atomic.Int64 // age() before which none share a pipeline
+	bundling   sync.Mutex   // guards what follows, and what is put into bundles; a leaf
+	bundles    map[*redis.Client]*bundle
+	timeLost   time.Duration // by yields that took long, lately
+	solitude   time.Duration // for how long none shared, the last time
 }
 
 func NewSession(c Client, cfg SessionConfig) (*Session, error) {
@@ -120,7 +124,7 @@ func newSession(cfg SessionConfig, id string) *Session {
 		over:          make(chan struct{}),
 		locks:         map[string]*lock{},
 		queued:        map[string]*group{},
-		bundles:       map[pipeliner]*bundle{},
+		bundles:       map[*redis.Client]*bundle{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.dog = watchdog.New((*keeper)(s))
