@@ -92,7 +92,7 @@ func lockEach(t *testing.T, s *rlock.Session, newMutex maker, n, times int, ctx 
 
 func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 	oneProcessor(t)
-	const times = 20
+	const times = 10
 	for kind, newMutex := range kinds {
 		for _, c := range []struct {
 			what       string
@@ -100,10 +100,10 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 			option     rlock.SessionOption // nil: the default
 			shared     bool
 		}{
-			{"many", 200, nil, true},
+			{"many", 100, nil, true},
 			{"few", 16, nil, false},
 			{"few, and they are to", 16, rlock.WithBatching(0), true},
-			{"many, and they are not to", 200, rlock.WithBatching(-1), false},
+			{"many, and they are not to", 100, rlock.WithBatching(-1), false},
 		} {
 			t.Run(kind+"/"+c.what, func(t *testing.T) {
 				var p pipelines

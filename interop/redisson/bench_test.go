@@ -19,8 +19,15 @@ import (
 const (
 	clients   = 8
 	perClient = 4 // goroutines, or threads
-	window    = 2 * time.Second
 )
+
+// window is how long one contender has its turn. With -short it only shows that all works.
+func window() time.Duration {
+	if testing.Short() {
+		return 100 * time.Millisecond
+	}
+	return 2 * time.Second
+}
 
 // BenchmarkCycles: clients*perClient lock and unlock one lock over and over, with Redisson and
 // with Lockline in turns, a window each; medians of the rounds. What comes first is for the JVM's compiler.
@@ -68,7 +75,7 @@ func inJVM(th thread, kind string) func(*testing.B, string, string) float64 {
 	return func(b *testing.B, addr, name string) float64 {
 		b.Helper()
 		var n, ns float64
-		_, err := fmt.Sscan(th.do("cycles", kind, name, clients, perClient, window.Milliseconds(), "redis://"+addr), &n, &ns)
+		_, err := fmt.Sscan(th.do("cycles", kind, name, clients, perClient, window().Milliseconds(), "redis://"+addr), &n, &ns)
 		must(b, err)
 		return n / (ns / 1e9)
 	}
@@ -93,7 +100,7 @@ func inGo(newMutex func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex, o
 			m := newMutex(s, name)
 			for range perClient {
 				wg.Go(func() {
-					for time.Since(began) < window {
+					for time.Since(began) < window() {
 						_, hold, err := m.Lock(context.Background())
 						if err == nil {
 							err = hold.Unlock(context.Background())
