@@ -177,7 +177,7 @@ func BenchmarkHandoff(b *testing.B) {
 			ms := make([]*rlock.Mutex, 2)
 			for i := range ms {
 				ms[i] = x.newMutex(newSession(b, server.Client(b), rlock.WithObserver(observe(func(e rlock.Event) {
-					if e.Kind == rlock.EventWaiting {
+					if e.Kind == rlock.Waiting {
 						waits <- struct{}{}
 					}
 				}))), "handed")
