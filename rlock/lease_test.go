@@ -50,6 +50,8 @@ func (c wireConn) Read(p []byte) (int, error) {
 // simulated runs a test in fake time: hours cost nothing, and instants are exact.
 func simulated(t *testing.T, test func(t *testing.T, w *wire)) {
 	synctest.Test(t, func(t *testing.T) {
+		bubbles.Store(t, true)
+		t.Cleanup(func() { bubbles.Delete(t) })
 		w := &wire{Miniredis: miniredis.NewMiniRedis()}
 		w.ClockTTL(true)
 		t.Cleanup(w.Miniredis.Close)

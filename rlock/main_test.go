@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,8 +92,14 @@ func lock(t testing.TB, m *rlock.Mutex, ctx context.Context, options ...rlock.Op
 	if err != nil {
 		t.Fatalf("Lock: %v", err)
 	}
+	if _, fake := bubbles.Load(t); fake { // a forgotten Hold is unlocked from outside of the bubble, which ends the program
+		t.Cleanup(func() { runtime.KeepAlive(hold) })
+	}
 	return ctx, hold
 }
+
+// bubbles are the tests that run in fake time.
+var bubbles sync.Map
 
 func unlock(t testing.TB, hold *rlock.Hold) {
 	t.Helper()

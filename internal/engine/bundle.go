@@ -11,7 +11,7 @@ import (
 
 // Batching is how many requests of a session may be under way before further ones
 // share pipelines, by default. With fewer, goroutines that share a pipeline come to run in step,
-// and client and server wait for each other in turn: it costs a quarter of the cycles at 8, is even at 16, and pays above.
+// and client and server wait for each other in turn: it costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
 const Batching = 16
 
 // maxBundle keeps a bundle from keeping a server from others for long: a millisecond or so.
