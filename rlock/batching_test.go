@@ -100,7 +100,7 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 			option     rlock.SessionOption // nil: the default
 			shared     bool
 		}{
-			{"many", 100, nil, true},
+			{"many", 150, nil, true},
 			{"few", 16, nil, false},
 			{"few, and they are to", 16, rlock.WithBatching(0), true},
 			{"many, and they are not to", 100, rlock.WithBatching(-1), false},

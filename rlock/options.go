@@ -74,7 +74,8 @@ func WithStreak(d time.Duration) SessionOption {
 // with theirs; beside goroutines that compute for long, requests go alone. Many goroutines with locks of their own get half as much again through a server, or twice as
 // much; a few get less, as they come to run in step. Pipelines have no trace of a caller's
 // context, and use connections of the client's pipeline pool. The client must be a *redis.Client or a
-// *redis.ClusterClient, whose own hooks do not see them (those of its nodes do): a wrapper of one shares none.
+// *redis.ClusterClient: a wrapper of one shares none. Hooks of a ClusterClient itself do not see
+// pipelines; those of its nodes do.
 func WithBatching(n int) SessionOption {
 	return func(c *engine.SessionConfig) { c.Batching = n }
 }
