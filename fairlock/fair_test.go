@@ -202,16 +202,16 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 
 func TestAWaitThatRunsOutLeavesTheQueue(t *testing.T) {
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b := newSession(t, rdb), newSession(t, rdb)
+		a, b, c, d := newSession(t, rdb), newSession(t, rdb), newSession(t, rdb), newSession(t, rdb) // who waits together leaves together
 		hold := lock(t, fairlock.New(a, "x"))
 		l := newLine(t, rdb)
 		short, cancel := context.WithCancel(bg)
 		left := make(chan error, 2)
 		go func() { _, _, err := fairlock.New(b, "x").Lock(short); left <- err }()
 		eventually(t, "queued", func() bool { return queued(t, rdb) == 1 })
-		go func() { _, _, err := fairlock.New(b, "x").Lock(bg, rlock.WaitAtMost(50*time.Millisecond)); left <- err }()
+		go func() { _, _, err := fairlock.New(c, "x").Lock(bg, rlock.WaitAtMost(50*time.Millisecond)); left <- err }()
 		eventually(t, "queued", func() bool { return queued(t, rdb) == 2 || len(left) > 0 })
-		l.join(fairlock.New(b, "x"), 3)
+		l.join(fairlock.New(d, "x"), 3)
 		if err := <-left; !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("WaitAtMost: %v", err)
 		}
@@ -320,7 +320,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
 	t.Helper()
 	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
-	reply, err := script(t, "lock.lua", "prelude.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1).Text()
+	reply, err := script(t, "lock.lua", "prelude.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1, "", 0).Text()
 	must(t, err)
 	words := strings.Fields(reply)
 	if words[0] != "G" {

@@ -11,11 +11,15 @@
 --         does not stand in the queue
 -- ARGV[7] what the names of the sessions' channels begin with
 -- ARGV[8] how many wait with this attempt
+-- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
+--         if it is the last in the queue; or ''
+-- ARGV[10] how many wait with that one
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                              expiry), whose session says ABOUT of itself
+--   'J NOW PTTL HOLDER TOKEN ABOUT'  the same, and ARGV[9] is over
 --   'V NOW'                    void: came too late
 --   'S NOW'                    stale: this attempt is over already
 
@@ -48,13 +52,22 @@ if not owner then
   end
   owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
 end
+local status = 'H '
 if liveness > 0 then
-  local ticket = math.max(tonumber(redis.call('HGET', KEYS[2], 'q') or 0) + 1, now)
-  if redis.call('ZADD', KEYS[3], 'NX', stamp(ticket), asking) == 1 then
-    redis.call('HSET', KEYS[2], 'q', stamp(ticket))
-    redis.call('HSET', KEYS[5], asking, ARGV[8] .. ' ' .. ARGV[4])
+  local last = ARGV[9] == '' and {} or redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
+  local joins = last[1] == ARGV[9]
+  local ticket = joins and last[2] or stamp(math.max(tonumber(redis.call('HGET', KEYS[2], 'q') or 0) + 1, now))
+  if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
+    if not joins then
+      redis.call('HSET', KEYS[2], 'q', ticket)
+    end
+    redis.call('HSET', KEYS[5], asking, ARGV[8] + (joins and ARGV[10] or 0) .. ' ' .. ARGV[4])
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
+  if joins then
+    leave(ARGV[9])
+    status = 'J '
+  end
   lives(liveness, keep)
 end
-return 'H ' .. stamped .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+return status .. stamped .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

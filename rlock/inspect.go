@@ -22,14 +22,15 @@ type State struct {
 	Queue     []Waiter      // of a fair lock: who waits, in order
 }
 
-// Waiter is one acquisition that waits for a fair lock.
+// Waiter is one acquisition that waits for a fair lock. Those of one session with nobody between them wait as one:
+// they have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition
 	Session string        // id of its session
 	Host    string        // where that runs
 	PID     int           // its process id
 	Label   string        // what WithLabel says of it
-	Age     time.Duration // since it asked
+	Age     time.Duration // since it asked, or the first of those that wait with it did
 }
 
 // Inspect asks Redis who holds the lock. It changes nothing, and blocks for one

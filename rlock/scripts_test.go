@@ -61,7 +61,7 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 						if ttl != 0 {
 							must(t, rdb.PExpire(bg, "m", ttl).Err())
 						}
-						reply, err := sc.Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "about", 60000, 15000, "lockline:s:", 1).Text()
+						reply, err := sc.Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "about", 60000, 15000, "lockline:s:", 1, "", 0).Text()
 						must(t, err)
 						now := strings.Fields(reply)[1]
 						state := []any{reply}

@@ -722,7 +722,7 @@ func (a *acquisition) request(now time.Time) request {
 		a.notAfter = max(a.notAfter, t+patience(lease).Microseconds())
 	}
 	if queues {
-		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, "0", a.l.keys.channel, "0")
+		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, "0", a.l.keys.channel, "0", "", "0")
 	}
 	return a.with.keys(a.l.keys).request(a.with.script(a.l.p), a.owner, ms, a.notAfter, s.about, keepMemoryArg)
 }
@@ -905,9 +905,10 @@ type answer struct {
 	left   time.Duration
 	holder string
 	about  string
+	joined bool // it has the place of the attempt that it named
 }
 
-// parse reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'V NOW' or 'S NOW'.
+// parse reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'J...' as 'H...', 'V NOW' or 'S NOW'.
 func parse(reply string) (a answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
 		return a, false
@@ -917,7 +918,11 @@ func parse(reply string) (a answer, ok bool) {
 	if a.now, err = strconv.ParseInt(now, 10, 64); err != nil {
 		return a, false
 	}
-	switch reply[0] {
+	a.status, a.joined = reply[0], reply[0] == 'J'
+	if a.joined {
+		a.status = 'H'
+	}
+	switch a.status {
 	case 'G':
 		a.token = rest
 	case 'H':
@@ -928,6 +933,5 @@ func parse(reply string) (a answer, ok bool) {
 		ms, err = strconv.ParseInt(left, 10, 64)
 		a.left = time.Duration(ms) * time.Millisecond
 	}
-	a.status = reply[0]
 	return a, err == nil
 }

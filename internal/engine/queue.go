@@ -10,10 +10,10 @@ import (
 )
 
 // A kind of lock whose Protocol has a Heartbeat queues in Redis. What stands in the
-// queue there is a group: goroutines of this session that asked with one request, in
+// queue there is a group: goroutines of this session with nobody between them, in
 // their order. While a request is under way, those who come gather to be the next
-// group. A group is granted as a whole: its goroutines have the lock one after the
-// other, as one streak.
+// group, which takes over the place of the one before if nobody has come between. A group is
+// granted as a whole: its goroutines have the lock one after the other, as one streak.
 
 // line is what this session has in a lock's queue. Guarded by lock.mu.
 type line struct {
@@ -22,6 +22,7 @@ type line struct {
 	expect    int               // how many had the lock one after the other, and may come back
 	others    bool              // other sessions want the lock, as far as we know
 	asking    *group            // whose first request is under way: the next one waits for its end
+	last      *group            // of those that stand, the one that was queued last; nil: not known
 	standing  map[string]*group // by owner field: those whose request is under way, or was answered "not yet"; nil if nobody waits
 
 	beat    *time.Timer // the next heartbeat
@@ -48,6 +49,9 @@ type group struct {
 	flying  bool      // a request is under way
 	told    string    // token of a grant that was heard of meanwhile
 	void    int       // how often in a row a grant or request came too late
+
+	behind    *group // whose place the request under way asks for
+	followers int    // requests under way that ask for this one's place
 }
 
 // maxGroup bounds a group, for its tokens must fit into a block.
@@ -57,8 +61,8 @@ const maxGroup = block
 // So those who come while this session has the lock wait a moment for its unlock, and
 // where others wait, too, for the goroutine that unlocks last to come back: at most
 // gatherTime, and not longer than gatherLong if its Unlock takes that long. Behind
-// groups of this session they gather for gatherLong: groups that have come apart join
-// again. All is in the order of what a request takes, so their place is hardly later.
+// groups of this session they gather for gatherLong, which saves requests.
+// All is in the order of what a request takes, so their place is hardly later.
 const (
 	gatherTime = 200 * time.Microsecond
 	gatherLong = 2 * time.Millisecond
@@ -182,6 +186,9 @@ func (g *group) exit() {
 	l, ln := g.l, g.l.line
 	l.s.strike(g)
 	delete(ln.standing, g.owner.(string))
+	if ln.last == g {
+		ln.last = nil
+	}
 	if len(ln.standing) > 0 {
 		return
 	}
@@ -199,6 +206,46 @@ func (g *group) exit() {
 func (g *group) quit() {
 	g.exit()
 	g.l.settle(g.grant, time.Now().Add(g.asks()+g.l.s.Liveness))
+}
+
+// follow names the attempt whose place the group is to take, and says how many wait with it.
+func (g *group) follow() (attempt any, size int) {
+	l := g.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.unfollow()
+	t := l.line.last
+	// Nothing that comes late may put back whose place another one has.
+	if t == nil || t.late != 0 || t.lease != 0 || g.lease != 0 || t.members.n+g.size > maxGroup {
+		return "", 0
+	}
+	g.behind = t
+	t.followers++
+	return t.owner, t.members.n
+}
+
+// unfollow returns the group whose place the last request asked for. mu held.
+func (g *group) unfollow() *group {
+	t := g.behind
+	if t != nil {
+		t.followers--
+	}
+	g.behind = nil
+	return t
+}
+
+// takeIn has those of a group whose place this one has stand before its own. mu held.
+func (g *group) takeIn(t *group) {
+	if g.l.line.standing[t.owner.(string)] != t {
+		return // they have left
+	}
+	t.exit()
+	g.ctx = context.WithoutCancel(g.ctx) // its first one may leave
+	for m := t.members.last; m != nil; m = t.members.last {
+		m.remove()
+		m.group = g
+		g.members.unshift(m)
+	}
 }
 
 // desert is called when a member has gone. mu held.
@@ -278,6 +325,12 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		return true
 	}
 	g.flying = false
+	if t := g.unfollow(); t != nil && r.joined {
+		g.takeIn(t)
+	}
+	if o.unanswered != nil && len(l.line.standing) > 1 {
+		defer l.schedule(0) // an earlier copy may have taken a place
+	}
 	if l.line.asking == g {
 		l.line.asking = nil
 		defer l.ask()
@@ -314,6 +367,7 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		// What was told was of a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
 		g.told = ""
 		g.base, g.queued, g.past = o.sent, true, past
+		l.line.last = g
 		l.schedule(r.left)
 		if l.s.Observer != nil {
 			for t := g.members.first; t != nil; t = t.next {
@@ -384,7 +438,8 @@ func (g *group) request(now time.Time) request {
 		// What is handed over expires with the liveness.
 		g.notAfter = max(g.notAfter, t+patience(min(g.asks(), s.Liveness)).Microseconds())
 	}
-	return l.keys.request(l.p.Lock, g.owner, ms, g.notAfter, s.about, keepMemoryArg, s.liveness, l.keys.channel, g.size)
+	behind, size := g.follow()
+	return l.keys.request(l.p.Lock, g.owner, ms, g.notAfter, s.about, keepMemoryArg, s.liveness, l.keys.channel, g.size, behind, size)
 }
 
 // enlist and strike keep the table of this session's attempts.
@@ -566,12 +621,15 @@ func (l *lock) heartbeat() {
 			next = time.Duration(ms) * time.Millisecond
 		}
 		var granted *group
+		unsure := false
 		for _, arg := range args[4:] {
 			owner := arg.(string)
 			switch g := ln.standing[owner]; {
 			case g == nil:
 			case owner == words[3]:
 				granted = g
+			case missing[owner] && g.followers > 0: // whose answer tells whether they have its place
+				unsure = true
 			case missing[owner]: // it asks as a newcomer
 				g.exit()
 				for t := g.members.last; t != nil; t = g.members.last {
@@ -587,6 +645,9 @@ func (l *lock) heartbeat() {
 		}
 		if granted != nil && number(words[4]) > granted.past {
 			granted.granted(granted.base, s.Liveness, words[4])
+		}
+		if unsure {
+			next = backoff(2, 20*time.Millisecond, time.Second)
 		}
 	} else {
 		if o.err == nil {

@@ -164,7 +164,25 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 		ticket, queued := queue[asking]
 		e := l.waiting[asking]
 		void := now > c.number(2)
+		behind := c.argv[8]
+		place := l.waiting[behind]
+		if _, still := queue[behind]; still || !queued || place != nil && place.ticket != ticket {
+			place = nil
+		}
 		switch {
+		case queued && e == nil && place != nil:
+			if l.over[asking] != "" || void {
+				w.fail("%s takes a place in the queue: it is too late (%v), %s", short(asking), void, l.over[asking])
+			}
+			for other, o := range l.waiting {
+				if o.number > place.number && o.alive > now {
+					w.fail("%s takes the place of %s and passes %s", short(asking), short(behind), short(other))
+				}
+			}
+			w.counts.Add("places taken over")
+			l.over[behind] = "another one has its place"
+			delete(l.waiting, behind)
+			l.waiting[asking] = &waiter{place.number, now + c.number(5)*1000, ticket}
 		case queued && (e == nil || e.ticket != ticket):
 			if l.over[asking] != "" || void {
 				w.fail("%s stands in the queue: it is too late (%v), %s", short(asking), void, l.over[asking])
