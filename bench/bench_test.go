@@ -66,7 +66,7 @@ var (
 		"solo": {cycling, counting}, "nested": {cycling, counting}, "distinct": {cycling + shared32, counting},
 		"hot1": {cycling + shared32, counting}, "procs": {cycling + shared32, counting},
 		"hot8":     {cycling + shared32, counting + ordering},
-		"hold1ms":  {cycling + shared32 + " possible_per_s", counting + ordering},
+		"hold1ms":  {cycling + shared32 + " possible_per_s inside_share", counting + ordering},
 		"rtt-solo": {cycling + " added_rtt_us", counting},
 		"rtt-hot1": {cycling + shared32 + " added_rtt_us", counting},
 		"rtt-hot8": {cycling + shared32 + " added_rtt_us", counting + ordering},

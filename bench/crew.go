@@ -48,6 +48,7 @@ type tally struct {
 	Sections   int64   // in all phases
 	Waits      histogram
 	MaxWaits   []time.Duration // of each goroutine
+	Inside     time.Duration   // in sections, while measured, if they take time
 	Stuck      int
 	Lost       int64 // unlocks that failed
 	Violations int64 // those that this process can tell
@@ -152,6 +153,7 @@ func (c *crew) finish() (tally, error) {
 		sections[w.guard] += w.sections
 		t.Sections += w.sections
 		t.Lost += w.lost
+		t.Inside += w.inside
 		t.Each = append(t.Each, w.cycles)
 		t.MaxWaits = append(t.MaxWaits, w.waits.Max)
 		t.Waits.merge(&w.waits)
@@ -188,6 +190,7 @@ type worker struct {
 	lost     int64
 	cycles   int64 // while measuring
 	waits    histogram
+	inside   time.Duration // while measuring
 	stuck    bool
 }
 
@@ -216,8 +219,14 @@ func (w *worker) work(ctx context.Context) error {
 		at := phase.Load()
 		if at == checking {
 			w.guard.section(max(linger, w.critical))
+		} else if w.critical == 0 {
+			w.guard.section(0)
 		} else {
+			entered := time.Now()
 			w.guard.section(w.critical)
+			if at == measuring {
+				w.inside += time.Since(entered)
+			}
 		}
 		for range w.depth {
 			if err := w.mutex.unlock(ctx); err != nil {

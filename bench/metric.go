@@ -19,6 +19,7 @@ type metric struct {
 var metrics = []metric{
 	{"cycles_per_s", "cycles/s", 1, medianOf, whole},
 	{"possible_per_s", "possible", 0, medianOf, whole},
+	{"inside_share", "time inside", 1, medianOf, ratio},
 	{"per_60s", "in 60 s", 1, medianOf, whole},
 	{"listed_per_s", "listed/s", 0, medianOf, whole},
 	{"retries_per_cycle", "retries/cycle", -1, medianOf, ratio},
