@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -475,4 +476,39 @@ func TestAClientInAStreakDoesNotStarveAnother(t *testing.T) {
 	if n > 4*rounds {
 		t.Errorf("%d grants to the many for %d to the lone one", n, rounds)
 	}
+}
+
+// An unlock wakes all that wait, but those who have had their turn let the others go first.
+func TestProcessesThatTakeTurnsDoNotAllAskAtEachUnlock(t *testing.T) {
+	simulated(t, func(t *testing.T, w *wire) {
+		const sessions, turns = 8, 25
+		var wg sync.WaitGroup
+		w.delay.Store(int64(20 * time.Microsecond))
+		var cycles, most atomic.Int64
+		for range sessions {
+			m := rlock.New(newSession(t, w.rdb), "x")
+			wg.Go(func() {
+				mine := 0
+				for cycles.Load() < sessions*turns {
+					_, hold := lock(t, m, bg)
+					cycles.Add(1)
+					mine++
+					time.Sleep(300 * time.Microsecond)
+					unlock(t, hold)
+					time.Sleep(10 * time.Microsecond)
+				}
+				for n := most.Load(); int64(mine) > n && !most.CompareAndSwap(n, int64(mine)); n = most.Load() {
+				}
+			})
+		}
+		wg.Wait()
+		each := float64(w.wrote.Load()) / float64(cycles.Load())
+		t.Logf("%.1f requests for each of %d cycles; one session had %d", each, cycles.Load(), most.Load())
+		if each > 4 { // two are the least, nine without order
+			t.Errorf("%.1f requests for each cycle", each)
+		}
+		if most.Load() > 2*turns {
+			t.Errorf("one session had %d of %d turns", most.Load(), cycles.Load())
+		}
+	})
 }

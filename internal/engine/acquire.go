@@ -116,10 +116,11 @@ type acquisition struct {
 	grant
 	notAfter int64 // of the last copy sent
 
-	expired  <-chan time.Time // when the wait that cfg allows is over
-	losses   int              // votes lost in a row
-	answered bool             // Redis has answered once: from then on an outage only lengthens the wait
-	waited   bool
+	expired   <-chan time.Time // when the wait that cfg allows is over
+	losses    int              // votes lost in a row
+	answered  bool             // Redis has answered once: from then on an outage only lengthens the wait
+	waited    bool
+	contested bool // others had the lock while this one waited
 
 	led        bool // by another one, whose confirmation covers it
 	confirming bool // the request under way is for the replicas, too
@@ -483,15 +484,9 @@ func (a *acquisition) compete() (*hold, error) {
 	a.grant, a.notAfter = s.newAttempt(), 0
 	var outage time.Time // since when Redis does not answer
 	for try, void := 0, 0; ; {
-		if l.sub != nil {
-			past := l.sub.Take() // what comes from here on is news
-			l.due -= len(past)
-		}
-		if l.due > 0 && !a.try {
-			if err := a.sleepFor(restTime, nil); err != nil {
-				a.leaveRoot()
-				return nil, err
-			}
+		if err := a.letOthersFirst(); err != nil {
+			a.leaveRoot()
+			return nil, err
 		}
 		if err := a.with.gather(); err != nil {
 			a.leaveRoot()
@@ -552,6 +547,7 @@ func (a *acquisition) compete() (*hold, error) {
 		}
 		a.answered, outage, try, void = true, time.Time{}, 0, 0
 		l.setElsewhere(true)
+		a.contested = true
 		if a.try {
 			a.leaveRoot()
 			return nil, r.locked(l.keys.Name)
@@ -573,6 +569,7 @@ func (a *acquisition) compete() (*hold, error) {
 func (a *acquisition) take(base time.Time, token string) (h *hold, begun bool, err error) {
 	l := a.l
 	st := l.newStreak(a.grant, token, a.cfg.Lease != 0)
+	st.contested = a.contested
 	l.keep()
 	l.mu.Lock()
 	err = st.begin(base.Add(valid(a.lease())), a.as)
@@ -586,9 +583,34 @@ func (a *acquisition) take(base time.Time, token string) (h *hold, begun bool, e
 	return nil, false, err
 }
 
-// restTime is by how much a session that had a long turn lets those go first who were
+// restTime is by how much a session that had its turn lets those go first who were
 // told that the lock is free: longer than their requests take in one data center.
 const restTime = time.Millisecond
+
+// restMemory is for how long that is remembered where nobody here waits.
+const restMemory = 10 * restTime
+
+// crowd is how many clients hear of a release, itself among them, without being too many to ask all at once. A session
+// whose turn was a single hold may ask together with that few, or it would have a small share beside one with long turns.
+const crowd = 2
+
+// letOthersFirst takes what was heard of the lock, so that what comes from here on is news; and, where it is
+// the turn of others, sleeps until they have had it, or seem not to want it.
+func (a *acquisition) letOthersFirst() error {
+	l := a.l
+	for l.sub != nil {
+		l.due -= len(l.sub.Take())
+		if l.due <= 0 || a.try {
+			break
+		}
+		heard, err := a.sleepFor(restTime, l.sub.ready)
+		if err != nil || !heard {
+			return err
+		}
+		a.contested = true
+	}
+	return nil
+}
 
 // rest waits until the lock may be free.
 func (a *acquisition) rest(left time.Duration) error {
@@ -604,25 +626,27 @@ func (a *acquisition) rest(left time.Duration) error {
 // sleep waits for news of the lock, at most for d. Its error says that the wait is over.
 func (a *acquisition) sleep(d time.Duration) error {
 	if a.l.sub != nil {
-		return a.sleepFor(d, a.l.sub.ready)
+		_, err := a.sleepFor(d, a.l.sub.ready)
+		return err
 	}
-	return a.sleepFor(d, nil)
+	_, err := a.sleepFor(d, nil)
+	return err
 }
 
-func (a *acquisition) sleepFor(d time.Duration, news <-chan struct{}) error {
+func (a *acquisition) sleepFor(d time.Duration, news <-chan struct{}) (heard bool, err error) {
 	a.with.scatter()
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-news:
-		return nil
+		return true, nil
 	case <-t.C:
-		return nil
+		return false, nil
 	case <-a.ctx.Done():
 	case <-a.expired:
 	case <-a.l.s.closing:
 	}
-	return a.over(false)
+	return false, a.over(false)
 }
 
 // uncancelable: nothing but the answer, or the session's end, ends its wait. It need

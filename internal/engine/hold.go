@@ -33,18 +33,19 @@ type streak struct {
 	lease watchdog.Lease
 	begun time.Duration // after Session.born
 	// ---
-	fence   int64         // token of who holds it; those up to the block's end are its successors'
-	last    int64         // the block's end
-	since   time.Duration // when who holds it got it, after Session.born
-	n       int           // stays: holds, and goroutines admitted to become one
-	seq     int64         // number of the last change of n
-	renewed int           // holds that want the lease renewed
-	holds   *hold         // live ones, linked
-	state   state         // here, where it takes no room of its own: there are very many streaks
-	entered bool          // who got it has held it; else it may be gone before
-	idle    bool          // renewal is switched off
-	own     bool          // the lease is, or was made longer, as a holder chose
-	warned  bool          // said that the session waits for itself
+	fence     int64         // token of who holds it; those up to the block's end are its successors'
+	last      int64         // the block's end
+	since     time.Duration // when who holds it got it, after Session.born
+	n         int           // stays: holds, and goroutines admitted to become one
+	seq       int64         // number of the last change of n
+	renewed   int           // holds that want the lease renewed
+	holds     *hold         // live ones, linked
+	state     state         // here, where it takes no room of its own: there are very many streaks
+	entered   bool          // who got it has held it; else it may be gone before
+	idle      bool          // renewal is switched off
+	own       bool          // the lease is, or was made longer, as a holder chose
+	warned    bool          // said that the session waits for itself
+	contested bool          // others had the lock while who was granted it waited
 	// Where replicas must confirm a grant:
 	confirmed bool // they have
 	refused   bool // they have not in time: it is not handed on
@@ -560,10 +561,15 @@ func (l *lock) released(ctx context.Context, st *streak, was reign, o outcome) e
 		l.unlocked(true)
 		l.mu.Unlock()
 	} else {
+		_, heard, _ := strings.Cut(o.reply, " ")
+		n, _ := strconv.Atoi(heard)
 		l.due = 0
-		if st.fence != st.firstFence() {
-			_, heard, _ := strings.Cut(o.reply, " ")
-			l.due, _ = strconv.Atoi(heard)
+		if st.fence != st.firstFence() || st.contested && n > crowd {
+			l.due = n
+		}
+		if l.due > 0 { // also for who comes back in a moment
+			l.keep()
+			time.AfterFunc(restMemory, l.drop)
 		}
 		l.pass()
 	}
