@@ -62,6 +62,8 @@ if liveness > 0 then
       redis.call('HSET', KEYS[2], 'q', ticket)
     end
     redis.call('HSET', KEYS[5], asking, ARGV[8] + (joins and ARGV[10] or 0) .. ' ' .. ARGV[4])
+  else
+    joins = false -- an earlier copy stands already, before whoever is the last
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   if joins then

@@ -220,3 +220,8 @@ func startWaiters(t testing.TB, addr string, liveness time.Duration) (*exec.Cmd,
 	})
 	return cmd, lines
 }
+
+// observe hears of events by a function.
+type observe func(rlock.Event)
+
+func (f observe) Observe(_ context.Context, e rlock.Event) { f(e) }

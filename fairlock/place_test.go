@@ -3,6 +3,8 @@ package fairlock_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,10 +69,11 @@ func TestGoroutinesWithNobodyBetweenThemStandInOnePlace(t *testing.T) {
 
 // throughProxy is a session that waits behind a hold of another one, and has one goroutine in the queue, whose
 // context first is. Heartbeats are hours apart.
-func throughProxy(t *testing.T) (rdb *redis.Client, p *faultproxy.Proxy, s *rlock.Session, hold *rlock.Hold, l *line, cancel context.CancelFunc, first chan error) {
+func throughProxy(t *testing.T, options ...rlock.SessionOption) (rdb *redis.Client, p *faultproxy.Proxy, s *rlock.Session, hold *rlock.Hold, l *line, cancel context.CancelFunc, first chan error) {
 	server := testredis.Start(t)
 	rdb, p = server.Client(t), faultproxy.New(t, server.Addr)
-	s = newSession(t, p.Client(t), rlock.WithLiveness(3*time.Hour))
+	impatient := p.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	s = newSession(t, impatient, append(options, rlock.WithLiveness(3*time.Hour))...)
 	unlock(t, lock(t, fairlock.New(s, "warm")))
 	hold = lock(t, fairlock.New(newSession(t, rdb), "x"), rlock.WithLease(time.Hour)) // its end must not help
 	l = newLine(t, rdb)
@@ -97,31 +100,170 @@ func throughProxy(t *testing.T) (rdb *redis.Client, p *faultproxy.Proxy, s *rloc
 	return rdb, p, s, hold, l, cancel, ended
 }
 
-func TestWhosePlaceWasTakenIsServedThoughTheAnswerWasLost(t *testing.T) {
-	rdb, p, s, hold, l, cancel, _ := throughProxy(t)
-	defer cancel()
+func TestWhosePlaceWasTakenKeepsItThoughTheAnswerWasLost(t *testing.T) {
+	for name, void := range map[string]bool{"and the next copy is too late": true, "": false} {
+		t.Run(name, func(t *testing.T) {
+			// A short lease makes a request void that takes a second.
+			rdb, p, s, hold, l, cancel, _ := throughProxy(t, rlock.WithWatchdogTimeout(300*time.Millisecond))
+			defer cancel()
+			kind := kindOf(t)
+			var copies atomic.Int32
+			others := make(chan struct{})
+			p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if kind(*r) != "lock" {
+					return faultproxy.Pass
+				}
+				switch copies.Add(1) {
+				case 1:
+					return faultproxy.CutReply // it has taken the place
+				case 2:
+					<-others
+					if void {
+						<-time.After(1200 * time.Millisecond)
+					}
+				}
+				return faultproxy.Pass
+			})
+			l.join(fairlock.New(s, "x"), 1)
+			l.join(fairlock.New(newSession(t, rdb), "x"), 2)
+			close(others)
+			eventually(t, "all copies are answered", func() bool { return copies.Load() >= 2 && (!void || copies.Load() >= 3) })
+			unlock(t, hold)
+			served := []int{}
+			for range 3 {
+				got := l.next()
+				served = append(served, got.who)
+				unlock(t, got.hold)
+			}
+			if !slices.Equal(served, []int{0, 1, 2}) {
+				t.Errorf("served in the order %v", served)
+			}
+			eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "lockline:f:{x}*").Val()) == 1 })
+		})
+	}
+}
+
+// The session's first waiter is still being subscribed when the next one takes its place and is granted: nobody hears the message,
+// and the heartbeat behind the subscription asks about the first one, which is over.
+func TestAHeartbeatTellsOfAGrantThatItDidNotAskFor(t *testing.T) {
+	server := testredis.Start(t)
+	rdb, p := server.Client(t), faultproxy.New(t, server.Addr)
+	var waiting atomic.Int32
+	s := newSession(t, p.Client(t), rlock.WithLiveness(3*time.Hour), rlock.WithObserver(observe(func(e rlock.Event) {
+		if e.Kind == rlock.Waiting {
+			waiting.Add(1)
+		}
+	})))
+	unlock(t, lock(t, fairlock.New(s, "warm")))
+	hold := lock(t, fairlock.New(newSession(t, rdb), "x"), rlock.WithLease(time.Hour))
 	kind := kindOf(t)
-	lost := false
+	l := newLine(t, rdb)
+	subscribe, taken, tell, beaten, beat := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var locks, beats atomic.Int32
 	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(*r) == "lock" && !lost {
-			lost = true
-			return faultproxy.CutReply
+		if r.Is("SUBSCRIBE") {
+			<-subscribe
 		}
 		return faultproxy.Pass
 	})
-	l.join(fairlock.New(s, "x"), 1) // also by the copy that is not answered
-	eventually(t, "both wait", func() bool { return queued(t, rdb) == 2 && rdb.ZCard(bg, queueKey).Val() >= 1 })
+	p.OnReply(func(r faultproxy.Request) {
+		switch kind(r) {
+		case "lock":
+			if locks.Add(1) == 2 {
+				close(taken)
+				<-tell
+			}
+		case "heartbeat":
+			if beats.Add(1) == 1 {
+				close(beaten)
+				<-beat
+			}
+		}
+	})
+	l.join(fairlock.New(s, "x"), 0)
+	eventually(t, "the first one knows that it waits", func() bool { return waiting.Load() == 1 })
+	l.wg.Go(func() {
+		_, h, err := fairlock.New(s, "x").Lock(l.ctx)
+		l.got <- arrival{1, h, err}
+	})
+	<-taken
 	unlock(t, hold)
-	served := map[int]bool{}
-	for range 2 {
+	close(subscribe)
+	<-beaten
+	close(tell)
+	eventually(t, "the second one knows that it waits", func() bool { return waiting.Load() == 2 })
+	close(beat)
+	for who := range 2 {
 		got := l.next()
-		served[got.who] = true
+		if got.who != who {
+			t.Errorf("%d is served as number %d", got.who, who)
+		}
 		unlock(t, got.hold)
 	}
-	if !served[0] || !served[1] {
-		t.Error(served)
+}
+
+// go-redis ends the reading of an answer with the context of who asked, if it is told to. The answer is of others, too.
+func TestWhoGivesUpLeavesThePlaceToTheOthers(t *testing.T) {
+	rdb, p, s, hold, l, cancel, _ := throughProxy(t)
+	defer cancel()
+	kind := kindOf(t)
+	taken, deliver := make(chan struct{}), make(chan struct{})
+	p.OnReply(func(r faultproxy.Request) {
+		if kind(r) == "lock" {
+			close(taken)
+			<-deliver
+		}
+	})
+	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
+	defer cancel()
+	gaveUp := make(chan error, 1)
+	go func() {
+		_, _, err := fairlock.New(s, "x").Lock(ctx)
+		gaveUp <- err
+	}()
+	<-taken
+	p.OnReply(nil)
+	l.join(fairlock.New(newSession(t, rdb), "x"), 1)
+	if err := <-gaveUp; !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
 	}
-	eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "lockline:f:{x}*").Val()) == 1 })
+	<-time.After(100 * time.Millisecond) // as long as go-redis may read on
+	close(deliver)
+	eventually(t, "two are left", func() bool { return rdb.ZCard(bg, queueKey).Val() == 2 })
+	unlock(t, hold)
+	for who := range 2 {
+		got := l.next()
+		if got.who != who {
+			t.Errorf("%d is served as number %d", got.who, who)
+		}
+		unlock(t, got.hold)
+	}
+}
+
+// A copy of a request that stands already has no other place to take, and gives nobody its own.
+func TestACopyThatStandsAlreadyTakesNoPlace(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		release := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
+		ask := func(owner, behind string) string {
+			reply, err := script(t, "lock.lua", "prelude.lua").Run(bg, rdb, []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey},
+				owner, 30000, int64(1)<<52, "", 60000, 15000, "lockline:s:", 1, behind, 1).Text()
+			must(t, err)
+			return reply[:1]
+		}
+		want := []string{"a:1", "b:1", "a:2"}
+		for _, owner := range want {
+			if status := ask(owner, ""); status != "H" {
+				t.Errorf("%s: %s", owner, status)
+			}
+		}
+		if status := ask("a:1", "a:2"); status != "H" {
+			t.Error(status)
+		}
+		if order := rdb.ZRange(bg, queueKey, 0, -1).Val(); !slices.Equal(order, want) {
+			t.Errorf("the queue is %v", order)
+		}
+		release("lockline:s:")
+	})
 }
 
 // One of two leaves at the moment at which the place is taken, and nobody knows of that yet.

@@ -52,6 +52,8 @@ type group struct {
 
 	behind    *group // whose place the request under way asks for
 	followers int    // requests under way that ask for this one's place
+	// An answer that is lost may have said that the place of the former is the latter's.
+	former, heir *group
 }
 
 // maxGroup bounds a group, for its tokens must fit into a block.
@@ -138,7 +140,8 @@ func (l *lock) nextGroup() *group {
 	if ln.asking != nil || t == nil {
 		return nil
 	}
-	g := &group{l: l, ctx: t.a.ctx, lease: t.a.cfg.Lease}
+	// The first one may leave, and the answer is the others' then; go-redis may end the reading with a context.
+	g := &group{l: l, ctx: context.WithoutCancel(t.a.ctx), lease: t.a.cfg.Lease}
 	g.fill()
 	g.enter()
 	return g
@@ -150,11 +153,8 @@ func (g *group) fill() {
 		return
 	}
 	for t := g.l.line.gathering.first; t != nil && g.members.n < maxGroup; t = g.l.line.gathering.first {
-		if g.members.n > 0 {
-			if g.lease != 0 || t.a.cfg.Lease != 0 {
-				break // a lease of its own choice is a grant of its own
-			}
-			g.ctx = context.WithoutCancel(g.ctx) // the first one may leave
+		if g.members.n > 0 && (g.lease != 0 || t.a.cfg.Lease != 0) {
+			break // a lease of its own choice is a grant of its own
 		}
 		t.remove()
 		t.group = g
@@ -234,13 +234,17 @@ func (g *group) unfollow() *group {
 	return t
 }
 
+// fits: g stands in the queue, and has room for those of t. mu held.
+func (g *group) fits(t *group) bool {
+	return g != nil && g.l.line.standing[g.owner.(string)] == g && !g.flying && g.members.n+t.members.n <= maxGroup
+}
+
 // takeIn has those of a group whose place this one has stand before its own. mu held.
 func (g *group) takeIn(t *group) {
 	if g.l.line.standing[t.owner.(string)] != t {
 		return // they have left
 	}
 	t.exit()
-	g.ctx = context.WithoutCancel(g.ctx) // its first one may leave
 	for m := t.members.last; m != nil; m = t.members.last {
 		m.remove()
 		m.group = g
@@ -325,11 +329,15 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		return true
 	}
 	g.flying = false
-	if t := g.unfollow(); t != nil && r.joined {
+	newcomer := g.members.first
+	switch t := g.unfollow(); {
+	case t != nil && r.joined:
 		g.takeIn(t)
-	}
-	if o.unanswered != nil && len(l.line.standing) > 1 {
-		defer l.schedule(0) // an earlier copy may have taken a place
+	case g.late != 0 && len(l.line.standing) > 1: // an earlier copy may have taken a place: a heartbeat tells
+		if t != nil {
+			g.former, t.heir = t, g
+		}
+		defer l.schedule(0)
 	}
 	if l.line.asking == g {
 		l.line.asking = nil
@@ -370,7 +378,7 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		l.line.last = g
 		l.schedule(r.left)
 		if l.s.Observer != nil {
-			for t := g.members.first; t != nil; t = t.next {
+			for t := newcomer; t != nil; t = t.next {
 				t.stand()
 			}
 		}
@@ -383,6 +391,9 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 func (g *group) granted(base time.Time, lease time.Duration, token string) {
 	l := g.l
 	s := l.s
+	if t := g.former; t != nil && g.fits(t) {
+		g.takeIn(t) // they came before, so they are not in the queue any more
+	}
 	g.exit()
 	st := l.newStreak(g.grant, token, g.lease != 0)
 	l.keep()
@@ -464,17 +475,22 @@ func (s *Session) tell(owner, token string) {
 	if g == nil {
 		return
 	}
-	l := g.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	g.l.mu.Lock()
+	defer g.l.mu.Unlock()
+	g.l.line.told(owner, token)
+}
+
+// told is news of a grant to an attempt of this session. mu held.
+func (ln *line) told(owner, token string) {
+	g := ln.standing[owner]
 	switch {
-	case l.line.standing[owner] != g || number(token) <= g.past:
+	case g == nil || number(token) <= g.past:
 	case g.flying: // its answer may say that this is over
 		if number(token) > number(g.told) {
 			g.told = token
 		}
 	default:
-		g.granted(g.base, s.Liveness, token)
+		g.granted(g.base, g.l.s.Liveness, token)
 	}
 }
 
@@ -620,16 +636,16 @@ func (l *lock) heartbeat() {
 		if ms, err := strconv.ParseInt(words[2], 10, 64); err == nil && ms >= 0 {
 			next = time.Duration(ms) * time.Millisecond
 		}
-		var granted *group
 		unsure := false
 		for _, arg := range args[4:] {
 			owner := arg.(string)
 			switch g := ln.standing[owner]; {
 			case g == nil:
-			case owner == words[3]:
-				granted = g
+			case owner == words[3]: // below
 			case missing[owner] && g.followers > 0: // whose answer tells whether they have its place
 				unsure = true
+			case missing[owner] && g.heir.fits(g):
+				g.heir.takeIn(g)
 			case missing[owner]: // it asks as a newcomer
 				g.exit()
 				for t := g.members.last; t != nil; t = g.members.last {
@@ -643,9 +659,7 @@ func (l *lock) heartbeat() {
 				g.past = max(g.past, number(words[4]))
 			}
 		}
-		if granted != nil && number(words[4]) > granted.past {
-			granted.granted(granted.base, s.Liveness, words[4])
-		}
+		ln.told(words[3], words[4]) // which may have begun to wait since
 		if unsure {
 			next = backoff(2, 20*time.Millisecond, time.Second)
 		}

@@ -129,7 +129,7 @@ func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left
 		if v.unknown {
 			o.unanswered = o.err
 		}
-		if !v.resend || try >= most || left != nil && (left.Load() || isClosed(s.closing)) || !s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
+		if !v.resend || try >= most || left != nil && (left.Load() || isClosed(s.closing)) || !s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || left != nil && left.Load() {
 			return o
 		}
 	}
