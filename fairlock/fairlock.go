@@ -10,9 +10,10 @@
 // waiter the owner and tells its session, and nobody else: a hand-over costs one
 // request and at most one message, whatever the length of the queue.
 //
-// Goroutines of one session that ask at about the same time (while a request of
-// theirs is under way, or within 200 µs while their session has the lock) stand in the
-// queue together and hand the lock from one to the next in memory.
+// Goroutines of one session with nobody between them stand in the queue together and hand
+// the lock from one to the next in memory. Those that come at about the same time (while a request of
+// theirs is under way, or within 200 µs while their session has the lock) ask together.
+// If the lock is lost under one of them, those behind it ask anew.
 //
 // A session's waiters are kept alive by one request for each lock at a third of the
 // liveness time (10 s unless [rlock.WithLiveness] says otherwise). Waiters whose

@@ -42,7 +42,8 @@
 // # Waiting
 //
 // A waiter polls nothing: the unlock of another process publishes a message, and
-// one goroutine of each session and lock then asks again. The others of that
+// one goroutine of each session and lock then asks again: at once, or, if the session has
+// had its turn since those that wait, up to a millisecond later. The others of that
 // session stand behind it, first come, first served, and hand the lock from one to
 // the next in memory, each with a token of its own, until others have waited for
 // 5 ms ([WithStreak]). Sessions with many goroutines take turns, and none is starved,
