@@ -94,13 +94,7 @@ func TestARequestThatIsSentAgainKeepsItsPlace(t *testing.T) {
 	close(release)
 	eventually(t, "sent again", func() bool { return cuts.Load() >= 2 })
 	unlock(t, hold)
-	for i := range 2 {
-		got := l.next()
-		if got.who != i {
-			t.Errorf("waiter %d is served as number %d", got.who, i)
-		}
-		unlock(t, got.hold)
-	}
+	l.serve(2)
 }
 
 func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
@@ -236,13 +230,7 @@ func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
 		if held, err := fairlock.New(a, "x").ForceUnlock(bg); !held || err != nil {
 			t.Fatal(held, err)
 		}
-		for i := range 3 {
-			got := l.next()
-			if got.who != i {
-				t.Errorf("%d is served as number %d", got.who, i)
-			}
-			unlock(t, got.hold)
-		}
+		l.serve(3)
 		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
 			t.Errorf("Unlock after a forced one: %v", err)
 		}

@@ -221,6 +221,18 @@ func startWaiters(t testing.TB, addr string, liveness time.Duration) (*exec.Cmd,
 	return cmd, lines
 }
 
+// serve lets the next n in, one after the other, who must come in the order of asking.
+func (l *line) serve(n int) {
+	l.t.Helper()
+	for i := range n {
+		got := l.next()
+		if got.who != i {
+			l.t.Errorf("waiter %d is served as number %d", got.who, i)
+		}
+		unlock(l.t, got.hold)
+	}
+}
+
 // observe hears of events by a function.
 type observe func(rlock.Event)
 

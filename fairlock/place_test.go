@@ -129,15 +129,7 @@ func TestWhosePlaceWasTakenKeepsItThoughTheAnswerWasLost(t *testing.T) {
 			close(others)
 			eventually(t, "all copies are answered", func() bool { return copies.Load() >= 2 && (!void || copies.Load() >= 3) })
 			unlock(t, hold)
-			served := []int{}
-			for range 3 {
-				got := l.next()
-				served = append(served, got.who)
-				unlock(t, got.hold)
-			}
-			if !slices.Equal(served, []int{0, 1, 2}) {
-				t.Errorf("served in the order %v", served)
-			}
+			l.serve(3)
 			eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "lockline:f:{x}*").Val()) == 1 })
 		})
 	}
@@ -193,13 +185,7 @@ func TestAHeartbeatTellsOfAGrantThatItDidNotAskFor(t *testing.T) {
 	close(tell)
 	eventually(t, "the second one knows that it waits", func() bool { return waiting.Load() == 2 })
 	close(beat)
-	for who := range 2 {
-		got := l.next()
-		if got.who != who {
-			t.Errorf("%d is served as number %d", got.who, who)
-		}
-		unlock(t, got.hold)
-	}
+	l.serve(2)
 }
 
 // go-redis ends the reading of an answer with the context of who asked, if it is told to. The answer is of others, too.
@@ -231,13 +217,7 @@ func TestWhoGivesUpLeavesThePlaceToTheOthers(t *testing.T) {
 	close(deliver)
 	eventually(t, "two are left", func() bool { return rdb.ZCard(bg, queueKey).Val() == 2 })
 	unlock(t, hold)
-	for who := range 2 {
-		got := l.next()
-		if got.who != who {
-			t.Errorf("%d is served as number %d", got.who, who)
-		}
-		unlock(t, got.hold)
-	}
+	l.serve(2)
 }
 
 // A copy of a request that stands already has no other place to take, and gives nobody its own.
