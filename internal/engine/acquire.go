@@ -63,7 +63,7 @@ func NewMutex(s *Session, p *Protocol, name string, cfg Config) *Mutex {
 	case p.queues():
 		m.keys, m.err = newKeys(s.Prefix, p.Kind, name, ":q", ":a", ":d")
 		if m.err == nil {
-			m.keys.channel = s.Prefix + ":s:"
+			m.keys.channel = s.channels
 		}
 	default:
 		m.keys, m.err = newKeys(s.Prefix, p.Kind, name)

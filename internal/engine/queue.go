@@ -519,7 +519,7 @@ func (s *Session) listen() {
 // hear hands out what arrives on the session's channel.
 func (s *Session) hear() {
 	defer s.end()
-	sub := s.hub.Subscribe(s.Prefix + ":s:" + s.id)
+	sub := s.hub.Subscribe(s.channels.(string) + s.id)
 	defer sub.Close()
 	idle := time.NewTicker(2 * time.Second)
 	defer idle.Stop()

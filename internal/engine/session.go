@@ -47,6 +47,7 @@ type Session struct {
 	renew    any // string: the lease in milliseconds
 	liveness any // string: the same of Liveness
 	memory   any // string: how long the tokens of an idle lock are remembered, in milliseconds
+	channels any // string: what the names of sessions' channels begin with
 	client   Client
 	quorum   *quorum // in the place of client, for locks on several servers
 	hub      *pubsub.Hub
@@ -119,6 +120,7 @@ func newSession(cfg SessionConfig, id string) *Session {
 		renew:         itoa(cfg.Lease.Milliseconds()),
 		liveness:      itoa(cfg.Liveness.Milliseconds()),
 		memory:        keepMemoryArg,
+		channels:      cfg.Prefix + ":s:",
 		born:          time.Now(),
 		closing:       make(chan struct{}),
 		over:          make(chan struct{}),
