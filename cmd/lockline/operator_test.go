@@ -228,9 +228,11 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	rdb := client(t, m.Addr())
 	holder := openSession(t, rdb, rlock.WithLabel("till 3"))
 	waiting := openSession(t, rdb, rlock.WithLabel("till \x1b[31m4"))
+	later := openSession(t, rdb)
 	hold := take(t, fairlock.New(holder, "drawer"))
 	wait(t, fairlock.New(waiting, "drawer"))
-	wait(t, fairlock.New(waiting, "drawer"))
+	wait(t, fairlock.New(later, "drawer"))
+	wait(t, fairlock.New(later, "drawer")) // with nobody between, as one acquisition
 
 	states := operateJSON[[]lockState](t, m.Addr(), "inspect", "drawer")
 	if len(states) != len(lockKinds) || states[0].Held || !states[1].Held {
@@ -241,13 +243,14 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	if s.Holder.Label != "till 3" || s.Holder.PID != os.Getpid() || s.Holder.Host != host || s.Token != hold.Token() || s.RemainingMS <= 0 {
 		t.Errorf("%+v, %+v", s, s.Holder)
 	}
-	if len(s.Queue) != 2 || s.Queue[0].Session != waiting.ID() || s.Queue[0].Owner != waiting.ID()+":1" || s.Queue[1].Owner != waiting.ID()+":2" {
+	if len(s.Queue) != 3 || s.Queue[0].Session != waiting.ID() || s.Queue[0].Owner != waiting.ID()+":1" ||
+		s.Queue[1].Owner != later.ID()+":2" || s.Queue[2] != s.Queue[1] {
 		t.Errorf("queue %+v", s.Queue)
 	}
 
 	out, _, code := operate(t, m.Addr(), "inspect", "drawer")
 	if code != exitOK || strings.Contains(out, "reentrant") || strings.Contains(out, "\x1b") ||
-		strings.Index(out, waiting.ID()+":1") > strings.Index(out, waiting.ID()+":2") || !strings.Contains(out, "(till 3)") {
+		strings.Index(out, waiting.ID()+":1") > strings.Index(out, later.ID()+":2") || !strings.Contains(out, "(till 3)") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if out, _, _ := operate(t, m.Addr(), "inspect", "other"); out != "other  free\n" {
