@@ -140,8 +140,10 @@ func (l *lock) nextGroup() *group {
 	if ln.asking != nil || t == nil {
 		return nil
 	}
-	// The first one may leave, and the answer is the others' then; go-redis may end the reading with a context.
-	g := &group{l: l, ctx: context.WithoutCancel(t.a.ctx), lease: t.a.cfg.Lease}
+	g := &group{l: l, ctx: t.a.ctx, lease: t.a.cfg.Lease}
+	if ln.last != nil { // whose place it may take
+		g.share()
+	}
 	g.fill()
 	g.enter()
 	return g
@@ -153,14 +155,25 @@ func (g *group) fill() {
 		return
 	}
 	for t := g.l.line.gathering.first; t != nil && g.members.n < maxGroup; t = g.l.line.gathering.first {
-		if g.members.n > 0 && (g.lease != 0 || t.a.cfg.Lease != 0) {
-			break // a lease of its own choice is a grant of its own
+		if g.members.n > 0 {
+			if g.lease != 0 || t.a.cfg.Lease != 0 {
+				break // a lease of its own choice is a grant of its own
+			}
+			g.share()
 		}
 		t.remove()
 		t.group = g
 		g.members.push(t)
 	}
 	g.size = g.members.n
+}
+
+// share has the request go on though its first member leaves: the answer is the others', too, and go-redis may end the reading
+// with a context.
+func (g *group) share() {
+	if g.ctx.Done() != nil {
+		g.ctx = context.WithoutCancel(g.ctx)
+	}
 }
 
 // enter begins an attempt for the group, which must fly then. mu held.
@@ -216,7 +229,7 @@ func (g *group) follow() (attempt any, size int) {
 	g.unfollow()
 	t := l.line.last
 	// Nothing that comes late may put back whose place another one has.
-	if t == nil || t.late != 0 || t.lease != 0 || g.lease != 0 || t.members.n+g.size > maxGroup {
+	if t == nil || g.ctx.Done() != nil || t.late != 0 || t.lease != 0 || g.lease != 0 || t.members.n+g.size > maxGroup {
 		return "", 0
 	}
 	g.behind = t
