@@ -478,8 +478,17 @@ func TestAForgottenHoldIsReleasedMemberByMember(t *testing.T) {
 		ms := []*rlock.Mutex{rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "c")}
 		l := multilock.New(ms[0], ms[1], ms[2])
 		ctx, _ := lock(t, l, bg)
+		for range 20 {
+			runtime.GC()
+		}
+		for _, m := range ms {
+			if free(t, m) {
+				t.Errorf("%s was released, and its context is in use", m.Name())
+			}
+		}
+		done := ctx.Done() // from here on, nobody has the context
 		eventually(t, "released", func() bool { runtime.GC(); return free(t, ms...) })
-		within(t, "the context ends", ctx.Done())
+		within(t, "the context ends", done)
 		if n := log.count("forgotten"); n != len(ms) {
 			t.Errorf("logged %d times", n)
 		}

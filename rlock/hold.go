@@ -11,8 +11,9 @@ import (
 // nested share its lease and token, and may be unlocked in any order: the last one
 // frees the lock. All methods are safe for concurrent use, and on a nil Hold.
 //
-// A Hold without a fixed lease that becomes unreachable before Unlock is logged
-// and released when the garbage collector finds it.
+// A Hold without a fixed lease that was not unlocked is logged and released when the garbage collector
+// finds that neither the Hold nor the context that came with it can be reached any more. Keep one of them
+// for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
 type Hold engine.Hold
 
 // Unlock ends the hold, and frees the lock if no nested hold is left; or hands it, in

@@ -461,6 +461,45 @@ func TestAForgottenHoldIsReleasedWhenItIsCollected(t *testing.T) {
 	})
 }
 
+// "Hold it until the process ends" needs no Unlock, and often drops the Hold or the context.
+func TestAHoldIsNotReleasedWhileItOrItsContextCanBeReached(t *testing.T) {
+	type key struct{}
+	for name, keep := range map[string]func(ctx context.Context, hold *rlock.Hold) any{
+		"the Hold":           func(_ context.Context, hold *rlock.Hold) any { return hold },
+		"the context":        func(ctx context.Context, _ *rlock.Hold) any { return ctx },
+		"one with a value":   func(ctx context.Context, _ *rlock.Hold) any { return context.WithValue(ctx, key{}, 1) },
+		"one without cancel": func(ctx context.Context, _ *rlock.Hold) any { return context.WithoutCancel(ctx) },
+		"one with a time-out": func(ctx context.Context, _ *rlock.Hold) any {
+			ctx, cancel := context.WithTimeout(ctx, time.Hour)
+			t.Cleanup(cancel)
+			return ctx
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+				m := newMutex(newSession(t, rdb), "x")
+				kept := func() any {
+					ctx, hold, err := m.Lock(bg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return keep(ctx, hold)
+				}()
+				for range 20 {
+					runtime.GC()
+				}
+				if !inspect(t, m).Held {
+					t.Error("a lock was released that is in use")
+				}
+				if ctx, ok := kept.(context.Context); ok && ctx.Err() != nil {
+					t.Error(context.Cause(ctx))
+				}
+				runtime.KeepAlive(kept)
+			})
+		})
+	}
+}
+
 func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
 	s := newSession(t, testredis.Start(t).Client(t))
 	for _, kind := range []string{"reentrant", "fair"} {

@@ -128,13 +128,14 @@ type acquisition struct {
 	with *company // to be taken by the same request
 }
 
-// Acquire returns the hold, which is the context to go on with, too.
+// Acquire returns the hold and the context to go on with.
 func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Context, *Hold, error) {
 	h, err := m.acquire(ctx, cfg, try, nil)
 	if err != nil {
 		return ctx, nil, err
 	}
-	return h, h.handle(), nil
+	hd := h.handle().returned()
+	return hd.context(), hd, nil
 }
 
 func (m *Mutex) acquire(ctx context.Context, cfg Config, try bool, with *company) (*hold, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/testredis"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,6 +54,27 @@ func TestASlotServesInOrderAndOwnersTogether(t *testing.T) {
 	}
 	if s.leave() || s.inside != 1 || s.leave() || s.inside != 0 || s.owner != nil {
 		t.Errorf("%d inside in the end", s.inside)
+	}
+}
+
+// Where a context is observed by its Done channel alone, nothing but its hold knows the cause.
+func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	defer rdb.Close()
+	s, err := NewSession(rdb, SessionConfig{Prefix: "p", Lease: time.Minute, Liveness: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown(context.Background())
+	m := NewMutex(s, &Protocol{Kind: "r", Lock: NewScript("return 'G 1 1'"), Release: NewScript("return 'R'")}, "x", Config{})
+	h, err := m.acquire(context.Background(), Config{}, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(*entry)(h).forgotten()
+	<-h.Done()
+	if err := context.Cause(h); !errors.Is(err, errForgotten) || !errors.Is(err, ErrNotHeld) {
+		t.Error(err)
 	}
 }
 

@@ -52,19 +52,18 @@ type streak struct {
 	first     hold // saves an allocation
 }
 
-// hold is one entry. It is the context that Lock returns, too, so it must not
-// refer to the handle that the user may forget.
+// hold is one entry. It must not refer to its Hold, which its user may forget.
 type hold struct {
-	context.Context
-	cancel context.CancelCauseFunc
-	st     *streak
-	outer  *hold // the hold it is nested in
-	up     *hold // the next hold on the way up its context, of any lock
-	as     *Owner
-	fence  int64 // the token
-	fixed  bool  // a lease of its own choice, not renewed
-	named  bool  // tell its loss with the lock's name
-	state  atomic.Uint32
+	context.Context // ends with the hold; what the user has is the Hold's
+	cancel          context.CancelCauseFunc
+	st              *streak
+	outer           *hold // the hold it is nested in
+	up              *hold // the next hold on the way up its context, of any lock
+	as              *Owner
+	fence           int64 // the token
+	fixed           bool  // a lease of its own choice, not renewed
+	named           bool  // tell its loss with the lock's name
+	state           atomic.Uint32
 	// Guarded by lock.mu:
 	unlocked   bool
 	slot       slot // who nests under this one
@@ -74,15 +73,29 @@ type hold struct {
 type holdKey struct{}
 type ownerKey struct{}
 
+// heldContext is the context that Lock returns. It is the Hold by another type, and so the same
+// allocation: as long as either can be reached, the collector forgets neither.
+type heldContext Hold
+
+func (hd *Hold) context() context.Context { return (*heldContext)(hd) }
+
+func (c *heldContext) hold() *hold { return (*hold)(c.of.(*entry)) }
+
+func (c *heldContext) Deadline() (time.Time, bool) { return c.hold().Context.Deadline() }
+func (c *heldContext) Done() <-chan struct{}       { return c.hold().Done() }
+func (c *heldContext) Err() error                  { return c.hold().Context.Err() }
+
 // Value makes the hold findable from whatever descends from it.
-func (h *hold) Value(key any) any {
+func (c *heldContext) Value(key any) any {
 	if key == (holdKey{}) {
-		return h
+		return c.hold()
 	}
-	return h.Context.Value(key)
+	return c.hold().Context.Value(key)
 }
 
-func (h *hold) String() string { return fmt.Sprintf("lockline.Hold(%q)", h.st.lock.keys.Name) }
+func (c *heldContext) String() string {
+	return fmt.Sprintf("lockline.Hold(%q)", c.hold().st.lock.keys.Name)
+}
 
 // WithOwner makes all that runs below the returned context one owner.
 func WithOwner(ctx context.Context) context.Context {
@@ -348,20 +361,25 @@ func (st *streak) kept(o outcome, lease time.Duration) outcome {
 // entry is the hold as its handle sees it. (A hold is a context, too, whose methods have other meanings.)
 type entry hold
 
-func (h *hold) handle() *Hold {
-	e := (*entry)(h)
-	hd := NewHold(e)
-	if !h.fixed { // a fixed lease may be meant to run out
+func (h *hold) handle() *Hold { return NewHold((*entry)(h)) }
+
+// returned is the Hold of a plain lock on its way to the user, who may forget it.
+func (hd *Hold) returned() *Hold {
+	if e, ok := hd.of.(*entry); ok && !e.fixed { // a fixed lease may be meant to run out
 		WhenForgotten(hd, e, (*entry).forgotten)
 	}
 	return hd
 }
 
-// forgotten releases a hold whose handle was collected: nobody else can.
+// errForgotten is why a context ended that nobody could reach any more, but from which another one may descend.
+var errForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", ErrNotHeld)
+
+// forgotten releases a hold whose Hold was collected, and with it the context: nobody can use it, or unlock it.
 func (e *entry) forgotten() {
 	go func() {
 		if state(e.state.Load()) == held {
-			e.st.lock.s.warn("a Hold was forgotten without Unlock; releasing it", "lock", e.Name(), "token", e.fence)
+			e.st.lock.s.warn("a Hold and its context were forgotten without Unlock; releasing the lock", "lock", e.Name(), "token", e.fence)
+			e.cancel(errForgotten)
 		}
 		_ = e.Unlock(context.Background())
 	}()

@@ -126,7 +126,7 @@ func (c *companion) confirmed() {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.got.st.confirmed = true
+	c.got.of.(*entry).st.confirmed = true
 }
 
 // replicate is process for a script whose writes the replicas shall confirm. Their number is

@@ -37,7 +37,7 @@ type companion struct {
 	acquisition
 	beside bool  // no request names it: it comes along only where all is handed over in memory
 	asked  bool  // a request of the present attempt named it
-	got    *hold // what came of it
+	got    *Hold // what came of it
 }
 
 // MaxSeveral bounds how many locks are asked of one script, which keeps Redis from
@@ -143,15 +143,15 @@ func (m *Mutex) AcquireWith(ctx context.Context, cfg Config, try bool, with, bes
 	if err != nil {
 		return ctx, nil, err
 	}
-	holds := []*Hold{h.handle()}
+	holds := []*Hold{h.handle().returned()}
 	for i := range c.all {
-		var hd *Hold
-		if got := c.all[i].got; got != nil {
-			hd = got.handle()
+		hd := c.all[i].got
+		if hd != nil {
+			hd.returned()
 		}
 		holds = append(holds, hd)
 	}
-	return h, holds, nil
+	return holds[0].context(), holds, nil
 }
 
 // gather occupies the root slots of the company, without waiting. Its error names one
@@ -328,11 +328,13 @@ func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun boo
 		var t string
 		t, tokens, _ = strings.Cut(tokens, " ")
 		m.ctx, m.grant, m.led = a.ctx, a.grant, true
-		m.got, begun, err = m.take(base, t)
+		var got *hold
+		got, begun, err = m.take(base, t)
 		switch {
-		case m.got != nil:
+		case got != nil:
+			m.got = got.handle()
 			taken = append(taken, m)
-			a.ctx = m.got
+			a.ctx = m.got.context()
 			continue
 		case !begun:
 			m.l.pass()
@@ -364,7 +366,7 @@ func giveBack(taken []*companion) {
 		s.work.Add(1)
 		go func() {
 			defer s.end()
-			_ = got.unlock(s.ctx)
+			_ = got.of.Unlock(s.ctx)
 		}()
 	}
 }
@@ -379,14 +381,15 @@ func (a *acquisition) inherit(ad admission) (*hold, error) {
 	for i := range ad.with {
 		m := &a.with.all[i]
 		m.ctx, m.led = a.ctx, !m.beside
-		var err error
-		if m.got, err = m.succeed(ad.with[i]); m.got == nil {
+		got, err := m.succeed(ad.with[i])
+		if got == nil {
 			a.ctx, ad.with = ctx, ad.with[i+1:]
 			giveBack(taken)
 			a.disclaim(ad)
 			return nil, err
 		}
-		taken, a.ctx = append(taken, m), m.got
+		m.got = got.handle()
+		taken, a.ctx = append(taken, m), m.got.context()
 	}
 	h, err := a.succeed(ad)
 	if h == nil {
