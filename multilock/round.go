@@ -130,13 +130,8 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 		}
 		return i, nil
 	}
-	var unconfirmed *engine.NotReplicatedError
-	if errors.As(err, &unconfirmed) {
-		err = (*rlock.NotReplicatedError)(unconfirmed)
-	}
-	var locked *engine.LockedError
+	var locked *rlock.LockedError
 	if errors.As(err, &locked) {
-		err = (*rlock.LockedError)(locked)
 		for _, j := range rest[:len(with)] { // of one session, so names tell them apart
 			if l.members[j].Name() == locked.Name {
 				return j, err

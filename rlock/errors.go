@@ -53,8 +53,10 @@ func (e *NotReplicatedError) Error() string { return (*engine.NotReplicatedError
 // Unwrap makes errors.Is(err, ErrNotReplicated) true.
 func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
 
-// outward gives engine's error structs their public types.
-func outward(err error) error {
+func init() { engine.Public = public }
+
+// public gives engine's error structs their public types.
+func public(err error) error {
 	switch e := err.(type) {
 	case *engine.LockedError:
 		return (*LockedError)(e)

@@ -66,8 +66,8 @@ func (m *Mutex) Name() string { return (*engine.Mutex)(m).Name() }
 // On error the context is the one given, the hold is nil (its methods are safe to
 // call), and nothing is left behind; what an unanswered request may have taken is
 // given back in the background. The error matches
-//   - ctx.Err() and context.Cause(ctx), if ctx ended. If a hold of this same
-//     session was in the way, the error says so;
+//   - ctx.Err() and context.Cause(ctx), if ctx ended. It is no ErrLocked then, but errors.As finds a
+//     *[LockedError] in it, if it is known who held the lock. If that was this same session, the error says so;
 //   - [ErrLocked], as a *[LockedError], if WaitAtMost ran out; os.ErrDeadlineExceeded
 //     instead, if Redis has not answered so that nothing is known of a holder;
 //   - [ErrLost], if ctx descends from a hold that was lost;
@@ -89,7 +89,7 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
 	e := (*engine.Mutex)(m)
 	ctx, hold, err := e.Acquire(ctx, engine.NewConfig(e.Default(), options), try)
-	return ctx, (*Hold)(hold), outward(err)
+	return ctx, (*Hold)(hold), err
 }
 
 // Do runs fn while holding the lock, and releases it also if fn panics or calls

@@ -63,6 +63,6 @@ type observer struct{ o Observer }
 func (a observer) Observe(ctx context.Context, e engine.Event) {
 	a.o.Observe(ctx, Event{
 		Kind: EventKind(e.Kind), Lock: e.Lock, Name: e.Name, Session: e.Session, At: e.At,
-		Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: outward(e.Err), HandedOver: e.HandedOver,
+		Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err, HandedOver: e.HandedOver,
 	})
 }

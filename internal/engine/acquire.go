@@ -243,7 +243,7 @@ func (a *acquisition) run() (*hold, error) {
 		} else if a.try {
 			err := a.lockedHere()
 			l.mu.Unlock()
-			return nil, err
+			return nil, Public(err)
 		} else {
 			t := newTurn(a)
 			sl.queue.push(t)
@@ -343,16 +343,9 @@ func (a *acquisition) stand(t *turn, sl *slot, outer *hold) (admission, error) {
 	return admission{}, err
 }
 
-func (l *lock) setElsewhere(yes bool) {
-	l.mu.Lock()
-	l.elsewhere = yes
-	l.mu.Unlock()
-}
-
 // pass lets the next one compete.
 func (l *lock) pass() {
 	l.mu.Lock()
-	l.elsewhere = false // the next one asks
 	l.root.leave()
 	l.mu.Unlock()
 }
@@ -541,17 +534,19 @@ func (a *acquisition) compete() (*hold, error) {
 		case r.status == 'H' && a.with.another():
 			err := a.with.locked(r)
 			a.leaveRoot()
-			return nil, err
+			return nil, Public(err)
 		case r.status != 'H':
 			a.leaveRoot()
 			return nil, a.fail(unexpected(o.reply))
 		}
 		a.answered, outage, try, void = true, time.Time{}, 0, 0
-		l.setElsewhere(true)
+		l.mu.Lock()
+		l.refused(r)
+		l.mu.Unlock()
 		a.contested = true
 		if a.try {
 			a.leaveRoot()
-			return nil, r.locked(l.keys.Name)
+			return nil, Public(r.locked(l.keys.Name))
 		}
 		if l.sub == nil {
 			l.sub = s.subscribe(l.keys.channel.(string))
@@ -820,7 +815,7 @@ func (st *streak) begin(deadline time.Time, as *Owner) error {
 	case l.streak != nil || !time.Now().Before(deadline):
 		return errTooLate
 	}
-	l.streak, l.elsewhere = st, false
+	l.streak, l.seen = st, nil
 	l.root.inside, l.root.owner = 1, as
 	every := s.Lease / 3
 	if st.idle {
@@ -846,40 +841,39 @@ func (l *lock) share(as *Owner) {
 // ended: the context or the session has.
 func (a *acquisition) ended() bool { return a.ctx.Err() != nil || isClosed(a.l.s.closing) }
 
-// over says why a wait ended without the lock. behind: it stood in a queue of
+// over is why a wait ended without the lock. behind: it stood in a queue of
 // this session.
 func (a *acquisition) over(behind bool) error {
 	l := a.l
-	hint := ""
 	l.mu.Lock()
-	st := l.streak
-	behind = behind || l.p.queues()
-	warn := behind && st != nil && !st.warned
+	st, holder := l.streak, a.holder()
+	behind = (behind || l.p.queues()) && st != nil
+	warn := behind && !st.warned
 	if warn {
 		st.warned = true
 	}
-	if behind && st != nil {
-		hint = selfHint
-	}
 	l.mu.Unlock()
+	if holder == nil && a.answered {
+		holder = &LockedError{Name: l.keys.Name}
+	}
+	if holder != nil && behind {
+		holder.Hint = selfHint
+	}
 	if warn {
 		l.s.warn("a wait ended while this same session held the lock; if the waiter was called by the holder, "+
 			"it must be passed the context that the holder's Lock returned", "lock", l.keys.Name)
 	}
 	switch {
+	case a.ctx.Err() != nil && holder != nil:
+		return &waitError{nameError{name: l.keys.Name, err: ctxErr(a.ctx), hint: holder.who() + holder.Hint}, Public(holder)}
 	case a.ctx.Err() != nil:
-		return &nameError{name: l.keys.Name, err: ctxErr(a.ctx), hint: hint}
+		return a.fail(ctxErr(a.ctx))
 	case isClosed(l.s.closing):
 		return a.fail(ErrClosed)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !a.answered && l.streak == nil && !l.elsewhere {
+	case holder == nil:
 		return a.fail(errNoAnswer)
 	}
-	err := a.lockedHere()
-	err.Hint = hint
-	return err
+	return Public(holder)
 }
 
 // errNoAnswer: the wait ran out, and nothing is known of a holder.
@@ -896,13 +890,40 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// lockedHere describes the holder as far as this session knows. mu held.
+// sighting is who another session, or a former grant of this one, was known to hold the lock by.
+type sighting struct {
+	holder, about string
+	at            time.Time // when that was learned
+	until         time.Time // when the lease would have been over
+}
+
+// refused notes who holds the lock according to an answer of just now. mu held.
+func (l *lock) refused(r answer) {
+	now := time.Now()
+	l.seen = &sighting{r.holder, strings.TrimSpace(r.about), now, now.Add(max(r.left, 0))}
+}
+
+// holder is who holds the lock as far as this session knows; nil where nothing that it learned since the
+// acquisition began, or that has not run out, tells that anybody does. mu held.
+func (a *acquisition) holder() *LockedError {
+	l := a.l
+	if st := l.streak; st != nil {
+		return &LockedError{Name: l.keys.Name, Holder: st.owner.(string), About: strings.TrimSpace(l.s.about.(string)), Remaining: max(0, time.Until(st.deadline()))}
+	}
+	if at := l.seen; at != nil && (!at.at.Before(a.begun) || time.Now().Before(at.until)) {
+		return &LockedError{Name: l.keys.Name, Holder: at.holder, About: at.about, Remaining: max(0, time.Until(at.until))}
+	}
+	return nil
+}
+
+// lockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks for. mu held.
 func (a *acquisition) lockedHere() *LockedError {
-	e := &LockedError{Name: a.l.keys.Name}
-	if st := a.l.streak; st != nil {
-		e.Holder, _ = st.owner.(string)
-		e.About = strings.TrimSpace(a.l.s.about.(string))
-		e.Remaining = max(0, time.Until(st.deadline()))
+	e := a.holder()
+	if e == nil {
+		e = &LockedError{Name: a.l.keys.Name}
+	}
+	if a.l.streak != nil {
+		e.Hint = selfHint
 	}
 	return e
 }
@@ -916,7 +937,7 @@ func (a *acquisition) sayWaiting() {
 }
 
 // locked is the error of an acquisition that does not wait.
-func (r answer) locked(name string) error {
+func (r answer) locked(name string) *LockedError {
 	return &LockedError{Name: name, Holder: r.holder, About: strings.TrimSpace(r.about), Remaining: max(r.left, 0)}
 }
 

@@ -26,6 +26,9 @@ var (
 // errOver: a copy of the request was granted, and that grant was over before an answer came.
 var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
+// Public gives errors that are structs the types that users know them by, which are those of package rlock.
+var Public = func(err error) error { return err }
+
 // LockedError is the ErrLocked of TryLock and of a wait that ran out.
 type LockedError struct {
 	Name      string
@@ -36,7 +39,11 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
-	msg := fmt.Sprintf("lockline: lock %q: locked", e.Name)
+	return fmt.Sprintf("lockline: lock %q: locked%s%s", e.Name, e.who(), e.Hint)
+}
+
+// who is as much of the holder as is known.
+func (e *LockedError) who() (msg string) {
 	if e.Holder != "" {
 		msg += " by " + e.Holder
 	}
@@ -46,7 +53,7 @@ func (e *LockedError) Error() string {
 	if e.Remaining > 0 {
 		msg += fmt.Sprintf(" for another %v unless renewed or released", e.Remaining)
 	}
-	return msg + e.Hint
+	return msg
 }
 
 func (e *LockedError) Unwrap() error { return ErrLocked }
@@ -62,6 +69,15 @@ func (e *nameError) Error() string {
 	return fmt.Sprintf("lockline: lock %q: %v%s", e.name, e.err, e.hint)
 }
 func (e *nameError) Unwrap() error { return e.err }
+
+// waitError is the error of a wait that its context ended. errors.As finds in it who holds the lock, but it is no
+// ErrLocked: a caller that ends its own wait does other things than one that was refused.
+type waitError struct {
+	nameError
+	locked error
+}
+
+func (e *waitError) As(target any) bool { return errors.As(e.locked, target) }
 
 // failed is a request's error for the user.
 func (k *Keys) failed(err error) error {

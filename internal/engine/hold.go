@@ -201,13 +201,24 @@ func (st *streak) depart(outer *hold, to *heir) (departure, reign) {
 		return passedOn, was
 	}
 	st.state = released
-	st.lock.streak = nil
+	st.gone()
 	if st.lock.p.queues() {
 		st.lock.root.inside = 0 // nobody competes from there
 		st.lock.root.queue.turnAway(nil)
 		st.lock.unlocked(false)
 	}
 	return theLast, was
+}
+
+// gone takes the streak off the lock. Those who wait in this session remember it until they learn of
+// another holder. mu held.
+func (st *streak) gone() {
+	l := st.lock
+	l.streak = nil
+	if l.root.queue.first != nil || l.line.waits() {
+		now := time.Now()
+		l.seen = &sighting{st.owner.(string), strings.TrimSpace(l.s.about.(string)), now, now}
+	}
 }
 
 // handOn hands the streak to the next goroutine in line, in memory, if it may have it.
@@ -271,7 +282,7 @@ func (st *streak) end(why state, reason error) bool {
 			h.as.lose(l, 1)
 		}
 	}
-	l.streak = nil
+	st.gone()
 	if l.p.queues() {
 		l.root.queue.turnAway(nil)
 		l.line.expect = 0 // who lost it does not come back with them

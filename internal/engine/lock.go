@@ -19,9 +19,8 @@ type lock struct {
 	// and Session.mu may be taken under it, in this order; the locks of Watchdog and Hub are leaves.
 	mu     sync.Mutex
 	root   slot
-	streak *streak // the live one
-	// elsewhere: Redis said that another session holds it, and we know no better.
-	elsewhere bool
+	streak *streak   // the live one
+	seen   *sighting // who was last known to hold it, other than by streak; nil if nobody waited
 	// sub belongs to whoever is inside root and hands down to the next, so
 	// that a hot lock stays subscribed. So does due: how many more times others may
 	// have the lock first, after a streak of ours that was ended for their sake.

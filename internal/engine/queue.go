@@ -56,6 +56,11 @@ type group struct {
 	former, heir *group
 }
 
+// waits: some goroutine of this session does. mu held.
+func (ln *line) waits() bool {
+	return ln != nil && (ln.gathering.first != nil || len(ln.standing) > 0)
+}
+
 // maxGroup bounds a group, for its tokens must fit into a block.
 const maxGroup = block
 
@@ -379,6 +384,7 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		l.line.others = false
 		g.granted(o.sent, g.asks(), r.token)
 	default:
+		l.refused(r)
 		l.line.others = l.line.others || !l.s.owns(r.holder)
 		past := number(r.token)
 		if number(g.told) > past {
@@ -724,14 +730,18 @@ func (a *acquisition) tryQueued() (*hold, error) {
 			err = l.fail(tooLate(a.lease()))
 		case r.status == 'H':
 			s.tell(r.holder, r.token) // a free lock may have gone to one of ours
-			err = r.locked(l.keys.Name)
+			locked := r.locked(l.keys.Name)
+			if s.owns(r.holder) {
+				locked.Hint = selfHint
+			}
+			err = Public(locked)
 		case r.status == 'G':
 			st := l.newStreak(a.grant, r.token, a.cfg.Lease != 0)
 			l.keep()
 			l.mu.Lock()
 			err = st.begin(o.sent.Add(valid(a.lease())), a.as)
 			if err == errTooLate && l.streak != nil { // forced, and granted to another goroutine, before we heard of it
-				err = a.lockedHere()
+				err = Public(a.lockedHere())
 			} else if err != nil {
 				err = l.fail(err)
 			}

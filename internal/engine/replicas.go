@@ -116,7 +116,7 @@ func (st *streak) confirm(ctx context.Context, lease time.Duration, left *atomic
 	case err != nil:
 		o.err = l.fail(unexpected(count))
 	case n < s.Replicas.N:
-		o.err = &NotReplicatedError{Name: l.keys.Name, Confirmed: n, Wanted: s.Replicas.N, Timeout: s.Replicas.Timeout}
+		o.err = Public(&NotReplicatedError{Name: l.keys.Name, Confirmed: n, Wanted: s.Replicas.N, Timeout: s.Replicas.Timeout})
 	}
 	return o
 }

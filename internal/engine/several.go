@@ -187,7 +187,7 @@ func (m *companion) occupy() (bool, error) {
 		return false, nil
 	}
 	if !l.root.enter(m.as, false) {
-		return false, m.lockedHere()
+		return false, Public(m.lockedHere())
 	}
 	return true, nil
 }
@@ -306,7 +306,7 @@ func (c *company) numbered(o outcome) outcome {
 func (c *company) another() bool { return c != nil && c.which >= 2 && c.which < 2+len(c.in) }
 
 // locked is the error if that is taken.
-func (c *company) locked(r answer) error { return r.locked(c.in[c.which-2].l.keys.Name) }
+func (c *company) locked(r answer) *LockedError { return r.locked(c.in[c.which-2].l.keys.Name) }
 
 // takeAll is take for all that one request was granted: the company's first, and
 // the leader's last, whose context carries all. Where it returns no hold, nothing of the

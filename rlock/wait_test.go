@@ -1,0 +1,120 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Of many that wait in one session, one asks Redis. The others must be told what it was told.
+func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
+	together := func(t *testing.T, holder *rlock.Session, wait func() error) {
+		t.Helper()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				err := wait()
+				var locked *rlock.LockedError
+				if !errors.Is(err, rlock.ErrLocked) || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("%v", err)
+				} else if !errors.As(err, &locked) || !strings.Contains(locked.About, "the other") || locked.Remaining <= 0 {
+					t.Errorf("%+v", locked)
+				}
+			})
+		}
+		all.Wait()
+	}
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		other, s := newSession(t, rdb, rlock.WithLabel("the other")), newSession(t, rdb)
+		_, hold := lock(t, newMutex(other, "x"), bg)
+		m := newMutex(s, "x")
+		for range 3 {
+			together(t, other, func() error {
+				_, _, err := m.Lock(bg, rlock.WaitAtMost(30*time.Millisecond))
+				return err
+			})
+		}
+		unlock(t, hold)
+	})
+	t.Run("several", func(t *testing.T) {
+		rdb := testredis.Start(t).Client(t)
+		other, s := newSession(t, rdb, rlock.WithLabel("the other")), newSession(t, rdb)
+		_, hold := lock(t, rlock.New(other, "x"), bg)
+		m := multilock.New(rlock.New(s, "w"), rlock.New(s, "x"))
+		together(t, other, func() error {
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(100*time.Millisecond))
+			return err
+		})
+		unlock(t, hold)
+	})
+}
+
+// The same of goroutines behind one of their own session, which unlocks in that instant.
+func TestWaitersBehindTheirOwnSessionAreToldThatItHeldTheLock(t *testing.T) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		s := newSession(t, rdb)
+		m := newMutex(s, "x")
+		for range 20 {
+			_, hold := lock(t, m, bg)
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					_, h, err := m.Lock(bg, rlock.WaitAtMost(5*time.Millisecond))
+					if err == nil {
+						err = h.Unlock(bg)
+					}
+					if err != nil && !errors.Is(err, rlock.ErrLocked) {
+						t.Error(err)
+					}
+				})
+			}
+			<-time.After(5 * time.Millisecond)
+			unlock(t, hold)
+			all.Wait()
+		}
+	})
+}
+
+func TestAWaitThatItsContextEndedSaysWhoHoldsTheLock(t *testing.T) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		other, s := newSession(t, rdb, rlock.WithLabel("the other")), newSession(t, rdb)
+		_, hold := lock(t, newMutex(other, "x"), bg)
+		defer unlock(t, hold)
+		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+		defer cancel()
+		_, _, err := newMutex(s, "x").Lock(ctx)
+		var locked *rlock.LockedError
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("%v", err)
+		}
+		if !errors.As(err, &locked) || !strings.HasPrefix(locked.Holder, identity(t, other, newMutex)) || !strings.Contains(locked.About, "the other") || locked.Remaining <= 0 {
+			t.Errorf("%+v", locked)
+		}
+		if !strings.Contains(err.Error(), "the other") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestATryLockRefusedByItsOwnSessionSaysSo(t *testing.T) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m := newMutex(newSession(t, rdb), "x")
+		_, hold := lock(t, m, bg)
+		defer unlock(t, hold)
+		_, _, err := m.TryLock(bg)
+		var locked *rlock.LockedError
+		if !errors.As(err, &locked) || !strings.Contains(locked.Hint, "same session") || !strings.Contains(err.Error(), "same session") || locked.Holder == "" {
+			t.Errorf("%v", err)
+		}
+	})
+}
