@@ -18,11 +18,16 @@
 // A session's waiters are kept alive by one request for each lock at a third of the
 // liveness time (10 s unless [rlock.WithLiveness] says otherwise). Waiters whose
 // process died are dropped together once they have not been heard of for the
-// liveness time. A lock that is handed over is leased to its new owner for the
-// liveness time at first, and then renewed to the session's lease.
+// liveness time. A lock that is handed over is leased to its new owner for as long
+// as that is known to live at first, and then renewed to the session's lease. With
+// [rlock.WithLease] the lease is the waiter's own, counted from the grant.
 //
 // TryLock takes the lock only if nobody waits, and never stands in the queue. A
-// waiter that gives up leaves the queue.
+// waiter that gives up leaves the queue before its Lock returns, if Redis answers
+// within 100 ms. If not, it leaves in the background.
+//
+// A lease that its holder made longer than the watchdog timeout (Extend) is not handed on in
+// memory: goroutines that wait directly behind it ask anew, and may be served after those of other processes.
 //
 // A fair and a reentrant lock of one name are two locks. Sessions with
 // [rlock.RedissonKeys] are refused: Redisson's queue is another.

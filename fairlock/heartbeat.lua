@@ -9,7 +9,8 @@
 -- ARGV[5] and on: attempts of this session that wait
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...': the Redis time in microseconds, who
--- holds the lock ('-' if nobody), and which attempts neither wait nor hold it
+-- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
+-- a second line what the owner's session says of itself
 
 local now, liveness, keep = clock(), tonumber(ARGV[2]), tonumber(ARGV[4])
 local until_ = stamp(now + liveness * 1000)
@@ -24,9 +25,9 @@ end
 if #missing < #ARGV - 4 then
   lives(liveness, keep)
 end
-local owner, token = holder()
+local owner, token, about = holder()
 if not owner then
-  owner, token = handOver(ARGV[1], ARGV[3], now, keep, past(''))
+  owner, token, about = handOver(ARGV[1], ARGV[3], now, keep, past(''))
 end
 local reply = { 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
 for _, attempt in ipairs(missing) do
@@ -34,4 +35,4 @@ for _, attempt in ipairs(missing) do
     reply[#reply + 1] = attempt
   end
 end
-return table.concat(reply, ' ')
+return table.concat(reply, ' ') .. '\n' .. (about or '')

@@ -14,6 +14,7 @@
 -- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
+-- ARGV[11] nonce: comes back in the message of a grant, and nobody else can know it
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
@@ -41,11 +42,9 @@ if over then
   return 'S ' .. stamped
 end
 if not owner then
-  local next, alive = first(now)
+  local next = first(now)
   if not next or next == asking then
     if next then
-      -- Who hears of it by heartbeat believes it for as long as it is known to live.
-      lease = math.max(lease, math.ceil((alive - now) / 1000) + 1)
       leave(asking)
     end
     return 'G ' .. stamped .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
@@ -61,7 +60,7 @@ if liveness > 0 then
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
     end
-    redis.call('HSET', KEYS[5], asking, ARGV[8] + (joins and ARGV[10] or 0) .. ' ' .. ARGV[4])
+    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], ARGV[11], ARGV[4] }, ' '))
   else
     joins = false -- an earlier copy stands already, before whoever is the last
   end

@@ -4,7 +4,9 @@
 -- KEYS[3] queue: waiting attempts by ticket
 -- KEYS[4] alive: the same attempts by the Redis time in microseconds until which
 --         each is known to live
--- KEYS[5] how many wait with each attempt, and what their session says of itself
+-- KEYS[5] 'SIZE LEASE NONCE ABOUT' of each attempt: how many wait with it, the lease in milliseconds that it asks
+--         for, what proves to its session that a message about it is Redis' own, and what
+--         its session says of itself
 
 -- leave takes attempts out of the queue.
 local function leave(...)
@@ -48,21 +50,22 @@ local function lives(liveness, keep)
   outlive(2 * liveness + keep, keep)
 end
 
--- handOver gives a free lock to the first living waiter, for as long as it is known
--- to live, and tells its session unless that is the one that asks, which the reply
--- tells. last and lost are what past says. Returns owner, token and what the owner's
--- session says of itself, or nothing.
+-- handOver gives a free lock to the first living waiter, for the lease that it asks for, but not for longer than
+-- it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. last and lost are what past says. Returns owner, token, what the owner's
+-- session says of itself, and the lease in milliseconds, or nothing.
 local function handOver(asking, channels, now, keep, last, lost)
   local owner, alive
   owner, alive, now = first(now)
   if not owner then
     return
   end
-  local about = string.match(redis.call('HGET', KEYS[5], owner) or '', ' (.*)') or ''
-  local token = grant(owner, about, math.ceil((alive - now) / 1000) + 1, now, keep, last, lost)
+  local lease, nonce, about = string.match(redis.call('HGET', KEYS[5], owner) or '', '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
+  local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
   if session(owner) ~= asking then
-    redis.call('PUBLISH', channels .. session(owner), owner .. ' ' .. token)
+    redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
   end
-  return owner, token, about
+  return owner, token, about or '', stamp(lease)
 end

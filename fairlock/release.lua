@@ -1,4 +1,4 @@
--- Ends an attempt: it leaves the queue, and if it holds the lock, the first living
+-- Ends an attempt: it leaves the queue, and if it holds the lock, or nobody does any more, the first living
 -- waiter holds it next.
 --
 -- KEYS    as in the preludes
@@ -13,7 +13,7 @@
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
---        either with ' OWNER TOKEN' behind it: handed over to that one
+--        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
 
 local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
 
@@ -27,18 +27,23 @@ end
 -- PRELUDE
 
 local keep = tonumber(ARGV[4])
+local next, token, lease, _
 if not held[1] then
   leave(ARGV[1])
   if ARGV[2] ~= '' and released(ARGV[2]) then
     reply = 'R'
   end
+  if waited and redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, or its lease is over
+    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, past(''))
+  end
 elseif waited then
-  local next, token = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
-  if next then
-    reply = reply .. ' ' .. next .. ' ' .. token
-  else
+  next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
+  if not next then
     redis.call('DEL', KEYS[1])
   end
+end
+if next then
+  reply = table.concat({ reply, next, token, lease }, ' ')
 end
 mark(ARGV[1], ARGV[5], keep)
 return reply

@@ -26,6 +26,8 @@ if redis.call('HGET', KEYS[1], ARGV[1]) then
   reply = 'R ' .. redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. last)
 elseif redis.call('HGET', KEYS[2], 'a') == ARGV[1] then
   reply = 'R'
+elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
+  redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. (ARGV[6] == '' and '0' or ARGV[6]))
 end
 if ARGV[5] == '0' then
   return reply

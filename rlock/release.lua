@@ -15,7 +15,7 @@
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
 --        either with ' HEARD' behind it: a lock was freed, and that many clients of
---        this server were told
+--        this server were told. If its data are gone, they are told, too
 
 local waited = false
 
@@ -35,8 +35,12 @@ end
 
 -- PRELUDE
 
-if not held[1] and ARGV[2] ~= '' and released(ARGV[2]) then
-  reply = 'R'
+if not held[1] and ARGV[2] ~= '' then
+  if released(ARGV[2]) then
+    reply = 'R'
+  elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
+    redis.call('PUBLISH', ARGV[3], '0')
+  end
 end
 mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply

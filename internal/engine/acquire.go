@@ -314,33 +314,52 @@ func (a *acquisition) stand(t *turn, sl *slot, outer *hold) (admission, error) {
 		break
 	}
 	l := a.l
+	var gone <-chan struct{}
 	l.mu.Lock()
 	canceled := t.remove()
 	if g := t.group; g != nil {
 		a.answered = a.answered || g.queued
 		if canceled {
-			g.desert()
+			gone = g.desert()
 		}
 	}
 	l.mu.Unlock()
 	err := a.over(true)
-	if canceled {
-		return admission{}, err
+	if !canceled {
+		ad := <-t.ready
+		if ad.stood {
+			ad = <-t.ready
+		}
+		switch { // admitted in that instant: pass it on
+		case ad.in && ad.st != nil:
+			gone = a.disclaim(ad)
+			ad.end()
+		case ad.in && sl == &l.root:
+			l.pass()
+		case ad.in:
+			outer.st.abandon(a.ctx, outer)
+		}
 	}
-	ad := <-t.ready
-	if ad.stood {
-		ad = <-t.ready
-	}
-	switch { // admitted in that instant: pass it on
-	case ad.in && ad.st != nil:
-		a.disclaim(ad)
-		ad.end()
-	case ad.in && sl == &l.root:
-		l.pass()
-	case ad.in:
-		outer.st.abandon(a.ctx, outer)
-	}
+	a.awaitLeaving(gone)
 	return admission{}, err
+}
+
+// leavingTime is how long a wait that has ended waits for Redis to know it, at most.
+const leavingTime = 100 * time.Millisecond
+
+// awaitLeaving has a waiter of a fair lock return when it stands in the queue no more, if Redis answers: it must
+// not be granted the lock after its Lock has returned. The request itself goes on in the background. gone may be nil.
+func (a *acquisition) awaitLeaving(gone <-chan struct{}) {
+	if gone == nil || !a.l.p.queues() {
+		return
+	}
+	t := time.NewTimer(leavingTime)
+	defer t.Stop()
+	select {
+	case <-gone:
+	case <-t.C:
+	case <-a.l.s.closing:
+	}
 }
 
 // pass lets the next one compete.
@@ -408,7 +427,7 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 		}
 		g := st.grant
 		g.token, g.used = "", "" // there is no Hold whose Unlock would tell Redis
-		l.settle(g, st.deadline())
+		l.settle(g, st.deadline(), nil)
 		return nil, nil
 	}
 	if err != nil {
@@ -423,32 +442,35 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 	return h, nil
 }
 
-// abandon ends a stay that became no hold, and tells Redis the count.
-func (st *streak) abandon(ctx context.Context, outer *hold) {
+// abandon ends a stay that became no hold, and tells Redis the count, until gone; nil if there is nothing to tell.
+func (st *streak) abandon(ctx context.Context, outer *hold) (gone <-chan struct{}) {
 	l := st.lock
 	l.mu.Lock()
 	if st.state != held {
 		l.mu.Unlock()
-		return
+		return nil
 	}
 	left, was := st.depart(outer, nil)
 	l.mu.Unlock()
 	switch left {
 	case passedOn:
 		was.ended(ctx, l, nil)
-		return
+		return nil
 	case theLast:
 		l.s.dog.Remove(&st.lease)
 	}
+	done := make(chan struct{})
 	l.s.work.Add(1)
 	go func() {
 		defer l.s.end()
+		defer close(done)
 		if left == theLast {
 			_ = l.release(l.s.ctx, st, was)
 		} else {
 			st.tell(l.s.ctx, 0, nil)
 		}
 	}()
+	return done
 }
 
 func (a *acquisition) newHold(h *hold, st *streak) *hold {
@@ -575,7 +597,7 @@ func (a *acquisition) take(base time.Time, token string) (h *hold, begun bool, e
 		return h, true, err
 	}
 	l.drop()
-	l.settle(a.grant, time.Now().Add(a.lease()))
+	l.settle(a.grant, time.Now().Add(a.lease()), nil)
 	return nil, false, err
 }
 
@@ -758,7 +780,7 @@ func (a *acquisition) undo(o outcome, st *streak) {
 	granted := r.status == 'G' || a.late != 0
 	if a.l.p.queues() {
 		if granted {
-			a.l.settle(a.grant, time.Now().Add(a.lease()))
+			a.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 		return
 	}
@@ -768,7 +790,7 @@ func (a *acquisition) undo(o outcome, st *streak) {
 	}
 	if granted {
 		if g := a.l.giveBack(a.l.s.ctx, a.grant, 1); g.err != nil && judge(g.err).transient {
-			a.l.settle(a.grant, time.Now().Add(a.lease()))
+			a.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 	}
 	a.l.pass()

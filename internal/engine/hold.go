@@ -235,7 +235,7 @@ func (st *streak) handOn(to *heir) bool {
 	if t == nil || t.a.cfg.Lease != 0 || st.fence == st.last || st.refused || isClosed(s.closing) {
 		return false
 	}
-	if !l.p.queues() && (st.own || s.age()-st.begun >= s.Streak) { // a queue's order needs no bound
+	if st.own || !l.p.queues() && s.age()-st.begun >= s.Streak { // a queue's order needs no bound in time
 		return false
 	}
 	if time.Until(st.deadline()) < min(s.Lease, s.Liveness)/4 {
@@ -324,7 +324,15 @@ func (st *streak) report(was reign, reason error) {
 
 // keepRequest tells Redis the streak's present count. mu held.
 func (st *streak) keepRequest(lease any) request {
-	return st.lock.keys.request(keepScript, st.owner, st.token, st.seq, st.n, lease, st.lock.s.memory)
+	channel, message := any(""), any("0")
+	switch {
+	case st.lock.p.queues(): // those who wait look by themselves, with each heartbeat
+	case st.ballot != nil:
+		channel, message = st.lock.keys.channel, st.token.(string)+" 0"
+	default:
+		channel = st.lock.keys.channel
+	}
+	return st.lock.keys.request(keepScript, st.owner, st.token, st.seq, st.n, lease, st.lock.s.memory, channel, message)
 }
 
 // telling is the request that keeps a streak, with what is true when it leaves.
@@ -578,7 +586,7 @@ func (l *lock) released(ctx context.Context, st *streak, was reign, o outcome) e
 	switch {
 	case o.err != nil:
 		err = l.keys.failed(o.err)
-		l.settle(st.final(), st.deadline())
+		l.settle(st.final(), st.deadline(), nil)
 	case !strings.HasPrefix(o.reply, "R") && o.unanswered != nil:
 		// An unanswered copy may have released it, and somebody else lost it since.
 		err = l.keys.failed(o.unanswered)

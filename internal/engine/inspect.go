@@ -120,7 +120,9 @@ func decodeState(name, reply string) (State, error) {
 	now, _ := strconv.ParseFloat(raw.Now, 64)
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiting{Owner: raw.Queue[i]}
-		size, about, _ := strings.Cut(raw.About[w.Owner], " ")
+		size, rest, _ := strings.Cut(raw.About[w.Owner], " ")
+		_, rest, _ = strings.Cut(rest, " ") // the lease
+		_, about, _ := strings.Cut(rest, " ")
 		w.Session, _, _ = strings.Cut(w.Owner, ":")
 		w.PID, w.Host, w.Label = aboutHolder(about)
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later

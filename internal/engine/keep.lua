@@ -10,10 +10,17 @@
 -- ARGV[5] lease in milliseconds; 0 leaves it as it is
 -- ARGV[6] milliseconds by which the memory outlives the lease
 --
+-- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
+--         where none is: they look by themselves
+-- ARGV[8] message
+--
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 
 local held = redis.call('HMGET', KEYS[1], 't', 's')
 if held[1] ~= ARGV[2] then
+  if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
+    redis.call('PUBLISH', ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
+  end
   return 'L'
 end
 local lease = tonumber(ARGV[5])

@@ -118,23 +118,23 @@ type grant struct {
 func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
 	o := l.s.call(ctx, l.p.Release, &release{l: l, grant: g}, most, nil)
 	if o.err == nil {
-		l.handedOn(o.reply)
+		l.handedOn(o.reply, o.sent)
 	}
 	return o
 }
 
-// handedOn learns whom a release made the owner: 'R OWNER TOKEN' or 'L OWNER TOKEN'.
-func (l *lock) handedOn(reply string) {
+// handedOn learns whom a release that was sent at sent made the owner: 'R OWNER TOKEN LEASE' or 'L OWNER TOKEN LEASE'.
+func (l *lock) handedOn(reply string, sent time.Time) {
 	if !l.p.queues() {
 		return
 	}
 	words := strings.Fields(reply)
-	if len(words) == 3 && l.s.owns(words[1]) {
-		l.s.tell(words[1], words[2])
+	if len(words) == 4 && l.s.owns(words[1]) {
+		l.s.tell(words[1], award{token: number(words[2]), lease: time.Duration(number(words[3])) * time.Millisecond, since: sent})
 		return
 	}
 	l.mu.Lock()
-	l.line.others = len(words) == 3
+	l.line.others = len(words) == 4
 	l.mu.Unlock()
 }
 
@@ -173,14 +173,18 @@ func (g *grant) lastUsed() any {
 }
 
 // settle keeps giving back, in the background, what a failed request left
-// behind, until it is done or the lease has ended it. The caller must be
+// behind, until it is done or the lease has ended it. gone, unless nil, is closed after the first try. The caller must be
 // counted in Session.work.
-func (l *lock) settle(g grant, until time.Time) {
+func (l *lock) settle(g grant, until time.Time, gone chan<- struct{}) {
 	l.s.work.Add(1)
 	go func() {
 		defer l.s.end()
 		for try := 0; time.Now().Before(until); try++ {
 			o := l.giveBack(l.s.ctx, g, 1)
+			if gone != nil {
+				close(gone)
+				gone = nil
+			}
 			if o.err == nil || !judge(o.err).transient || !l.s.pause(backoff(try, 50*time.Millisecond, 2*time.Second)) {
 				return
 			}

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
 	"runtime"
 	"strconv"
 	"strings"
@@ -38,17 +41,21 @@ type group struct {
 	l        *lock
 	ctx      context.Context
 	lease    time.Duration // fixed, as the only member wants it; 0: the session's
+	nonce    string        // proves that a message about it is Redis' own; of the attempt
 	notAfter int64         // of the last copy sent
 	size     int           // how many it was when it asked
 	left     atomic.Bool   // nobody is in it: do not send again
 	// ---
 	members turns
-	base    time.Time // before the last request was sent whose answer was "not yet", or the first one was
-	queued  bool      // has been answered "not yet": it must be kept alive
-	past    int64     // the token which that answer named: a grant that is not above it is over
-	flying  bool      // a request is under way
-	told    string    // token of a grant that was heard of meanwhile
-	void    int       // how often in a row a grant or request came too late
+	began   time.Time     // before the first request was sent
+	base    time.Time     // before the last request was sent that Redis answered
+	heard   int64         // the Redis time in that answer, in microseconds
+	queued  bool          // has been answered "not yet": it must be kept alive
+	past    int64         // the token which that answer named: a grant that is not above it is over
+	flying  bool          // a request is under way
+	told    award         // a grant that was learned of meanwhile
+	void    int           // how often in a row a grant or request came too late
+	gone    chan struct{} // closed when the place was given up, or could not be at the first try; nil if nobody waits for that
 
 	behind    *group // whose place the request under way asks for
 	followers int    // requests under way that ask for this one's place
@@ -59,6 +66,15 @@ type group struct {
 // waits: some goroutine of this session does. mu held.
 func (ln *line) waits() bool {
 	return ln != nil && (ln.gathering.first != nil || len(ln.standing) > 0)
+}
+
+// award is what is known of a grant.
+type award struct {
+	token int64
+	lease time.Duration
+	since time.Time     // not after the lease began, where an answer brought it
+	at    int64         // the Redis time at which it began, in microseconds, where a message did
+	age   time.Duration // for how long it had been held when the lease began
 }
 
 // maxGroup bounds a group, for its tokens must fit into a block.
@@ -185,8 +201,10 @@ func (g *group) share() {
 func (g *group) enter() {
 	l := g.l
 	g.grant, g.notAfter = l.s.newAttempt(), 0
-	g.queued, g.told, g.past = false, "", 0
-	g.base = time.Now()
+	g.nonce = newNonce()
+	g.queued, g.told, g.past = false, award{}, 0
+	g.began = time.Now()
+	g.base, g.heard = g.began, 0
 	g.flying = true
 	l.line.asking = g
 	if l.line.standing == nil {
@@ -223,7 +241,7 @@ func (g *group) exit() {
 // caller must be counted in Session.work. mu held.
 func (g *group) quit() {
 	g.exit()
-	g.l.settle(g.grant, time.Now().Add(g.asks()+g.l.s.Liveness))
+	g.l.settle(g.grant, time.Now().Add(g.asks()+g.l.s.Liveness), g.gone)
 }
 
 // follow names the attempt whose place the group is to take, and says how many wait with it.
@@ -270,19 +288,24 @@ func (g *group) takeIn(t *group) {
 	}
 }
 
-// desert is called when a member has gone. mu held.
-func (g *group) desert() {
+// desert is called when a member has gone. If it was the last one, the place is given up, which ends with the
+// channel that is returned. mu held.
+func (g *group) desert() (gone <-chan struct{}) {
 	switch {
 	case g.members.first != nil:
+		return nil
 	case g.flying: // its end quits
+		g.gone = make(chan struct{})
 		g.left.Store(true)
 		if g.l.line.asking == g {
 			g.l.line.asking = nil
 			g.l.ask()
 		}
 	case g.l.line.standing[g.owner.(string)] == g:
+		g.gone = make(chan struct{})
 		g.quit()
 	}
+	return g.gone
 }
 
 // answer answers all members. mu held.
@@ -327,7 +350,7 @@ func (g *group) fly() {
 			s.heardRedis(r.now, o.sent)
 		}
 		if r.status == 'H' {
-			s.tell(r.holder, r.token) // a free lock may have gone to one of ours
+			s.tell(r.holder, r.award(o.sent)) // a free lock may have gone to one of ours
 			s.listen()
 		}
 		l.mu.Lock()
@@ -379,21 +402,25 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 			g.quit()
 		} else {
 			g.exit()
+			if g.gone != nil {
+				close(g.gone) // there is nothing to give up
+			}
 		}
 	case r.status == 'G':
 		l.line.others = false
-		g.granted(o.sent, g.asks(), r.token)
+		g.granted(award{token: number(r.token), lease: g.asks(), since: o.sent})
 	default:
 		l.refused(r)
 		l.line.others = l.line.others || !l.s.owns(r.holder)
+		g.base, g.heard = o.sent, r.now
 		past := number(r.token)
-		if number(g.told) > past {
-			g.granted(g.base, l.s.Liveness, g.told)
+		if g.told.token > past {
+			g.granted(g.told)
 			return false
 		}
 		// What was told was of a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
-		g.told = ""
-		g.base, g.queued, g.past = o.sent, true, past
+		g.told = award{}
+		g.queued, g.past = true, past
 		l.line.last = g
 		l.schedule(r.left)
 		if l.s.Observer != nil {
@@ -405,29 +432,51 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 	return false
 }
 
-// granted gives the group what Redis granted it, not before base and for at least
-// lease: its first member has the lock now, the others stand in line behind. mu held.
-func (g *group) granted(base time.Time, lease time.Duration, token string) {
+// since is a time not after a grant of this attempt that was made at a Redis time. The local clock and that of Redis
+// are known to have been at base and heard together, or Redis' later: what either has gone since may differ by the
+// margin for drift. mu held.
+func (g *group) since(at int64) time.Time {
+	if g.heard == 0 {
+		return g.base
+	}
+	d := time.Duration(at-g.heard) * time.Microsecond
+	t := g.base.Add(d - d.Abs()/100)
+	if now := time.Now(); t.After(now) {
+		t = now // a clock that was set
+	}
+	if t.Before(g.began) {
+		t = g.began
+	}
+	return t
+}
+
+// granted gives the group what Redis granted it: its first member has the lock now, the others stand in
+// line behind. mu held.
+func (g *group) granted(w award) {
 	l := g.l
 	s := l.s
+	if w.at != 0 {
+		w.since = g.since(w.at)
+	}
 	if t := g.former; t != nil && g.fits(t) {
 		g.takeIn(t) // they came before, so they are not in the queue any more
 	}
 	g.exit()
-	st := l.newStreak(g.grant, token, g.lease != 0)
+	st := l.newStreak(g.grant, itoa(w.token), g.lease != 0)
 	l.keep()
-	err := st.begin(base.Add(valid(lease)), nil)
+	err := st.begin(w.since.Add(valid(w.lease)), nil)
 	t := g.members.first // begin may have let one go
 	if err == nil && t != nil {
 		l.root.owner, l.line.expect = t.a.as, g.members.n
 		t.answer(admission{in: true, st: st, fence: st.fence})
 		l.root.queue.append(&g.members)
 		l.share(l.root.owner)
-		if g.lease != 0 && g.lease != lease { // handed over for the liveness time
+		if left := g.lease - w.age; left > w.lease { // it got what was left of its liveness time
+			until := w.since.Add(left)
 			s.work.Add(1)
 			go func() {
 				defer s.end()
-				st.tell(s.ctx, g.lease, nil)
+				st.tell(s.ctx, time.Until(until), nil)
 			}()
 		}
 		return
@@ -437,7 +486,7 @@ func (g *group) granted(base time.Time, lease time.Duration, token string) {
 		l.root.inside = 0
 		s.dog.Remove(&st.lease)
 	}
-	l.settle(g.grant, time.Now().Add(lease))
+	l.settle(g.grant, time.Now().Add(w.lease), g.gone)
 	l.drop()
 	switch {
 	case err == errTooLate && g.void < maxVoid && t != nil:
@@ -469,7 +518,14 @@ func (g *group) request(now time.Time) request {
 		g.notAfter = max(g.notAfter, t+patience(min(g.asks(), s.Liveness)).Microseconds())
 	}
 	behind, size := g.follow()
-	return l.keys.request(l.p.Lock, g.owner, ms, g.notAfter, s.about, keepMemoryArg, s.liveness, l.keys.channel, g.size, behind, size)
+	return l.keys.request(l.p.Lock, g.owner, ms, g.notAfter, s.about, keepMemoryArg, s.liveness, l.keys.channel, g.size, behind, size, g.nonce)
+}
+
+// newNonce is a text without spaces that nobody can guess.
+func newNonce() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
 // enlist and strike keep the table of this session's attempts.
@@ -487,30 +543,57 @@ func (s *Session) strike(g *group) {
 
 // tell hands a grant to the attempt that it is for, if that still waits. The caller
 // must be counted in Session.work.
-func (s *Session) tell(owner, token string) {
+func (s *Session) tell(owner string, w award) {
+	if g := s.waits(owner); g != nil {
+		g.l.mu.Lock()
+		defer g.l.mu.Unlock()
+		g.l.line.told(owner, w)
+	}
+}
+
+// waits is who waits with an attempt; nil if nobody does.
+func (s *Session) waits(owner string) *group {
 	s.queue.Lock()
-	g := s.queued[owner]
-	s.queue.Unlock()
+	defer s.queue.Unlock()
+	return s.queued[owner]
+}
+
+// message is tell for what came on the session's channel: 'OWNER TOKEN NOW LEASE NONCE'. Whoever may publish could
+// have sent it, but only Redis was told the attempt's nonce.
+func (s *Session) message(m string) {
+	words := strings.Fields(m)
+	if len(words) != 5 {
+		return
+	}
+	g := s.waits(words[0])
 	if g == nil {
 		return
 	}
 	g.l.mu.Lock()
 	defer g.l.mu.Unlock()
-	g.l.line.told(owner, token)
+	if g.owner == words[0] && subtle.ConstantTimeCompare([]byte(g.nonce), []byte(words[4])) == 1 {
+		g.l.line.told(words[0], award{token: number(words[1]), at: number(words[2]), lease: time.Duration(number(words[3])) * time.Millisecond})
+	}
 }
 
 // told is news of a grant to an attempt of this session. mu held.
-func (ln *line) told(owner, token string) {
+func (ln *line) told(owner string, w award) {
 	g := ln.standing[owner]
 	switch {
-	case g == nil || number(token) <= g.past:
+	case g == nil || w.token <= g.past:
 	case g.flying: // its answer may say that this is over
-		if number(token) > number(g.told) {
-			g.told = token
+		if w.token > g.told.token {
+			g.told = w
 		}
 	default:
-		g.granted(g.base, g.l.s.Liveness, token)
+		g.granted(w)
 	}
+}
+
+// award is the grant that a reply names, which was sent at sent: what is left of its lease.
+func (r answer) award(sent time.Time) award {
+	token := number(r.token)
+	return award{token: token, lease: r.left, since: sent, age: time.Duration(max(0, r.now-token)) * time.Microsecond}
 }
 
 // owns: the owner field is one of ours.
@@ -564,9 +647,7 @@ func (s *Session) hear() {
 		}
 		messages, gap := sub.Take()
 		for _, m := range messages {
-			if owner, token, ok := strings.Cut(m, " "); ok {
-				s.tell(owner, token)
-			}
+			s.message(m)
 		}
 		if gap { // a grant may have been missed
 			s.beatAll()
@@ -646,14 +727,19 @@ func (l *lock) heartbeat() {
 	defer l.mu.Unlock()
 	ln.beating = false
 	next := time.Duration(-1)
-	if words := strings.Fields(o.reply); o.err == nil && len(words) >= 5 {
+	reply, about, _ := strings.Cut(o.reply, "\n")
+	if words := strings.Fields(reply); o.err == nil && len(words) >= 5 {
 		ln.outage = time.Time{}
+		r := answer{now: number(words[1]), token: words[4], left: time.Duration(number(words[2])) * time.Millisecond, holder: words[3], about: about}
+		if r.holder != "-" {
+			l.refused(r)
+		}
 		missing := map[string]bool{}
 		for _, owner := range words[5:] {
 			missing[owner] = true
 		}
-		if ms, err := strconv.ParseInt(words[2], 10, 64); err == nil && ms >= 0 {
-			next = time.Duration(ms) * time.Millisecond
+		if r.left >= 0 {
+			next = r.left
 		}
 		unsure := false
 		for _, arg := range args[4:] {
@@ -674,11 +760,11 @@ func (l *lock) heartbeat() {
 				}
 				l.ask()
 			default:
-				g.base = o.sent
+				g.base, g.heard = o.sent, r.now
 				g.past = max(g.past, number(words[4]))
 			}
 		}
-		ln.told(words[3], words[4]) // which may have begun to wait since
+		ln.told(r.holder, r.award(o.sent)) // which may have begun to wait since
 		if unsure {
 			next = backoff(2, 20*time.Millisecond, time.Second)
 		}
@@ -729,7 +815,7 @@ func (a *acquisition) tryQueued() (*hold, error) {
 		case r.status == 'V':
 			err = l.fail(tooLate(a.lease()))
 		case r.status == 'H':
-			s.tell(r.holder, r.token) // a free lock may have gone to one of ours
+			s.tell(r.holder, r.award(o.sent)) // a free lock may have gone to one of ours
 			locked := r.locked(l.keys.Name)
 			if s.owns(r.holder) {
 				locked.Hint = selfHint
@@ -759,7 +845,7 @@ func (a *acquisition) tryQueued() (*hold, error) {
 			err = l.fail(unexpected(o.reply))
 		}
 		if r.status == 'G' || a.late != 0 {
-			l.settle(a.grant, time.Now().Add(a.lease()))
+			l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 		return nil, err
 	}

@@ -245,7 +245,7 @@ func (c *company) undo(a *acquisition, granted bool) {
 
 // settle ends an attempt on all locks that its requests named, in the background.
 func (a *acquisition) settle() {
-	a.l.settle(a.grant, time.Now().Add(a.lease()))
+	a.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 	a.with.settle(a)
 }
 
@@ -256,7 +256,7 @@ func (c *company) settle(a *acquisition) {
 	for i := range c.all {
 		if m := &c.all[i]; m.asked {
 			m.asked = false
-			m.l.settle(a.grant, time.Now().Add(a.lease()))
+			m.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 	}
 }
@@ -321,7 +321,7 @@ func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun boo
 	for _, m := range in {
 		m.asked = false
 		if err != nil {
-			m.l.settle(a.grant, time.Now().Add(a.lease()))
+			m.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 			m.l.pass()
 			continue
 		}
@@ -351,7 +351,7 @@ func (a *acquisition) takeAll(base time.Time, tokens string) (h *hold, begun boo
 		}
 	} else {
 		begun = false
-		a.l.settle(a.grant, time.Now().Add(a.lease()))
+		a.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 	}
 	a.ctx = ctx
 	giveBack(taken)
@@ -405,12 +405,13 @@ func (a *acquisition) inherit(ad admission) (*hold, error) {
 	return h, nil
 }
 
-// disclaim passes on what was handed over to an acquisition that does not want it any more.
-func (a *acquisition) disclaim(ad admission) {
+// disclaim passes on what was handed over to an acquisition that does not want it any more. It
+// returns what abandon does for the lock that was waited for.
+func (a *acquisition) disclaim(ad admission) (gone <-chan struct{}) {
 	for _, c := range ad.with {
 		c.st.abandon(a.ctx, nil)
 	}
-	ad.st.abandon(a.ctx, nil)
+	return ad.st.abandon(a.ctx, nil)
 }
 
 // heir is who waits in this process for one of several locks that are unlocked together,

@@ -242,6 +242,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	if err != nil {
 		a.log("%s: %v", a.name, err)
 		a.refused(h, inside, err)
+		a.gaveUp(q, h)
 		cancel()
 		return nil, err
 	}
@@ -290,9 +291,33 @@ func (a *actor) refused(h way, inside []*entry, err error) {
 		}
 	default:
 		a.counts.Add("failed")
-		// A wait that is shorter than a round trip ends without an answer.
-		if a.well() && h.most == 0 {
+		// A wait that is shorter than some round trips ends without an answer.
+		if a.well() && (h.most == 0 || a.Kind.most == 1 && h.most > 10*a.latency+200*time.Millisecond) {
 			a.fail("%s: %s: %v", a.name, h, err)
+		}
+	}
+}
+
+// gaveUp checks that a waiter which has left, with no other of its process still waiting, stands in no queue. mu held.
+func (a *actor) gaveUp(q *ask, h way) {
+	if h.nested || h.try || a.Kind.most > 1 || a.p.over() || !a.well() || !q.since.After(a.quiet) {
+		return
+	}
+	for other := range a.asking {
+		if other.p == a.p {
+			return
+		}
+	}
+	for _, l := range q.locks {
+		if l.kind != 'f' {
+			continue
+		}
+		a.counts.Add("gave up")
+		session := a.p.sessions[l.on[0].number].ID()
+		for attempt := range l.waiting {
+			if strings.HasPrefix(attempt, session) {
+				a.fail("%s: gave up, and %s stands in the queue of %s", a.name, short(attempt), l.name)
+			}
 		}
 	}
 }

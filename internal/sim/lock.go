@@ -27,6 +27,7 @@ type lock struct {
 	moved   time.Time         // when it was last granted
 	grants  map[string]*grant // by attempt
 	waiting map[string]*waiter
+	asked   map[string]int64 // leases that attempts asked for, in milliseconds
 	arrived int
 	over    map[string]string // attempts that have left, or whose grant was noticed: nothing changes for them again
 
@@ -78,7 +79,7 @@ func (a *ask) of(l *lock) bool { return slices.Contains(a.locks, l) }
 
 func newLock(w *world, p place) *lock {
 	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}", on: w.servers[p.server : p.server+1],
-		grants: map[string]*grant{}, waiting: map[string]*waiter{}, over: map[string]string{}, believed: map[*held]struct{}{}}
+		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{}, over: map[string]string{}, believed: map[*held]struct{}{}}
 	if l.kind == 'q' {
 		l.on = w.servers
 	}
@@ -304,6 +305,24 @@ func (l *lock) forgotten(s *server) {
 		l.arrived++
 		l.waiting[attempt] = &waiter{l.arrived, int64(alive[attempt]), queue[attempt]}
 	}
+}
+
+// deleted is what an operator does who deletes the lock by hand, with nobody's connection broken.
+func (l *lock) deleted() {
+	w := l.w
+	for at, s := range l.on {
+		s.tick()
+		s.Del(l.key)
+		l.owners[at] = ""
+	}
+	l.token = 0
+	for _, g := range l.grants {
+		if g.void.IsZero() {
+			g.void = time.Now()
+		}
+	}
+	w.counts.Add("deleted by hand")
+	w.log("%s is deleted by hand", l.name)
 }
 
 // newHeld is what a Lock has brought, or a part of it.

@@ -113,6 +113,9 @@ func (l *lock) executed(c *call, now int64) {
 	if c.name != "force" && c.name != "inspect" {
 		asking = c.argv[0]
 	}
+	if c.name == "lock" {
+		l.asked[asking] = c.number(1)
+	}
 	var queue map[string]float64
 	if l.kind == 'f' {
 		queue = c.server.scores(l.key + ":q")
@@ -219,6 +222,9 @@ func (l *lock) granted(owner string, token, now int64) {
 	}
 	if why := l.over[owner]; why != "" {
 		w.fail("%s is granted %s with %d, but %s", short(owner), l.name, token, why)
+	}
+	if lease := l.on[0].TTL(l.key); lease > time.Duration(l.asked[owner]+1)*time.Millisecond {
+		w.fail("%s is granted %s for %v, and asked for %d ms", short(owner), l.name, lease, l.asked[owner])
 	}
 	l.highest, l.moved = token, time.Now()
 	g := l.grantOf(owner)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -171,6 +172,9 @@ func (w *world) run() {
 			}
 		})
 	}
+	if rnd := w.rand(1 << 33); rnd.IntN(2) == 0 {
+		working.Go(func() { w.forge(rnd) })
+	}
 	if restarts {
 		// Of a RedLock, at most a minority is down at one time: each stream has servers of its own.
 		streams := w.Kind.servers
@@ -201,9 +205,12 @@ func (w *world) run() {
 	w.log("all is well from here on")
 	w.quiet = time.Now().Add(grace)
 	w.mu.Unlock()
-	for end := time.Now().Add(grace + 6*time.Second); time.Now().Before(end); {
+	for i := range int((grace + 6*time.Second) / (100 * time.Millisecond)) {
 		w.sleep(100 * time.Millisecond)
 		w.mu.Lock()
+		if w.well() && !w.deaf && w.Kind.most == 1 && i%20 == 0 {
+			w.locks[0].deleted()
+		}
 		w.progress()
 		w.mu.Unlock()
 	}
@@ -237,6 +244,41 @@ func (w *world) run() {
 	}
 	w.counts.add("seconds of simulated time", int64(w.events[len(w.events)-1].at/time.Second))
 	runtime.KeepAlive(w.kept)
+}
+
+// forge is somebody who may publish on every channel, and knows all names and attempts.
+func (w *world) forge(rnd *rand.Rand) {
+	for {
+		w.sleep(upTo(rnd, 300*time.Millisecond))
+		w.mu.Lock()
+		if w.ending {
+			w.mu.Unlock()
+			return
+		}
+		l := w.locks[rnd.IntN(len(w.locks))]
+		s := l.on[rnd.IntN(len(l.on))]
+		now := s.tick()
+		high := now + rnd.Int64N(1<<62)
+		channel, messages := l.key, []string{"0"}
+		switch l.kind {
+		case 'q':
+			_, token := l.present(s)
+			messages = []string{fmt.Sprint(token, " ", high), fmt.Sprint("zzz ", high), fmt.Sprint(token, " 0")}
+		case 'f':
+			attempts := slices.Sorted(maps.Keys(l.waiting))
+			if len(attempts) == 0 {
+				w.mu.Unlock()
+				continue
+			}
+			attempt := attempts[rnd.IntN(len(attempts))]
+			session, _, _ := strings.Cut(attempt, ":")
+			channel = "lockline:s:" + session
+			messages = []string{fmt.Sprint(attempt, " ", now, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high)}
+		}
+		w.counts.Add("forged messages")
+		s.Publish(channel, messages[rnd.IntN(len(messages))])
+		w.mu.Unlock()
+	}
 }
 
 func (w *world) redlock() bool { return w.Kind.locks[0].kind == 'q' }

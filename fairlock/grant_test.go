@@ -1,0 +1,225 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Nobody unlocks: each waiter must have the lock for the lease that it asked for, from its grant on, and not for the
+// liveness time, which is 10 s.
+func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
+	const lease = 300 * time.Millisecond
+	for name, sessions := range map[string]int{"of one session": 1, "of many sessions": 8} {
+		t.Run(name, func(t *testing.T) {
+			everyServer(t, func(t *testing.T, rdb *redis.Client) {
+				var all []*rlock.Session
+				for range sessions {
+					all = append(all, newSession(t, rdb))
+				}
+				first := lock(t, fairlock.New(all[0], "x"), rlock.WithLease(5*time.Second))
+				l := newLine(t, rdb)
+				for i := range 8 {
+					l.join(fairlock.New(all[i%sessions], "x"), i, rlock.WithLease(lease))
+				}
+				unlock(t, first)
+				for i := range 8 {
+					got := l.next()
+					if got.who != i {
+						t.Errorf("waiter %d is served as number %d", got.who, i)
+					}
+					if left := time.Until(got.hold.Deadline()); left > lease {
+						t.Errorf("it believes to have the lock for another %v", left)
+					}
+					if left := rdb.PTTL(bg, lockKey).Val(); left > lease {
+						t.Errorf("Redis keeps it for another %v", left)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A lease that is longer than the liveness time is the waiter's in the end, too.
+func TestAWaiterGetsALeaseThatIsLongerThanItsLiveness(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		const lease = time.Minute
+		first := lock(t, fairlock.New(newSession(t, rdb), "x"))
+		l := newLine(t, rdb)
+		l.join(fairlock.New(newSession(t, rdb, rlock.WithLiveness(3*time.Second)), "x"), 0, rlock.WithLease(lease))
+		unlock(t, first)
+		hold := l.next().hold
+		eventually(t, "it has the lease that it asked for", func() bool {
+			left := rdb.PTTL(bg, lockKey).Val()
+			if left > lease || time.Until(hold.Deadline()) > lease {
+				t.Fatalf("it has the lock for %v, in Redis for %v", time.Until(hold.Deadline()), left)
+			}
+			return left > lease/2 && time.Until(hold.Deadline()) > lease/2
+		})
+		unlock(t, hold)
+	})
+}
+
+// A MultiLock is over with the first of its leases, and then none of its members stays taken.
+func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		const lease = 500 * time.Millisecond
+		other := newSession(t, rdb)
+		first := lock(t, fairlock.New(other, "x"))
+		s := newSession(t, rdb)
+		got := make(chan context.Context, 1)
+		go func() {
+			ctx, _, err := multilock.New(rlock.New(s, "y"), fairlock.New(s, "x")).Lock(bg, rlock.WithLease(lease))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- ctx
+		}()
+		eventually(t, "in the queue", func() bool { return queued(t, rdb) == 1 })
+		unlock(t, first)
+		ctx := <-got
+		if left := rdb.PTTL(bg, lockKey).Val(); left > lease {
+			t.Errorf("the fair member is taken for another %v", left)
+		}
+		<-ctx.Done()
+		unlock(t, lock(t, fairlock.New(other, "x")))
+	})
+}
+
+// Where Redis answers, Lock returns when its place is given up: nobody is handed the lock afterwards.
+func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		holder, waiter, third := newSession(t, rdb), newSession(t, rdb), newSession(t, rdb)
+		for i := range 100 {
+			hold := lock(t, fairlock.New(holder, "x"))
+			ctx, cancel := context.WithTimeout(bg, time.Duration(i)*100*time.Microsecond)
+			options := []rlock.Option{rlock.WaitAtMost(time.Hour)}
+			if i%2 == 0 {
+				options = []rlock.Option{rlock.WaitAtMost(time.Duration(i) * 100 * time.Microsecond)}
+			}
+			_, _, err := fairlock.New(waiter, "x").Lock(ctx, options...)
+			cancel()
+			if err == nil {
+				t.Fatal("two hold it")
+			}
+			unlock(t, hold)
+			_, next, err := fairlock.New(third, "x").TryLock(bg)
+			if err != nil {
+				t.Fatalf("after a wait of %v: %v", time.Duration(i)*100*time.Microsecond, err)
+			}
+			unlock(t, next)
+		}
+	})
+}
+
+// Redis does not answer: Lock does not wait for it.
+func TestGivingUpAPlaceDoesNotWaitForARedisThatStandsStill(t *testing.T) {
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	hold := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	l := newLine(t, rdb)
+	ctx, cancel := context.WithCancel(bg)
+	done := make(chan error, 1)
+	s := newSession(t, rdb)
+	go func() {
+		_, _, err := fairlock.New(s, "x").Lock(ctx)
+		done <- err
+	}()
+	eventually(t, "in the queue", func() bool { return queued(t, rdb) == 1 })
+	server.Freeze()
+	cancel()
+	err := <-done // before the thaw
+	server.Thaw()
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	eventually(t, "the place is given up all the same", func() bool { return queued(t, rdb) == 0 })
+	unlock(t, hold)
+	_ = l
+}
+
+// With the right to publish alone, and with all that PUBSUB CHANNELS and a guess show, nobody is made to believe that
+// it has the lock.
+func TestAForgedMessageGrantsNothing(t *testing.T) {
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	must(t, rdb.Do(bg, "ACL", "SETUSER", "forger", "reset", "on", ">secret", "&*", "+publish", "+hello", "+auth", "+pubsub").Err())
+	forger := server.Client(t, func(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "forger", "secret", true })
+	hold := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	l := newLine(t, rdb)
+	l.join(fairlock.New(newSession(t, rdb), "x"), 0)
+	var channels []string
+	eventually(t, "the session listens", func() bool {
+		channels = forger.PubSubChannels(bg, "lockline:s:*").Val()
+		return len(channels) == 1
+	})
+	session := strings.TrimPrefix(channels[0], "lockline:s:")
+	now := time.Now().UnixMicro()
+	for attempt := range 20 {
+		for _, rest := range []string{"9000000000000000", fmt.Sprint(now), fmt.Sprintf("%d %d 10000", now, now), fmt.Sprintf("%d %d 10000 ", now, now),
+			fmt.Sprintf("%d %d 10000 AAAAAAAAAAAAAAAA", now, now), fmt.Sprintf("%d %d 10000 nonce more", now, now), "- - - -", "inf inf inf inf"} {
+			for _, owner := range []string{session, strings.Repeat("x", 100000), ""} {
+				must(t, forger.Publish(bg, channels[0], fmt.Sprintf("%s:%d %s", owner, attempt, rest)).Err())
+			}
+		}
+	}
+	select {
+	case a := <-l.got:
+		t.Fatalf("granted with %d by a forged message: %v", a.hold.Token(), a.err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	unlock(t, hold)
+	next := l.next()
+	if next.hold.Token() <= hold.Token() {
+		t.Errorf("%d after %d", next.hold.Token(), hold.Token())
+	}
+	unlock(t, next.hold)
+}
+
+// What one holder made of its lease is not the next one's.
+func TestALeaseThatWasExtendedIsNotHandedOn(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb)
+		first := lock(t, fairlock.New(newSession(t, rdb), "x"))
+		l := newLine(t, rdb)
+		for i := range 2 { // of one group
+			l.join(fairlock.New(s, "x"), i)
+		}
+		unlock(t, first)
+		one := l.next().hold
+		must(t, one.Extend(bg, time.Hour))
+		unlock(t, one)
+		two := l.next().hold
+		if left := rdb.PTTL(bg, lockKey).Val(); left > time.Minute {
+			t.Errorf("the next holder's lease is %v", left)
+		}
+		if left := time.Until(two.Deadline()); left > time.Minute {
+			t.Errorf("the next holder believes in a lease of %v", left)
+		}
+		unlock(t, two)
+	})
+}
+
+// The lock is free and its queue is not, as after a DEL by hand. The release that finds it so hands it on.
+func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		hold := lock(t, fairlock.New(newSession(t, rdb), "x"))
+		l := newLine(t, rdb)
+		l.join(fairlock.New(newSession(t, rdb, rlock.WithLiveness(time.Hour)), "x"), 0) // it would look for itself after 20 minutes
+		must(t, rdb.Del(bg, lockKey).Err())
+		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+			t.Error(err)
+		}
+		unlock(t, l.next().hold)
+	})
+}
