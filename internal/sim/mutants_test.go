@@ -50,7 +50,7 @@ var mutants = []mutant{
 	{name: "release publishes nothing", kind: "rlock", file: "rlock/release.lua",
 		old: "local heard = redis.call('PUBLISH', ARGV[3], '0')", new: "local heard = 0"},
 	{name: "a hand-over tells nobody", kind: "fairlock", file: "fairlock/prelude.lua",
-		old: "redis.call('PUBLISH', channels .. session(owner), owner .. ' ' .. token)", new: "token = token .. ''"},
+		old: "redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))", new: "token = token .. ''"},
 	{name: "the not-after is ignored", kind: "rlock", file: "internal/engine/take.lua",
 		old: "if now > tonumber(ARGV[3]) then", new: "if now < 0 then"},
 	{name: "no mark for a late copy", kind: "rlock", file: "internal/engine/prelude.lua",
