@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -274,8 +275,54 @@ func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
 			}
 			unlock(t, hold)
 			unlock(t, <-got)
+			// When it asked again it may have met one of these, and waited for that, and for the busy one again.
+			for len(waits) > 0 {
+				<-waits
+			}
 		}
 	})
+}
+
+func TestOneThatIsTakenWhenItAsksAgainIsWaitedForInstead(t *testing.T) {
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	confirm := make(chan struct{})
+	proxy.OnReply(func(r faultproxy.Request) {
+		if r.Is("subscribe") {
+			<-confirm
+		}
+	})
+	waits := make(waitingSignal, 100)
+	mine := newSession(t, proxy.Client(t), rlock.WithObserver(waits))
+	a, b := rlock.New(mine, "a"), rlock.New(mine, "b")
+	_, busy := lock(t, rlock.New(newSession(t, server.Client(t)), "a"), bg)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := multilock.New(a, b).Do(bg, func(context.Context) error { return nil }, rlock.WaitAtMost(patience)); err != nil {
+			t.Error(err)
+		}
+	}()
+	waitsFor := func(name string) {
+		t.Helper()
+		select {
+		case got := <-waits:
+			if got != name {
+				t.Errorf("waits for %q, not %q", got, name)
+			}
+		case <-done:
+			t.Errorf("waits no more, and not for %q", name)
+		}
+	}
+	waitsFor("a")
+	_, taken, err := b.TryLock(bg)
+	must(t, err)
+	close(confirm) // and so it asks again
+	waitsFor("b")
+	unlock(t, taken)
+	waitsFor("a")
+	unlock(t, busy)
+	within(t, "it has both", done)
 }
 
 func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
