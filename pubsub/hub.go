@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lockline/lockline/internal/contain"
 )
 
 const (
@@ -28,7 +30,8 @@ type Options struct {
 	// Linger is how long a channel that nobody listens to stays subscribed. Default 2s.
 	Linger time.Duration
 
-	// Logger hears of the start (Warn) and the end (Info) of each outage. Default: nobody does.
+	// Logger is told the start (Warn) and the end (Info) of each outage. Default: nobody is.
+	// Should it panic or call runtime.Goexit, the hub goes on.
 	Logger *slog.Logger
 }
 
@@ -169,7 +172,7 @@ func (h *Hub) own(done chan struct{}) {
 		}
 		if outage.IsZero() {
 			outage = time.Now()
-			h.options.Logger.Warn("pubsub: connection lost, reconnecting", "error", err)
+			h.log(slog.LevelWarn, "pubsub: connection lost, reconnecting", "error", err)
 		}
 		backoff = min(max(2*backoff, firstBackoff), lastBackoff)
 		select {
@@ -177,6 +180,12 @@ func (h *Hub) own(done chan struct{}) {
 		case <-h.ctx.Done():
 		}
 	}
+}
+
+// log keeps the hub whole whatever the logger does.
+func (h *Hub) log(level slog.Level, msg string, args ...any) {
+	log := h.options.Logger
+	contain.Run(log, "pubsub: the logger", func() { log.Log(context.Background(), level, msg, args...) })
 }
 
 // needed tells whether a connection is called for, and prepares for one, on which nothing is

@@ -3,6 +3,7 @@ package pubsub
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -172,7 +173,7 @@ func (l *link) read() error {
 			return err
 		}
 		if first := l.deliver(arrived); first && !l.outage.IsZero() {
-			l.hub.options.Logger.Info("pubsub: connection restored", "after", time.Since(l.outage))
+			l.hub.log(slog.LevelInfo, "pubsub: connection restored", "after", time.Since(l.outage))
 		}
 	}
 }

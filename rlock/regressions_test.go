@@ -3,8 +3,11 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -277,26 +280,86 @@ func TestUnlockAfterCloseSaysWhatBecameOfTheHold(t *testing.T) {
 	})
 }
 
-// panicky panics at one kind of event.
-type panicky rlock.EventKind
+// failures are how code that a user plugs in can fail.
+var failures = map[string]func(){"panics": func() { panic("on purpose") }, "ends its goroutine": runtime.Goexit}
 
-func (p panicky) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.EventKind(p) {
-		panic("observer")
-	}
+// failing is an observer and a log handler that fails each time it is called, and notes of what.
+type failing struct {
+	fail  func()
+	calls sync.Map
 }
 
-func TestAnObserverThatPanicsLeavesTheLockWhole(t *testing.T) {
-	for kind := rlock.Waiting; kind <= rlock.RenewFailed; kind++ {
-		rdb := redisOf(t)
-		m := rlock.New(newSession(t, rdb, rlock.WithObserver(panicky(kind))), "x")
-		_, other := lock(t, rlock.New(newSession(t, rdb), "x"), bg)
-		if _, _, err := m.Lock(bg, rlock.WaitAtMost(300*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
-			t.Errorf("%v: %v", kind, err)
+func (f *failing) Observe(_ context.Context, e rlock.Event) {
+	f.calls.Store(e.Kind.String(), true)
+	f.fail()
+}
+
+func (f *failing) Enabled(context.Context, slog.Level) bool { return true }
+func (f *failing) WithAttrs([]slog.Attr) slog.Handler       { return f }
+func (f *failing) WithGroup(string) slog.Handler            { return f }
+func (f *failing) Handle(_ context.Context, r slog.Record) error {
+	f.calls.Store(r.Message, true)
+	f.fail()
+	return nil
+}
+
+func (f *failing) called(what string) bool { _, ok := f.calls.Load(what); return ok }
+
+func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
+	for how, fail := range failures {
+		for kind, newMutex := range kinds {
+			t.Run(kind+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				rdb, broken := redisOf(t), &pipelines{}
+				rdb.AddHook(broken)
+				observer, handler := &failing{fail: fail}, &failing{fail: fail}
+				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(300*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
+				must(t, err)
+				theirRdb := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
+				t.Cleanup(func() { _ = theirRdb.Close() })
+				m, other := newMutex(s, "x"), newMutex(newSession(t, theirRdb), "x")
+				_, theirs := lock(t, other, bg)
+				if _, _, err := m.Lock(bg, rlock.WaitAtMost(100*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+					t.Errorf("Lock: %v", err)
+				}
+				unlock(t, theirs)
+
+				ctx, cancel := context.WithCancel(bounded(t))
+				defer cancel()
+				_, hold := lock(t, m, ctx)
+				if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) { // waits for itself, which is logged
+					t.Errorf("Lock: %v", err)
+				}
+				broken.refuse.Store(true)
+				eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
+				broken.refuse.Store(false)
+				_ = hold.Unlock(bg) // it may have been lost meanwhile
+
+				held, hold := lock(t, m, bounded(t))
+				if _, err := other.ForceUnlock(bg); err != nil {
+					t.Error(err)
+				}
+				within(t, "the loss", held.Done())
+				if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+					t.Errorf("Unlock: %v", err)
+				}
+
+				_, hold = lock(t, m, bounded(t))
+				unlock(t, hold)
+				must(t, s.Close())
+				for event := rlock.Waiting; event <= rlock.RenewFailed; event++ {
+					if !observer.called(event.String()) {
+						t.Errorf("%v did not happen", event)
+					}
+				}
+				for _, message := range []string{"lockline: lock lost", "lockline: a wait ended while this same session held the lock; " +
+					"if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"} {
+					if !handler.called(message) {
+						t.Errorf("not logged: %s", message)
+					}
+				}
+			})
 		}
-		unlock(t, other)
-		_, hold := lock(t, m, bounded(t))
-		unlock(t, hold)
 	}
 }
 

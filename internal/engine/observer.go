@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"time"
+
+	"github.com/lockline/lockline/internal/contain"
 )
 
 // EventKind says what happened.
@@ -33,29 +35,23 @@ type Event struct {
 	HandedOver bool
 }
 
-// Observer is called in line, with no lock held.
+// Observer is called while what it is told of waits, in a goroutine of its own, with no lock held.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// survive keeps the engine whole when code of the user's panics inside it.
-func (s *Session) survive(what string) {
-	if p := recover(); p != nil {
-		defer func() { _ = recover() }() // the logger may be what panics
-		s.Logger.Error("lockline: panic", "in", what, "panic", p)
-	}
-}
-
 func (s *Session) warn(msg string, args ...any) {
-	defer s.survive("logger")
-	s.Logger.Warn("lockline: "+msg, args...)
+	contain.Run(s.Logger, "lockline: the logger", func() { s.Logger.Warn("lockline: "+msg, args...) })
 }
 
 func (l *lock) observe(ctx context.Context, e Event) {
-	if l.s.Observer == nil {
-		return
+	if l.s.Observer != nil {
+		e.Lock, e.Name, e.Session, e.At = l.p.Kind, l.keys.Name, l.s.id, time.Now()
+		l.s.show(ctx, e)
 	}
-	defer l.s.survive("observer")
-	e.Lock, e.Name, e.Session, e.At = l.p.Kind, l.keys.Name, l.s.id, time.Now()
-	l.s.Observer.Observe(ctx, e)
+}
+
+// show is not part of observe, or every event would be allocated, observed or not.
+func (s *Session) show(ctx context.Context, e Event) {
+	contain.Run(s.Logger, "lockline: the observer", func() { s.Observer.Observe(ctx, e) })
 }
