@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,4 +246,95 @@ func TestWhatFollowsAVoteCountsThoseThatVoteLater(t *testing.T) {
 			}
 		})
 	}
+}
+
+// panicky is a hook that panics at the commands that it is told to.
+type panicky struct{ at atomic.Pointer[func(redis.Cmder) bool] }
+
+func (p *panicky) set(at func(redis.Cmder) bool) { p.at.Store(&at) }
+
+func (p *panicky) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *panicky) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if at := p.at.Load(); at != nil && (*at)(cmd) {
+			panic("on purpose")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (p *panicky) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if at := p.at.Load(); at != nil && slices.ContainsFunc(cmds, *at) {
+			panic("on purpose")
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
+	r := startServers(t, 3)
+	hooks, clients := make([]panicky, 3), []*redis.Client(nil)
+	for i, s := range r.servers {
+		clients = append(clients, s.Client(t))
+		clients[i].AddHook(&hooks[i])
+	}
+	m := warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(2*patience))...))
+	all := func(redis.Cmder) bool { return true }
+	none := func(redis.Cmder) bool { return false }
+	hooks[0].set(all)
+	ctx, hold := redLock(t, m)
+	_, nested := lock(t, m, ctx)
+	unlock(t, nested)
+	unlock(t, hold)
+	hooks[1].set(all)
+	if _, _, err := m.Lock(bg); err == nil || !strings.Contains(err.Error(), "on purpose") {
+		t.Errorf("two of three: %v", err)
+	}
+	hooks[1].set(none)
+	_, hold = redLock(t, m)
+	hooks[0].set(none)
+	hooks[1].set(all)
+	if err := hold.Unlock(bg); err == nil || !strings.Contains(err.Error(), "on purpose") {
+		t.Errorf("Unlock: %v", err)
+	}
+	hooks[1].set(none)
+	eventually(t, "given back in the background", func() bool { return r.held(t) == 0 })
+}
+
+func TestAProbeThatPanicsEndsNothing(t *testing.T) {
+	r := startServers(t, 3)
+	hook, rdb := &panicky{}, r.servers[0].Client(t)
+	rdb.AddHook(hook)
+	clients := []*redis.Client{rdb, r.servers[1].Client(t), r.servers[2].Client(t)}
+	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(50*time.Millisecond))
+	must(t, err)
+	m := warmed(t, q.New("x"))
+	probed := make(chan struct{})
+	var once sync.Once
+	hook.set(func(cmd redis.Cmder) bool {
+		if cmd.Name() == "ping" {
+			once.Do(func() { close(probed) })
+			return true
+		}
+		return false
+	})
+	r.servers[0].Freeze()
+	eventually(t, "a probe", func() bool {
+		_ = cycles(t, m, 1)
+		select {
+		case <-probed:
+			return true
+		default:
+			return false
+		}
+	})
+	r.servers[0].Thaw()
+	eventually(t, "asked again", func() bool {
+		_, hold := redLock(t, m)
+		all := r.held(t) == 3
+		unlock(t, hold)
+		return all
+	})
 }

@@ -3,9 +3,11 @@ package pubsub
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -67,7 +69,8 @@ type channel struct {
 //
 // dial may connect at once or, as go-redis does, leave that to the Conn's first Subscribe.
 // It should heed its context, which lives as long as the connection is wanted, and never return nil:
-// what could not connect says so in its first Subscribe.
+// what could not connect says so in its first Subscribe. A panic in it or in the Conn, as in a hook of go-redis, is an
+// outage, too.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
 	if o.PingInterval <= 0 {
 		o.PingInterval = 3 * time.Second
@@ -186,6 +189,14 @@ func (h *Hub) own(done chan struct{}) {
 func (h *Hub) log(level slog.Level, msg string, args ...any) {
 	log := h.options.Logger
 	contain.Run(log, "pubsub: the logger", func() { log.Log(context.Background(), level, msg, args...) })
+}
+
+// survive, deferred around calls of dial and its Conns, makes a panic in them an outage.
+func (h *Hub) survive(err *error) {
+	if p := recover(); p != nil {
+		h.log(slog.LevelError, "pubsub: the connection panicked", "panic", p, "stack", string(debug.Stack()))
+		*err = fmt.Errorf("the connection panicked: %v", p)
+	}
 }
 
 // needed tells whether a connection is called for, and prepares for one, on which nothing is

@@ -59,8 +59,10 @@ type link struct {
 
 // serve dials, and keeps the channels subscribed as the hub wants them, until the connection
 // fails or falls silent (an error) or nobody needs it (nil).
-func (l *link) serve() error {
+func (l *link) serve() (err error) {
+	defer l.hub.survive(&err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)
+	defer fail(nil)
 	l.conn = l.hub.dial(ctx)
 	var reader sync.WaitGroup
 	defer func() {
@@ -77,7 +79,7 @@ func (l *link) serve() error {
 	l.heard = time.Now()
 	reader.Go(func() { fail(l.read()) }) // which also ends a command that dials anew
 
-	err := l.tend(ctx)
+	err = l.tend(ctx)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -166,7 +168,8 @@ func (l *link) write(ctx context.Context, command func(context.Context) error) e
 }
 
 // read is the reader: it hands out what arrives until the connection fails or is closed.
-func (l *link) read() error {
+func (l *link) read() (err error) {
+	defer l.hub.survive(&err)
 	for {
 		arrived, err := l.conn.Receive(ended)
 		if err != nil {

@@ -249,3 +249,61 @@ func TestALoggerThatFailsEndsNothing(t *testing.T) {
 		})
 	}
 }
+
+// fragile is a Conn that panics in one of its methods.
+type fragile struct {
+	pubsub.Conn
+	in string
+}
+
+func (f fragile) Subscribe(ctx context.Context, channels ...string) error {
+	if f.in == "Subscribe" {
+		panic("on purpose")
+	}
+	return f.Conn.Subscribe(ctx, channels...)
+}
+
+func (f fragile) Ping(ctx context.Context, payload ...string) error {
+	if f.in == "Ping" {
+		panic("on purpose")
+	}
+	return f.Conn.Ping(ctx, payload...)
+}
+
+func (f fragile) Receive(ctx context.Context) (any, error) {
+	m, err := f.Conn.Receive(ctx)
+	if f.in == "Receive" && err == nil {
+		panic("on purpose")
+	}
+	return m, err
+}
+
+func TestAConnectionThatPanicsIsReplaced(t *testing.T) {
+	for _, in := range []string{"dial", "Subscribe", "Ping", "Receive"} {
+		t.Run(in, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{t: t}
+				var log bytes.Buffer
+				tries := 0
+				h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn {
+					if tries++; tries > 1 {
+						return s.dial(ctx)
+					}
+					if in == "dial" {
+						panic("on purpose")
+					}
+					return fragile{s.dial(ctx), in}
+				}, pubsub.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				defer h.Close()
+				a := h.Subscribe("a")
+				time.Sleep(2 * interval)
+				expect(t, "a", heard(t, a), "resubscribed")
+				s.publish("a", "1")
+				expect(t, "a", heard(t, a), "1")
+				if got := log.String(); !strings.Contains(got, "on purpose") || !strings.Contains(got, "outage_test.go") {
+					t.Errorf("neither panic nor stack: %s", got)
+				}
+			})
+		})
+	}
+}

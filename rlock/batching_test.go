@@ -234,41 +234,56 @@ func TestAScriptThatIsForgottenIsSentAgainInAPipeline(t *testing.T) {
 	}
 }
 
-func TestAPanicOfWhoSendsAPipelineHangsNobodyElse(t *testing.T) {
+func TestAPanicUnderAPipelineIsAnErrorOnlyOfWhoCausedIt(t *testing.T) {
 	oneProcessor(t)
-	var p pipelines
-	var panics atomic.Int64
-	p.before = func() {
-		if panics.Add(1) == 1 {
-			panic("a hook's")
-		}
-	}
-	rdb := testredis.Start(t).Client(t)
-	rdb.AddHook(&p)
-	s := newSession(t, rdb, rlock.WithBatching(0))
-	var wg sync.WaitGroup
-	var failed atomic.Int64
-	for i := range 30 {
-		wg.Go(func() {
-			defer func() {
-				if recover() != nil {
-					failed.Add(1)
+	for kind, newMutex := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			var shared atomic.Bool
+			rdb := testredis.Start(t).Client(t)
+			rdb.AddHook(&onCommands{func(cmds []redis.Cmder) {
+				if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return strings.Contains(fmt.Sprint(c.Args()...), "{own7}") }) {
+					shared.Store(shared.Load() || len(cmds) > 1)
+					panic(blown)
 				}
-			}()
-			// A context that cannot be canceled: the request is sent by this goroutine.
-			_, h, err := rlock.New(s, fmt.Sprint("own", i)).Lock(bg)
-			if err != nil {
-				t.Errorf("Lock: %v", err)
-				return
+			}})
+			s := newSession(t, rdb, rlock.WithBatching(0))
+			for !shared.Load() && !t.Failed() {
+				var wg sync.WaitGroup
+				for i := range 30 {
+					wg.Go(func() {
+						_, h, err := newMutex(s, fmt.Sprint("own", i)).Lock(bg)
+						switch {
+						case i == 7:
+							byPanic(t, "Lock", err)
+						case err != nil:
+							t.Errorf("Lock: %v", err)
+						default:
+							unlock(t, h)
+						}
+					})
+				}
+				wg.Wait()
 			}
-			unlock(t, h)
 		})
 	}
-	done := make(chan struct{})
-	go func() { wg.Wait(); close(done) }()
-	within(t, "all others have their locks", done)
-	if failed.Load() != 1 {
-		t.Errorf("%d goroutines panicked", failed.Load())
+}
+
+// onCommands is a hook that calls a function before each command or pipeline.
+type onCommands struct{ f func([]redis.Cmder) }
+
+func (*onCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *onCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.f([]redis.Cmder{cmd})
+		return next(ctx, cmd)
+	}
+}
+
+func (h *onCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.f(cmds)
+		return next(ctx, cmds)
 	}
 }
 

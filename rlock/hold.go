@@ -24,7 +24,7 @@ type Hold engine.Hold
 //   - [ErrNotHeld] for a second call (or a nil Hold), which does nothing;
 //   - [ErrLost] if the lock had been lost before;
 //   - [ErrClosed] if the session gave the lock back;
-//   - else an error of ctx or of go-redis: whether Redis was told is not known. It
+//   - else an error of ctx or of go-redis, as of Lock: whether Redis was told is not known. It
 //     is tried again in the background until the lease has run out.
 //
 // Whatever it returns, the hold's context is canceled and the lock must be taken

@@ -74,7 +74,8 @@ func (m *Mutex) Name() string { return (*engine.Mutex)(m).Name() }
 //   - [ErrClosed], if the session is closed or closes meanwhile;
 //   - else it is go-redis's error. The first request fails at once, within the
 //     client's own timeouts. Once Redis has answered, an outage only lengthens the
-//     wait, up to the watchdog timeout.
+//     wait, up to the watchdog timeout. A panic in the client, as in one of its hooks,
+//     is an error, too, at once: it tells the panic's value, and the session's logger the stack.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	return m.acquire(ctx, options, false)
 }

@@ -102,7 +102,7 @@ func WithLabel(label string) SessionOption {
 }
 
 // WithLogger sets where the session logs what an operator must know: lost locks,
-// forgotten holds, waits for oneself, a lost subscription. slog.Default by default.
+// forgotten holds, waits for oneself, a lost subscription, a panic in the client. slog.Default by default.
 // Should it panic or call runtime.Goexit, the session goes on.
 func WithLogger(l *slog.Logger) SessionOption {
 	return func(c *engine.SessionConfig) { c.Logger = l }

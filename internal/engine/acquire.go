@@ -789,7 +789,7 @@ func (a *acquisition) undo(o outcome, st *streak) {
 		return
 	}
 	if granted {
-		if g := a.l.giveBack(a.l.s.ctx, a.grant, 1); g.err != nil && judge(g.err).transient {
+		if g := a.l.giveBack(a.l.s.ctx, a.grant, 1); g.err != nil && judge(g.err).unsettled() {
 			a.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 	}

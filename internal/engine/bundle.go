@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 
@@ -21,13 +20,9 @@ const maxBundle = 100
 type bundle struct {
 	requests []request
 	scripts  []*Script
-	taken    bool // by who sends it: nothing more is put in
-	over     chan struct{}
-	done     bool // when over: it was sent, and each request has its answer or error
+	taken    bool          // by who sends it: nothing more is put in
+	over     chan struct{} // closed when each request has its answer or error
 }
-
-// errNotSent: the goroutine that sent a bundle did not survive it.
-var errNotSent = errors.New("the client panicked while it sent the request")
 
 // process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose faults it must
 // not share each time.
@@ -45,7 +40,8 @@ func (s *Session) process(ctx context.Context, r request, sc *Script, again bool
 	return s.alone(ctx, r, sc)
 }
 
-func (s *Session) alone(ctx context.Context, r request, sc *Script) (string, error) {
+func (s *Session) alone(ctx context.Context, r request, sc *Script) (reply string, err error) {
+	defer s.survive(&err)
 	_ = s.client.Process(ctx, r)
 	if noScript(r.Err()) {
 		r = r.asEval(sc)
@@ -89,10 +85,7 @@ func (s *Session) together(ctx context.Context, to *redis.Client, r request, sc 
 	case len(b.requests) == 1:
 		return s.alone(ctx, r, sc)
 	default:
-		b.send(to)
-	}
-	if !b.done {
-		return "", errNotSent
+		s.send(to, b)
 	}
 	if r = b.requests[i]; moved(r.Err()) {
 		return s.alone(ctx, r.again(), sc)
@@ -131,14 +124,29 @@ func (s *Session) yielded(took time.Duration, requests int, now time.Duration) {
 }
 
 // send is nobody's in particular, so it has no context of theirs.
-func (b *bundle) send(to *redis.Client) {
-	defer close(b.over) // also where a hook of the client panics
-	pipeline(context.Background(), to, b.requests, b.scripts)
-	b.done = true
+func (s *Session) send(to pipeliner, b *bundle) {
+	defer close(b.over) // also where a hook of the client calls runtime.Goexit
+	s.pipeline(context.Background(), to, b.requests, b.scripts)
 }
 
-// pipeline sends requests to one server together, and again in full those whose script the server does not know.
-func pipeline(ctx context.Context, to pipeliner, requests []request, scripts []*Script) {
+// pipeline sends requests to one server together, and again in full those whose script the server does not know. Each
+// has an answer or an error then, even if the client panics.
+func (s *Session) pipeline(ctx context.Context, to pipeliner, requests []request, scripts []*Script) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		p := recover()
+		if p == nil {
+			p = "runtime.Goexit"
+		}
+		err := s.panicked(p)
+		err.shared = len(requests) > 1
+		for _, r := range requests {
+			r.fail(err)
+		}
+	}()
 	pipe := to.Pipeline()
 	for _, r := range requests {
 		_ = pipe.Process(ctx, r)
@@ -154,16 +162,24 @@ func pipeline(ctx context.Context, to pipeliner, requests []request, scripts []*
 	if pipe.Len() > 0 {
 		exec(ctx, pipe)
 	}
+	returned = true
 }
 
 // exec sends a pipeline. Where go-redis tells nobody's command why it was not sent (a hook refused it, or the server a
-// new connection), each is told. No script answers with nothing.
+// new connection), each is told.
 func exec(ctx context.Context, pipe redis.Pipeliner) {
 	commands, err := pipe.Exec(ctx)
 	for _, c := range commands {
-		if r, ok := c.(request); ok && err != nil && r.Err() == nil && r.Val() == "" {
-			r.SetErr(err)
+		if r, ok := c.(request); ok && err != nil {
+			r.fail(err)
 		}
+	}
+}
+
+// fail gives the request an error if it was not answered. No script answers with nothing.
+func (r request) fail(err error) {
+	if r.Err() == nil && r.Val() == "" {
+		r.SetErr(err)
 	}
 }
 
@@ -173,7 +189,7 @@ func (s *Session) batch(ctx context.Context, to pipeliner, n int, build func(i i
 	for i := range requests {
 		scripts[i], requests[i] = build(i)
 	}
-	pipeline(ctx, to, requests, scripts)
+	s.pipeline(ctx, to, requests, scripts)
 	for i, r := range requests {
 		if moved(r.Err()) { // its slot has another home now: the cluster client follows
 			reply, err := s.alone(ctx, r.again(), scripts[i])

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"runtime/debug"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/contain"
 )
 
 // Client is what a session needs of go-redis.
@@ -38,15 +41,43 @@ type pipeliner interface{ Pipeline() redis.Pipeliner }
 
 // server finds the server of a key, so that a batch never waits for two of them:
 // a cluster pipeline returns when its slowest node does.
-func (s *Session) server(key string) pipeliner {
-	if c, ok := s.client.(interface {
+func (s *Session) server(key string) (to pipeliner) {
+	to = s.client
+	if c, ok := to.(interface {
 		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	}); ok {
+		defer s.survive(new(error))
 		if node, err := c.MasterForKey(s.ctx, key); err == nil {
-			return node
+			to = node
 		}
 	}
-	return s.client
+	return to
+}
+
+// A panicError is the error of a request under which the client panicked, as a hook of its may.
+type panicError struct {
+	value  any
+	shared bool // by all requests of a pipeline, of which another one may have caused it
+}
+
+// Error tells the value. It is not unwrapped: whatever it is, it says nothing of the lock.
+func (e *panicError) Error() string { return fmt.Sprintf("the client panicked: %v", e.value) }
+
+// survive, deferred around a call of the client, makes a panic in it an error: one that left the engine
+// would leave what it was called for unfinished, or end the process.
+func (s *Session) survive(err *error) {
+	if p := recover(); p != nil {
+		*err = s.panicked(p)
+	}
+}
+
+// panicked logs a panic of the client, while its stack is there.
+func (s *Session) panicked(value any) *panicError {
+	stack := string(debug.Stack())
+	contain.Run(s.Logger, "lockline: the logger", func() {
+		s.Logger.Error("lockline: the client panicked", "panic", value, "stack", stack)
+	})
+	return &panicError{value: value}
 }
 
 // A verdict says what an error of a request means for the request.
@@ -56,10 +87,17 @@ type verdict struct {
 	transient bool // a waiter should ask again later
 }
 
+// unsettled: what the request was to give back may not be, and asking again later makes sense.
+func (v verdict) unsettled() bool { return v.unknown || v.transient }
+
 func judge(err error) verdict {
+	var panicked *panicError
 	var reply redis.Error
 	var op *net.OpError
 	switch {
+	case errors.As(err, &panicked):
+		// Whatever panics is likely to do so again, and to the user that is a mistake, not an outage.
+		return verdict{unknown: true, resend: panicked.shared, transient: panicked.shared}
 	case errors.As(err, &reply):
 		// The server refused it. Scripts read, and so fail, before they write; only a
 		// PUBLISH that an ACL forbids fails after the lock was freed.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,8 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", dial), verdict{transient: true}},
 		{redis.ErrPoolTimeout, verdict{transient: true}},
 		{redis.ErrClosed, verdict{}},
+		{fmt.Errorf("wrapped: %w", &panicError{value: io.EOF}), verdict{unknown: true}},
+		{&panicError{value: io.EOF, shared: true}, verdict{unknown: true, resend: true, transient: true}},
 		{reply("LOADING Redis is loading the dataset in memory"), verdict{resend: true, transient: true}},
 		{reply("READONLY You can't write against a read only replica."), verdict{resend: true, transient: true}},
 		{reply("WRONGTYPE Operation against a key"), verdict{}},
@@ -122,6 +125,27 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 	} {
 		if got := judge(c.err); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
+		}
+	}
+}
+
+// ending is a client that ends the goroutine which calls it.
+type ending struct{}
+
+func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
+
+func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
+	s := &Session{SessionConfig: SessionConfig{Logger: slog.New(slog.DiscardHandler)}}
+	k, err := newKeys("p", "r", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bundle{requests: []request{k.request(keepScript), k.request(keepScript)}, over: make(chan struct{})}
+	go s.send(ending{}, b)
+	<-b.over
+	for _, r := range b.requests {
+		if v := judge(r.Err()); !v.unknown || !v.resend {
+			t.Errorf("%v: %+v", r.Err(), v)
 		}
 	}
 }

@@ -185,7 +185,7 @@ func (l *lock) settle(g grant, until time.Time, gone chan<- struct{}) {
 				close(gone)
 				gone = nil
 			}
-			if o.err == nil || !judge(o.err).transient || !l.s.pause(backoff(try, 50*time.Millisecond, 2*time.Second)) {
+			if o.err == nil || !judge(o.err).unsettled() || !l.s.pause(backoff(try, 50*time.Millisecond, 2*time.Second)) {
 				return
 			}
 		}

@@ -150,12 +150,16 @@ func (q *quorum) usable(m *member) bool {
 func (q *quorum) probe(m *member) {
 	defer q.s.end()
 	sent := time.Now()
-	ping := redis.NewStatusCmd(q.s.ctx, "ping")
-	err := m.client.Process(q.s.ctx, once{ping})
+	err := m.ping(q.s.ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.slow = err != nil && judge(err).transient || time.Since(sent) > q.timeout
 	m.probing, m.probed = false, time.Now()
+}
+
+func (s *Session) ping(ctx context.Context) (err error) {
+	defer s.survive(&err)
+	return s.client.Process(ctx, once{redis.NewStatusCmd(ctx, "ping")})
 }
 
 // once is a command that go-redis does not resend.
@@ -332,7 +336,7 @@ func (e *errand) run(b *ballot, i int) {
 		b.kept(i, o, t.lease)
 	}
 	e.replies.add(o)
-	if end, ok := e.c.(*release); ok && o.err != nil && judge(o.err).transient {
+	if end, ok := e.c.(*release); ok && o.err != nil && judge(o.err).unsettled() {
 		b.q.settle(end.l, end.grant, i, b.lease)
 	}
 }
@@ -344,7 +348,7 @@ func (q *quorum) settle(l *lock, g grant, i int, lease time.Duration) outcome {
 	r := memberCopy(&release{l: l, grant: g}, g.ballot, i)
 	for try := 0; ; try++ {
 		o := m.call(q.s.ctx, l.p.Release, r, 1, nil)
-		if o.err == nil || !judge(o.err).transient || time.Now().After(until) || isClosed(q.s.closing) ||
+		if o.err == nil || !judge(o.err).unsettled() || time.Now().After(until) || isClosed(q.s.closing) ||
 			!q.s.pause(backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return o
 		}

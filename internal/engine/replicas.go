@@ -131,7 +131,8 @@ func (c *companion) confirmed() {
 
 // replicate is process for a script whose writes the replicas shall confirm. Their number is
 // behind its reply.
-func (s *Session) replicate(ctx context.Context, r request, sc *Script) (string, error) {
+func (s *Session) replicate(ctx context.Context, r request, sc *Script) (reply string, err error) {
+	defer s.survive(&err)
 	to, asking := s.server(r.Args()[3].(string)), false
 	for {
 		wait := redis.NewIntCmd(ctx, "wait", s.Replicas.N, s.Replicas.Timeout.Milliseconds())

@@ -619,7 +619,9 @@ func sendAll(ctx context.Context, us []unlocking) []error {
 		case o.err == nil:
 			one.reply = replies[i]
 		case !judge(o.err).transient: // refused, perhaps on account of one of them
-			one = u.st.lock.giveBack(ctx, u.st.final(), 1)
+			if one = u.st.lock.giveBack(ctx, u.st.final(), 1); one.unanswered == nil {
+				one.unanswered = o.unanswered
+			}
 		}
 		errs[i] = u.st.lock.released(ctx, u.st, u.was, one)
 		s.end()

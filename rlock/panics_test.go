@@ -1,0 +1,233 @@
+package rlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// fuse is a hook that panics at a command, or in a pipeline that has it, as long as it is set.
+type fuse struct {
+	at    atomic.Pointer[string] // script or command; nil: not set
+	after bool                   // the command was answered
+	blown atomic.Int64
+
+	mu      sync.Mutex
+	scripts map[string]string // by digest
+}
+
+const blown = "a hook's panic, on purpose"
+
+// knows the scripts of a kind of lock.
+func (f *fuse) knows(m *rlock.Mutex) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scripts = (*engine.Mutex)(m).Scripts()
+}
+
+func (f *fuse) set(at string) { f.at.Store(&at) }
+
+func (f *fuse) mend() { f.at.Store(nil) }
+
+func (f *fuse) meets(cmd redis.Cmder) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, name := f.at.Load(), cmd.Name()
+	if name == "evalsha" {
+		name = f.scripts[cmd.Args()[1].(string)]
+	}
+	return at != nil && *at == name
+}
+
+func (f *fuse) around(cmds []redis.Cmder, next func() error) error {
+	hit := slices.ContainsFunc(cmds, f.meets)
+	if !hit || f.after {
+		if err := next(); err != nil {
+			return err
+		}
+	}
+	if hit {
+		f.blown.Add(1)
+		panic(blown)
+	}
+	return nil
+}
+
+func (f *fuse) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *fuse) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return f.around([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (f *fuse) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return f.around(cmds, func() error { return next(ctx, cmds) })
+	}
+}
+
+// fused runs a test with a mutex whose client has a fuse, and another session's of the same name. A lock that is not given back
+// stays for longer than the tests wait.
+func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context), options ...rlock.SessionOption) {
+	for kind, newMutex := range kinds {
+		for _, after := range []bool{false, true} {
+			for _, cancelable := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/after %v/cancelable %v", kind, after, cancelable), func(t *testing.T) {
+					t.Parallel()
+					var log bytes.Buffer
+					f, rdb := &fuse{after: after}, redisOf(t)
+					theirs := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
+					t.Cleanup(func() { _ = theirs.Close() })
+					rdb.AddHook(f)
+					s := newSession(t, rdb, append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * patience),
+						rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, options...)...)
+					m := warm(t, newMutex(s, "x"))
+					f.knows(m)
+					ctx := bg
+					if cancelable {
+						ctx = bounded(t)
+					}
+					test(t, f, m, warm(t, newMutex(newSession(t, theirs), "x")), ctx)
+					works(t, m)
+					must(t, s.Close())
+					if f.blown.Load() == 0 {
+						t.Error("nothing panicked")
+					}
+					if got := log.String(); !strings.Contains(got, blown) || !strings.Contains(got, "panics_test.go") {
+						t.Errorf("neither panic nor stack: %s", got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// works: the lock can be taken and freed.
+func works(t testing.TB, m *rlock.Mutex) {
+	t.Helper()
+	_, hold := lock(t, m, bounded(t))
+	unlock(t, hold)
+}
+
+// byPanic: err tells of the panic, and of nothing that it is not.
+func byPanic(t testing.TB, what string, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), blown) {
+		t.Errorf("%s: %v", what, err)
+	}
+	for _, other := range []error{rlock.ErrLocked, rlock.ErrLost, rlock.ErrNotHeld, rlock.ErrClosed} {
+		if errors.Is(err, other) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestALockRequestThatPanicsIsAnErrorAndGivenBack(t *testing.T) {
+	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
+		f.set("lock")
+		_, _, err := m.Lock(ctx)
+		byPanic(t, "Lock", err)
+		_, _, err = m.TryLock(ctx)
+		byPanic(t, "TryLock", err)
+		f.mend()
+		works(t, other)
+	})
+}
+
+func TestAReleaseThatPanicsIsAnErrorAndDoneInTheBackground(t *testing.T) {
+	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
+		_, hold := lock(t, m, ctx)
+		f.set("release")
+		byPanic(t, "Unlock", hold.Unlock(ctx))
+		eventually(t, "tried again", func() bool { return f.blown.Load() > 1 })
+		f.mend()
+		works(t, other)
+	})
+}
+
+func TestAReentryThatPanicsIsAnErrorAndTheHoldGoesOn(t *testing.T) {
+	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
+		held, hold := lock(t, m, ctx)
+		f.set("keep")
+		_, _, err := m.Lock(held)
+		byPanic(t, "Lock", err)
+		byPanic(t, "Extend", hold.Extend(ctx, time.Hour))
+		f.mend()
+		_, nested := lock(t, m, held)
+		unlock(t, nested)
+		unlock(t, hold)
+		works(t, other)
+	})
+}
+
+func TestARenewalThatPanicsIsTriedAgain(t *testing.T) {
+	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
+		held, hold := lock(t, m, ctx)
+		f.set("keep")
+		eventually(t, "a renewal", func() bool { return f.blown.Load() > 0 })
+		f.mend()
+		until := hold.Deadline()
+		eventually(t, "another one", func() bool { return hold.Deadline().After(until) || held.Err() != nil })
+		unlock(t, hold)
+		works(t, other)
+	}, rlock.WithWatchdogTimeout(2*time.Second))
+}
+
+func TestAnInspectionThatPanicsIsAnError(t *testing.T) {
+	fused(t, func(t *testing.T, f *fuse, m, _ *rlock.Mutex, ctx context.Context) {
+		inspect(t, m) // or the server would not know the script
+		f.set("inspect")
+		if _, err := m.Inspect(ctx); err == nil {
+			t.Error("no error")
+		}
+		f.mend()
+	})
+}
+
+func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
+	rdb, f := redisOf(t), &fuse{}
+	theirs := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
+	t.Cleanup(func() { _ = theirs.Close() })
+	rdb.AddHook(f)
+	m := warm(t, kinds["fair"](newSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
+	f.knows(m)
+	_, hold := lock(t, kinds["fair"](newSession(t, theirs), "x"), bg)
+	f.set("heartbeat")
+	_, _, err := m.Lock(bounded(t))
+	byPanic(t, "Lock", err)
+	f.mend()
+	unlock(t, hold)
+	works(t, m)
+}
+
+func TestAConfirmationThatPanicsIsAnErrorAndTheLockIsGivenBack(t *testing.T) {
+	for _, ctx := range []context.Context{bg, bounded(t)} {
+		server := testredis.Start(t)
+		server.StartReplica(t)
+		rdb, f := server.Client(t), &fuse{}
+		rdb.AddHook(f)
+		m := rlock.New(newSession(t, rdb, rlock.WithReplicas(1, time.Second), rlock.WithWatchdogTimeout(2*patience)), "x")
+		eventually(t, "replicated", func() bool { _, h, err := m.TryLock(bg); return err == nil && h.Unlock(bg) == nil })
+		f.set("wait")
+		_, _, err := m.Lock(ctx)
+		byPanic(t, "Lock", err)
+		f.mend()
+		works(t, rlock.New(newSession(t, server.Client(t)), "x"))
+		works(t, m)
+	}
+}
