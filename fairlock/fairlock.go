@@ -58,7 +58,7 @@ var (
 	inspectBody string
 
 	protocol = &engine.Protocol{
-		Kind:      "f",
+		Kind:      engine.Fair,
 		Lock:      engine.NewScript(lockBody, prelude),
 		Release:   engine.NewScript(releaseBody, prelude),
 		Heartbeat: engine.NewScript(heartbeatBody, prelude),

@@ -21,7 +21,7 @@ var (
 	redlockInspect string
 
 	redlock = &engine.Protocol{
-		Kind:    "q",
+		Kind:    engine.RedLock,
 		Lock:    engine.NewScript(redlockLock),
 		Accept:  engine.NewScript(redlockAccept),
 		Release: engine.NewScript(redlockRelease),

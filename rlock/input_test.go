@@ -102,6 +102,8 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 		"an empty prefix":        {rdb, []rlock.SessionOption{rlock.WithPrefix("")}, `""`},
 		"an open brace":          {rdb, []rlock.SessionOption{rlock.WithPrefix("a{b")}, `"a{b"`},
 		"an empty tag":           {rdb, []rlock.SessionOption{rlock.WithPrefix("a{}")}, `"a{}"`},
+		"a kind in the prefix":   {rdb, []rlock.SessionOption{rlock.WithPrefix("app:r:{tenant}")}, "another prefix"},
+		"Redisson's prefix":      {rdb, []rlock.SessionOption{rlock.WithPrefix("redisson_lock_token")}, "RedissonKeys"},
 		"a long prefix":          {rdb, []rlock.SessionOption{rlock.WithPrefix(strings.Repeat("p", 600))}, "600"},
 		"no watchdog timeout":    {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(0)}, "0s"},
 		"a watchdog of 1ms":      {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(time.Millisecond)}, "1ms"},
@@ -233,26 +235,97 @@ func TestARedissonLockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
 	})
 }
 
+func TestNoTwoPrefixesShareALock(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		hold := func(what string, m *rlock.Mutex) {
+			_, hold, err := m.TryLock(bg)
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			t.Cleanup(func() { _ = hold.Unlock(bg) })
+		}
+		hold("what looks like another prefix", rlock.New(newSession(t, rdb, rlock.WithPrefix("app")), "tenant}:r:{y"))
+		for _, prefix := range []string{"{app}", "app:{tenant}", "app:r", "app:r:"} {
+			hold(prefix, rlock.New(newSession(t, rdb, rlock.WithPrefix(prefix)), "y"))
+		}
+		s := newSession(t, rdb, rlock.RedissonKeys())
+		for _, name := range []string{"x", "{x}", "orders:{x}", "app:r:x", "r:{x}", "my:lockline_lock_memory:{x}"} {
+			hold(name, rlock.New(s, name))
+		}
+		for _, name := range []string{"lockline_lock_memory:{x}", "lockline_lock_memory::{x}", "redisson_lock_token:{x}", "redisson_lock_token:x",
+			"lockline:r:{x}", "lockline:r:{x}:t", "app:f:{x}:q", "app:q:{x}"} {
+			m := rlock.New(s, name)
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(0))
+			_, _, try := m.TryLock(bg)
+			do := m.Do(bg, func(context.Context) error { return nil }, rlock.WaitAtMost(0))
+			_, look := m.Inspect(bg)
+			_, force := m.ForceUnlock(bg)
+			for _, err := range []error{err, try, do, look, force} {
+				if err == nil || !strings.Contains(err.Error(), "RedissonKeys") || !strings.Contains(err.Error(), `"`+name+`"`) {
+					t.Errorf("%q: %v", name, err)
+				}
+			}
+		}
+	})
+}
+
 func FuzzNames(f *testing.F) {
 	for _, name := range names {
-		f.Add(name, name+"}")
+		f.Add("p", name, "p", name+"}")
 	}
+	f.Add("app", "tenant}:r:{y", "app:r:{tenant}", "y")
+	f.Add("app:{b}", "x", "app", "b}:f:{x")
+	for _, name := range []string{"lockline_lock_memory:{x}", "redisson_lock_token:{x}", "r:{x}"} { // "": RedissonKeys
+		f.Add("", "x", "", name)
+	}
+	f.Add("lockline", "x", "", "lockline:r:{x}:t")
 	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(f).Addr()})
 	f.Cleanup(func() { _ = rdb.Close() })
-	s := newSession(f, rdb)
-	f.Fuzz(func(t *testing.T, a, b string) {
-		_, ha, err := rlock.New(s, a).TryLock(bg)
-		if (err != nil) != (a == "" || len(a) > 512) {
-			t.Fatalf("%q: %v", a, err)
+	f.Fuzz(func(t *testing.T, p, a, q, b string) {
+		refused := func(prefix, name string) bool { // at most; which ones is engine's test
+			return prefix == "" && strings.ContainsAny(name, "{}_")
 		}
-		defer func() { _ = ha.Unlock(bg) }()
-		_, hb, err := rlock.New(s, b).TryLock(bg)
-		if b != "" && len(b) <= 512 && a != b && err != nil {
-			t.Errorf("%q and %q are in each other's way: %v", a, b, err)
+		session := func(prefix string) *rlock.Session {
+			option := rlock.WithPrefix(prefix)
+			if prefix == "" {
+				option = rlock.RedissonKeys()
+			}
+			s, err := rlock.NewSession(rdb, option, rlock.WithLogger(quiet))
+			if err != nil {
+				t.Skip()
+			}
+			return s
 		}
-		if a == b && err == nil {
-			t.Errorf("%q was taken twice", a)
+		one := session(p)
+		defer func() { _ = one.Close() }()
+		other := one
+		if q != p {
+			other = session(q)
+			defer func() { _ = other.Close() }()
 		}
-		_ = hb.Unlock(bg)
+		for mine, newMutex := range kinds {
+			if p == "" && mine != "reentrant" {
+				continue
+			}
+			_, ha, err := newMutex(one, a).TryLock(bg)
+			if (err != nil) != (a == "" || len(a) > 512) && !refused(p, a) {
+				t.Fatalf("%s %q %q: %v", mine, p, a, err)
+			}
+			for theirs, newMutex := range kinds {
+				if q == "" && theirs != "reentrant" {
+					continue
+				}
+				_, hb, err2 := newMutex(other, b).TryLock(bg)
+				same := p == q && a == b && mine == theirs
+				if b != "" && len(b) <= 512 && !same && err2 != nil && (errors.Is(err2, rlock.ErrLocked) || !refused(q, b)) {
+					t.Errorf("%s %q %q and %s %q %q are in each other's way: %v", mine, p, a, theirs, q, b, err2)
+				}
+				if same && err == nil && err2 == nil {
+					t.Errorf("%s %q %q was taken twice", mine, p, a)
+				}
+				_ = hb.Unlock(bg)
+			}
+			_ = ha.Unlock(bg)
+		}
 	})
 }

@@ -18,7 +18,7 @@ var (
 	inspectBody string
 
 	protocol = &engine.Protocol{
-		Kind:    "r",
+		Kind:    engine.Reentrant,
 		Lock:    engine.NewScript(lockBody),
 		Release: engine.NewScript(releaseBody),
 		Force:   engine.NewScript(forceBody),
@@ -47,7 +47,8 @@ var _ Locker = (*Mutex)(nil)
 type Mutex engine.Mutex
 
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
-// bytes is a name; what is wrong with a name or session, Lock says.
+// bytes is a name, but for some of a session with [RedissonKeys]; what is wrong with
+// a name or session, Lock says.
 func New(s *Session, name string, options ...Option) *Mutex {
 	return (*Mutex)(engine.NewMutex((*engine.Session)(s), protocol, name, engine.NewConfig(engine.Config{}, options)))
 }

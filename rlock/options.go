@@ -38,7 +38,9 @@ type SessionOption func(*engine.SessionConfig)
 // WithPrefix sets what the names of all keys and channels of the session begin
 // with, "lockline" by default. Sessions that shall exclude each other need the same.
 // It may contain one complete hash tag ("{app}"), which puts all locks into one
-// cluster slot, and no other braces.
+// cluster slot, and no other braces. Refused are prefixes that contain the letter of a kind of
+// lock as keys do (":r:{", ":f:{" or ":q:{"), or begin with "redisson_lock_token:" or
+// "lockline_lock_memory:": a lock of theirs could have the key of another one.
 func WithPrefix(prefix string) SessionOption {
 	return func(c *engine.SessionConfig) { c.Prefix = prefix }
 }
@@ -121,6 +123,10 @@ func WithObserver(o Observer) SessionOption {
 // RedissonKeys gives keys, channels and owner fields the names and the form that
 // Redisson gives them, so that this session and an RLock or RFencedLock of a JVM
 // exclude each other and wake each other. The prefix is not used then.
+//
+// The name of a lock is its key then. So names are refused, by every use, that begin with "redisson_lock_token:"
+// or "lockline_lock_memory:" or contain ":r:{", ":f:{" or ":q:{", as keys of other locks do; and
+// those whose braces are no hash tag.
 func RedissonKeys() SessionOption {
 	return func(c *engine.SessionConfig) { c.Redisson = true }
 }

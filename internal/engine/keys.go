@@ -9,6 +9,21 @@ import (
 // MaxName is the longest name of a lock, in bytes.
 const MaxName = 512
 
+// The kinds of locks, as keys and events name them. A new one is a letter in kinds, too.
+const (
+	Reentrant = "r"
+	Fair      = "f"
+	RedLock   = "q"
+
+	kinds = Reentrant + Fair + RedLock
+)
+
+// What the names of further keys begin with where there is no prefix: with RedissonKeys.
+const (
+	redissonMemory = "lockline_lock_memory:"
+	redissonToken  = "redisson_lock_token:"
+)
+
 // Keys are the names of one lock in Redis, all in one cluster slot: the hash, the
 // memory that outlives it, with Redisson its token counter, and the channel. They are kept as
 // script arguments, boxed once; a session may hold very many.
@@ -50,21 +65,49 @@ func redissonKeys(name string) (*Keys, error) {
 		return nil, err
 	}
 	if !tagged(name) {
-		return nil, fmt.Errorf("lockline: with RedissonKeys the braces of a name must be a hash tag, or its keys land in different slots: %q", name)
+		return nil, fmt.Errorf("lockline: RedissonKeys: the braces of a name must be a hash tag, or its keys land in different slots: %q", name)
 	}
+	// The name is the key, so it may be no other lock's key.
+	if of := beginsAsRedisson(name); of != "" {
+		return nil, fmt.Errorf("lockline: RedissonKeys: no name may begin with %q, as keys of other locks do: %q", of, name)
+	}
+	if part := kindIn(name); part != "" {
+		return nil, fmt.Errorf("lockline: RedissonKeys: no name may contain %q, as keys of sessions with a prefix do: %q", part, name)
+	}
+	braced := strings.Contains(name, "{")
 	join := func(prefix string) string {
-		if strings.Contains(name, "{") {
-			return prefix + ":" + name
+		if braced {
+			return prefix + name
 		}
-		return prefix + ":{" + name + "}"
+		return prefix + "{" + name + "}"
 	}
-	memory := "lockline_lock_memory:{" + name + "}"
-	if strings.Contains(name, "{") {
-		memory = "lockline_lock_memory::" + name // x and {x} are two locks, and share a token counter at most
+	memory := redissonMemory + "{" + name + "}"
+	if braced {
+		memory = redissonMemory + ":" + name // x and {x} are two locks, and share a token counter at most
 	}
 	return &Keys{Name: name,
-		boxed:   []any{3, name, memory, join("redisson_lock_token")},
-		channel: join("redisson_lock__channel")}, nil
+		boxed:   []any{3, name, memory, join(redissonToken)},
+		channel: join("redisson_lock__channel:")}, nil
+}
+
+// kindIn finds what stands between prefix and name in the keys of a kind.
+func kindIn(s string) string {
+	for _, kind := range kinds {
+		if part := ":" + string(kind) + ":{"; strings.Contains(s, part) {
+			return part
+		}
+	}
+	return ""
+}
+
+// beginsAsRedisson: s begins as a key that there is beside a lock's own with RedissonKeys.
+func beginsAsRedisson(s string) string {
+	for _, begin := range [...]string{redissonMemory, redissonToken} {
+		if strings.HasPrefix(s, begin) {
+			return begin
+		}
+	}
+	return ""
 }
 
 func checkName(name string) error {
@@ -86,6 +129,8 @@ func tagged(s string) bool {
 	return strings.Index(s[open:], "}") > 1
 }
 
+// checkPrefix refuses what would let two prefixes share a key. Without a kind in the prefix, the
+// first kind in a key is what follows the prefix, so the key says which prefix, kind and name made it.
 func checkPrefix(prefix string) error {
 	switch {
 	case prefix == "":
@@ -94,6 +139,10 @@ func checkPrefix(prefix string) error {
 		return fmt.Errorf("lockline: WithPrefix: the prefix is %d bytes long, over %d", len(prefix), MaxName)
 	case !tagged(prefix):
 		return fmt.Errorf("lockline: WithPrefix: the braces of %q are no hash tag", prefix)
+	case kindIn(prefix) != "":
+		return fmt.Errorf("lockline: WithPrefix: %q contains %q: its keys could be those of another prefix and name", prefix, kindIn(prefix))
+	case beginsAsRedisson(prefix+":") != "":
+		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks with RedissonKeys do", prefix)
 	}
 	return nil
 }
