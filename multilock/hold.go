@@ -62,7 +62,7 @@ func (h *holding) Extend(ctx context.Context, d time.Duration) error {
 
 func (h *holding) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
-		return fmt.Errorf("lockline: %q: %w", h.l.name, rlock.ErrNotHeld)
+		return engine.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)
 	}
 	return h.l.join(engine.UnlockAll(ctx, h.parts))
 }
@@ -74,5 +74,5 @@ func (l *MultiLock) join(errs []error) error {
 			errs[i] = l.about(i, err)
 		}
 	}
-	return errors.Join(errs...)
+	return engine.Join(errs...)
 }

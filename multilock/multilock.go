@@ -75,7 +75,7 @@ func (l *MultiLock) add(members []rlock.Locker) {
 			}
 		}
 		if err != nil {
-			l.err = errors.Join(l.err, fmt.Errorf("lockline: member %d of a MultiLock: %w", i+1, err))
+			l.err = engine.Join(l.err, engine.Within(fmt.Sprintf("members[%d] of a MultiLock", i), err))
 		} else if !slices.ContainsFunc(l.members, func(other rlock.Locker) bool { return same(m, other) }) {
 			l.members = append(l.members, m)
 		}
@@ -131,15 +131,19 @@ func (l *MultiLock) Name() string {
 	return l.name
 }
 
-// MemberError says which member an error is about.
+// MemberError says which member an error is about. Its text has the member's name and, as members[Index], its place.
 type MemberError struct {
-	Index int // among the members, each counted once: as in [rlock.Hold.Parts]
-	Name  string
+	// Index counts from 0, as slices do, and is that of [rlock.Hold.Parts]: among the members that [New] was
+	// given, where a MultiLock stands for its own members and a member given twice counts once.
+	Index int
+	Name  string // of the member
 	Err   error
 }
 
 func (e *MemberError) Error() string {
-	return fmt.Sprintf("lockline: member %d, %q: %v", e.Index+1, e.Name, e.Err)
+	lock := fmt.Sprintf("lock %q", e.Name)
+	what := strings.TrimPrefix(engine.Bare(e.Err), lock+": ") // it may have named itself
+	return fmt.Sprintf("lockline: %s (members[%d]): %s", lock, e.Index, what)
 }
 
 func (e *MemberError) Unwrap() error { return e.Err }

@@ -471,3 +471,25 @@ func TestSiblingsTakeTurnsBelowOneHold(t *testing.T) {
 		unlock(t, two)
 	})
 }
+
+func TestTheTextOfAMemberErrorHasItsIndex(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		mine, theirs := newSession(t, rdb), newSession(t, rdb)
+		a, b := rlock.New(mine, "a"), rlock.New(mine, "b")
+		_, hold := lock(t, rlock.New(theirs, "b"), bg)
+		defer unlock(t, hold)
+		for _, l := range []*multilock.MultiLock{multilock.New(a, b), multilock.New(multilock.New(a, a), b)} {
+			_, _, err := l.TryLock(bg)
+			var member *multilock.MemberError
+			if !errors.As(err, &member) || member.Index != 1 || !strings.HasPrefix(err.Error(), `lockline: lock "b" (members[1]): locked by `) {
+				t.Errorf("%+v: %v", member, err)
+			}
+		}
+		if _, _, err := multilock.New(a, nil).Lock(bg); err == nil || err.Error() != "lockline: members[1] of a MultiLock: it is nil" {
+			t.Error(err)
+		}
+		if _, _, err := multilock.New(a, rlock.New(theirs, "a")).Lock(bg); err == nil || !strings.Contains(err.Error(), `lock "a" (members[1]): it is the same lock as members[0]`) {
+			t.Error(err)
+		}
+	})
+}

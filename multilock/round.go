@@ -71,7 +71,7 @@ func (r *rounds) take() error {
 	return nil
 }
 
-var errTooSlow = fmt.Errorf("not answered in the time of WaitAtMost: %w", os.ErrDeadlineExceeded)
+var errTooSlow = fmt.Errorf("not answered before the wait was over: %w", os.ErrDeadlineExceeded)
 
 // frontOf is unit with first in front.
 func frontOf(unit []int, first int) []int {
@@ -158,7 +158,7 @@ func (r *rounds) failed(i int, err error) error {
 	if errors.As(err, &locked) && locked.Holder != "" {
 		for j, h := range r.holds {
 			if h != nil && h.Owner() == locked.Holder && h.Name() == locked.Name {
-				e.Err = fmt.Errorf("it is the same lock as member %d, for another session: they exclude each other", j+1)
+				e.Err = fmt.Errorf("it is the same lock as members[%d], for another session: they exclude each other", j)
 				return e
 			}
 		}

@@ -103,7 +103,7 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 		"an open brace":          {rdb, []rlock.SessionOption{rlock.WithPrefix("a{b")}, `"a{b"`},
 		"an empty tag":           {rdb, []rlock.SessionOption{rlock.WithPrefix("a{}")}, `"a{}"`},
 		"a kind in the prefix":   {rdb, []rlock.SessionOption{rlock.WithPrefix("app:r:{tenant}")}, "another prefix"},
-		"Redisson's prefix":      {rdb, []rlock.SessionOption{rlock.WithPrefix("redisson_lock_token")}, "RedissonKeys"},
+		"Redisson's prefix":      {rdb, []rlock.SessionOption{rlock.WithPrefix("redisson_lock_token")}, "Redisson"},
 		"a long prefix":          {rdb, []rlock.SessionOption{rlock.WithPrefix(strings.Repeat("p", 600))}, "600"},
 		"no watchdog timeout":    {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(0)}, "0s"},
 		"a watchdog of 1ms":      {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(time.Millisecond)}, "1ms"},

@@ -57,7 +57,7 @@ func NewMutex(s *Session, p *Protocol, name string, cfg Config) *Mutex {
 	case s == nil:
 		m.err = errors.New("lockline: the session is nil")
 	case s.Redisson && p.queues():
-		m.err = errors.New("lockline: a session with RedissonKeys has no fair locks: Redisson's queue is another")
+		m.err = errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
 	case s.Redisson:
 		m.keys, m.err = redissonKeys(name)
 	case p.queues():
@@ -899,7 +899,7 @@ func (a *acquisition) over(behind bool) error {
 }
 
 // errNoAnswer: the wait ran out, and nothing is known of a holder.
-var errNoAnswer = fmt.Errorf("no answer from Redis in the time of WaitAtMost: %w", os.ErrDeadlineExceeded)
+var errNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
 
 const selfHint = " (held by this same session: if the holder called this Lock, it must pass the context that its own Lock returned)"
 

@@ -58,6 +58,58 @@ func (e *LockedError) who() (msg string) {
 
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
+// prefix begins the text of each error, once: whatever puts words before another error takes it from that.
+const prefix = "lockline: "
+
+// Bare is an error's text without the prefix.
+func Bare(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
+
+// within says where an error happened.
+type within struct {
+	where string
+	err   error
+}
+
+// Within puts words before an error.
+func Within(where string, err error) error { return &within{where, err} }
+
+func (e *within) Error() string { return prefix + e.where + ": " + Bare(e.err) }
+func (e *within) Unwrap() error { return e.err }
+
+// joined are several errors as one line of text.
+type joined struct{ errs []error }
+
+// Join is errors.Join, but for the text, and that it leaves a single error as it is.
+func Join(errs ...error) error {
+	var some []error
+	for _, err := range errs {
+		if err != nil {
+			some = append(some, err)
+		}
+	}
+	switch len(some) {
+	case 0:
+		return nil
+	case 1:
+		return some[0]
+	}
+	return &joined{some}
+}
+
+func (j *joined) Error() string {
+	text := j.errs[0].Error()
+	for _, err := range j.errs[1:] {
+		if strings.Contains(text, prefix) {
+			text += "; " + Bare(err)
+		} else {
+			text += "; " + err.Error()
+		}
+	}
+	return text
+}
+
+func (j *joined) Unwrap() []error { return j.errs }
+
 // nameError puts the lock's name before what happened to it.
 type nameError struct {
 	name string
@@ -66,7 +118,7 @@ type nameError struct {
 }
 
 func (e *nameError) Error() string {
-	return fmt.Sprintf("lockline: lock %q: %v%s", e.name, e.err, e.hint)
+	return fmt.Sprintf("%slock %q: %s%s", prefix, e.name, Bare(e.err), e.hint)
 }
 func (e *nameError) Unwrap() error { return e.err }
 
@@ -98,5 +150,5 @@ func ctxErr(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (e *ctxError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
+func (e *ctxError) Error() string   { return e.err.Error() + ": " + Bare(e.cause) }
 func (e *ctxError) Unwrap() []error { return []error{e.err, e.cause} }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 )
@@ -98,7 +97,7 @@ func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err er
 		bound, cancel := context.WithTimeout(context.WithoutCancel(held), unlockWait)
 		defer cancel()
 		if e := hd.Unlock(bound); e != nil {
-			err = errors.Join(err, e)
+			err = Join(err, e)
 		}
 	}()
 	return fn(held)

@@ -142,7 +142,7 @@ func checkPrefix(prefix string) error {
 	case kindIn(prefix) != "":
 		return fmt.Errorf("lockline: WithPrefix: %q contains %q: its keys could be those of another prefix and name", prefix, kindIn(prefix))
 	case beginsAsRedisson(prefix+":") != "":
-		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks with RedissonKeys do", prefix)
+		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks that are shared with Redisson do", prefix)
 	}
 	return nil
 }

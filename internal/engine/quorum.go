@@ -88,7 +88,7 @@ func NewQuorum(members []*Session, timeout time.Duration) (*Session, error) {
 			m.mu.Unlock()
 		}
 		if !open {
-			return nil, fmt.Errorf("lockline: RedLock: %w", ErrClosed)
+			return nil, Within("RedLock", ErrClosed)
 		}
 	}
 	return s, nil
@@ -428,7 +428,7 @@ func (q *quorum) releaseAll(ended []*streak) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(failed...)
+	return Join(failed...)
 }
 
 // all sends a request to all members. The answers of those that are in time, if they are a majority, come line by line.

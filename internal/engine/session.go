@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -195,7 +194,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 		for _, q := range s.quorums { // no more are added now
 			failed = append(failed, q.Shutdown(ctx))
 		}
-		err := errors.Join(append(failed, s.releaseAll(locks))...)
+		err := Join(append(failed, s.releaseAll(locks))...)
 		s.work.Wait()
 		done <- err
 	}()
@@ -203,7 +202,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("lockline: not all was given back, the rest is left to its leases: %w", ctxErr(ctx))
+		err = Within("not all was given back, the rest is left to its leases", ctxErr(ctx))
 	}
 	s.cancel()
 	s.dog.Close()
@@ -259,7 +258,7 @@ func (s *Session) releaseAll(locks []*lock) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(failed...)
+	return Join(failed...)
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
