@@ -177,7 +177,7 @@ func runProcess(ctx context.Context, orders io.Reader, out io.Writer) error {
 	defer opened.close()
 	p.session, p.lock = opened.sessions[0].ID(), opened.lock
 	if err := p.work(ctx); err != nil {
-		p.report(event{Kind: failed, Error: err.Error()})
+		p.report(event{Kind: failed, Error: say(err)})
 		return err
 	}
 	return nil
@@ -214,7 +214,7 @@ func (p *process) work(ctx context.Context) error {
 		switch {
 		case err == nil:
 		case len(p.Redis) > 1 && !errors.Is(err, rlock.ErrLost): // one of the bare majority that had granted was killed, say
-			p.report(event{Kind: hindered, Error: err.Error()})
+			p.report(event{Kind: hindered, Error: say(err)})
 		default:
 			return err
 		}
@@ -263,7 +263,7 @@ func (p *process) increment(ctx context.Context) error {
 	}
 	p.pause(20 * time.Millisecond)
 	if ctx.Err() != nil {
-		return fmt.Errorf("inside the lock: %w", context.Cause(ctx))
+		return fmt.Errorf("inside the lock: %s", say(context.Cause(ctx)))
 	}
 	if err := os.WriteFile(p.File, []byte(strconv.Itoa(count+1)), 0o600); err != nil {
 		return err

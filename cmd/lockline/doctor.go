@@ -180,7 +180,7 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 			continue
 		}
 		if err := o.tryKind(ctx, k); err != nil {
-			f.Status, f.Found, f.Do = failure, fmt.Sprintf("a %s lock: %v", k.name, err), locksDo(err)
+			f.Status, f.Found, f.Do = failure, fmt.Sprintf("a %s lock: %s", k.name, say(err)), locksDo(err)
 			return f
 		}
 		names = append(names, k.name)

@@ -257,7 +257,7 @@ func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {
 
 func (t *lastTrouble) String() string {
 	if err := t.err.Load(); err != nil {
-		return (*err).Error()
+		return say(*err)
 	}
 	return "no answer from Redis"
 }

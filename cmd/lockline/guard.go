@@ -136,7 +136,7 @@ func (g *guard) release() error {
 	case errors.Is(err, rlock.ErrLost):
 		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)", g.name, code)}
 	case err != nil:
-		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %w", err))
+		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %s", say(err)))
 	}
 	if code == exitOK {
 		return nil

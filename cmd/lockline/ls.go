@@ -128,7 +128,7 @@ func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	}
 	st, err := o.kinds[i].mutex(o.session, l.name).Inspect(ctx)
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
-		return lockState{Name: l.name, Kind: o.kinds[i].name, Error: "its key is something else: " + err.Error()}, nil
+		return lockState{Name: l.name, Kind: o.kinds[i].name, Error: "its key is something else: " + say(err)}, nil
 	}
 	return stateOf(o.kinds[i], st), err
 }

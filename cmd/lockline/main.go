@@ -75,10 +75,26 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return code
 }
 
-// complain writes one line with one prefix: the library's errors bring theirs.
+// complain writes one line with one prefix.
 func complain(errOut io.Writer, err error) {
-	fmt.Fprintf(errOut, "lockline: %s\n", strings.TrimPrefix(err.Error(), "lockline: "))
+	fmt.Fprintf(errOut, "lockline: %s\n", say(err))
 }
+
+// say is an error in the words of the command line. The library's bring a prefix, and begin with the option that is
+// wrong, if one is, or say what kind of client to use.
+func say(err error) string {
+	text := strings.TrimPrefix(err.Error(), "lockline: ")
+	if option, rest, ok := strings.Cut(text, ": "); ok && flags[option] != "" {
+		text = flags[option] + ": " + rest
+	}
+	return clients.Replace(text)
+}
+
+var (
+	flags   = map[string]string{"WithPrefix": "--prefix", "WithWatchdogTimeout": "--lease", "RedissonKeys": "--redissonkeys"}
+	clients = strings.NewReplacer("redis.NewClusterClient", "?addr=HOST:PORT behind the URL of --redis",
+		"redis.NewFailoverClient", "?master_name=NAME behind the URL of --redis")
+)
 
 func program(out, errOut io.Writer) *cli.Command {
 	return &cli.Command{

@@ -71,6 +71,8 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline exec --wait -1s name -- true",
 		"lockline exec --grace -1s name -- true",
 		"lockline exec --lease 1ms name -- true",
+		"lockline exec --prefix app:r:{x} name -- true",
+		"lockline inspect --redissonkeys redisson_lock_token:x",
 		"lockline exec --redis nonsense name -- true",
 		"lockline demo-process",
 		"lockline ls a b",
@@ -91,6 +93,11 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		}
 		if text := errOut.String(); out.Len() > 0 || !strings.HasPrefix(text, "lockline: ") || strings.Count(text, "\n") != 1 {
 			t.Errorf("%s said %q and %q", args, &out, &errOut)
+		}
+		for _, goName := range []string{"With", "RedissonKeys", "NewSession", "WaitAtMost", "redis.New"} {
+			if text := errOut.String(); strings.Count(text, "lockline: ") != 1 || strings.Contains(text, goName) {
+				t.Errorf("%s said %q", args, text)
+			}
 		}
 	}
 }
