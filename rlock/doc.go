@@ -20,10 +20,10 @@
 // # The context
 //
 // The context that Lock returns carries the hold: a Lock of the same name below
-// it re-enters instead of waiting for itself. It is canceled when the hold ends:
-// with cause [ErrLost] if the lease was lost, [ErrNotHeld] after Unlock,
+// it re-enters instead of waiting for itself. It is canceled when the hold ends,
+// with a cause that matches [ErrLost] if the lease was lost, [ErrNotHeld] after Unlock,
 // [ErrClosed] after Session.Close; and it ends when its parent does. Use it for
-// all work that the lock protects.
+// all work that the lock protects, and for what comes after Unlock the one that Lock was given.
 //
 // A context that descends from a live hold re-enters if nothing live is nested
 // under that hold yet; goroutines that share one hold's context take turns. For

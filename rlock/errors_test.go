@@ -181,3 +181,28 @@ func flush(t testing.TB, rdb *redis.Client) {
 		t.Fatal(err)
 	}
 }
+
+func TestTheContextOfAnUnlockedHoldSaysWhichOneToUse(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for kind, newLock := range lockers() {
+		t.Run(kind, func(t *testing.T) {
+			session := newSession(t, rdb)
+			held, hold, err := newLock(session, "x").Lock(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			unlock(t, hold)
+			_, _, locked := newLock(session, "y").Lock(held)
+			_, _, tried := newLock(session, "x").TryLock(held)
+			for _, err := range []error{context.Cause(held), locked, tried} {
+				if !errors.Is(err, rlock.ErrNotHeld) || !strings.Contains(err.Error(), "belonged to a hold that was unlocked; go on with the one that its Lock was given") {
+					t.Error(err)
+				}
+			}
+			if !errors.Is(locked, context.Canceled) {
+				t.Error(locked)
+			}
+		})
+	}
+}

@@ -181,7 +181,7 @@ func TestWhatDescendsFromAFinishedHoldIsANewcomer(t *testing.T) {
 		ctx, h1 := lock(t, m, bg)
 		detached := context.WithoutCancel(ctx)
 		unlock(t, h1)
-		if context.Cause(ctx) != rlock.ErrNotHeld {
+		if !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) {
 			t.Errorf("cause of an unlocked hold's context: %v", context.Cause(ctx))
 		}
 		_, h2 := lock(t, m, bg)

@@ -23,6 +23,9 @@ var (
 	errGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
 )
 
+// errUnlocked is why the context of an unlocked hold has ended, for whoever goes on with it.
+var errUnlocked = fmt.Errorf("%w: this context belonged to a hold that was unlocked; go on with the one that its Lock was given", ErrNotHeld)
+
 // errOver: a copy of the request was granted, and that grant was over before an answer came.
 var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 

@@ -549,7 +549,7 @@ func (h *hold) leave(ctx context.Context, to *heir) (unlocking, error) {
 		s.dog.Remove(&st.lease)
 	}
 	l.mu.Unlock()
-	h.cancel(ErrNotHeld)
+	h.cancel(errUnlocked)
 	if left == passedOn {
 		was.ended(ctx, l, nil)
 		if to.place(l) < 0 { // else until it is inherited, or reclaimed
