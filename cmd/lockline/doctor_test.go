@@ -124,6 +124,11 @@ func TestDoctorFollowsSentinels(t *testing.T) {
 	e := examine(t, url, time.Now)
 	e.want(t, "reach", fine, "answers")
 	e.want(t, "locks", fine, "")
+
+	if _, errOut, code := operate(t, group.Sentinels[0].Addr, "inspect", "x"); code != exitTrouble || !strings.Contains(errOut, "a Sentinel answers so") ||
+		!strings.Contains(errOut, "use ?master_name=NAME behind the URL of --redis") {
+		t.Errorf("without the master's name: exit code %d: %s", code, errOut)
+	}
 }
 
 // masterOf is the name under which the Sentinels know their master.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 var (
@@ -137,8 +139,18 @@ func (e *waitError) As(target any) bool { return errors.As(e.locked, target) }
 // failed is a request's error for the user.
 func (k *Keys) failed(err error) error {
 	e := &nameError{name: k.Name, err: err}
-	if strings.Contains(err.Error(), "WRONGTYPE") {
+	var reply redis.Error
+	answer := ""
+	if errors.As(err, &reply) {
+		answer = reply.Error()
+	}
+	switch {
+	case strings.Contains(err.Error(), "WRONGTYPE"):
 		e.hint = fmt.Sprintf(" (the lock's keys are %q and %q)", k.lock(), k.memory())
+	case strings.HasPrefix(answer, "MOVED "):
+		e.hint = " (the server is a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient)"
+	case strings.HasPrefix(answer, "ERR unknown command") && strings.Contains(strings.ToUpper(answer), "EVALSHA"):
+		e.hint = " (a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient)"
 	}
 	return e
 }
