@@ -32,7 +32,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 		{Kind: rlock.Waiting}, {Kind: rlock.Acquired, Depth: 1}, {Kind: rlock.NotAcquired, Err: rlock.ErrLocked},
 		{Kind: rlock.Released}, {Kind: rlock.Lost, Err: rlock.ErrLost}, {Kind: rlock.RenewFailed, Err: rlock.ErrClosed},
 	} {
-		e.Lock, e.Name, e.At = "r", "x", time.Now()
+		e.Lock, e.Name, e.At = rlock.KindReentrant, "x", time.Now()
 		observer.Observe(ctx, e)
 	}
 	families, err := registry.Gather()

@@ -146,11 +146,11 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 
 func kindName(letter string) string {
 	switch letter {
-	case "r":
+	case rlock.KindReentrant:
 		return "reentrant"
-	case "f":
+	case rlock.KindFair:
 		return "fair"
-	case "q":
+	case rlock.KindRedLock:
 		return "redlock"
 	}
 	return letter

@@ -43,10 +43,17 @@ func (k EventKind) String() string {
 	return names[k]
 }
 
+// The kinds of locks, as [Event].Lock and the keys in Redis name them. More may come.
+const (
+	KindReentrant = "r" // of this package
+	KindFair      = "f" // of package fairlock
+	KindRedLock   = "q" // of package multilock; a MultiLock has no kind of its own, its members have
+)
+
 // Event is one thing that happened to a lock. More fields may come.
 type Event struct {
 	Kind    EventKind
-	Lock    string // kind of lock: "r" reentrant, "f" fair, "q" RedLock
+	Lock    string // kind of lock: [KindReentrant], [KindFair] or [KindRedLock]
 	Name    string // of the lock
 	Session string // id of the session; of a RedLock, that of its quorum
 	At      time.Time

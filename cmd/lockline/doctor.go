@@ -176,7 +176,7 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 	f := finding{Check: "locks", Status: fine}
 	var names []string
 	for _, k := range o.kinds {
-		if k.letter == "q" { // it needs no other rights, and would be remembered for ten minutes
+		if k.letter == rlock.KindRedLock { // it needs no other rights, and would be remembered for ten minutes
 			continue
 		}
 		if err := o.tryKind(ctx, k); err != nil {
@@ -212,7 +212,7 @@ func (o *operator) trySubscribe(ctx context.Context, k lockKind) error {
 	switch {
 	case o.redisson:
 		channel = "redisson_lock__channel:{lockline-doctor}"
-	case k.letter != "f":
+	case k.letter != rlock.KindFair:
 		channel = o.prefix + ":" + k.letter + ":{lockline-doctor}"
 	}
 	sub := o.rdb.Subscribe(ctx, channel)

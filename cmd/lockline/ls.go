@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/lockline/lockline/rlock"
 )
 
 const lsDescription = `Lists the locks that are held or waited for, of all kinds. PATTERN is a glob:
@@ -113,7 +115,7 @@ func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.
 func (o *operator) lockOf(key string) (lock found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)
-		return found{"r", name}, ok
+		return found{rlock.KindReentrant, name}, ok
 	}
 	letter, name, ok := lockOf(o.prefix, key)
 	return found{letter, name}, ok

@@ -24,7 +24,9 @@ type lockKind struct {
 	mutex        func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
 }
 
-var lockKinds = []lockKind{{"r", "reentrant", rlock.New}, {"f", "fair", fairlock.New}, {"q", "redlock", redlockHere}}
+var lockKinds = []lockKind{
+	{rlock.KindReentrant, "reentrant", rlock.New}, {rlock.KindFair, "fair", fairlock.New}, {rlock.KindRedLock, "redlock", redlockHere},
+}
 
 // redlockHere is a RedLock as this one server has it.
 func redlockHere(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {

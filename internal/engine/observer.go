@@ -22,7 +22,7 @@ const (
 // Event is one thing that happened to a lock.
 type Event struct {
 	Kind    EventKind
-	Lock    string // "r": reentrant
+	Lock    string // the kind
 	Name    string
 	Session string
 	At      time.Time
