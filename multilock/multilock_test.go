@@ -87,7 +87,7 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 				t.Errorf("token %d, name %q, Err %v, %v", hold.Token(), hold.Name(), hold.Err(), context.Cause(ctx))
 			}
 			unlock(t, hold)
-			if context.Cause(ctx) != rlock.ErrNotHeld || !errors.Is(hold.Err(), rlock.ErrNotHeld) {
+			if !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) || !errors.Is(hold.Err(), rlock.ErrNotHeld) {
 				t.Errorf("after Unlock: cause %v, Err %v", context.Cause(ctx), hold.Err())
 			}
 			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {

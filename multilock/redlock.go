@@ -61,12 +61,15 @@ var (
 //
 // The watchdog renews on all servers. The deadline is that of the majority, so the hold's context
 // ends before the first instant at which anybody else could have one. A server that
-// was down when the lock was taken, or has lost it since, does not join in before the next Lock.
+// was down when the lock was taken, or has come back empty since, gets the hold with the next renewal, if a majority
+// without that server has just been renewed. So a hold outlives a rolling restart, if each
+// server has a third of the lease to get the hold before the next one goes down.
 // Unlock returns when a majority has answered; the rest is told in the background, as
 // long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
 //
-// So a hold that was granted by a bare majority, because others had the rest just then, does not
-// outlive a server of it: its next renewal, re-entry or Unlock fails, and the lease bounds it. The lock itself goes on.
+// A hold that was granted by a bare majority, because others had the rest just then, does not
+// outlive a server of it that fails before the first renewal: the next renewal, re-entry or Unlock fails, and the lease bounds it. The
+// lock itself goes on. The same is true of holds with a fixed lease, which are not renewed.
 //
 // # Fencing tokens
 //

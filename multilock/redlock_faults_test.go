@@ -249,7 +249,9 @@ func TestWhatFollowsAVoteCountsThoseThatVoteLater(t *testing.T) {
 }
 
 // panicky is a hook that panics at the commands that it is told to.
-type panicky struct{ at atomic.Pointer[func(redis.Cmder) bool] }
+type panicky struct {
+	at atomic.Pointer[func(redis.Cmder) bool]
+}
 
 func (p *panicky) set(at func(redis.Cmder) bool) { p.at.Store(&at) }
 

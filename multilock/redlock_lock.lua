@@ -10,6 +10,8 @@
 -- ARGV[6] the proposed token
 -- ARGV[7] the last token of the block that the attempt reserves, from the proposed one on
 -- ARGV[8] channel
+-- ARGV[9] '1': the attempt holds the lock on a majority without this server, and joins it here. What it may have
+--         used is stored then, whatever it proposed
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW STORED +'     granted, now or by an earlier copy, and the token accepted
@@ -36,7 +38,7 @@ local function take(former, first)
   if former and memory[4] == former then
     stored = first
   end
-  if tonumber(ARGV[6]) > tonumber(stored) then
+  if tonumber(ARGV[9] == '1' and ARGV[7] or ARGV[6]) > tonumber(stored) then
     stored, answer = ARGV[7], ' +'
     redis.call('HSET', KEYS[2], 't', stored, 'b', ARGV[1])
   end

@@ -362,12 +362,16 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 	for i, l := range leases {
 		streaks[i] = streakOf(l)
 	}
+	renewed := start.Add(valid(q.s.Lease))
+	decided := make(chan struct{}) // when this returns
+	defer close(decided)
 	errs := make(chan error, len(q.members))
 	for i, m := range q.members {
 		q.s.work.Add(1)
 		go func() {
 			defer q.s.end()
 			var failed error
+			var gone []*streak
 			m.batch(ctx, m.client, len(streaks), func(j int) (*Script, request) {
 				st := streaks[j]
 				st.lock.mu.Lock()
@@ -377,12 +381,17 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 				streaks[j].ballot.kept(i, outcome{reply: reply, sent: start, err: err}, q.s.Lease)
 				if err != nil {
 					failed = err
+				} else if reply != "K" {
+					gone = append(gone, streaks[j])
 				}
 			})
 			errs <- failed
+			if gone != nil {
+				<-decided
+				q.join(i, gone, renewed)
+			}
 		}()
 	}
-	renewed := start.Add(valid(q.s.Lease))
 	err := errLate
 	for n := 0; n < len(q.members); n++ {
 		select {
@@ -409,6 +418,29 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 		}
 	}
 	return results
+}
+
+// join takes streaks at a member that does not have them, because it came back empty, or was not reached when they
+// were granted: else each restart of a server would leave them one fewer, until there is no majority.
+func (q *quorum) join(i int, streaks []*streak, renewed time.Time) {
+	streaks = slices.DeleteFunc(streaks, func(st *streak) bool {
+		st.lock.mu.Lock()
+		defer st.lock.mu.Unlock()
+		return st.state != held || !st.ballot.mayJoin(i, renewed) // a release that comes from here on leaves a mark
+	})
+	if len(streaks) == 0 {
+		return
+	}
+	m, sent := q.members[i], time.Now()
+	m.batch(q.s.ctx, m.client, len(streaks), func(j int) (*Script, request) {
+		st := streaks[j]
+		return st.lock.p.Lock, (&poll{st.ballot, i, st.last, "1"}).request(sent)
+	}, func(j int, reply string, err error) {
+		st := streaks[j]
+		st.lock.mu.Lock()
+		defer st.lock.mu.Unlock()
+		st.ballot.joined(i, outcome{reply: reply, sent: sent, err: err}, st.last)
+	})
 }
 
 // releaseAll gives back what ended streaks held.

@@ -132,6 +132,11 @@ func (b *ballot) kept(i int, o outcome, lease time.Duration) {
 func (b *ballot) deadline() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.until()
+}
+
+// until is deadline, with mu held.
+func (b *ballot) until() time.Time {
 	return b.nth(len(b.seats)-b.q.need, func(s *seat) time.Time { return s.until })
 }
 
@@ -147,8 +152,10 @@ func (b *ballot) nth(n int, of func(*seat) time.Time) time.Time {
 
 // poll is the request for one member's vote.
 type poll struct {
-	b *ballot
-	i int
+	b    *ballot
+	i    int
+	last int64  // the block's end
+	join string // "1": the vote is won already, without this member; else "0"
 }
 
 func (v *poll) request(now time.Time) request {
@@ -160,7 +167,43 @@ func (v *poll) request(now time.Time) request {
 	}
 	notAfter := seat.notAfter
 	b.mu.Unlock()
-	return b.l.keys.request(b.l.p.Lock, b.grant.owner, b.lease.Milliseconds(), notAfter, s.about, s.memory, b.grant.token, b.proposal+block-1, b.l.keys.channel)
+	return b.l.keys.request(b.l.p.Lock, b.grant.owner, b.lease.Milliseconds(), notAfter, s.about, s.memory, b.grant.token, v.last, b.l.keys.channel, v.join)
+}
+
+// mayJoin reports whether the grant may be taken at a member that has just said that it does not have it: only if a
+// majority without that one has just been renewed, until renewed or later. So it had the grant all the time, and nobody else
+// had a majority. From then on a copy of the request may arrive there, which a release must know. lock.mu held.
+func (b *ballot) mayJoin(i int, renewed time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &b.seats[i]
+	if b.undecided(s) || !s.until.IsZero() || b.until().Before(renewed) {
+		return false
+	}
+	s.asked, s.late = true, true
+	if s.vote == 0 {
+		s.vote = 'E'
+	}
+	return true
+}
+
+// joined notes what a member said to that. lock.mu held.
+func (b *ballot) joined(i int, o outcome, last int64) {
+	r, ok := parse(o.reply)
+	if o.err != nil || !ok {
+		return // it may have, or may yet: the next renewal tells
+	}
+	b.q.members[i].heardRedis(r.now, o.sent)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &b.seats[i]
+	s.late = false
+	if r.status != 'G' || !b.until().After(time.Now()) {
+		return
+	}
+	stored, accepted, _ := strings.Cut(r.token, " ")
+	s.vote, s.until = 'G', o.sent.Add(valid(b.lease))
+	s.accepted = accepted == "+" || s.accepted && stored == itoa(last)
 }
 
 // ask votes. Where too few answer in time it does so again, as often as a request is sent to one server.
@@ -274,7 +317,7 @@ func (b *ballot) decide() {
 // cast brings in one member's vote.
 func (b *ballot) cast(ctx context.Context, i int) {
 	m := b.q.members[i]
-	o := m.call(ctx, b.l.p.Lock, &poll{b, i}, tries, &b.decided)
+	o := m.call(ctx, b.l.p.Lock, &poll{b, i, b.proposal + block - 1, "0"}, tries, &b.decided)
 	r, ok := parse(o.reply)
 	if o.err == nil && !ok {
 		o.err = unexpected(o.reply)

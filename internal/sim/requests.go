@@ -115,6 +115,9 @@ func (l *lock) executed(c *call, now int64) {
 	}
 	if c.name == "lock" {
 		l.asked[asking] = c.number(1)
+		if l.kind == 'q' && c.argv[8] == "1" && owner == asking && before != owner {
+			w.counts.Add("servers joined")
+		}
 	}
 	var queue map[string]float64
 	if l.kind == 'f' {
