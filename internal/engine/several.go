@@ -551,10 +551,8 @@ func UnlockAll(ctx context.Context, holds []*Hold) []error {
 		us[i], errs[i] = (*hold)(e).leave(ctx, to)
 	}
 	for i, hd := range holds {
-		if us[i].st == nil && errs[i] == nil {
-			if l := hd.lock(); l != nil {
-				us[i], errs[i] = to.reclaim(ctx, l)
-			}
+		if l := hd.lock(); l != nil && us[i].st == nil && errs[i] == nil { // the errors of others are not there yet
+			us[i], errs[i] = to.reclaim(ctx, l)
 		}
 		if us[i].st == nil {
 			continue
