@@ -29,7 +29,8 @@ var (
 	}
 )
 
-// Locker is any lock of this module: what composes locks needs no more.
+// Locker is any lock of this module: what composes locks needs no more. Package locktest has
+// one in memory, for tests.
 type Locker interface {
 	// Name is the lock's name.
 	Name() string

@@ -887,7 +887,7 @@ func (a *acquisition) over(behind bool) error {
 	}
 	switch {
 	case a.ctx.Err() != nil && holder != nil:
-		return &waitError{nameError{name: l.keys.Name, err: ctxErr(a.ctx), hint: holder.who() + holder.Hint}, Public(holder)}
+		return EndedWait(a.ctx, holder)
 	case a.ctx.Err() != nil:
 		return a.fail(ctxErr(a.ctx))
 	case isClosed(l.s.closing):

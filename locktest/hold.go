@@ -1,0 +1,312 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/rlock"
+)
+
+const (
+	lease   = 30 * time.Second // of holds that have no lease of their own
+	renewal = lease / 3        // how often it is renewed
+)
+
+// lock is what a Space knows of one name. All of it is guarded by Space.mu.
+type lock struct {
+	s      *Space
+	name   string
+	last   int64 // the last token
+	grants int64 // number of the last acquisition, or occupation
+	st     *streak
+	queue  []*turn
+	lost   map[*engine.Owner]int // holds of each owner that were lost and not unlocked
+}
+
+// streak is the time from a grant of the lock until it is free again.
+type streak struct {
+	l       *lock
+	by      *party
+	owner   string
+	token   int64
+	holds   []*hold // live ones
+	renewed int     // how many of them want the lease renewed
+	since   time.Time
+	until   time.Time   // when it is over, unless renewed
+	timer   *time.Timer // for until; nil before a fixed lease was alone
+}
+
+// hold is one entry.
+type hold struct {
+	l            *lock
+	ctx          context.Context
+	cancel       context.CancelCauseFunc
+	up           *hold // the next hold on the way up its context, of any lock
+	as           *engine.Owner
+	lease        time.Duration
+	fixed, named bool
+	// Guarded by Space.mu:
+	st       *streak
+	outer    *hold // the live hold that it is nested in
+	err      error // why it is over
+	unlocked bool
+}
+
+type holdKey struct{}
+
+// heldContext is the context that Lock returns.
+type heldContext struct {
+	context.Context
+	h *hold
+}
+
+// Value makes the hold findable from whatever descends from it.
+func (c *heldContext) Value(key any) any {
+	if key == (holdKey{}) {
+		return c.h
+	}
+	return c.Context.Value(key)
+}
+
+func newHold(ctx context.Context, l *lock, cfg engine.Config) *hold {
+	h := &hold{l: l, as: engine.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0, named: cfg.Named}
+	if !h.fixed {
+		h.lease = lease
+	}
+	h.up, _ = ctx.Value(holdKey{}).(*hold)
+	h.ctx, h.cancel = context.WithCancelCause(ctx)
+	return h
+}
+
+// enter locks the Space and ends what should have ended by now, and returns what unlocks it.
+func (l *lock) enter() (leave func()) {
+	l.s.mu.Lock()
+	l.expire()
+	return l.s.mu.Unlock
+}
+
+func (l *lock) fail(err error) error { return engine.NameErr(l.name, err) }
+
+func (l *lock) owner(by *party, number int64) string {
+	return by.session + ":" + strconv.FormatInt(number, 10)
+}
+
+func (p *party) about() string { return fmt.Sprintf("%d@%s", p.pid, p.host) }
+
+// descent finds the nearest live hold of this lock that h's context descends from; nil
+// for a newcomer, and ErrLost if what it descends from was lost.
+func (l *lock) descent(h *hold) (*hold, error) {
+	var err error
+	if l.lost[h.as] > 0 {
+		err = rlock.ErrLost
+	}
+	for up := h.up; up != nil; up = up.up {
+		switch {
+		case up.l != l:
+		case up.err == nil:
+			return up, nil
+		case up.err == rlock.ErrLost:
+			err = rlock.ErrLost
+		}
+	}
+	return nil, err
+}
+
+// admit makes t's hold a live one if it may be. With neither that nor an error it has to wait.
+func (l *lock) admit(t *turn) (in bool, err error) {
+	h := t.h
+	outer, err := l.descent(h)
+	if err != nil {
+		return false, l.fail(err)
+	}
+	if st := l.st; st != nil {
+		beside := func(other *hold) bool { return other.outer == outer && (h.as == nil || other.as != h.as) }
+		if st.by != here || slices.ContainsFunc(st.holds, beside) {
+			return false, nil
+		}
+	} else {
+		l.newStreak(here)
+		l.st.owner = l.owner(here, t.number)
+	}
+	st := l.st
+	h.st, h.outer = st, outer
+	st.extend(h.lease)
+	st.holds = append(st.holds, h)
+	if !h.fixed {
+		if st.renewed++; st.renewed == 1 {
+			st.since = time.Now()
+		}
+	}
+	st.arm()
+	return true, nil
+}
+
+// serve lets in whoever may enter now.
+func (l *lock) serve() {
+	if l.s.outage != nil {
+		return // nobody is told
+	}
+	l.queue = slices.DeleteFunc(l.queue, func(t *turn) bool {
+		in, err := l.admit(t)
+		if in || err != nil {
+			t.answered <- err
+		}
+		return in || err != nil
+	})
+}
+
+// newStreak begins one with a token larger than all before.
+func (l *lock) newStreak(by *party) *streak {
+	l.last = max(l.last+1, time.Now().UnixMicro())
+	l.st = &streak{l: l, by: by, token: l.last}
+	if by != here {
+		l.grants++
+		l.st.owner = l.owner(by, l.grants)
+	}
+	return l.st
+}
+
+// leave ends a live hold. What is nested in it goes on under what it was nested in.
+func (l *lock) leave(h *hold) {
+	st := h.st
+	if !h.fixed {
+		if st.renewed == 1 {
+			st.until = st.deadline()
+		}
+		st.renewed--
+	}
+	st.holds = slices.DeleteFunc(st.holds, func(other *hold) bool { return other == h })
+	for _, nested := range st.holds {
+		if nested.outer == h {
+			nested.outer = h.outer
+		}
+	}
+	h.err = rlock.ErrNotHeld
+	h.cancel(engine.ErrUnlocked)
+	if len(st.holds) == 0 {
+		l.st = nil
+	}
+	st.arm()
+	l.serve()
+}
+
+// end takes the lock from whoever holds it.
+func (l *lock) end() {
+	st := l.st
+	l.st = nil
+	for _, h := range st.holds {
+		h.err = rlock.ErrLost
+		cause := h.err
+		if h.named {
+			cause = l.fail(cause)
+		}
+		h.cancel(cause)
+		if h.as != nil {
+			l.lost[h.as]++
+		}
+	}
+	st.arm()
+}
+
+// expire ends a streak whose lease is over.
+func (l *lock) expire() {
+	if st := l.st; st != nil && st.by == here && !time.Now().Before(st.deadline()) {
+		l.end()
+		l.serve()
+	}
+}
+
+// deadline is until when the lease is valid to the holder.
+func (st *streak) deadline() time.Time {
+	if st.renewed == 0 {
+		return st.until
+	}
+	renewed := st.since.Add(time.Since(st.since).Truncate(renewal) + engine.Valid(lease))
+	if renewed.After(st.until) {
+		return renewed
+	}
+	return st.until
+}
+
+// extend makes the lease last at least d from now.
+func (st *streak) extend(d time.Duration) {
+	if until := time.Now().Add(engine.Valid(d)); until.After(st.until) {
+		st.until = until
+	}
+}
+
+// remaining is what is left of the lease. Somebody else's was renewed just now.
+func (st *streak) remaining() time.Duration {
+	if st.by != here {
+		return lease
+	}
+	return time.Until(st.deadline())
+}
+
+// arm has a timer run only while the lease can run out.
+func (st *streak) arm() {
+	switch running := st.l.st == st && st.renewed == 0; {
+	case running && st.timer != nil:
+		st.timer.Reset(time.Until(st.until))
+	case running:
+		st.timer = time.AfterFunc(time.Until(st.until), func() { st.l.enter()() })
+	case st.timer != nil:
+		st.timer.Stop()
+	}
+}
+
+func (h *hold) Name() string { return h.l.name }
+
+func (h *hold) Token() int64 { return h.st.token }
+
+func (h *hold) Parts() []*engine.Hold { return nil }
+
+func (h *hold) Deadline() time.Time {
+	defer h.l.enter()()
+	return h.st.deadline()
+}
+
+func (h *hold) Err() error {
+	defer h.l.enter()()
+	return h.err
+}
+
+func (h *hold) Extend(ctx context.Context, d time.Duration) error {
+	defer h.l.enter()()
+	switch {
+	case h.err != nil:
+		return h.l.fail(h.err)
+	case ctx.Err() != nil:
+		return h.l.fail(engine.CtxErr(ctx))
+	case h.l.s.outage != nil:
+		return h.l.fail(h.l.s.outage)
+	}
+	h.st.extend(d)
+	h.st.arm()
+	return nil
+}
+
+func (h *hold) Unlock(context.Context) error {
+	l := h.l
+	defer l.enter()()
+	again := h.unlocked
+	h.unlocked = true
+	switch {
+	case again:
+		return l.fail(rlock.ErrNotHeld)
+	case h.err != nil:
+		if l.lost[h.as]--; l.lost[h.as] <= 0 {
+			delete(l.lost, h.as)
+		}
+		return l.fail(h.err)
+	}
+	l.leave(h)
+	if l.s.outage != nil {
+		return l.fail(l.s.outage)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Locker is a lock of a [Space]: an [rlock.Locker] whose methods do what those of
+// [rlock.Mutex] do. The zero Locker returns an error from every method.
+type Locker struct {
+	lock *lock
+	name string
+	cfg  engine.Config
+	err  error // of New, returned by every use
+}
+
+var _ rlock.Locker = (*Locker)(nil)
+
+// Name is the lock's name.
+func (l *Locker) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.name
+}
+
+// Lock waits for the lock, like [rlock.Mutex.Lock]. Waiters are served in the order in which they came.
+func (l *Locker) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	held, h, err := l.acquire(ctx, options, false)
+	return held, outward(h), err
+}
+
+// TryLock never waits, like [rlock.Mutex.TryLock].
+func (l *Locker) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	held, h, err := l.acquire(ctx, options, true)
+	return held, outward(h), err
+}
+
+// Do runs fn while holding the lock, like [rlock.Mutex.Do].
+func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+	held, h, err := l.acquire(ctx, options, false)
+	if err != nil {
+		return err
+	}
+	return h.Do(held, fn)
+}
+
+// outward gives a Hold its public type.
+func outward(h *engine.Hold) *rlock.Hold { return (*rlock.Hold)(h) }
+
+var (
+	errZero       = errors.New("lockline: a zero Locker; make one with Space.New")
+	errNilContext = errors.New("lockline: the context is nil")
+)
+
+func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
+	switch {
+	case l == nil || l.lock == nil && l.err == nil:
+		return errZero
+	case l.err != nil:
+		return l.err
+	case ctx == nil:
+		return l.lock.fail(errNilContext)
+	}
+	if err := cfg.Check(); err != nil {
+		return l.lock.fail(err)
+	}
+	if ctx.Err() != nil {
+		return l.lock.fail(engine.CtxErr(ctx))
+	}
+	return nil
+}
+
+func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *engine.Hold, error) {
+	var cfg engine.Config
+	if l != nil {
+		cfg = engine.NewConfig(l.cfg, options)
+	}
+	if err := l.check(ctx, cfg); err != nil {
+		return ctx, nil, err
+	}
+	h := newHold(ctx, l.lock, cfg)
+	if err := l.lock.take(ctx, h, cfg, try || cfg.Bounded && cfg.Wait == 0); err != nil {
+		h.cancel(err)
+		return ctx, nil, err
+	}
+	return &heldContext{h.ctx, h}, engine.NewHold(h), nil
+}
+
+// turn is one goroutine's place in a lock's queue.
+type turn struct {
+	h        *hold
+	number   int64 // of the acquisition
+	since    time.Time
+	answered chan error // nil: h is held
+}
+
+// take has h hold the lock, or says why it does not. It is asked for again whenever the lock
+// has changed, in the order in which the callers came.
+func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) error {
+	leave := l.enter()
+	if l.s.outage != nil {
+		defer leave()
+		return l.fail(l.s.outage)
+	}
+	l.grants++
+	t := &turn{h: h, number: l.grants, since: time.Now(), answered: make(chan error, 1)}
+	if in, err := l.admit(t); in || err != nil {
+		leave()
+		return err
+	}
+	if try {
+		defer leave()
+		return engine.Public(l.locked())
+	}
+	l.queue = append(l.queue, t)
+	leave()
+
+	var expired <-chan time.Time
+	if cfg.Bounded {
+		timer := time.NewTimer(cfg.Wait)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case err := <-t.answered:
+		return err
+	case <-ctx.Done():
+	case <-expired:
+	}
+	defer l.enter()()
+	if i := slices.Index(l.queue, t); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
+	} else if err := <-t.answered; err != nil {
+		return err
+	} else { // admitted in that instant
+		l.leave(h)
+	}
+	if ctx.Err() != nil {
+		return engine.EndedWait(ctx, l.locked())
+	}
+	return engine.Public(l.locked())
+}
+
+// locked describes the holder.
+func (l *lock) locked() *engine.LockedError {
+	e := &engine.LockedError{Name: l.name}
+	if st := l.st; st != nil {
+		e.Holder, e.About, e.Remaining = st.owner, st.by.about(), st.remaining()
+		if st.by == here {
+			e.Hint = engine.SelfHint
+		}
+	}
+	return e
+}

@@ -1,0 +1,132 @@
+// Package locktest has locks in memory, for the tests of code that takes an
+// [rlock.Locker]. A [Space] stands for Redis. Its Lockers do what an [rlock.Mutex]
+// promises: re-entry by context, fencing tokens, leases, waiters, the same errors.
+// And a test can make happen what is rare in production:
+//
+//	var space locktest.Space
+//	orders := space.New("orders:42")   // for the code under test
+//	space.Lose("orders:42")            // its holder's context ends with rlock.ErrLost
+//	free := space.Occupy("orders:42")  // somebody else holds it until free is called
+//	space.Fail(errors.New("outage"))   // Lock, TryLock, Unlock and Extend fail
+//
+// There is no server, and no goroutine. Time can be that of testing/synctest.
+// What differs from Redis, and what to test with a server, is in docs/testing.md.
+package locktest
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Space is where Lockers of one name exclude each other, as sessions do that use the
+// same Redis and prefix. All Lockers of a Space are of one session. The zero Space is
+// ready for use. Its methods are safe for concurrent use and never block.
+type Space struct {
+	mu     sync.Mutex // guards all that belongs to the Space: locks, streaks, holds, turns
+	locks  map[string]*lock
+	outage error // what requests fail with; nil: they succeed
+}
+
+// New names a lock. It does no more, and any number of Lockers of one name are one lock.
+func (s *Space) New(name string, options ...rlock.Option) *Locker {
+	l := &Locker{name: name, cfg: engine.NewConfig(engine.Config{}, options)}
+	if l.err = engine.CheckName(name); l.err == nil {
+		l.lock = s.lock(name)
+	}
+	return l
+}
+
+// Lose takes the lock from whoever holds it, as an expired lease, an operator or a
+// failover would, and reports whether anybody did. At once the context of each of
+// the holder's holds ends with cause [rlock.ErrLost], which is what Unlock returns,
+// too; and whoever waits first gets the lock.
+func (s *Space) Lose(name string) bool {
+	l := s.lock(name)
+	defer l.enter()()
+	if l.st == nil {
+		return false
+	}
+	l.end()
+	l.serve()
+	return true
+}
+
+// Occupy has somebody else hold the lock, as another process would, until free is
+// called. Whoever holds it loses it, as by [Space.Lose]; whoever waits goes on waiting.
+func (s *Space) Occupy(name string) (free func()) {
+	l := s.lock(name)
+	defer l.enter()()
+	if l.st != nil {
+		l.end()
+	}
+	st := l.newStreak(elsewhere)
+	l.serve() // those below a hold that was lost learn it
+	return func() {
+		defer l.enter()()
+		if l.st == st {
+			l.end()
+			l.serve()
+		}
+	}
+}
+
+// Fail makes requests fail with err, as an outage of Redis does, until Fail(nil): Lock
+// and TryLock, also those that re-enter, Unlock and Extend. A hold whose Unlock failed has
+// ended. Whoever waits already goes on waiting. No lock is lost by it: for that there is Lose.
+func (s *Space) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outage = err
+	for _, l := range s.locks {
+		l.expire()
+		l.serve()
+	}
+}
+
+// Inspect says who holds the lock, and who waits for it: Queue has all waiters, in
+// order, those that wait for a re-entry among them.
+func (s *Space) Inspect(name string) rlock.State {
+	l := s.lock(name)
+	defer l.enter()()
+	state := rlock.State{Name: name, Token: l.last}
+	if st := l.st; st != nil {
+		state.Held, state.Owner, state.Token, state.Remaining = true, st.owner, st.token, st.remaining()
+		state.Session, state.PID, state.Host = st.by.session, st.by.pid, st.by.host
+		state.Count = max(len(st.holds), 1) // somebody else enters once
+	}
+	for _, t := range l.queue {
+		state.Queue = append(state.Queue, rlock.Waiter{
+			Owner: l.owner(here, t.number), Session: here.session, PID: here.pid, Host: here.host, Age: time.Since(t.since),
+		})
+	}
+	return state
+}
+
+// party is a session that holds or waits.
+type party struct {
+	session, host string
+	pid           int
+}
+
+var (
+	here      = &party{"locktest", "localhost", os.Getpid()}
+	elsewhere = &party{"somebody-else", "elsewhere", 1}
+)
+
+func (s *Space) lock(name string) *lock {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.locks == nil {
+		s.locks = map[string]*lock{}
+	}
+	l := s.locks[name]
+	if l == nil {
+		l = &lock{s: s, name: name, lost: map[*engine.Owner]int{}}
+		s.locks[name] = l
+	}
+	return l
+}
