@@ -24,6 +24,7 @@ import (
 // with messages instead of polling, and with fencing tokens that a majority has stored.
 type quorum struct {
 	s       *Session
+	id      quorumID
 	members []*member
 	need    int           // a majority
 	timeout time.Duration // for the answer of one server
@@ -62,36 +63,44 @@ func NewQuorum(members []*Session, timeout time.Duration) (*Session, error) {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b *Session) int { return strings.Compare(a.id, b.id) })
 
-	first := members[0]
-	first.mu.Lock()
-	defer first.mu.Unlock()
-	for _, s := range first.quorums {
-		if s.quorum.of(members, timeout) {
-			return s, nil
-		}
-	}
-	s := newSession(cfg, uuid.NewString())
-	q := &quorum{s: s, need: len(members)/2 + 1, timeout: timeout}
+	id := quorumID{timeout: timeout}
 	for _, m := range members {
-		q.members = append(q.members, &member{Session: m})
-	}
-	s.quorum, s.memory = q, itoa(keepQuorumMemory.Milliseconds())
-	for _, m := range members {
-		if m != first {
-			m.mu.Lock()
-		}
-		open := !m.closed
-		if open {
-			m.quorums = append(m.quorums, s)
-		}
-		if m != first {
-			m.mu.Unlock()
-		}
-		if !open {
+		id.members += m.id + " "
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.closed {
 			return nil, Within("RedLock", ErrClosed)
 		}
 	}
+	if s := members[0].quorums[id]; s != nil { // open, as all its members are
+		return s, nil
+	}
+	s := newSession(cfg, uuid.NewString())
+	q := &quorum{s: s, id: id, need: len(members)/2 + 1, timeout: timeout}
+	for _, m := range members {
+		q.members = append(q.members, &member{Session: m})
+		if m.quorums == nil {
+			m.quorums = map[quorumID]*Session{}
+		}
+		m.quorums[id] = s
+	}
+	s.quorum, s.memory = q, itoa(keepQuorumMemory.Milliseconds())
 	return s, nil
+}
+
+// quorumID is equal for quorums that are one.
+type quorumID struct {
+	members string // their ids, sorted
+	timeout time.Duration
+}
+
+// leave has the members forget a quorum that has ended.
+func (q *quorum) leave() {
+	for _, m := range q.members {
+		m.Session.mu.Lock()
+		delete(m.quorums, q.id)
+		m.Session.mu.Unlock()
+	}
 }
 
 func checkMembers(members []*Session) error {
@@ -129,10 +138,6 @@ func addr(c Client) string {
 		return c.Options().Network + " " + c.Options().Addr
 	}
 	return ""
-}
-
-func (q *quorum) of(members []*Session, timeout time.Duration) bool {
-	return q.timeout == timeout && slices.EqualFunc(q.members, members, func(m *member, s *Session) bool { return m.Session == s })
 }
 
 // usable reports whether to ask the member. A slow one is asked for a PING instead, now and then.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -64,10 +65,12 @@ type Session struct {
 	cancel  context.CancelFunc // with Shutdown's end: background work ends
 	work    sync.WaitGroup     // acquisitions and background work; Add only under mu or by who is counted
 
-	mu      sync.Mutex // guards closed, locks, lock.refs and quorums; a leaf
+	// mu guards closed, locks, lock.refs and quorums. A leaf, except that NewQuorum takes those of
+	// all members at once, in the order of their ids.
+	mu      sync.Mutex
 	closed  bool
 	locks   map[string]*lock
-	quorums []*Session // that this one is a member of: they end with it
+	quorums map[quorumID]*Session // that this one is a member of, until they end, which they do with it at the latest
 
 	queue     sync.Mutex        // guards what follows; only mu is taken under it
 	queued    map[string]*group // those that wait in Redis, by owner field
@@ -186,12 +189,13 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	for _, l := range s.locks {
 		locks = append(locks, l)
 	}
+	quorums := slices.Collect(maps.Values(s.quorums)) // no more are added now
 	s.mu.Unlock()
 
 	done := make(chan error, 1)
 	go func() {
 		var failed []error
-		for _, q := range s.quorums { // no more are added now
+		for _, q := range quorums {
 			failed = append(failed, q.Shutdown(ctx))
 		}
 		err := Join(append(failed, s.releaseAll(locks))...)
@@ -208,6 +212,9 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	s.dog.Close()
 	if s.hub != nil {
 		s.hub.Close()
+	}
+	if s.quorum != nil {
+		s.quorum.leave()
 	}
 	close(s.over)
 	return err
