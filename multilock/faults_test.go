@@ -495,6 +495,27 @@ func TestAForgottenHoldIsReleasedMemberByMember(t *testing.T) {
 	})
 }
 
+func TestAForgottenFixedLeaseOfManyKeepsItsOwnerFromNothing(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := newSession(t, rdb)
+		l := multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "c"))
+		owner := rlock.WithOwner(bg)
+		ended := func() <-chan struct{} {
+			ctx, _ := lock(t, l, owner, rlock.WithLease(150*time.Millisecond))
+			return ctx.Done()
+		}()
+		within(t, "lost", ended)
+		eventually(t, "locked again", func() bool {
+			runtime.GC()
+			_, hold, err := l.TryLock(owner)
+			if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
+				t.Fatal(err)
+			}
+			return err == nil && hold.Unlock(bg) == nil
+		})
+	})
+}
+
 func TestOnAClusterOnlyKeysOfOneSlotShareARequest(t *testing.T) {
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)

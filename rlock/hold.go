@@ -71,4 +71,6 @@ func (h *Hold) Parts() []*Hold {
 // locks it takes, whether or not it passes on the contexts that Lock returns: for
 // code whose layers share a request's context. Two goroutines below it that lock
 // the same name are both inside at once: WithOwner gives no exclusion between them.
+// After a loss its Locks of that name return [ErrLost] until the hold that was lost is unlocked, or
+// neither it nor its context can be reached any more.
 func WithOwner(ctx context.Context) context.Context { return engine.WithOwner(ctx) }

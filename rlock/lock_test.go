@@ -500,6 +500,64 @@ func TestAHoldIsNotReleasedWhileItOrItsContextCanBeReached(t *testing.T) {
 	}
 }
 
+// losses is an observer of lost locks.
+type losses chan rlock.Event
+
+func (c losses) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.Lost {
+		c <- e
+	}
+}
+
+func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		lost := make(losses, 10)
+		m := newMutex(newSession(t, rdb, rlock.WithObserver(lost)), "x")
+		owner := rlock.WithOwner(bg)
+		short := func() (context.Context, *rlock.Hold) {
+			return lock(t, m, owner, rlock.WithLease(150*time.Millisecond))
+		}
+		gone := func(what string) {
+			t.Helper()
+			eventually(t, what, func() bool {
+				runtime.GC()
+				_, hold, err := m.TryLock(owner)
+				if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
+					t.Fatal(err)
+				}
+				return err == nil && hold.Unlock(bg) == nil
+			})
+		}
+
+		remembered := func(what string) {
+			t.Helper()
+			for range 5 {
+				runtime.GC()
+			}
+			if _, _, err := m.TryLock(owner); !errors.Is(err, rlock.ErrLost) {
+				t.Errorf("%s of a lost hold can be reached: %v", what, err)
+			}
+		}
+
+		func() { short() }()
+		<-lost
+		gone("locked, after a hold was forgotten")
+
+		hold := func() *rlock.Hold { _, h := short(); return h }()
+		<-lost
+		remembered("the Hold")
+		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+
+		ctx := func() context.Context { c, _ := short(); return c }()
+		<-lost
+		remembered("the context")
+		runtime.KeepAlive(ctx)
+		gone("locked, after a context was forgotten")
+	})
+}
+
 func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
 	s := newSession(t, testredis.Start(t).Client(t))
 	for _, kind := range []string{"reentrant", "fair"} {

@@ -80,6 +80,52 @@ func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestTheLossOfAForgottenHoldIsNotItsOwners(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
+	defer rdb.Close()
+	s, err := NewSession(rdb, SessionConfig{Prefix: "p", Lease: time.Minute, Liveness: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown(context.Background())
+	m := NewMutex(s, &Protocol{Kind: "r", Lock: NewScript("return 'G 1 1'"), Release: NewScript("return 'R'")}, "x", Config{})
+	collected := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !done(); runtime.GC() {
+			if time.Now().After(deadline) {
+				t.Fatalf("still not: %s", what)
+			}
+		}
+	}
+	for _, lostFirst := range []bool{false, true} {
+		ctx := WithOwner(context.Background())
+		h, err := m.acquire(ctx, Config{Lease: time.Minute}, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, hd := h.st.lock, h.handle().returned()
+		if lostFirst {
+			h.st.end(lost, errExpired)
+			runtime.GC()
+			if !h.as.hasLost(l) {
+				t.Error("the loss of a hold that can be unlocked is not counted")
+			}
+		}
+		runtime.KeepAlive(hd)
+		collected("forgotten", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return h.unlocked
+		})
+		if !lostFirst {
+			h.st.end(lost, errExpired)
+		}
+		if h.as.hasLost(l) {
+			t.Errorf("lost first %v: the loss of a forgotten hold is counted", lostFirst)
+		}
+	}
+}
+
 func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
 	var q turns
 	turn := newTurn(nil) // whose observer takes its time

@@ -65,7 +65,7 @@ type hold struct {
 	named           bool  // tell its loss with the lock's name
 	state           atomic.Uint32
 	// Guarded by lock.mu:
-	unlocked   bool
+	unlocked   bool // or forgotten: nobody will unlock it
 	slot       slot // who nests under this one
 	prev, next *hold
 }
@@ -278,7 +278,7 @@ func (st *streak) end(why state, reason error) bool {
 	for h := holds; h != nil; h = h.next {
 		h.state.Store(uint32(why))
 		h.slot.queue.turnAway(nil)
-		if why == lost {
+		if why == lost && !h.unlocked {
 			h.as.lose(l, 1)
 		}
 	}
@@ -384,7 +384,7 @@ func (h *hold) handle() *Hold { return NewHold((*entry)(h)) }
 
 // returned is the Hold of a plain lock on its way to the user, who may forget it.
 func (hd *Hold) returned() *Hold {
-	if e, ok := hd.of.(*entry); ok && !e.fixed { // a fixed lease may be meant to run out
+	if e, ok := hd.of.(*entry); ok && (!e.fixed || e.as != nil) { // a fixed lease may be meant to run out
 		WhenForgotten(hd, e, (*entry).forgotten)
 	}
 	return hd
@@ -395,6 +395,10 @@ var errForgotten = fmt.Errorf("%w: neither its Hold nor its context could be rea
 
 // forgotten releases a hold whose Hold was collected, and with it the context: nobody can use it, or unlock it.
 func (e *entry) forgotten() {
+	if e.fixed {
+		(*hold)(e).forgive()
+		return
+	}
 	go func() {
 		if state(e.state.Load()) == held {
 			e.st.lock.s.warn("a Hold and its context were forgotten without Unlock; releasing the lock", "lock", e.Name(), "token", e.fence)
@@ -402,6 +406,17 @@ func (e *entry) forgotten() {
 		}
 		_ = e.Unlock(context.Background())
 	}()
+}
+
+// forgive has its owner's next Lock not fail for the loss of a hold under which nobody can act any more.
+func (h *hold) forgive() {
+	l := h.st.lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.unlocked = true
+	if state(h.state.Load()) == lost {
+		h.as.lose(l, -1)
+	}
 }
 
 func (e *entry) Name() string { return e.st.lock.keys.Name }

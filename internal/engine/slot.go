@@ -13,7 +13,7 @@ type lostKey struct {
 	lock string
 }
 
-// lose counts the owner's holds of a lock that were lost and not unlocked yet: as
+// lose counts the owner's holds of a lock that were lost and neither unlocked nor forgotten yet: as
 // long as there are any, it must not take the lock afresh under code that
 // believes that it never lost it.
 func (o *Owner) lose(l *lock, n int) {
