@@ -18,7 +18,7 @@ type State struct {
 	Label     string        // what WithLabel says of it
 	Count     int           // hold count
 	Remaining time.Duration // of the lease, if it is not renewed
-	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it); of the last one, if the lock is free and was held a minute ago
+	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
 	Queue     []Waiter      // of a fair lock: who waits, in order
 }
 

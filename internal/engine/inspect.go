@@ -103,13 +103,14 @@ func decodeState(name, reply string) (State, error) {
 	}
 	st := State{Name: name, Held: len(raw.Lock) > 0}
 	token := raw.Memory["t"]
+	if st.Held {
+		token = raw.Lock["t"] // none if another library holds it
+	}
 	for field, value := range raw.Lock {
 		switch field {
-		case "t":
-			token = value
 		case "d":
 			st.PID, st.Host, st.Label = aboutHolder(value)
-		case "s":
+		case "t", "s":
 		default:
 			st.Owner = field
 			st.Session, _, _ = strings.Cut(field, ":")
