@@ -263,36 +263,39 @@ func TestTheSecondHolderIsNotFreedByTheFirstOnesLateUnlock(t *testing.T) {
 // SETNX and EXPIRE as two requests leave a lock for ever if the client dies between them.
 func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			server := testredis.Start(t)
-			proxy := faultproxy.New(t, server.Addr)
-			direct := server.Client(t)
-			var seen atomic.Int32
-			proxy.OnReply(func(r faultproxy.Request) { // any reply may be the last that its client lives to see
-				for _, key := range direct.Keys(bg, "*").Val() {
-					seen.Add(1)
-					if ttl := direct.PTTL(bg, key).Val(); ttl == -1 {
-						t.Errorf("%s stays for ever after %.40q", key, r.Args)
-					}
-				}
-			})
-			a, b := newMutex(newSession(t, proxy.Client(t)), "x"), newMutex(newSession(t, proxy.Client(t)), "x")
-			ctx, outer := lock(t, a, bg)
-			_, inner := lock(t, a, ctx, rlock.WithLease(time.Minute))
-			must(t, outer.Extend(bg, 2*time.Minute))
-			_, _, err := b.Lock(bg, rlock.WaitAtMost(50*time.Millisecond))
-			if !errors.Is(err, rlock.ErrLocked) {
-				t.Error(err)
+		t.Run(kind, func(t *testing.T) { noKeyWithoutExpiry(t, newMutex) })
+	}
+	t.Run("RedissonKeys", func(t *testing.T) { noKeyWithoutExpiry(t, rlock.New, rlock.RedissonKeys()) })
+}
+
+func noKeyWithoutExpiry(t *testing.T, newMutex maker, options ...rlock.SessionOption) {
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	direct := server.Client(t)
+	var seen atomic.Int32
+	proxy.OnReply(func(r faultproxy.Request) { // any reply may be the last that its client lives to see
+		for _, key := range direct.Keys(bg, "*").Val() {
+			seen.Add(1)
+			if ttl := direct.PTTL(bg, key).Val(); ttl == -1 {
+				t.Errorf("%s has no expiry after %.40q", key, r.Args)
 			}
-			unlock(t, outer)
-			unlock(t, inner)
-			_, next := lock(t, b, bounded(t))
-			_, err = a.ForceUnlock(bg)
-			must(t, err)
-			_ = next.Unlock(bg)
-			if n := seen.Load(); n < 10 {
-				t.Errorf("only %d keys were seen", n)
-			}
-		})
+		}
+	})
+	a, b := newMutex(newSession(t, proxy.Client(t), options...), "x"), newMutex(newSession(t, proxy.Client(t), options...), "x")
+	ctx, outer := lock(t, a, bg)
+	_, inner := lock(t, a, ctx, rlock.WithLease(time.Minute))
+	must(t, outer.Extend(bg, 2*time.Minute))
+	_, _, err := b.Lock(bg, rlock.WaitAtMost(50*time.Millisecond))
+	if !errors.Is(err, rlock.ErrLocked) {
+		t.Error(err)
+	}
+	unlock(t, outer)
+	unlock(t, inner)
+	_, next := lock(t, b, bounded(t))
+	_, err = a.ForceUnlock(bg)
+	must(t, err)
+	_ = next.Unlock(bg)
+	if n := seen.Load(); n < 10 {
+		t.Errorf("only %d keys were seen", n)
 	}
 }

@@ -225,6 +225,46 @@ func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
 	})
 }
 
+func TestRedissonsTokenCounterIsMadeForFencedKeysAloneAndRaisedWhereItIs(t *testing.T) {
+	const counter = "redisson_lock_token:{x}"
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		plain, fenced := rlock.New(newSession(t, rdb, rlock.RedissonKeys()), "x"), rlock.New(newSession(t, rdb, rlock.RedissonFencedKeys()), "x")
+		last := int64(0)
+		cycle := func(m *rlock.Mutex) {
+			t.Helper()
+			_, hold := lock(t, m, bg)
+			if hold.Token() <= last {
+				t.Errorf("token %d after %d", hold.Token(), last)
+			}
+			last = hold.Token()
+			if during, err := rdb.Get(bg, counter).Int64(); err == nil && during != last+999 { // the end of its block
+				t.Errorf("during a hold of token %d Redisson's next one would follow %d", last, during)
+			}
+			unlock(t, hold)
+		}
+		follows := func(m *rlock.Mutex) {
+			t.Helper()
+			cycle(m)
+			if after, err := rdb.Get(bg, counter).Int64(); err != nil || after != last {
+				t.Errorf("after token %d Redisson's next one would follow %d, %v", last, after, err)
+			}
+			if ttl := rdb.PTTL(bg, counter).Val(); ttl != -1 { // Redisson would count from 1 again
+				t.Errorf("the counter lasts for %v", ttl)
+			}
+		}
+		cycle(plain)
+		if n := rdb.Exists(bg, counter).Val(); n != 0 {
+			t.Error("a lock without fencing in the JVM has a counter")
+		}
+		must(t, rdb.Set(bg, counter, 1, 0).Err()) // an RFencedLock was here
+		follows(plain)
+		follows(fenced)
+		must(t, rdb.Del(bg, counter).Err())
+		follows(fenced)
+		follows(plain)
+	})
+}
+
 func TestARedissonLockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		s := newSession(t, rdb, rlock.RedissonKeys())

@@ -7,6 +7,7 @@
 -- ARGV[3] Redis time in microseconds after which this request is void
 -- ARGV[4] what the session says of itself
 -- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[6] what KEYS[3] begins at; none: where it does not exist, it is not made
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
@@ -33,11 +34,12 @@ else
   if over then
     return 'S ' .. stamped
   end
-  if KEYS[3] then
-    last = math.max(last, tonumber(redis.call('GET', KEYS[3]) or 0))
+  local counter = KEYS[3] and (redis.call('GET', KEYS[3]) or ARGV[6])
+  if counter then
+    last = math.max(last, tonumber(counter))
   end
   token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
-  if KEYS[3] then
+  if counter then
     redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
   end
 end

@@ -127,6 +127,19 @@ func WithObserver(o Observer) SessionOption {
 // The name of a lock is its key then. So names are refused, by every use, that begin with "redisson_lock_token:"
 // or "lockline_lock_memory:" or contain ":r:{", ":f:{" or ":q:{", as keys of other locks do; and
 // those whose braces are no hash tag.
+//
+// Redisson's token counter, which has no expiry, is raised where an RFencedLock has made it, and
+// otherwise not made: see [RedissonFencedKeys].
 func RedissonKeys() SessionOption {
 	return func(c *engine.SessionConfig) { c.Redisson = true }
+}
+
+// RedissonFencedKeys is [RedissonKeys] for names that a JVM takes as RFencedLocks: the tokens of both sides rise
+// together from the first hold on, whichever side has it. With RedissonKeys alone the JVM's begin at 1
+// whatever Go had before, until Go takes the lock again.
+//
+// For that, the session makes Redisson's token counter of each name that it locks. As Redisson's own,
+// that key has no expiry.
+func RedissonFencedKeys() SessionOption {
+	return func(c *engine.SessionConfig) { c.Redisson, c.Fenced = true, true }
 }

@@ -24,7 +24,7 @@ local waited = false
 local reply = 'L'
 if held[1] then
   if KEYS[3] then
-    redis.call('SET', KEYS[3], used) -- Redisson raises it only while it holds
+    redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
   end
   local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
   reply = (mine and 'R ' or 'L ') .. heard

@@ -766,6 +766,9 @@ func (a *acquisition) request(now time.Time) request {
 	if queues {
 		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, "0", a.l.keys.channel, "0", "", "0")
 	}
+	if s.Fenced {
+		return a.l.keys.request(a.l.p.Lock, a.owner, ms, a.notAfter, s.about, keepMemoryArg, "0")
+	}
 	return a.with.keys(a.l.keys).request(a.with.script(a.l.p), a.owner, ms, a.notAfter, s.about, keepMemoryArg)
 }
 

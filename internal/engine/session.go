@@ -32,6 +32,7 @@ type SessionConfig struct {
 	Logger   *slog.Logger
 	Observer Observer
 	Redisson bool
+	Fenced   bool // with Redisson: its token counter is made where it does not exist
 	Replicas Replicas
 	Batching int // requests under way above which further ones share pipelines; negative: none do
 }

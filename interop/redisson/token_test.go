@@ -17,6 +17,62 @@ func TestTheTokensOfBothSidesRiseTogether(t *testing.T) {
 	})
 }
 
+func TestWithFencedKeysTheTokensOfBothSidesRiseFromTheFirstHoldOn(t *testing.T) {
+	needJVM(t)
+	server := testredis.Start(t)
+	m := rlock.New(newSession(t, server.Client(t), rlock.RedissonFencedKeys()), "x")
+	a := dial(t, lease, server.Addr).thread("a")
+	last := int64(0)
+	for range 2 {
+		_, hold := lock(t, m, bg)
+		unlock(t, hold)
+		if hold.Token() <= last {
+			t.Errorf("Go has token %d after %d", hold.Token(), last)
+		}
+		if last = a.number("lockAndGetToken", "x"); last != hold.Token()+1 {
+			t.Errorf("the JVM has token %d after %d", last, hold.Token())
+		}
+		a.do("unlock", "x")
+	}
+}
+
+func TestWithoutFencingTheTwoSidesLeaveNothingThatStays(t *testing.T) {
+	needJVM(t)
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	m := rlock.New(newSession(t, rdb), "x")
+	a := dial(t, lease, server.Addr).thread("a")
+	for range 2 {
+		_, hold := lock(t, m, bg)
+		unlock(t, hold)
+		a.do("lock", "x")
+		if st, err := m.Inspect(bg); err != nil || !st.Held || st.Count != 1 || st.Token != 0 {
+			t.Errorf("the JVM has the lock, and Inspect says %+v, %v", st, err)
+		}
+		a.do("unlock", "x")
+	}
+	for _, key := range rdb.Keys(bg, "*").Val() {
+		if ttl := rdb.PTTL(bg, key).Val(); ttl == -1 {
+			t.Errorf("%s has no expiry", key)
+		}
+	}
+
+	// The JVM's tokens begin at 1 when it first asks for one, and follow ours as soon as we have had the lock again.
+	if first := a.number("lockAndGetToken", "x"); first != 1 {
+		t.Errorf("the JVM's first token is %d", first)
+	}
+	if st, err := m.Inspect(bg); err != nil || st.Token != 0 {
+		t.Errorf("Inspect says %+v, %v", st, err)
+	}
+	a.do("unlock", "x")
+	_, hold := lock(t, m, bg)
+	unlock(t, hold)
+	if next := a.number("lockAndGetToken", "x"); next != hold.Token()+1 {
+		t.Errorf("the JVM has token %d after %d", next, hold.Token())
+	}
+	a.do("unlock", "x")
+}
+
 // standing tells of each goroutine that stands in line.
 type standing chan struct{}
 
