@@ -357,8 +357,12 @@ func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 
 func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 	r := startServers(t, 5)
-	m := multilock.NewRedLock("x", r.client(t, rlock.WithLabel("billing"), rlock.WithWatchdogTimeout(2*time.Second))...)
-	ops := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(2*time.Second))...)
+	patiently := func(options ...rlock.SessionOption) *rlock.Mutex {
+		q, err := multilock.NewQuorum(r.client(t, options...), multilock.WithServerTimeout(patience/3))
+		must(t, err)
+		return q.New("x")
+	}
+	m, ops := patiently(rlock.WithLabel("billing")), patiently()
 	ctx, hold := redLock(t, m)
 	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	r.servers[4].Kill()
@@ -373,7 +377,8 @@ func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 	if freed, err := ops.ForceUnlock(bg); freed || err != nil {
 		t.Errorf("ForceUnlock of a free lock: %v, %v", freed, err)
 	}
-	<-ctx.Done()
+	_ = hold.Extend(bg, time.Minute) // it learns of it
+	within(t, "the context ends", ctx.Done())
 	if st, err = ops.Inspect(bg); err != nil || st.Held || st.Token < hold.Token() {
 		t.Errorf("%+v, %v", st, err)
 	}
