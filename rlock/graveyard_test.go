@@ -281,12 +281,23 @@ func noKeyWithoutExpiry(t *testing.T, newMutex maker, options ...rlock.SessionOp
 			}
 		}
 	})
-	a, b := newMutex(newSession(t, proxy.Client(t), options...), "x"), newMutex(newSession(t, proxy.Client(t), options...), "x")
+	waits := make(waitingSignal, 1)
+	a := newMutex(newSession(t, proxy.Client(t), options...), "x")
+	b := newMutex(newSession(t, proxy.Client(t), append(options, rlock.WithObserver(waits))...), "x")
 	ctx, outer := lock(t, a, bg)
 	_, inner := lock(t, a, ctx, rlock.WithLease(time.Minute))
 	must(t, outer.Extend(bg, 2*time.Minute))
-	_, _, err := b.Lock(bg, rlock.WaitAtMost(50*time.Millisecond))
-	if !errors.Is(err, rlock.ErrLocked) {
+	leaving, leave := context.WithCancel(bg)
+	defer leave()
+	go func() {
+		select {
+		case <-waits:
+			leave()
+		case <-leaving.Done():
+		}
+	}()
+	_, _, err := b.Lock(leaving)
+	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	unlock(t, outer)
