@@ -294,7 +294,7 @@ func TestUnlockTwiceTouchesNothing(t *testing.T) {
 
 func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb, rlock.WithWatchdogTimeout(time.Second)), "x")
+		m := newMutex(newSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second)), "x")
 		parent, cancel := context.WithCancelCause(bg)
 		ctx, hold := lock(t, m, parent)
 		why := errors.New("request over")
@@ -303,9 +303,9 @@ func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 		if context.Cause(ctx) != why || hold.Err() != nil {
 			t.Errorf("cause %v, hold %v", context.Cause(ctx), hold.Err())
 		}
-		// It is renewed still: the first lease passes, and another one.
-		until := hold.Deadline().Add(time.Second)
-		eventually(t, "renewed past its first leases", func() bool { return hold.Deadline().After(until) || hold.Err() != nil })
+		// It is renewed still, and more than once: each time for a third of the lease.
+		until := hold.Deadline().Add(1500 * time.Millisecond)
+		eventually(t, "renewed twice", func() bool { return hold.Deadline().After(until) || hold.Err() != nil })
 		if hold.Err() != nil {
 			t.Fatal("renewal ended with the context of Lock")
 		}
