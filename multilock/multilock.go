@@ -190,7 +190,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
-	r := &rounds{l: l, ctx: ctx, options: append(slices.Clip(options), named)}
+	r := &rounds{l: l, ctx: ctx, options: append(slices.Clip(options), named{})}
 	if cfg.Bounded && cfg.Wait > 0 {
 		r.until = time.Now().Add(cfg.Wait)
 	}
@@ -213,4 +213,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 }
 
 // named has a member's loss told with its name.
-func named(c *engine.Config) { c.Named = true }
+type named struct{ rlock.Option }
+
+// Apply sets the option.
+func (named) Apply(c *engine.Config) { c.Named = true }

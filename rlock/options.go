@@ -9,7 +9,17 @@ import (
 
 // Option changes how a lock is acquired. Given to New it is the Mutex's default;
 // given to Lock, TryLock or Do it overrides the default for that call.
-type Option func(*engine.Config)
+type Option interface {
+	lockOption()
+}
+
+// option is every Option of this package. What makes it one for the other packages, engine.NewConfig finds.
+type option func(*engine.Config)
+
+func (option) lockOption() {}
+
+// Apply sets the option.
+func (o option) Apply(c *engine.Config) { o(c) }
 
 // WithLease fixes the lease to d and switches its renewal off for that hold: the
 // lock is lost when d is over. At least 10 ms. Under re-entry a shorter lease
@@ -17,23 +27,32 @@ type Option func(*engine.Config)
 //
 // A Hold with a fixed lease that is forgotten is left to run out.
 func WithLease(d time.Duration) Option {
-	return func(c *engine.Config) {
+	return option(func(c *engine.Config) {
 		c.Lease = d
 		if d == 0 {
 			c.Lease = -1 // told apart from "not given", to be refused
 		}
-	}
+	})
 }
 
 // WaitAtMost bounds the wait of Lock and Do to d, beside what the context
 // says. When it runs out they return a *[LockedError]. Zero does not wait at all.
 // For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
-	return func(c *engine.Config) { c.Wait, c.Bounded = d, true }
+	return option(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
 }
 
 // SessionOption sets up a session.
-type SessionOption func(*engine.SessionConfig)
+type SessionOption interface {
+	apply(*sessionConfig)
+}
+
+type (
+	sessionConfig = engine.SessionConfig
+	sessionOption func(*sessionConfig)
+)
+
+func (o sessionOption) apply(c *sessionConfig) { o(c) }
 
 // WithPrefix sets what the names of all keys and channels of the session begin
 // with, "lockline" by default. Sessions that shall exclude each other need the same.
@@ -42,7 +61,7 @@ type SessionOption func(*engine.SessionConfig)
 // lock as keys do (":r:{", ":f:{" or ":q:{"), or begin with "redisson_lock_token:" or
 // "lockline_lock_memory:": a lock of theirs could have the key of another one.
 func WithPrefix(prefix string) SessionOption {
-	return func(c *engine.SessionConfig) { c.Prefix = prefix }
+	return sessionOption(func(c *sessionConfig) { c.Prefix = prefix })
 }
 
 // WithWatchdogTimeout sets the lease of all locks that have no lease of their
@@ -50,7 +69,7 @@ func WithPrefix(prefix string) SessionOption {
 // how long a lock stays taken when its holder's process dies, and how long waiters
 // ride out a Redis that does not answer.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
-	return func(c *engine.SessionConfig) { c.Lease = d }
+	return sessionOption(func(c *sessionConfig) { c.Lease = d })
 }
 
 // WithLiveness sets for how long a waiter of a fair lock is taken to live after its
@@ -58,7 +77,7 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 // at a third of d. It is how long waiters whose process died can delay those behind
 // them, all together, and the first lease of a lock that is handed over.
 func WithLiveness(d time.Duration) SessionOption {
-	return func(c *engine.SessionConfig) { c.Liveness = d }
+	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
 }
 
 // WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
@@ -66,7 +85,7 @@ func WithLiveness(d time.Duration) SessionOption {
 // Redis, where other sessions compete for it. With 0 or less every Unlock frees it.
 // A fair lock has no need of it: the goroutines whose turn comes next are known.
 func WithStreak(d time.Duration) SessionOption {
-	return func(c *engine.SessionConfig) { c.Streak = d }
+	return sessionOption(func(c *sessionConfig) { c.Streak = d })
 }
 
 // WithBatching sets how many requests of the session may be under way at an instant before further
@@ -79,7 +98,7 @@ func WithStreak(d time.Duration) SessionOption {
 // *redis.ClusterClient: a wrapper of one shares none. Hooks of a ClusterClient itself do not see
 // pipelines; those of its nodes do.
 func WithBatching(n int) SessionOption {
-	return func(c *engine.SessionConfig) { c.Batching = n }
+	return sessionOption(func(c *sessionConfig) { c.Batching = n })
 }
 
 // WithReplicas has n replicas confirm each lock before Lock and TryLock return it (Redis'
@@ -94,30 +113,30 @@ func WithBatching(n int) SessionOption {
 // *redis.Client and *redis.ClusterClient is refused, unless it has MasterForKey and ForEachShard. A
 // RedLock has no use for it, and refuses such sessions.
 func WithReplicas(n int, timeout time.Duration) SessionOption {
-	return func(c *engine.SessionConfig) { c.Replicas = engine.Replicas{N: n, Timeout: timeout} }
+	return sessionOption(func(c *sessionConfig) { c.Replicas = engine.Replicas{N: n, Timeout: timeout} })
 }
 
 // WithLabel sets what Inspect says of the session beside its host and process id.
 // At most 512 bytes of UTF-8.
 func WithLabel(label string) SessionOption {
-	return func(c *engine.SessionConfig) { c.Label = label }
+	return sessionOption(func(c *sessionConfig) { c.Label = label })
 }
 
 // WithLogger sets where the session logs what an operator must know: lost locks,
 // forgotten holds, waits for oneself, a lost subscription, a panic in the client. slog.Default by default.
 // Should it panic or call runtime.Goexit, the session goes on.
 func WithLogger(l *slog.Logger) SessionOption {
-	return func(c *engine.SessionConfig) { c.Logger = l }
+	return sessionOption(func(c *sessionConfig) { c.Logger = l })
 }
 
 // WithObserver sets who is told what happens to the session's locks.
 func WithObserver(o Observer) SessionOption {
-	return func(c *engine.SessionConfig) {
+	return sessionOption(func(c *sessionConfig) {
 		c.Observer = nil
 		if o != nil {
 			c.Observer = observer{o}
 		}
-	}
+	})
 }
 
 // RedissonKeys gives keys, channels and owner fields the names and the form that
@@ -131,7 +150,7 @@ func WithObserver(o Observer) SessionOption {
 // Redisson's token counter, which has no expiry, is raised where an RFencedLock has made it, and
 // otherwise not made: see [RedissonFencedKeys].
 func RedissonKeys() SessionOption {
-	return func(c *engine.SessionConfig) { c.Redisson = true }
+	return sessionOption(func(c *sessionConfig) { c.Redisson = true })
 }
 
 // RedissonFencedKeys is [RedissonKeys] for names that a JVM takes as RFencedLocks: the tokens of both sides rise

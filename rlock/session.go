@@ -30,7 +30,7 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := engine.SessionConfig{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: engine.Batching}
 	for _, o := range options {
 		if o != nil {
-			o(&cfg)
+			o.apply(&cfg)
 		}
 	}
 	if cfg.Logger == nil {

@@ -32,11 +32,11 @@ func (c Config) Check() error {
 	return nil
 }
 
-// NewConfig applies options to what an acquisition starts from.
-func NewConfig[O ~func(*Config)](c Config, options []O) Config {
+// NewConfig applies options, of rlock's type, to what an acquisition starts from.
+func NewConfig[O any](c Config, options []O) Config {
 	for _, o := range options {
-		if o != nil {
-			o(&c)
+		if o, ok := any(o).(interface{ Apply(*Config) }); ok {
+			o.Apply(&c)
 		}
 	}
 	return c
