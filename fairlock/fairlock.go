@@ -40,6 +40,7 @@ import (
 	_ "embed"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -70,5 +71,5 @@ var (
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return (*rlock.Mutex)(engine.NewMutex((*engine.Session)(s), protocol, name, engine.NewConfig(engine.Config{}, options)))
+	return inner.NewMutex(engine.NewMutex(inner.Session(s), protocol, name, engine.NewConfig(engine.Config{}, options)))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -51,7 +52,7 @@ func New(members ...rlock.Locker) *MultiLock {
 		names[i] = m.Name()
 		l.unit = append(l.unit, l.place(groups, i))
 		mutex, ok := m.(*rlock.Mutex)
-		l.handsOn = l.handsOn && ok && (*engine.Mutex)(mutex).HandsOn()
+		l.handsOn = l.handsOn && ok && inner.Mutex(mutex).HandsOn()
 	}
 	l.name = strings.Join(names, "+")
 	return l
@@ -68,7 +69,7 @@ func (l *MultiLock) add(members []rlock.Locker) {
 				continue
 			}
 		case *rlock.Mutex:
-			err = (*engine.Mutex)(m).Check()
+			err = inner.Mutex(m).Check()
 		default:
 			if v := reflect.ValueOf(m); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 				err = errors.New("it is nil")
@@ -86,7 +87,7 @@ func same(a, b rlock.Locker) bool {
 	m, ok := a.(*rlock.Mutex)
 	n, too := b.(*rlock.Mutex)
 	if ok && too {
-		return (*engine.Mutex)(m).ID() == (*engine.Mutex)(n).ID()
+		return inner.Mutex(m).ID() == inner.Mutex(n).ID()
 	}
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
@@ -95,7 +96,7 @@ func same(a, b rlock.Locker) bool {
 func (l *MultiLock) place(groups map[any]int, i int) int {
 	var group any
 	if m, ok := l.members[i].(*rlock.Mutex); ok {
-		group = (*engine.Mutex)(m).Group()
+		group = inner.Mutex(m).Group()
 	}
 	if u, ok := groups[group]; ok && group != nil && len(l.units[u]) < engine.MaxSeveral {
 		l.units[u] = append(l.units[u], i)

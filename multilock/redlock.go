@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -133,7 +134,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 	}
 	members := make([]*engine.Session, len(sessions))
 	for i, s := range sessions {
-		members[i] = (*engine.Session)(s)
+		members[i] = inner.Session(s)
 	}
 	s, err := engine.NewQuorum(members, cfg.timeout)
 	if err != nil {
@@ -147,9 +148,9 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 func (q *Quorum) New(name string, options ...rlock.Option) *rlock.Mutex {
 	cfg := engine.NewConfig(engine.Config{}, options)
 	if q == nil || q.s == nil {
-		return (*rlock.Mutex)(engine.NewMutex(nil, redlock, name, cfg))
+		return inner.NewMutex(engine.NewMutex(nil, redlock, name, cfg))
 	}
-	return (*rlock.Mutex)(engine.NewMutex(q.s, redlock, name, cfg))
+	return inner.NewMutex(engine.NewMutex(q.s, redlock, name, cfg))
 }
 
 // NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and
@@ -157,7 +158,7 @@ func (q *Quorum) New(name string, options ...rlock.Option) *rlock.Mutex {
 func NewRedLock(name string, sessions ...*rlock.Session) *rlock.Mutex {
 	q, err := NewQuorum(sessions)
 	if err != nil {
-		return (*rlock.Mutex)(engine.BadMutex(err))
+		return inner.NewMutex(engine.BadMutex(err))
 	}
 	return q.New(name)
 }

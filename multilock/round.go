@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -105,18 +106,18 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 	var with []*engine.Mutex
 	for _, j := range unit {
 		if r.holds[j] == nil {
-			rest, with = append(rest, j), append(with, (*engine.Mutex)(l.members[j].(*rlock.Mutex)))
+			rest, with = append(rest, j), append(with, inner.Mutex(l.members[j].(*rlock.Mutex)))
 		}
 	}
 	var beside []*engine.Mutex
 	if wait && l.handsOn {
 		for j, m := range l.members {
 			if r.holds[j] == nil && j != i && !slices.Contains(rest, j) {
-				rest, beside = append(rest, j), append(beside, (*engine.Mutex)(m.(*rlock.Mutex)))
+				rest, beside = append(rest, j), append(beside, inner.Mutex(m.(*rlock.Mutex)))
 			}
 		}
 	}
-	e := (*engine.Mutex)(m)
+	e := inner.Mutex(m)
 	cfg := engine.NewConfig(e.Default(), options)
 	ctx, holds, err := e.AcquireWith(r.at, cfg, !wait, with, beside)
 	var refused redis.Error

@@ -9,21 +9,30 @@ import (
 var (
 	// ErrLocked: somebody else holds the lock. TryLock's answer, and that of a
 	// wait that [WaitAtMost] ended. The error is a *[LockedError].
-	ErrLocked = engine.ErrLocked
+	ErrLocked error = errLocked
 
 	// ErrLost: the lock was held and then lost: its lease could not be renewed
 	// in time, its data in Redis is gone, or it was forcibly unlocked.
-	ErrLost = engine.ErrLost
+	ErrLost error = errLost
 
 	// ErrNotHeld: the hold was unlocked before, or there never was one.
-	ErrNotHeld = engine.ErrNotHeld
+	ErrNotHeld error = errNotHeld
 
 	// ErrClosed: the session is closed.
-	ErrClosed = engine.ErrClosed
+	ErrClosed error = errClosed
 
 	// ErrNotReplicated: fewer replicas than [WithReplicas] wants have confirmed the
 	// lock in time, so it was given back. The error is a *[NotReplicatedError].
-	ErrNotReplicated = engine.ErrNotReplicated
+	ErrNotReplicated error = errNotReplicated
+)
+
+// The engine's, which tells them.
+var (
+	errLocked        = engine.ErrLocked
+	errLost          = engine.ErrLost
+	errNotHeld       = engine.ErrNotHeld
+	errClosed        = engine.ErrClosed
+	errNotReplicated = engine.ErrNotReplicated
 )
 
 // LockedError says who holds the lock, as far as is known. It matches [ErrLocked].

@@ -14,7 +14,10 @@ import (
 // A Hold without a fixed lease that was not unlocked is logged and released when the garbage collector
 // finds that neither the Hold nor the context that came with it can be reached any more. Keep one of them
 // for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
-type Hold engine.Hold
+type Hold handle
+
+// handle is the whole of a Hold: engine makes it, so that a Lock need not allocate another one around it.
+type handle = engine.Hold
 
 // Unlock ends the hold, and frees the lock if no nested hold is left; or hands it, in
 // memory and at once, to the goroutine of this session that is next in line (see

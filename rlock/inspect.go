@@ -3,8 +3,6 @@ package rlock
 import (
 	"context"
 	"time"
-
-	"github.com/lockline/lockline/internal/engine"
 )
 
 // State is what Redis knows of a lock at one instant.
@@ -36,7 +34,7 @@ type Waiter struct {
 // Inspect asks Redis who holds the lock. It changes nothing, and blocks for one
 // request, not longer than ctx.
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
-	s, err := (*engine.Mutex)(m).Inspect(ctx)
+	s, err := m.engine().Inspect(ctx)
 	st := State{Name: s.Name, Held: s.Held, Owner: s.Owner, Session: s.Session, Host: s.Host, PID: s.PID, Label: s.Label,
 		Count: s.Count, Remaining: s.Remaining, Token: s.Token}
 	for _, w := range s.Queue {
@@ -49,5 +47,5 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 // is for operators: the holder goes on for a moment without the lock, until its
 // next request or renewal, at most a third of its lease, tells it that it is lost.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
-	return (*engine.Mutex)(m).ForceUnlock(ctx)
+	return m.engine().ForceUnlock(ctx)
 }

@@ -45,17 +45,26 @@ var _ Locker = (*Mutex)(nil)
 // Mutex is a lock: a name in a session, and a kind. It keeps no state of any
 // acquisition, so that one Mutex serves any number of goroutines, and any number
 // of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
-type Mutex engine.Mutex
+type Mutex struct {
+	inner engine.Mutex
+}
+
+func (m *Mutex) engine() *engine.Mutex {
+	if m == nil {
+		return nil
+	}
+	return &m.inner
+}
 
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name, but for some of a session with [RedissonKeys]; what is wrong with
 // a name or session, Lock says.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return (*Mutex)(engine.NewMutex((*engine.Session)(s), protocol, name, engine.NewConfig(engine.Config{}, options)))
+	return &Mutex{engine.NewMutex(s.engine(), protocol, name, engine.NewConfig(engine.Config{}, options))}
 }
 
 // Name is the lock's name.
-func (m *Mutex) Name() string { return (*engine.Mutex)(m).Name() }
+func (m *Mutex) Name() string { return m.engine().Name() }
 
 // Lock waits until the lock is held and returns the hold and the context to go on
 // with, which carries the hold and ends with it. A ctx that descends from a live
@@ -90,7 +99,7 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 }
 
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
-	e := (*engine.Mutex)(m)
+	e := m.engine()
 	ctx, hold, err := e.Acquire(ctx, engine.NewConfig(e.Default(), options), try)
 	return ctx, (*Hold)(hold), err
 }

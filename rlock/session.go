@@ -20,7 +20,22 @@ type Client interface {
 // Session is one identity that locks are held by, and what they share: a
 // subscription connection while anybody waits, one watchdog for all leases. One
 // for each process and Redis is usual. Safe for concurrent use.
-type Session engine.Session
+type Session struct {
+	inner *engine.Session
+}
+
+func init() {
+	engine.Outer.Session = func(s any) *engine.Session { return s.(*Session).engine() }
+	engine.Outer.Mutex = func(m any) *engine.Mutex { return m.(*Mutex).engine() }
+	engine.Outer.NewMutex = func(m engine.Mutex) any { return &Mutex{m} }
+}
+
+func (s *Session) engine() *engine.Session {
+	if s == nil {
+		return nil
+	}
+	return s.inner
+}
 
 // NewSession makes a session on a client, which stays the caller's and must
 // outlive it. No I/O. It refuses a nil client, a *redis.Ring (which moves keys to
@@ -37,11 +52,14 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 		cfg.Logger = slog.Default()
 	}
 	s, err := engine.NewSession(client, cfg)
-	return (*Session)(s), err
+	if err != nil {
+		return nil, err
+	}
+	return &Session{s}, nil
 }
 
 // ID is unique to the session; it begins the owner field of every lock it holds.
-func (s *Session) ID() string { return (*engine.Session)(s).ID() }
+func (s *Session) ID() string { return s.inner.ID() }
 
 // closeWait bounds Close.
 const closeWait = 5 * time.Second
@@ -60,5 +78,5 @@ func (s *Session) Close() error {
 // told, not longer than ctx. What could not be given back by then is left to its
 // lease, and the error says so.
 func (s *Session) Shutdown(ctx context.Context) error {
-	return (*engine.Session)(s).Shutdown(ctx)
+	return s.inner.Shutdown(ctx)
 }

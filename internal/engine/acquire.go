@@ -51,8 +51,8 @@ type Mutex struct {
 	err  error // of New, told by every use
 }
 
-func NewMutex(s *Session, p *Protocol, name string, cfg Config) *Mutex {
-	m := &Mutex{s: s, p: p, cfg: cfg}
+func NewMutex(s *Session, p *Protocol, name string, cfg Config) Mutex {
+	m := Mutex{s: s, p: p, cfg: cfg}
 	switch {
 	case s == nil:
 		m.err = errors.New("lockline: the session is nil")
@@ -72,7 +72,7 @@ func NewMutex(s *Session, p *Protocol, name string, cfg Config) *Mutex {
 }
 
 // BadMutex tells err by every use.
-func BadMutex(err error) *Mutex { return &Mutex{err: err} }
+func BadMutex(err error) Mutex { return Mutex{err: err} }
 
 var errZeroMutex = errors.New("lockline: a zero Mutex; make one with New")
 
