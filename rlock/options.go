@@ -160,5 +160,5 @@ func RedissonKeys() SessionOption {
 // For that, the session makes Redisson's token counter of each name that it locks. As Redisson's own,
 // that key has no expiry.
 func RedissonFencedKeys() SessionOption {
-	return func(c *engine.SessionConfig) { c.Redisson, c.Fenced = true, true }
+	return sessionOption(func(c *sessionConfig) { c.Redisson, c.Fenced = true, true })
 }
