@@ -102,7 +102,7 @@ var mutants = []mutant{
 	{name: "MultiLock leaves what its members had", kind: "multilock", file: "multilock/round.go",
 		old: "engine.UnlockAll(context.WithoutCancel(ctx), holds)", new: "_ = holds"},
 	{name: "MultiLock: what was put aside for a waiter is kept", kind: "multilock", file: "internal/engine/several.go",
-		old: "				us[i], errs[i] = to.reclaim(ctx, l)\n", new: ""},
+		old: "			us[i], errs[i] = to.reclaim(ctx, l)\n", new: ""},
 }
 
 // What is broken is there to be broken. This takes no time, so it is part of the gate.
