@@ -203,7 +203,10 @@ func TestAWaitThatRunsOutLeavesTheQueue(t *testing.T) {
 		left := make(chan error, 2)
 		go func() { _, _, err := fairlock.New(b, "x").Lock(short); left <- err }()
 		eventually(t, "queued", func() bool { return queued(t, rdb) == 1 })
-		go func() { _, _, err := fairlock.New(c, "x").Lock(bg, rlock.WaitAtMost(50*time.Millisecond)); left <- err }()
+		go func() {
+			_, _, err := fairlock.New(c, "x").Lock(bg, rlock.WaitAtMost(500*time.Millisecond))
+			left <- err
+		}()
 		eventually(t, "queued", func() bool { return queued(t, rdb) == 2 || len(left) > 0 })
 		l.join(fairlock.New(d, "x"), 3)
 		if err := <-left; !errors.Is(err, rlock.ErrLocked) {
