@@ -82,7 +82,7 @@ func TestRepliesLostAThousandTimesLeaveEveryCountExact(t *testing.T) {
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	direct := server.Client(t)
-	s := newSession(t, proxy.Client(t), rlock.WithWatchdogTimeout(3*time.Second))
+	s := newSession(t, proxy.Client(t), rlock.WithWatchdogTimeout(6*time.Second))
 
 	m := warm(t, rlock.New(s, "x"))
 	always, kept := lock(t, rlock.New(s, "renewed all the time"), bg)
@@ -100,6 +100,9 @@ func TestRepliesLostAThousandTimesLeaveEveryCountExact(t *testing.T) {
 		}
 		// A request is sent four times at most: the fourth gets through.
 		call := file + r.Args[3]
+		if file == "../internal/engine/keep.lua" { // an Extend and the renewals beside it are several, each with copies that are the same
+			call += strings.Join(r.Args[5:], " ")
+		}
 		if inARow[call] == 3 || rnd.IntN(2) == 0 {
 			inARow[call] = 0
 			return faultproxy.Pass
