@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -36,7 +36,7 @@ const blown = "a hook's panic, on purpose"
 func (f *fuse) knows(m *rlock.Mutex) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.scripts = (*engine.Mutex)(m).Scripts()
+	f.scripts = inner.Mutex(m).Scripts()
 }
 
 func (f *fuse) set(at string) { f.at.Store(&at) }
