@@ -10,7 +10,7 @@
 --        'L' not held, or not above what is stored
 
 local memory = redis.call('HMGET', KEYS[2], 't', 'b')
-local stored, last = tonumber(memory[1] or 0), ARGV[2] + ARGV[3] - 1
+local stored, last = whole(KEYS[2], 't', memory[1]), ARGV[2] + ARGV[3] - 1
 if not redis.call('HGET', KEYS[1], ARGV[1]) then
   return 'L'
 end
@@ -18,6 +18,6 @@ if memory[2] ~= ARGV[1] and tonumber(ARGV[2]) <= stored then -- its own block is
   return 'L'
 end
 if last > stored then
-  redis.call('HSET', KEYS[2], 't', string.format('%.0f', last), 'b', ARGV[1])
+  redis.call('HSET', KEYS[2], 't', stamp(last), 'b', ARGV[1])
 end
 return 'A'

@@ -6,7 +6,7 @@
 --
 -- Reply: 'R' it was held, 'F' it was free
 
-local owner, token = holder()
+local owner, token = holder(true)
 if not owner then
   return 'F'
 end

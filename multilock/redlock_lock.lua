@@ -26,30 +26,39 @@ if tonumber(now) > tonumber(ARGV[3]) then
   return 'V ' .. now
 end
 
--- take grants the lock. The block of a former grant, of which the session does not use any more, is not in the way.
+local far = now + 86400e6 -- a token above it is not one of ours: a day ahead of the server's clock
+
+-- take grants the lock, unless something odd is stored. The block of a former grant, of which the session does not use any more, is not in
+-- the way.
 local function take(former, first)
   local memory = redis.call('HMGET', KEYS[2], 't', 'a', ARGV[1], 'b')
   if memory[2] == ARGV[1] or memory[3] then -- a late copy
     return 'S ' .. now
   end
+  local last, stored, answer = tonumber(memory[1] or 0), nil, ' -'
+  if not (last and last >= 0 and last <= far) then
+    return
+  end
   redis.call('HSET', KEYS[1], ARGV[1], '1', 't', ARGV[6], 's', '0', 'd', ARGV[4])
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  local stored, answer = memory[1] or '0', ' -'
   if former and memory[4] == former then
-    stored = first
+    last = tonumber(first)
   end
-  if tonumber(ARGV[9] == '1' and ARGV[7] or ARGV[6]) > tonumber(stored) then
+  if tonumber(ARGV[9] == '1' and ARGV[7] or ARGV[6]) > last then
     stored, answer = ARGV[7], ' +'
     redis.call('HSET', KEYS[2], 't', stored, 'b', ARGV[1])
   end
   if redis.call('PTTL', KEYS[2]) < ARGV[2] + ARGV[5] then -- set to more, so as not to be set each time
     redis.call('PEXPIRE', KEYS[2], ARGV[2] + 2 * ARGV[5])
   end
-  return 'G ' .. now .. ' ' .. stored .. answer
+  return 'G ' .. now .. ' ' .. (stored or string.format('%.0f', last)) .. answer
 end
 
 if redis.call('HLEN', KEYS[1]) == 0 then
-  return take()
+  local reply = take()
+  if reply then
+    return reply
+  end
 end
 
 -- PRELUDE
@@ -63,14 +72,17 @@ local function succeeds(owner, earlier)
 end
 
 local owner, token, about = holder()
+if owner and owner ~= ARGV[1] and not succeeds(ARGV[1], owner) then
+  return table.concat({ 'H', now, stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
+end
+local memory = redis.call('HMGET', KEYS[2], 't', 'b')
+local stored = whole(KEYS[2], 't', memory[1], far)
 if owner == ARGV[1] then -- by an earlier copy of this request
   renew(tonumber(ARGV[2]), tonumber(ARGV[5]))
-  local memory = redis.call('HMGET', KEYS[2], 't', 'b')
-  return 'G ' .. now .. ' ' .. memory[1] .. (memory[2] == ARGV[1] and ' +' or ' -')
+  return 'G ' .. now .. ' ' .. stamp(stored) .. (memory[2] == ARGV[1] and ' +' or ' -')
 end
-if succeeds(ARGV[1], owner) then
+if owner then
   redis.call('DEL', KEYS[1])
   redis.call('PUBLISH', ARGV[8], token)
-  return take(owner, token)
 end
-return table.concat({ 'H', now, stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
+return take(owner, token)

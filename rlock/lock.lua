@@ -24,7 +24,7 @@ local free = not KEYS[3] and redis.call('HLEN', KEYS[1]) == 0
 
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
-  return 'H ' .. stamped .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+  return 'H ' .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
 end
 local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
 if owner then
@@ -36,7 +36,7 @@ else
   end
   local counter = KEYS[3] and (redis.call('GET', KEYS[3]) or ARGV[6])
   if counter then
-    last = math.max(last, tonumber(counter))
+    last = math.max(last, whole(KEYS[3], '', counter))
   end
   token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
   if counter then

@@ -22,7 +22,7 @@ local waited = false
 -- CONCLUDE
 
 local reply = 'L'
-if held[1] then
+if held[1] and not odd then
   if KEYS[3] then
     redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
   end
@@ -35,6 +35,9 @@ end
 
 -- PRELUDE
 
+if odd then
+  whole(KEYS[1], 't', held[2] or '')
+end
 if not held[1] and ARGV[2] ~= '' then
   if released(ARGV[2]) then
     reply = 'R'

@@ -558,8 +558,11 @@ func (a *acquisition) compete() (*hold, error) {
 			a.leaveRoot()
 			return nil, Public(err)
 		case r.status != 'H':
+			if a.late == 0 { // whatever it says, it may have been granted
+				a.settle()
+			}
 			a.leaveRoot()
-			return nil, a.fail(unexpected(o.reply))
+			return nil, l.keys.failed(unexpected(o.reply))
 		}
 		a.answered, outage, try, void = true, time.Time{}, 0, 0
 		l.mu.Lock()
@@ -638,7 +641,7 @@ func (a *acquisition) rest(left time.Duration) error {
 	if left < 0 { // no expiry: not a lock of ours, look again now and then
 		left = a.l.s.Lease
 	}
-	return a.sleep(left + time.Millisecond)
+	return a.sleep(min(left, maxRest) + time.Millisecond)
 }
 
 // sleep waits for news of the lock, at most for d. Its error says that the wait is over.
@@ -811,12 +814,15 @@ func (a *acquisition) leaveRoot() {
 // errTooLate: a grant came when its lease was over, or another one has followed it.
 var errTooLate = fmt.Errorf("%w: the grant took longer than its lease", ErrLost)
 
+// errNoToken: somebody took it out of the lock's hash.
+var errNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
+
 func (l *lock) newStreak(g grant, token string, fixed bool) *streak {
 	st := &streak{grant: g, lock: l, n: 1, begun: l.s.age(), own: fixed, idle: fixed}
 	if g.ballot == nil { // else a proposal names the grant
 		st.token = token
 	}
-	st.fence, _ = strconv.ParseInt(token, 10, 64)
+	st.fence, _ = tokenOf(token)
 	st.last = st.fence + block - 1
 	st.since = st.begun
 	st.lease.Owner = st
@@ -839,6 +845,8 @@ func (st *streak) begin(deadline time.Time, as *Owner) error {
 		return ErrClosed
 	case l.streak != nil || !time.Now().Before(deadline):
 		return errTooLate
+	case st.fence == 0:
+		return errNoToken
 	}
 	l.streak, l.seen = st, nil
 	l.root.inside, l.root.owner = 1, as
@@ -966,8 +974,6 @@ func (r answer) locked(name string) *LockedError {
 	return &LockedError{Name: name, Holder: r.holder, About: strings.TrimSpace(r.about), Remaining: max(r.left, 0)}
 }
 
-func unexpected(reply string) error { return fmt.Errorf("unexpected reply %q", reply) }
-
 // answer is a lock script's reply.
 type answer struct {
 	status byte
@@ -979,30 +985,65 @@ type answer struct {
 	joined bool // it has the place of the attempt that it named
 }
 
-// parse reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'J...' as 'H...', 'V NOW' or 'S NOW'.
+// parse reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'J...' as 'H...', 'V NOW' or 'S NOW'. Anything else
+// is no answer: the zero one.
 func parse(reply string) (a answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
-		return a, false
+		return answer{}, false
 	}
 	now, rest, _ := strings.Cut(reply[2:], " ")
 	var err error
 	if a.now, err = strconv.ParseInt(now, 10, 64); err != nil {
-		return a, false
+		return answer{}, false
 	}
-	a.status, a.joined = reply[0], reply[0] == 'J'
-	if a.joined {
-		a.status = 'H'
-	}
-	switch a.status {
+	switch a.status = reply[0]; a.status {
 	case 'G':
 		a.token = rest
-	case 'H':
+		ok = areTokens(rest)
+	case 'H', 'J':
+		a.status, a.joined = 'H', a.status == 'J'
 		left, rest, _ := strings.Cut(rest, " ")
 		a.holder, rest, _ = strings.Cut(rest, " ")
 		a.token, a.about, _ = strings.Cut(rest, " ")
-		var ms int64
-		ms, err = strconv.ParseInt(left, 10, 64)
-		a.left = time.Duration(ms) * time.Millisecond
+		var isToken bool
+		_, isToken = tokenOf(a.token)
+		a.left, ok = remaining(left)
+		ok = ok && isToken
+	case 'V', 'S':
+		ok = true
 	}
-	return a, err == nil
+	if !ok {
+		return answer{}, false
+	}
+	return a, true
+}
+
+// areTokens: one token or several, or one and the mark of a quorum's member.
+func areTokens(words string) bool {
+	word, rest, more := strings.Cut(words, " ")
+	if _, ok := tokenOf(word); !ok {
+		return false
+	}
+	return !more || rest == "+" || rest == "-" || areTokens(rest)
+}
+
+// tokenOf reads a token. Lua's numbers are exact that far.
+func tokenOf(s string) (token int64, ok bool) {
+	n, err := strconv.ParseUint(s, 10, 53)
+	if err != nil {
+		return 0, false
+	}
+	return int64(n), true
+}
+
+// Keys can be given any time to live. Until maxLeft it is told, and a waiter looks again after maxRest.
+const (
+	maxLeft = 100 * 365 * 24 * time.Hour
+	maxRest = 24 * time.Hour
+)
+
+// remaining reads a time to live in milliseconds; it is negative where there is none.
+func remaining(ms string) (left time.Duration, ok bool) {
+	n, err := strconv.ParseInt(ms, 10, 64)
+	return time.Duration(max(-1, min(n, maxLeft.Milliseconds()))) * time.Millisecond, err == nil
 }

@@ -193,10 +193,10 @@ func (s *Session) batch(ctx context.Context, to pipeliner, n int, build func(i i
 	for i, r := range requests {
 		if moved(r.Err()) { // its slot has another home now: the cluster client follows
 			reply, err := s.alone(ctx, r.again(), scripts[i])
-			answer(i, reply, err)
+			answer(i, reply, refusal(err))
 			continue
 		}
-		answer(i, r.Val(), r.Err())
+		answer(i, r.Val(), refusal(r.Err()))
 	}
 }
 

@@ -112,7 +112,7 @@ func judge(err error) verdict {
 			return verdict{unknown: true, resend: true, transient: true}
 		}
 		return verdict{}
-	case errors.Is(err, redis.ErrClosed):
+	case errors.Is(err, redis.ErrClosed), errors.As(err, new(unexpected)):
 		return verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// It never left, and go-redis has retried the dial already.

@@ -5,10 +5,12 @@
 --
 -- held: the attempt holds the lock; mine: under the token that was named, or any;
 -- used: last token that counts as used, if it was held. The rest of the block is given back
+-- odd: it is held under something that is no token. Nothing was done then
 
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
 local mine, used = ARGV[2] == held[2] or ARGV[2] == '', ARGV[6]
-if held[1] then
+local odd = held[1] and ARGV[2] ~= held[2] and not (held[2] and string.find(held[2], '^%d+$') and tonumber(held[2]) <= 9e15)
+if held[1] and not odd then
   if waited then -- while a slot moves to another node, a script cannot make a key again
     redis.call('HDEL', KEYS[1], ARGV[1])
   else

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -145,7 +146,7 @@ func (k *Keys) failed(err error) error {
 		answer = reply.Error()
 	}
 	switch {
-	case strings.Contains(err.Error(), "WRONGTYPE"):
+	case strings.Contains(err.Error(), "WRONGTYPE"), errors.As(err, new(unexpected)):
 		e.hint = fmt.Sprintf(" (the lock's keys are %q and %q)", k.lock(), k.memory())
 	case strings.HasPrefix(answer, "MOVED "):
 		e.hint = " (the server is a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient)"
@@ -153,6 +154,43 @@ func (k *Keys) failed(err error) error {
 		e.hint = " (a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient)"
 	}
 	return e
+}
+
+// unexpected is a reply that no script gives unless its keys were changed by hand.
+type unexpected string
+
+func (reply unexpected) Error() string { return fmt.Sprintf("unexpected reply %q", string(reply)) }
+
+// valueError is how a script ended that found in a key what Lockline did not write (bad of prelude.lua).
+type valueError struct{ key, field, value, why string }
+
+// RedisError: it is the server's answer, and will be the same until somebody mends the key.
+func (e *valueError) RedisError() {}
+
+func (e *valueError) Error() string {
+	field := ""
+	if e.field != "" {
+		field = fmt.Sprintf(" in its field %q", e.field)
+	}
+	return fmt.Sprintf("the key %q has %q%s, %s, which Lockline did not write; free the lock by force, or wait until nobody holds it, and delete that key: "+
+		"tokens go on from the server's clock", e.key, e.value, field, e.why)
+}
+
+// refusal is a script's error, as what it says if Lockline's own script raised it.
+func refusal(err error) error {
+	if err == nil {
+		return nil
+	}
+	_, text, ok := strings.Cut(err.Error(), "LOCKLINE ")
+	text, _, _ = strings.Cut(text, " ")
+	words := strings.Split(text, ",")
+	if !ok || len(words) != 4 {
+		return err
+	}
+	for i := range words {
+		words[i], _ = url.PathUnescape(strings.ReplaceAll(words[i], "=", "%"))
+	}
+	return &valueError{words[0], words[1], words[2], words[3]}
 }
 
 // ctxError matches the error of a context and its cause.

@@ -92,7 +92,7 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 
 func decodeState(name, reply string) (State, error) {
 	var raw struct {
-		TTL          int64
+		TTL          float64 // as cjson writes it
 		Lock, Memory map[string]string
 		Now          string
 		Queue        []string
@@ -117,7 +117,7 @@ func decodeState(name, reply string) (State, error) {
 			st.Count, _ = strconv.Atoi(value)
 		}
 	}
-	st.Token, _ = strconv.ParseInt(token, 10, 64)
+	st.Token, _ = tokenOf(token)
 	now, _ := strconv.ParseFloat(raw.Now, 64)
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiting{Owner: raw.Queue[i]}
@@ -127,14 +127,14 @@ func decodeState(name, reply string) (State, error) {
 		w.Session, _, _ = strings.Cut(w.Owner, ":")
 		w.PID, w.Host, w.Label = aboutHolder(about)
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later
-			w.Age = max(0, time.Duration(now-ticket)*time.Microsecond)
+			w.Age = time.Duration(max(0, min(now-ticket, float64(maxLeft.Microseconds())))) * time.Microsecond
 		}
 		n, _ := strconv.Atoi(size) // goroutines that asked with one request
-		for range max(n, 1) {
+		for range min(max(n, 1), maxGroup) {
 			st.Queue = append(st.Queue, w)
 		}
 	}
-	st.Remaining = time.Duration(max(raw.TTL, 0)) * time.Millisecond
+	st.Remaining = time.Duration(max(0, min(raw.TTL, float64(maxLeft.Milliseconds())))) * time.Millisecond
 	return st, nil
 }
 

@@ -23,11 +23,11 @@ if held[1] ~= ARGV[2] then
   end
   return 'L'
 end
-local lease = tonumber(ARGV[5])
+local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
 if lease > 0 then
   renew(lease, tonumber(ARGV[6]))
 end
-if tonumber(ARGV[3]) > tonumber(held[2]) then
+if not change or tonumber(ARGV[3]) > change then
   -- The lease comes first: a server short of memory refuses this, and takes it the next time.
   redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
 end

@@ -14,6 +14,35 @@ local function stamp(number)
   return string.format('%.0f', number)
 end
 
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+-- bad ends the script with an error that refusal of errors.go reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
+end
+
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
   local time = redis.call('TIME')
@@ -29,10 +58,10 @@ local function outlive(ms, keep)
 end
 
 -- holder returns owner, token and what the owner's session says of itself; nil
--- if the lock is free.
-local function holder()
+-- if the lock is free. What cannot be a grant of ours is an error, unless any will do.
+local function holder(any)
   local held = redis.call('HGETALL', KEYS[1])
-  local owner, token, about = nil, '0', ''
+  local about, owner, other, count, token = ''
   for i = 1, #held, 2 do
     local field, value = held[i], held[i + 1]
     if field == 't' then
@@ -40,10 +69,17 @@ local function holder()
     elseif field == 'd' then
       about = value
     elseif field ~= 's' then
-      owner = field
+      other = owner
+      owner, count = field, value
     end
   end
-  return owner, token, about
+  if owner and token and not any then -- a JVM's has no token
+    whole(KEYS[1], 't', token)
+    if other then
+      bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
+    end
+  end
+  return owner, token or '0', about
 end
 
 -- past reads the memory: the last token that may have been used; the same again if
@@ -51,7 +87,7 @@ end
 -- so that this is a late copy of its request.
 local function past(owner)
   local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last, lost = tonumber(memory[1] or 0), nil
+  local last, lost = whole(KEYS[2], 't', memory[1]), nil
   if memory[1] and memory[1] ~= memory[2] then
     last = last + BLOCK - 1
     lost = last
@@ -86,18 +122,18 @@ end
 -- lies above the last token lost and not above the last one released was.
 local function released(token)
   local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return memory[1] and tonumber(token) <= tonumber(memory[1]) and tonumber(token) > tonumber(memory[2] or 0)
+  return memory[1] and tonumber(token) <= whole(KEYS[2], 'r', memory[1]) and tonumber(token) > whole(KEYS[2], 'l', memory[2])
 end
 
 -- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed.
+-- until the Redis time late, and forgets the marks whose time has passed, or is none.
 local function mark(owner, late, keep)
   if late == '0' then
     return
   end
   local now, all = clock(), redis.call('HGETALL', KEYS[2])
   for i = 1, #all, 2 do
-    if string.find(all[i], ':', 1, true) and tonumber(all[i + 1]) < now then
+    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < now then
       redis.call('HDEL', KEYS[2], all[i])
     end
   end

@@ -38,6 +38,15 @@ type member struct {
 	slow    bool       // did not answer in time: not asked until it has answered a PING
 	probing bool
 	probed  time.Time
+	odd     time.Time // when operators were told last that it has what Lockline did not write
+}
+
+// place names the member's server for operators.
+func (m *member) place() string {
+	if c, ok := m.client.(*redis.Client); ok && addr(c) != "" {
+		return "server " + c.Options().Addr
+	}
+	return "the server of session " + m.id
 }
 
 // probeEvery is the time between two PINGs of a slow member, sent only while somebody locks.
@@ -180,11 +189,53 @@ func (m *member) suspect() {
 	}
 }
 
+// ahead is by how much a token may be above the servers' clocks, for proposals to follow it: whatever a message says, what is proposed then and stored is
+// far from what the servers refuse (redlock_lock.lua: a day), also where their clocks differ by hours.
+const ahead = 12 * time.Hour
+
+// now estimates the clock of the server that is ahead, in microseconds; 0 while none is known. One that is far ahead of the
+// others does not carry the tokens along.
+func (q *quorum) now() int64 {
+	var room [8]int64
+	clocks, local := room[:0], time.Now()
+	for _, m := range q.members {
+		if t := m.redisNow(local); t != 0 {
+			clocks = append(clocks, t)
+		}
+	}
+	if len(clocks) == 0 {
+		return 0
+	}
+	slices.Sort(clocks)
+	return min(clocks[len(clocks)-1], clocks[(len(clocks)-1)/2]+(ahead/2).Microseconds())
+}
+
+// credible: the token is not far above the clocks, as no token of ours is.
+func (q *quorum) credible(token int64) bool { return token <= q.now()+ahead.Microseconds() }
+
+// oddEvery is the time between two warnings of a member with garbage.
+const oddEvery = time.Minute
+
+// dissent is the error of a member whose keys have what Lockline did not write, with its name. The others may be a majority without it: a log tells, now and then.
+func (q *quorum) dissent(m *member, l *lock, err error) error {
+	err = fmt.Errorf("%s: %w", m.place(), err)
+	m.mu.Lock()
+	tell := m.odd.IsZero() || time.Since(m.odd) > oddEvery
+	if tell {
+		m.odd = time.Now()
+	}
+	m.mu.Unlock()
+	if tell {
+		q.s.warn("a server of a RedLock has no vote", "lock", l.keys.Name, "reason", err)
+	}
+	return err
+}
+
 // saw notes a token, for all later proposals to be higher.
 func (q *quorum) saw(token int64) {
 	for {
 		seen := q.seen.Load()
-		if token <= seen || q.seen.CompareAndSwap(seen, token) {
+		if token <= seen || !q.credible(token) || q.seen.CompareAndSwap(seen, token) {
 			return
 		}
 	}
@@ -193,14 +244,12 @@ func (q *quorum) saw(token int64) {
 // propose makes the first token of a new block: the time of the server that is ahead
 // of the others, or more than every token heard of to be used. No other proposal of this session is the same.
 func (q *quorum) propose() int64 {
-	now := time.Now()
-	token := int64(1)
-	for _, m := range q.members {
-		token = max(token, m.redisNow(now))
-	}
+	now := max(1, q.now())
 	for {
-		seen := q.seen.Load()
-		token = max(token, seen+1)
+		seen, token := q.seen.Load(), now
+		if seen >= now && q.credible(seen) { // else the clocks were set back
+			token = seen + 1
+		}
 		if q.seen.CompareAndSwap(seen, token) {
 			return token
 		}

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -319,13 +319,22 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	m := b.q.members[i]
 	o := m.call(ctx, b.l.p.Lock, &poll{b, i, b.proposal + block - 1, "0"}, tries, &b.decided)
 	r, ok := parse(o.reply)
+	late := o.unanswered != nil
 	if o.err == nil && !ok {
-		o.err = unexpected(o.reply)
+		o.err, late = unexpected(o.reply), true // whatever it says, it may have been granted
 	}
-	if o.err == nil {
+	var odd *valueError
+	switch {
+	case o.err == nil:
 		m.heardRedis(r.now, o.sent)
-	} else if judge(o.err).transient {
+		if stored, accepted := r.stored(); r.status == 'G' && !accepted && !b.q.credible(stored) {
+			late = true // it was granted, and is to be given back
+			o.err = b.q.dissent(m, b.l, &valueError{b.l.keys.memory(), "t", itoa(stored), fmt.Sprintf("more than %v above the servers' clocks", ahead)})
+		}
+	case judge(o.err).transient:
 		m.suspect()
+	case errors.As(o.err, &odd):
+		o.err = b.q.dissent(m, b.l, o.err)
 	}
 	b.mu.Lock()
 	s := &b.seats[i]
@@ -333,7 +342,7 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	if !b.overdue { // else they have gone already
 		later = b.later
 	}
-	s.late, s.err, s.vote = o.unanswered != nil, o.err, 'E'
+	s.late, s.err, s.vote = late, o.err, 'E'
 	if o.err == nil {
 		s.fill(r, o.sent)
 		b.q.saw(s.stored)
@@ -356,20 +365,28 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	}
 }
 
+// stored reads 'STORED +', the end of the block that was accepted, or 'STORED -', what is not below the proposal.
+func (r answer) stored() (token int64, accepted bool) {
+	stored, mark, _ := strings.Cut(r.token, " ")
+	token, _ = tokenOf(stored)
+	return token, mark == "+"
+}
+
 // fill notes an answer. ballot.mu held.
 func (s *seat) fill(r answer, sent time.Time) {
 	s.vote, s.answer = r.status, r
 	switch r.status {
-	case 'G': // 'G NOW STORED +', or '-' where the proposal was not above what was stored
-		stored, accepted, _ := strings.Cut(r.token, " ")
-		if s.accepted = accepted == "+"; !s.accepted {
-			s.stored, _ = strconv.ParseInt(stored, 10, 64)
+	case 'G':
+		if stored, accepted := r.stored(); accepted {
+			s.accepted = true
+		} else {
+			s.stored = stored
 		}
 		s.free = time.Time{}
 	case 'H':
-		s.stored, _ = strconv.ParseInt(r.token, 10, 64)
+		s.stored, _ = tokenOf(r.token)
 		if r.left >= 0 { // else no expiry: not a lock of ours, look again now and then
-			s.free = sent.Add(r.left + time.Millisecond)
+			s.free = sent.Add(min(r.left, maxRest) + time.Millisecond)
 		}
 	}
 }
@@ -516,7 +533,7 @@ func (b *ballot) heard(i int, messages []string, gap bool) {
 	free := gap
 	for _, message := range messages {
 		grant, used, _ := strings.Cut(message, " ")
-		token, _ := strconv.ParseInt(used, 10, 64)
+		token, _ := tokenOf(used)
 		b.q.saw(token)
 		free = free || grant == s.token
 	}

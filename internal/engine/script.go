@@ -122,6 +122,7 @@ func (s *Session) call(ctx context.Context, sc *Script, c copier, most int, left
 		o.sent = time.Now()
 		r := c.request(o.sent)
 		o.reply, o.err = s.process(ctx, r, sc, try > 1)
+		o.err = refusal(o.err)
 		if o.err == nil {
 			return o
 		}

@@ -13,7 +13,7 @@ if now > tonumber(ARGV[3]) then
 end
 if free then
   local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', ARGV[1])
-  if memory[1] == memory[2] and now > tonumber(memory[1] or 0) and memory[3] ~= ARGV[1] and not memory[4] then
+  if memory[1] == memory[2] and now > (tonumber(memory[1] or 0) or now) and memory[3] ~= ARGV[1] and not memory[4] then
     redis.call('HSET', KEYS[1], ARGV[1], '1', 't', stamped, 's', '0', 'd', ARGV[4])
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     redis.call('HSET', KEYS[2], 't', stamped)

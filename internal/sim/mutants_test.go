@@ -33,7 +33,7 @@ var mutants = []mutant{
 	{name: "renewal skips the token check", kind: "rlock", file: "internal/engine/keep.lua",
 		old: "if held[1] ~= ARGV[2] then", new: "if not held[1] then"},
 	{name: "release skips the owner check", kind: "rlock", file: "internal/engine/conclude.lua",
-		old: "if held[1] then", new: "if held[2] then"},
+		old: "if held[1] and not odd then", new: "if held[2] and not odd then"},
 	{name: "the count is added to, not set", kind: "rlock", file: "internal/engine/keep.lua",
 		old: "redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])", new: "redis.pcall('HINCRBY', KEYS[1], ARGV[1], 1)",
 		harmless: "the hold count in Redis only informs: no script decides by it"},
