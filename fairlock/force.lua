@@ -7,12 +7,13 @@
 --
 -- Reply: 'R' it was held, 'F' it was free
 
-local owner = holder()
+local owner = holder(true)
 if not owner then
   return 'F'
 end
+local sane, last, lost = pcall(past, '') -- or nobody can be granted it
 redis.call('HDEL', KEYS[1], owner) -- not DEL: as in release.lua
-if not handOver('', ARGV[1], nil, tonumber(ARGV[2]), past('')) then
+if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
   redis.call('DEL', KEYS[1])
 end
 disown(owner, tonumber(ARGV[2]))

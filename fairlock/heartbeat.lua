@@ -14,6 +14,9 @@
 
 local now, liveness, keep = clock(), tonumber(ARGV[2]), tonumber(ARGV[4])
 local until_ = stamp(now + liveness * 1000)
+if not holder() then
+  past('') -- before anything is written: they may end the script
+end
 local missing = {}
 for i = 5, #ARGV do
   if redis.call('ZSCORE', KEYS[3], ARGV[i]) then

@@ -55,7 +55,7 @@ local status = 'H '
 if liveness > 0 then
   local last = ARGV[9] == '' and {} or redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
   local joins = last[1] == ARGV[9]
-  local ticket = joins and last[2] or stamp(math.max(tonumber(redis.call('HGET', KEYS[2], 'q') or 0) + 1, now))
+  local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
@@ -71,4 +71,4 @@ if liveness > 0 then
   end
   lives(liveness, keep)
 end
-return status .. stamped .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+return status .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

@@ -24,7 +24,10 @@ local function first(now)
       return
     end
     now = now or clock()
-    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0)
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
     if alive >= now then
       return next, alive, now
     end

@@ -20,21 +20,29 @@ local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
 -- CONCLUDE
 
 local reply = held[1] and mine and 'R' or 'L'
-if held[1] and not waited and ARGV[5] == '0' then
+if held[1] and not odd and not waited and ARGV[5] == '0' then
   return reply
 end
 
 -- PRELUDE
 
-local keep = tonumber(ARGV[4])
+if odd then
+  whole(KEYS[1], 't', held[2] or '')
+end
+local over = not held[1] and ARGV[2] ~= '' and released(ARGV[2])
+local gone = not held[1] and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
+local keep, last, lost = tonumber(ARGV[4]), nil, nil
+if gone then
+  last, lost = past('')
+end
 local next, token, lease, _
 if not held[1] then
   leave(ARGV[1])
-  if ARGV[2] ~= '' and released(ARGV[2]) then
+  if over then
     reply = 'R'
   end
-  if waited and redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, or its lease is over
-    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, past(''))
+  if gone then
+    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, last, lost)
   end
 elseif waited then
   next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))

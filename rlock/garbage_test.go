@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -80,7 +81,7 @@ func TestValuesThatLocklineDidNotWriteAreRefusedOrRepaired(t *testing.T) {
 	for where, w := range worlds {
 		proxy := faultproxy.New(t, w.addr)
 		client := proxy.Client(t)
-		for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "redlock": redLock, "redisson": rlock.New} {
+		for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New, "redlock": redLock, "redisson": rlock.New} {
 			var options []rlock.SessionOption
 			if kind == "redisson" {
 				options = append(options, rlock.RedissonKeys())

@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -393,12 +392,12 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 	case r.status == 'S':
 		err = l.fail(errOver)
 	case r.status != 'G' && r.status != 'H':
-		err = l.fail(unexpected(o.reply))
+		err = l.keys.failed(unexpected(o.reply))
 	}
 	switch {
 	case err != nil || g.members.first == nil:
 		g.answer(admission{err: err})
-		if r.status == 'G' || r.status == 'H' || g.late != 0 {
+		if o.err == nil && r.status != 'V' && r.status != 'S' || g.late != 0 { // whatever else it says, it may have been granted
 			g.quit()
 		} else {
 			g.exit()
@@ -601,9 +600,10 @@ func (s *Session) owns(owner string) bool {
 	return strings.HasPrefix(owner, s.id)
 }
 
+// number is a token, or 0.
 func number(token string) int64 {
-	i, _ := strconv.ParseInt(token, 10, 64)
-	return i
+	n, _ := tokenOf(token)
+	return n
 }
 
 // listen subscribes to the session's own channel while anybody is queued, and a
@@ -730,7 +730,8 @@ func (l *lock) heartbeat() {
 	reply, about, _ := strings.Cut(o.reply, "\n")
 	if words := strings.Fields(reply); o.err == nil && len(words) >= 5 {
 		ln.outage = time.Time{}
-		r := answer{now: number(words[1]), token: words[4], left: time.Duration(number(words[2])) * time.Millisecond, holder: words[3], about: about}
+		r := answer{now: number(words[1]), token: words[4], holder: words[3], about: about}
+		r.left, _ = remaining(words[2])
 		if r.holder != "-" {
 			l.refused(r)
 		}
@@ -842,9 +843,9 @@ func (a *acquisition) tryQueued() (*hold, error) {
 		case r.status == 'S':
 			err = l.fail(errOver)
 		default:
-			err = l.fail(unexpected(o.reply))
+			err = l.keys.failed(unexpected(o.reply))
 		}
-		if r.status == 'G' || a.late != 0 {
+		if o.err == nil && r.status != 'H' && r.status != 'V' && r.status != 'S' || a.late != 0 {
 			l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 		return nil, err
