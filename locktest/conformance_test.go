@@ -366,6 +366,9 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 			t.Errorf("after the deadline: %v", err)
 		}
 		var locked *rlock.LockedError
+		if by := "; locked by " + w.inspect(t, "x").Owner; !strings.Contains(err.Error(), by) {
+			t.Errorf("the text blames the holder for the end of the context: %v", err)
+		}
 		if errors.Is(err, rlock.ErrLocked) || !errors.As(err, &locked) || locked.Holder != w.inspect(t, "x").Owner {
 			t.Errorf("after the deadline, of the holder: %+v", locked)
 		}

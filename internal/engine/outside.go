@@ -27,7 +27,11 @@ func NameErr(name string, err error) error { return &nameError{name: name, err: 
 
 // EndedWait is the error of a wait that ctx ended while locked described the holder.
 func EndedWait(ctx context.Context, locked *LockedError) error {
-	return &waitError{nameError{name: locked.Name, err: ctxErr(ctx), hint: locked.who() + locked.Hint}, Public(locked)}
+	holder := locked.who()
+	if holder != "" {
+		holder = "; locked" + holder
+	}
+	return &waitError{nameError{name: locked.Name, err: ctxErr(ctx), hint: holder + locked.Hint}, Public(locked)}
 }
 
 // ErrUnlocked is why the context of an unlocked hold has ended.
