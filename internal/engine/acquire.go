@@ -943,7 +943,7 @@ func (a *acquisition) holder() *LockedError {
 	if st := l.streak; st != nil {
 		return &LockedError{Name: l.keys.Name, Holder: st.owner.(string), About: strings.TrimSpace(l.s.about.(string)), Remaining: max(0, time.Until(st.deadline()))}
 	}
-	if at := l.seen; at != nil && (!at.at.Before(a.begun) || time.Now().Before(at.until)) {
+	if at := l.seen; at != nil && (!at.at.Before(a.begun) || a.begun.Before(at.until)) {
 		return &LockedError{Name: l.keys.Name, Holder: at.holder, About: at.about, Remaining: max(0, time.Until(at.until))}
 	}
 	return nil

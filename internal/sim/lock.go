@@ -313,6 +313,9 @@ func (l *lock) deleted() {
 	for at, s := range l.on {
 		s.tick()
 		s.Del(l.key)
+		if l.owners[at] != "" {
+			_ = l.grantOf(l.owners[at]) // of a RedLock, it may not have a majority yet
+		}
 		l.owners[at] = ""
 	}
 	l.token = 0
