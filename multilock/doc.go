@@ -5,11 +5,9 @@
 // # MultiLock
 //
 //	transfer := multilock.New(rlock.New(here, "account:1"), fairlock.New(there, "account:2"))
-//	ctx, hold, err := transfer.Lock(ctx)
-//	if err != nil {
-//		return err
-//	}
-//	defer hold.Unlock(context.Background())
+//	err := transfer.Do(ctx, func(ctx context.Context) error {
+//		return work(ctx) // ctx ends if any of them is lost
+//	})
 //
 // Members are of any kind and on any clients. The one context ends when any of them is
 // lost, and the cause names it. The Hold's Token is 0, because no single number grows with

@@ -2,20 +2,31 @@
 // vocabulary (Session, Mutex, Hold, Locker, options, errors) that all locks of
 // this module share.
 //
-// A [Session] is made once for a Redis client. A [Mutex] names a lock. Lock
-// returns a [Hold] and the context to go on with:
+// A [Session] is made once for a Redis client. A [Mutex] names a lock. Do runs a
+// function under it:
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
 //	defer session.Close()
 //	orders := rlock.New(session, "orders:42")
 //
-//	ctx, hold, err := orders.Lock(ctx)
+//	err = orders.Do(ctx, func(ctx context.Context) error {
+//		return work(ctx) // ctx ends if the lock is lost
+//	})
+//
+// Where a function is in the way, Lock returns a [Hold] and the context to work with. Do not
+// overwrite the context that Lock was given: the other one has ended when the hold is unlocked.
+//
+//	held, hold, err := orders.Lock(ctx)
 //	if err != nil {
 //		return err
 //	}
-//	defer hold.Unlock(context.Background())
-//	work(ctx)
+//	defer func() {
+//		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+//		defer cancel()
+//		err = errors.Join(err, hold.Unlock(bound))
+//	}()
+//	return work(held)
 //
 // # The context
 //

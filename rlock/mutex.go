@@ -83,10 +83,11 @@ func (m *Mutex) Name() string { return m.engine().Name() }
 //     instead, if Redis has not answered so that nothing is known of a holder;
 //   - [ErrLost], if ctx descends from a hold that was lost;
 //   - [ErrClosed], if the session is closed or closes meanwhile;
-//   - else it is go-redis's error. The first request fails at once, within the
-//     client's own timeouts. Once Redis has answered, an outage only lengthens the
+//   - else it is go-redis's error. If Redis does not answer the first request, Lock fails after four tries, each within
+//     the client's own timeouts. With go-redis's defaults and a ctx that does not end, that takes 20 s if the server
+//     stands still, and 25 s if its host cannot be reached. Once Redis has answered, an outage only lengthens the
 //     wait, up to the watchdog timeout. A panic in the client, as in one of its hooks,
-//     is an error, too, at once: it tells the panic's value, and the session's logger the stack.
+//     is an error, too, at once: it has the panic's value, and the session's logger gets the stack.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	return m.acquire(ctx, options, false)
 }
