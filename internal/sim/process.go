@@ -46,7 +46,7 @@ func (w *world) boot(name string) *process {
 			MaintNotificationsConfig: noHandshake,
 			ReadBufferSize:           4096, WriteBufferSize: 16 << 10,
 			// What is written at once is whole requests, also where many scripts travel together.
-			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 128 << 10,
+			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 1 << 20,
 		})
 		session, err := rlock.NewSession(rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
 			rlock.WithBatching(w.batching))
