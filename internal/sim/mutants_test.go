@@ -62,7 +62,7 @@ var mutants = []mutant{
 		old: "if not next or next == asking then", new: "if true then"},
 	{name: "a place is taken over though others stand between", kind: "fairlock", file: "fairlock/lock.lua",
 		old: "local joins = last[1] == ARGV[9]", new: "local joins = ARGV[9] ~= ''"},
-	{name: "a message is believed whoever sent it", kind: "fairlock", file: "internal/engine/queue.go",
+	{name: "a message counts whoever sent it", kind: "fairlock", file: "internal/engine/queue.go",
 		old: "if g.owner == words[0] && subtle.ConstantTimeCompare([]byte(g.nonce), []byte(words[4])) == 1 {", new: "if g.owner == words[0] && subtle.ConstantTimeCompare(nil, nil) == 1 {"},
 	{name: "a hand-over is for another lease than was asked for", kind: "fairlock", file: "fairlock/prelude.lua",
 		old: "lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)", new: "lease = math.ceil((alive - now) / 1000) + 1"},
