@@ -160,7 +160,7 @@ func (m *Mutex) acquire(ctx context.Context, cfg Config, try bool, with *company
 	}
 	defer l.leave()
 	a := &acquisition{ctx: ctx, l: l, cfg: cfg, try: try || cfg.Bounded && cfg.Wait == 0, begun: time.Now(), with: with}
-	a.as, _ = ctx.Value(ownerKey{}).(*Owner)
+	a.as = OwnerOf(ctx)
 	if cfg.Bounded && cfg.Wait > 0 {
 		t := time.NewTimer(cfg.Wait)
 		defer t.Stop()

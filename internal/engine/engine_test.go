@@ -59,16 +59,24 @@ func TestASlotServesInOrderAndOwnersTogether(t *testing.T) {
 	}
 }
 
-// Where a context is observed by its Done channel alone, nothing but its hold knows the cause.
-func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
+// alwaysGranted is a Mutex of a session of its own, whose scripts grant and release whatever is there.
+func alwaysGranted(t *testing.T) Mutex {
+	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	defer rdb.Close()
 	s, err := NewSession(rdb, SessionConfig{Prefix: "p", Lease: time.Minute, Liveness: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Shutdown(context.Background())
-	m := NewMutex(s, &Protocol{Kind: "r", Lock: NewScript("return 'G 1 1'"), Release: NewScript("return 'R'")}, "x", Config{})
+	t.Cleanup(func() {
+		_ = s.Shutdown(context.Background())
+		_ = rdb.Close()
+	})
+	return NewMutex(s, &Protocol{Kind: Reentrant, Lock: NewScript("return 'G 1 1'"), Release: NewScript("return 'R'")}, "x", Config{})
+}
+
+// Where a context is observed by its Done channel alone, nothing but its hold knows the cause.
+func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
+	m := alwaysGranted(t)
 	h, err := m.acquire(context.Background(), Config{}, false, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -81,14 +89,7 @@ func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
 }
 
 func TestTheLossOfAForgottenHoldIsNotItsOwners(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	defer rdb.Close()
-	s, err := NewSession(rdb, SessionConfig{Prefix: "p", Lease: time.Minute, Liveness: time.Second, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Shutdown(context.Background())
-	m := NewMutex(s, &Protocol{Kind: "r", Lock: NewScript("return 'G 1 1'"), Release: NewScript("return 'R'")}, "x", Config{})
+	m := alwaysGranted(t)
 	collected := func(what string, done func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); !done(); runtime.GC() {
@@ -316,7 +317,7 @@ func FuzzRepliesAreParsedOrRefused(f *testing.F) {
 			s = strings.Replace(s, "J", "H", 1)
 		}
 		if ok && (a.now == 0 && !strings.Contains(s, " 0") && !strings.Contains(s, " -0") && !strings.Contains(s, " +0") || a.status != s[0]) {
-			t.Errorf("%q was taken for %+v", s, a)
+			t.Errorf("%q was read as %+v", s, a)
 		}
 		if !ok && a != (answer{}) {
 			t.Errorf("%q is no answer, and gave %+v", s, a)

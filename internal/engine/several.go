@@ -120,7 +120,7 @@ func (m *Mutex) AcquireWith(ctx context.Context, cfg Config, try bool, with, bes
 		return ctx, nil, err
 	}
 	c := &company{all: make([]companion, len(with)+len(beside))}
-	as, _ := ctx.Value(ownerKey{}).(*Owner)
+	as := OwnerOf(ctx)
 	for i, w := range slices.Concat(with, beside) {
 		l, err := w.s.enter(w.keys, w.p)
 		if err != nil && i >= len(with) { // its own acquisition will say so
