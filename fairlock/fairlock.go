@@ -17,10 +17,10 @@
 //
 // A session's waiters are kept alive by one request for each lock at a third of the
 // liveness time (10 s unless [rlock.WithLiveness] says otherwise). Waiters whose
-// process died are dropped together once they have not been heard of for the
-// liveness time. A lock that is handed over is leased to its new owner for as long
-// as that is known to live at first, and then renewed to the session's lease. With
-// [rlock.WithLease] the lease is the waiter's own, counted from the grant.
+// process died are dropped together once their session has been silent for the
+// liveness time. A lock that is handed over is at first leased for no longer than its
+// new owner is known to live, and then renewed to the session's lease. With
+// [rlock.WithLease] it is leased for as long as that says, counted from the grant.
 //
 // TryLock takes the lock only if nobody waits, and never stands in the queue. A
 // waiter that gives up leaves the queue before its Lock returns, if Redis answers

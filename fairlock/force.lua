@@ -11,7 +11,7 @@ local owner = holder(true)
 if not owner then
   return 'F'
 end
-local sane, last, lost = pcall(past, '') -- or nobody can be granted it
+local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to nobody
 redis.call('HDEL', KEYS[1], owner) -- not DEL: as in release.lua
 if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
   redis.call('DEL', KEYS[1])

@@ -14,7 +14,7 @@
 -- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
--- ARGV[11] nonce: comes back in the message of a grant, and nobody else can know it
+-- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request

@@ -44,7 +44,7 @@
 // Cluster if the keys have one hash tag, as with rlock.WithPrefix("{app}"). All
 // other members, such as fair locks and those of sessions with RedissonKeys, and members that are
 // re-entered, are taken one after another at what they cost by themselves, and given back in
-// parallel. Each start over costs what was taken and given back in it. An Observer hears of
+// parallel. Each start over costs what was taken and given back in it. An Observer is told of
 // every try of every member, also of those that came to nothing.
 //
 // Goroutines of a process that wait for the same members hand them on in memory, all of them together and

@@ -214,7 +214,9 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 }
 
 // named has a member's loss told with its name.
-type named struct{ rlock.Option }
+type named struct {
+	rlock.Option // nil: it only makes named an Option outside of rlock
+}
 
 // Apply sets the option.
 func (named) Apply(c *engine.Config) { c.Named = true }

@@ -43,7 +43,7 @@ var (
 //
 // Lock asks all servers at once, and returns when a majority has granted: 2 of 3, 3 of 5.
 // Of an even number, half and one more are needed, so that a fourth server only
-// costs; of two, both; one is a plain lock that takes the long way. How long a hold is believed is
+// costs; of two, both; one is a plain lock that takes the long way. How long a hold is valid is
 // counted from before the first request, less 1 % and 2 ms for the drift of the
 // servers' clocks. What is granted without a majority is given back at once; where no answer
 // comes, too, and a request that arrives later than that takes nothing.

@@ -57,7 +57,7 @@ func TestAHoldJoinsAServerThatWasDownWhenItWasGranted(t *testing.T) {
 	unlock(t, hold)
 }
 
-// Two of three forget it: others may have held it meanwhile, so it is lost, and nothing is taken for it.
+// Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again.
 func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 	r := startServers(t, 3)
 	ctx, hold := redLock(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))

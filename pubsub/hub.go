@@ -32,7 +32,7 @@ type Options struct {
 	// Linger is how long a channel that nobody listens to stays subscribed. Default 2s.
 	Linger time.Duration
 
-	// Logger is told the start (Warn) and the end (Info) of each outage. Default: nobody is.
+	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged.
 	// Should it panic or call runtime.Goexit, the hub goes on.
 	Logger *slog.Logger
 }

@@ -157,7 +157,7 @@ func TestCloseLeavesADialThatHeedsNoContextToEndByItself(t *testing.T) {
 	})
 }
 
-// patient is a Conn whose dial takes for ever, but heeds its context, like go-redis's.
+// patient is a Conn whose dial never returns by itself, but heeds its context, like go-redis's.
 type patient struct{ *conn }
 
 func (p patient) Subscribe(ctx context.Context, _ ...string) error {

@@ -14,8 +14,8 @@
 //		return work(ctx) // ctx ends if the lock is lost
 //	})
 //
-// Where a function is in the way, Lock returns a [Hold] and the context to work with. Do not
-// overwrite the context that Lock was given: the other one has ended when the hold is unlocked.
+// Where a function does not fit, Lock returns a [Hold] and the context to work with. Do not
+// overwrite the context that Lock was given: the one that it returns has ended when the hold is unlocked.
 //
 //	held, hold, err := orders.Lock(ctx)
 //	if err != nil {
@@ -34,7 +34,7 @@
 // it re-enters instead of waiting for itself. It is canceled when the hold ends,
 // with a cause that matches [ErrLost] if the lease was lost, [ErrNotHeld] after Unlock,
 // [ErrClosed] after Session.Close; and it ends when its parent does. Use it for
-// all work that the lock protects, and for what comes after Unlock the one that Lock was given.
+// all work that the lock protects. What comes after Unlock needs the one that Lock was given.
 //
 // A context that descends from a live hold re-enters if nothing live is nested
 // under that hold yet; goroutines that share one hold's context take turns. For
@@ -44,7 +44,7 @@
 //
 // Redis frees a lock whose holder is gone when its lease runs out. While the
 // holder lives, its session renews the lease (30 s unless [WithWatchdogTimeout]
-// says otherwise) at a third of it. How long a hold may be believed is counted on
+// says otherwise) at a third of it. How long a hold is valid is counted on
 // the local monotonic clock from before its request was sent, less 1 % and 2 ms;
 // at that instant, renewed or not, its context is canceled. A process that is
 // frozen for longer than its lease, or a machine that sleeps, can act before it

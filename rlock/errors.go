@@ -26,7 +26,7 @@ var (
 	ErrNotReplicated error = errNotReplicated
 )
 
-// The engine's, which tells them.
+// The errors are the engine's. With these names the documentation of those above shows no internal package.
 var (
 	errLocked        = engine.ErrLocked
 	errLost          = engine.ErrLost

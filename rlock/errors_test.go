@@ -90,7 +90,7 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 			_, _, err := theirs.TryLock(bg)
 			s.that("taken", err)
 			_, _, err = theirs.Lock(bg, rlock.WaitAtMost(time.Millisecond))
-			s.that("taken for long", err)
+			s.that("taken until the wait was over", err)
 			_, _, err = l.Lock(bg, rlock.WaitAtMost(time.Millisecond))
 			s.that("taken by itself", err)
 			s.that("a short extension", hold.Extend(bg, 1))

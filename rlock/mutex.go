@@ -57,8 +57,8 @@ func (m *Mutex) engine() *engine.Mutex {
 }
 
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
-// bytes is a name, but for some of a session with [RedissonKeys]; what is wrong with
-// a name or session, Lock says.
+// bytes is a name, except for those that [RedissonKeys] refuses. What is wrong with
+// a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
 	return &Mutex{engine.NewMutex(s.engine(), protocol, name, engine.NewConfig(engine.Config{}, options))}
 }

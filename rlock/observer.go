@@ -8,9 +8,9 @@ import (
 )
 
 // Observer is told what happens to the locks of a session; metrics and traces
-// are made of it. Whatever it is told of waits until Observe has returned, with no lock
-// held, so Observe must be quick and must not call back into the session. It runs in a
-// goroutine of its own: should it panic or call runtime.Goexit, as t.FailNow does,
+// are made of it. The call that an event belongs to waits until Observe has returned,
+// so Observe must be quick and must not call back into the session. It runs in a
+// goroutine of its own, with no mutex held: should it panic or call runtime.Goexit, as t.FailNow does,
 // that is logged and changes nothing else. ctx is the one of the call concerned, where there is one.
 type Observer interface {
 	Observe(ctx context.Context, e Event)

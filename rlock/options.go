@@ -57,9 +57,9 @@ func (o sessionOption) apply(c *sessionConfig) { o(c) }
 // WithPrefix sets what the names of all keys and channels of the session begin
 // with, "lockline" by default. Sessions that shall exclude each other need the same.
 // It may contain one complete hash tag ("{app}"), which puts all locks into one
-// cluster slot, and no other braces. Refused are prefixes that contain the letter of a kind of
-// lock as keys do (":r:{", ":f:{" or ":q:{"), or begin with "redisson_lock_token:" or
-// "lockline_lock_memory:": a lock of theirs could have the key of another one.
+// cluster slot, and no other braces. NewSession refuses prefixes with which a lock could have the key of another
+// one: those that contain ":r:{", ":f:{" or ":q:{", or begin with "redisson_lock_token:" or
+// "lockline_lock_memory:".
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Prefix = prefix })
 }
@@ -72,10 +72,10 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Lease = d })
 }
 
-// WithLiveness sets for how long a waiter of a fair lock is taken to live after its
-// session was last heard of, 10 s by default, at least 10 ms. The session says so
+// WithLiveness sets for how long a waiter of a fair lock is considered alive after its
+// session last reached Redis, 10 s by default, at least 10 ms. The session does so
 // at a third of d. It is how long waiters whose process died can delay those behind
-// them, all together, and the first lease of a lock that is handed over.
+// them, all together. A lock that is handed over is first leased for no longer than that.
 func WithLiveness(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
 }
@@ -143,9 +143,9 @@ func WithObserver(o Observer) SessionOption {
 // Redisson gives them, so that this session and an RLock or RFencedLock of a JVM
 // exclude each other and wake each other. The prefix is not used then.
 //
-// The name of a lock is its key then. So names are refused, by every use, that begin with "redisson_lock_token:"
-// or "lockline_lock_memory:" or contain ":r:{", ":f:{" or ":q:{", as keys of other locks do; and
-// those whose braces are no hash tag.
+// The name of a lock is its key then. So every method of the Mutex refuses names that look like keys of other locks: those
+// that begin with "redisson_lock_token:" or "lockline_lock_memory:", and those that contain ":r:{", ":f:{" or ":q:{". It also
+// refuses names whose braces are no hash tag.
 //
 // Redisson's token counter, which has no expiry, is raised where an RFencedLock has made it, and
 // otherwise not made: see [RedissonFencedKeys].

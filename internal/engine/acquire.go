@@ -344,10 +344,10 @@ func (a *acquisition) stand(t *turn, sl *slot, outer *hold) (admission, error) {
 	return admission{}, err
 }
 
-// leavingTime is how long a wait that has ended waits for Redis to know it, at most.
+// leavingTime bounds how long a Lock that gave up waits for Redis to learn it.
 const leavingTime = 100 * time.Millisecond
 
-// awaitLeaving has a waiter of a fair lock return when it stands in the queue no more, if Redis answers: it must
+// awaitLeaving lets a waiter of a fair lock return only when it has left the queue, if Redis answers in time: it must
 // not be granted the lock after its Lock has returned. The request itself goes on in the background. gone may be nil.
 func (a *acquisition) awaitLeaving(gone <-chan struct{}) {
 	if gone == nil || !a.l.p.queues() {
@@ -442,7 +442,7 @@ func (a *acquisition) succeed(ad admission) (*hold, error) {
 	return h, nil
 }
 
-// abandon ends a stay that became no hold, and tells Redis the count, until gone; nil if there is nothing to tell.
+// abandon ends a stay that became no hold, and tells Redis the count. gone is closed when that is done; it is nil if there is nothing to tell.
 func (st *streak) abandon(ctx context.Context, outer *hold) (gone <-chan struct{}) {
 	l := st.lock
 	l.mu.Lock()
@@ -923,7 +923,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// sighting is who another session, or a former grant of this one, was known to hold the lock by.
+// sighting is what was last learned of a holder other than the live streak: another session, or a former grant of this one.
 type sighting struct {
 	holder, about string
 	at            time.Time // when that was learned
@@ -936,8 +936,8 @@ func (l *lock) refused(r answer) {
 	l.seen = &sighting{r.holder, strings.TrimSpace(r.about), now, now.Add(max(r.left, 0))}
 }
 
-// holder is who holds the lock as far as this session knows; nil where nothing that it learned since the
-// acquisition began, or that has not run out, tells that anybody does. mu held.
+// holder is who holds the lock as far as this session knows; nil if nobody is known to. What was learned before the
+// acquisition began counts if the lease was not over then. mu held.
 func (a *acquisition) holder() *LockedError {
 	l := a.l
 	if st := l.streak; st != nil {

@@ -54,13 +54,13 @@ func (s *Session) server(key string) (to pipeliner) {
 	return to
 }
 
-// A panicError is the error of a request under which the client panicked, as a hook of its may.
+// A panicError is the error of a request under which the client, or one of its hooks, panicked.
 type panicError struct {
 	value  any
 	shared bool // by all requests of a pipeline, of which another one may have caused it
 }
 
-// Error tells the value. It is not unwrapped: whatever it is, it says nothing of the lock.
+// Error has the value, which is not unwrapped: if it is an error, it is none about the lock.
 func (e *panicError) Error() string { return fmt.Sprintf("the client panicked: %v", e.value) }
 
 // survive, deferred around a call of the client, makes a panic in it an error: one that left the engine

@@ -32,7 +32,7 @@ var errUnlocked = fmt.Errorf("%w: this context belonged to a hold that was unloc
 // errOver: a copy of the request was granted, and that grant was over before an answer came.
 var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
-// Public gives errors that are structs the types that users know them by, which are those of package rlock.
+// Public converts errors that are structs to the types that users know, those of package rlock, which sets it.
 var Public = func(err error) error { return err }
 
 // LockedError is the ErrLocked of TryLock and of a wait that ran out.
@@ -82,10 +82,10 @@ func Within(where string, err error) error { return &within{where, err} }
 func (e *within) Error() string { return prefix + e.where + ": " + Bare(e.err) }
 func (e *within) Unwrap() error { return e.err }
 
-// joined are several errors as one line of text.
+// joined is several errors, in one line of text.
 type joined struct{ errs []error }
 
-// Join is errors.Join, but for the text, and that it leaves a single error as it is.
+// Join is errors.Join with the text in one line. It returns a single error as it is.
 func Join(errs ...error) error {
 	var some []error
 	for _, err := range errs {
@@ -161,7 +161,7 @@ type unexpected string
 
 func (reply unexpected) Error() string { return fmt.Sprintf("unexpected reply %q", string(reply)) }
 
-// valueError is how a script ended that found in a key what Lockline did not write (bad of prelude.lua).
+// valueError is the error of a script that found a value in a key that Lockline did not write (bad in prelude.lua).
 type valueError struct{ key, field, value, why string }
 
 // RedisError: it is the server's answer, and will be the same until somebody mends the key.
@@ -176,7 +176,7 @@ func (e *valueError) Error() string {
 		"tokens go on from the server's clock", e.key, e.value, field, e.why)
 }
 
-// refusal is a script's error, as what it says if Lockline's own script raised it.
+// refusal decodes an error that a script of Lockline's raised, and returns any other as it is.
 func refusal(err error) error {
 	if err == nil {
 		return nil

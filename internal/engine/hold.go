@@ -390,7 +390,7 @@ func (hd *Hold) returned() *Hold {
 	return hd
 }
 
-// errForgotten is why a context ended that nobody could reach any more, but from which another one may descend.
+// errForgotten is the cause that contexts see that descend from one that nobody could reach any more.
 var errForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", ErrNotHeld)
 
 // forgotten releases a hold whose Hold was collected, and with it the context: nobody can use it, or unlock it.
@@ -408,7 +408,7 @@ func (e *entry) forgotten() {
 	}()
 }
 
-// forgive has its owner's next Lock not fail for the loss of a hold under which nobody can act any more.
+// forgive clears the loss that the hold's owner remembers: nobody can act under that hold any more.
 func (h *hold) forgive() {
 	l := h.st.lock
 	l.mu.Lock()

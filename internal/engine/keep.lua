@@ -9,7 +9,6 @@
 -- ARGV[4] hold count
 -- ARGV[5] lease in milliseconds; 0 leaves it as it is
 -- ARGV[6] milliseconds by which the memory outlives the lease
---
 -- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
 --         where none is: they look by themselves
 -- ARGV[8] message

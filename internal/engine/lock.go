@@ -20,7 +20,7 @@ type lock struct {
 	mu     sync.Mutex
 	root   slot
 	streak *streak   // the live one
-	seen   *sighting // who was last known to hold it, other than by streak; nil if nobody waited
+	seen   *sighting // what was last learned of another holder than streak; nil if nobody waited
 	// sub belongs to whoever is inside root and hands down to the next, so
 	// that a hot lock stays subscribed. So does due: how many more times others may
 	// have the lock first, after a streak of ours that was ended for their sake.

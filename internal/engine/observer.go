@@ -35,7 +35,7 @@ type Event struct {
 	HandedOver bool
 }
 
-// Observer is called while what it is told of waits, in a goroutine of its own, with no lock held.
+// Observer is called in a goroutine of its own, with no mutex held. What it is told of waits for it.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }

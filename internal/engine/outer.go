@@ -1,6 +1,6 @@
 package engine
 
-// Outer is how to get in and out of rlock's types. rlock sets it; package inner gives it its types.
+// Outer converts between rlock's types, which engine cannot import, and engine's. rlock sets it; package inner makes it type-safe.
 var Outer struct {
 	Session  func(session any) *Session
 	Mutex    func(mutex any) *Mutex

@@ -37,5 +37,5 @@ func EndedWait(ctx context.Context, locked *LockedError) error {
 // ErrUnlocked is why the context of an unlocked hold has ended.
 var ErrUnlocked = errUnlocked
 
-// SelfHint is the hint for who waits for a lock that its own session holds.
+// SelfHint is the hint of the error of a wait for a lock that the waiter's own session holds.
 const SelfHint = selfHint

@@ -431,9 +431,9 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 	return false
 }
 
-// since is a time not after a grant of this attempt that was made at a Redis time. The local clock and that of Redis
-// are known to have been at base and heard together, or Redis' later: what either has gone since may differ by the
-// margin for drift. mu held.
+// since converts the Redis time of a grant of this attempt to a local time that is not after the grant. When Redis'
+// clock showed heard, the local one showed base or more. How far the two have gone from there to the grant may differ by
+// the margin for drift. mu held.
 func (g *group) since(at int64) time.Time {
 	if g.heard == 0 {
 		return g.base
@@ -550,7 +550,7 @@ func (s *Session) tell(owner string, w award) {
 	}
 }
 
-// waits is who waits with an attempt; nil if nobody does.
+// waits finds the group that waits with an attempt; nil if none does.
 func (s *Session) waits(owner string) *group {
 	s.queue.Lock()
 	defer s.queue.Unlock()

@@ -38,7 +38,7 @@ type member struct {
 	slow    bool       // did not answer in time: not asked until it has answered a PING
 	probing bool
 	probed  time.Time
-	odd     time.Time // when operators were told last that it has what Lockline did not write
+	odd     time.Time // when it was last logged that it has a value that Lockline did not write
 }
 
 // place names the member's server for operators.
@@ -189,8 +189,8 @@ func (m *member) suspect() {
 	}
 }
 
-// ahead is by how much a token may be above the servers' clocks, for proposals to follow it: whatever a message says, what is proposed then and stored is
-// far from what the servers refuse (redlock_lock.lua: a day), also where their clocks differ by hours.
+// ahead is by how much a token may be above the servers' clocks for proposals to follow it. So whatever a message says, the tokens that are
+// stored stay far below what the servers refuse (redlock_lock.lua: a day), also where their clocks differ by hours.
 const ahead = 12 * time.Hour
 
 // now estimates the clock of the server that is ahead, in microseconds; 0 while none is known. One that is far ahead of the
@@ -213,10 +213,11 @@ func (q *quorum) now() int64 {
 // credible: the token is not far above the clocks, as no token of ours is.
 func (q *quorum) credible(token int64) bool { return token <= q.now()+ahead.Microseconds() }
 
-// oddEvery is the time between two warnings of a member with garbage.
+// oddEvery is the time between two warnings of a member that has values which Lockline did not write.
 const oddEvery = time.Minute
 
-// dissent is the error of a member whose keys have what Lockline did not write, with its name. The others may be a majority without it: a log tells, now and then.
+// dissent puts the member's name before the error of a value that Lockline did not write. The others may be a majority without that
+// member, so operators would not learn it but for the log.
 func (q *quorum) dissent(m *member, l *lock, err error) error {
 	err = fmt.Errorf("%s: %w", m.place(), err)
 	m.mu.Lock()

@@ -71,7 +71,7 @@ type Session struct {
 	mu      sync.Mutex
 	closed  bool
 	locks   map[string]*lock
-	quorums map[quorumID]*Session // that this one is a member of, until they end, which they do with it at the latest
+	quorums map[quorumID]*Session // of which this one is a member; they end with it at the latest
 
 	queue     sync.Mutex        // guards what follows; only mu is taken under it
 	queued    map[string]*group // those that wait in Redis, by owner field

@@ -1,5 +1,5 @@
-// Package inner is how the packages of this module reach what is inside rlock's Sessions and Mutexes, and make Mutexes:
-// their users see neither. A Hold needs none of this, since engine makes it: see rlock.
+// Package inner converts between rlock's Session and Mutex and engine's, for the other packages of this module: rlock exports
+// no way to do so. A Hold needs none of this, since engine makes it: see rlock.
 package inner
 
 import (
@@ -13,5 +13,5 @@ func Session(s *rlock.Session) *engine.Session { return engine.Outer.Session(s) 
 // Mutex is what is inside m; nil if m is nil.
 func Mutex(m *rlock.Mutex) *engine.Mutex { return engine.Outer.Mutex(m) }
 
-// NewMutex is m for its users.
+// NewMutex puts m into rlock's type.
 func NewMutex(m engine.Mutex) *rlock.Mutex { return engine.Outer.NewMutex(m).(*rlock.Mutex) }
