@@ -2,6 +2,7 @@ package multilock_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,5 +113,78 @@ func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 	proxies[0].OnRequest(nil)
 	if n := r.held(t); n != 0 {
 		t.Errorf("%d servers have it after Unlock", n)
+	}
+}
+
+// A hold that was extended is valid for long, whatever servers say of it now. It is joined only where a majority says that it has it.
+func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
+	r := startServers(t, 3)
+	proxies, clients := r.proxied(t)
+	_, hold := redLock(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease))...)))
+	eventually(t, "all have it", func() bool { return r.held(t) == 3 })
+	must(t, hold.Extend(bg, time.Hour))
+	eventually(t, "all have it for longer", func() bool {
+		for _, c := range r.direct {
+			if c.PTTL(bg, redKey).Val() < time.Minute {
+				return false
+			}
+		}
+		return true
+	})
+	var asked atomic.Int32
+	renewal := scriptFile(t, "../internal/engine/keep.lua")
+	for _, p := range proxies[1:] {
+		p.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+			if q.Script() == renewal {
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+	}
+	must(t, r.direct[0].FlushAll(bg).Err())
+	proxies[0].OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+		if q.Script() == renewal {
+			asked.Add(1)
+		}
+		return faultproxy.Pass
+	})
+	eventually(t, "two renewals found it gone", func() bool { return asked.Load() >= 2 })
+	if n := r.held(t); n != 2 {
+		t.Errorf("%d servers have it, where one forgot it and two have not answered", n)
+	}
+	for _, p := range proxies {
+		p.OnRequest(nil)
+		for _, q := range p.Held() {
+			must(t, p.Release(q))
+		}
+	}
+	eventually(t, "all have it", func() bool { return r.held(t) == 3 })
+	unlock(t, hold)
+}
+
+// Its renewals move no deadline, and have not failed for that.
+func TestRenewalsOfAnExtendedHoldDoNotFail(t *testing.T) {
+	r := startServers(t, 3)
+	proxies, clients := r.proxied(t)
+	failed := make(chan error, 1000)
+	seen := observe(func(e rlock.Event) {
+		if e.Kind == rlock.RenewFailed {
+			failed <- e.Err
+		}
+	})
+	_, hold := redLock(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease/3), rlock.WithObserver(seen))...)))
+	must(t, hold.Extend(bg, time.Hour))
+	var asked atomic.Int32
+	renewal := scriptFile(t, "../internal/engine/keep.lua")
+	proxies[0].OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+		if q.Script() == renewal {
+			asked.Add(1)
+		}
+		return faultproxy.Pass
+	})
+	eventually(t, "renewed several times", func() bool { return asked.Load() >= 6 })
+	unlock(t, hold)
+	if n := len(failed); n > 0 {
+		t.Errorf("%d renewals failed: %v", n, <-failed)
 	}
 }

@@ -417,7 +417,6 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 	for i, l := range leases {
 		streaks[i] = streakOf(l)
 	}
-	renewed := start.Add(valid(q.s.Lease))
 	decided := make(chan struct{}) // when this returns
 	defer close(decided)
 	errs := make(chan error, len(q.members))
@@ -443,7 +442,7 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 			errs <- failed
 			if gone != nil {
 				<-decided
-				q.join(i, gone, renewed)
+				q.join(i, gone, start)
 			}
 		}()
 	}
@@ -457,7 +456,7 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 		case <-ctx.Done():
 			n = len(q.members)
 		}
-		if !slices.ContainsFunc(streaks, func(st *streak) bool { return st.ballot.deadline().Before(renewed) }) {
+		if !slices.ContainsFunc(streaks, func(st *streak) bool { return !st.ballot.renewed(start) }) {
 			break
 		}
 	}
@@ -466,7 +465,7 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 		switch deadline, before := st.ballot.deadline(), st.deadline(); {
 		case deadline.Before(before): // of those that carried it, some have lost it
 			results[j].Gone = true
-		case deadline.After(before):
+		case st.ballot.renewed(start): // which moves no deadline that Extend made a later one
 			results[j].Deadline = deadline
 		default:
 			results[j].Err = q.noMajority(0, err)
@@ -477,11 +476,11 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 
 // join takes streaks at a member that does not have them, because it came back empty, or was not reached when they
 // were granted: else each restart of a server would leave them one fewer, until there is no majority.
-func (q *quorum) join(i int, streaks []*streak, renewed time.Time) {
+func (q *quorum) join(i int, streaks []*streak, start time.Time) {
 	streaks = slices.DeleteFunc(streaks, func(st *streak) bool {
 		st.lock.mu.Lock()
 		defer st.lock.mu.Unlock()
-		return st.state != held || !st.ballot.mayJoin(i, renewed) // a release that comes from here on leaves a mark
+		return st.state != held || !st.ballot.mayJoin(i, start) // a release that comes from here on leaves a mark
 	})
 	if len(streaks) == 0 {
 		return

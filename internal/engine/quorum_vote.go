@@ -45,6 +45,8 @@ type seat struct {
 	notAfter int64     // of the last copy sent
 	late     bool      // a copy may still arrive
 	until    time.Time // believed to be held until then
+	kept     time.Time // when the last request left that found it held; zero if one did not since
+	gone     time.Time // when the last request left that did not
 	answer             // who holds it, if another does
 	free     time.Time // when nobody else holds it, as far as is known
 }
@@ -121,11 +123,33 @@ func (b *ballot) kept(i int, o outcome, lease time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.seats[i]
-	if o.reply != "K" {
-		s.until = time.Time{}
-	} else if until := o.sent.Add(valid(lease)); lease > 0 && until.After(s.until) {
+	switch until := o.sent.Add(valid(lease)); {
+	case o.reply != "K":
+		s.until, s.kept = time.Time{}, time.Time{}
+		if o.sent.After(s.gone) {
+			s.gone = o.sent
+		}
+		return
+	case o.sent.Before(s.gone): // the answer may be of before it was gone
+		return
+	case lease > 0 && until.After(s.until):
 		s.until = until
 	}
+	if o.sent.After(s.kept) {
+		s.kept = o.sent
+	}
+}
+
+// renewed reports whether a majority has been found held by requests that left at start or later.
+func (b *ballot) renewed(start time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.renewedSince(start)
+}
+
+// renewedSince is renewed, with mu held.
+func (b *ballot) renewedSince(start time.Time) bool {
+	return !b.nth(len(b.seats)-b.q.need, func(s *seat) time.Time { return s.kept }).Before(start)
 }
 
 // deadline is until when a majority is believed to be held.
@@ -171,13 +195,13 @@ func (v *poll) request(now time.Time) request {
 }
 
 // mayJoin reports whether the grant may be taken at a member that has just said that it does not have it: only if a
-// majority without that one has just been renewed, until renewed or later. So it had the grant all the time, and nobody else
+// majority without that one has been renewed since start. So it had the grant all the time, and nobody else
 // had a majority. From then on a copy of the request may arrive there, which a release must know. lock.mu held.
-func (b *ballot) mayJoin(i int, renewed time.Time) bool {
+func (b *ballot) mayJoin(i int, start time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.seats[i]
-	if b.undecided(s) || !s.until.IsZero() || b.until().Before(renewed) {
+	if b.undecided(s) || !s.until.IsZero() || !b.renewedSince(start) {
 		return false
 	}
 	s.asked, s.late = true, true

@@ -96,7 +96,7 @@ var mutants = []mutant{
 	{name: "RedLock: a release does not know of a request to join", kind: "redlock3", file: "internal/engine/quorum_vote.go",
 		old: "	s.asked, s.late = true, true\n", new: "	s.asked = true\n"},
 	{name: "RedLock: joins without a majority", kind: "redlock3", file: "internal/engine/quorum_vote.go",
-		old: "if b.undecided(s) || !s.until.IsZero() || b.until().Before(renewed) {", new: "if b.undecided(s) || !s.until.IsZero() {"},
+		old: "if b.undecided(s) || !s.until.IsZero() || !b.renewedSince(start) {", new: "if b.undecided(s) || !s.until.IsZero() {"},
 	{name: "MultiLock holds while it waits", kind: "multilock", file: "multilock/round.go",
 		old: "wait := r.wait && i == r.first", new: "wait := true"},
 	{name: "MultiLock leaves what its members had", kind: "multilock", file: "multilock/round.go",
