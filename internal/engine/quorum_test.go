@@ -137,3 +137,64 @@ func TestQuorumsAreMadeAndEndedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// From the instant at which a member may be joined, whatever ends the hold says for how long the request to join may arrive there.
+func TestAReleaseKnowsUntilWhenARequestToJoinMayArrive(t *testing.T) {
+	members := memberSessions(t, 3)
+	s, err := NewQuorum(members, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := newKeys("p", "q", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for _, m := range members {
+		m.heardRedis(1e15, start)
+	}
+	sc := NewScript("")
+	l := &lock{s: s, keys: keys, p: &Protocol{Kind: "q", Lock: sc, Release: sc}}
+	b := &ballot{q: s.quorum, l: l, start: start, lease: time.Minute, overdue: true, seats: make([]seat, 3)}
+	b.grant = s.newAttempt()
+	b.grant.token, b.grant.ballot = "1", b
+	for i := range b.seats[1:] {
+		b.seats[1+i] = seat{asked: true, vote: 'G', until: start.Add(time.Minute), kept: start}
+	}
+	end := func() int64 {
+		late, _ := memberCopy(&release{l: l, grant: b.grant}, b, 0).(*release)
+		return late.late
+	}
+	for range 2 { // also with one of them answered, while another is on its way
+		b.seats[0].until = time.Time{}
+		if !b.mayJoin(0, start) {
+			t.Fatal("it may not be joined")
+		}
+		known := end()
+		args := (&poll{b, 0, 9, "1"}).request(time.Now().Add(time.Second)).Args()
+		if notAfter, _ := args[7].(int64); notAfter == 0 || known < notAfter {
+			t.Errorf("a release then knows of requests until %d, and the one to join may arrive until %v", known, args[7])
+		}
+		b.joined(0, outcome{reply: "G 1000000000000000 9 +", sent: time.Now()}, 9)
+		if answered := end(); answered < known {
+			t.Errorf("once it is answered, a release knows of requests until %d; an earlier copy may arrive until %d", answered, known)
+		}
+	}
+}
+
+// Answers may come in another order than they were sent in.
+func TestAnAnswerOfBeforeAServerLostTheGrantDoesNotBringItBack(t *testing.T) {
+	b := &ballot{q: &quorum{need: 1}, seats: make([]seat, 1)}
+	now := time.Now()
+	for _, answer := range []struct {
+		after time.Duration
+		reply string
+		holds bool
+	}{{1, "K", true}, {3, "L", false}, {2, "K", false}, {4, "K", true}} {
+		sent := now.Add(answer.after * time.Second)
+		b.kept(0, outcome{reply: answer.reply, sent: sent}, time.Minute)
+		if holds := b.deadline().After(sent); holds != answer.holds || b.renewed(now) != answer.holds {
+			t.Errorf("after %q to a request of second %d it is held: %v", answer.reply, answer.after, holds)
+		}
+	}
+}

@@ -186,12 +186,19 @@ func (v *poll) request(now time.Time) request {
 	b, s := v.b, v.b.q.s
 	seat := &b.seats[v.i]
 	b.mu.Lock()
-	if t := b.q.members[v.i].redisNow(now); t != 0 {
-		seat.notAfter = max(seat.notAfter, t+patience(b.lease).Microseconds())
+	if v.join == "0" { // else mayJoin has, so that a release knows it
+		b.welcome(v.i, now)
 	}
 	notAfter := seat.notAfter
 	b.mu.Unlock()
 	return b.l.keys.request(b.l.p.Lock, b.grant.owner, b.lease.Milliseconds(), notAfter, s.about, s.memory, b.grant.token, v.last, b.l.keys.channel, v.join)
+}
+
+// welcome bounds the time until which a copy of the request that is made now may still arrive at a member. mu held.
+func (b *ballot) welcome(i int, now time.Time) {
+	if t := b.q.members[i].redisNow(now); t != 0 {
+		b.seats[i].notAfter = max(b.seats[i].notAfter, t+patience(b.lease).Microseconds())
+	}
 }
 
 // mayJoin reports whether the grant may be taken at a member that has just said that it does not have it: only if a
@@ -205,13 +212,14 @@ func (b *ballot) mayJoin(i int, start time.Time) bool {
 		return false
 	}
 	s.asked, s.late = true, true
+	b.welcome(i, time.Now())
 	if s.vote == 0 {
 		s.vote = 'E'
 	}
 	return true
 }
 
-// joined notes what a member said to that. lock.mu held.
+// joined notes what a member said to that. A copy of an earlier such request may still be on its way. lock.mu held.
 func (b *ballot) joined(i int, o outcome, last int64) {
 	r, ok := parse(o.reply)
 	if o.err != nil || !ok {
@@ -221,7 +229,6 @@ func (b *ballot) joined(i int, o outcome, last int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.seats[i]
-	s.late = false
 	if r.status != 'G' || !b.until().After(time.Now()) {
 		return
 	}
@@ -366,7 +373,7 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	if !b.overdue { // else they have gone already
 		later = b.later
 	}
-	s.late, s.err, s.vote = late, o.err, 'E'
+	s.late, s.err, s.vote = late || s.late, o.err, 'E' // a request to join may be under way, too
 	if o.err == nil {
 		s.fill(r, o.sent)
 		b.q.saw(s.stored)
