@@ -179,7 +179,7 @@ func (l *lock) settle(g grant, until time.Time, gone chan<- struct{}) {
 	l.s.work.Add(1)
 	go func() {
 		defer l.s.end()
-		for try := 0; time.Now().Before(until); try++ {
+		for try := 0; try == 0 || time.Now().Before(until); try++ {
 			o := l.giveBack(l.s.ctx, g, 1)
 			if gone != nil {
 				close(gone)

@@ -491,6 +491,9 @@ func (q *quorum) join(i int, streaks []*streak, start time.Time) {
 		return st.lock.p.Lock, (&poll{st.ballot, i, st.last, "1"}).request(sent)
 	}, func(j int, reply string, err error) {
 		st := streaks[j]
+		if errors.As(err, new(*valueError)) {
+			_ = q.dissent(m, st.lock, err)
+		}
 		st.lock.mu.Lock()
 		defer st.lock.mu.Unlock()
 		st.ballot.joined(i, outcome{reply: reply, sent: sent, err: err}, st.last)
