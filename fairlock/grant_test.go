@@ -225,3 +225,22 @@ func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
 		unlock(t, l.next().hold)
 	})
 }
+
+// An operator has taken the expiry from the lock's key, and the message of the grant is lost. The grant cannot be used, for nobody
+// knows until when; it must be given back, or nobody would have the lock again.
+func TestAGrantWithoutAnExpiryIsGivenBack(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		first := lock(t, fairlock.New(newSession(t, rdb), "x"))
+		l := newLine(t, rdb)
+		l.join(fairlock.New(newSession(t, rdb, rlock.WithLiveness(600*time.Millisecond)), "x"), 0)
+		waiter := rdb.ZRange(bg, queueKey, 0, 0).Val()[0]
+		_, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
+			p.Del(bg, lockKey, queueKey, aliveKey, aboutKey)
+			p.HSet(bg, lockKey, waiter, 1, "t", time.Now().UnixMicro(), "s", 0, "d", "")
+			return nil
+		})
+		must(t, err)
+		unlock(t, l.next().hold)
+		_ = first.Unlock(bg)
+	})
+}

@@ -173,7 +173,7 @@ func (g *grant) lastUsed() any {
 }
 
 // settle keeps giving back, in the background, what a failed request left
-// behind, until it is done or the lease has ended it. gone, unless nil, is closed after the first try. The caller must be
+// behind, until it is done or the lease has ended it; once in any case, as somebody may have taken the lease's expiry away. gone, unless nil, is closed after the first try. The caller must be
 // counted in Session.work.
 func (l *lock) settle(g grant, until time.Time, gone chan<- struct{}) {
 	l.s.work.Add(1)
