@@ -378,8 +378,8 @@ func (b *ballot) cast(ctx context.Context, i int) {
 		s.fill(r, o.sent)
 		b.q.saw(s.stored)
 	}
-	if s.vote == 'G' {
-		s.until = b.start.Add(valid(b.lease))
+	if until := b.start.Add(valid(b.lease)); s.vote == 'G' && s.gone.IsZero() && until.After(s.until) { // else a renewal overtook it
+		s.until = until
 	}
 	b.decide()
 	if b.missing--; b.missing == 0 && b.timer.Stop() {

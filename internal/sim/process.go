@@ -44,7 +44,7 @@ func (w *world) boot(name string) *process {
 			DisableIdentity:          true,
 			Protocol:                 2, // nothing to say at the start of a connection
 			MaintNotificationsConfig: noHandshake,
-			ReadBufferSize:           4096, WriteBufferSize: 16 << 10,
+			ReadBufferSize:           4096, WriteBufferSize: 64 << 10,
 			// What is written at once is whole requests, also where many scripts travel together.
 			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 1 << 20,
 		})

@@ -175,6 +175,9 @@ func (w *world) run() {
 	if rnd := w.rand(1 << 33); rnd.IntN(2) == 0 {
 		working.Go(func() { w.forge(rnd) })
 	}
+	if rnd := w.rand(1 << 34); w.redlock() && rnd.IntN(2) == 0 {
+		working.Go(func() { w.forgetOne(rnd) })
+	}
 	if restarts {
 		// Of a RedLock, at most a minority is down at one time: each stream has servers of its own.
 		streams := w.Kind.servers
@@ -277,6 +280,28 @@ func (w *world) forge(rnd *rand.Rand) {
 		}
 		w.counts.Add("forged messages")
 		s.Publish(channel, messages[rnd.IntN(len(messages))])
+		w.mu.Unlock()
+	}
+}
+
+// forgetOne has one server forget a RedLock that one attempt has on all of them, now and then. A majority still has it.
+func (w *world) forgetOne(rnd *rand.Rand) {
+	l := w.locks[0]
+	for {
+		w.sleep(upTo(rnd, 300*time.Millisecond))
+		w.mu.Lock()
+		if w.ending {
+			w.mu.Unlock()
+			return
+		}
+		if owners := slices.Compact(slices.Clone(l.owners)); len(owners) == 1 && owners[0] != "" {
+			at := rnd.IntN(len(l.on))
+			l.on[at].tick()
+			l.on[at].Del(l.key)
+			l.owners[at] = ""
+			w.counts.Add("forgotten by one server")
+			w.log("server %d forgets %s", l.on[at].number, l.name)
+		}
 		w.mu.Unlock()
 	}
 }
