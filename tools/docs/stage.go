@@ -126,7 +126,9 @@ func (s *stage) check(ctx context.Context, b block) error {
 	case b.language == "go" && b.directive == "":
 		return s.program(ctx, b, "run", []byte(code))
 	case b.language == "go" && fragment:
-		whole := fmt.Sprintf("package main\n\nvar _ = %s {\n%s\npanic(\"the fragment's end\")\n}\n\nfunc main() {}\n", function, code)
+		// Unused, it is removed again. Not named, it could be any package of that name which the machine has.
+		const client = `import redis "github.com/redis/go-redis/v9"`
+		whole := fmt.Sprintf("package main\n\n"+client+"\n\nvar _ = %s {\n%s\npanic(\"the fragment's end\")\n}\n\nfunc main() {}\n", function, code)
 		source, err := imports.Process("", []byte(whole), nil)
 		if err != nil {
 			return err
