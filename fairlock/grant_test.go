@@ -19,6 +19,7 @@ import (
 // Nobody unlocks: each waiter must have the lock for the lease that it asked for, from its grant on, and not for the
 // liveness time, which is 10 s.
 func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
+	t.Parallel()
 	const lease = 300 * time.Millisecond
 	for name, sessions := range map[string]int{"of one session": 1, "of many sessions": 8} {
 		t.Run(name, func(t *testing.T) {
@@ -52,6 +53,7 @@ func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 
 // A lease that is longer than the liveness time is the waiter's in the end, too.
 func TestAWaiterGetsALeaseThatIsLongerThanItsLiveness(t *testing.T) {
+	t.Parallel()
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		const lease = time.Minute
 		first := lock(t, fairlock.New(newSession(t, rdb), "x"))
@@ -72,6 +74,7 @@ func TestAWaiterGetsALeaseThatIsLongerThanItsLiveness(t *testing.T) {
 
 // A MultiLock is over with the first of its leases, and then none of its members stays taken.
 func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
+	t.Parallel()
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		const lease = 500 * time.Millisecond
 		other := newSession(t, rdb)

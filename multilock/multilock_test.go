@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -288,6 +289,8 @@ func TestOneThatIsTakenWhenItAsksAgainIsWaitedForInstead(t *testing.T) {
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	confirm := make(chan struct{})
+	confirmed := sync.OnceFunc(func() { close(confirm) })
+	t.Cleanup(confirmed) // or a test that fails would not end
 	proxy.OnReply(func(r faultproxy.Request) {
 		if r.Is("subscribe") {
 			<-confirm
@@ -316,9 +319,13 @@ func TestOneThatIsTakenWhenItAsksAgainIsWaitedForInstead(t *testing.T) {
 		}
 	}
 	waitsFor("a")
-	_, taken, err := b.TryLock(bg)
-	must(t, err)
-	close(confirm) // and so it asks again
+	var taken *rlock.Hold
+	eventually(t, "b is free in this session, too", func() bool { // it was taken for the request, which may just be over
+		_, hold, err := b.TryLock(bg)
+		taken = hold
+		return err == nil
+	})
+	confirmed() // and so it asks again
 	waitsFor("b")
 	unlock(t, taken)
 	waitsFor("a")

@@ -16,6 +16,7 @@ const joinLease = 3 * time.Second
 
 // Servers that keep nothing are restarted one after another, each after the one before has the hold again.
 func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 3)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...)
 	_, hold := redLock(t, m)
@@ -48,6 +49,7 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 
 // A hold of a bare majority gets the last server, too, once that is there, and then outlives one of the others.
 func TestAHoldJoinsAServerThatWasDownWhenItWasGranted(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 3)
 	r.servers[0].Kill()
 	_, hold := redLock(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
@@ -60,6 +62,7 @@ func TestAHoldJoinsAServerThatWasDownWhenItWasGranted(t *testing.T) {
 
 // Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again.
 func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 3)
 	ctx, hold := redLock(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
 	eventually(t, "it is lost", func() bool { // whichever instant a renewal comes at, both have forgotten it
@@ -78,6 +81,7 @@ func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 
 // A lock that an operator forced is not taken back, on no server, though a majority still has it as the renewal asks.
 func TestAForcedServerIsNotJoined(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 3)
 	_, hold := redLock(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
 	script := redScript(t, "redlock_force.lua")
@@ -92,6 +96,7 @@ func TestAForcedServerIsNotJoined(t *testing.T) {
 
 // The request to join is late: it comes when the hold is over, and must find that.
 func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 3)
 	proxies, clients := r.proxied(t)
 	_, hold := redLock(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease))...)))
@@ -118,6 +123,7 @@ func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 
 // A hold that was extended is valid for long, whatever servers say of it now. It is joined only where a majority says that it has it.
 func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 3)
 	proxies, clients := r.proxied(t)
 	_, hold := redLock(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease))...)))
@@ -164,6 +170,7 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 
 // Its renewals move no deadline, and have not failed for that.
 func TestRenewalsOfAnExtendedHoldDoNotFail(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 3)
 	proxies, clients := r.proxied(t)
 	failed := make(chan error, 1000)

@@ -14,6 +14,7 @@ import (
 // Redis lost the lock while all connections stayed. Whoever waits was told that it is held for ten more minutes, and must
 // be woken by the first request that finds it gone.
 func TestWaitersAreWokenWhenTheLockIsFoundGone(t *testing.T) {
+	t.Parallel()
 	gone := map[string]func(t *testing.T, rdb *redis.Client){
 		"flushed": func(t *testing.T, rdb *redis.Client) { must(t, rdb.FlushAll(bg).Err()) },
 		"deleted": func(t *testing.T, rdb *redis.Client) {
@@ -32,6 +33,7 @@ func TestWaitersAreWokenWhenTheLockIsFoundGone(t *testing.T) {
 			},
 		} {
 			t.Run(how+", found by "+by, func(t *testing.T) {
+				t.Parallel()
 				everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 					lease := 20 * time.Minute
 					if by == "a renewal" {
