@@ -320,7 +320,7 @@ func TestOneThatIsTakenWhenItAsksAgainIsWaitedForInstead(t *testing.T) {
 	}
 	waitsFor("a")
 	var taken *rlock.Hold
-	eventually(t, "b is free in this session, too", func() bool { // it was taken for the request, which may just be over
+	eventually(t, "b is free in this session, too", func() bool { // the request, which may just be over, had it
 		_, hold, err := b.TryLock(bg)
 		taken = hold
 		return err == nil
