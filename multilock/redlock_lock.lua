@@ -36,7 +36,7 @@ local function take(former, first)
     return 'S ' .. now
   end
   local last, stored, answer = tonumber(memory[1] or 0), nil, ' -'
-  if not (last and last >= 0 and last <= far) then
+  if not (last and last <= far and (not memory[1] or string.find(memory[1], '^%d+$'))) then
     return
   end
   redis.call('HSET', KEYS[1], ARGV[1], '1', 't', ARGV[6], 's', '0', 'd', ARGV[4])
