@@ -335,13 +335,17 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	}
 	a.mu.Lock()
 	valid, void := true, false
-	var next []bool // by part: the lock may stay with this process
+	var next []bool         // by part: the lock may stay with this process
+	var expires []time.Time // of the parts that are not renewed
 	for i, l := range e.locks {
 		part := e.parts[i]
 		l.beliefs()
 		_, ok := l.believed[part]
 		valid = valid && ok
 		void = void || part.void()
+		if part.fixed {
+			expires = append(expires, part.hold.Deadline())
+		}
 		delete(l.believed, part)
 		kept := slices.ContainsFunc(inside, func(e *entry) bool { return slices.Contains(e.locks, l) })
 		if !kept && ok {
@@ -362,8 +366,12 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	defer a.mu.Unlock()
 	a.log("%s: unlocked: %v", a.name, err)
 	void = void || slices.ContainsFunc(e.parts, (*held).void)
+	expired := errors.Is(err, rlock.ErrLost) && slices.ContainsFunc(expires, time.Now().After) // on the way to Redis
+	if expired && valid && a.well() {
+		a.counts.Add("expired on the way")
+	}
 	switch {
-	case a.p.over() || void:
+	case a.p.over() || void || expired:
 	case err == nil && !valid:
 		a.fail("%s: Unlock of a lost hold: nil", a.name)
 	case err != nil && valid && a.well() && ctx.Err() == nil:
