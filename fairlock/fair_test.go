@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -379,7 +378,7 @@ func TestWaitersWhoseProcessesWereKilledCostOneLivenessTimeTogether(t *testing.T
 	var kill []func()
 	for range 10 {
 		cmd, _ := startWaiters(t, server.Addr, liveness)
-		kill = append(kill, func() { must(t, cmd.Process.Signal(syscall.SIGKILL)) })
+		kill = append(kill, func() { must(t, cmd.Process.Kill()) })
 	}
 	eventually(t, "100 wait", func() bool { return queued(t, rdb) == 100 })
 	l := newLine(t, rdb)
@@ -407,12 +406,12 @@ func TestAGrantToAFrozenProcessIsTakenBackAfterItsLiveness(t *testing.T) {
 	hold := lock(t, fairlock.New(s, "x"))
 	cmd, grants := startWaiters(t, server.Addr, liveness)
 	eventually(t, "10 wait", func() bool { return queued(t, rdb) == 10 })
-	must(t, cmd.Process.Signal(syscall.SIGSTOP))
+	must(t, cmd.Process.Signal(testredis.StopSignal))
 	l := newLine(t, rdb)
 	l.join(fairlock.New(s, "x"), 0)
 	unlock(t, hold)
 	got := l.next()
-	must(t, cmd.Process.Signal(syscall.SIGCONT))
+	must(t, cmd.Process.Signal(testredis.ContinueSignal))
 	// It wakes up to an old grant, and must not believe it.
 	select {
 	case line := <-grants:
