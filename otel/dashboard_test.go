@@ -11,56 +11,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/sdk/metric"
-
-	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
 )
 
 // exported are the names that Prometheus sees, with the labels of each.
 func exported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
-	must(t, err)
-	observer, err := otellock.NewObserver(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(exporter))))
-	must(t, err)
+	p := newProcess(t)
 	ctx := context.Background()
 	for _, e := range []rlock.Event{
 		{Kind: rlock.Waiting}, {Kind: rlock.Acquired, Depth: 1}, {Kind: rlock.NotAcquired, Err: rlock.ErrLocked},
 		{Kind: rlock.Released}, {Kind: rlock.Lost, Err: rlock.ErrLost}, {Kind: rlock.RenewFailed, Err: rlock.ErrClosed},
 	} {
 		e.Lock, e.Name, e.At = rlock.KindReentrant, "x", time.Now()
-		observer.Observe(ctx, e)
+		p.observer.Observe(ctx, e)
 	}
-	families, err := registry.Gather()
-	must(t, err)
 	names := map[string]map[string]bool{}
-	for _, family := range families {
-		for _, m := range family.Metric {
-			endings := []string{""}
-			if m.Histogram != nil {
-				endings = []string{"_bucket", "_count", "_sum"}
-			}
-			for _, ending := range endings {
-				name := family.GetName() + ending
-				if names[name] == nil {
-					names[name] = map[string]bool{}
-				}
-				for _, label := range m.Label {
-					names[name][label.GetName()] = true
-				}
-				if ending == "_bucket" {
-					names[name]["le"] = true
-				}
-			}
+	for series := range p.scrape() {
+		name, labels, _ := strings.Cut(scopeLabels.ReplaceAllString(series, ""), "{")
+		if names[name] == nil {
+			names[name] = map[string]bool{}
+		}
+		for _, label := range labelled.FindAllStringSubmatch(labels, -1) {
+			names[name][label[1]] = true
 		}
 	}
-	delete(names, "target_info")
 	return names
 }
+
+var labelled = regexp.MustCompile(`(\w+)="`)
 
 // promQL are the words of the language that the dashboard uses.
 var promQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "label_values"}
@@ -71,12 +50,34 @@ var (
 	word   = regexp.MustCompile(`[a-zA-Z_][a-zA-Z0-9_]*`)
 )
 
-func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
-	names := exported(t)
+// checkWords reports what is neither a metric, nor a label, nor PromQL, and returns the metrics.
+func checkWords(t *testing.T, names map[string]map[string]bool, where, expr string) (metrics []string) {
+	t.Helper()
+	for _, w := range word.FindAllString(quoted.ReplaceAllString(ranged.ReplaceAllString(expr, ""), ""), -1) {
+		switch {
+		case names[w] != nil:
+			metrics = append(metrics, w)
+		case !labelsOf(names)[w] && !slices.Contains(promQL, w):
+			t.Errorf("%s: %q is neither a metric, nor a label, nor PromQL: %s", where, w, expr)
+		}
+	}
+	if metrics == nil {
+		t.Errorf("%s: no metric in %s", where, expr)
+	}
+	return metrics
+}
+
+func labelsOf(names map[string]map[string]bool) map[string]bool {
 	labels := map[string]bool{}
 	for _, l := range names {
 		maps.Copy(labels, l)
 	}
+	return labels
+}
+
+func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
+	names := exported(t)
+	labels := labelsOf(names)
 	var dashboard struct {
 		Panels []struct {
 			Title   string
@@ -93,17 +94,8 @@ func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
 	variables := []string{"__rate_interval"} // Grafana's own
 	used := map[string]bool{}
 	check := func(where, expr string) {
-		found := false
-		for _, w := range word.FindAllString(quoted.ReplaceAllString(ranged.ReplaceAllString(expr, ""), ""), -1) {
-			switch {
-			case names[w] != nil:
-				used[w], found = true, true
-			case !labels[w] && !slices.Contains(promQL, w):
-				t.Errorf("%s: %q is neither a metric, nor a label, nor PromQL: %s", where, w, expr)
-			}
-		}
-		if !found {
-			t.Errorf("%s: no metric in %s", where, expr)
+		for _, metric := range checkWords(t, names, where, expr) {
+			used[metric] = true
 		}
 	}
 	for _, v := range dashboard.Templating.List {

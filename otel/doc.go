@@ -24,6 +24,9 @@
 // The histograms and the failures say in error.type what went wrong, if anything:
 // locked, timeout, canceled, lost, closed, not_replicated, or _OTHER.
 //
+// The counters are at 0 from the first event of a kind and pattern on (the failures those
+// with timeout and _OTHER), so that Prometheus sees the first loss as an increase.
+//
 // # Traces
 //
 // Each Lock and TryLock is a span "lock PATTERN" below that of its context, with an

@@ -28,6 +28,12 @@ const (
 	errorKey   = attribute.Key("error.type")
 )
 
+// What renewals fail with, as error.type.
+const (
+	timeout = "timeout"
+	other   = "_OTHER"
+)
+
 // AnyName is the pattern of all locks, unless [WithPattern] says better.
 const AnyName = "*"
 
@@ -64,6 +70,7 @@ type Observer struct {
 	config
 	tracer  trace.Tracer
 	waiting waiting
+	seen    seen
 
 	wait, hold                          metric.Float64Histogram
 	waiters, holds                      metric.Int64UpDownCounter
@@ -106,8 +113,12 @@ func NewObserver(options ...Option) (*Observer, error) {
 
 // Observe is called by sessions.
 func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
-	attributes := []attribute.KeyValue{kindKey.String(kindName(e.Lock)), patternKey.String(o.pattern(e.Name))}
+	kind, pattern := kindName(e.Lock), o.pattern(e.Name)
+	attributes := []attribute.KeyValue{kindKey.String(kind), patternKey.String(pattern)}
 	all := metric.WithAttributes(attributes...)
+	if o.seen.first(kind, pattern) {
+		o.begin(all)
+	}
 	if e.Err != nil {
 		attributes = append(attributes, errorKey.String(errorType(e.Err)))
 	}
@@ -144,6 +155,19 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	}
 }
 
+// begin has the counters of a kind and pattern exist at 0: in Prometheus, one that appears with its first increment has not increased.
+// Of the errors, these are what renewals fail with. Histograms cannot begin so.
+func (o *Observer) begin(all metric.MeasurementOption) {
+	ctx := context.Background() // no event's: nothing has happened that an exemplar could show
+	o.losses.Add(ctx, 0, all)
+	for _, inMemory := range []bool{false, true} {
+		o.handovers.Add(ctx, 0, all, metric.WithAttributes(memoryKey.Bool(inMemory)))
+	}
+	for _, errorType := range []string{timeout, other} {
+		o.renewalsThatFail.Add(ctx, 0, all, metric.WithAttributes(errorKey.String(errorType)))
+	}
+}
+
 func kindName(letter string) string {
 	switch letter {
 	case rlock.KindReentrant:
@@ -170,9 +194,9 @@ func errorType(err error) string {
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return "timeout"
+		return timeout
 	}
-	return "_OTHER"
+	return other
 }
 
 // trace makes the span of an acquisition after the fact.

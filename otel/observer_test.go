@@ -42,9 +42,9 @@ func newStage(t *testing.T, options ...otellock.Option) *stage {
 	t.Helper()
 	s := &stage{t: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	s.tracers = trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
-	observer, err := otellock.NewObserver(append(options,
+	observer, err := otellock.NewObserver(append([]otellock.Option{
 		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))),
-		otellock.WithTracerProvider(s.tracers))...)
+		otellock.WithTracerProvider(s.tracers)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,16 +52,18 @@ func newStage(t *testing.T, options ...otellock.Option) *stage {
 	return s
 }
 
-// session is on a server of its own, unless one is given.
 func (s *stage) session(addr string, options ...rlock.SessionOption) *rlock.Session {
 	s.t.Helper()
+	return newSession(s.t, addr, s.observer, options...)
+}
+
+func newSession(t *testing.T, addr string, observer rlock.Observer, options ...rlock.SessionOption) *rlock.Session {
+	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	session, err := rlock.NewSession(rdb, append(options, rlock.WithObserver(s.observer),
+	session, err := rlock.NewSession(rdb, append(options, rlock.WithObserver(observer),
 		rlock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { _ = session.Close(); _ = rdb.Close() })
+	must(t, err)
+	t.Cleanup(func() { _ = session.Close(); _ = rdb.Close() })
 	return session
 }
 

@@ -1,0 +1,35 @@
+package otellock
+
+import "sync"
+
+// most is how many kinds and patterns are remembered. The SDK, too, keeps 2000 time series of an instrument apart, unless it is
+// told otherwise: a pattern for each name fills no memory.
+const most = 2000
+
+// seen are the kinds and patterns of which there was an event.
+type seen struct {
+	mu  sync.RWMutex // guards all, which is written to once for each of them
+	all map[[2]string]struct{}
+}
+
+// first reports whether kind and pattern are new.
+func (s *seen) first(kind, pattern string) bool {
+	k := [2]string{kind, pattern}
+	s.mu.RLock()
+	_, known := s.all[k]
+	full := len(s.all) >= most
+	s.mu.RUnlock()
+	if known || full {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known = s.all[k]; known || len(s.all) >= most {
+		return false
+	}
+	if s.all == nil {
+		s.all = map[[2]string]struct{}{}
+	}
+	s.all[k] = struct{}{}
+	return true
+}
