@@ -33,5 +33,6 @@
 // event "waiting" at the moment when it found the lock taken. What runs under the lock
 // is not its child: it has the caller's span.
 //
-// dashboard.json, in this module, shows the metrics in Grafana, from Prometheus.
+// dashboard.json, in this module, shows the metrics in Grafana, from Prometheus. alerts.yaml has
+// alerts on them for Prometheus.
 package otellock
