@@ -16,6 +16,7 @@
 // than two intervals left is renewed halfway to its deadline at the latest.
 //
 // A renewal that failed is tried again after at most a sixteenth of the interval, then twice that, up to half the
-// interval. One that has not come back is tried again after at most half the interval, and from the fourth on at
+// interval, but before half of the time to the deadline has passed: a server that is back just in time is asked
+// again. One that has not come back is tried again after at most half the interval, and from the fourth on at
 // growing distances: whatever the server does, the renewals out for one lease stay few.
 package watchdog

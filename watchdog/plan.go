@@ -41,7 +41,11 @@ func (w *Watchdog) planAgain(l *Lease, now time.Duration) {
 // planRetry has l renewed again after a failure. The slots keep together what failed together, or a server that comes
 // back would be greeted with a flight for each lease; their offset, which differs between processes, is the jitter.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
-	l.backoff = max(min(2*l.backoff, l.every/2), l.every/16, shortest)
+	least := max(l.every/16, shortest)
+	l.backoff = max(min(2*l.backoff, l.every/2), least)
+	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least { // a server that is back just before the deadline is back in time
+		l.backoff /= 2
+	}
 	l.next = slot(now+l.backoff, l.backoff/2, -w.jitter)
 }
 
