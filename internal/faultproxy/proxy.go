@@ -311,7 +311,8 @@ func (p *Proxy) arrived(conn int, args []string) (Request, Action) {
 	p.undecided[r.Seq] = true
 	p.mu.Unlock()
 
-	action := decide(new(r)) // a copy: the test may keep it
+	seen := r // the test may keep it
+	action := decide(&seen)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()

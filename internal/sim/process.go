@@ -8,16 +8,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/simnet"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
-
-// noHandshake: the one about maintenance holds a mutex while it waits for the server, and a bubble would hang.
-var noHandshake = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
 // process has a session on each server, while it lives.
 type process struct {
@@ -36,17 +32,15 @@ func (w *world) boot(name string) *process {
 	for i, s := range w.servers {
 		h := s.host(name)
 		rdb := redis.NewClient(&redis.Options{
-			Addr:                     fmt.Sprintf("127.0.0.1:%d", 1+i), // never dialed, but looked up
-			Dialer:                   h.Dial,
-			DialTimeout:              300 * time.Millisecond,
-			ReadTimeout:              300 * time.Millisecond,
-			DialerRetries:            1,
-			DisableIdentity:          true,
-			Protocol:                 2, // nothing to say at the start of a connection
-			MaintNotificationsConfig: noHandshake,
-			ReadBufferSize:           4096, WriteBufferSize: 64 << 10,
-			// What is written at once is whole requests, also where many scripts travel together.
-			PipelineReadBufferSize: 4096, PipelineWriteBufferSize: 1 << 20,
+			Addr:            fmt.Sprintf("127.0.0.1:%d", 1+i), // never dialed, but looked up
+			Dialer:          h.Dial,
+			DialTimeout:     300 * time.Millisecond,
+			ReadTimeout:     300 * time.Millisecond,
+			DialerRetries:   1,
+			DisableIdentity: true,
+			Protocol:        2, // nothing to say at the start of a connection
+			ReadBufferSize:  4096,
+			WriteBufferSize: 1 << 20, // what is written at once is whole requests, also where many scripts travel together
 		})
 		session, err := rlock.NewSession(rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
 			rlock.WithBatching(w.batching))

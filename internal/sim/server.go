@@ -109,7 +109,7 @@ func (s *server) crash() {
 
 // restart brings the server back, with the data that it had (nil), or an older snapshot of it.
 func (s *server) restart(from snapshot) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noHandshake,
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.Dial() }})
 	if err := rdb.ScriptFlush(bg).Err(); err != nil {
 		panic(err)
