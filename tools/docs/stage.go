@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,13 +16,12 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"golang.org/x/mod/module"
-	"golang.org/x/mod/zip"
 	"golang.org/x/tools/imports"
+
+	"github.com/lockline/lockline/tools/internal/release"
 )
 
 const (
-	modulePath  = "github.com/lockline/lockline"
 	published   = "v0.0.1" // the version that a reader gets
 	redisInText = "localhost:6379"
 	patience    = 20 * time.Minute // with one block
@@ -52,13 +50,9 @@ func newStage(ctx context.Context, repository string, out io.Writer) (*stage, er
 		return nil, err
 	}
 	s := &stage{dir: dir, checkout: filepath.Join(dir, "lockline"), reader: filepath.Join(dir, "reader"), out: out}
-	if err := errors.Join(os.Mkdir(s.checkout, 0o755), os.Mkdir(s.reader, 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(s.reader, 0o755), release.Snapshot(ctx, repository, s.checkout)); err != nil {
 		s.close()
 		return nil, err
-	}
-	if err := copyTree(ctx, repository, s.checkout); err != nil {
-		s.close()
-		return nil, fmt.Errorf("checkout: %w", err)
 	}
 	return s, nil
 }
@@ -68,37 +62,6 @@ func (s *stage) close() {
 		s.redis.Close()
 	}
 	_ = os.RemoveAll(s.dir)
-}
-
-// copyTree copies the files that git would have in the next commit with all changes.
-func copyTree(ctx context.Context, from, to string) error {
-	git := exec.CommandContext(ctx, "git", "-C", from, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	git.Stderr = os.Stderr
-	list, err := git.Output()
-	if err != nil {
-		return err
-	}
-	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
-		data, err := os.ReadFile(filepath.Join(from, name))
-		if errors.Is(err, fs.ErrNotExist) { // deleted in the working tree
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		info, err := os.Stat(filepath.Join(from, name))
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, name)
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(target, data, info.Mode().Perm()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // check runs a block of commands, or runs or compiles one of Go. Blocks of other languages are text.
@@ -169,47 +132,22 @@ func (s *stage) program(ctx context.Context, b block, how string, source []byte)
 	return s.execute(ctx, s.reader, "go", args...)
 }
 
-// readerModule makes the module, once, and publishes the checkout to it as a version.
+// readerModule makes the module, once, and releases the checkout to it.
 func (s *stage) readerModule(ctx context.Context) error {
 	if s.readerEnv != nil {
 		return nil
 	}
 	proxy := filepath.Join(s.dir, "proxy")
-	if err := publish(s.checkout, proxy); err != nil {
+	if err := errors.Join(release.Make(ctx, s.checkout, published), release.Proxy(ctx, s.checkout, published, proxy)); err != nil {
 		return err
 	}
-	env, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY").Output()
+	env, err := release.Env(ctx, proxy, filepath.Join(s.dir, "go"))
 	if err != nil {
 		return err
 	}
-	cache, upstream, _ := strings.Cut(strings.TrimSpace(string(env)), "\n")
 	// With -trimpath what is compiled is the same in every directory, and cached.
-	s.readerEnv = append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache", "download")+","+upstream,
-		"GONOSUMDB="+modulePath, "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE="+filepath.Join(s.dir, "cache"))
+	s.readerEnv = append(env, "GOFLAGS=-modcacherw -trimpath")
 	return s.execute(ctx, s.reader, "go", "mod", "init", "example.com/reader")
-}
-
-// publish puts a checkout into a directory that serves as a module proxy.
-func publish(checkout, proxy string) error {
-	dir := filepath.Join(proxy, modulePath, "@v")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	mod, err := os.ReadFile(filepath.Join(checkout, "go.mod"))
-	if err != nil {
-		return err
-	}
-	archive, err := os.Create(filepath.Join(dir, published+".zip"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		zip.CreateFromDir(archive, module.Version{Path: modulePath, Version: published}, checkout),
-		archive.Close(),
-		os.WriteFile(filepath.Join(dir, published+".mod"), mod, 0o644),
-		os.WriteFile(filepath.Join(dir, published+".info"), []byte(`{"Version":"`+published+`"}`), 0o644),
-		os.WriteFile(filepath.Join(dir, "list"), []byte(published+"\n"), 0o644),
-	)
 }
 
 // execute ends the command's whole process group if it takes too long.

@@ -1,0 +1,61 @@
+// Release tags a version of the library, of otel and of the command line in this repository:
+//
+//	go run ./tools/release v0.1.0
+//
+// The tags stand on a commit beside HEAD, in which otel and cmd/lockline require that version of the library
+// and replace nothing: go install refuses a module that does. Nothing is pushed. What to push is said at the end;
+// the forge's workflow then builds the binaries.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lockline/lockline/tools/internal/release"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, ".", os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, repo string, args []string, out io.Writer) error {
+	if len(args) != 1 {
+		return errors.New("usage: go run ./tools/release vX.Y.Z")
+	}
+	version := args[0]
+	status, err := exec.CommandContext(ctx, "git", "-C", repo, "status", "--porcelain").Output()
+	if err != nil {
+		return err
+	}
+	if len(status) > 0 {
+		return fmt.Errorf("there are changes that are not committed:\n%s", status)
+	}
+	changes, err := os.ReadFile(filepath.Join(repo, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(strings.Split(string(changes), "\n"), func(line string) bool {
+		return line == "## "+version || strings.HasPrefix(line, "## "+version+" ")
+	}) {
+		return fmt.Errorf("CHANGELOG.md has no section %q", "## "+version)
+	}
+	if err := release.Make(ctx, repo, version); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "tagged; publish it with\n\n\tgit push origin %s\n", strings.Join(release.Tags(repo, version), " "))
+	return nil
+}
