@@ -70,16 +70,16 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 	if !strings.Contains(info, "cluster_state:ok") {
 		return info
 	}
-	shards, err := node.ClusterShards(ctx).Result()
+	ranges, err := node.ClusterSlots(ctx).Result() // Redis 6.2 has no CLUSTER SHARDS
 	if err != nil {
 		return err.Error()
 	}
-	if len(shards) != masters {
-		return fmt.Sprintf("shards: %v", shards)
+	if len(ranges) != masters {
+		return fmt.Sprintf("slots: %v", ranges)
 	}
-	for _, shard := range shards {
-		if len(shard.Nodes) != 1+replicasPerMaster {
-			return fmt.Sprintf("nodes of a shard: %v", shard.Nodes)
+	for _, slots := range ranges {
+		if len(slots.Nodes) != 1+replicasPerMaster {
+			return fmt.Sprintf("nodes of some slots: %v", slots.Nodes)
 		}
 	}
 	return outOfSync(ctx, node)

@@ -56,7 +56,7 @@ func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
 	t.Helper()
 	must(t, s.Client(t).ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err()) // else it waits 5 s for company
 	replica := Start(t, append([]string{"--repl-diskless-sync-delay", "0",
-		"--replicaof", "127.0.0.1 " + strconv.Itoa(s.port)}, args...)...)
+		"--replicaof", "127.0.0.1", strconv.Itoa(s.port)}, args...)...)
 	client := replica.Client(t)
 	await(t, func() string { return outOfSync(t.Context(), client) })
 	return replica
