@@ -411,6 +411,18 @@ func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
 		"pause": {func(t *testing.T, s *testredis.Server) {
 			must(t, s.Client(t).Do(bg, "client", "pause", "500", "all").Err())
 		}, false},
+		"read only": {func(t *testing.T, s *testredis.Server) {
+			rdb := s.Client(t)
+			refusesAGrant(t, rdb,
+				func() error { return rdb.SlaveOf(bg, "127.0.0.1", "1").Err() },
+				func() error { return rdb.SlaveOf(bg, "NO", "ONE").Err() })
+		}, true},
+		"replicas missing": {func(t *testing.T, s *testredis.Server) {
+			rdb := s.Client(t)
+			refusesAGrant(t, rdb,
+				func() error { return rdb.ConfigSet(bg, "min-replicas-to-write", "1").Err() },
+				func() error { return rdb.ConfigSet(bg, "min-replicas-to-write", "0").Err() })
+		}, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -450,6 +462,18 @@ func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
 			unlock(t, next)
 		})
 	}
+}
+
+// refusesAGrant has a server that refuses writes from begin to end wake the waiters of lock x, which is free then.
+func refusesAGrant(t *testing.T, rdb *redis.Client, begin, end func() error) {
+	must(t, rdb.Del(bg, lockKey).Err())
+	must(t, begin())
+	must(t, rdb.ConfigResetStat(bg).Err())
+	must(t, rdb.Publish(bg, lockKey, "0").Err())
+	eventually(t, "refused", func() bool {
+		return !strings.Contains(rdb.Info(bg, "stats").Val(), "total_error_replies:0\r\n")
+	})
+	must(t, end())
 }
 
 func must(t testing.TB, err error) {

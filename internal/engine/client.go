@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -91,6 +92,9 @@ type verdict struct {
 // unsettled: what the request was to give back may not be, and asking again later makes sense.
 func (v verdict) unsettled() bool { return v.unknown || v.transient }
 
+// inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first word then.
+var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
+
 func judge(err error) verdict {
 	var panicked *panicError
 	var reply redis.Error
@@ -102,13 +106,13 @@ func judge(err error) verdict {
 	case errors.As(err, &reply):
 		// The server refused it. Scripts read, and so fail, before they write; only a
 		// PUBLISH that an ACL forbids fails after the lock was freed.
-		msg := reply.Error()
+		msg := inScript.ReplaceAllString(reply.Error(), "")
 		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "MISCONF", "MOVED", "ASK", "ERR max number of clients"} {
 			if strings.HasPrefix(msg, p) {
 				return verdict{resend: true, transient: true}
 			}
 		}
-		if strings.HasPrefix(msg, "ERR Script attempted to access a non local key") {
+		if strings.HasPrefix(strings.TrimPrefix(msg, "ERR "), "Script attempted to access a non local key") {
 			// Its slot is on the move, and it has deleted a key that it needed again.
 			return verdict{unknown: true, resend: true, transient: true}
 		}

@@ -169,6 +169,13 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{reply("LOADING Redis is loading the dataset in memory"), verdict{resend: true, transient: true}},
 		{reply("READONLY You can't write against a read only replica."), verdict{resend: true, transient: true}},
 		{reply("WRONGTYPE Operation against a key"), verdict{}},
+		{reply("ERR Script attempted to access a non local key in a cluster node script: 1, on @user_script:1."), verdict{unknown: true, resend: true, transient: true}},
+		// Redis 6.2, of what happens in a script:
+		{reply("ERR Error running script (call to f_0a9f): @user_script:149: @user_script: 149: -READONLY You can't write against a read only replica."), verdict{resend: true, transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas to write."), verdict{resend: true, transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: Script attempted to access a non local key in a cluster node"), verdict{unknown: true, resend: true, transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: WRONGTYPE Operation against a key"), verdict{}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -OOM command not allowed"), verdict{}},
 		{reply("NOPERM this user has no permissions"), verdict{}},
 	} {
 		if got := judge(c.err); got != c.want {
