@@ -244,9 +244,6 @@ func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
 	rules := documentedRules(t)
 	leaveOut := func(rules []string, without string, try func(ctx context.Context, rdb *redis.Client) error) {
 		rest := slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == without })
-		if strings.HasPrefix(without, "&") {
-			rest = append([]string{"resetchannels"}, rest...)
-		}
 		setUser(t, admin, rest)
 		ctx, cancel := context.WithTimeout(bg, patience)
 		done := make(chan error, 1)
@@ -304,6 +301,7 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 }
 
 func TestTheDocumentedRightsOnACluster(t *testing.T) {
+	t.Parallel()
 	cluster := testredis.StartCluster(t, 2, 0)
 	rules := documentedRules(t)
 	set := func(rules []string) {
@@ -341,7 +339,9 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	for i, rule := range rules[1] {
 		set(slices.Concat(rules[0], rules[1][:i], rules[1][i+1:]))
 		err := try()
-		if refused := refused(); !slices.Contains(refused, strings.TrimPrefix(rule, "+")) {
+		name := strings.TrimPrefix(rule, "+")
+		command, _, _ := strings.Cut(name, "|") // all that Redis 6.2 logs
+		if refused := refused(); !slices.Contains(refused, name) && !slices.Contains(refused, command) {
 			t.Errorf("without %s: refused %q, %v", rule, refused, err)
 		}
 	}
