@@ -23,7 +23,9 @@ func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 	const lease = 300 * time.Millisecond
 	for name, sessions := range map[string]int{"of one session": 1, "of many sessions": 8} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			everyServer(t, func(t *testing.T, rdb *redis.Client) {
+				t.Parallel()
 				var all []*rlock.Session
 				for range sessions {
 					all = append(all, newSession(t, rdb))
