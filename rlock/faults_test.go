@@ -394,6 +394,7 @@ func TestRedisDownAtLockIsANetworkErrorAndLeavesNothing(t *testing.T) {
 }
 
 func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
+	t.Parallel()
 	for what, c := range map[string]struct {
 		happens func(t *testing.T, server *testredis.Server)
 		lost    bool
