@@ -46,9 +46,9 @@ func checkVersion(f facts) finding {
 		name, version = "Valkey", v
 	}
 	found := finding{Check: "version", Status: fine, Found: name + " " + version}
-	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err == nil && n < 7 {
-		found.Status, found.Do = failure, "use Redis 7 or newer, or Valkey: nothing older is tested"
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 6 || major == 6 && minor < 2) {
+		found.Status, found.Do = failure, "use Redis 6.2 or newer, or Valkey: nothing older is tested"
 	}
 	return found
 }

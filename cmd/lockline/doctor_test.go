@@ -219,7 +219,10 @@ func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 		info  map[string]string
 		want  status
 	}{
-		"old Redis":            {checkVersion, map[string]string{"redis_version": "6.2.14"}, failure},
+		"Redis 5":              {checkVersion, map[string]string{"redis_version": "5.0.14"}, failure},
+		"Redis 6.0":            {checkVersion, map[string]string{"redis_version": "6.0.20"}, failure},
+		"Redis 6.2":            {checkVersion, map[string]string{"redis_version": "6.2.14"}, fine},
+		"Redis 8.0":            {checkVersion, map[string]string{"redis_version": "8.0.2"}, fine},
 		"Valkey":               {checkVersion, map[string]string{"redis_version": "7.2.4", "valkey_version": "8.1.0"}, fine},
 		"Cluster, unasked":     {checkCluster, map[string]string{"cluster_enabled": "1"}, unknown},
 		"append-only file":     {checkPersistence, map[string]string{"aof_enabled": "1", "aof_last_write_status": "err"}, failure},
