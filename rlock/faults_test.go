@@ -415,8 +415,8 @@ func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
 		"read only": {func(t *testing.T, s *testredis.Server) {
 			rdb := s.Client(t)
 			refusesAGrant(t, rdb,
-				func() error { return rdb.SlaveOf(bg, "127.0.0.1", "1").Err() },
-				func() error { return rdb.SlaveOf(bg, "NO", "ONE").Err() })
+				func() error { return rdb.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err() },
+				func() error { return rdb.Do(bg, "REPLICAOF", "NO", "ONE").Err() })
 		}, true},
 		"replicas missing": {func(t *testing.T, s *testredis.Server) {
 			rdb := s.Client(t)

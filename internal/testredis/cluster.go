@@ -70,7 +70,7 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 	if !strings.Contains(info, "cluster_state:ok") {
 		return info
 	}
-	ranges, err := node.ClusterSlots(ctx).Result() // Redis 6.2 has no CLUSTER SHARDS
+	ranges, err := node.Do(ctx, "CLUSTER", "SLOTS").Slice() // Redis 6.2 has no CLUSTER SHARDS
 	if err != nil {
 		return err.Error()
 	}
@@ -78,8 +78,8 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 		return fmt.Sprintf("slots: %v", ranges)
 	}
 	for _, slots := range ranges {
-		if len(slots.Nodes) != 1+replicasPerMaster {
-			return fmt.Sprintf("nodes of some slots: %v", slots.Nodes)
+		if fields, _ := slots.([]any); len(fields) != 2+1+replicasPerMaster { // first and last, and each node
+			return fmt.Sprintf("nodes of some slots: %v", fields)
 		}
 	}
 	return outOfSync(ctx, node)
