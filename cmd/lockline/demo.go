@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,7 +34,7 @@ const (
 )
 
 type demoOptions struct {
-	redis     string // URL; empty for an embedded server
+	redis     target // without a URL, an embedded server
 	fair      bool
 	redlock   bool
 	processes int
@@ -65,7 +64,7 @@ func demoCommand() *cli.Command {
 			&cli.DurationFlag{Name: "for", Value: 7 * time.Second, Usage: "how long they contend; longer if a killed process still keeps the others waiting by then"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			o := demoOptions{redis: cmd.String("redis"), fair: cmd.Bool("fair"), redlock: cmd.Bool("redlock"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
+			o := demoOptions{redis: targetOf(cmd), fair: cmd.Bool("fair"), redlock: cmd.Bool("redlock"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
 			switch {
 			case cmd.Args().Present():
 				return fmt.Errorf("demo takes no arguments, got %q; see lockline demo --help", cmd.Args().First())
@@ -73,7 +72,7 @@ func demoCommand() *cli.Command {
 				return fmt.Errorf("--processes must be 2 to 9, not %d", o.processes)
 			case o.fair && o.processes < 3:
 				return fmt.Errorf("--processes must be 3 to 9 with --fair, not %d", o.processes)
-			case o.redlock && (o.fair || o.redis != ""):
+			case o.redlock && (o.fair || o.redis.URL != ""):
 				return fmt.Errorf("--redlock goes with neither --fair nor --redis: it has five servers of its own")
 			case o.duration < 0:
 				return fmt.Errorf("--for must not be negative")
@@ -104,9 +103,9 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
 
 	d := newDirector(o, newScreen(out, o))
 	d.server = server
-	a := assignment{Redis: server.urls, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease, Liveness: d.liveness}
+	a := assignment{Redis: server.servers, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease, Liveness: d.liveness}
 	if o.fair {
-		opened, err := a.open("demo")
+		opened, err := a.open(ctx, "demo")
 		if err != nil {
 			return err
 		}
@@ -131,7 +130,7 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
 
 // server is the Redis that the demo uses, or several, and its corner in it.
 type server struct {
-	urls         []string
+	servers      []target
 	prefix, says string
 	embedded     []*miniredis.Miniredis
 	close        func()
@@ -142,20 +141,24 @@ const redlockServers = 5
 
 func openServer(ctx context.Context, o demoOptions) (*server, error) {
 	s := &server{prefix: "lockline-demo-" + rand.Text()[:12]}
-	if o.redis == "" {
+	if o.redis.URL == "" {
 		return s, s.embed(o)
 	}
-	url := o.redis
-	s.urls = []string{url}
-	rdb, err := openRedis(url)
+	s.servers = []target{o.redis}
+	rdb, err := o.redis.open(ctx)
+	if err == nil {
+		if err = rdb.Ping(ctx).Err(); err != nil {
+			rdb.Close()
+			err = fmt.Errorf("redis at %s: %w", o.redis.host(), err)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, errInterrupted
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		rdb.Close()
-		return nil, fmt.Errorf("redis at %s: %w", rdb.Options().Addr, err)
-	}
-	s.says = "at " + rdb.Options().Addr + ", keys " + s.prefix + ":*"
+	s.says = "at " + o.redis.host() + ", keys " + s.prefix + ":*"
 	s.close = func() {
 		sweep(rdb, s.prefix)
 		rdb.Close()
@@ -183,7 +186,7 @@ func (s *server) embed(o demoOptions) error {
 			return err
 		}
 		s.embedded = append(s.embedded, m)
-		s.urls = append(s.urls, "redis://"+m.Addr())
+		s.servers = append(s.servers, target{URL: "redis://" + m.Addr()})
 		addrs = append(addrs, m.Addr())
 	}
 	s.says = "embedded in this program, at " + strings.Join(addrs, ", ")
@@ -199,13 +202,16 @@ func (s *server) kill(i int) string {
 
 // sweep deletes what the demo left in a user's Redis. It would expire within
 // about a minute by itself, so this does not insist.
-func sweep(rdb *redis.Client, prefix string) {
+func sweep(rdb redis.UniversalClient, prefix string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	keys := rdb.Scan(ctx, 0, prefix+":*", 1000).Iterator()
-	for keys.Next(ctx) {
-		rdb.Del(ctx, keys.Val())
-	}
+	_ = eachMaster(ctx, rdb, func(ctx context.Context, master *redis.Client) error {
+		keys := master.Scan(ctx, 0, prefix+":*", 1000).Iterator()
+		for keys.Next(ctx) {
+			master.Del(ctx, keys.Val())
+		}
+		return nil
+	})
 }
 
 // phase is how far the play has come.
@@ -296,7 +302,7 @@ func (d *director) play(ctx context.Context) error {
 		c.Orders.Close()
 	}
 	if ctx.Err() != nil {
-		return &exitError{exitInterrupted, errors.New("interrupted")}
+		return errInterrupted
 	}
 	return nil
 }

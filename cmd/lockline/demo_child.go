@@ -64,7 +64,7 @@ func seen(s rlock.State) event {
 // arguments, where everybody could read the password of the URL.
 type assignment struct {
 	Process  int
-	Redis    []string // URLs; of several servers, a majority has the lock
+	Redis    []target // of several servers, a majority has the lock
 	Prefix   string
 	Lock     string
 	File     string
@@ -76,7 +76,7 @@ type assignment struct {
 type opened struct {
 	lock     *rlock.Mutex
 	sessions []*rlock.Session
-	clients  []*redis.Client
+	clients  []redis.UniversalClient
 }
 
 func (o *opened) close() {
@@ -88,7 +88,7 @@ func (o *opened) close() {
 	}
 }
 
-func (a assignment) open(label string) (_ *opened, err error) {
+func (a assignment) open(ctx context.Context, label string) (_ *opened, err error) {
 	options := []rlock.SessionOption{rlock.WithPrefix(a.Prefix), rlock.WithWatchdogTimeout(a.Lease), rlock.WithLabel(label)}
 	if len(a.Redis) > 1 { // a server will be killed: the verdict, not the log, tells what came of it
 		options = append(options, rlock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -102,8 +102,8 @@ func (a assignment) open(label string) (_ *opened, err error) {
 			o.close()
 		}
 	}()
-	for _, url := range a.Redis {
-		rdb, err := openRedis(url)
+	for _, t := range a.Redis {
+		rdb, err := t.open(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func runProcess(ctx context.Context, orders io.Reader, out io.Writer) error {
 	}
 	go p.obey(lines)
 
-	opened, err := p.open(fmt.Sprintf("demo process %d", p.Process))
+	opened, err := p.open(ctx, fmt.Sprintf("demo process %d", p.Process))
 	if err != nil {
 		return err
 	}

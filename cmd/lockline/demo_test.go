@@ -56,7 +56,7 @@ func TestDemoShowsThatAllIsRight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			roomFor(t)
 			var out bytes.Buffer
-			o := demoOptions{redis: test.url(t), fair: test.fair, redlock: test.redlock, processes: 3, duration: time.Second}
+			o := demoOptions{redis: target{URL: test.url(t)}, fair: test.fair, redlock: test.redlock, processes: 3, duration: time.Second}
 			if err := runDemo(t.Context(), o, &out); err != nil {
 				t.Errorf("%v\n%s", err, &out)
 			}
@@ -76,7 +76,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 		m := theirRedis(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		out := &watchedOutput{head: "fencing token", seen: "HOLD", found: cancel}
-		err := runDemo(ctx, demoOptions{redis: "redis://" + m.Addr(), fair: fair, processes: 3, duration: time.Minute}, out)
+		err := runDemo(ctx, demoOptions{redis: target{URL: "redis://" + m.Addr()}, fair: fair, processes: 3, duration: time.Minute}, out)
 		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitInterrupted {
 			t.Errorf("fair %v: got %v\n%s", fair, err, &out.Buffer)
 		}
@@ -112,7 +112,7 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 	o := demoOptions{processes: 3, duration: time.Minute}
 	d = newDirector(o, newScreen(out, o))
 	d.screen.intro("theirs", d.victim)
-	if err := d.start(t.Context(), assignment{Redis: []string{"redis://" + m.Addr()}, Prefix: "p", Lock: "l", File: file, Lease: demoLease}); err != nil {
+	if err := d.start(t.Context(), assignment{Redis: []target{{URL: "redis://" + m.Addr()}}, Prefix: "p", Lock: "l", File: file, Lease: demoLease}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.play(t.Context()); err != nil {

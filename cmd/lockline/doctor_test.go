@@ -20,7 +20,7 @@ type examination []finding
 func examine(t *testing.T, url string, now func() time.Time) examination {
 	t.Helper()
 	o := &operator{prefix: "lockline", kinds: lockKinds}
-	if err := o.open(t.Context(), url); err != nil {
+	if err := o.open(t.Context(), target{URL: url}); err != nil {
 		t.Fatal(err)
 	}
 	defer o.close()
@@ -125,8 +125,7 @@ func TestDoctorFollowsSentinels(t *testing.T) {
 	e.want(t, "reach", fine, "answers")
 	e.want(t, "locks", fine, "")
 
-	if _, errOut, code := operate(t, group.Sentinels[0].Addr, "inspect", "x"); code != exitTrouble || !strings.Contains(errOut, "a Sentinel answers so") ||
-		!strings.Contains(errOut, "use ?master_name=NAME behind the URL of --redis") {
+	if _, errOut, code := operate(t, group.Sentinels[0].Addr, "inspect", "x"); code != exitTrouble || !strings.Contains(errOut, "add ?master_name=NAME") {
 		t.Errorf("without the master's name: exit code %d: %s", code, errOut)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -50,11 +51,12 @@ Exit code: that of the command, 128+n if signal n ended it; or
  128+n  signal n ended the wait for the lock; the command did not run`
 
 type execOptions struct {
-	redis, prefix, name string
-	bounded             bool
-	wait                time.Duration // at most, if bounded
-	lease, grace        time.Duration
-	command             []string
+	redis        target
+	prefix, name string
+	bounded      bool
+	wait         time.Duration // at most, if bounded
+	lease, grace time.Duration
+	command      []string
 }
 
 func execCommand() *cli.Command {
@@ -85,7 +87,7 @@ func execCommand() *cli.Command {
 
 func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
-		redis: cmd.String("redis"), prefix: cmd.String("prefix"),
+		redis: targetOf(cmd), prefix: cmd.String("prefix"),
 		bounded: cmd.IsSet("wait"), wait: cmd.Duration("wait"),
 		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
 	}
@@ -127,7 +129,9 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	signals := listen()
 	defer signal.Stop(signals)
 
-	rdb, err := openAny(o.redis)
+	waiting, granted := untilEnded(ctx, signals)
+	defer granted()
+	rdb, err := o.redis.open(waiting)
 	if err != nil {
 		return err
 	}
@@ -141,7 +145,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer closeSession(session)
 
-	held, hold, err := waitForLock(ctx, rlock.New(session, o.name), o, signals)
+	held, hold, err := waitForLock(waiting, rlock.New(session, o.name), o, granted)
 	if err != nil {
 		return err
 	}
@@ -187,11 +191,11 @@ func environment(name string, token int64) []string {
 	return append(os.Environ(), "LOCKLINE_NAME="+name, "LOCKLINE_TOKEN="+strconv.FormatInt(token, 10))
 }
 
-// waitForLock is interrupted by a signal, and only by a signal that comes in
-// time: the context of the hold must not end with the wait's.
-func waitForLock(ctx context.Context, lock *rlock.Mutex, o execOptions, signals <-chan os.Signal) (context.Context, *rlock.Hold, error) {
+// untilEnded is the context of all that happens before the command runs: a signal that asks to end ends it.
+// From granted on it does not end: the hold's context must not end with the wait's.
+func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.Context, granted func()) {
 	waiting, interrupt := context.WithCancelCause(ctx)
-	granted := make(chan struct{})
+	over := make(chan struct{})
 	listening := make(chan struct{})
 	go func() {
 		defer close(listening)
@@ -202,26 +206,32 @@ func waitForLock(ctx context.Context, lock *rlock.Mutex, o execOptions, signals 
 					interrupt(&exitError{exitSignalBase + int(s.(syscall.Signal)), nil})
 					return
 				}
-			case <-granted:
+			case <-over:
 				return
 			}
 		}
 	}()
+	return waiting, sync.OnceFunc(func() {
+		close(over)
+		<-listening
+	})
+}
 
+// waitForLock waits until waiting ends, or as long as --wait says.
+func waitForLock(waiting context.Context, lock *rlock.Mutex, o execOptions, granted func()) (context.Context, *rlock.Hold, error) {
 	var options []rlock.Option
 	if o.bounded {
 		options = append(options, rlock.WaitAtMost(o.wait))
 	}
 	held, hold, err := lock.Lock(waiting, options...)
-	close(granted)
-	<-listening
+	granted()
 	interrupted := context.Cause(waiting)
 	switch {
 	case interrupted != nil:
 		_ = hold.Unlock(context.Background()) // granted in that instant
 		return nil, nil, interrupted
 	case errors.Is(err, rlock.ErrLocked):
-		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", o.name, o.wait, holder(ctx, lock))}
+		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", o.name, o.wait, holder(waiting, lock))}
 	}
 	return held, hold, err
 }

@@ -45,6 +45,9 @@ func (e *exitError) Error() string {
 }
 func (e *exitError) Unwrap() error { return e.err }
 
+// errInterrupted ends a command that a signal has ended.
+var errInterrupted = &exitError{exitInterrupted, errors.New("interrupted")}
+
 // untilSignal ends ctx with a signal that asks to end, but for those that whoever started this wants ignored, as nohup does.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)

@@ -41,6 +41,7 @@ func redlockHere(s *rlock.Session, name string, options ...rlock.Option) *rlock.
 type operator struct {
 	rdb      redis.UniversalClient
 	session  *rlock.Session
+	down     *unreachable // doctor: why there is neither
 	prefix   string
 	redisson bool
 	json     bool
@@ -73,10 +74,15 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 				return err
 			}
 		}
-		if err := o.open(ctx, cmd.String("redis")); err != nil {
+		err := o.open(ctx, targetOf(cmd))
+		switch down, ok := errors.AsType[*unreachable](err); {
+		case ok && c.Name == "doctor": // what it is to find
+			o.down = down
+		case err != nil:
 			return err
+		default:
+			defer o.close()
 		}
-		defer o.close()
 		return run(ctx, o, cmd)
 	}
 	return c
@@ -101,12 +107,10 @@ func (o *operator) choose(cmd *cli.Command) error {
 	return fmt.Errorf("there is no kind %q of lock here; see %s --help", wanted, cmd.FullName())
 }
 
-func (o *operator) open(ctx context.Context, url string) error {
-	rdb, err := openAny(url)
-	if err != nil {
+func (o *operator) open(ctx context.Context, t target) (err error) {
+	if o.rdb, err = t.open(ctx); err != nil {
 		return err
 	}
-	o.rdb = wholeCluster(ctx, rdb, url)
 	if o.session, err = o.newSession(); err != nil {
 		_ = o.rdb.Close()
 	}

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +23,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 // The error of a parser may quote the URL, and that may hold a password.
 var errURL = errors.New("--redis is not a Redis URL such as redis://user:password@host:6379/0")
 
-const urlUsage = "`URL` of the Redis server; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes of a Cluster"
+const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels"
 
 func redisFlag() cli.Flag {
 	return &cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379/0", Sources: cli.EnvVars("LOCKLINE_REDIS"), Usage: urlUsage}
@@ -29,51 +33,265 @@ func prefixFlag() cli.Flag {
 	return &cli.StringFlag{Name: "prefix", Value: "lockline", Usage: "what all keys begin with; as in the programs that use the locks"}
 }
 
-// openRedis connects to one server.
-func openRedis(url string) (*redis.Client, error) {
-	options, err := redis.ParseURL(url)
+// target is the Redis that a command line names. It has a password in it: demo gives it to its processes on stdin.
+type target struct{ URL string }
+
+func targetOf(cmd *cli.Command) target { return target{URL: cmd.String("redis")} }
+
+// host is the target for people, without a password.
+func (t target) host() string {
+	u, err := url.Parse(t.URL)
 	if err != nil {
-		return nil, errURL
+		return "?"
 	}
-	redis.SetLogger(quiet{})
-	return redis.NewClient(options), nil
+	return cmp.Or(u.Host, u.Path)
 }
 
-// openAny connects to what the URL names in go-redis's forms: a server, the master
-// that Sentinels know under ?master_name=, or a Cluster with ?addr=. No I/O.
-func openAny(rawURL string) (redis.UniversalClient, error) {
-	u, err := url.Parse(rawURL)
+// open connects to the target: a server, the whole Cluster that it is a node of, or the master that Sentinels know.
+// It blocks until something has answered, for as long as a Lock does where nothing answers, and not longer than ctx.
+// If that cannot be reached, the error is an *unreachable.
+func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
+	redis.SetLogger(quiet{})
+	type result struct {
+		rdb redis.UniversalClient
+		err error
+	}
+	opened := make(chan result)
+	go func() { // go-redis does not look at ctx while it waits for an answer
+		rdb, err := t.connect(ctx)
+		select {
+		case opened <- result{rdb, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = rdb.Close()
+			}
+		}
+	}()
+	select {
+	case r := <-opened:
+		return r.rdb, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
+	u, err := url.Parse(t.URL)
 	if err != nil {
 		return nil, errURL
 	}
-	redis.SetLogger(quiet{})
 	switch {
 	case u.Query().Has("master_name"):
-		options, err := redis.ParseFailoverURL(rawURL)
-		if err != nil {
-			return nil, errURL
-		}
-		return redis.NewFailoverClient(options), nil
+		return t.openMaster(ctx)
 	case u.Query().Has("addr"):
-		options, err := redis.ParseClusterURL(rawURL)
-		if err != nil {
-			return nil, errURL
-		}
-		return redis.NewClusterClient(options), nil
+		return t.openCluster(u)
 	}
-	return openRedis(rawURL)
+	options, err := t.options()
+	if err != nil {
+		return nil, err
+	}
+	db := options.DB
+	options.DB = 0 // the one that a Cluster and a Sentinel do not refuse
+	rdb := redis.NewClient(options)
+	hello, err := request(ctx, rdb, "hello") // without arguments any user may
+	if err != nil && !refused(err) {
+		_ = rdb.Close()
+		return nil, &unreachable{"redis at " + t.host(), err}
+	}
+	mode := ""
+	if answer, ok := hello.(map[any]any); ok {
+		mode, _ = answer["mode"].(string)
+	} else if answer, ok := hello.([]any); ok { // with ?protocol=2
+		mode = pairs(answer)["mode"]
+	}
+	switch {
+	case mode == "cluster":
+		_ = rdb.Close()
+		return t.openCluster(u)
+	case mode == "sentinel":
+		defer rdb.Close()
+		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: add ?master_name=NAME to the URL of --redis%s",
+			t.host(), known("; it knows ", mastersOf(ctx, rdb)))
+	case db != 0:
+		_ = rdb.Close()
+		if options, err = t.options(); err != nil {
+			return nil, err
+		}
+		rdb = redis.NewClient(options)
+	}
+	return rdb, nil // also if HELLO was refused: then the next request says why, or works
 }
 
-// wholeCluster connects to the whole Cluster where rdb is one node of it, and closes
-// rdb then. If rdb does not say, it stays: its next request tells why.
-func wholeCluster(ctx context.Context, rdb redis.UniversalClient, rawURL string) redis.UniversalClient {
-	if _, single := rdb.(*redis.Client); !single || !strings.Contains(rdb.Info(ctx, "cluster").Val(), "cluster_enabled:1") {
-		return rdb
-	}
-	options, err := redis.ParseClusterURL(rawURL)
+func (t target) options() (*redis.Options, error) {
+	options, err := redis.ParseURL(t.URL)
 	if err != nil {
-		return rdb
+		return nil, errURL
 	}
-	_ = rdb.Close()
-	return redis.NewClusterClient(options)
+	return options, nil
+}
+
+// openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its parser of a server's does.
+func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
+	query := u.Query()
+	take := func(name string) string {
+		defer query.Del(name)
+		return query.Get(name)
+	}
+	if u.Scheme == "unix" {
+		return nil, errors.New("--redis names a node of a Cluster: name its host and port, a socket does not lead to the other nodes")
+	}
+	if db := cmp.Or(take("db"), strings.Trim(u.Path, "/"), "0"); db != "0" {
+		return nil, fmt.Errorf("locks on a Cluster are in database 0: take %q out of the URL of --redis", db)
+	}
+	verify := take("skip_verify")
+	for old, name := range map[string]string{"idle_timeout": "conn_max_idle_time", "max_conn_age": "conn_max_lifetime"} {
+		if d := take(old); d != "" && !query.Has(name) {
+			query.Set(name, d)
+		}
+	}
+	of := *u
+	of.RawQuery = query.Encode()
+	options, err := redis.ParseClusterURL(of.String())
+	if err != nil {
+		return nil, errURL
+	}
+	if verify == "true" || verify == "1" {
+		if options.TLSConfig == nil {
+			return nil, errURL
+		}
+		options.TLSConfig.InsecureSkipVerify = true
+	}
+	return redis.NewClusterClient(options), nil
+}
+
+// openMaster makes a client of the master that Sentinels know.
+func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
+	options, err := redis.ParseFailoverURL(t.URL)
+	if err != nil {
+		return nil, errURL
+	}
+	if options.RouteByLatency || options.RouteRandomly { // go-redis would panic
+		return nil, errors.New("--redis: route_by_latency and route_randomly do not go with master_name")
+	}
+	if err := findMaster(ctx, options); err != nil {
+		return nil, err
+	}
+	return redis.NewFailoverClient(options), nil
+}
+
+// findMaster asks all Sentinels at once, and returns with the first one that knows the master. go-redis has one error for all that can be wrong.
+func findMaster(ctx context.Context, o *redis.FailoverOptions) error {
+	type answer struct {
+		err   error
+		names []string // of the masters that the Sentinel knows, if it does not know this one
+	}
+	answers := make(chan answer, len(o.SentinelAddrs))
+	for _, addr := range o.SentinelAddrs {
+		go func() {
+			sentinel := redis.NewSentinelClient(&redis.Options{
+				Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig,
+				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialerRetries: o.DialerRetries,
+			})
+			defer sentinel.Close()
+			_, err := request(ctx, sentinel, "sentinel", "get-master-addr-by-name", o.MasterName)
+			switch {
+			case err == redis.Nil:
+				answers <- answer{err, mastersOf(ctx, sentinel)}
+			case err != nil:
+				answers <- answer{err: fmt.Errorf("%s: %w", addr, err)}
+			default:
+				answers <- answer{}
+			}
+		}()
+	}
+	var names, errs []string
+	unknown, answered := false, false
+	for range o.SentinelAddrs {
+		a := <-answers
+		switch {
+		case a.err == nil:
+			return nil
+		case a.err == redis.Nil:
+			unknown = true
+			names = append(names, a.names...)
+		default:
+			answered = answered || refused(a.err)
+			errs = append(errs, a.err.Error())
+		}
+	}
+	switch {
+	case unknown:
+		slices.Sort(names)
+		return fmt.Errorf("the Sentinels do not know a master %q%s", o.MasterName, known("; they know ", slices.Compact(names)))
+	case answered:
+		return fmt.Errorf("no Sentinel says where the master is: %s", strings.Join(errs, "; "))
+	}
+	return &unreachable{"no Sentinel can be reached", errors.New(strings.Join(errs, "; "))}
+}
+
+// mastersOf is the names of the masters that a Sentinel watches; none if it does not say.
+func mastersOf(ctx context.Context, sentinel processor) (names []string) {
+	reply, _ := request(ctx, sentinel, "sentinel", "masters")
+	masters, _ := reply.([]any)
+	for _, m := range masters {
+		switch m := m.(type) {
+		case map[any]any:
+			names = append(names, fmt.Sprint(m["name"]))
+		case []any:
+			names = append(names, pairs(m)["name"])
+		}
+	}
+	return names
+}
+
+func known(words string, names []string) string {
+	for i := range names {
+		names[i] = fmt.Sprintf("%q", names[i])
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return words + strings.Join(names, ", ")
+}
+
+// pairs is a map as RESP2 has it.
+func pairs(list []any) map[string]string {
+	m := map[string]string{}
+	for i := 0; i+1 < len(list); i += 2 {
+		m[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+	}
+	return m
+}
+
+// unreachable is the error of a Redis that does not answer.
+type unreachable struct {
+	what string
+	err  error
+}
+
+func (e *unreachable) Error() string { return e.what + ": " + e.err.Error() }
+func (e *unreachable) Unwrap() error { return e.err }
+
+// refused: a server has answered, with an error.
+func refused(err error) bool { return errors.As(err, new(redis.Error)) }
+
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// once is a request that go-redis sends once. It would take four times as long to say that no connection can be made.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// request sends a request like the library: four times if there is no answer, once if there is no connection.
+func request(ctx context.Context, c processor, args ...any) (any, error) {
+	for try := 1; ; try++ {
+		cmd := once{redis.NewCmd(ctx, args...)}
+		err := c.Process(ctx, cmd)
+		var op *net.OpError
+		if err == nil || refused(err) || errors.As(err, &op) && op.Op == "dial" || try == 4 || ctx.Err() != nil {
+			return cmd.Val(), err
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/internal/history"
@@ -95,9 +96,13 @@ func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer)
 		Faults: history.Faults, Pace: o.lease / 4,
 	}
 	if o.redis != "" {
-		rdb, err := openRedis(o.redis)
+		rdb, err := target{URL: o.redis}.open(ctx)
 		if err != nil {
 			return err
+		}
+		if client, ok := rdb.(*redis.Client); !ok || client.Options().Addr == "FailoverClient" {
+			rdb.Close()
+			return errors.New("soak: --redis must name one server, no Cluster and no Sentinels: what it sends goes through a proxy")
 		}
 		defer func() {
 			sweep(rdb, stage.Prefix)
@@ -133,7 +138,7 @@ func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer)
 	case !v.right():
 		return &exitError{code: exitWrong}
 	case err != nil:
-		return &exitError{exitInterrupted, errors.New("interrupted")}
+		return errInterrupted
 	}
 	return nil
 }
