@@ -1,18 +1,10 @@
 package rlock_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,46 +14,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// certificate writes a server certificate and its key to dir, signed by a CA that is made for it.
-func certificate(t *testing.T, dir string) (certFile, keyFile, caFile string, ca *x509.CertPool) {
-	t.Helper()
-	create := func(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-		must(t, err)
-		cert, err := x509.ParseCertificate(der)
-		must(t, err)
-		return cert
-	}
-	newKey := func() *ecdsa.PrivateKey {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		must(t, err)
-		return key
-	}
-	write := func(name, kind string, der []byte) string {
-		file := filepath.Join(dir, name)
-		must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return file
-	}
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA of a test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caKey, key := newKey(), newKey()
-	caCert := create(&template, &template, caKey, caKey)
-	template.SerialNumber, template.Subject, template.IsCA, template.KeyUsage = big.NewInt(2), pkix.Name{CommonName: "redis"}, false, x509.KeyUsageDigitalSignature
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	cert := create(&template, caCert, key, caKey)
-	der, err := x509.MarshalECPrivateKey(key)
-	must(t, err)
-	ca = x509.NewCertPool()
-	ca.AddCert(caCert)
-	return write("cert.pem", "CERTIFICATE", cert.Raw), write("key.pem", "EC PRIVATE KEY", der), write("ca.pem", "CERTIFICATE", caCert.Raw), ca
-}
-
 func TestLocksOverTLS(t *testing.T) {
 	t.Parallel()
-	certFile, keyFile, caFile, ca := certificate(t, t.TempDir())
+	certFile, keyFile, caFile, ca := testredis.Certificate(t)
 	server := testredis.Start(t)
 	admin := server.Client(t)
 	if len(admin.ConfigGet(bg, "tls-port").Val()) == 0 {

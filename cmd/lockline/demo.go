@@ -56,13 +56,13 @@ func demoCommand() *cli.Command {
 			"killed, too: it is checked that the others had the lock from then on.",
 		HideHelpCommand: true,
 		OnUsageError:    usageError,
-		Flags: []cli.Flag{
+		Flags: append(tlsFlags(),
 			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
 			&cli.BoolFlag{Name: "fair", Usage: "share a fair lock: first come, first served"},
 			&cli.BoolFlag{Name: "redlock", Usage: "share a lock on a majority of five servers, embedded in this program"},
 			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes, 2 to 9; with --fair at least 3"},
 			&cli.DurationFlag{Name: "for", Value: 7 * time.Second, Usage: "how long they contend; longer if a killed process still keeps the others waiting by then"},
-		},
+		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			o := demoOptions{redis: targetOf(cmd), fair: cmd.Bool("fair"), redlock: cmd.Bool("redlock"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
 			switch {

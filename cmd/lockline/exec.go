@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -69,12 +70,11 @@ func execCommand() *cli.Command {
 		HideHelpCommand: true, // "help" is a lock's name like any other
 		StopOnNthArg:    &nameFirst,
 		OnUsageError:    usageError,
-		Flags: []cli.Flag{
-			redisFlag(), prefixFlag(),
+		Flags: append(redisFlags(), prefixFlag(),
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
-		},
+		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			o, err := execArguments(cmd)
 			if err != nil {
@@ -151,7 +151,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer hold.Unlock(context.Background()) // where release did not; a second one does nothing
 
-	run, err := startGroup(path, o.command, environment(o.name, hold.Token()))
+	run, err := startGroup(path, o.command, environment(o, hold.Token()))
 	if err != nil {
 		return &exitError{startFailure(err), err}
 	}
@@ -187,8 +187,8 @@ func startFailure(err error) int {
 	return exitCannotRun
 }
 
-func environment(name string, token int64) []string {
-	return append(os.Environ(), "LOCKLINE_NAME="+name, "LOCKLINE_TOKEN="+strconv.FormatInt(token, 10))
+func environment(o execOptions, token int64) []string {
+	return slices.Concat(os.Environ(), o.redis.environment(), []string{"LOCKLINE_NAME=" + o.name, "LOCKLINE_TOKEN=" + strconv.FormatInt(token, 10)})
 }
 
 // untilEnded is the context of all that happens before the command runs: a signal that asks to end ends it.

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "exec", "demo", "demo-process", "soak", "soak-process":
+		case "exec", "demo", "demo-process", "soak", "soak-process", "inspect":
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		case "helper":
 			os.Exit(helper(os.Args[2:]))

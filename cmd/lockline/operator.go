@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,11 +56,11 @@ type operator struct {
 func operatorCommand(c *cli.Command, named bool, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
 	c.HideHelpCommand = true // "help" is a lock's name like any other
 	c.OnUsageError = usageError
-	c.Flags = append([]cli.Flag{
-		redisFlag(), prefixFlag(),
+	c.Flags = slices.Concat(redisFlags(), []cli.Flag{
+		prefixFlag(),
 		&cli.BoolFlag{Name: "redissonkeys", Usage: "the locks are shared with Redisson; there is no prefix then"},
 		&cli.BoolFlag{Name: "json", Usage: "write JSON"},
-	}, c.Flags...)
+	}, c.Flags)
 	if named {
 		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant, fair or redlock (default: whichever there is)"})
 	}
@@ -74,7 +75,11 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 				return err
 			}
 		}
-		err := o.open(ctx, targetOf(cmd))
+		t := targetOf(cmd)
+		if c.Name == "doctor" { // that nothing answers is a finding, and need not take long
+			t.tries = 2
+		}
+		err := o.open(ctx, t)
 		switch down, ok := errors.AsType[*unreachable](err); {
 		case ok && c.Name == "doctor": // what it is to find
 			o.down = down

@@ -3,10 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,8 +29,19 @@ var errURL = errors.New("--redis is not a Redis URL such as redis://user:passwor
 
 const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels"
 
-func redisFlag() cli.Flag {
-	return &cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379/0", Sources: cli.EnvVars("LOCKLINE_REDIS"), Usage: urlUsage}
+func redisFlags() []cli.Flag {
+	return append([]cli.Flag{
+		&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379/0", Sources: cli.EnvVars("LOCKLINE_REDIS"), Usage: urlUsage},
+	}, tlsFlags()...)
+}
+
+// tlsFlags are named as those of redis-cli.
+func tlsFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "cacert", Sources: cli.EnvVars("LOCKLINE_CACERT"), Usage: "`FILE` of the certificates (PEM) that the server's must be signed with; with rediss:// (default: those of the system)"},
+		&cli.StringFlag{Name: "cert", Sources: cli.EnvVars("LOCKLINE_CERT"), Usage: "`FILE` of the certificate (PEM) to show to the server"},
+		&cli.StringFlag{Name: "key", Sources: cli.EnvVars("LOCKLINE_KEY"), Usage: "`FILE` of the private key (PEM) of --cert"},
+	}
 }
 
 func prefixFlag() cli.Flag {
@@ -34,9 +49,59 @@ func prefixFlag() cli.Flag {
 }
 
 // target is the Redis that a command line names. It has a password in it: demo gives it to its processes on stdin.
-type target struct{ URL string }
+type target struct {
+	URL               string
+	CACert, Cert, Key string // files for TLS; "" for none
+	tries             int    // of the first request, where no answer comes; 0 for 4, as of a Lock
+}
 
-func targetOf(cmd *cli.Command) target { return target{URL: cmd.String("redis")} }
+func targetOf(cmd *cli.Command) target {
+	return target{URL: cmd.String("redis"), CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
+}
+
+type file struct{ name, path string } // of a flag
+
+func (t target) files() []file { return []file{{"cacert", t.CACert}, {"cert", t.Cert}, {"key", t.Key}} }
+
+// environment is what has a lockline that a command runs use the same files, wherever it runs it.
+func (t target) environment() (env []string) {
+	for _, f := range t.files() {
+		if path, err := filepath.Abs(f.path); f.path != "" && err == nil {
+			env = append(env, "LOCKLINE_"+strings.ToUpper(f.name)+"="+path)
+		}
+	}
+	return env
+}
+
+// secure adds to the TLS configuration that the URL has made; nil if it has no TLS.
+func (t target) secure(c *tls.Config) error {
+	for _, f := range t.files() {
+		if f.path != "" && c == nil {
+			return fmt.Errorf("--%s (LOCKLINE_%s) is for TLS: the URL of --redis must begin with rediss://", f.name, strings.ToUpper(f.name))
+		}
+	}
+	if (t.Cert == "") != (t.Key == "") {
+		return errors.New("--cert and --key go together")
+	}
+	if t.CACert != "" {
+		pem, err := os.ReadFile(t.CACert)
+		if err != nil {
+			return fmt.Errorf("--cacert: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("--cacert: no certificate in %s", t.CACert)
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return fmt.Errorf("--cert and --key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
 
 // host is the target for people, without a password.
 func (t target) host() string {
@@ -93,7 +158,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	db := options.DB
 	options.DB = 0 // the one that a Cluster and a Sentinel do not refuse
 	rdb := redis.NewClient(options)
-	hello, err := request(ctx, rdb, "hello") // without arguments any user may
+	hello, err := t.request(ctx, rdb, "hello") // without arguments any user may
 	if err != nil && !refused(err) {
 		_ = rdb.Close()
 		return nil, &unreachable{"redis at " + t.host(), err}
@@ -111,7 +176,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	case mode == "sentinel":
 		defer rdb.Close()
 		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: add ?master_name=NAME to the URL of --redis%s",
-			t.host(), known("; it knows ", mastersOf(ctx, rdb)))
+			t.host(), known("; it knows ", t.mastersOf(ctx, rdb)))
 	case db != 0:
 		_ = rdb.Close()
 		if options, err = t.options(); err != nil {
@@ -127,7 +192,7 @@ func (t target) options() (*redis.Options, error) {
 	if err != nil {
 		return nil, errURL
 	}
-	return options, nil
+	return options, t.secure(options.TLSConfig)
 }
 
 // openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its parser of a server's does.
@@ -161,6 +226,9 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 		}
 		options.TLSConfig.InsecureSkipVerify = true
 	}
+	if err := t.secure(options.TLSConfig); err != nil {
+		return nil, err
+	}
 	return redis.NewClusterClient(options), nil
 }
 
@@ -173,14 +241,17 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	if options.RouteByLatency || options.RouteRandomly { // go-redis would panic
 		return nil, errors.New("--redis: route_by_latency and route_randomly do not go with master_name")
 	}
-	if err := findMaster(ctx, options); err != nil {
+	if err := t.secure(options.TLSConfig); err != nil {
+		return nil, err
+	}
+	if err := t.findMaster(ctx, options); err != nil {
 		return nil, err
 	}
 	return redis.NewFailoverClient(options), nil
 }
 
 // findMaster asks all Sentinels at once, and returns with the first one that knows the master. go-redis has one error for all that can be wrong.
-func findMaster(ctx context.Context, o *redis.FailoverOptions) error {
+func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
 		err   error
 		names []string // of the masters that the Sentinel knows, if it does not know this one
@@ -193,10 +264,10 @@ func findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialerRetries: o.DialerRetries,
 			})
 			defer sentinel.Close()
-			_, err := request(ctx, sentinel, "sentinel", "get-master-addr-by-name", o.MasterName)
+			_, err := t.request(ctx, sentinel, "sentinel", "get-master-addr-by-name", o.MasterName)
 			switch {
 			case err == redis.Nil:
-				answers <- answer{err, mastersOf(ctx, sentinel)}
+				answers <- answer{err, t.mastersOf(ctx, sentinel)}
 			case err != nil:
 				answers <- answer{err: fmt.Errorf("%s: %w", addr, err)}
 			default:
@@ -230,8 +301,8 @@ func findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 }
 
 // mastersOf is the names of the masters that a Sentinel watches; none if it does not say.
-func mastersOf(ctx context.Context, sentinel processor) (names []string) {
-	reply, _ := request(ctx, sentinel, "sentinel", "masters")
+func (t target) mastersOf(ctx context.Context, sentinel processor) (names []string) {
+	reply, _ := t.request(ctx, sentinel, "sentinel", "masters")
 	masters, _ := reply.([]any)
 	for _, m := range masters {
 		switch m := m.(type) {
@@ -284,14 +355,20 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// request sends a request like the library: four times if there is no answer, once if there is no connection.
-func request(ctx context.Context, c processor, args ...any) (any, error) {
+// request sends a request like the library: again if there is no answer, not if there is no connection.
+func (t target) request(ctx context.Context, c processor, args ...any) (any, error) {
 	for try := 1; ; try++ {
 		cmd := once{redis.NewCmd(ctx, args...)}
 		err := c.Process(ctx, cmd)
-		var op *net.OpError
-		if err == nil || refused(err) || errors.As(err, &op) && op.Op == "dial" || try == 4 || ctx.Err() != nil {
+		if err == nil || refused(err) || unconnected(err) || try >= cmp.Or(t.tries, 4) || ctx.Err() != nil {
 			return cmd.Val(), err
 		}
 	}
+}
+
+// unconnected: no connection could be made, or none with TLS, and none would be.
+func unconnected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, new(*tls.CertificateVerificationError)) ||
+		errors.As(err, new(tls.AlertError)) || errors.As(err, new(tls.RecordHeaderError))
 }

@@ -101,7 +101,7 @@ func startWith(t testing.TB, args func(*Server) []string) *Server {
 	t.Helper()
 	bin := requireBinary(t)
 	for attempt := 1; ; attempt++ {
-		s := &Server{t: t, bin: bin, dir: t.TempDir(), port: freePort(t)}
+		s := &Server{t: t, bin: bin, dir: t.TempDir(), port: FreePort(t)}
 		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
 		s.args = args(s)
 		err := s.launch()
@@ -121,10 +121,10 @@ func startWith(t testing.TB, args func(*Server) []string) *Server {
 	}
 }
 
-// freePort finds a port that is free, as is the one 10000 above it, which
+// FreePort finds a port that is free, as is the one 10000 above it, which
 // is the Cluster bus. Both are below the range that outgoing connections
 // draw from on Linux (32768 and up): none can take a server's port while it restarts.
-func freePort(t testing.TB) int {
+func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 10000 + rand.IntN(12000)

@@ -1,0 +1,133 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testredis"
+)
+
+// secured are the files of --cacert, --cert and --key; a server has them, too, and wants to see a client's.
+type secured struct {
+	cert, key, ca string
+	pool          *x509.CertPool
+}
+
+func (s secured) flags() []string {
+	return []string{"--cacert", s.ca, "--cert", s.cert, "--key", s.key}
+}
+
+// start starts a server that also speaks TLS, and returns where.
+func (s secured) start(t *testing.T, args ...string) (addr string, server *testredis.Server) {
+	t.Helper()
+	port := strconv.Itoa(testredis.FreePort(t))
+	server = testredis.Start(t, append([]string{"--tls-port", port, "--tls-cert-file", s.cert, "--tls-key-file", s.key,
+		"--tls-ca-cert-file", s.ca, "--tls-auth-clients", "yes"}, args...)...)
+	return "127.0.0.1:" + port, server
+}
+
+// sentinel starts a Sentinel that speaks nothing but TLS.
+func (s secured) sentinel(t *testing.T, master string) (addr string) {
+	t.Helper()
+	bin, _ := testredis.Binary() // there is one: a master runs
+	port := testredis.FreePort(t)
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "sentinel.conf")
+	text := fmt.Sprintf("port 0\ntls-port %d\nbind 127.0.0.1\ndir %s\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-replication yes\nsentinel monitor lockline %s 1\n",
+		port, dir, s.cert, s.key, s.ca, strings.Replace(master, ":", " ", 1))
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, conf, "--sentinel")
+	cmd.SysProcAttr = testredis.EndWithParent()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = fmt.Sprint("127.0.0.1:", port)
+	client := redis.NewSentinelClient(&redis.Options{Addr: addr, TLSConfig: &tls.Config{RootCAs: s.pool, Certificates: []tls.Certificate{pair}}})
+	defer client.Close()
+	eventually(t, "the Sentinel sees its master", func() bool {
+		state, err := client.Master(context.Background(), "lockline").Result()
+		return err == nil && state["flags"] == "master"
+	})
+	return addr
+}
+
+func TestTLSOfServerClusterAndSentinels(t *testing.T) {
+	t.Parallel()
+	var s secured
+	s.cert, s.key, s.ca, s.pool = testredis.Certificate(t)
+	server, _ := s.start(t)
+	node, only := s.start(t, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1")
+	if err := only.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	sentinel := s.sentinel(t, server)
+	execTLS := func(url string, code int, says string, args ...string) {
+		t.Helper()
+		p := &lockline{t: t, done: make(chan struct{})}
+		p.cmd = exec.Command(os.Args[0], append(append([]string{"exec", "--redis", url}, args...), "n", "--", "sh", "-c", `echo "$LOCKLINE_KEY"`)...)
+		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.errOut
+		p.start()
+		p.wantCode(code)
+		if said := p.errOut.String(); !strings.Contains(said, says) {
+			t.Errorf("%s %v: %s", url, args, said)
+		}
+		if code == 0 && p.out.String() != s.key+"\n" {
+			t.Errorf("the command's LOCKLINE_KEY: %s", &p.out)
+		}
+	}
+	eventually(t, "the Cluster is up", func() bool {
+		return strings.Contains(only.Client(t).ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	for _, to := range []string{server, node, sentinel + "?master_name=lockline"} {
+		execTLS("rediss://"+to, 0, "", s.flags()...)
+	}
+	for _, to := range []string{server, node + "?addr=" + node, sentinel + "?master_name=lockline"} {
+		execTLS("rediss://"+to, exitTrouble, "certificate signed by unknown authority", s.flags()[2:]...)
+	}
+	execTLS("rediss://"+server, exitTrouble, "certificate required", s.flags()[:2]...)
+	for _, join := range []string{"?", "?addr=" + node + "&"} {
+		execTLS("rediss://"+node+join+"skip_verify=true", 0, "", s.flags()[2:]...)
+	}
+	for _, to := range []string{server, "x?addr=x:1", "x?master_name=x"} {
+		execTLS("redis://"+to, exitTrouble, "--cacert (LOCKLINE_CACERT) is for TLS: the URL of --redis must begin with rediss://", s.flags()...)
+	}
+	execTLS("rediss://"+server, exitTrouble, "--cert and --key go together", s.flags()[:4]...)
+	execTLS("rediss://"+server, exitTrouble, "no certificate in", "--cacert", s.key)
+	execTLS("rediss://"+server, exitTrouble, "no such file", "--cacert", filepath.Join(t.TempDir(), "none"))
+
+	inspect := exec.Command(os.Args[0], "inspect", "n")
+	inspect.Env = append(os.Environ(), "LOCKLINE_REDIS=rediss://"+node, "LOCKLINE_CACERT="+s.ca, "LOCKLINE_CERT="+s.cert, "LOCKLINE_KEY="+s.key)
+	if out, err := inspect.CombinedOutput(); err != nil || !strings.Contains(string(out), "free") {
+		t.Errorf("inspect: %v, %s", err, out)
+	}
+
+	var out bytes.Buffer
+	o := demoOptions{redis: target{URL: "rediss://" + server, CACert: s.ca, Cert: s.cert, Key: s.key}, processes: 2, duration: time.Second}
+	if err := runDemo(t.Context(), o, &out); err != nil {
+		t.Errorf("demo: %v\n%s", err, &out)
+	}
+}
