@@ -24,8 +24,9 @@ import (
 )
 
 const execDescription = `Waits for the lock NAME, runs COMMAND while it holds it, and frees it after the
-command has ended. The lock is rlock.New(session, NAME) of the library: programs
-and commands that use one name and prefix exclude each other.
+command has ended. The lock is rlock.New(session, NAME) of the library, and with
+--fair fairlock.New(session, NAME): first come, first served. Programs and commands
+that use one kind, name and prefix exclude each other; the two kinds do not.
 
 The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
 environment. stdin, stdout and stderr are the command's own. It runs in a process
@@ -54,6 +55,7 @@ Exit code: that of the command, 128+n if signal n ended it; or
 type execOptions struct {
 	redis        target
 	prefix, name string
+	kind         lockKind
 	bounded      bool
 	wait         time.Duration // at most, if bounded
 	lease, grace time.Duration
@@ -71,6 +73,7 @@ func execCommand() *cli.Command {
 		StopOnNthArg:    &nameFirst,
 		OnUsageError:    usageError,
 		Flags: append(redisFlags(), prefixFlag(),
+			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
@@ -87,9 +90,12 @@ func execCommand() *cli.Command {
 
 func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
-		redis: targetOf(cmd), prefix: cmd.String("prefix"),
+		redis: targetOf(cmd), prefix: cmd.String("prefix"), kind: lockKinds[0],
 		bounded: cmd.IsSet("wait"), wait: cmd.Duration("wait"),
 		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
+	}
+	if cmd.Bool("fair") {
+		o.kind = lockKinds[1]
 	}
 	args := cmd.Args().Slice()
 	if len(args) > 0 {
@@ -145,7 +151,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer closeSession(session)
 
-	held, hold, err := waitForLock(waiting, rlock.New(session, o.name), o, granted)
+	held, hold, err := waitForLock(waiting, o.kind.mutex(session, o.name), o, granted)
 	if err != nil {
 		return err
 	}
@@ -231,20 +237,20 @@ func waitForLock(waiting context.Context, lock *rlock.Mutex, o execOptions, gran
 		_ = hold.Unlock(context.Background()) // granted in that instant
 		return nil, nil, interrupted
 	case errors.Is(err, rlock.ErrLocked):
-		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", o.name, o.wait, holder(waiting, lock))}
+		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", o.name, o.wait, holder(waiting, o.kind, lock))}
 	}
 	return held, hold, err
 }
 
 // holder says who is in the way, if Redis can tell.
-func holder(ctx context.Context, lock *rlock.Mutex) string {
+func holder(ctx context.Context, kind lockKind, lock *rlock.Mutex) string {
 	ctx, cancel := context.WithTimeout(ctx, shutdownWait)
 	defer cancel()
 	state, err := lock.Inspect(ctx)
 	if err != nil || !state.Held {
 		return ""
 	}
-	return "; held by " + stateOf(lockKinds[0], state).Holder.String()
+	return "; held by " + stateOf(kind, state).Holder.String()
 }
 
 // shutdownWait bounds how long a Redis that does not answer keeps lockline from exiting.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -438,6 +439,43 @@ func TestCommandEndsWithLockline(t *testing.T) {
 	}
 	if _, err := io.Copy(io.Discard, read); err != nil {
 		t.Errorf("the command lives: %v", err)
+	}
+}
+
+func TestFairExecHoldsTheFairLock(t *testing.T) {
+	m := theirRedis(t)
+	rdb := client(t, m.Addr())
+	fair := fairlock.New(openSession(t, rdb), "n")
+	take(t, rlock.New(openSession(t, rdb), "n")) // another lock
+	file := filepath.Join(t.TempDir(), "file")
+	first := startExec(t, m.Addr(), append([]string{"--fair", "n"}, self("until", file)...)...)
+	token := has(t, file, "token")
+	if state, err := fair.Inspect(t.Context()); err != nil || state.PID != first.cmd.Process.Pid || fmt.Sprint("token ", state.Token) != token {
+		t.Errorf("the fair lock: %+v, %v; %s", state, err, token)
+	}
+	if said := execs(t, m.Addr(), exitLocked, "--fair", "--wait", "0", "n", "--", "true"); !strings.Contains(said, fmt.Sprintf("held by process %d on", first.cmd.Process.Pid)) {
+		t.Errorf("the holder: %s", said)
+	}
+	var all []*lockline
+	var files []string
+	for i := range 3 {
+		files = append(files, filepath.Join(t.TempDir(), "file"))
+		all = append(all, startExec(t, m.Addr(), append([]string{"--fair", "n"}, self("until", files[i])...)...))
+		eventually(t, "in the queue", func() bool {
+			state, err := fair.Inspect(t.Context())
+			return err == nil && len(state.Queue) == i+1 && state.Queue[i].PID == all[i].cmd.Process.Pid
+		})
+	}
+	note(file+".end", "")
+	first.wantCode(40)
+	last := token
+	for i := range all { // in the order in which they came
+		if token = has(t, files[i], "token"); token <= last {
+			t.Errorf("%s after %s", token, last)
+		}
+		last = token
+		note(files[i]+".end", "")
+		all[i].wantCode(40)
 	}
 }
 
