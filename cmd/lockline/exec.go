@@ -29,7 +29,8 @@ command has ended. The lock is rlock.New(session, NAME) of the library, and with
 that use one kind, name and prefix exclude each other; the two kinds do not.
 
 The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
-environment. stdin, stdout and stderr are the command's own. It runs in a process
+environment. stdin, stdout and stderr are the command's own; a line on stderr says who
+holds the lock if it was not granted within a second. The command runs in a process
 group of its own; in the foreground of a terminal that group becomes the
 terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
 SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
@@ -57,7 +58,8 @@ type execOptions struct {
 	prefix, name string
 	kind         lockKind
 	bounded      bool
-	wait         time.Duration // at most, if bounded
+	atMost       time.Duration // to wait, if bounded
+	quiet        bool
 	lease, grace time.Duration
 	command      []string
 }
@@ -75,6 +77,7 @@ func execCommand() *cli.Command {
 		Flags: append(redisFlags(), prefixFlag(),
 			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not say on stderr for whom it waits"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
 		),
@@ -91,7 +94,7 @@ func execCommand() *cli.Command {
 func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
 		redis: targetOf(cmd), prefix: cmd.String("prefix"), kind: lockKinds[0],
-		bounded: cmd.IsSet("wait"), wait: cmd.Duration("wait"),
+		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"),
 		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
 	}
 	if cmd.Bool("fair") {
@@ -113,8 +116,8 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		return o, errors.New("exec: the name of a lock is missing; see lockline exec --help")
 	case len(o.command) == 0:
 		return o, errors.New("exec: the command is missing; see lockline exec --help")
-	case o.wait < 0:
-		return o, fmt.Errorf("exec: --wait must not be negative: %v", o.wait)
+	case o.atMost < 0:
+		return o, fmt.Errorf("exec: --wait must not be negative: %v", o.atMost)
 	case o.grace < 0:
 		return o, fmt.Errorf("exec: --grace must not be negative: %v", o.grace)
 	}
@@ -151,7 +154,8 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer closeSession(session)
 
-	held, hold, err := waitForLock(waiting, o.kind.mutex(session, o.name), o, granted)
+	c := &contender{o, session, o.kind.mutex(session, o.name), errOut}
+	held, hold, err := c.wait(waiting, granted)
 	if err != nil {
 		return err
 	}
@@ -223,34 +227,82 @@ func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.
 	})
 }
 
-// waitForLock waits until waiting ends, or as long as --wait says.
-func waitForLock(waiting context.Context, lock *rlock.Mutex, o execOptions, granted func()) (context.Context, *rlock.Hold, error) {
+// contender is this process before it has the lock.
+type contender struct {
+	execOptions
+	session *rlock.Session
+	lock    *rlock.Mutex
+	errOut  io.Writer
+}
+
+// wait waits until ctx ends, or as long as --wait says.
+func (c *contender) wait(ctx context.Context, granted func()) (context.Context, *rlock.Hold, error) {
 	var options []rlock.Option
-	if o.bounded {
-		options = append(options, rlock.WaitAtMost(o.wait))
+	if c.bounded {
+		options = append(options, rlock.WaitAtMost(c.atMost))
 	}
-	held, hold, err := lock.Lock(waiting, options...)
+	told := c.tell(ctx)
+	held, hold, err := c.lock.Lock(ctx, options...)
+	told()
 	granted()
-	interrupted := context.Cause(waiting)
+	interrupted := context.Cause(ctx)
 	switch {
 	case interrupted != nil:
 		_ = hold.Unlock(context.Background()) // granted in that instant
 		return nil, nil, interrupted
 	case errors.Is(err, rlock.ErrLocked):
-		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", o.name, o.wait, holder(waiting, o.kind, lock))}
+		by := ""
+		if s, known := c.holder(ctx); known && s.Held {
+			by = "; held by " + s.Holder.String()
+		}
+		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)}
 	}
 	return held, hold, err
 }
 
+// silence is how long a wait may last without a word.
+const silence = time.Second
+
+// tell says for whom the command waits, once, unless the wait is over soon. The function that it returns ends that.
+func (c *contender) tell(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	if c.quiet {
+		return cancel
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		timer := time.NewTimer(silence)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		s, known := c.holder(ctx)
+		text := "who holds it is not known"
+		switch {
+		case ctx.Err() != nil || known && s.Held && s.Holder.Session == c.session.ID(): // it has just been granted
+			return
+		case known && s.Held:
+			text = fmt.Sprintf("held by %v, lease %s", s.Holder, s.remaining())
+		case known:
+			text = "nobody holds it at this moment"
+		}
+		complain(c.errOut, fmt.Errorf("lock %q: waiting; %s", c.name, text))
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 // holder says who is in the way, if Redis can tell.
-func holder(ctx context.Context, kind lockKind, lock *rlock.Mutex) string {
+func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownWait)
 	defer cancel()
-	state, err := lock.Inspect(ctx)
-	if err != nil || !state.Held {
-		return ""
-	}
-	return "; held by " + stateOf(kind, state).Holder.String()
+	state, err := c.lock.Inspect(ctx)
+	return stateOf(c.kind, state), err == nil
 }
 
 // shutdownWait bounds how long a Redis that does not answer keeps lockline from exiting.

@@ -59,7 +59,7 @@ type lockline struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	out    bytes.Buffer
-	errOut bytes.Buffer
+	errOut safeBuffer
 	done   chan struct{}
 }
 
@@ -236,6 +236,35 @@ func TestExecWaitsForTheHolder(t *testing.T) {
 	}
 	note(file+".end", "")
 	p.wantCode(40)
+}
+
+func TestExecSaysForWhomItWaits(t *testing.T) {
+	m := theirRedis(t)
+	session := openSession(t, client(t, m.Addr()), rlock.WithLabel("till 3"))
+	for kind, lock := range map[string]*rlock.Mutex{"": rlock.New(session, "n"), "--fair": fairlock.New(session, "n")} {
+		t.Run("lock "+kind, func(t *testing.T) {
+			t.Parallel()
+			hold := take(t, lock)
+			args := append(strings.Fields(kind), "n", "--", "true")
+			silent := startExec(t, m.Addr(), append([]string{"-q"}, args...)...)
+			short := startExec(t, m.Addr(), append([]string{"--wait", "50ms"}, args...)...)
+			short.wantCode(exitLocked)
+			loud := startExec(t, m.Addr(), args...)
+			line := fmt.Sprintf(`lockline: lock "n": waiting; held by process %d on`, os.Getpid())
+			eventually(t, line, func() bool { return strings.HasPrefix(loud.errOut.String(), line) })
+			if err := hold.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			silent.wantCode(0)
+			loud.wantCode(0)
+			if said := loud.errOut.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "(till 3), lease ") {
+				t.Errorf("it said %q", said)
+			}
+			if said := silent.errOut.String() + short.errOut.String(); strings.Contains(said, "waiting") {
+				t.Errorf("quiet, or short: %q", said)
+			}
+		})
+	}
 }
 
 func TestSignalEndsTheWait(t *testing.T) {
