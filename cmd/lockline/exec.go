@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,7 +30,8 @@ command has ended. The lock is rlock.New(session, NAME) of the library, and with
 that use one kind, name and prefix exclude each other; the two kinds do not.
 
 The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
-environment. stdin, stdout and stderr are the command's own; a line on stderr says who
+environment, and in LOCKLINE_OWNERS what tells a lockline exec that it runs under the
+lock that it wants: that fails at once. stdin, stdout and stderr are the command's own; a line on stderr says who
 holds the lock if it was not granted within a second. The command runs in a process
 group of its own; in the foreground of a terminal that group becomes the
 terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
@@ -48,7 +50,8 @@ command runs on while the lease runs out.
 Exit code: that of the command, 128+n if signal n ended it; or
    123  the lock was lost, or could not be kept, before the command had ended
    124  the lock was not free within --wait; the command did not run
-   125  lockline failed: arguments, Redis; the command did not run
+   125  lockline failed: arguments, Redis, a lock that it runs under itself; the
+        command did not run
    126  the command could not be run
    127  the command was not found
  128+n  signal n ended the wait for the lock; the command did not run`
@@ -155,13 +158,16 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	defer closeSession(session)
 
 	c := &contender{o, session, o.kind.mutex(session, o.name), errOut}
+	if err := c.refuseOwn(waiting); err != nil {
+		return err
+	}
 	held, hold, err := c.wait(waiting, granted)
 	if err != nil {
 		return err
 	}
 	defer hold.Unlock(context.Background()) // where release did not; a second one does nothing
 
-	run, err := startGroup(path, o.command, environment(o, hold.Token()))
+	run, err := startGroup(path, o.command, environment(o, session.ID(), hold.Token()))
 	if err != nil {
 		return &exitError{startFailure(err), err}
 	}
@@ -197,8 +203,14 @@ func startFailure(err error) int {
 	return exitCannotRun
 }
 
-func environment(o execOptions, token int64) []string {
-	return slices.Concat(os.Environ(), o.redis.environment(), []string{"LOCKLINE_NAME=" + o.name, "LOCKLINE_TOKEN=" + strconv.FormatInt(token, 10)})
+// ownersVariable is an environment variable with the sessions that hold the locks that a command runs under.
+const ownersVariable = "LOCKLINE_OWNERS"
+
+func owners() []string { return strings.Fields(os.Getenv(ownersVariable)) }
+
+func environment(o execOptions, session string, token int64) []string {
+	return slices.Concat(os.Environ(), o.redis.environment(), []string{"LOCKLINE_NAME=" + o.name, "LOCKLINE_TOKEN=" + strconv.FormatInt(token, 10),
+		ownersVariable + "=" + strings.Join(append(owners(), session), " ")})
 }
 
 // untilEnded is the context of all that happens before the command runs: a signal that asks to end ends it.
@@ -233,6 +245,24 @@ type contender struct {
 	session *rlock.Session
 	lock    *rlock.Mutex
 	errOut  io.Writer
+}
+
+// refuseOwn: a command that runs under the lock must not wait for it. Nobody gets it while the command runs, so to look once is enough.
+func (c *contender) refuseOwn(ctx context.Context) error {
+	own := owners()
+	if len(own) == 0 {
+		return nil
+	}
+	state, err := c.lock.Inspect(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case state.Held && slices.Contains(own, state.Session):
+		return fmt.Errorf("lock %q: it would wait for itself: the lockline exec that it runs under holds it (%v)", c.name, stateOf(c.kind, state).Holder)
+	}
+	return nil
 }
 
 // wait waits until ctx ends, or as long as --wait says.

@@ -267,6 +267,41 @@ func TestExecSaysForWhomItWaits(t *testing.T) {
 	}
 }
 
+func TestExecInsideItselfSaysSo(t *testing.T) {
+	m := theirRedis(t)
+	within := func(args ...string) []string { // the command line of an exec inside
+		return append([]string{"--", os.Args[0], "exec", "--redis", "redis://" + m.Addr()}, args...)
+	}
+	for what, test := range map[string]struct {
+		args []string
+		code int
+	}{
+		"a in a":                 {append([]string{"a"}, within("a", "--", "true")...), exitTrouble},
+		"a in a, without a wait": {append([]string{"b"}, within("--wait", "0", "b", "--", "true")...), exitTrouble},
+		"fair":                   {append([]string{"--fair", "c"}, within("--fair", "c", "--", "true")...), exitTrouble},
+		"a in b in a":            {slices.Concat([]string{"d"}, within("e"), within("d", "--", "true")), exitTrouble},
+		"c in b in a":            {slices.Concat([]string{"f"}, within("g"), within("h", "--", "true")), 0},
+		"of two kinds":           {append([]string{"i"}, within("--fair", "i", "--", "true")...), 0},
+		"with another prefix":    {append([]string{"j"}, within("--prefix", "other", "j", "--", "true")...), 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := startExec(t, m.Addr(), test.args...)
+			p.wantCode(test.code)
+			if said := p.errOut.String(); strings.Contains(said, "wait for itself") != (test.code != 0) {
+				t.Error(said)
+			}
+		})
+	}
+}
+
+func TestExecWaitsForALockThatTheOuterOneHasLost(t *testing.T) {
+	m := theirRedis(t)
+	t.Setenv(ownersVariable, openSession(t, client(t, m.Addr())).ID())
+	take(t, rlock.New(openSession(t, client(t, m.Addr())), "k"))
+	execs(t, m.Addr(), exitLocked, "--wait", "0", "k", "--", "true")
+}
+
 func TestSignalEndsTheWait(t *testing.T) {
 	m := theirRedis(t)
 	lock := locker(t, m.Addr(), "n")
