@@ -49,7 +49,8 @@ command runs on while the lease runs out.
 
 Exit code: that of the command, 128+n if signal n ended it; or
    123  the lock was lost, or could not be kept, before the command had ended
-   124  the lock was not free within --wait; the command did not run
+   124  the lock was not free within --wait; the command did not run (another code
+        with --conflict-exit-code)
    125  lockline failed: arguments, Redis, a lock that it runs under itself; the
         command did not run
    126  the command could not be run
@@ -63,6 +64,7 @@ type execOptions struct {
 	bounded      bool
 	atMost       time.Duration // to wait, if bounded
 	quiet        bool
+	locked       int // exit code if the lock was not free in time
 	lease, grace time.Duration
 	command      []string
 }
@@ -80,6 +82,7 @@ func execCommand() *cli.Command {
 		Flags: append(redisFlags(), prefixFlag(),
 			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},
+			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not say on stderr for whom it waits"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
@@ -97,7 +100,7 @@ func execCommand() *cli.Command {
 func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
 		redis: targetOf(cmd), prefix: cmd.String("prefix"), kind: lockKinds[0],
-		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"),
+		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
 		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
 	}
 	if cmd.Bool("fair") {
@@ -121,6 +124,8 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		return o, errors.New("exec: the command is missing; see lockline exec --help")
 	case o.atMost < 0:
 		return o, fmt.Errorf("exec: --wait must not be negative: %v", o.atMost)
+	case o.locked < 0 || o.locked > 255:
+		return o, fmt.Errorf("exec: --conflict-exit-code must be 0 to 255: %d", o.locked)
 	case o.grace < 0:
 		return o, fmt.Errorf("exec: --grace must not be negative: %v", o.grace)
 	}
@@ -285,7 +290,7 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		if s, known := c.holder(ctx); known && s.Held {
 			by = "; held by " + s.Holder.String()
 		}
-		return nil, nil, &exitError{exitLocked, fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)}
+		return nil, nil, &exitError{c.locked, fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)}
 	}
 	return held, hold, err
 }

@@ -32,7 +32,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 		"lockline --help":      {"demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
 		"lockline soak --help": {"--redis", "--processes", "--for", "--lease"},
-		"lockline exec --help": {"--wait", "--lease", "--grace", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
+		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
 		"lockline ls --help":   {"--redis", "--prefix", "--redissonkeys", "--json", "SCAN"},
 		"lockline unlock -h":   {"--force", "--kind", "--json"},
 	} {
@@ -52,6 +52,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 }
 
 func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
+	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // it is not what is wrong
 	for _, args := range []string{
 		"lockline nonsense",
 		"lockline --nonsense",
@@ -70,6 +71,9 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline exec --wait soon name -- true",
 		"lockline exec --wait -1s name -- true",
 		"lockline exec --grace -1s name -- true",
+		"lockline exec -E 256 name -- true",
+		"lockline exec -E -1 name -- true",
+		"lockline exec -E x name -- true",
 		"lockline exec --lease 1ms name -- true",
 		"lockline exec --prefix app:r:{x} name -- true",
 		"lockline inspect --redissonkeys redisson_lock_token:x",
