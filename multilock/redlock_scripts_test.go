@@ -86,6 +86,7 @@ func TestAnAttemptThatIsOverIsNotGrantedByALateCopy(t *testing.T) {
 	v.is("granted", v.ask("a:3", 300), "G 309 +")
 	v.is("forced", v.run(redScript(t, "redlock_force.lua"), redKey, 60000), "R")
 	v.is("others come", v.ask("b:1", 400), "G 409 +")
+	v.is("forced, if it were the one before", v.run(redScript(t, "redlock_force.lua"), redKey, 60000, "a:3"), "O")
 	v.is("and go", v.free("b:1", 400, 0, 400), "R 0")
 	v.is("and a copy comes", v.ask("a:3", 300), "S")
 }

@@ -373,8 +373,19 @@ func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 	if !st.Held || st.Token != hold.Token() || st.Label != "billing" || st.Count != 1 || st.PID != os.Getpid() || st.Remaining <= 0 {
 		t.Errorf("%+v", st)
 	}
-	if freed, err := ops.ForceUnlock(bg); !freed || err != nil {
-		t.Errorf("ForceUnlock: %v, %v", freed, err)
+	if freed, err := ops.ForceUnlockToken(bg, st.Token-1); freed || err != nil {
+		t.Errorf("ForceUnlockToken of another holder: %v, %v", freed, err)
+	}
+	if st, err := ops.Inspect(bg); err != nil || !st.Held || st.Token != hold.Token() {
+		t.Errorf("forced from another holder: %+v, %v", st, err)
+	}
+	if freed, err := ops.ForceUnlockToken(bg, st.Token); !freed || err != nil {
+		t.Errorf("ForceUnlockToken: %v, %v", freed, err)
+	}
+	for i, c := range r.direct[:4] {
+		if n, err := c.Exists(bg, redKey).Result(); err != nil || n != 0 {
+			t.Errorf("server %d: %d, %v", i, n, err)
+		}
 	}
 	if freed, err := ops.ForceUnlock(bg); freed || err != nil {
 		t.Errorf("ForceUnlock of a free lock: %v, %v", freed, err)

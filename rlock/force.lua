@@ -1,14 +1,19 @@
--- Frees the lock whoever holds it. The holder learns that it lost the lock.
+-- Frees the lock whoever holds it, or only if its holder's token is the one that was seen. The holder learns that
+-- it lost the lock.
 --
 -- KEYS    as in the prelude
 -- ARGV[1] channel
 -- ARGV[2] milliseconds by which the memory outlives the lease
+-- ARGV[3] the token that was seen, if the lock of no other holder is to be freed
 --
--- Reply: 'R' it was held, 'F' it was free
+-- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 
-local owner = holder(true)
+local owner, token = holder(true)
 if not owner then
   return 'F'
+end
+if ARGV[3] and ARGV[3] ~= token then
+  return 'O'
 end
 redis.call('DEL', KEYS[1])
 disown(owner, tonumber(ARGV[2]))

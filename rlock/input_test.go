@@ -59,6 +59,9 @@ func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 			if _, err := c.m.ForceUnlock(c.ctx); err == nil {
 				t.Errorf("%s: ForceUnlock took it", what)
 			}
+			if _, err := c.m.ForceUnlockToken(c.ctx, 1); err == nil {
+				t.Errorf("%s: ForceUnlockToken took it", what)
+			}
 		}
 		_ = c.m.Name()
 	}
@@ -304,7 +307,8 @@ func TestNoTwoPrefixesShareALock(t *testing.T) {
 			do := m.Do(bg, func(context.Context) error { return nil }, rlock.WaitAtMost(0))
 			_, look := m.Inspect(bg)
 			_, force := m.ForceUnlock(bg)
-			for _, err := range []error{err, try, do, look, force} {
+			_, forceToken := m.ForceUnlockToken(bg, 1)
+			for _, err := range []error{err, try, do, look, force, forceToken} {
 				if err == nil || !strings.Contains(err.Error(), "RedissonKeys") || !strings.Contains(err.Error(), `"`+name+`"`) {
 					t.Errorf("%q: %v", name, err)
 				}

@@ -49,3 +49,14 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.engine().ForceUnlock(ctx)
 }
+
+// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token: if somebody
+// else holds the lock by now, or nobody does, it changes nothing and returns false. So an operator who has looked, and thought
+// about it, does not free the lock of the next holder. If the holder's session has handed the lock from goroutine to goroutine in memory,
+// it is the one holder that Inspect shows, and the token is that of the first of them.
+//
+// It blocks for one request, of a RedLock for two, not longer than ctx. A token that is not above 0 is an error:
+// Inspect says 0 where it is not known, as of a JVM's hold, which only ForceUnlock frees.
+func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
+	return m.engine().ForceUnlockToken(ctx, token)
+}

@@ -226,6 +226,60 @@ func TestWhatDescendsFromALostHoldGetsErrLost(t *testing.T) {
 	})
 }
 
+func TestForceUnlockTokenFreesOnlyTheHoldThatWasSeen(t *testing.T) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+		m, operator := newMutex(newSession(t, rdb), "x"), newMutex(newSession(t, rdb), "x")
+		wants := func(what string, token int64, want bool) {
+			t.Helper()
+			if freed, err := operator.ForceUnlockToken(bg, token); err != nil || freed != want {
+				t.Errorf("%s: %v, %v", what, freed, err)
+			}
+		}
+		_, first := lock(t, m, bg)
+		seen := first.Token()
+		unlock(t, first)
+		wants("a free lock", seen, false)
+		ctx, hold := lock(t, m, bg)
+		wants("another holder", seen, false)
+		wants("a token of its block that it has not used", hold.Token()+1, false)
+		must(t, hold.Extend(bg, time.Minute))
+		if hold.Err() != nil || ctx.Err() != nil {
+			t.Errorf("the other holder: %v", hold.Err())
+		}
+		wants("the holder that was seen", hold.Token(), true)
+		wants("once more", hold.Token(), false)
+		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+			t.Errorf("Unlock after a forced one: %v", err)
+		}
+		for _, token := range []int64{0, -1} {
+			if freed, err := operator.ForceUnlockToken(bg, token); err == nil || freed {
+				t.Errorf("token %d: %v, %v", token, freed, err)
+			}
+		}
+	})
+}
+
+// Nothing tells one hold of a JVM from the next but its owner field.
+func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
+	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(newSession(t, rdb, rlock.RedissonKeys()), "x")
+		must(t, rdb.HSet(bg, "x", "d1c5a3de-0d56-4b4e-8f0a-9d0e3b4c1a77:30", 1).Err())
+		must(t, rdb.PExpire(bg, "x", time.Minute).Err())
+		if st, err := m.Inspect(bg); err != nil || !st.Held || st.Token != 0 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		if freed, err := m.ForceUnlockToken(bg, 1); freed || err != nil {
+			t.Errorf("%v, %v", freed, err)
+		}
+		if _, err := m.ForceUnlockToken(bg, 0); err == nil {
+			t.Error("no error with token 0")
+		}
+		if freed, err := m.ForceUnlock(bg); !freed || err != nil {
+			t.Errorf("%v, %v", freed, err)
+		}
+	})
+}
+
 func TestOneOwnerReentersWithoutPassingContextsOn(t *testing.T) {
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		m := newMutex(newSession(t, rdb), "x")

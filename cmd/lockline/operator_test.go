@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -283,6 +284,62 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	}
 	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitWrong || !strings.Contains(errOut, "nobody holds") {
 		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
+	}
+}
+
+func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
+	m := theirRedis(t)
+	session := openSession(t, client(t, m.Addr()), rlock.WithLabel("till 3"))
+	first := take(t, fairlock.New(session, "x"))
+	seen := fmt.Sprint(first.Token())
+	if err := first.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x"); code != exitWrong || !strings.Contains(errOut, "nobody holds") {
+		t.Errorf("nobody holds it: exit code %d: %s", code, errOut)
+	}
+	hold := take(t, fairlock.New(session, "x"))
+	take(t, rlock.New(session, "x")) // the token says which of the two is meant
+	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "--json", "x")
+	if code != exitWrong || strings.Count(out, `"freed": false`) != 2 || !strings.Contains(errOut, fmt.Sprintf("(till 3) holds it with token %d (fair)", hold.Token())) {
+		t.Errorf("somebody else holds it: exit code %d: %s%s", code, out, errOut)
+	}
+	for _, args := range [][]string{{"--token", "0"}, {"--token", "-1"}, {"--token", "x"}} {
+		if _, errOut, code := operate(t, m.Addr(), append([]string{"unlock", "--force", "x"}, args...)...); code != exitTrouble {
+			t.Errorf("%v: exit code %d: %s", args, code, errOut)
+		}
+	}
+	if hold.Err() != nil {
+		t.Error(hold.Err())
+	}
+	if out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", fmt.Sprint(hold.Token()), "x"); code != exitOK || !strings.Contains(out, "fair, freed") {
+		t.Errorf("exit code %d: %s%s", code, out, errOut)
+	}
+}
+
+// Between its look and its request the lock has a new holder.
+func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
+	m := theirRedis(t)
+	rdb := client(t, m.Addr())
+	for _, k := range lockKinds {
+		lock := k.mutex(openSession(t, rdb), "x")
+		first := take(t, lock)
+		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb, session: openSession(t, rdb)}
+		held, err := o.held(t.Context())
+		if err != nil || len(held) != 1 {
+			t.Fatalf("%v, %v", held, err)
+		}
+		if err := first.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := take(t, lock)
+		err = o.forceUnlock(t.Context(), held[0], held[0].Token)
+		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong || !strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%s)", next.Token(), k.name)) {
+			t.Errorf("%s: %v", k.name, err)
+		}
+		if st, err := lock.Inspect(t.Context()); err != nil || st.Token != next.Token() || !st.Held {
+			t.Errorf("%s: %+v, %v", k.name, st, err)
+		}
 	}
 }
 

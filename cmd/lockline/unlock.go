@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 )
@@ -14,49 +15,101 @@ const unlockDescription = `Frees the lock NAME whoever holds it. A fair lock goe
 The holder does not notice in that instant: it goes on until its next renewal or
 request, at most a third of its lease. So two can be inside for that long; what must
 not be done twice needs the fencing token. Where the holder's process still runs, end
-that instead. A RedLock is freed on this one server: repeat it on a majority of them.
+that instead.
+
+With --token N only the holder that was seen with that token, by inspect or ls, loses the
+lock. If somebody else has it by now, it is left alone, and who that is is said. A lock that
+a JVM holds has no token that is known: it is freed without --token.
 
 A RedLock is freed on this server alone: its holder loses it once a majority of its servers
 has been told.
 
-Exit code: 0 if the lock was freed, 1 if nobody held it.`
+Exit code: 0 if the lock was freed, 1 if nobody held it, or somebody else than --token says.`
 
 // freed is the outcome of unlock --force, and its JSON.
 type freed struct {
 	Freed bool      `json:"freed"`
-	Was   lockState `json:"was"` // just before
+	Was   lockState `json:"was"` // just before; if it was not freed, what it is
 }
 
 func unlockCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
 		Name: "unlock", Usage: "free a lock that somebody else holds", UsageText: "lockline unlock --force [options] NAME",
 		Description: unlockDescription,
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "yes, whoever holds it"}},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "force", Usage: "yes, whoever holds it"},
+			&cli.Int64Flag{Name: "token", Usage: "only from the holder with the token `N`", DefaultText: "any"},
+		},
 	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		if !cmd.Bool("force") {
+		token := cmd.Int64("token")
+		switch {
+		case !cmd.Bool("force"):
 			return errors.New("unlock frees a lock under its holder; say --force if you mean it")
+		case cmd.IsSet("token") && token <= 0:
+			return fmt.Errorf("--token must be above 0, not %d; a holder whose token is not known loses the lock without --token", token)
 		}
-		states, err := o.look(ctx)
+		held, err := o.held(ctx)
 		if err != nil {
 			return err
 		}
-		held := slices.DeleteFunc(states, func(s lockState) bool { return !s.Held })
+		if token > 0 {
+			i := slices.IndexFunc(held, func(s lockState) bool { return s.Token == token })
+			if i < 0 {
+				return o.notFreed(held)
+			}
+			held = held[i : i+1]
+		}
 		switch len(held) {
 		case 0:
 			return errNothing
 		case 1:
-			return o.forceUnlock(ctx, held[0])
+			return o.forceUnlock(ctx, held[0], token)
 		}
 		return fmt.Errorf("locks of several kinds have the name %q; choose with --kind", o.name)
 	})
 }
 
-func (o *operator) forceUnlock(ctx context.Context, was lockState) error {
+// held is the locks of the name that somebody holds.
+func (o *operator) held(ctx context.Context) ([]lockState, error) {
+	states, err := o.look(ctx)
+	return slices.DeleteFunc(states, func(s lockState) bool { return !s.Held }), err
+}
+
+// notFreed says who holds the lock instead of the holder that was to lose it.
+func (o *operator) notFreed(held []lockState) error {
+	if len(held) == 0 {
+		return errNothing
+	}
+	var by []string
+	for _, s := range held {
+		by = append(by, fmt.Sprintf("%v holds it with token %d (%s)", s.Holder, s.Token, s.Kind))
+		if o.json {
+			if err := o.write(freed{false, s}); err != nil {
+				return err
+			}
+		}
+	}
+	return &exitError{exitWrong, fmt.Errorf("lock %q: not freed: %s", o.name, strings.Join(by, ", "))}
+}
+
+// forceUnlock frees the lock; from nobody but the holder with the token, if that is not 0.
+func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) error {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.name == was.Kind })
-	yes, err := o.kinds[i].mutex(o.session, o.name).ForceUnlock(ctx)
+	m := o.kinds[i].mutex(o.session, o.name)
+	force := m.ForceUnlock
+	if token > 0 {
+		force = func(ctx context.Context) (bool, error) { return m.ForceUnlockToken(ctx, token) }
+	}
+	yes, err := force(ctx)
 	switch {
 	case err != nil:
 		return err
+	case !yes && token > 0:
+		now, err := o.held(ctx)
+		if err != nil {
+			return err
+		}
+		return o.notFreed(now)
 	case !yes:
 		return errNothing // it was freed in that instant
 	case o.json:

@@ -138,10 +138,32 @@ func decodeState(name, reply string) (State, error) {
 	return st, nil
 }
 
-func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
+func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.force(ctx) }
+
+// ForceUnlockToken frees the lock only if the holder is the one whose token Inspect has shown.
+func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := m.check(ctx); err != nil {
 		return false, err
 	}
-	reply, err := m.exchange(ctx, m.p.Force, m.keys.channel, m.s.memory)
+	if token <= 0 {
+		return false, &nameError{name: m.keys.Name, err: fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token)}
+	}
+	if m.s.quorum == nil {
+		return m.force(ctx, token)
+	}
+	// Its servers may each have another token for one holder.
+	st, err := m.Inspect(ctx)
+	if err != nil || !st.Held || st.Token != token {
+		return false, err
+	}
+	return m.force(ctx, st.Owner)
+}
+
+// force frees the lock; if it is told which holder was seen, only that one's.
+func (m *Mutex) force(ctx context.Context, seen ...any) (bool, error) {
+	if err := m.check(ctx); err != nil {
+		return false, err
+	}
+	reply, err := m.exchange(ctx, m.p.Force, append([]any{m.keys.channel, m.s.memory}, seen...)...)
 	return strings.Contains(reply, "R"), err // a line for each server
 }

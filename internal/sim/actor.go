@@ -72,8 +72,8 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 			return
 		}
 		locks := a.choose()
-		if w.operated && !well && rnd.IntN(40) == 0 {
-			w.force(p, locks[0])
+		if w.operated && !well && rnd.IntN(20) == 0 {
+			w.force(p, locks[0], rnd)
 		}
 		a.work(locks)
 	}

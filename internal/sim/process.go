@@ -149,11 +149,23 @@ func (w *world) close(p *process) {
 	}
 }
 
-// force is an operator's ForceUnlock.
-func (w *world) force(p *process, l *lock) {
-	ctx, cancel := context.WithTimeout(bg, time.Second)
+// force is an operator's ForceUnlock, or one of the hold that it has seen some time before.
+func (w *world) force(p *process, l *lock, rnd *rand.Rand) {
+	ctx, cancel := context.WithTimeout(bg, 2*time.Second)
 	defer cancel()
-	w.say("%s: forces %s", p.name, l.name)
-	held, err := p.mutex(l).ForceUnlock(ctx)
-	w.say("%s: forced %s: %v, %v", p.name, l.name, held, err)
+	m := p.mutex(l)
+	if rnd.IntN(2) == 0 {
+		w.say("%s: forces %s", p.name, l.name)
+		held, err := m.ForceUnlock(ctx)
+		w.say("%s: forced %s: %v, %v", p.name, l.name, held, err)
+		return
+	}
+	st, err := m.Inspect(ctx)
+	if err != nil || !st.Held || st.Token == 0 {
+		return
+	}
+	w.sleep(upTo(rnd, 20*time.Millisecond, 300*time.Millisecond))
+	w.say("%s: forces %s from %d", p.name, l.name, st.Token)
+	held, err := m.ForceUnlockToken(ctx, st.Token)
+	w.say("%s: forced %s from %d: %v, %v", p.name, l.name, st.Token, held, err)
 }

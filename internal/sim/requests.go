@@ -97,8 +97,14 @@ func (l *lock) executed(c *call, now int64) {
 	owner, token := l.present(c.server)
 	before := l.owners[at]
 	l.owners[at] = owner
-	if c.name == "force" && before != "" {
-		w.counts.Add("forced")
+	switch {
+	case c.name != "force" || before == "":
+	case len(c.argv) > 2 && !(l.kind == 'q' && c.argv[2] == before || l.kind != 'q' && c.number(2) == l.token):
+		w.counts.Add("forced too late") // another has it, whose hold stands
+	default:
+		if w.counts.Add("forced"); len(c.argv) > 2 {
+			w.counts.Add("forced by token")
+		}
 		if g := l.grantOf(before); g.void.IsZero() {
 			g.void = time.Now()
 		}

@@ -68,7 +68,7 @@ var Kinds = []Kind{
 
 // Vital is what must happen in many seeds.
 func (k Kind) Vital() []string {
-	return append([]string{"entries", "nested", "lost", "not waited", "failed", "crashes", "closes", "too late", "forced", "extended", "locks in a pipeline"}, k.vital...)
+	return append([]string{"entries", "nested", "lost", "not waited", "failed", "crashes", "closes", "too late", "forced", "forced by token", "extended", "locks in a pipeline"}, k.vital...)
 }
 
 // Run lives through one seed's world, and adds what happened to counts. The failure is nil, or
