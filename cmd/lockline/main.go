@@ -109,20 +109,25 @@ func program(out, errOut io.Writer) *cli.Command {
 			"lockline ls [PATTERN]\n" +
 			"lockline inspect | watch | unlock --force NAME\n" +
 			"lockline doctor\n" +
+			"lockline version\n" +
 			"lockline COMMAND --help",
 		EnableShellCompletion:           true,
 		ConfigureShellCompletionCommand: func(c *cli.Command) { c.Hidden = false },
 		HideHelpCommand:                 true,
+		Flags:                           []cli.Flag{&cli.BoolFlag{Name: "version", Local: true, Usage: "show the version, and what it was built from"}},
 		Writer:                          out,
 		ErrWriter:                       errOut,
 		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), soakCommand(), soakProcessCommand(), execCommand(),
-			lsCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand()},
+			lsCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), versionCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if name := cmd.Args().First(); name != "" {
 				return fmt.Errorf("there is no command %q; see lockline --help", name)
+			}
+			if cmd.Bool("version") {
+				return showVersion(cmd)
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},

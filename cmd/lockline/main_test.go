@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"lockline":             {"demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
-		"lockline --help":      {"demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
+		"lockline":             {"demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "version", "completion"},
+		"lockline --help":      {"--version", "demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
 		"lockline soak --help": {"--redis", "--processes", "--for", "--lease"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
@@ -90,6 +90,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline watch --interval 0s a",
 		"lockline unlock a",
 		"lockline doctor extra",
+		"lockline version extra",
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitTrouble {
