@@ -79,6 +79,7 @@ func execCommand() *cli.Command {
 		HideHelpCommand: true, // "help" is a lock's name like any other
 		StopOnNthArg:    &nameFirst,
 		OnUsageError:    usageError,
+		ShellComplete:   completeName,
 		Flags: append(redisFlags(), prefixFlag(),
 			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},

@@ -112,7 +112,7 @@ func program(out, errOut io.Writer) *cli.Command {
 			"lockline version\n" +
 			"lockline COMMAND --help",
 		EnableShellCompletion:           true,
-		ConfigureShellCompletionCommand: func(c *cli.Command) { c.Hidden = false },
+		ConfigureShellCompletionCommand: setUpCompletion,
 		HideHelpCommand:                 true,
 		Flags:                           []cli.Flag{&cli.BoolFlag{Name: "version", Local: true, Usage: "show the version, and what it was built from"}},
 		Writer:                          out,

@@ -14,6 +14,9 @@ import (
 // lockline exec runs in these tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
+		if os.Args[len(os.Args)-1] == "--generate-shell-completion" {
+			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
+		}
 		switch os.Args[1] {
 		case "exec", "demo", "demo-process", "soak", "soak-process", "inspect":
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))

@@ -64,6 +64,9 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 	if named {
 		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant, fair or redlock (default: whichever there is)"})
 	}
+	if named || c.Name == "ls" {
+		c.ShellComplete = completeName
+	}
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		o := &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redissonkeys"), json: cmd.Bool("json"),
 			kinds: lockKinds, out: cmd.Root().Writer}

@@ -1,0 +1,149 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// bash is what a shell offers that has sourced the script, and runs the program under its name.
+type bash struct {
+	path string // of the shell
+	dir  string // with the script and the program
+}
+
+func startBash(t *testing.T) bash {
+	t.Helper()
+	path, err := exec.LookPath("bash")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, t.Name()+": SKIPPED: no bash in PATH") // go test hides skips
+		t.Skip("SKIPPED: no bash in PATH")
+	}
+	b := bash{path, t.TempDir()}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(b.dir, "lockline")); err != nil {
+		t.Fatal(err)
+	}
+	var script, errOut bytes.Buffer
+	if code := run(t.Context(), []string{"lockline", "completion", "bash"}, &script, &errOut); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, &errOut)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "script"), script.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// offers is what bash would put in the place of the last of the words, as it cuts the line: at colons and = signs, too.
+func (b bash) offers(t *testing.T, line string, env ...string) []string {
+	t.Helper()
+	var words []string
+	for field := range strings.FieldsSeq(line) {
+		if strings.HasPrefix(field, `"`) || strings.HasPrefix(field, `'`) {
+			words = append(words, field)
+			continue
+		}
+		from := 0
+		for i, c := range field {
+			if c == ':' || c == '=' {
+				if from < i {
+					words = append(words, field[from:i])
+				}
+				words = append(words, string(c))
+				from = i + 1
+			}
+		}
+		if from < len(field) {
+			words = append(words, field[from:])
+		}
+	}
+	if strings.HasSuffix(line, " ") {
+		words = append(words, "")
+	}
+	cmd := exec.Command(b.path, append([]string{"--norc", "-c", `source "$0/script"
+COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_lockline
+printf '%s\n' "${COMPREPLY[@]}"`, b.dir, line}, words...)...)
+	cmd.Env = slices.Concat(os.Environ(), []string{"PATH=" + b.dir + ":" + os.Getenv("PATH"), "COMP_WORDBREAKS= \t\n\"'><=;|&(:"}, env)
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	out, err := cmd.Output()
+	if err != nil || errOut.Len() > 0 {
+		t.Errorf("%s: %v: %s", line, err, &errOut)
+	}
+	return strings.Fields(strings.ReplaceAll(string(out), " ", "_"))
+}
+
+func TestBashCompletesNamesOfLocks(t *testing.T) {
+	t.Parallel()
+	m := theirRedis(t)
+	session := openSession(t, client(t, m.Addr()))
+	for _, name := range []string{"orders:42", "orders:43", "report", "till 3", "a\nb", "a\\b"} {
+		take(t, rlock.New(session, name))
+	}
+	take(t, fairlock.New(session, "orders:42")) // is offered once
+	take(t, rlock.New(openSession(t, client(t, m.Addr()), rlock.WithPrefix("app")), "stock:1:2"))
+	b := startBash(t)
+	here := "LOCKLINE_REDIS=redis://" + m.Addr()
+	for line, want := range map[string]string{
+		"lockline insp":                         "inspect",
+		"lockline inspect ":                     `orders:42 orders:43 report till\_3`,
+		"lockline inspect or":                   "orders:42 orders:43",
+		"lockline inspect orders:":              "42 43",
+		"lockline inspect orders:42":            "42",
+		`lockline inspect "orders:`:             "orders:42 orders:43",
+		`lockline inspect 'till`:                "till_3",
+		"lockline inspect none":                 "",
+		"lockline inspect report ":              "",
+		"lockline watch r":                      "report",
+		"lockline ls r":                         "report",
+		"lockline unlock --force r":             "report",
+		"lockline unlock --fo":                  "--force",
+		"lockline exec --wait 1s r":             "report",
+		"lockline exec --prefix app ":           "stock:1:2",
+		"lockline exec --prefix=app stock:1:":   "2",
+		"lockline exec report ":                 "",
+		"lockline exec report -- ":              "",
+		"lockline doctor ":                      "",
+		b.dir + "/lockline inspect rep":         "report",
+		"lockline inspect $(touch${IFS}hacked)": "",
+	} {
+		if got := strings.Join(b.offers(t, line, here), " "); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	for _, url := range []string{"redis://" + m.Addr(), `"redis://` + m.Addr() + `/0?protocol=2&pool_size=1"`, `'redis://` + m.Addr() + `'`} {
+		line := "lockline inspect --redis " + url + " rep"
+		if got := b.offers(t, line, "LOCKLINE_REDIS=redis://127.0.0.1:1"); !slices.Equal(got, []string{"report"}) {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	if _, err := os.Stat("hacked"); err == nil {
+		t.Error("a half-written line was run")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() // it never answers
+	for _, addr := range []string{listener.Addr().String(), "127.0.0.1:1", ":x"} {
+		if got := b.offers(t, "lockline inspect ", "LOCKLINE_REDIS=redis://"+addr); len(got) > 0 {
+			t.Errorf("of %s it offers %q", addr, got)
+		}
+	}
+}
