@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	redisserver "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/rlock"
@@ -74,7 +78,9 @@ func (b bash) offers(t *testing.T, line string, env ...string) []string {
 	if strings.HasSuffix(line, " ") {
 		words = append(words, "")
 	}
-	cmd := exec.Command(b.path, append([]string{"--norc", "-c", `source "$0/script"
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, b.path, append([]string{"--norc", "-c", `source "$0/script"
 COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; shift
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _lockline
@@ -82,6 +88,7 @@ printf '%s\n' "${COMPREPLY[@]}"`, b.dir, line}, words...)...)
 	cmd.Env = slices.Concat(os.Environ(), []string{"PATH=" + b.dir + ":" + os.Getenv("PATH"), "COMP_WORDBREAKS= \t\n\"'><=;|&(:"}, env)
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
+	cmd.WaitDelay = time.Second // what it has started may go on
 	out, err := cmd.Output()
 	if err != nil || errOut.Len() > 0 {
 		t.Errorf("%s: %v: %s", line, err, &errOut)
@@ -136,12 +143,16 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 	if _, err := os.Stat("hacked"); err == nil {
 		t.Error("a half-written line was run")
 	}
+	slow := theirRedis(t)
+	slow.Server().SetPreHook(func(_ *redisserver.Peer, cmd string, _ ...string) bool {
+		return cmd == "SCAN" // which is never answered
+	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close() // it never answers
-	for _, addr := range []string{listener.Addr().String(), "127.0.0.1:1", ":x"} {
+	defer listener.Close()                                                                                                              // it never answers
+	for _, addr := range []string{slow.Addr() + "?read_timeout=0", listener.Addr().String() + "?read_timeout=0", "127.0.0.1:1", ":x"} { // 0: for ever
 		if got := b.offers(t, "lockline inspect ", "LOCKLINE_REDIS=redis://"+addr); len(got) > 0 {
 			t.Errorf("of %s it offers %q", addr, got)
 		}

@@ -27,18 +27,6 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-const soon = 30 * time.Second // how long a test waits for what must happen
-
-// eventually waits for a condition that some other process brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(soon); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not happen: %s", what)
-		}
-	}
-}
-
 // locker is a lock as another program of the user would hold it.
 func locker(t *testing.T, addr, name string) *rlock.Mutex {
 	t.Helper()
