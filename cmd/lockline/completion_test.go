@@ -152,7 +152,7 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()                                                                                                              // it never answers
-	for _, addr := range []string{slow.Addr() + "?read_timeout=0", listener.Addr().String() + "?read_timeout=0", "127.0.0.1:1", ":x"} { // 0: for ever
+	for _, addr := range []string{slow.Addr() + "?read_timeout=0", listener.Addr().String() + "?read_timeout=0", "127.0.0.1:1", ":x"} { // 0: no limit
 		if got := b.offers(t, "lockline inspect ", "LOCKLINE_REDIS=redis://"+addr); len(got) > 0 {
 			t.Errorf("of %s it offers %q", addr, got)
 		}

@@ -85,7 +85,7 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	if o.down != nil {
-		return []finding{{Check: "reach", Status: failure, Found: o.down.Error(), Do: reachDo}}
+		return []finding{{Server: o.down.host, Check: "reach", Status: failure, Found: o.down.Error(), Do: reachDo}}
 	}
 	var (
 		mu       sync.Mutex // guards findings

@@ -154,7 +154,7 @@ func TestDoctorFindsServersThatAreDown(t *testing.T) {
 	server := testredis.Start(t)
 	server.Kill()
 	out, _, code := operate(t, server.Addr, "doctor")
-	if code != exitWrong || !strings.Contains(out, "failure  reach") || strings.Contains(out, "unknown") {
+	if code != exitWrong || !strings.HasPrefix(out, server.Addr+"\n") || !strings.Contains(out, "failure  reach") || strings.Contains(out, "unknown") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 

@@ -30,9 +30,12 @@ command has ended. The lock is rlock.New(session, NAME) of the library, and with
 that use one kind, name and prefix exclude each other; the two kinds do not.
 
 The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
-environment, and in LOCKLINE_OWNERS what tells a lockline exec that it runs under the
-lock that it wants: that fails at once. stdin, stdout and stderr are the command's own; a line on stderr says who
-holds the lock if it was not granted within a second. The command runs in a process
+environment, and in LOCKLINE_CACERT, LOCKLINE_CERT and LOCKLINE_KEY the files of
+--cacert, --cert and --key. By LOCKLINE_OWNERS a lockline exec knows that it runs
+under the lock that it wants; it fails at once then, as it would wait for itself.
+
+A line on stderr says who holds the lock if it was not granted within a second.
+From then on stdin, stdout and stderr are the command's own. It runs in a process
 group of its own; in the foreground of a terminal that group becomes the
 terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
 SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
@@ -316,7 +319,7 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 			return
 		}
 		s, known := c.holder(ctx)
-		text := "who holds it is not known"
+		text := "it is not known who holds it"
 		switch {
 		case ctx.Err() != nil || known && s.Held && s.Holder.Session == c.session.ID(): // it has just been granted
 			return

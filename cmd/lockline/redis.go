@@ -161,7 +161,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	hello, err := t.request(ctx, rdb, "hello") // without arguments any user may
 	if err != nil && !refused(err) {
 		_ = rdb.Close()
-		return nil, &unreachable{"redis at " + t.host(), err}
+		return nil, &unreachable{t.host(), "redis at " + t.host(), err}
 	}
 	mode := ""
 	if answer, ok := hello.(map[any]any); ok {
@@ -297,7 +297,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 	case answered:
 		return fmt.Errorf("no Sentinel says where the master is: %s", strings.Join(errs, "; "))
 	}
-	return &unreachable{"no Sentinel can be reached", errors.New(strings.Join(errs, "; "))}
+	return &unreachable{t.host(), "no Sentinel can be reached", errors.New(strings.Join(errs, "; "))}
 }
 
 // mastersOf is the names of the masters that a Sentinel watches; none if it does not say.
@@ -336,8 +336,8 @@ func pairs(list []any) map[string]string {
 
 // unreachable is the error of a Redis that does not answer.
 type unreachable struct {
-	what string
-	err  error
+	host, what string
+	err        error
 }
 
 func (e *unreachable) Error() string { return e.what + ": " + e.err.Error() }
