@@ -158,7 +158,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer rdb.Close()
 	var troubles lastTrouble
-	session, err := rlock.NewSession(rdb, rlock.WithPrefix(o.prefix), rlock.WithWatchdogTimeout(o.lease),
+	session, err := rlock.NewSession(rdb, rlock.WithPrefix(o.prefix), rlock.WithWatchdogTimeout(o.lease), rlock.WithLiveness(o.liveness()),
 		rlock.WithLabel("lockline exec "+filepath.Base(path)), rlock.WithObserver(&troubles),
 		rlock.WithLogger(slog.New(slog.DiscardHandler))) // what matters is said here
 	if err != nil {
@@ -184,6 +184,10 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	g.watch()
 	return g.release()
 }
+
+// liveness is at least the default. A fair lock that is handed over is at first leased for two thirds of it at least, which must
+// be more than the grace: else the command would be told to end as soon as it begins.
+func (o execOptions) liveness() time.Duration { return max(10*time.Second, 3*o.grace) }
 
 // listen catches the signals that are forwarded, but for those that whoever
 // started this wants ignored, as nohup does.

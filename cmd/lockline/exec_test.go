@@ -535,6 +535,29 @@ func TestFairExecHoldsTheFairLock(t *testing.T) {
 	}
 }
 
+// A fair lock that is handed over is leased for no longer than its waiter is known to live, until it is renewed.
+func TestALongGraceDoesNotEndACommandThatWasHandedTheLock(t *testing.T) {
+	m := theirRedis(t)
+	hold := take(t, fairlock.New(openSession(t, client(t, m.Addr())), "n"))
+	file := filepath.Join(t.TempDir(), "file")
+	p := startExec(t, m.Addr(), append([]string{"--fair", "--lease", "90s", "--grace", "30s", "n"}, self("until", file)...)...)
+	eventually(t, "in the queue", func() bool {
+		state, err := fairlock.New(openSession(t, client(t, m.Addr())), "n").Inspect(t.Context())
+		return err == nil && len(state.Queue) == 1
+	})
+	if err := hold.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has(t, file, "token")
+	p.signal(syscall.SIGUSR1)
+	has(t, file, fmt.Sprintf("signal %d", syscall.SIGUSR1))
+	note(file+".end", "")
+	p.wantCode(40)
+	if slices.Contains(lines(file), fmt.Sprintf("signal %d", syscall.SIGTERM)) {
+		t.Errorf("SIGTERM; stderr: %s", &p.errOut)
+	}
+}
+
 func TestExecsOfOneNameNeverOverlap(t *testing.T) {
 	m := theirRedis(t)
 	counter, tokens := filepath.Join(t.TempDir(), "counter"), filepath.Join(t.TempDir(), "tokens")
