@@ -48,13 +48,13 @@ func TestDoctorFindsWhatIsConfiguredBadly(t *testing.T) {
 		locks  status // whether locks work all the same
 	}{
 		"no persistence":      {nil, "persistence", warning, "none", fine},
-		"snapshots only":      {[]string{"--save", "900 1"}, "persistence", warning, "snapshots only", fine},
+		"snapshots only":      {[]string{"--save", "900", "1"}, "persistence", warning, "snapshots only", fine},
 		"no fsync":            {[]string{"--appendonly", "yes", "--appendfsync", "no"}, "persistence", warning, "appendfsync no", fine},
 		"append-only file":    {[]string{"--appendonly", "yes"}, "persistence", fine, "everysec", fine},
 		"eviction":            {[]string{"--maxmemory-policy", "volatile-lru", "--maxmemory", "100mb"}, "eviction", failure, "volatile-lru", fine},
 		"eviction some day":   {[]string{"--maxmemory-policy", "allkeys-lfu"}, "eviction", warning, "allkeys-lfu", fine},
 		"no eviction":         {[]string{"--maxmemory", "100mb"}, "eviction", fine, "noeviction", fine},
-		"memory":              {[]string{"--maxmemory", "1mb"}, "memory", warning, "of 1024 kB", failure},
+		"memory":              {[]string{"--maxmemory", "700kb"}, "memory", warning, "of 700 kB", failure},
 		"replicas missing":    {[]string{"--min-replicas-to-write", "1"}, "replication", failure, "0 replicas", failure},
 		"no replicas":         {nil, "replication", fine, "no replica", fine},
 		"small buffers":       {[]string{"--client-output-buffer-limit", "pubsub", "1024", "0", "0"}, "pubsub", warning, "1024 0 0", fine},
@@ -76,16 +76,10 @@ func TestDoctorFindsWhatIsConfiguredBadly(t *testing.T) {
 }
 
 func TestDoctorFindsASnapshotThatFailed(t *testing.T) {
-	server := testredis.Start(t, "--save", "900 1", "--enable-protected-configs", "yes")
+	server := testredis.Start(t, "--save", "900", "1")
 	rdb := server.Client(t)
-	dir := filepath.Join(t.TempDir(), "gone")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.ConfigSet(t.Context(), "dir", dir).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(dir); err != nil {
+	dir := rdb.ConfigGet(t.Context(), "dir").Val()["dir"]
+	if err := os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700); err != nil { // a folder where the file would be
 		t.Fatal(err)
 	}
 	if err := rdb.BgSave(t.Context()).Err(); err != nil {
