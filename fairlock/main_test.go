@@ -19,6 +19,7 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 		waitForEver()
 		return
 	}
+	testredis.ManyAtOnce()
 	goleak.VerifyTestMain(m)
 }
 

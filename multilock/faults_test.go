@@ -114,6 +114,7 @@ func TestOneThatIsTakenCostsOneRequestAndTakesNothing(t *testing.T) {
 }
 
 func TestRepliesThatAreLostLeaveEveryMemberExact(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	_, members := namesOf(newSession(t, proxy.Client(t), rlock.WithWatchdogTimeout(3*time.Second)), 3)
@@ -216,6 +217,7 @@ func TestALateCopyOfARequestForSeveralTakesNone(t *testing.T) {
 }
 
 func TestACancelAtAnyStepLeavesNothing(t *testing.T) {
+	t.Parallel()
 	var servers [2]*testredis.Server
 	var proxies [2]*faultproxy.Proxy
 	for i := range servers {
@@ -517,6 +519,7 @@ func TestAForgottenFixedLeaseOfManyKeepsItsOwnerFromNothing(t *testing.T) {
 }
 
 func TestOnAClusterOnlyKeysOfOneSlotShareARequest(t *testing.T) {
+	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
 	for prefix, name := range map[string]string{"lockline": "different slots", "{app}": "one slot"} {

@@ -93,6 +93,7 @@ func TestSeveralLocksAreHandedOnTogetherInMemory(t *testing.T) {
 }
 
 func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
+	t.Parallel()
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		waits := make(waitingSignal, 100)
 		ms, _ := namesOf(newSession(t, rdb, longStreak, rlock.WithObserver(waits)), 3)
@@ -235,6 +236,7 @@ func TestUnlockAnswersForWhatWasPutAsideInVain(t *testing.T) {
 // b is put aside for an owner, another goroutine of the owner enters it with a fixed lease, and then what
 // was put aside is taken back: nobody is left who wants b renewed.
 func TestWhatWasPutAsideInVainIsNotRenewedForAFixedLease(t *testing.T) {
+	t.Parallel()
 	waits, acquired, between := make(chan string, 100), make(chan string, 100), make(chan bool, 1)
 	s := newSession(t, testredis.Start(t).Client(t), longStreak, rlock.WithWatchdogTimeout(3*time.Second), rlock.WithObserver(observe(func(e rlock.Event) {
 		switch e.Kind {

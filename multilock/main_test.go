@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		contend()
 		return
 	}
+	testredis.ManyAtOnce()
 	goleak.VerifyTestMain(m)
 }
 

@@ -200,6 +200,7 @@ func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
 }
 
 func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
+	t.Parallel()
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		ms, members := mixed(t, rdb)
 		l := multilock.New(members...)

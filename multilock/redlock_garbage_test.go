@@ -124,10 +124,10 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 		if n := evals(r.direct[2].Info(bg, "commandstats").Val()) - evals(before); n > 3 { // a vote, its release, and one more
 			t.Errorf("%q: asked %d times", value, n)
 		}
+		eventually(t, "given back", func() bool { return r.held(t) == 0 })
 		if st, err := m.Inspect(bg); err != nil || st.Held || st.Token > micro(day) {
 			t.Errorf("%q: %+v, %v", value, st, err)
 		}
-		eventually(t, "given back", func() bool { return r.held(t) == 0 })
 		must(t, r.direct[0].Del(bg, redMemory).Err())
 		must(t, r.direct[1].Del(bg, redMemory).Err())
 		follows(t, m, last)

@@ -217,6 +217,7 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 }
 
 func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 5)
 	m := warmed(t, multilock.NewRedLock("x", r.client(t)...))
 	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
@@ -299,6 +300,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 }
 
 func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
+	t.Parallel()
 	const lease = 1500 * time.Millisecond
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(lease))...)
@@ -358,6 +360,7 @@ func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 }
 
 func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 5)
 	patiently := func(options ...rlock.SessionOption) *rlock.Mutex {
 		q, err := multilock.NewQuorum(r.client(t, options...), multilock.WithServerTimeout(patience/3))
@@ -436,6 +439,7 @@ func TestClosingASessionEndsTheRedLocksOnIt(t *testing.T) {
 }
 
 func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
+	t.Parallel()
 	r := startServers(t, 2)
 	a := r.client(t)
 	again := r.client(t)
@@ -503,6 +507,7 @@ func TestTheOrderOfSessionsMakesNoDifference(t *testing.T) {
 
 // Five clients that all ask at once split the votes, again and again, until one of them has a majority.
 func TestSplitVotesResolve(t *testing.T) {
+	t.Parallel()
 	const clients, rounds = 5, 1000
 	r := startServers(t, 5)
 	lock := scriptFile(t, "redlock_lock.lua")

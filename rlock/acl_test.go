@@ -214,6 +214,7 @@ func severalAtOnce(ctx context.Context, rdb rlock.Client) error {
 }
 
 func TestTheDocumentedRightsSuffice(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	admin := server.Client(t)
 	rules := documentedRules(t)
@@ -239,6 +240,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 func asLockline(o *redis.Options) { o.Username, o.Password = "lockline", "PASSWORD" }
 
 func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	admin := server.Client(t)
 	rules := documentedRules(t)

@@ -485,6 +485,7 @@ func must(t testing.TB, err error) {
 }
 
 func TestAFullPoolIsAnErrorForNewcomersAndNotTheEndOfAHold(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	rdb := server.Client(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 50*time.Millisecond })
 	m := rlock.New(newSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second)), "x")

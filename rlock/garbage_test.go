@@ -276,6 +276,7 @@ func (v *vandal) recovers() {
 
 // Nobody asks all the time for a lock whose time to live is longer than a time.Duration can tell.
 func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
+	t.Parallel()
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		for _, ms := range []int64{9e15, math.MaxInt64/1_000_000 + 1, 1e12} {
 			if ms != 1e12 && strings.Contains(t.Name(), "embedded") {

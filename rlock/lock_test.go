@@ -347,6 +347,7 @@ func TestUnlockTwiceTouchesNothing(t *testing.T) {
 }
 
 func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
+	t.Parallel()
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		m := newMutex(newSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second)), "x")
 		parent, cancel := context.WithCancelCause(bg)
@@ -371,6 +372,7 @@ func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 }
 
 func TestAWaitThatEndsSaysWhy(t *testing.T) {
+	t.Parallel()
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		a, b := newSession(t, rdb), newSession(t, rdb)
 		ctx, hold := lock(t, newMutex(a, "x"), bg)

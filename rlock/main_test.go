@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		contend()
 		return
 	}
+	testredis.ManyAtOnce()
 	// go-redis asks a server that is gone once a second, and only then sees that its client was closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

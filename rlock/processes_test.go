@@ -85,6 +85,7 @@ func criticalSection(ctx context.Context, rdb *redis.Client, token int64) error 
 }
 
 func TestManyProcessesNestAndNeverOverlap(t *testing.T) {
+	t.Parallel()
 	rounds := 500
 	if testing.Short() {
 		rounds = 50

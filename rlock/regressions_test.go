@@ -208,6 +208,7 @@ func redisOf(t *testing.T) *redis.Client {
 }
 
 func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	rdb := testredis.Start(t).Client(t)
 	m := rlock.New(newSession(t, rdb, rlock.WithWatchdogTimeout(time.Second)), "x")
 	ctx, outer := lock(t, m, bg)

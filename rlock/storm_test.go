@@ -166,6 +166,7 @@ func blow(t *testing.T, newMutex maker, direct *redis.Client, clients []*redis.C
 }
 
 func TestAStormOfEverythingLeavesEveryNameAlive(t *testing.T) {
+	t.Parallel()
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		other := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
 		t.Cleanup(func() { _ = other.Close() })

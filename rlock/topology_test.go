@@ -266,6 +266,7 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
 }
 
 func TestAForcedUnlockWhileTheSlotIsAboutToMoveHandsOn(t *testing.T) {
+	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
 	held := fairlock.New(newSession(t, rdb), "x")

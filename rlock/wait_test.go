@@ -18,6 +18,7 @@ import (
 
 // Of many that wait in one session, one asks Redis. The others must be told what it was told.
 func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
+	t.Parallel()
 	together := func(t *testing.T, holder *rlock.Session, wait func() error) {
 		t.Helper()
 		var all sync.WaitGroup
@@ -59,6 +60,7 @@ func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
 
 // The same of goroutines behind one of their own session, which unlocks in that instant.
 func TestWaitersBehindTheirOwnSessionAreToldThatItHeldTheLock(t *testing.T) {
+	t.Parallel()
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
 		s := newSession(t, rdb)
 		m := newMutex(s, "x")
