@@ -320,7 +320,7 @@ func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
 				t.Cleanup(func() { _ = theirRdb.Close() })
 				m, other := newMutex(s, "x"), newMutex(newSession(t, theirRdb), "x")
 				_, theirs := lock(t, other, bg)
-				if _, _, err := m.Lock(bg, rlock.WaitAtMost(100*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+				if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
 					t.Errorf("Lock: %v", err)
 				}
 				unlock(t, theirs)
