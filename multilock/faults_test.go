@@ -22,6 +22,7 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -36,7 +37,7 @@ var scripts = sync.OnceValue(func() map[string]string {
 		return string(body)
 	}
 	m := map[string]string{}
-	add := func(name string, scripts ...*engine.Script) {
+	add := func(name string, scripts ...*wire.Script) {
 		for _, sc := range scripts {
 			m[sc.Text()], m[sc.Digest()] = name, name
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // Option changes how a lock is acquired. Given to New it is the Mutex's default;
@@ -113,7 +114,7 @@ func WithBatching(n int) SessionOption {
 // *redis.Client and *redis.ClusterClient is refused, unless it has MasterForKey and ForEachShard. A
 // RedLock has no use for it, and refuses such sessions.
 func WithReplicas(n int, timeout time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Replicas = engine.Replicas{N: n, Timeout: timeout} })
+	return sessionOption(func(c *sessionConfig) { c.Replicas = wire.Replicas{N: n, Timeout: timeout} })
 }
 
 // WithLabel sets what Inspect says of the session beside its host and process id.

@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // Client is what a session needs of go-redis: *redis.Client (standalone or
@@ -42,7 +44,7 @@ func (s *Session) engine() *engine.Session {
 // another server when one fails its pings, so that two owners could hold one
 // lock) and a *redis.AutoPipeliner (which makes a holder wait for a batch to fill).
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
-	cfg := engine.SessionConfig{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: engine.Batching}
+	cfg := engine.SessionConfig{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching}
 	for _, o := range options {
 		if o != nil {
 			o.apply(&cfg)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // Config is what one acquisition can be told.
@@ -147,7 +149,7 @@ func (m *Mutex) acquire(ctx context.Context, cfg Config, try bool, with *company
 		return fail(err)
 	}
 	if cfg.Lease != 0 {
-		if err := m.s.Replicas.fits(cfg.Lease); err != nil {
+		if err := m.s.Replicas.Fits(cfg.Lease); err != nil {
 			return fail(err)
 		}
 	}
@@ -374,9 +376,9 @@ func (a *acquisition) nest(st *streak, outer *hold) (*hold, error) {
 	l := a.l
 	err := a.confirm(st)
 	if err == nil {
-		var o outcome
+		var o wire.Outcome
 		if o, err = a.exchange(st); err == nil {
-			err = o.err
+			err = o.Err
 		}
 	}
 	if err != nil {
@@ -512,21 +514,21 @@ func (a *acquisition) compete() (*hold, error) {
 		if err != nil {
 			return nil, err // exchange's goroutine has the root slot now
 		}
-		r, _ := parse(o.reply)
+		r, _ := parse(o.Reply)
 		switch {
-		case o.err != nil && a.ended():
+		case o.Err != nil && a.ended():
 			a.leaveRoot()
 			return nil, a.over(false)
-		case o.err != nil:
+		case o.Err != nil:
 			if outage.IsZero() {
-				outage = o.sent
+				outage = o.Sent
 			}
-			if !a.answered || !judge(o.err).transient || time.Since(outage) > s.Lease {
+			if !a.answered || !wire.Judge(o.Err).Transient || time.Since(outage) > s.Lease {
 				a.leaveRoot()
-				return nil, l.keys.failed(o.err)
+				return nil, l.keys.failed(o.Err)
 			}
 			try++
-			if err := a.sleep(backoff(try, 20*time.Millisecond, time.Second)); err != nil {
+			if err := a.sleep(wire.Backoff(try, 20*time.Millisecond, time.Second)); err != nil {
 				a.leaveRoot()
 				return nil, err
 			}
@@ -542,7 +544,7 @@ func (a *acquisition) compete() (*hold, error) {
 			a.grant, a.notAfter = s.newAttempt(), 0
 			continue
 		case r.status == 'G':
-			h, begun, err := a.takeAll(o.sent, r.token)
+			h, begun, err := a.takeAll(o.Sent, r.token)
 			if begun {
 				return h, err
 			}
@@ -562,7 +564,7 @@ func (a *acquisition) compete() (*hold, error) {
 				a.settle()
 			}
 			a.leaveRoot()
-			return nil, l.keys.failed(unexpected(o.reply))
+			return nil, l.keys.failed(wire.Unexpected(o.Reply))
 		}
 		a.answered, outage, try, void = true, time.Time{}, 0, 0
 		l.mu.Lock()
@@ -677,14 +679,14 @@ func (a *acquisition) uncancelable() bool { return a.ctx.Done() == nil && a.expi
 // flight is a request under way, in a goroutine of its own if it may be left behind.
 type flight struct {
 	done chan struct{} // closed when o is there
-	o    outcome
+	o    wire.Outcome
 	left atomic.Bool // whoever sets it first decides who takes care of the outcome
 }
 
 // exchange asks for the lock, or, to nest, tells a streak; and waits for the
 // answer as long as the acquisition may. If that ends first, the flight's
 // goroutine stays behind and undoes what comes of the request.
-func (a *acquisition) exchange(st *streak) (outcome, error) {
+func (a *acquisition) exchange(st *streak) (wire.Outcome, error) {
 	s := a.l.s
 	if a.uncancelable() {
 		f := &flight{}
@@ -713,7 +715,7 @@ func (a *acquisition) exchange(st *streak) (outcome, error) {
 			a.undo(f.o, st)
 		}()
 	}
-	return outcome{}, err
+	return wire.Outcome{}, err
 }
 
 func (a *acquisition) fly(ctx context.Context, f *flight, st *streak, confirming bool) {
@@ -736,31 +738,31 @@ func (a *acquisition) fly(ctx context.Context, f *flight, st *streak, confirming
 }
 
 // ask sends the attempt's request.
-func (a *acquisition) ask(left *atomic.Bool) outcome {
+func (a *acquisition) ask(left *atomic.Bool) wire.Outcome {
 	s := a.l.s
 	if s.quorum != nil {
 		return s.quorum.ask(a, left)
 	}
-	o := a.with.numbered(s.call(a.ctx, a.with.script(a.l.p), a, tries, left))
-	if o.unanswered != nil {
+	o := a.with.numbered(s.call(a.ctx, a.with.script(a.l.p), a, wire.Tries, left))
+	if o.Unanswered != nil {
 		a.late = a.notAfter
 	}
-	if r, ok := parse(o.reply); ok && o.err == nil {
-		s.heardRedis(r.now, o.sent)
+	if r, ok := parse(o.Reply); ok && o.Err == nil {
+		s.clock.Heard(r.now, o.Sent)
 	}
 	return o
 }
 
-// request makes a copy of the attempt's request. Without knowledge of the Redis
+// Request makes a copy of the attempt's request. Without knowledge of the Redis
 // clock it is void on arrival, but its reply brings the time.
-func (a *acquisition) request(now time.Time) request {
+func (a *acquisition) Request(now time.Time) wire.Request {
 	s := a.l.s
 	lease, ms := s.Lease, s.renew
 	if a.cfg.Lease != 0 {
 		lease, ms = a.cfg.Lease, a.cfg.Lease.Milliseconds()
 	}
 	queues := a.l.p.queues()
-	if t := s.redisNow(now); t != 0 {
+	if t := s.clock.Now(now); t != 0 {
 		if queues {
 			lease = min(lease, s.Liveness) // what is handed over expires that early
 		}
@@ -777,12 +779,12 @@ func (a *acquisition) request(now time.Time) request {
 
 // undo ends an attempt that nobody waits for any more, whatever came of it, and
 // then leaves the root slot. A re-entry's count was put right by who gave it up.
-func (a *acquisition) undo(o outcome, st *streak) {
+func (a *acquisition) undo(o wire.Outcome, st *streak) {
 	defer a.l.drop()
 	if st != nil {
 		return
 	}
-	r, _ := parse(o.reply)
+	r, _ := parse(o.Reply)
 	granted := r.status == 'G' || a.late != 0
 	if a.l.p.queues() {
 		if granted {
@@ -795,7 +797,7 @@ func (a *acquisition) undo(o outcome, st *streak) {
 		return
 	}
 	if granted {
-		if g := a.l.giveBack(a.l.s.ctx, a.grant, 1); g.err != nil && judge(g.err).unsettled() {
+		if g := a.l.giveBack(a.l.s.ctx, a.grant, 1); g.Err != nil && wire.Judge(g.Err).Unsettled() {
 			a.l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 	}

@@ -3,10 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -151,60 +150,6 @@ func TestNobodyJoinsAGroupThatWasDeserted(t *testing.T) {
 	}
 }
 
-func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
-	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-	for _, c := range []struct {
-		err  error
-		want verdict
-	}{
-		{io.EOF, verdict{unknown: true, resend: true, transient: true}},
-		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), verdict{unknown: true, resend: true, transient: true}},
-		{context.DeadlineExceeded, verdict{unknown: true, resend: true, transient: true}},
-		{dial, verdict{transient: true}},
-		{fmt.Errorf("wrapped: %w", dial), verdict{transient: true}},
-		{redis.ErrPoolTimeout, verdict{transient: true}},
-		{redis.ErrClosed, verdict{}},
-		{fmt.Errorf("wrapped: %w", &panicError{value: io.EOF}), verdict{unknown: true}},
-		{&panicError{value: io.EOF, shared: true}, verdict{unknown: true, resend: true, transient: true}},
-		{reply("LOADING Redis is loading the dataset in memory"), verdict{resend: true, transient: true}},
-		{reply("READONLY You can't write against a read only replica."), verdict{resend: true, transient: true}},
-		{reply("WRONGTYPE Operation against a key"), verdict{}},
-		{reply("ERR Script attempted to access a non local key in a cluster node script: 1, on @user_script:1."), verdict{unknown: true, resend: true, transient: true}},
-		// Redis 6.2, of what happens in a script:
-		{reply("ERR Error running script (call to f_0a9f): @user_script:149: @user_script: 149: -READONLY You can't write against a read only replica."), verdict{resend: true, transient: true}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas to write."), verdict{resend: true, transient: true}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: Script attempted to access a non local key in a cluster node"), verdict{unknown: true, resend: true, transient: true}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: WRONGTYPE Operation against a key"), verdict{}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -OOM command not allowed"), verdict{}},
-		{reply("NOPERM this user has no permissions"), verdict{}},
-	} {
-		if got := judge(c.err); got != c.want {
-			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
-		}
-	}
-}
-
-// ending is a client that ends the goroutine which calls it.
-type ending struct{}
-
-func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
-
-func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
-	s := &Session{SessionConfig: SessionConfig{Logger: slog.New(slog.DiscardHandler)}}
-	k, err := newKeys("p", "r", "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bundle{requests: []request{k.request(keepScript), k.request(keepScript)}, over: make(chan struct{})}
-	go s.send(ending{}, b)
-	<-b.over
-	for _, r := range b.requests {
-		if v := judge(r.Err()); !v.unknown || !v.resend {
-			t.Errorf("%v: %+v", r.Err(), v)
-		}
-	}
-}
-
 type reply string
 
 func (r reply) Error() string { return string(r) }
@@ -241,7 +186,7 @@ func keysOf(prefix, kind, name string) []any {
 	}
 	p := &Protocol{Kind: kind}
 	if kind == Fair {
-		p.Heartbeat = &Script{}
+		p.Heartbeat = &wire.Script{}
 	}
 	m := NewMutex(s, p, name, Config{})
 	if m.err != nil {
@@ -338,28 +283,6 @@ func FuzzRepliesAreParsedOrRefused(f *testing.F) {
 	})
 }
 
-func TestRequestsGoAloneWhereYieldingTakesLong(t *testing.T) {
-	s := &Session{}
-	now := time.Duration(0)
-	alone := func() time.Duration { return max(0, time.Duration(s.aloneUntil.Load())-now) }
-	const quick, slow = quickYield + 10*quickEach, quickYield + 10*quickEach + muchLost
-	for _, x := range []struct{ took, want time.Duration }{
-		{0, 0}, {quick - 1, 0}, {quick + muchLost/2, 0}, {quick + muchLost/2, minAlone}, {time.Hour, 2 * minAlone},
-		{slow, 4 * minAlone}, {slow, 8 * minAlone}, {slow, maxAlone}, {slow, maxAlone},
-	} {
-		if s.yielded(x.took, 10, now); alone() != x.want {
-			t.Errorf("after %v: alone for %v, want %v", x.took, alone(), x.want)
-		}
-		now += alone()
-	}
-	for range 300 {
-		s.yielded(0, 10, now)
-	}
-	if s.yielded(slow, 10, now); alone() != minAlone {
-		t.Errorf("when many were quick: alone for %v", alone())
-	}
-}
-
 func TestOnlyAnAnswerOfAScriptIsOne(t *testing.T) {
 	for reply, want := range map[string]answer{
 		"G 7 5":                     {status: 'G', now: 7, token: "5"},
@@ -380,15 +303,12 @@ func TestOnlyAnAnswerOfAScriptIsOne(t *testing.T) {
 // What a script says of a value comes through the servers as it was.
 func TestAScriptsRefusalIsToldInWords(t *testing.T) {
 	err := refusal(reply("ERR user_script:1: LOCKLINE lockline:r:{a=20b}:t,t,zzz=0A=25,why . script: 12, on @user_script:1."))
-	if want := (&valueError{"lockline:r:{a b}:t", "t", "zzz\n%", "why"}); err.Error() != want.Error() || judge(err) != (verdict{}) {
-		t.Errorf("%v: %+v", err, judge(err))
+	if want := (&valueError{"lockline:r:{a b}:t", "t", "zzz\n%", "why"}); err.Error() != want.Error() || wire.Judge(err) != (wire.Verdict{}) {
+		t.Errorf("%v: %+v", err, wire.Judge(err))
 	}
 	for _, other := range []error{nil, io.EOF, reply("ERR LOCKLINE x"), reply("WRONGTYPE")} {
 		if got := refusal(other); got != other {
 			t.Errorf("%v became %v", other, got)
 		}
-	}
-	if v := judge(unexpected("X")); v != (verdict{}) {
-		t.Errorf("an unexpected reply: %+v", v)
 	}
 }

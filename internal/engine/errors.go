@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
@@ -146,7 +148,7 @@ func (k *Keys) failed(err error) error {
 		answer = reply.Error()
 	}
 	switch {
-	case strings.Contains(err.Error(), "WRONGTYPE"), errors.As(err, new(unexpected)):
+	case strings.Contains(err.Error(), "WRONGTYPE"), errors.As(err, new(wire.Unexpected)):
 		e.hint = fmt.Sprintf(" (the lock's keys are %q and %q)", k.lock(), k.memory())
 	case strings.HasPrefix(answer, "MOVED "):
 		e.hint = " (the server is a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient)"
@@ -155,11 +157,6 @@ func (k *Keys) failed(err error) error {
 	}
 	return e
 }
-
-// unexpected is a reply that no script gives unless its keys were changed by hand.
-type unexpected string
-
-func (reply unexpected) Error() string { return fmt.Sprintf("unexpected reply %q", string(reply)) }
 
 // valueError is the error of a script that found a value in a key that Lockline did not write (bad in prelude.lua).
 type valueError struct{ key, field, value, why string }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
 
@@ -323,7 +324,7 @@ func (st *streak) report(was reign, reason error) {
 }
 
 // keepRequest tells Redis the streak's present count. mu held.
-func (st *streak) keepRequest(lease any) request {
+func (st *streak) keepRequest(lease any) wire.Request {
 	channel, message := any(""), any("0")
 	switch {
 	case st.lock.p.queues(): // those who wait look by themselves, with each heartbeat
@@ -341,30 +342,30 @@ type telling struct {
 	lease time.Duration
 }
 
-func (t *telling) request(time.Time) request {
+func (t *telling) Request(time.Time) wire.Request {
 	t.st.lock.mu.Lock()
 	defer t.st.lock.mu.Unlock()
 	return t.st.keepRequest(t.lease.Milliseconds())
 }
 
 // tell brings Redis up to date with the hold count, and the lease to at least lease.
-func (st *streak) tell(ctx context.Context, lease time.Duration, left *atomic.Bool) outcome {
-	return st.kept(st.lock.s.call(ctx, keepScript, &telling{st, lease}, tries, left), lease)
+func (st *streak) tell(ctx context.Context, lease time.Duration, left *atomic.Bool) wire.Outcome {
+	return st.kept(st.lock.s.call(ctx, keepScript, &telling{st, lease}, wire.Tries, left), lease)
 }
 
 // kept takes in what Redis said of the streak, and of a lease of at least lease.
-func (st *streak) kept(o outcome, lease time.Duration) outcome {
+func (st *streak) kept(o wire.Outcome, lease time.Duration) wire.Outcome {
 	l := st.lock
 	switch {
-	case o.err != nil:
-		o.err = l.keys.failed(o.err)
-	case o.reply != "K":
+	case o.Err != nil:
+		o.Err = l.keys.failed(o.Err)
+	case o.Reply != "K":
 		st.end(lost, errGone)
 		l.mu.Lock()
 		why := st.state
 		l.mu.Unlock()
 		if why != released { // else the last Unlock overtook this
-			o.err = &nameError{name: l.keys.Name, err: why.err()}
+			o.Err = &nameError{name: l.keys.Name, err: why.err()}
 		}
 	case lease > 0:
 		if lease > l.s.Lease {
@@ -372,7 +373,7 @@ func (st *streak) kept(o outcome, lease time.Duration) outcome {
 			st.own = true
 			l.mu.Unlock()
 		}
-		l.s.dog.Extend(&st.lease, o.sent.Add(valid(lease)))
+		l.s.dog.Extend(&st.lease, o.Sent.Add(valid(lease)))
 	}
 	return o
 }
@@ -446,7 +447,7 @@ func (e *entry) Extend(ctx context.Context, d time.Duration) error {
 	done := make(chan error, 1)
 	go func() {
 		defer s.end()
-		done <- e.st.tell(ctx, d, nil).err
+		done <- e.st.tell(ctx, d, nil).Err
 	}()
 	select {
 	case err := <-done:
@@ -504,7 +505,7 @@ func (u unlocking) send(ctx context.Context) error {
 	if u.last {
 		return l.release(ctx, u.st, u.was)
 	}
-	return u.st.tell(ctx, 0, nil).err
+	return u.st.tell(ctx, 0, nil).Err
 }
 
 // leave ends the hold in this process. Without a streak in what it returns, that is all.
@@ -592,20 +593,20 @@ func (st *streak) final() grant {
 // release frees the lock in Redis and then lets the next goroutine of this
 // session compete for it.
 func (l *lock) release(ctx context.Context, st *streak, was reign) error {
-	return l.released(ctx, st, was, l.giveBack(ctx, st.final(), tries))
+	return l.released(ctx, st, was, l.giveBack(ctx, st.final(), wire.Tries))
 }
 
 // released is the end of a release, whose outcome is o.
-func (l *lock) released(ctx context.Context, st *streak, was reign, o outcome) error {
+func (l *lock) released(ctx context.Context, st *streak, was reign, o wire.Outcome) error {
 	var err error
 	switch {
-	case o.err != nil:
-		err = l.keys.failed(o.err)
+	case o.Err != nil:
+		err = l.keys.failed(o.Err)
 		l.settle(st.final(), st.deadline(), nil)
-	case !strings.HasPrefix(o.reply, "R") && o.unanswered != nil:
+	case !strings.HasPrefix(o.Reply, "R") && o.Unanswered != nil:
 		// An unanswered copy may have released it, and somebody else lost it since.
-		err = l.keys.failed(o.unanswered)
-	case !strings.HasPrefix(o.reply, "R"):
+		err = l.keys.failed(o.Unanswered)
+	case !strings.HasPrefix(o.Reply, "R"):
 		err = &nameError{name: l.keys.Name, err: ErrLost}
 	}
 	if l.p.queues() {
@@ -613,7 +614,7 @@ func (l *lock) released(ctx context.Context, st *streak, was reign, o outcome) e
 		l.unlocked(true)
 		l.mu.Unlock()
 	} else {
-		_, heard, _ := strings.Cut(o.reply, " ")
+		_, heard, _ := strings.Cut(o.Reply, " ")
 		n, _ := strconv.Atoi(heard)
 		l.due = 0
 		if st.fence != st.firstFence() || st.contested && n > crowd {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // State is what Redis knows of a lock at one instant.
@@ -37,14 +39,14 @@ type Waiting struct {
 // plain is a request whose copies are all the same.
 type plain struct {
 	keys *Keys
-	sc   *Script
+	sc   *wire.Script
 	argv []any
 }
 
-func (p *plain) request(time.Time) request { return p.keys.request(p.sc, p.argv...) }
+func (p *plain) Request(time.Time) wire.Request { return p.keys.request(p.sc, p.argv...) }
 
 // exchange runs a script on the lock; the caller may leave before the answer.
-func (m *Mutex) exchange(ctx context.Context, sc *Script, argv ...any) (string, error) {
+func (m *Mutex) exchange(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
 	if err := m.check(ctx); err != nil {
 		return "", err
 	}
@@ -56,17 +58,17 @@ func (m *Mutex) exchange(ctx context.Context, sc *Script, argv ...any) (string, 
 	if !s.begin() {
 		return fail(ErrClosed)
 	}
-	done := make(chan outcome, 1)
+	done := make(chan wire.Outcome, 1)
 	go func() {
 		defer s.end()
-		done <- s.call(ctx, sc, &plain{m.keys, sc, argv}, tries, nil)
+		done <- s.call(ctx, sc, &plain{m.keys, sc, argv}, wire.Tries, nil)
 	}()
 	select {
 	case o := <-done:
-		if o.err != nil {
-			return "", m.keys.failed(o.err)
+		if o.Err != nil {
+			return "", m.keys.failed(o.Err)
 		}
-		return o.reply, nil
+		return o.Reply, nil
 	case <-ctx.Done():
 		return fail(ctxErr(ctx))
 	}

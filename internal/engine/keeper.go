@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
 
@@ -20,7 +21,11 @@ type keeper Session
 func streakOf(l *watchdog.Lease) *streak { return l.Owner.(*streak) }
 
 func (k *keeper) Server(l *watchdog.Lease) any {
-	return (*Session)(k).server(streakOf(l).lock.keys.lock())
+	s := (*Session)(k)
+	if s.quorum != nil {
+		return nil // a batch goes to all members
+	}
+	return s.link.Server(streakOf(l).lock.keys.lock())
 }
 
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
@@ -30,7 +35,7 @@ func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease
 	}
 	results := make([]watchdog.Result, len(leases))
 	sent := time.Now()
-	s.batch(ctx, server.(pipeliner), len(leases), func(i int) (*Script, request) {
+	s.link.Batch(ctx, server.(wire.Server), len(leases), func(i int) (*wire.Script, wire.Request) {
 		st := streakOf(leases[i])
 		st.lock.mu.Lock()
 		defer st.lock.mu.Unlock()

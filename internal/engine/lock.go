@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // lock is what this process knows of one lock while anybody here holds it,
@@ -33,10 +35,10 @@ type lock struct {
 // Protocol says which scripts make a kind of lock.
 type Protocol struct {
 	Kind                          string // the key segment, and the lock's kind in events
-	Lock, Release, Force, Inspect *Script
-	Heartbeat                     *Script // the kind queues in Redis, if there is one
-	LockSeveral, ReleaseSeveral   *Script // nil where locks are taken one by one
-	Accept                        *Script // of a quorum: a higher token for a grant
+	Lock, Release, Force, Inspect *wire.Script
+	Heartbeat                     *wire.Script // the kind queues in Redis, if there is one
+	LockSeveral, ReleaseSeveral   *wire.Script // nil where locks are taken one by one
+	Accept                        *wire.Script // of a quorum: a higher token for a grant
 }
 
 func (p *Protocol) queues() bool { return p.Heartbeat != nil }
@@ -115,10 +117,10 @@ type grant struct {
 }
 
 // giveBack ends a grant.
-func (l *lock) giveBack(ctx context.Context, g grant, most int) outcome {
+func (l *lock) giveBack(ctx context.Context, g grant, most int) wire.Outcome {
 	o := l.s.call(ctx, l.p.Release, &release{l: l, grant: g}, most, nil)
-	if o.err == nil {
-		l.handedOn(o.reply, o.sent)
+	if o.Err == nil {
+		l.handedOn(o.Reply, o.Sent)
 	}
 	return o
 }
@@ -145,7 +147,7 @@ type release struct {
 	more []release // of further locks
 }
 
-func (r *release) request(time.Time) request {
+func (r *release) Request(time.Time) wire.Request {
 	argv := []any{r.owner, r.token, r.l.keys.channel, r.l.s.memory, r.mayArrive(), r.lastUsed()}
 	if r.more == nil {
 		return r.l.keys.request(r.l.p.Release, argv...)
@@ -185,7 +187,7 @@ func (l *lock) settle(g grant, until time.Time, gone chan<- struct{}) {
 				close(gone)
 				gone = nil
 			}
-			if o.err == nil || !judge(o.err).unsettled() || !l.s.pause(backoff(try, 50*time.Millisecond, 2*time.Second)) {
+			if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !wire.Pause(l.s.ctx, wire.Backoff(try, 50*time.Millisecond, 2*time.Second)) {
 				return
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // A kind of lock whose Protocol has a Heartbeat queues in Redis. What stands in the
@@ -343,17 +345,17 @@ func (g *group) fly() {
 	defer s.end()
 	defer l.drop()
 	for again := true; again; {
-		o := s.call(g.ctx, l.p.Lock, g, tries, &g.left)
-		r, ok := parse(o.reply)
-		if ok && o.err == nil {
-			s.heardRedis(r.now, o.sent)
+		o := s.call(g.ctx, l.p.Lock, g, wire.Tries, &g.left)
+		r, ok := parse(o.Reply)
+		if ok && o.Err == nil {
+			s.clock.Heard(r.now, o.Sent)
 		}
 		if r.status == 'H' {
-			s.tell(r.holder, r.award(o.sent)) // a free lock may have gone to one of ours
+			s.tell(r.holder, r.award(o.Sent)) // a free lock may have gone to one of ours
 			s.listen()
 		}
 		l.mu.Lock()
-		if o.unanswered != nil {
+		if o.Unanswered != nil {
 			g.late = g.notAfter
 		}
 		again = g.answered(o, r)
@@ -362,7 +364,7 @@ func (g *group) fly() {
 }
 
 // answered is the end of a flight; true sends the request again. mu held.
-func (g *group) answered(o outcome, r answer) (again bool) {
+func (g *group) answered(o wire.Outcome, r answer) (again bool) {
 	l := g.l
 	if r.status == 'V' && g.members.first != nil && g.void < maxVoid {
 		g.void++
@@ -385,19 +387,19 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 	}
 	var err error
 	switch {
-	case o.err != nil:
-		err = l.keys.failed(o.err)
+	case o.Err != nil:
+		err = l.keys.failed(o.Err)
 	case r.status == 'V':
 		err = l.fail(tooLate(g.asks()))
 	case r.status == 'S':
 		err = l.fail(errOver)
 	case r.status != 'G' && r.status != 'H':
-		err = l.keys.failed(unexpected(o.reply))
+		err = l.keys.failed(wire.Unexpected(o.Reply))
 	}
 	switch {
 	case err != nil || g.members.first == nil:
 		g.answer(admission{err: err})
-		if o.err == nil && r.status != 'V' && r.status != 'S' || g.late != 0 { // whatever else it says, it may have been granted
+		if o.Err == nil && r.status != 'V' && r.status != 'S' || g.late != 0 { // whatever else it says, it may have been granted
 			g.quit()
 		} else {
 			g.exit()
@@ -407,11 +409,11 @@ func (g *group) answered(o outcome, r answer) (again bool) {
 		}
 	case r.status == 'G':
 		l.line.others = false
-		g.granted(award{token: number(r.token), lease: g.asks(), since: o.sent})
+		g.granted(award{token: number(r.token), lease: g.asks(), since: o.Sent})
 	default:
 		l.refused(r)
 		l.line.others = l.line.others || !l.s.owns(r.holder)
-		g.base, g.heard = o.sent, r.now
+		g.base, g.heard = o.Sent, r.now
 		past := number(r.token)
 		if g.told.token > past {
 			g.granted(g.told)
@@ -505,14 +507,14 @@ func (g *group) granted(w award) {
 	}
 }
 
-// request makes a copy of the attempt's request.
-func (g *group) request(now time.Time) request {
+// Request makes a copy of the attempt's request.
+func (g *group) Request(now time.Time) wire.Request {
 	l, s := g.l, g.l.s
 	ms := s.renew
 	if g.lease != 0 {
 		ms = g.lease.Milliseconds()
 	}
-	if t := s.redisNow(now); t != 0 {
+	if t := s.clock.Now(now); t != 0 {
 		// What is handed over expires with the liveness.
 		g.notAfter = max(g.notAfter, t+patience(min(g.asks(), s.Liveness)).Microseconds())
 	}
@@ -727,8 +729,8 @@ func (l *lock) heartbeat() {
 	defer l.mu.Unlock()
 	ln.beating = false
 	next := time.Duration(-1)
-	reply, about, _ := strings.Cut(o.reply, "\n")
-	if words := strings.Fields(reply); o.err == nil && len(words) >= 5 {
+	reply, about, _ := strings.Cut(o.Reply, "\n")
+	if words := strings.Fields(reply); o.Err == nil && len(words) >= 5 {
 		ln.outage = time.Time{}
 		r := answer{now: number(words[1]), token: words[4], holder: words[3], about: about}
 		r.left, _ = remaining(words[2])
@@ -761,31 +763,31 @@ func (l *lock) heartbeat() {
 				}
 				l.ask()
 			default:
-				g.base, g.heard = o.sent, r.now
+				g.base, g.heard = o.Sent, r.now
 				g.past = max(g.past, number(words[4]))
 			}
 		}
-		ln.told(r.holder, r.award(o.sent)) // which may have begun to wait since
+		ln.told(r.holder, r.award(o.Sent)) // which may have begun to wait since
 		if unsure {
-			next = backoff(2, 20*time.Millisecond, time.Second)
+			next = wire.Backoff(2, 20*time.Millisecond, time.Second)
 		}
 	} else {
-		if o.err == nil {
-			o.err = unexpected(o.reply)
+		if o.Err == nil {
+			o.Err = wire.Unexpected(o.Reply)
 		}
 		if ln.outage.IsZero() {
-			ln.outage = o.sent
+			ln.outage = o.Sent
 		}
-		if !judge(o.err).transient || time.Since(ln.outage) > s.Lease {
+		if !wire.Judge(o.Err).Transient || time.Since(ln.outage) > s.Lease {
 			for _, g := range ln.standing {
 				if g.queued {
-					g.answer(admission{err: l.keys.failed(o.err)})
+					g.answer(admission{err: l.keys.failed(o.Err)})
 					g.quit()
 				}
 			}
 			ln.outage = time.Time{}
 		}
-		next = backoff(2, 20*time.Millisecond, time.Second)
+		next = wire.Backoff(2, 20*time.Millisecond, time.Second)
 	}
 	if ln.again {
 		ln.again, next = false, 0
@@ -804,10 +806,10 @@ func (a *acquisition) tryQueued() (*hold, error) {
 		if err != nil {
 			return nil, err // exchange's goroutine gives back
 		}
-		r, _ := parse(o.reply)
+		r, _ := parse(o.Reply)
 		switch {
-		case o.err != nil:
-			err = l.keys.failed(o.err)
+		case o.Err != nil:
+			err = l.keys.failed(o.Err)
 			if a.ended() {
 				err = a.over(false)
 			}
@@ -816,7 +818,7 @@ func (a *acquisition) tryQueued() (*hold, error) {
 		case r.status == 'V':
 			err = l.fail(tooLate(a.lease()))
 		case r.status == 'H':
-			s.tell(r.holder, r.award(o.sent)) // a free lock may have gone to one of ours
+			s.tell(r.holder, r.award(o.Sent)) // a free lock may have gone to one of ours
 			locked := r.locked(l.keys.Name)
 			if s.owns(r.holder) {
 				locked.Hint = selfHint
@@ -826,7 +828,7 @@ func (a *acquisition) tryQueued() (*hold, error) {
 			st := l.newStreak(a.grant, r.token, a.cfg.Lease != 0)
 			l.keep()
 			l.mu.Lock()
-			err = st.begin(o.sent.Add(valid(a.lease())), a.as)
+			err = st.begin(o.Sent.Add(valid(a.lease())), a.as)
 			if err == errTooLate && l.streak != nil { // forced, and granted to another goroutine, before we heard of it
 				err = Public(a.lockedHere())
 			} else if err != nil {
@@ -843,9 +845,9 @@ func (a *acquisition) tryQueued() (*hold, error) {
 		case r.status == 'S':
 			err = l.fail(errOver)
 		default:
-			err = l.keys.failed(unexpected(o.reply))
+			err = l.keys.failed(wire.Unexpected(o.Reply))
 		}
-		if o.err == nil && r.status != 'H' && r.status != 'V' && r.status != 'S' || a.late != 0 {
+		if o.Err == nil && r.status != 'H' && r.status != 'V' && r.status != 'S' || a.late != 0 {
 			l.settle(a.grant, time.Now().Add(a.lease()), nil)
 		}
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
 
@@ -43,8 +43,8 @@ type member struct {
 
 // place names the member's server for operators.
 func (m *member) place() string {
-	if c, ok := m.client.(*redis.Client); ok && addr(c) != "" {
-		return "server " + c.Options().Addr
+	if addr := m.link.Addr(); addr != "" {
+		return "server " + addr
 	}
 	return "the server of session " + m.id
 }
@@ -133,20 +133,12 @@ func checkMembers(members []*Session) error {
 			return fail("sessions 1 and %d differ in their watchdog timeouts, %v and %v", i+1, members[0].Lease, m.Lease)
 		}
 		for j, other := range members[:i] {
-			if m.client == other.client || addr(m.client) != "" && addr(m.client) == addr(other.client) {
+			if m.link.Leads(other.link) {
 				return fail("sessions %d and %d are of one server; its vote would count twice", j+1, i+1)
 			}
 		}
 	}
 	return nil
-}
-
-// addr is where a client of one server connects to; "" for others. Two addresses of one server are not noticed.
-func addr(c Client) string {
-	if c, ok := c.(*redis.Client); ok && c.Options().Addr != "FailoverClient" {
-		return c.Options().Network + " " + c.Options().Addr
-	}
-	return ""
 }
 
 // usable reports whether to ask the member. A slow one is asked for a PING instead, now and then.
@@ -164,22 +156,12 @@ func (q *quorum) usable(m *member) bool {
 func (q *quorum) probe(m *member) {
 	defer q.s.end()
 	sent := time.Now()
-	err := m.ping(q.s.ctx)
+	err := m.link.Ping(q.s.ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.slow = err != nil && judge(err).transient || time.Since(sent) > q.timeout
+	m.slow = err != nil && wire.Judge(err).Transient || time.Since(sent) > q.timeout
 	m.probing, m.probed = false, time.Now()
 }
-
-func (s *Session) ping(ctx context.Context) (err error) {
-	defer s.survive(&err)
-	return s.client.Process(ctx, once{redis.NewStatusCmd(ctx, "ping")})
-}
-
-// once is a command that go-redis does not resend.
-type once struct{ redis.Cmder }
-
-func (once) NoRetry() bool { return true }
 
 func (m *member) suspect() {
 	m.mu.Lock()
@@ -199,7 +181,7 @@ func (q *quorum) now() int64 {
 	var room [8]int64
 	clocks, local := room[:0], time.Now()
 	for _, m := range q.members {
-		if t := m.redisNow(local); t != 0 {
+		if t := m.clock.Now(local); t != 0 {
 			clocks = append(clocks, t)
 		}
 	}
@@ -282,36 +264,36 @@ type count struct {
 	mu              sync.Mutex
 	yes, no, failed int
 	absent          int // of no: those that are not asked
-	o               outcome
+	o               wire.Outcome
 	decided         bool
 	ready           chan struct{} // closed when o is the outcome: whoever waits is woken once
 }
 
 func (q *quorum) count(asked int) *count {
 	absent := len(q.members) - asked
-	c := &count{q: q, no: absent, absent: absent, o: outcome{sent: time.Now()}, ready: make(chan struct{})}
+	c := &count{q: q, no: absent, absent: absent, o: wire.Outcome{Sent: time.Now()}, ready: make(chan struct{})}
 	c.decide()
 	return c
 }
 
 // add counts an answer: 'L' is a no.
-func (c *count) add(o outcome) {
+func (c *count) add(o wire.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.decided {
 		return
 	}
-	if o.unanswered != nil {
-		c.o.unanswered = o.unanswered
+	if o.Unanswered != nil {
+		c.o.Unanswered = o.Unanswered
 	}
 	switch {
-	case o.err != nil:
-		c.o.err = o.err
+	case o.Err != nil:
+		c.o.Err = o.Err
 		c.failed++
-	case strings.HasPrefix(o.reply, "L"):
+	case strings.HasPrefix(o.Reply, "L"):
 		c.no++
 	default:
-		c.o.reply = o.reply
+		c.o.Reply = o.Reply
 		c.yes++
 	}
 	c.decide()
@@ -322,11 +304,11 @@ func (c *count) decide() {
 	all := len(c.q.members)
 	switch {
 	case c.yes >= c.q.need:
-		c.o.err = nil
+		c.o.Err = nil
 	case all-c.no < c.q.need:
-		c.o.reply, c.o.err = "L", nil
+		c.o.Reply, c.o.Err = "L", nil
 	case all-c.no-c.failed < c.q.need:
-		c.o.err = c.q.noMajority(c.yes+c.no-c.absent, c.o.err)
+		c.o.Err = c.q.noMajority(c.yes+c.no-c.absent, c.o.Err)
 	default:
 		return
 	}
@@ -335,7 +317,7 @@ func (c *count) decide() {
 }
 
 // outcome waits for a majority.
-func (c *count) outcome() outcome {
+func (c *count) outcome() wire.Outcome {
 	<-c.ready
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,7 +326,7 @@ func (c *count) outcome() outcome {
 
 // call sends a request about a grant to all members that may have granted it, and
 // returns what a majority says. The others' answers are not waited for.
-func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) outcome {
+func (q *quorum) call(ctx context.Context, sc *wire.Script, c wire.Copier, most int, left *atomic.Bool) wire.Outcome {
 	b := ballotOf(c)
 	if b == nil {
 		return q.all(ctx, sc, c)
@@ -355,15 +337,15 @@ func (q *quorum) call(ctx context.Context, sc *Script, c copier, most int, left 
 // errand is a request about a grant, to the members that may have granted it.
 type errand struct {
 	ctx     context.Context
-	sc      *Script
-	c       copier
+	sc      *wire.Script
+	c       wire.Copier
 	most    int
 	left    *atomic.Bool
 	replies *count
 }
 
 // send sends a request about a grant. A release is sent again to those that do not answer, until the lease is over.
-func (b *ballot) send(ctx context.Context, sc *Script, c copier, most int, left *atomic.Bool) *count {
+func (b *ballot) send(ctx context.Context, sc *wire.Script, c wire.Copier, most int, left *atomic.Bool) *count {
 	if end, ok := c.(*release); ok {
 		if used, ok := end.used.(int64); ok {
 			b.q.saw(used)
@@ -391,20 +373,20 @@ func (e *errand) run(b *ballot, i int) {
 		b.kept(i, o, t.lease)
 	}
 	e.replies.add(o)
-	if end, ok := e.c.(*release); ok && o.err != nil && judge(o.err).unsettled() {
+	if end, ok := e.c.(*release); ok && o.Err != nil && wire.Judge(o.Err).Unsettled() {
 		b.q.settle(end.l, end.grant, i, b.lease)
 	}
 }
 
 // settle gives back what one member may have granted, until it answers or the lease is over.
-func (q *quorum) settle(l *lock, g grant, i int, lease time.Duration) outcome {
+func (q *quorum) settle(l *lock, g grant, i int, lease time.Duration) wire.Outcome {
 	m := q.members[i]
 	until := time.Now().Add(lease)
 	r := memberCopy(&release{l: l, grant: g}, g.ballot, i)
 	for try := 0; ; try++ {
 		o := m.call(q.s.ctx, l.p.Release, r, 1, nil)
-		if o.err == nil || !judge(o.err).unsettled() || time.Now().After(until) || isClosed(q.s.closing) ||
-			!q.s.pause(backoff(try, 4*time.Millisecond, 2*time.Second)) {
+		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) || isClosed(q.s.closing) ||
+			!wire.Pause(q.s.ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return o
 		}
 	}
@@ -426,13 +408,13 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 			defer q.s.end()
 			var failed error
 			var gone []*streak
-			m.batch(ctx, m.client, len(streaks), func(j int) (*Script, request) {
+			m.link.Batch(ctx, m.link.Entrance(), len(streaks), func(j int) (*wire.Script, wire.Request) {
 				st := streaks[j]
 				st.lock.mu.Lock()
 				defer st.lock.mu.Unlock()
 				return keepScript, st.keepRequest(q.s.renew)
 			}, func(j int, reply string, err error) {
-				streaks[j].ballot.kept(i, outcome{reply: reply, sent: start, err: err}, q.s.Lease)
+				streaks[j].ballot.kept(i, wire.Outcome{Reply: reply, Sent: start, Err: err}, q.s.Lease)
 				if err != nil {
 					failed = err
 				} else if reply != "K" {
@@ -486,9 +468,9 @@ func (q *quorum) join(i int, streaks []*streak, start time.Time) {
 		return
 	}
 	m, sent := q.members[i], time.Now()
-	m.batch(q.s.ctx, m.client, len(streaks), func(j int) (*Script, request) {
+	m.link.Batch(q.s.ctx, m.link.Entrance(), len(streaks), func(j int) (*wire.Script, wire.Request) {
 		st := streaks[j]
-		return st.lock.p.Lock, (&poll{st.ballot, i, st.last, "1"}).request(sent)
+		return st.lock.p.Lock, (&poll{st.ballot, i, st.last, "1"}).Request(sent)
 	}, func(j int, reply string, err error) {
 		st := streaks[j]
 		if errors.As(err, new(*valueError)) {
@@ -496,7 +478,7 @@ func (q *quorum) join(i int, streaks []*streak, start time.Time) {
 		}
 		st.lock.mu.Lock()
 		defer st.lock.mu.Unlock()
-		st.ballot.joined(i, outcome{reply: reply, sent: sent, err: err}, st.last)
+		st.ballot.joined(i, wire.Outcome{Reply: reply, Sent: sent, Err: err}, st.last)
 	})
 }
 
@@ -509,7 +491,7 @@ func (q *quorum) releaseAll(ended []*streak) error {
 	)
 	for _, st := range ended {
 		wg.Go(func() {
-			if err := st.lock.giveBack(q.s.ctx, st.final(), tries).err; err != nil {
+			if err := st.lock.giveBack(q.s.ctx, st.final(), wire.Tries).Err; err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				failed = append(failed, st.lock.keys.failed(err))
@@ -521,14 +503,14 @@ func (q *quorum) releaseAll(ended []*streak) error {
 }
 
 // all sends a request to all members. The answers of those that are in time, if they are a majority, come line by line.
-func (q *quorum) all(ctx context.Context, sc *Script, c copier) outcome {
-	o := outcome{sent: time.Now()}
-	answers := make(chan outcome, len(q.members))
+func (q *quorum) all(ctx context.Context, sc *wire.Script, c wire.Copier) wire.Outcome {
+	o := wire.Outcome{Sent: time.Now()}
+	answers := make(chan wire.Outcome, len(q.members))
 	for _, m := range q.members {
 		q.s.work.Add(1)
 		go func() {
 			defer q.s.end()
-			answers <- m.call(ctx, sc, c, tries, nil)
+			answers <- m.call(ctx, sc, c, wire.Tries, nil)
 		}()
 	}
 	timer := time.NewTimer(q.timeout)
@@ -538,19 +520,19 @@ func (q *quorum) all(ctx context.Context, sc *Script, c copier) outcome {
 	for n := 0; n < len(q.members); n++ {
 		select {
 		case one := <-answers:
-			if one.err == nil {
-				replies = append(replies, one.reply)
+			if one.Err == nil {
+				replies = append(replies, one.Reply)
 			} else {
-				err = one.err
+				err = one.Err
 			}
 		case <-timer.C:
 			n = len(q.members)
 		}
 	}
 	if len(replies) < q.need {
-		o.err = q.noMajority(len(replies), err)
+		o.Err = q.noMajority(len(replies), err)
 	}
-	o.reply = strings.Join(replies, "\n")
+	o.Reply = strings.Join(replies, "\n")
 	return o
 }
 

@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // nowhere is a client that nothing is asked of.
-type nowhere struct{ Client }
+type nowhere struct{ wire.Client }
 
 // memberSessions are sessions of as many servers.
 func memberSessions(t *testing.T, n int) (all []*Session) {
@@ -151,7 +153,7 @@ func TestAReleaseKnowsUntilWhenARequestToJoinMayArrive(t *testing.T) {
 	}
 	start := time.Now()
 	for _, m := range members {
-		m.heardRedis(1e15, start)
+		m.clock.Heard(1e15, start)
 	}
 	sc := NewScript("")
 	l := &lock{s: s, keys: keys, p: &Protocol{Kind: "q", Lock: sc, Release: sc}}
@@ -171,11 +173,11 @@ func TestAReleaseKnowsUntilWhenARequestToJoinMayArrive(t *testing.T) {
 			t.Fatal("it may not be joined")
 		}
 		known := end()
-		args := (&poll{b, 0, 9, "1"}).request(time.Now().Add(time.Second)).Args()
+		args := (&poll{b, 0, 9, "1"}).Request(time.Now().Add(time.Second)).Args()
 		if notAfter, _ := args[7].(int64); notAfter == 0 || known < notAfter {
 			t.Errorf("a release then knows of requests until %d, and the one to join may arrive until %v", known, args[7])
 		}
-		b.joined(0, outcome{reply: "G 1000000000000000 9 +", sent: time.Now()}, 9)
+		b.joined(0, wire.Outcome{Reply: "G 1000000000000000 9 +", Sent: time.Now()}, 9)
 		if answered := end(); answered < known {
 			t.Errorf("once it is answered, a release knows of requests until %d; an earlier copy may arrive until %d", answered, known)
 		}
@@ -192,7 +194,7 @@ func TestAnAnswerOfBeforeAServerLostTheGrantDoesNotBringItBack(t *testing.T) {
 		holds bool
 	}{{1, "K", true}, {3, "L", false}, {2, "K", false}, {4, "K", true}} {
 		sent := now.Add(answer.after * time.Second)
-		b.kept(0, outcome{reply: answer.reply, sent: sent}, time.Minute)
+		b.kept(0, wire.Outcome{Reply: answer.reply, Sent: sent}, time.Minute)
 		if holds := b.deadline().After(sent); holds != answer.holds || b.renewed(now) != answer.holds {
 			t.Errorf("after %q to a request of second %d it is held: %v", answer.reply, answer.after, holds)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/pubsub"
 )
 
@@ -54,7 +55,7 @@ type seat struct {
 // mayHold: the attempt may have been granted there. mu held.
 func (s *seat) mayHold() bool { return s.asked && (s.vote == 0 || s.vote == 'G' || s.late) }
 
-func ballotOf(c copier) *ballot {
+func ballotOf(c wire.Copier) *ballot {
 	switch c := c.(type) {
 	case *release:
 		return c.ballot
@@ -94,7 +95,7 @@ func (b *ballot) voters(e *errand) (at []int) {
 
 // memberCopy is the request as it goes to one member: a release tells it until when a late copy
 // could come there, and takes back tokens where they were accepted.
-func memberCopy(c copier, b *ballot, i int) copier {
+func memberCopy(c wire.Copier, b *ballot, i int) wire.Copier {
 	r, ok := c.(*release)
 	if !ok || b == nil {
 		return c
@@ -116,27 +117,27 @@ func memberCopy(c copier, b *ballot, i int) copier {
 }
 
 // kept notes what a member said of a lease.
-func (b *ballot) kept(i int, o outcome, lease time.Duration) {
-	if o.err != nil {
+func (b *ballot) kept(i int, o wire.Outcome, lease time.Duration) {
+	if o.Err != nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.seats[i]
-	switch until := o.sent.Add(valid(lease)); {
-	case o.reply != "K":
+	switch until := o.Sent.Add(valid(lease)); {
+	case o.Reply != "K":
 		s.until, s.kept = time.Time{}, time.Time{}
-		if o.sent.After(s.gone) {
-			s.gone = o.sent
+		if o.Sent.After(s.gone) {
+			s.gone = o.Sent
 		}
 		return
-	case o.sent.Before(s.gone): // the answer may be of before it was gone
+	case o.Sent.Before(s.gone): // the answer may be of before it was gone
 		return
 	case lease > 0 && until.After(s.until):
 		s.until = until
 	}
-	if o.sent.After(s.kept) {
-		s.kept = o.sent
+	if o.Sent.After(s.kept) {
+		s.kept = o.Sent
 	}
 }
 
@@ -182,7 +183,7 @@ type poll struct {
 	join string // "1": the vote is won already, without this member; else "0"
 }
 
-func (v *poll) request(now time.Time) request {
+func (v *poll) Request(now time.Time) wire.Request {
 	b, s := v.b, v.b.q.s
 	seat := &b.seats[v.i]
 	b.mu.Lock()
@@ -196,7 +197,7 @@ func (v *poll) request(now time.Time) request {
 
 // welcome bounds the time until which a copy of the request that is made now may still arrive at a member. mu held.
 func (b *ballot) welcome(i int, now time.Time) {
-	if t := b.q.members[i].redisNow(now); t != 0 {
+	if t := b.q.members[i].clock.Now(now); t != 0 {
 		b.seats[i].notAfter = max(b.seats[i].notAfter, t+patience(b.lease).Microseconds())
 	}
 }
@@ -220,12 +221,12 @@ func (b *ballot) mayJoin(i int, start time.Time) bool {
 }
 
 // joined notes what a member said to that. A copy of an earlier such request may still be on its way. lock.mu held.
-func (b *ballot) joined(i int, o outcome, last int64) {
-	r, ok := parse(o.reply)
-	if o.err != nil || !ok {
+func (b *ballot) joined(i int, o wire.Outcome, last int64) {
+	r, ok := parse(o.Reply)
+	if o.Err != nil || !ok {
 		return // it may have, or may yet: the next renewal tells
 	}
-	b.q.members[i].heardRedis(r.now, o.sent)
+	b.q.members[i].clock.Heard(r.now, o.Sent)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.seats[i]
@@ -233,15 +234,15 @@ func (b *ballot) joined(i int, o outcome, last int64) {
 		return
 	}
 	stored, accepted, _ := strings.Cut(r.token, " ")
-	s.vote, s.until = 'G', o.sent.Add(valid(b.lease))
+	s.vote, s.until = 'G', o.Sent.Add(valid(b.lease))
 	s.accepted = accepted == "+" || s.accepted && stored == itoa(last)
 }
 
 // ask votes. Where too few answer in time it does so again, as often as a request is sent to one server.
-func (q *quorum) ask(a *acquisition, left *atomic.Bool) outcome {
+func (q *quorum) ask(a *acquisition, left *atomic.Bool) wire.Outcome {
 	for try := 1; ; try++ {
 		o := q.vote(a)
-		if o.err == nil || !judge(o.err).transient || try >= tries || left.Load() || isClosed(q.s.closing) || !q.s.pause(backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
+		if o.Err == nil || !wire.Judge(o.Err).Transient || try >= wire.Tries || left.Load() || isClosed(q.s.closing) || !wire.Pause(q.s.ctx, wire.Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
 			return o
 		}
 	}
@@ -249,7 +250,7 @@ func (q *quorum) ask(a *acquisition, left *atomic.Bool) outcome {
 
 // vote is one vote. It returns as soon as that is decided; what was granted to an
 // attempt that is lost is given back, at once, or as soon as it is known.
-func (q *quorum) vote(a *acquisition) outcome {
+func (q *quorum) vote(a *acquisition) wire.Outcome {
 	b := &ballot{q: q, l: a.l, start: time.Now(), lease: a.lease(), proposal: q.propose(), seats: make([]seat, len(q.members))}
 	b.grant = q.s.newAttempt()
 	b.grant.token, b.grant.ballot = itoa(b.proposal), b
@@ -264,7 +265,7 @@ func (q *quorum) vote(a *acquisition) outcome {
 	}
 	b.decided.Store(true)
 	if won {
-		return outcome{reply: "G 0 " + itoa(token), sent: b.start}
+		return wire.Outcome{Reply: "G 0 " + itoa(token), Sent: b.start}
 	}
 	b.took = time.Since(b.start)
 	b.send(q.s.ctx, b.l.p.Release, &release{l: b.l, grant: a.grant}, 1, nil)
@@ -348,24 +349,24 @@ func (b *ballot) decide() {
 // cast brings in one member's vote.
 func (b *ballot) cast(ctx context.Context, i int) {
 	m := b.q.members[i]
-	o := m.call(ctx, b.l.p.Lock, &poll{b, i, b.proposal + block - 1, "0"}, tries, &b.decided)
-	r, ok := parse(o.reply)
-	late := o.unanswered != nil
-	if o.err == nil && !ok {
-		o.err, late = unexpected(o.reply), true // whatever it says, it may have been granted
+	o := m.call(ctx, b.l.p.Lock, &poll{b, i, b.proposal + block - 1, "0"}, wire.Tries, &b.decided)
+	r, ok := parse(o.Reply)
+	late := o.Unanswered != nil
+	if o.Err == nil && !ok {
+		o.Err, late = wire.Unexpected(o.Reply), true // whatever it says, it may have been granted
 	}
 	var odd *valueError
 	switch {
-	case o.err == nil:
-		m.heardRedis(r.now, o.sent)
+	case o.Err == nil:
+		m.clock.Heard(r.now, o.Sent)
 		if stored, accepted := r.stored(); r.status == 'G' && !accepted && !b.q.credible(stored) {
 			late = true // it was granted, and is to be given back
-			o.err = b.q.dissent(m, b.l, &valueError{b.l.keys.memory(), "t", itoa(stored), fmt.Sprintf("more than %v above the servers' clocks", ahead)})
+			o.Err = b.q.dissent(m, b.l, &valueError{b.l.keys.memory(), "t", itoa(stored), fmt.Sprintf("more than %v above the servers' clocks", ahead)})
 		}
-	case judge(o.err).transient:
+	case wire.Judge(o.Err).Transient:
 		m.suspect()
-	case errors.As(o.err, &odd):
-		o.err = b.q.dissent(m, b.l, o.err)
+	case errors.As(o.Err, &odd):
+		o.Err = b.q.dissent(m, b.l, o.Err)
 	}
 	b.mu.Lock()
 	s := &b.seats[i]
@@ -373,9 +374,9 @@ func (b *ballot) cast(ctx context.Context, i int) {
 	if !b.overdue { // else they have gone already
 		later = b.later
 	}
-	s.late, s.err, s.vote = late || s.late, o.err, 'E' // a request to join may be under way, too
-	if o.err == nil {
-		s.fill(r, o.sent)
+	s.late, s.err, s.vote = late || s.late, o.Err, 'E' // a request to join may be under way, too
+	if o.Err == nil {
+		s.fill(r, o.Sent)
 		b.q.saw(s.stored)
 	}
 	if until := b.start.Add(valid(b.lease)); s.vote == 'G' && s.gone.IsZero() && until.After(s.until) { // else a renewal overtook it
@@ -391,7 +392,7 @@ func (b *ballot) cast(ctx context.Context, i int) {
 		if mayHold {
 			e.run(b, i)
 		} else {
-			e.replies.add(outcome{reply: "L"})
+			e.replies.add(wire.Outcome{Reply: "L"})
 		}
 	}
 }
@@ -454,24 +455,24 @@ func (b *ballot) raise(ctx context.Context) (token int64, ok bool) {
 		q.s.work.Add(1)
 		go func() {
 			defer q.s.end()
-			accepts.add(q.members[i].call(ctx, b.l.p.Accept, request, tries, &b.decided))
+			accepts.add(q.members[i].call(ctx, b.l.p.Accept, request, wire.Tries, &b.decided))
 		}()
 	}
 	timer := time.NewTimer(q.timeout)
 	defer timer.Stop()
 	select {
 	case <-accepts.ready:
-		return token, accepts.outcome().reply == "A"
+		return token, accepts.outcome().Reply == "A"
 	case <-timer.C:
 		return 0, false
 	}
 }
 
 // lost is the outcome of a vote without a majority.
-func (b *ballot) lost() outcome {
+func (b *ballot) lost() wire.Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	o := outcome{sent: b.start}
+	o := wire.Outcome{Sent: b.start}
 	var known, void int
 	var err error = errSlow
 	var most *seat
@@ -494,7 +495,7 @@ func (b *ballot) lost() outcome {
 				err = errLate
 			}
 		default:
-			if s.err != nil && (err == errSlow || err == errLate || !judge(err).transient) {
+			if s.err != nil && (err == errSlow || err == errLate || !wire.Judge(err).Transient) {
 				err = s.err
 			}
 		}
@@ -503,13 +504,13 @@ func (b *ballot) lost() outcome {
 	case known >= b.q.need && most != nil:
 		b.split = votes[most.holder] < b.q.need
 		left := max(0, time.Until(b.freeAt()))
-		o.reply = fmt.Sprintf("H 0 %d %s %s %s", left.Milliseconds(), most.holder, most.token, most.about)
+		o.Reply = fmt.Sprintf("H 0 %d %s %s %s", left.Milliseconds(), most.holder, most.token, most.about)
 	case known+void >= b.q.need && void > 0:
-		o.reply = "V 0"
+		o.Reply = "V 0"
 	case known >= b.q.need:
-		o.err = errNotAccepted
+		o.Err = errNotAccepted
 	default:
-		o.err = b.q.noMajority(known+void, err)
+		o.Err = b.q.noMajority(known+void, err)
 	}
 	return o
 }

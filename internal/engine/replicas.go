@@ -9,67 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/lockline/lockline/internal/wire"
 )
-
-// Replicas says how many of them must confirm a grant, and in which time. With none, nothing is asked of them.
-type Replicas struct {
-	N       int
-	Timeout time.Duration
-}
-
-// clusterClient is what a client that knows several servers must have, for WAIT to
-// reach the one that wrote.
-type clusterClient interface {
-	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-	ForEachShard(ctx context.Context, fn func(ctx context.Context, node *redis.Client) error) error
-}
-
-func (r Replicas) check(c Client, lease time.Duration) error {
-	fail := func(format string, args ...any) error {
-		return fmt.Errorf("lockline: WithReplicas: "+format, args...)
-	}
-	if r.N < 0 {
-		return fail("%d replicas", r.N)
-	}
-	if r.N == 0 {
-		return nil
-	}
-	if r.Timeout < time.Millisecond {
-		return fail("a time-out of %v is shorter than %v", r.Timeout, time.Millisecond)
-	}
-	if err := r.fits(lease); err != nil {
-		return fail("%w", err)
-	}
-	var read time.Duration // beyond it, go-redis gives the connection up
-	switch c := c.(type) {
-	case *redis.Client:
-		read = c.Options().ReadTimeout
-	case *redis.ClusterClient:
-		read = c.Options().ReadTimeout
-	case clusterClient:
-	default:
-		return fail("a %T may know several servers, and WAIT must reach the one that wrote", c)
-	}
-	if read > 0 && r.Timeout >= read {
-		return fail("a time-out of %v is not below the client's ReadTimeout of %v", r.Timeout, read)
-	}
-	return nil
-}
-
-// fits: there is something left of a lease when it is confirmed.
-func (r Replicas) fits(lease time.Duration) error {
-	if r.N > 0 && r.Timeout > lease/2 {
-		return fmt.Errorf("a lease of %v is not twice as long as the time-out for replicas, %v", lease, r.Timeout)
-	}
-	return nil
-}
 
 //go:embed confirm.lua
 var confirmBody string
 
 // confirmScript is shared by all kinds of locks, as keepScript is.
-var confirmScript = NewScript(confirmBody)
+var confirmScript = wire.NewConfirmed(compose(confirmBody, nil))
 
 // confirm has the replicas confirm the grant that the lock is held by, however its
 // session heard of it, unless they have.
@@ -89,19 +36,19 @@ func (a *acquisition) confirm(st *streak) error {
 	o, err := a.exchange(st)
 	a.expired, a.confirming = expired, false
 	if err == nil {
-		err = o.err
+		err = o.Err
 	}
 	return err
 }
 
 // confirm sends the request, whose copies may come twice or late: they set the lease of this very grant.
-func (st *streak) confirm(ctx context.Context, lease time.Duration, left *atomic.Bool) outcome {
+func (st *streak) confirm(ctx context.Context, lease time.Duration, left *atomic.Bool) wire.Outcome {
 	l := st.lock
 	s := l.s
-	o := s.call(ctx, confirmScript, &plain{l.keys, confirmScript, []any{st.token, lease.Milliseconds(), s.memory}}, tries, left)
-	reply, count, _ := strings.Cut(o.reply, " ")
-	o.reply = reply
-	if o = st.kept(o, lease); o.err != nil {
+	o := s.call(ctx, confirmScript, &plain{l.keys, confirmScript, []any{st.token, lease.Milliseconds(), s.memory}}, wire.Tries, left)
+	reply, count, _ := strings.Cut(o.Reply, " ")
+	o.Reply = reply
+	if o = st.kept(o, lease); o.Err != nil {
 		return o
 	}
 	n, err := strconv.Atoi(count)
@@ -114,9 +61,9 @@ func (st *streak) confirm(ctx context.Context, lease time.Duration, left *atomic
 	l.mu.Unlock()
 	switch {
 	case err != nil:
-		o.err = l.fail(unexpected(count))
+		o.Err = l.fail(wire.Unexpected(count))
 	case n < s.Replicas.N:
-		o.err = Public(&NotReplicatedError{Name: l.keys.Name, Confirmed: n, Wanted: s.Replicas.N, Timeout: s.Replicas.Timeout})
+		o.Err = Public(&NotReplicatedError{Name: l.keys.Name, Confirmed: n, Wanted: s.Replicas.N, Timeout: s.Replicas.Timeout})
 	}
 	return o
 }
@@ -127,62 +74,6 @@ func (c *companion) confirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.got.of.(*entry).st.confirmed = true
-}
-
-// replicate is process for a script whose writes the replicas shall confirm. Their number is
-// behind its reply.
-func (s *Session) replicate(ctx context.Context, r request, sc *Script) (reply string, err error) {
-	defer s.survive(&err)
-	to, asking := s.server(r.Args()[3].(string)), false
-	for {
-		wait := redis.NewIntCmd(ctx, "wait", s.Replicas.N, s.Replicas.Timeout.Milliseconds())
-		pipe := to.Pipeline()
-		if asking {
-			_ = pipe.Process(ctx, once{redis.NewStatusCmd(ctx, "asking")})
-		}
-		_ = pipe.Process(ctx, r)
-		_ = pipe.Process(ctx, once{wait})
-		exec(ctx, pipe)
-		switch err := r.Err(); {
-		case noScript(err):
-			r = r.asEval(sc)
-		case err != nil && moved(err) && !asking:
-			if to = s.named(err); to == nil {
-				return "", err
-			}
-			asking = true
-			r = request{redis.NewStringCmd(ctx, r.Args()...)}
-		case err != nil:
-			return "", err
-		default:
-			return fmt.Sprint(r.Val(), " ", wait.Val()), wait.Err()
-		}
-	}
-}
-
-// named is the node that a MOVED or ASK names; nil if the client does not know it yet.
-func (s *Session) named(redirect error) (to pipeliner) {
-	c, ok := s.client.(clusterClient)
-	if !ok {
-		return nil
-	}
-	words := strings.Fields(redirect.Error()) // MOVED SLOT ADDR
-	found := make(chan *redis.Client, 1)
-	_ = c.ForEachShard(s.ctx, func(_ context.Context, node *redis.Client) error {
-		if node.Options().Addr == words[len(words)-1] {
-			select {
-			case found <- node:
-			default:
-			}
-		}
-		return nil
-	})
-	select {
-	case node := <-found:
-		return node
-	default:
-		return nil
-	}
 }
 
 // NotReplicatedError is the ErrNotReplicated of an acquisition.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -16,8 +15,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/pubsub"
 	"github.com/lockline/lockline/watchdog"
 )
@@ -33,7 +32,7 @@ type SessionConfig struct {
 	Observer Observer
 	Redisson bool
 	Fenced   bool // with Redisson: its token counter is made where it does not exist
-	Replicas Replicas
+	Replicas wire.Replicas
 	Batching int // requests under way above which further ones share pipelines; negative: none do
 }
 
@@ -49,16 +48,14 @@ type Session struct {
 	liveness any // string: the same of Liveness
 	memory   any // string: how long the tokens of an idle lock are remembered, in milliseconds
 	channels any // string: what the names of sessions' channels begin with
-	client   Client
-	quorum   *quorum // in the place of client, for locks on several servers
+	link     *wire.Link
+	quorum   *quorum // in the place of link, for locks on several servers
 	hub      *pubsub.Hub
 	dog      *watchdog.Watchdog
 	born     time.Time
 
 	attempts atomic.Int64
-	// offset is the Redis clock less the local one, in microseconds, as learned
-	// from the last reply; 0 while unknown.
-	offset atomic.Int64
+	clock    *wire.Clock // of Redis
 
 	closing chan struct{} // closed when Shutdown begins: waiters end
 	over    chan struct{} // closed when Shutdown is over
@@ -76,18 +73,11 @@ type Session struct {
 	queue     sync.Mutex        // guards what follows; only mu is taken under it
 	queued    map[string]*group // those that wait in Redis, by owner field
 	listening bool              // to the session's own channel
-
-	underWay   atomic.Int64 // requests
-	aloneUntil atomic.Int64 // age() before which none share a pipeline
-	bundling   sync.Mutex   // guards what follows, and what is put into bundles; a leaf
-	bundles    map[*redis.Client]*bundle
-	timeLost   time.Duration // by yields that took long, lately
-	solitude   time.Duration // for how long none shared, the last time
 }
 
-func NewSession(c Client, cfg SessionConfig) (*Session, error) {
-	if err := checkClient(c); err != nil {
-		return nil, err
+func NewSession(c wire.Client, cfg SessionConfig) (*Session, error) {
+	if err := wire.Check(c); err != nil {
+		return nil, fmt.Errorf("lockline: NewSession: %w", err)
 	}
 	if err := checkPrefix(cfg.Prefix); err != nil {
 		return nil, err
@@ -98,14 +88,14 @@ func NewSession(c Client, cfg SessionConfig) (*Session, error) {
 	if err := checkLease("WithLiveness", cfg.Liveness); err != nil {
 		return nil, err
 	}
-	if err := cfg.Replicas.check(c, cfg.Lease); err != nil {
-		return nil, err
+	if err := cfg.Replicas.Check(c, cfg.Lease); err != nil {
+		return nil, fmt.Errorf("lockline: WithReplicas: %w", err)
 	}
 	if len(cfg.Label) > MaxName || !utf8.ValidString(cfg.Label) {
 		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", MaxName, cfg.Label)
 	}
 	s := newSession(cfg, uuid.NewString())
-	s.client = c
+	s.link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Replicas: cfg.Replicas, Logger: cfg.Logger, Refusal: refusal, Context: s.ctx, Closing: s.closing})
 	s.hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
 	return s, nil
 }
@@ -129,7 +119,7 @@ func newSession(cfg SessionConfig, id string) *Session {
 		over:          make(chan struct{}),
 		locks:         map[string]*lock{},
 		queued:        map[string]*group{},
-		bundles:       map[*redis.Client]*bundle{},
+		clock:         wire.NewClock(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.dog = watchdog.New((*keeper)(s))
@@ -145,20 +135,6 @@ func checkLease(what string, d time.Duration) error {
 
 // ID is the session's part of the owner field of every lock it holds.
 func (s *Session) ID() string { return s.id }
-
-// redisNow estimates the Redis clock, in microseconds; 0 while nothing was heard of it.
-func (s *Session) redisNow(local time.Time) int64 {
-	if off := s.offset.Load(); off != 0 {
-		return off + local.Sub(s.born).Microseconds()
-	}
-	return 0
-}
-
-// heardRedis learns the clock from a reply. It counts from the sending, so
-// that an estimate errs to the later side, and a request is not called late before it is.
-func (s *Session) heardRedis(now int64, sent time.Time) {
-	s.offset.Store(now - sent.Sub(s.born).Microseconds())
-}
 
 // patience is how long after its sending a lock request is still welcome. Not
 // longer than the lease: a copy that comes when its grant has expired must be void.
@@ -235,9 +211,9 @@ func (s *Session) releaseAll(locks []*lock) error {
 	if s.quorum != nil {
 		return s.quorum.releaseAll(ended)
 	}
-	fleets := map[pipeliner][]*streak{}
+	fleets := map[wire.Server][]*streak{}
 	for _, st := range ended {
-		server := s.server(st.lock.keys.lock())
+		server := s.link.Server(st.lock.keys.lock())
 		fleets[server] = append(fleets[server], st)
 	}
 	var (
@@ -248,13 +224,13 @@ func (s *Session) releaseAll(locks []*lock) error {
 	for server, fleet := range fleets {
 		wg.Go(func() {
 			for chunk := range slices.Chunk(fleet, watchdog.MaxBatch) {
-				s.batch(s.ctx, server, len(chunk), func(i int) (*Script, request) {
+				s.link.Batch(s.ctx, server, len(chunk), func(i int) (*wire.Script, wire.Request) {
 					st := chunk[i]
-					return st.lock.p.Release, (&release{l: st.lock, grant: st.final()}).request(time.Time{})
+					return st.lock.p.Release, (&release{l: st.lock, grant: st.final()}).Request(time.Time{})
 				}, func(i int, reply string, err error) {
 					st := chunk[i]
-					if err != nil && judge(err).resend {
-						err = st.lock.giveBack(s.ctx, st.final(), tries).err
+					if err != nil && wire.Judge(err).Resend {
+						err = st.lock.giveBack(s.ctx, st.final(), wire.Tries).Err
 					}
 					if err != nil {
 						mu.Lock()
@@ -272,12 +248,6 @@ func (s *Session) releaseAll(locks []*lock) error {
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 var keepMemoryArg any = itoa(keepMemory.Milliseconds())
-
-// backoff doubles from first to most, the half of it by chance.
-func backoff(try int, first, most time.Duration) time.Duration {
-	d := min(first<<min(try, 16), most)
-	return d/2 + rand.N(d/2)
-}
 
 // aboutHolder reads what a session said of itself: pid@host label.
 func aboutHolder(about string) (pid int, host, label string) {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // Several locks of one session can be taken by one request, all or none, where
@@ -68,7 +68,7 @@ func (s *Session) group(p *Protocol, k *Keys) *groupID {
 		return nil
 	}
 	g := &groupID{s: s, kind: p.Kind}
-	if _, one := s.client.(*redis.Client); !one { // others may know more than one server
+	if !s.link.Single() {
 		g.tag = hashTag(k.lock())
 	}
 	return g
@@ -227,7 +227,7 @@ func (c *company) undo(a *acquisition, granted bool) {
 		for _, m := range in {
 			all.more, sc = append(all.more, release{l: m.l, grant: a.grant}), a.l.p.ReleaseSeveral
 		}
-		if o := a.l.s.call(a.l.s.ctx, sc, all, 1, nil); o.err != nil {
+		if o := a.l.s.call(a.l.s.ctx, sc, all, 1, nil); o.Err != nil {
 			a.settle()
 		} else {
 			for _, m := range in {
@@ -284,7 +284,7 @@ func (k *Keys) and(more []*Keys) *Keys {
 }
 
 // script is the one that the request runs.
-func (c *company) script(p *Protocol) *Script {
+func (c *company) script(p *Protocol) *wire.Script {
 	if c == nil || len(c.in) == 0 {
 		return p.Lock
 	}
@@ -292,11 +292,11 @@ func (c *company) script(p *Protocol) *Script {
 }
 
 // numbered takes in which lock a reply speaks of, where it is not all of them.
-func (c *company) numbered(o outcome) outcome {
+func (c *company) numbered(o wire.Outcome) wire.Outcome {
 	if c != nil {
-		number, rest, _ := strings.Cut(o.reply, " ")
+		number, rest, _ := strings.Cut(o.Reply, " ")
 		if i, err := strconv.Atoi(number); err == nil {
-			c.which, o.reply = i, rest
+			c.which, o.Reply = i, rest
 		}
 	}
 	return o
@@ -605,20 +605,20 @@ func sendAll(ctx context.Context, us []unlocking) []error {
 		all.more = append(all.more, release{l: u.st.lock, grant: u.st.final()})
 	}
 	s := all.l.s
-	o := s.call(ctx, all.l.p.ReleaseSeveral, all, tries, nil)
-	replies := strings.Split(o.reply, ",")
-	if o.err == nil && len(replies) != len(us) {
-		o.err = unexpected(o.reply)
+	o := s.call(ctx, all.l.p.ReleaseSeveral, all, wire.Tries, nil)
+	replies := strings.Split(o.Reply, ",")
+	if o.Err == nil && len(replies) != len(us) {
+		o.Err = wire.Unexpected(o.Reply)
 	}
 	errs := make([]error, len(us))
 	for i, u := range us {
 		one := o
 		switch {
-		case o.err == nil:
-			one.reply = replies[i]
-		case !judge(o.err).transient: // refused, perhaps on account of one of them
-			if one = u.st.lock.giveBack(ctx, u.st.final(), 1); one.unanswered == nil {
-				one.unanswered = o.unanswered
+		case o.Err == nil:
+			one.Reply = replies[i]
+		case !wire.Judge(o.Err).Transient: // refused, perhaps on account of one of them
+			if one = u.st.lock.giveBack(ctx, u.st.final(), 1); one.Unanswered == nil {
+				one.Unanswered = o.Unanswered
 			}
 		}
 		errs[i] = u.st.lock.released(ctx, u.st, u.was, one)

@@ -1,0 +1,52 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// reply is an error that a server answered with.
+type reply string
+
+func (e reply) Error() string { return string(e) }
+func (reply) RedisError()     {}
+
+func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	for _, c := range []struct {
+		err  error
+		want Verdict
+	}{
+		{io.EOF, Verdict{Unknown: true, Resend: true, Transient: true}},
+		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), Verdict{Unknown: true, Resend: true, Transient: true}},
+		{context.DeadlineExceeded, Verdict{Unknown: true, Resend: true, Transient: true}},
+		{dial, Verdict{Transient: true}},
+		{fmt.Errorf("wrapped: %w", dial), Verdict{Transient: true}},
+		{redis.ErrPoolTimeout, Verdict{Transient: true}},
+		{redis.ErrClosed, Verdict{}},
+		{Unexpected("X"), Verdict{}},
+		{fmt.Errorf("wrapped: %w", &panicError{value: io.EOF}), Verdict{Unknown: true}},
+		{&panicError{value: io.EOF, shared: true}, Verdict{Unknown: true, Resend: true, Transient: true}},
+		{reply("LOADING Redis is loading the dataset in memory"), Verdict{Resend: true, Transient: true}},
+		{reply("READONLY You can't write against a read only replica."), Verdict{Resend: true, Transient: true}},
+		{reply("WRONGTYPE Operation against a key"), Verdict{}},
+		{reply("ERR Script attempted to access a non local key in a cluster node script: 1, on @user_script:1."), Verdict{Unknown: true, Resend: true, Transient: true}},
+		// Redis 6.2, of what happens in a script:
+		{reply("ERR Error running script (call to f_0a9f): @user_script:149: @user_script: 149: -READONLY You can't write against a read only replica."), Verdict{Resend: true, Transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas to write."), Verdict{Resend: true, Transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: Script attempted to access a non local key in a cluster node"), Verdict{Unknown: true, Resend: true, Transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: WRONGTYPE Operation against a key"), Verdict{}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -OOM command not allowed"), Verdict{}},
+		{reply("NOPERM this user has no permissions"), Verdict{}},
+	} {
+		if got := Judge(c.err); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package wire
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/contain"
+)
+
+// Options of a Link.
+type Options struct {
+	Batching int      // requests under way above which further ones share pipelines; negative: none do
+	Replicas Replicas // that confirm what a script made by NewConfirmed writes
+	Logger   *slog.Logger
+	Refusal  func(error) error // decodes an error that a script raised; any other, and nil, it returns as it is
+
+	// Context ends with all that happens in the background. From the close of Closing on, no request that somebody waits for is sent again.
+	Context context.Context
+	Closing <-chan struct{}
+}
+
+// Link is the way of many goroutines' requests to one server, or to a Cluster.
+type Link struct {
+	options Options
+	client  Client
+	born    time.Time
+
+	underWay   atomic.Int64 // requests
+	aloneUntil atomic.Int64 // age before which none share a pipeline
+
+	batching sync.Mutex // guards what follows, and what is put into batches; a leaf
+	batches  map[*redis.Client]*batch
+	timeLost time.Duration // by yields that took long, lately
+	solitude time.Duration // for how long none shared, the last time
+}
+
+// NewLink makes no connection.
+func NewLink(c Client, o Options) *Link {
+	return &Link{options: o, client: c, born: time.Now(), batches: map[*redis.Client]*batch{}}
+}
+
+func (l *Link) age() time.Duration { return time.Since(l.born) }
+
+// Server is one server's entrance for a batch. Comparable: it also names the server.
+type Server interface{ Pipeline() redis.Pipeliner }
+
+// Single reports whether all keys are on one server.
+func (l *Link) Single() bool {
+	_, one := l.client.(*redis.Client) // others may know more than one
+	return one
+}
+
+// Addr is where the one server is; "" where it is not known, as of a Cluster.
+func (l *Link) Addr() string {
+	if c, ok := l.client.(*redis.Client); ok && c.Options().Addr != "FailoverClient" {
+		return c.Options().Addr
+	}
+	return ""
+}
+
+// Leads reports whether both links lead to the same place. Two addresses of one server are not noticed.
+func (l *Link) Leads(to *Link) bool {
+	if l.client == to.client {
+		return true
+	}
+	a, b := l.Addr(), to.Addr()
+	return a != "" && a == b && l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
+}
+
+// Entrance is for a batch of keys that are all on one server.
+func (l *Link) Entrance() Server { return l.client }
+
+// Server finds the server of a key, so that a batch never waits for two of them:
+// a cluster pipeline returns when its slowest node does.
+func (l *Link) Server(key string) (to Server) {
+	to = l.client
+	if c, ok := to.(interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	}); ok {
+		defer l.survive(new(error))
+		if node, err := c.MasterForKey(l.options.Context, key); err == nil {
+			to = node
+		}
+	}
+	return to
+}
+
+// Ping asks for a sign of life, once.
+func (l *Link) Ping(ctx context.Context) (err error) {
+	defer l.survive(&err)
+	return l.client.Process(ctx, once{redis.NewStatusCmd(ctx, "ping")})
+}
+
+// Outcome is how a request ended, whichever of its copies was answered.
+type Outcome struct {
+	Reply string
+	Sent  time.Time // before the answered copy was sent
+	// Unanswered is the error of the last copy without an answer, which may have run, or may run yet.
+	Unanswered error
+	Err        error
+}
+
+// Tries is how often a request is sent at most: as often as go-redis does by default.
+const Tries = 4
+
+// Call sends a request until it is answered, most times at most. If somebody waits for the
+// answer, left says that they have gone, and it is not sent again then, nor once Closing is closed. ctx brings a trace and may keep a
+// request from being sent, but does not interrupt one that was.
+func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *atomic.Bool) (o Outcome) {
+	for try := 1; ; try++ {
+		o.Sent = time.Now()
+		r := c.Request(o.Sent)
+		o.Reply, o.Err = l.process(ctx, r, sc, try > 1)
+		o.Err = l.options.Refusal(o.Err)
+		if o.Err == nil {
+			return o
+		}
+		v := Judge(o.Err)
+		if v.Unknown {
+			o.Unanswered = o.Err
+		}
+		if !v.Resend || try >= most || left != nil && (left.Load() || l.closing()) ||
+			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || left != nil && left.Load() {
+			return o
+		}
+	}
+}
+
+func (l *Link) closing() bool {
+	select {
+	case <-l.options.Closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose faults it must
+// not share each time.
+func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
+	if sc.confirmed {
+		return l.replicate(ctx, r, sc)
+	}
+	defer l.underWay.Add(-1)
+	if n := l.underWay.Add(1); again || l.options.Batching < 0 || n <= int64(l.options.Batching) || l.age() < time.Duration(l.aloneUntil.Load()) {
+		return l.alone(ctx, r, sc)
+	}
+	if to, one := l.Server(r.key()).(*redis.Client); one { // a cluster's pipeline would wait for its slowest server
+		return l.together(ctx, to, r, sc)
+	}
+	return l.alone(ctx, r, sc)
+}
+
+func (l *Link) alone(ctx context.Context, r Request, sc *Script) (reply string, err error) {
+	defer l.survive(&err)
+	_ = l.client.Process(ctx, r)
+	if noScript(r.Err()) {
+		r = r.asEval(sc)
+		_ = l.client.Process(ctx, r)
+	}
+	return r.Result()
+}
+
+// survive, deferred around a call of the client, makes a panic in it an error: one that went on
+// would leave what it was called for unfinished, or end the process.
+func (l *Link) survive(err *error) {
+	if p := recover(); p != nil {
+		*err = l.panicked(p)
+	}
+}
+
+// panicked logs a panic of the client, while its stack is there.
+func (l *Link) panicked(value any) *panicError {
+	stack := string(debug.Stack())
+	contain.Run(l.options.Logger, "lockline: the logger", func() {
+		l.options.Logger.Error("lockline: the client panicked", "panic", value, "stack", stack)
+	})
+	return &panicError{value: value}
+}
+
+// Pause waits, and reports false when ctx has ended.
+func Pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Backoff doubles from first to most, the half of it by chance.
+func Backoff(try int, first, most time.Duration) time.Duration {
+	d := min(first<<min(try, 16), most)
+	return d/2 + rand.N(d/2)
+}

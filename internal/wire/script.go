@@ -1,0 +1,87 @@
+package wire
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is a Lua script whose reply is one string, and never empty.
+type Script struct {
+	body, sha any  // strings, boxed once
+	confirmed bool // by replicas
+}
+
+// NewScript makes a script of its text.
+func NewScript(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{body: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// NewConfirmed makes a script that goes with a WAIT: the number of replicas that have what it wrote is behind its reply.
+func NewConfirmed(text string) *Script {
+	sc := NewScript(text)
+	sc.confirmed = true
+	return sc
+}
+
+// Text is what a server is given of the script, and Digest its name from then on.
+func (sc *Script) Text() string   { return sc.body.(string) }
+func (sc *Script) Digest() string { return sc.sha.(string) }
+
+// Request is a script call that go-redis sends once: it would resend up to
+// three times by itself, and a resent lock request needs a new not-after.
+//
+// The context of the command itself stays empty: nothing reads it.
+type Request struct{ *redis.StringCmd }
+
+func (Request) NoRetry() bool { return true }
+
+// NewRequest builds a call. keys begins with their number, as EVALSHA wants them.
+func NewRequest(sc *Script, keys []any, argv ...any) Request {
+	args := make([]any, 0, 2+len(keys)+len(argv))
+	args = append(args, "evalsha", sc.sha)
+	args = append(args, keys...)
+	args = append(args, argv...)
+	return Request{redis.NewStringCmd(context.Background(), args...)}
+}
+
+// Copier makes each copy of a request.
+type Copier interface{ Request(now time.Time) Request }
+
+// asEval is the same request for a server that does not know the script yet.
+func (r Request) asEval(sc *Script) Request {
+	args := r.Args()
+	args[0], args[1] = "eval", sc.body
+	return Request{redis.NewStringCmd(context.Background(), args...)}
+}
+
+// again is the same request, unsent.
+func (r Request) again() Request {
+	return Request{redis.NewStringCmd(context.Background(), r.Args()...)}
+}
+
+// key is the first of them. All are in one slot.
+func (r Request) key() string { return r.Args()[3].(string) }
+
+// fail gives the request an error if it was not answered. No script answers with nothing.
+func (r Request) fail(err error) {
+	if r.Err() == nil && r.Val() == "" {
+		r.SetErr(err)
+	}
+}
+
+// once is a command that go-redis does not resend.
+type once struct{ redis.Cmder }
+
+func (once) NoRetry() bool { return true }
+
+func noScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
+
+func moved(err error) bool {
+	return err != nil && (strings.HasPrefix(err.Error(), "MOVED ") || strings.HasPrefix(err.Error(), "ASK "))
+}
