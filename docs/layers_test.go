@@ -1,0 +1,80 @@
+package docs
+
+import (
+	"go/build"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers of the library, the lowest first. A package imports only from layers below its own.
+var layers = [][]string{
+	{"internal/contain"},
+	{"internal/wire", "pubsub", "watchdog"},
+	{"internal/engine"},
+	{"rlock"},
+	{"internal/inner"},
+	{"fairlock", "multilock", "locktest"},
+}
+
+// forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
+var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/sim", "internal/simnet",
+	"internal/standin", "internal/testredis", "interop/redisson"}
+
+func TestArrowsPointDown(t *testing.T) {
+	const module = "github.com/lockline/lockline"
+	layer := map[string]int{}
+	for i, folders := range layers {
+		for _, folder := range folders {
+			layer[folder] = i
+		}
+	}
+	seen := 0
+	err := filepath.WalkDir("..", func(dir string, d os.DirEntry, err error) error {
+		folder := filepath.ToSlash(strings.TrimPrefix(dir, ".."+string(filepath.Separator)))
+		switch {
+		case err != nil || !d.IsDir():
+			return err
+		case strings.HasPrefix(d.Name(), ".") && dir != ".." || d.Name() == "testdata":
+			return filepath.SkipDir
+		case dir != "..":
+			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil { // a module of its own
+				return filepath.SkipDir
+			}
+		}
+		p, err := build.ImportDir(dir, 0)
+		if _, none := err.(*build.NoGoError); none {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		own, listed := layer[folder]
+		if !listed {
+			if !slices.Contains(forTests, folder) {
+				t.Errorf("%s is in no layer", folder)
+			}
+			return nil
+		}
+		seen++
+		for _, imported := range p.Imports {
+			other, ours := strings.CutPrefix(imported, module+"/")
+			if !ours {
+				continue
+			}
+			if below, ok := layer[path.Clean(other)]; !ok || below >= own {
+				t.Errorf("%s imports %s, which is not below it", folder, other)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen != len(layer) {
+		t.Errorf("%d packages of %d in layers were found", seen, len(layer))
+	}
+}
