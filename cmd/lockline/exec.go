@@ -30,9 +30,8 @@ command has ended. The lock is rlock.New(session, NAME) of the library, and with
 that use one kind, name and prefix exclude each other; the two kinds do not.
 
 The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
-environment, and in LOCKLINE_CACERT, LOCKLINE_CERT and LOCKLINE_KEY the files of
---cacert, --cert and --key. By LOCKLINE_OWNERS a lockline exec knows that it runs
-under the lock that it wants; it fails at once then, as it would wait for itself.
+environment. By LOCKLINE_OWNERS a lockline exec knows that it runs under the lock
+that it wants; it fails at once then, as it would wait for itself.
 
 A line on stderr says who holds the lock if it was not granted within a second.
 From then on stdin, stdout and stderr are the command's own. It runs in a process
@@ -176,7 +175,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer hold.Unlock(context.Background()) // where release did not; a second one does nothing
 
-	run, err := startGroup(path, o.command, environment(o, session.ID(), hold.Token()))
+	run, err := startGroup(path, o.command, environment(o.name, session.ID(), hold.Token()))
 	if err != nil {
 		return &exitError{startFailure(err), err}
 	}
@@ -221,9 +220,9 @@ const ownersVariable = "LOCKLINE_OWNERS"
 
 func owners() []string { return strings.Fields(os.Getenv(ownersVariable)) }
 
-func environment(o execOptions, session string, token int64) []string {
-	return slices.Concat(os.Environ(), o.redis.environment(), []string{"LOCKLINE_NAME=" + o.name, "LOCKLINE_TOKEN=" + strconv.FormatInt(token, 10),
-		ownersVariable + "=" + strings.Join(append(owners(), session), " ")})
+func environment(name, session string, token int64) []string {
+	return append(os.Environ(), "LOCKLINE_NAME="+name, "LOCKLINE_TOKEN="+strconv.FormatInt(token, 10),
+		ownersVariable+"="+strings.Join(append(owners(), session), " "))
 }
 
 // untilEnded is the context of all that happens before the command runs: a signal that asks to end ends it.

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -62,16 +61,6 @@ func targetOf(cmd *cli.Command) target {
 type file struct{ name, path string } // of a flag
 
 func (t target) files() []file { return []file{{"cacert", t.CACert}, {"cert", t.Cert}, {"key", t.Key}} }
-
-// environment is what has a lockline that a command runs use the same files, wherever it runs it.
-func (t target) environment() (env []string) {
-	for _, f := range t.files() {
-		if path, err := filepath.Abs(f.path); f.path != "" && err == nil {
-			env = append(env, "LOCKLINE_"+strings.ToUpper(f.name)+"="+path)
-		}
-	}
-	return env
-}
 
 // secure adds to the TLS configuration that the URL has made; nil if it has no TLS.
 func (t target) secure(c *tls.Config) error {
