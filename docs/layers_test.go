@@ -24,7 +24,7 @@ var layers = [][]string{
 var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/sim", "internal/simnet",
 	"internal/standin", "internal/testredis", "interop/redisson"}
 
-func TestArrowsPointDown(t *testing.T) {
+func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	const module = "github.com/lockline/lockline"
 	layer := map[string]int{}
 	for i, folders := range layers {
@@ -51,6 +51,9 @@ func TestArrowsPointDown(t *testing.T) {
 		}
 		if err != nil {
 			return err
+		}
+		if p.Doc == "" && p.Name != "docs" && len(p.GoFiles) > 0 {
+			t.Errorf("%s has no package comment", folder)
 		}
 		own, listed := layer[folder]
 		if !listed {

@@ -98,13 +98,6 @@ func (c *heldContext) String() string {
 	return fmt.Sprintf("lockline.Hold(%q)", c.hold().st.lock.keys.Name)
 }
 
-// WithOwner makes all that runs below the returned context one owner.
-func WithOwner(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownerKey{}, new(Owner))
-}
-
-func (s *Session) age() time.Duration { return time.Since(s.born) }
-
 func (st *streak) deadline() time.Time { return st.lock.s.dog.Deadline(&st.lease) }
 
 // link makes h a live hold of the streak, which is renewed from now on if h wants it. mu held.

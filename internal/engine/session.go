@@ -133,6 +133,8 @@ func checkLease(what string, d time.Duration) error {
 	return nil
 }
 
+func (s *Session) age() time.Duration { return time.Since(s.born) }
+
 // ID is the session's part of the owner field of every lock it holds.
 func (s *Session) ID() string { return s.id }
 
