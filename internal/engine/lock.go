@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -192,4 +193,73 @@ func (l *lock) settle(g grant, until time.Time, gone chan<- struct{}) {
 			}
 		}
 	}()
+}
+func (l *lock) fail(err error) error { return &nameError{name: l.keys.Name, err: err} }
+
+// pass lets the next one compete.
+func (l *lock) pass() {
+	l.mu.Lock()
+	l.root.leave()
+	l.mu.Unlock()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// slotOf is where the stay of something nested under outer counts: outer's slot,
+// or, where outer is over, what outer itself was nested in. mu held.
+func (l *lock) slotOf(outer *hold) *slot {
+	for ; outer != nil; outer = outer.outer {
+		if state(outer.state.Load()) == held {
+			return &outer.slot
+		}
+	}
+	return &l.root
+}
+
+// release frees the lock in Redis and then lets the next goroutine of this
+// session compete for it.
+func (l *lock) release(ctx context.Context, st *streak, was reign) error {
+	return l.released(ctx, st, was, l.giveBack(ctx, st.final(), wire.Tries))
+}
+
+// released is the end of a release, whose outcome is o.
+func (l *lock) released(ctx context.Context, st *streak, was reign, o wire.Outcome) error {
+	var err error
+	switch {
+	case o.Err != nil:
+		err = l.keys.failed(o.Err)
+		l.settle(st.final(), st.deadline(), nil)
+	case !strings.HasPrefix(o.Reply, "R") && o.Unanswered != nil:
+		// An unanswered copy may have released it, and somebody else lost it since.
+		err = l.keys.failed(o.Unanswered)
+	case !strings.HasPrefix(o.Reply, "R"):
+		err = &nameError{name: l.keys.Name, err: ErrLost}
+	}
+	if l.p.queues() {
+		l.mu.Lock()
+		l.unlocked(true)
+		l.mu.Unlock()
+	} else {
+		_, heard, _ := strings.Cut(o.Reply, " ")
+		n, _ := strconv.Atoi(heard)
+		l.due = 0
+		if st.fence != st.firstFence() || st.contested && n > crowd {
+			l.due = n
+		}
+		if l.due > 0 { // also for who comes back in a moment
+			l.keep()
+			time.AfterFunc(restMemory, l.drop)
+		}
+		l.pass()
+	}
+	l.drop()
+	was.ended(ctx, l, err)
+	return err
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/wire"
-	"github.com/lockline/lockline/pubsub"
 )
 
 // ballot is one attempt at a majority: what is known of it at each member.
@@ -68,113 +66,6 @@ func ballotOf(c wire.Copier) *ballot {
 // undecided: its vote is not in, and in time yet. mu held.
 func (b *ballot) undecided(s *seat) bool { return s.asked && s.vote == 0 && !b.overdue }
 
-// voters are the members that may have granted the attempt, as far as they have
-// answered, or have not in time. An errand waits for the others' votes, so that it, a release
-// above all, does not overtake their request, and counts what they say to it then.
-func (b *ballot) voters(e *errand) (at []int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	later := 0
-	for i := range b.seats {
-		s := &b.seats[i]
-		switch {
-		case b.undecided(s):
-			later++
-		case s.mayHold():
-			at = append(at, i)
-		}
-	}
-	if e != nil {
-		e.replies = b.q.count(len(at) + later)
-		if later > 0 {
-			b.later = append(b.later, e)
-		}
-	}
-	return at
-}
-
-// memberCopy is the request as it goes to one member: a release tells it until when a late copy
-// could come there, and takes back tokens where they were accepted.
-func memberCopy(c wire.Copier, b *ballot, i int) wire.Copier {
-	r, ok := c.(*release)
-	if !ok || b == nil {
-		return c
-	}
-	one := *r
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := &b.seats[i]
-	if s.vote == 0 || s.late {
-		one.late = s.notAfter
-	}
-	one.token = b.grant.token // waiters know the grant by it
-	if !s.accepted {
-		one.used = ""
-	} else if one.used == nil {
-		one.used = b.grant.token
-	}
-	return &one
-}
-
-// kept notes what a member said of a lease.
-func (b *ballot) kept(i int, o wire.Outcome, lease time.Duration) {
-	if o.Err != nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := &b.seats[i]
-	switch until := o.Sent.Add(valid(lease)); {
-	case o.Reply != "K":
-		s.until, s.kept = time.Time{}, time.Time{}
-		if o.Sent.After(s.gone) {
-			s.gone = o.Sent
-		}
-		return
-	case o.Sent.Before(s.gone): // the answer may be of before it was gone
-		return
-	case lease > 0 && until.After(s.until):
-		s.until = until
-	}
-	if o.Sent.After(s.kept) {
-		s.kept = o.Sent
-	}
-}
-
-// renewed reports whether a majority has been found held by requests that left at start or later.
-func (b *ballot) renewed(start time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.renewedSince(start)
-}
-
-// renewedSince is renewed, with mu held.
-func (b *ballot) renewedSince(start time.Time) bool {
-	return !b.nth(len(b.seats)-b.q.need, func(s *seat) time.Time { return s.kept }).Before(start)
-}
-
-// deadline is until when a majority is believed to be held.
-func (b *ballot) deadline() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.until()
-}
-
-// until is deadline, with mu held.
-func (b *ballot) until() time.Time {
-	return b.nth(len(b.seats)-b.q.need, func(s *seat) time.Time { return s.until })
-}
-
-// nth is the time that n of the seats come before. mu held.
-func (b *ballot) nth(n int, of func(*seat) time.Time) time.Time {
-	times := make([]time.Time, len(b.seats))
-	for i := range b.seats {
-		times[i] = of(&b.seats[i])
-	}
-	slices.SortFunc(times, time.Time.Compare)
-	return times[n]
-}
-
 // poll is the request for one member's vote.
 type poll struct {
 	b    *ballot
@@ -200,42 +91,6 @@ func (b *ballot) welcome(i int, now time.Time) {
 	if t := b.q.members[i].clock.Now(now); t != 0 {
 		b.seats[i].notAfter = max(b.seats[i].notAfter, t+patience(b.lease).Microseconds())
 	}
-}
-
-// mayJoin reports whether the grant may be taken at a member that has just said that it does not have it: only if a
-// majority without that one has been renewed since start. So it had the grant all the time, and nobody else
-// had a majority. From then on a copy of the request may arrive there, which a release must know. lock.mu held.
-func (b *ballot) mayJoin(i int, start time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := &b.seats[i]
-	if b.undecided(s) || !s.until.IsZero() || !b.renewedSince(start) {
-		return false
-	}
-	s.asked, s.late = true, true
-	b.welcome(i, time.Now())
-	if s.vote == 0 {
-		s.vote = 'E'
-	}
-	return true
-}
-
-// joined notes what a member said to that. A copy of an earlier such request may still be on its way. lock.mu held.
-func (b *ballot) joined(i int, o wire.Outcome, last int64) {
-	r, ok := parse(o.Reply)
-	if o.Err != nil || !ok {
-		return // it may have, or may yet: the next renewal tells
-	}
-	b.q.members[i].clock.Heard(r.now, o.Sent)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := &b.seats[i]
-	if r.status != 'G' || !b.until().After(time.Now()) {
-		return
-	}
-	stored, accepted, _ := strings.Cut(r.token, " ")
-	s.vote, s.until = 'G', o.Sent.Add(valid(b.lease))
-	s.accepted = accepted == "+" || s.accepted && stored == itoa(last)
 }
 
 // ask votes. Where too few answer in time it does so again, as often as a request is sent to one server.
@@ -571,39 +426,5 @@ func (b *ballot) heard(i int, messages []string, gap bool) {
 	}
 	if free {
 		s.free = time.Time{}
-	}
-}
-
-// listener hears of a lock's releases, from one server or from all members of a quorum.
-type listener struct {
-	ready chan struct{}
-	subs  []*pubsub.Subscription
-}
-
-func (s *Session) subscribe(channel string) *listener {
-	l := &listener{ready: make(chan struct{}, 1)}
-	if s.quorum == nil {
-		l.subs = []*pubsub.Subscription{s.hub.SubscribeTo(channel, l.ready)}
-		return l
-	}
-	for _, m := range s.quorum.members {
-		l.subs = append(l.subs, m.hub.SubscribeTo(channel, l.ready))
-	}
-	return l
-}
-
-// Take returns the messages of the server that had the most: each release is told by all.
-func (l *listener) Take() (messages []string) {
-	for _, sub := range l.subs {
-		if m, _ := sub.Take(); len(m) > len(messages) {
-			messages = m
-		}
-	}
-	return messages
-}
-
-func (l *listener) Close() {
-	for _, sub := range l.subs {
-		sub.Close()
 	}
 }
