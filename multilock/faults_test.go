@@ -115,7 +115,6 @@ func TestOneThatIsTakenCostsOneRequestAndTakesNothing(t *testing.T) {
 }
 
 func TestRepliesThatAreLostLeaveEveryMemberExact(t *testing.T) {
-	t.Parallel()
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	_, members := namesOf(newSession(t, proxy.Client(t), rlock.WithWatchdogTimeout(3*time.Second)), 3)
@@ -218,7 +217,6 @@ func TestALateCopyOfARequestForSeveralTakesNone(t *testing.T) {
 }
 
 func TestACancelAtAnyStepLeavesNothing(t *testing.T) {
-	t.Parallel()
 	var servers [2]*testredis.Server
 	var proxies [2]*faultproxy.Proxy
 	for i := range servers {
@@ -267,7 +265,8 @@ func TestACancelAtAnyStepLeavesNothing(t *testing.T) {
 					through = ctx.Err() == nil
 					unlock(t, hold)
 				} else if !errors.Is(err, context.Canceled) {
-					t.Fatalf("step %d: %v", step, err)
+					t.Errorf("step %d: %v", step, err)
+					through = true
 				}
 				cancel()
 				close(done)

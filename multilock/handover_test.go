@@ -93,7 +93,6 @@ func TestSeveralLocksAreHandedOnTogetherInMemory(t *testing.T) {
 }
 
 func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
-	t.Parallel()
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		waits := make(waitingSignal, 100)
 		ms, _ := namesOf(newSession(t, rdb, longStreak, rlock.WithObserver(waits)), 3)

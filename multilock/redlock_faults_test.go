@@ -160,7 +160,6 @@ func TestThawedServersAreLeftWithNothing(t *testing.T) {
 // A request whose reply is lost is sent again, and is one attempt; a vote that is
 // lost is given back also where its request arrives after everything else.
 func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
-	t.Parallel()
 	r := startServers(t, 5)
 	proxies, clients := r.proxied(t)
 	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(100*time.Millisecond))
@@ -209,7 +208,6 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 // Three of five have granted, the others have not voted yet, and one of the three dies: four are
 // left, and what is asked of them next has a majority as soon as they vote.
 func TestWhatFollowsAVoteCountsThoseThatVoteLater(t *testing.T) {
-	t.Parallel()
 	for name, next := range map[string]func(ctx context.Context, m *rlock.Mutex, hold *rlock.Hold) error{
 		"unlock": func(ctx context.Context, m *rlock.Mutex, hold *rlock.Hold) error { return hold.Unlock(ctx) },
 		"re-entry": func(ctx context.Context, m *rlock.Mutex, hold *rlock.Hold) error {

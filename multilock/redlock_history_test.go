@@ -20,7 +20,6 @@ import (
 // What clients saw of real servers that freeze, die, and lose requests and replies, is
 // what a fenced mutex could have shown them.
 func TestHistoriesAreThoseOfAFencedMutex(t *testing.T) {
-	t.Parallel()
 	const clients, lease = 4, 800 * time.Millisecond
 	r := startServers(t, 5, "--appendonly", "yes", "--appendfsync", "always")
 	start := time.Now()

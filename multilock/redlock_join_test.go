@@ -12,7 +12,7 @@ import (
 )
 
 // joinLease is renewed at a third of it.
-const joinLease = 3 * time.Second
+const joinLease = 5 * time.Second
 
 // Servers that keep nothing are restarted one after another, each after the one before has the hold again.
 func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {

@@ -300,7 +300,6 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 }
 
 func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
-	t.Parallel()
 	const lease = 1500 * time.Millisecond
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(lease))...)
@@ -507,7 +506,6 @@ func TestTheOrderOfSessionsMakesNoDifference(t *testing.T) {
 
 // Five clients that all ask at once split the votes, again and again, until one of them has a majority.
 func TestSplitVotesResolve(t *testing.T) {
-	t.Parallel()
 	const clients, rounds = 5, 1000
 	r := startServers(t, 5)
 	lock := scriptFile(t, "redlock_lock.lua")
