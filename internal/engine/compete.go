@@ -137,8 +137,8 @@ const restTime = time.Millisecond
 // restMemory is for how long that is remembered where nobody here waits.
 const restMemory = 10 * restTime
 
-// crowd is how many clients hear of a release, itself among them, without being too many to ask all at once. A session
-// whose turn was a single hold may ask together with that few, or it would have a small share beside one with long turns.
+// crowd is the largest number of clients that may all ask at once after a release, this session included. With no more than
+// that, a session whose turn was a single hold does not let others go first: beside one with long turns its share would be small.
 const crowd = 2
 
 // letOthersFirst takes what was heard of the lock, so that what comes from here on is news; and, where it is

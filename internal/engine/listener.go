@@ -2,7 +2,7 @@ package engine
 
 import "github.com/lockline/lockline/pubsub"
 
-// listener hears of a lock's releases, from one server or from all members of a quorum.
+// listener receives the messages of a lock's releases, from one server or from all members of a quorum.
 type listener struct {
 	ready chan struct{}
 	subs  []*pubsub.Subscription

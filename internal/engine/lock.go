@@ -194,6 +194,7 @@ func (l *lock) settle(g grant, until time.Time, gone chan<- struct{}) {
 		}
 	}()
 }
+
 func (l *lock) fail(err error) error { return &nameError{name: l.keys.Name, err: err} }
 
 // pass lets the next one compete.

@@ -138,7 +138,7 @@ func (b *ballot) renewedSince(start time.Time) bool {
 	return !b.nth(len(b.seats)-b.q.need, func(s *seat) time.Time { return s.kept }).Before(start)
 }
 
-// deadline is until when a majority is believed to be held.
+// deadline is when the hold on a majority is no longer valid.
 func (b *ballot) deadline() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

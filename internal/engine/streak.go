@@ -160,7 +160,7 @@ func (st *streak) gone() {
 
 // handOn hands the streak to the next goroutine in line, in memory, if it may have it.
 // Redis is not told: to it, the session goes on holding what it was granted, and every
-// request about the streak is as good as before. Who waits for several locks is
+// request about the streak is as valid as before. An acquisition that waits for several locks is
 // handed all of them or none: those of its company are put aside first. mu held.
 func (st *streak) handOn(to *heir) bool {
 	l := st.lock

@@ -249,8 +249,8 @@ func (w *world) run() {
 	runtime.KeepAlive(w.kept)
 }
 
-// forge is somebody who may publish on every channel, and knows all names and attempts.
-func (w *world) forge(rnd *rand.Rand) {
+// nowAndThen does something until the world ends. mu is held while it does.
+func (w *world) nowAndThen(rnd *rand.Rand, do func()) {
 	for {
 		w.sleep(upTo(rnd, 300*time.Millisecond))
 		w.mu.Lock()
@@ -258,6 +258,14 @@ func (w *world) forge(rnd *rand.Rand) {
 			w.mu.Unlock()
 			return
 		}
+		do()
+		w.mu.Unlock()
+	}
+}
+
+// forge is somebody who may publish on every channel, and knows all names and attempts.
+func (w *world) forge(rnd *rand.Rand) {
+	w.nowAndThen(rnd, func() {
 		l := w.locks[rnd.IntN(len(w.locks))]
 		s := l.on[rnd.IntN(len(l.on))]
 		now := s.tick()
@@ -270,8 +278,7 @@ func (w *world) forge(rnd *rand.Rand) {
 		case 'f':
 			attempts := slices.Sorted(maps.Keys(l.waiting))
 			if len(attempts) == 0 {
-				w.mu.Unlock()
-				continue
+				return
 			}
 			attempt := attempts[rnd.IntN(len(attempts))]
 			session, _, _ := strings.Cut(attempt, ":")
@@ -280,20 +287,13 @@ func (w *world) forge(rnd *rand.Rand) {
 		}
 		w.counts.Add("forged messages")
 		s.Publish(channel, messages[rnd.IntN(len(messages))])
-		w.mu.Unlock()
-	}
+	})
 }
 
 // forgetOne has one server forget a RedLock that one attempt has on all of them, now and then. A majority still has it.
 func (w *world) forgetOne(rnd *rand.Rand) {
 	l := w.locks[0]
-	for {
-		w.sleep(upTo(rnd, 300*time.Millisecond))
-		w.mu.Lock()
-		if w.ending {
-			w.mu.Unlock()
-			return
-		}
+	w.nowAndThen(rnd, func() {
 		if owners := slices.Compact(slices.Clone(l.owners)); len(owners) == 1 && owners[0] != "" {
 			at := rnd.IntN(len(l.on))
 			l.on[at].tick()
@@ -302,8 +302,7 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 			w.counts.Add("forgotten by one server")
 			w.log("server %d forgets %s", l.on[at].number, l.name)
 		}
-		w.mu.Unlock()
-	}
+	})
 }
 
 func (w *world) redlock() bool { return w.Kind.locks[0].kind == 'q' }
