@@ -14,15 +14,16 @@ import (
 var layers = [][]string{
 	{"internal/contain"},
 	{"internal/wire", "pubsub", "watchdog"},
+	{"internal/protocol"},
 	{"internal/engine"},
 	{"rlock"},
 	{"internal/inner"},
 	{"fairlock", "multilock", "locktest"},
 }
 
-// forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/sim", "internal/simnet",
-	"internal/standin", "internal/testredis", "interop/redisson"}
+// forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
+var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/protocol/generate", "internal/sim",
+	"internal/simnet", "internal/standin", "internal/testredis", "interop/redisson"}
 
 func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	const module = "github.com/lockline/lockline"

@@ -105,7 +105,7 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 		long := rlock.WithLiveness(time.Hour) // no heartbeat in between
 		first := newSession(t, proxy.Client(t), long)
 		unlock(t, lock(t, fairlock.New(first, "x"))) // the scripts are known
-		must(t, script(t, "heartbeat.lua", "prelude.lua").Load(bg, rdb).Err())
+		must(t, script(t, "heartbeat.lua").Load(bg, rdb).Err())
 		hold := lock(t, fairlock.New(first, "x"))
 		l := newLine(t, rdb)
 		var sessions []*rlock.Session
@@ -310,7 +310,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
 	t.Helper()
 	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
-	reply, err := script(t, "lock.lua", "prelude.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1, "", 0).Text()
+	reply, err := script(t, "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1, "", 0).Text()
 	must(t, err)
 	words := strings.Fields(reply)
 	if words[0] != "G" {
@@ -318,7 +318,7 @@ func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string
 	}
 	return func(channels string) {
 		t.Helper()
-		if reply, err := script(t, "release.lua", "prelude.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
+		if reply, err := script(t, "release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
 			t.Fatal(reply, err)
 		}
 	}

@@ -41,30 +41,29 @@ import (
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
 var (
-	//go:embed prelude.lua
-	prelude string
 	//go:embed lock.lua
-	lockBody string
+	lockText string
 	//go:embed release.lua
-	releaseBody string
+	releaseText string
 	//go:embed heartbeat.lua
-	heartbeatBody string
+	heartbeatText string
 	//go:embed force.lua
-	forceBody string
+	forceText string
 	//go:embed inspect.lua
-	inspectBody string
+	inspectText string
 
 	protocol = &engine.Protocol{
 		Kind:      engine.Fair,
-		Lock:      engine.NewScript(lockBody, prelude),
-		Release:   engine.NewScript(releaseBody, prelude),
-		Heartbeat: engine.NewScript(heartbeatBody, prelude),
-		Force:     engine.NewScript(forceBody, prelude),
-		Inspect:   engine.NewScript(inspectBody, prelude),
+		Lock:      wire.NewScript(lockText),
+		Release:   wire.NewScript(releaseText),
+		Heartbeat: wire.NewScript(heartbeatText),
+		Force:     wire.NewScript(forceText),
+		Inspect:   wire.NewScript(inspectText),
 	}
 )
 

@@ -1,12 +1,74 @@
 -- Frees the lock whoever holds it, or only if its holder's token is the one that was seen, and hands it to the first
 -- living waiter. The holder learns that it lost the lock.
 --
--- KEYS    as in the preludes
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] what the names of the sessions' channels begin with
 -- ARGV[2] milliseconds by which the memory outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
+--
+-- Generated from fairlock/lua/force.lua: edit that, and run go generate ./...
+
+local function stamp(number)
+  return string.format('%.0f', number)
+end
+
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+-- bad ends the script with an error that refusal of errors.go reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
+end
+
+-- holder returns owner, token and what the owner's session says of itself; nil
+-- if the lock is free. What cannot be a grant of ours is an error, unless any will do.
+local function holder(any)
+  local held = redis.call('HGETALL', KEYS[1])
+  local about, owner, other, count, token = ''
+  for i = 1, #held, 2 do
+    local field, value = held[i], held[i + 1]
+    if field == 't' then
+      token = value
+    elseif field == 'd' then
+      about = value
+    elseif field ~= 's' then
+      other = owner
+      owner, count = field, value
+    end
+  end
+  if owner and token and not any then -- a JVM's has no token
+    whole(KEYS[1], 't', token)
+    if other then
+      bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
+    end
+  end
+  return owner, token or '0', about
+end
 
 local owner, token = holder(true)
 if not owner then
@@ -15,10 +77,138 @@ end
 if ARGV[3] and ARGV[3] ~= token then
   return 'O'
 end
+
+-- BLOCK is how many tokens a grant reserves: Block in scripts.go.
+local BLOCK = 1000
+
+-- past reads the memory: the last token that may have been used; the same again if
+-- it was not released, so lost by now if the lock is free; and whether an attempt is over,
+-- so that this is a late copy of its request.
+local function past(owner)
+  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', memory[1]), nil
+  if memory[1] and memory[1] ~= memory[2] then
+    last = last + BLOCK - 1
+    lost = last
+  end
+  return last, lost, memory[3] == owner or memory[4]
+end
+
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to nobody
-redis.call('HDEL', KEYS[1], owner) -- not DEL: as in release.lua
+redis.call('HDEL', KEYS[1], owner) -- not DEL: as in conclude of shared.lua
+
+-- clock returns the Redis time in microseconds, as a number and as stamp has it.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+end
+
+-- outlive makes the memory last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- grant makes an attempt the owner of a block of tokens above last, and returns the
+-- first. lost is the last token lost, if the lock was.
+local function grant(owner, about, lease, now, keep, last, lost)
+  local token = stamp(math.max(now, last + 1))
+  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  if lost then
+    redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
+  else
+    redis.call('HSET', KEYS[2], 't', token)
+  end
+  outlive(lease + keep, keep)
+  return token
+end
+
+-- leave takes attempts out of the queue.
+local function leave(...)
+  redis.call('ZREM', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+  redis.call('HDEL', KEYS[5], ...)
+end
+
+-- first is the waiter who is next, the time until which it is known to live, and the
+-- time now, which is read here if the caller has not. If the waiter is dead, all of the dead are dropped.
+local function first(now)
+  while true do
+    local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not next then
+      return
+    end
+    now = now or clock()
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
+    if alive >= now then
+      return next, alive, now
+    end
+    leave(next)
+    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+    if #dead > 0 then
+      leave(unpack(dead))
+    end
+  end
+end
+
+local function session(owner)
+  return string.match(owner, '^[^:]*')
+end
+
+-- handOver gives a free lock to the first living waiter, for the lease that it asks for, but not for longer than
+-- it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. last and lost are what past says. Returns owner, token, what the owner's
+-- session says of itself, and the lease in milliseconds, or nothing.
+local function handOver(asking, channels, now, keep, last, lost)
+  local owner, alive
+  owner, alive, now = first(now)
+  if not owner then
+    return
+  end
+  local lease, nonce, about = string.match(redis.call('HGET', KEYS[5], owner) or '', '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
+  local token = grant(owner, about or '', lease, now, keep, last, lost)
+  leave(owner)
+  if session(owner) ~= asking then
+    redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
+  end
+  return owner, token, about or '', stamp(lease)
+end
+
 if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
   redis.call('DEL', KEYS[1])
 end
+
+-- mark notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the marks whose time has passed, or is none.
+local function mark(owner, late, keep)
+  if late == '0' then
+    return
+  end
+  local now, all = clock(), redis.call('HGETALL', KEYS[2])
+  for i = 1, #all, 2 do
+    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < now then
+      redis.call('HDEL', KEYS[2], all[i])
+    end
+  end
+  if tonumber(late) >= now then
+    redis.call('HSET', KEYS[2], owner, late)
+    outlive(keep, keep)
+  end
+end
+
+-- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
+-- granted, and void before the memory is forgotten, must not take the lock back.
+local function disown(owner, keep)
+  local now = clock()
+  mark(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+end
+
 disown(owner, tonumber(ARGV[2]))
 return 'R'

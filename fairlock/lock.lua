@@ -1,7 +1,9 @@
 -- Takes a free lock that nobody waits for; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
--- KEYS    as in the preludes
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
 -- ARGV[3] Redis time in microseconds after which this request is void
@@ -23,24 +25,222 @@
 --   'J NOW PTTL HOLDER TOKEN ABOUT'  the same, and ARGV[9] is over
 --   'V NOW'                    void: came too late
 --   'S NOW'                    stale: this attempt is over already
+--
+-- Generated from fairlock/lua/lock.lua: edit that, and run go generate ./...
 
 local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue
 
--- TAKE
+-- take is the common case of a lock script: the lock is free, and what was granted before was released. It does what
+-- past and grant would do; anything else is left to them. free: the lock is free, nobody waits for it, and nothing
+-- else hinders. The others are ARGV[1] to [5] of a lock script. Returns the reply, if it is decided, and the Redis time in
+-- microseconds as a number and as text.
+local function take(free, owner, lease, deadline, about, keep)
+  local call = redis.call -- looked up once, which saves time
+  local time = call('TIME')
+  local now, stamped = time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+  if now > tonumber(deadline) then
+    return 'V ' .. stamped
+  end
+  if free then
+    local memory = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+    if memory[1] == memory[2] and now > (tonumber(memory[1] or 0) or now) and memory[3] ~= owner and not memory[4] then
+      call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
+      call('PEXPIRE', KEYS[1], lease)
+      call('HSET', KEYS[2], 't', stamped)
+      if call('PTTL', KEYS[2]) < lease + keep then
+        call('PEXPIRE', KEYS[2], lease + 2 * keep)
+      end
+      return 'G ' .. stamped .. ' ' .. stamped
+    end
+  end
+  return nil, now, stamped
+end
 
--- PRELUDE
-
+local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+if reply then
+  return reply
+end
 local asking = ARGV[1]
 local lease, liveness, keep = tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[5])
+
+local function stamp(number)
+  return string.format('%.0f', number)
+end
+
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+-- bad ends the script with an error that refusal of errors.go reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
+end
+
+-- holder returns owner, token and what the owner's session says of itself; nil
+-- if the lock is free. What cannot be a grant of ours is an error, unless any will do.
+local function holder(any)
+  local held = redis.call('HGETALL', KEYS[1])
+  local about, owner, other, count, token = ''
+  for i = 1, #held, 2 do
+    local field, value = held[i], held[i + 1]
+    if field == 't' then
+      token = value
+    elseif field == 'd' then
+      about = value
+    elseif field ~= 's' then
+      other = owner
+      owner, count = field, value
+    end
+  end
+  if owner and token and not any then -- a JVM's has no token
+    whole(KEYS[1], 't', token)
+    if other then
+      bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
+    end
+  end
+  return owner, token or '0', about
+end
+
 local owner, token, about = holder()
+
+-- outlive makes the memory last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- renew makes the lease of a lock that is held at least ms long.
+local function renew(ms, keep)
+  if redis.call('PTTL', KEYS[1]) < ms then
+    redis.call('PEXPIRE', KEYS[1], ms)
+    outlive(ms + keep, keep)
+  end
+end
+
 if owner == asking then
   renew(lease, keep)
   return 'G ' .. stamped .. ' ' .. token
 end
+
+-- BLOCK is how many tokens a grant reserves: Block in scripts.go.
+local BLOCK = 1000
+
+-- past reads the memory: the last token that may have been used; the same again if
+-- it was not released, so lost by now if the lock is free; and whether an attempt is over,
+-- so that this is a late copy of its request.
+local function past(owner)
+  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', memory[1]), nil
+  if memory[1] and memory[1] ~= memory[2] then
+    last = last + BLOCK - 1
+    lost = last
+  end
+  return last, lost, memory[3] == owner or memory[4]
+end
+
 local last, lost, over = past(asking)
 if over then
   return 'S ' .. stamped
 end
+
+-- clock returns the Redis time in microseconds, as a number and as stamp has it.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+end
+
+-- grant makes an attempt the owner of a block of tokens above last, and returns the
+-- first. lost is the last token lost, if the lock was.
+local function grant(owner, about, lease, now, keep, last, lost)
+  local token = stamp(math.max(now, last + 1))
+  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  if lost then
+    redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
+  else
+    redis.call('HSET', KEYS[2], 't', token)
+  end
+  outlive(lease + keep, keep)
+  return token
+end
+
+-- leave takes attempts out of the queue.
+local function leave(...)
+  redis.call('ZREM', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+  redis.call('HDEL', KEYS[5], ...)
+end
+
+-- first is the waiter who is next, the time until which it is known to live, and the
+-- time now, which is read here if the caller has not. If the waiter is dead, all of the dead are dropped.
+local function first(now)
+  while true do
+    local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not next then
+      return
+    end
+    now = now or clock()
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
+    if alive >= now then
+      return next, alive, now
+    end
+    leave(next)
+    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+    if #dead > 0 then
+      leave(unpack(dead))
+    end
+  end
+end
+
+local function session(owner)
+  return string.match(owner, '^[^:]*')
+end
+
+-- handOver gives a free lock to the first living waiter, for the lease that it asks for, but not for longer than
+-- it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. last and lost are what past says. Returns owner, token, what the owner's
+-- session says of itself, and the lease in milliseconds, or nothing.
+local function handOver(asking, channels, now, keep, last, lost)
+  local owner, alive
+  owner, alive, now = first(now)
+  if not owner then
+    return
+  end
+  local lease, nonce, about = string.match(redis.call('HGET', KEYS[5], owner) or '', '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
+  local token = grant(owner, about or '', lease, now, keep, last, lost)
+  leave(owner)
+  if session(owner) ~= asking then
+    redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
+  end
+  return owner, token, about or '', stamp(lease)
+end
+
 if not owner then
   local next = first(now)
   if not next or next == asking then
@@ -52,6 +252,17 @@ if not owner then
   owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
 end
 local status = 'H '
+
+-- lives notes that somebody waits for at least liveness more.
+local function lives(liveness, keep)
+  if redis.call('PTTL', KEYS[3]) < liveness then
+    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[4], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[5], 2 * liveness)
+  end
+  outlive(2 * liveness + keep, keep)
+end
+
 if liveness > 0 then
   local last = ARGV[9] == '' and {} or redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
   local joins = last[1] == ARGV[9]

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -148,24 +147,18 @@ func (l *line) next() arrival {
 	}
 }
 
-func script(t testing.TB, file string, kind ...string) *redis.Script {
+func script(t testing.TB, file string) *redis.Script {
 	t.Helper()
-	text := func(file string) string {
-		b, err := os.ReadFile(file)
-		must(t, err)
-		return string(b)
-	}
-	for i, prelude := range kind {
-		kind[i] = text(prelude)
-	}
-	return redis.NewScript(engine.NewScript(text(file), kind...).Text())
+	text, err := os.ReadFile(file)
+	must(t, err)
+	return redis.NewScript(string(text))
 }
 
 // kindOf names the script of a request.
 func kindOf(t testing.TB) func(r faultproxy.Request) string {
-	kinds := map[string]string{script(t, "../internal/engine/keep.lua").Hash(): "keep"}
+	kinds := map[string]string{script(t, "../internal/protocol/keep.lua").Hash(): "keep"}
 	for _, name := range []string{"lock", "release", "heartbeat", "force", "inspect"} {
-		kinds[script(t, name+".lua", "prelude.lua").Hash()] = name
+		kinds[script(t, name+".lua").Hash()] = name
 	}
 	return func(r faultproxy.Request) string {
 		if r.Is("EVAL") { // the first time, the body itself

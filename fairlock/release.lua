@@ -1,7 +1,9 @@
 -- Ends an attempt: it leaves the queue, and if it holds the lock, or nobody does any more, the first living
 -- waiter holds it next.
 --
--- KEYS    as in the preludes
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -14,29 +16,204 @@
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
 --        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
+--
+-- Generated from fairlock/lua/release.lua: edit that, and run go generate ./...
 
 local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
 
--- CONCLUDE
+-- BLOCK is how many tokens a grant reserves: Block in scripts.go.
+local BLOCK = 1000
 
-local reply = held[1] and mine and 'R' or 'L'
-if held[1] and not odd and not waited and ARGV[5] == '0' then
+-- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, nobody wants that.
+-- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
+-- parameter; waited: this script may grant the lock to somebody. Returns
+--   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
+--   whether it was held under the token that was named, or any will do
+--   what it is held under, if that is no token. Nothing was done then
+local function conclude(owner, token, keep, used, block, waited)
+  local call = redis.call
+  local held = call('HMGET', KEYS[1], owner, 't')
+  if not held[1] then
+    return nil
+  end
+  if token ~= held[2] and not (held[2] and string.find(held[2], '^%d+$') and tonumber(held[2]) <= 9e15) then
+    return nil, nil, held[2] or ''
+  end
+  if waited then -- while a slot moves to another node, a script cannot make a key again
+    call('HDEL', KEYS[1], owner)
+  else
+    call('DEL', KEYS[1])
+  end
+  local mine = token == held[2] or token == ''
+  if used == '' or not mine then
+    used = string.format('%.0f', held[2] + block - 1)
+  elseif used == '0' then
+    used = held[2]
+  end
+  -- Not possible while short of memory. What the grant kept alive need not be now, unless it was evicted.
+  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 and call('PTTL', KEYS[2]) < tonumber(keep) then
+    call('PEXPIRE', KEYS[2], 2 * keep)
+  end
+  return used, mine
+end
+
+local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK, waited)
+local reply = used and mine and 'R' or 'L'
+if used and not waited and ARGV[5] == '0' then
   return reply
 end
 
--- PRELUDE
+local function stamp(number)
+  return string.format('%.0f', number)
+end
+
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+-- bad ends the script with an error that refusal of errors.go reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
+end
 
 if odd then
-  whole(KEYS[1], 't', held[2] or '')
+  whole(KEYS[1], 't', odd)
 end
-local over = not held[1] and ARGV[2] ~= '' and released(ARGV[2])
-local gone = not held[1] and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
+
+-- released: the token was granted once and released, by whomever since. Whatever
+-- lies above the last token lost and not above the last one released was.
+local function released(token)
+  local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
+  return memory[1] and tonumber(token) <= whole(KEYS[2], 'r', memory[1]) and tonumber(token) > whole(KEYS[2], 'l', memory[2])
+end
+
+local over = not used and ARGV[2] ~= '' and released(ARGV[2])
+local gone = not used and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
 local keep, last, lost = tonumber(ARGV[4]), nil, nil
+
+-- past reads the memory: the last token that may have been used; the same again if
+-- it was not released, so lost by now if the lock is free; and whether an attempt is over,
+-- so that this is a late copy of its request.
+local function past(owner)
+  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', memory[1]), nil
+  if memory[1] and memory[1] ~= memory[2] then
+    last = last + BLOCK - 1
+    lost = last
+  end
+  return last, lost, memory[3] == owner or memory[4]
+end
+
 if gone then
   last, lost = past('')
 end
 local next, token, lease, _
-if not held[1] then
+
+-- clock returns the Redis time in microseconds, as a number and as stamp has it.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+end
+
+-- outlive makes the memory last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- grant makes an attempt the owner of a block of tokens above last, and returns the
+-- first. lost is the last token lost, if the lock was.
+local function grant(owner, about, lease, now, keep, last, lost)
+  local token = stamp(math.max(now, last + 1))
+  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  if lost then
+    redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
+  else
+    redis.call('HSET', KEYS[2], 't', token)
+  end
+  outlive(lease + keep, keep)
+  return token
+end
+
+-- leave takes attempts out of the queue.
+local function leave(...)
+  redis.call('ZREM', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+  redis.call('HDEL', KEYS[5], ...)
+end
+
+-- first is the waiter who is next, the time until which it is known to live, and the
+-- time now, which is read here if the caller has not. If the waiter is dead, all of the dead are dropped.
+local function first(now)
+  while true do
+    local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not next then
+      return
+    end
+    now = now or clock()
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
+    if alive >= now then
+      return next, alive, now
+    end
+    leave(next)
+    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+    if #dead > 0 then
+      leave(unpack(dead))
+    end
+  end
+end
+
+local function session(owner)
+  return string.match(owner, '^[^:]*')
+end
+
+-- handOver gives a free lock to the first living waiter, for the lease that it asks for, but not for longer than
+-- it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. last and lost are what past says. Returns owner, token, what the owner's
+-- session says of itself, and the lease in milliseconds, or nothing.
+local function handOver(asking, channels, now, keep, last, lost)
+  local owner, alive
+  owner, alive, now = first(now)
+  if not owner then
+    return
+  end
+  local lease, nonce, about = string.match(redis.call('HGET', KEYS[5], owner) or '', '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
+  local token = grant(owner, about or '', lease, now, keep, last, lost)
+  leave(owner)
+  if session(owner) ~= asking then
+    redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
+  end
+  return owner, token, about or '', stamp(lease)
+end
+
+if not used then
   leave(ARGV[1])
   if over then
     reply = 'R'
@@ -53,5 +230,24 @@ end
 if next then
   reply = table.concat({ reply, next, token, lease }, ' ')
 end
+
+-- mark notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the marks whose time has passed, or is none.
+local function mark(owner, late, keep)
+  if late == '0' then
+    return
+  end
+  local now, all = clock(), redis.call('HGETALL', KEYS[2])
+  for i = 1, #all, 2 do
+    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < now then
+      redis.call('HDEL', KEYS[2], all[i])
+    end
+  end
+  if tonumber(late) >= now then
+    redis.call('HSET', KEYS[2], owner, late)
+    outlive(keep, keep)
+  end
+end
+
 mark(ARGV[1], ARGV[5], keep)
 return reply

@@ -19,7 +19,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/internal/wire"
@@ -29,23 +28,20 @@ import (
 
 // scripts names the reentrant lock's scripts by what a request carries of them.
 var scripts = sync.OnceValue(func() map[string]string {
-	read := func(file string) string {
-		body, err := os.ReadFile(file)
-		if err != nil {
-			panic(err)
-		}
-		return string(body)
-	}
 	m := map[string]string{}
-	add := func(name string, scripts ...*wire.Script) {
-		for _, sc := range scripts {
+	add := func(name string, files ...string) {
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				panic(err)
+			}
+			sc := wire.NewScript(string(text))
 			m[sc.Text()], m[sc.Digest()] = name, name
 		}
 	}
-	lock, release := read("../rlock/lock.lua"), read("../rlock/release.lua")
-	add("lock", engine.NewScript(lock), engine.NewLockSeveral(lock))
-	add("release", engine.NewScript(release), engine.NewReleaseSeveral(release))
-	add("keep", engine.NewScript(read("../internal/engine/keep.lua")))
+	add("lock", "../rlock/lock.lua", "../rlock/lock_several.lua")
+	add("release", "../rlock/release.lua", "../rlock/release_several.lua")
+	add("keep", "../internal/protocol/keep.lua")
 	return m
 })
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -23,11 +24,11 @@ var (
 
 	redlock = &engine.Protocol{
 		Kind:    engine.RedLock,
-		Lock:    engine.NewScript(redlockLock),
-		Accept:  engine.NewScript(redlockAccept),
-		Release: engine.NewScript(redlockRelease),
-		Force:   engine.NewScript(redlockForce),
-		Inspect: engine.NewScript(redlockInspect),
+		Lock:    wire.NewScript(redlockLock),
+		Accept:  wire.NewScript(redlockAccept),
+		Release: wire.NewScript(redlockRelease),
+		Force:   wire.NewScript(redlockForce),
+		Inspect: wire.NewScript(redlockInspect),
 	}
 )
 

@@ -138,7 +138,7 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 		return true
 	})
 	var asked atomic.Int32
-	renewal := scriptFile(t, "../internal/engine/keep.lua")
+	renewal := scriptFile(t, "../internal/protocol/keep.lua")
 	for _, p := range proxies[1:] {
 		p.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
 			if q.Script() == renewal {
@@ -182,7 +182,7 @@ func TestRenewalsOfAnExtendedHoldDoNotFail(t *testing.T) {
 	_, hold := redLock(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease/3), rlock.WithObserver(seen))...)))
 	must(t, hold.Extend(bg, time.Hour))
 	var asked atomic.Int32
-	renewal := scriptFile(t, "../internal/engine/keep.lua")
+	renewal := scriptFile(t, "../internal/protocol/keep.lua")
 	proxies[0].OnRequest(func(q *faultproxy.Request) faultproxy.Action {
 		if q.Script() == renewal {
 			asked.Add(1)

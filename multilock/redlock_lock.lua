@@ -1,7 +1,8 @@
 -- One server's vote for an attempt: takes the lock here if it is free, and accepts
 -- the attempt's token if it is above the one that is stored.
 --
--- KEYS[1], KEYS[2] as in the prelude
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
 -- ARGV[3] Redis time in microseconds after which this request is void
@@ -19,6 +20,8 @@
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another, as in the reentrant lock's
 --   'V NOW'              void: came too late
 --   'S NOW'              stale: this attempt is over already
+--
+-- Generated from multilock/lua/redlock_lock.lua: edit that, and run go generate ./...
 
 local time = redis.call('TIME')
 local now = string.format('%d%06d', time[1], time[2])
@@ -28,9 +31,9 @@ end
 
 local far = now + 86400e6 -- a token above it is not one of ours: a day ahead of the server's clock
 
--- take grants the lock, unless something odd is stored. The block of a former grant, of which the session does not use any more, is not in
+-- vote grants the lock, unless something odd is stored. The block of a former grant, of which the session does not use any more, is not in
 -- the way.
-local function take(former, first)
+local function vote(former, first)
   local memory = redis.call('HMGET', KEYS[2], 't', 'a', ARGV[1], 'b')
   if memory[2] == ARGV[1] or memory[3] then -- a late copy
     return 'S ' .. now
@@ -55,13 +58,11 @@ local function take(former, first)
 end
 
 if redis.call('HLEN', KEYS[1]) == 0 then
-  local reply = take()
+  local reply = vote()
   if reply then
     return reply
   end
 end
-
--- PRELUDE
 
 -- succeeds: both attempts are of one session, which asks for a lock with one attempt
 -- after another: the earlier one is over, and its release still under way.
@@ -71,12 +72,87 @@ local function succeeds(owner, earlier)
   return session and session == other and tonumber(number) > tonumber(before)
 end
 
+local function stamp(number)
+  return string.format('%.0f', number)
+end
+
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+-- bad ends the script with an error that refusal of errors.go reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
+end
+
+-- holder returns owner, token and what the owner's session says of itself; nil
+-- if the lock is free. What cannot be a grant of ours is an error, unless any will do.
+local function holder(any)
+  local held = redis.call('HGETALL', KEYS[1])
+  local about, owner, other, count, token = ''
+  for i = 1, #held, 2 do
+    local field, value = held[i], held[i + 1]
+    if field == 't' then
+      token = value
+    elseif field == 'd' then
+      about = value
+    elseif field ~= 's' then
+      other = owner
+      owner, count = field, value
+    end
+  end
+  if owner and token and not any then -- a JVM's has no token
+    whole(KEYS[1], 't', token)
+    if other then
+      bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
+    end
+  end
+  return owner, token or '0', about
+end
+
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] and not succeeds(ARGV[1], owner) then
   return table.concat({ 'H', now, stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
 end
 local memory = redis.call('HMGET', KEYS[2], 't', 'b')
 local stored = whole(KEYS[2], 't', memory[1], far)
+
+-- outlive makes the memory last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- renew makes the lease of a lock that is held at least ms long.
+local function renew(ms, keep)
+  if redis.call('PTTL', KEYS[1]) < ms then
+    redis.call('PEXPIRE', KEYS[1], ms)
+    outlive(ms + keep, keep)
+  end
+end
+
 if owner == ARGV[1] then -- by an earlier copy of this request
   renew(tonumber(ARGV[2]), tonumber(ARGV[5]))
   return 'G ' .. now .. ' ' .. stamp(stored) .. (memory[2] == ARGV[1] and ' +' or ' -')
@@ -85,4 +161,4 @@ if owner then
   redis.call('DEL', KEYS[1])
   redis.call('PUBLISH', ARGV[8], token)
 end
-return take(owner, token)
+return vote(owner, token)

@@ -1,7 +1,8 @@
 -- Ends what an attempt was granted here, if anything, and tells those who wait which
 -- grant is over.
 --
--- KEYS    as in the prelude
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] the first token proposed, by which all servers know the grant
 -- ARGV[3] channel
@@ -14,6 +15,8 @@
 -- Reply: 'R HEARD' released, and that many clients of this server were told
 --        'R' released by an earlier copy of this request
 --        'L' not held here
+--
+-- Generated from multilock/lua/redlock_release.lua: edit that, and run go generate ./...
 
 local reply = 'L'
 if redis.call('HGET', KEYS[1], ARGV[1]) then
@@ -33,7 +36,37 @@ if ARGV[5] == '0' then
   return reply
 end
 
--- PRELUDE
+-- clock returns the Redis time in microseconds, as a number and as stamp has it.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+end
+
+-- outlive makes the memory last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- mark notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the marks whose time has passed, or is none.
+local function mark(owner, late, keep)
+  if late == '0' then
+    return
+  end
+  local now, all = clock(), redis.call('HGETALL', KEYS[2])
+  for i = 1, #all, 2 do
+    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < now then
+      redis.call('HDEL', KEYS[2], all[i])
+    end
+  end
+  if tonumber(late) >= now then
+    redis.call('HSET', KEYS[2], owner, late)
+    outlive(keep, keep)
+  end
+end
 
 mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply

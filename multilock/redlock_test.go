@@ -14,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -111,7 +110,7 @@ func redScript(t testing.TB, file string) *redis.Script {
 	t.Helper()
 	body, err := os.ReadFile(file)
 	must(t, err)
-	return redis.NewScript(engine.NewScript(string(body)).Text())
+	return redis.NewScript(string(body))
 }
 
 func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -27,22 +26,15 @@ const (
 // scripts names the library's scripts by what a request carries of them.
 var scripts = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
-	read := func(file string) string {
+	for _, file := range []string{
+		"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/protocol/keep.lua", "../internal/protocol/confirm.lua",
+		"../fairlock/lock.lua", "../fairlock/release.lua", "../fairlock/heartbeat.lua",
+	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			panic(err)
 		}
-		return string(text)
-	}
-	for _, file := range []string{
-		"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/engine/keep.lua", "../internal/engine/confirm.lua",
-		"../fairlock/lock.lua", "../fairlock/release.lua", "../fairlock/heartbeat.lua",
-	} {
-		sc := engine.NewScript(read(file))
-		if strings.HasPrefix(file, "../fairlock/") {
-			sc = engine.NewScript(read(file), read("../fairlock/prelude.lua"))
-		}
-		m[sc.Text()], m[sc.Digest()] = file, file
+		m[string(text)], m[redis.NewScript(string(text)).Hash()] = file, file
 	}
 	return m
 })
@@ -100,7 +92,7 @@ func TestRepliesLostAThousandTimesLeaveEveryCountExact(t *testing.T) {
 		}
 		// A request is sent four times at most: the fourth gets through.
 		call := file + r.Args[3]
-		if file == "../internal/engine/keep.lua" { // an Extend and the renewals beside it are several, each with copies that are the same
+		if file == "../internal/protocol/keep.lua" { // an Extend and the renewals beside it are several, each with copies that are the same
 			call += strings.Join(r.Args[5:], " ")
 		}
 		if inARow[call] == 3 || rnd.IntN(2) == 0 {

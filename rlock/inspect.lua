@@ -1,7 +1,19 @@
 -- Reads all that is known of a lock, at one instant.
 --
--- KEYS    as in the prelude
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "memory": {...}}
+--
+-- Generated from rlock/lua/inspect.lua: edit that, and run go generate ./...
+
+-- map reads a hash; false if it is empty, which would not encode as an object.
+local function map(key)
+  local flat, m = redis.call('HGETALL', key), {}
+  for i = 1, #flat, 2 do
+    m[flat[i]] = flat[i + 1]
+  end
+  return next(m) and m
+end
 
 return cjson.encode({ ttl = redis.call('PTTL', KEYS[1]), lock = map(KEYS[1]) or nil, memory = map(KEYS[2]) or nil })

@@ -5,27 +5,32 @@ import (
 	_ "embed"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
 	//go:embed lock.lua
-	lockBody string
+	lockText string
 	//go:embed release.lua
-	releaseBody string
+	releaseText string
 	//go:embed force.lua
-	forceBody string
+	forceText string
 	//go:embed inspect.lua
-	inspectBody string
+	inspectText string
+	//go:embed lock_several.lua
+	lockSeveralText string
+	//go:embed release_several.lua
+	releaseSeveralText string
 
 	protocol = &engine.Protocol{
 		Kind:    engine.Reentrant,
-		Lock:    engine.NewScript(lockBody),
-		Release: engine.NewScript(releaseBody),
-		Force:   engine.NewScript(forceBody),
-		Inspect: engine.NewScript(inspectBody),
+		Lock:    wire.NewScript(lockText),
+		Release: wire.NewScript(releaseText),
+		Force:   wire.NewScript(forceText),
+		Inspect: wire.NewScript(inspectText),
 
-		LockSeveral:    engine.NewLockSeveral(lockBody),
-		ReleaseSeveral: engine.NewReleaseSeveral(releaseBody),
+		LockSeveral:    wire.NewScript(lockSeveralText),
+		ReleaseSeveral: wire.NewScript(releaseSeveralText),
 	}
 )
 

@@ -10,22 +10,23 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockline/lockline/internal/engine"
 )
 
-// The common case of a lock script (take.lua) does what the rest of it would.
+// The common case of a lock script (take of shared.lua) does what the rest of it would.
 func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 	read := func(file string) string {
 		body, err := os.ReadFile(file)
 		must(t, err)
 		return string(body)
 	}
-	script := func(body string, kind ...string) *redis.Script {
-		return redis.NewScript(engine.NewScript(body, kind...).Text())
+	pair := func(text string) [2]*redis.Script {
+		const common = "if free then"
+		if strings.Count(text, common) != 1 {
+			t.Fatalf("it has not %q once: %s", common, text)
+		}
+		return [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, common, "if false then", 1))}
 	}
-	rare := func(body string) string { return strings.Replace(body, "-- TAKE\n", "free = false\n-- TAKE\n", 1) }
-	reentrant, fair, prelude := read("lock.lua"), read("../fairlock/lock.lua"), read("../fairlock/prelude.lua")
+	kinds := map[string][2]*redis.Script{"reentrant": pair(read("lock.lua")), "fair": pair(read("../fairlock/lock.lua"))}
 
 	const owner, last, future = "s:7", "1000", "4102444800000000"
 	memories := map[string][]any{
@@ -42,10 +43,7 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 	}
 	everyServer(t, func(t *testing.T, rdb *redis.Client) {
 		for name, memory := range memories {
-			for kind, both := range map[string][2]*redis.Script{
-				"reentrant": {script(reentrant), script(rare(reentrant))},
-				"fair":      {script(fair, prelude), script(rare(fair), prelude)},
-			} {
+			for kind, both := range kinds {
 				for _, ttl := range []time.Duration{0, 80 * time.Second, 100 * time.Second} { // none, due, not due
 					var got [2]string
 					var left [2][2]time.Duration

@@ -23,7 +23,7 @@
 //	session.go          what the locks of a session share, and Shutdown
 //	keeper.go           the session as its watchdog sees it
 //	listener.go         a subscription of a lock
-//	keys.go             the names of keys; script.go and *.lua: what the kinds' scripts have in common
+//	keys.go             the names of keys; script.go: calls of scripts
 //	replicas.go         WithReplicas: a grant counts when enough replicas have it
 //
 // A streak and a hold are held, then once and for all released, lost or closed (state in streak.go). The invariants are

@@ -158,7 +158,7 @@ func (k *Keys) failed(err error) error {
 	return e
 }
 
-// valueError is the error of a script that found a value in a key that Lockline did not write (bad in prelude.lua).
+// valueError is the error of a script that found a value in a key that Lockline did not write (bad in shared.lua).
 type valueError struct{ key, field, value, why string }
 
 // RedisError: it is the server's answer, and will be the same until somebody mends the key.

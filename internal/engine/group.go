@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -49,7 +50,7 @@ type award struct {
 }
 
 // maxGroup bounds a group, for its tokens must fit into a block.
-const maxGroup = block
+const maxGroup = protocol.Block
 
 func (l *lock) nextGroup() *group {
 	ln := l.line

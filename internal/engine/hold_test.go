@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // alwaysGranted is a Mutex of a session of its own, whose scripts grant and release whatever is there.
@@ -25,7 +26,7 @@ func alwaysGranted(t *testing.T) Mutex {
 		_ = s.Shutdown(context.Background())
 		_ = rdb.Close()
 	})
-	return NewMutex(s, &Protocol{Kind: Reentrant, Lock: NewScript("return 'G 1 1'"), Release: NewScript("return 'R'")}, "x", Config{})
+	return NewMutex(s, &Protocol{Kind: Reentrant, Lock: wire.NewScript("return 'G 1 1'"), Release: wire.NewScript("return 'R'")}, "x", Config{})
 }
 
 // Where a context is observed by its Done channel alone, nothing but its hold knows the cause.

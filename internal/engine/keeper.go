@@ -2,18 +2,12 @@ package engine
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
-
-//go:embed keep.lua
-var keepBody string
-
-// keepScript is shared by all kinds of locks: they have the hash in common.
-var keepScript = NewScript(keepBody)
 
 // keeper is the session as its watchdog sees it.
 type keeper Session
@@ -39,7 +33,7 @@ func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease
 		st := streakOf(leases[i])
 		st.lock.mu.Lock()
 		defer st.lock.mu.Unlock()
-		return keepScript, st.keepRequest(s.renew)
+		return protocol.Keep, st.keepRequest(s.renew)
 	}, func(i int, reply string, err error) {
 		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: sent.Add(valid(s.Lease))}
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
@@ -31,7 +32,7 @@ func (q *quorum) renew(ctx context.Context, leases []*watchdog.Lease) []watchdog
 				st := streaks[j]
 				st.lock.mu.Lock()
 				defer st.lock.mu.Unlock()
-				return keepScript, st.keepRequest(q.s.renew)
+				return protocol.Keep, st.keepRequest(q.s.renew)
 			}, func(j int, reply string, err error) {
 				streaks[j].ballot.kept(i, wire.Outcome{Reply: reply, Sent: start, Err: err}, q.s.Lease)
 				if err != nil {

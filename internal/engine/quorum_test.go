@@ -155,7 +155,7 @@ func TestAReleaseKnowsUntilWhenARequestToJoinMayArrive(t *testing.T) {
 	for _, m := range members {
 		m.clock.Heard(1e15, start)
 	}
-	sc := NewScript("")
+	sc := wire.NewScript("")
 	l := &lock{s: s, keys: keys, p: &Protocol{Kind: "q", Lock: sc, Release: sc}}
 	b := &ballot{q: s.quorum, l: l, start: start, lease: time.Minute, overdue: true, seats: make([]seat, 3)}
 	b.grant = s.newAttempt()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -204,7 +205,7 @@ func (b *ballot) decide() {
 // cast brings in one member's vote.
 func (b *ballot) cast(ctx context.Context, i int) {
 	m := b.q.members[i]
-	o := m.call(ctx, b.l.p.Lock, &poll{b, i, b.proposal + block - 1, "0"}, wire.Tries, &b.decided)
+	o := m.call(ctx, b.l.p.Lock, &poll{b, i, b.proposal + protocol.Block - 1, "0"}, wire.Tries, &b.decided)
 	r, ok := parse(o.Reply)
 	late := o.Unanswered != nil
 	if o.Err == nil && !ok {
@@ -305,7 +306,7 @@ func (b *ballot) raise(ctx context.Context) (token int64, ok bool) {
 	asked := b.voters(nil)
 	token = q.propose() // above all that they answered
 	accepts := q.count(len(asked))
-	request := &plain{b.l.keys, b.l.p.Accept, []any{b.grant.owner, token, block}}
+	request := &plain{b.l.keys, b.l.p.Accept, []any{b.grant.owner, token, protocol.Block}}
 	for _, i := range asked {
 		q.s.work.Add(1)
 		go func() {

@@ -2,21 +2,15 @@ package engine
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
-
-//go:embed confirm.lua
-var confirmBody string
-
-// confirmScript is shared by all kinds of locks, as keepScript is.
-var confirmScript = wire.NewConfirmed(compose(confirmBody, nil))
 
 // confirm has the replicas confirm the grant that the lock is held by, however its
 // session heard of it, unless they have.
@@ -45,7 +39,7 @@ func (a *acquisition) confirm(st *streak) error {
 func (st *streak) confirm(ctx context.Context, lease time.Duration, left *atomic.Bool) wire.Outcome {
 	l := st.lock
 	s := l.s
-	o := s.call(ctx, confirmScript, &plain{l.keys, confirmScript, []any{st.token, lease.Milliseconds(), s.memory}}, wire.Tries, left)
+	o := s.call(ctx, protocol.Confirm, &plain{l.keys, protocol.Confirm, []any{st.token, lease.Milliseconds(), s.memory}}, wire.Tries, left)
 	reply, count, _ := strings.Cut(o.Reply, " ")
 	o.Reply = reply
 	if o = st.kept(o, lease); o.Err != nil {

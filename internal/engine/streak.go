@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
@@ -269,7 +270,7 @@ func (st *streak) keepRequest(lease any) wire.Request {
 	default:
 		channel = st.lock.keys.channel
 	}
-	return st.lock.keys.request(keepScript, st.owner, st.token, st.seq, st.n, lease, st.lock.s.memory, channel, message)
+	return st.lock.keys.request(protocol.Keep, st.owner, st.token, st.seq, st.n, lease, st.lock.s.memory, channel, message)
 }
 
 // telling is the request that keeps a streak, with what is true when it leaves.
@@ -286,7 +287,7 @@ func (t *telling) Request(time.Time) wire.Request {
 
 // tell brings Redis up to date with the hold count, and the lease to at least lease.
 func (st *streak) tell(ctx context.Context, lease time.Duration, left *atomic.Bool) wire.Outcome {
-	return st.kept(st.lock.s.call(ctx, keepScript, &telling{st, lease}, wire.Tries, left), lease)
+	return st.kept(st.lock.s.call(ctx, protocol.Keep, &telling{st, lease}, wire.Tries, left), lease)
 }
 
 // kept takes in what Redis said of the streak, and of a lease of at least lease.
@@ -315,7 +316,7 @@ func (st *streak) kept(o wire.Outcome, lease time.Duration) wire.Outcome {
 }
 
 // firstFence is the token that Redis granted; the rest of the block follows it.
-func (st *streak) firstFence() int64 { return st.last - (block - 1) }
+func (st *streak) firstFence() int64 { return st.last - (protocol.Block - 1) }
 
 // final is the grant with the last token that was used of its block. Only once the
 // streak has ended: no more may be used.
@@ -371,7 +372,7 @@ func (l *lock) newStreak(g grant, token string, fixed bool) *streak {
 		st.token = token
 	}
 	st.fence, _ = tokenOf(token)
-	st.last = st.fence + block - 1
+	st.last = st.fence + protocol.Block - 1
 	st.since = st.begun
 	st.lease.Owner = st
 	return st

@@ -1,7 +1,8 @@
 -- Writes to a held lock, so that WAIT behind it tells how many replicas know of the
 -- grant: WAIT speaks of what its own connection wrote, and so of all that was written before.
 --
--- KEYS    as in the prelude
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] token of the grant
 -- ARGV[2] lease in milliseconds: it is made at least that long
 -- ARGV[3] milliseconds by which the memory outlives the lease

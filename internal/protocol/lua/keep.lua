@@ -2,7 +2,8 @@
 -- shorter than asked. Serves re-entry, the unlock of a nested hold, renewal and
 -- Extend. It sets and never adds, so a copy that comes twice or late changes nothing.
 --
--- KEYS    as in the prelude
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant that this is about
 -- ARGV[3] number of this change within the grant; an older one is ignored

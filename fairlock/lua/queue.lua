@@ -1,4 +1,4 @@
--- What the fair lock's scripts share, behind the prelude of all kinds.
+-- What the fair lock's scripts share, beside internal/protocol/lua/shared.lua.
 --
 -- KEYS[2] the memory; beside the rest q -> last ticket
 -- KEYS[3] queue: waiting attempts by ticket

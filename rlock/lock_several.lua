@@ -1,14 +1,27 @@
--- What the scripts of all kinds of locks share. It is put before each of them, or behind
--- the common case of those that have one: to make the functions costs.
+-- Takes several locks, all or none.
 --
--- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
---         that was granted, s -> number of the last change of the count, d -> what
---         the holder's session says of itself
--- KEYS[2] the lock's memory: t -> last token granted (of a block, the first), and once
---         it is released, the last one used; r -> last token released; l -> last token
---         lost; a -> last owner field that released; and for each attempt that was
---         given up with a request under way, its owner field -> Redis time in
---         microseconds until which that request could arrive
+-- KEYS    two for each lock: its hash and its memory
+-- ARGV    as in lock.lua, which is one() here, the same for all; ARGV[1] is the owner field, ARGV[3] the Redis
+--         time in microseconds after which this request is void
+--
+-- Reply: 'G NOW TOKEN...', or the number of a lock that cannot be had and behind it what
+-- one() says of that
+--
+-- Generated from rlock/lua/lock_several.lua: edit that, and run go generate ./...
+
+-- several empties KEYS, and returns what was in it: two keys for each lock.
+local function several()
+  local keys = {}
+  for i = #KEYS, 1, -1 do
+    keys[i], KEYS[i] = KEYS[i], nil
+  end
+  return keys
+end
+
+local keys = several()
+
+-- BLOCK is how many tokens a grant reserves: Block in scripts.go.
+local BLOCK = 1000
 
 local function stamp(number)
   return string.format('%.0f', number)
@@ -110,6 +123,32 @@ local function grant(owner, about, lease, now, keep, last, lost)
   return token
 end
 
+-- take is the common case of a lock script: the lock is free, and what was granted before was released. It does what
+-- past and grant would do; anything else is left to them. free: the lock is free, nobody waits for it, and nothing
+-- else hinders. The others are ARGV[1] to [5] of a lock script. Returns the reply, if it is decided, and the Redis time in
+-- microseconds as a number and as text.
+local function take(free, owner, lease, deadline, about, keep)
+  local call = redis.call -- looked up once, which saves time
+  local time = call('TIME')
+  local now, stamped = time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+  if now > tonumber(deadline) then
+    return 'V ' .. stamped
+  end
+  if free then
+    local memory = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+    if memory[1] == memory[2] and now > (tonumber(memory[1] or 0) or now) and memory[3] ~= owner and not memory[4] then
+      call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
+      call('PEXPIRE', KEYS[1], lease)
+      call('HSET', KEYS[2], 't', stamped)
+      if call('PTTL', KEYS[2]) < lease + keep then
+        call('PEXPIRE', KEYS[2], lease + 2 * keep)
+      end
+      return 'G ' .. stamped .. ' ' .. stamped
+    end
+  end
+  return nil, now, stamped
+end
+
 -- renew makes the lease of a lock that is held at least ms long.
 local function renew(ms, keep)
   if redis.call('PTTL', KEYS[1]) < ms then
@@ -118,43 +157,54 @@ local function renew(ms, keep)
   end
 end
 
--- released: the token was granted once and released, by whomever since. Whatever
--- lies above the last token lost and not above the last one released was.
-local function released(token)
-  local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return memory[1] and tonumber(token) <= whole(KEYS[2], 'r', memory[1]) and tonumber(token) > whole(KEYS[2], 'l', memory[2])
+-- turn makes KEYS those of the i-th lock.
+local function turn(keys, i)
+  KEYS[1], KEYS[2] = keys[2 * i - 1], keys[2 * i]
 end
 
--- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed, or is none.
-local function mark(owner, late, keep)
-  if late == '0' then
-    return
+local function one()
+  local free = not KEYS[3] and redis.call('HLEN', KEYS[1]) == 0
+  local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+  if reply then
+    return reply
   end
-  local now, all = clock(), redis.call('HGETALL', KEYS[2])
-  for i = 1, #all, 2 do
-    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < now then
-      redis.call('HDEL', KEYS[2], all[i])
+  local owner, token, about = holder()
+  if owner and owner ~= ARGV[1] then
+    return 'H ' .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+  end
+  local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
+  if owner then
+    renew(lease, keep)
+  else
+    local last, lost, over = past(ARGV[1])
+    if over then
+      return 'S ' .. stamped
+    end
+    local counter = KEYS[3] and (redis.call('GET', KEYS[3]) or ARGV[6])
+    if counter then
+      last = math.max(last, whole(KEYS[3], '', counter))
+    end
+    token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
+    if counter then
+      redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
     end
   end
-  if tonumber(late) >= now then
-    redis.call('HSET', KEYS[2], owner, late)
-    outlive(keep, keep)
-  end
+  return 'G ' .. stamped .. ' ' .. token
 end
 
--- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
--- granted, and void before the memory is forgotten, must not take the lock back.
-local function disown(owner, keep)
-  local now = clock()
-  mark(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
-end
-
--- map reads a hash; false if it is empty, which would not encode as an object.
-local function map(key)
-  local flat, m = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do
-    m[flat[i]] = flat[i + 1]
+for i = 1, #keys / 2 do
+  turn(keys, i)
+  local owner = holder()
+  local _, _, over = past(ARGV[1])
+  if clock() > tonumber(ARGV[3]) or owner ~= ARGV[1] and (owner or over) then
+    return i .. ' ' .. one()
   end
-  return next(m) and m
 end
+ARGV[3] = '9e15' -- all of them now, or none
+local reply
+for i = 1, #keys / 2 do
+  turn(keys, i)
+  local granted = one()
+  reply = reply and reply .. string.match(granted, ' %d+$') or granted
+end
+return reply

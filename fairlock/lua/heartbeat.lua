@@ -1,0 +1,43 @@
+-- Keeps a session's waiters alive. Hands on a lock whose holder is gone. Adds
+-- nobody to the queue: an attempt that is missing has to ask anew.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- ARGV[1] session
+-- ARGV[2] liveness in milliseconds
+-- ARGV[3] what the names of the sessions' channels begin with
+-- ARGV[4] milliseconds by which the memory outlives the queue
+-- ARGV[5] and on: attempts of this session that wait
+--
+-- Reply: 'B NOW PTTL OWNER TOKEN MISSING...': the Redis time in microseconds, who
+-- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
+-- a second line what the owner's session says of itself
+
+local now, liveness, keep = clock(), tonumber(ARGV[2]), tonumber(ARGV[4])
+local until_ = stamp(now + liveness * 1000)
+if not holder() then
+  past('') -- before anything is written: they may end the script
+end
+local missing = {}
+for i = 5, #ARGV do
+  if redis.call('ZSCORE', KEYS[3], ARGV[i]) then
+    redis.call('ZADD', KEYS[4], until_, ARGV[i])
+  else
+    missing[#missing + 1] = ARGV[i]
+  end
+end
+if #missing < #ARGV - 4 then
+  lives(liveness, keep)
+end
+local owner, token, about = holder()
+if not owner then
+  owner, token, about = handOver(ARGV[1], ARGV[3], now, keep, past(''))
+end
+local reply = { 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
+for _, attempt in ipairs(missing) do
+  if attempt ~= owner then
+    reply[#reply + 1] = attempt
+  end
+end
+return table.concat(reply, ' ') .. '\n' .. (about or '')

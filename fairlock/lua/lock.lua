@@ -1,0 +1,75 @@
+-- Takes a free lock that nobody waits for; else stands in the queue, once: asking
+-- again keeps the place. A free lock with a queue goes to the first living waiter.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- ARGV[1] owner field: session and attempt
+-- ARGV[2] lease in milliseconds
+-- ARGV[3] Redis time in microseconds after which this request is void
+-- ARGV[4] what the session says of itself
+-- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[6] liveness in milliseconds: for how long the attempt is known to live; 0
+--         does not stand in the queue
+-- ARGV[7] what the names of the sessions' channels begin with
+-- ARGV[8] how many wait with this attempt
+-- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
+--         if it is the last in the queue; or ''
+-- ARGV[10] how many wait with that one
+-- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
+--
+-- Reply, always with the Redis time NOW in microseconds:
+--   'G NOW TOKEN'              granted, now or by an earlier copy of this request
+--   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
+--                              expiry), whose session says ABOUT of itself
+--   'J NOW PTTL HOLDER TOKEN ABOUT'  the same, and ARGV[9] is over
+--   'V NOW'                    void: came too late
+--   'S NOW'                    stale: this attempt is over already
+
+local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue
+local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+if reply then
+  return reply
+end
+local asking = ARGV[1]
+local lease, liveness, keep = tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[5])
+local owner, token, about = holder()
+if owner == asking then
+  renew(lease, keep)
+  return 'G ' .. stamped .. ' ' .. token
+end
+local last, lost, over = past(asking)
+if over then
+  return 'S ' .. stamped
+end
+if not owner then
+  local next = first(now)
+  if not next or next == asking then
+    if next then
+      leave(asking)
+    end
+    return 'G ' .. stamped .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
+  end
+  owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
+end
+local status = 'H '
+if liveness > 0 then
+  local last = ARGV[9] == '' and {} or redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
+  local joins = last[1] == ARGV[9]
+  local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
+  if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
+    if not joins then
+      redis.call('HSET', KEYS[2], 'q', ticket)
+    end
+    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], ARGV[11], ARGV[4] }, ' '))
+  else
+    joins = false -- an earlier copy stands already, before whoever is the last
+  end
+  redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
+  if joins then
+    leave(ARGV[9])
+    status = 'J '
+  end
+  lives(liveness, keep)
+end
+return status .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

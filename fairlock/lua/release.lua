@@ -1,0 +1,55 @@
+-- Ends an attempt: it leaves the queue, and if it holds the lock, or nobody does any more, the first living
+-- waiter holds it next.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
+-- ARGV[3] what the names of the sessions' channels begin with
+-- ARGV[4] milliseconds for which the memory of an idle lock is kept
+-- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
+--         could still arrive and must find it over; 0 where none is under way
+-- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
+--         not known
+--
+-- Reply: 'R' released, now or by an earlier copy of this request
+--        'L' lost: not held, and never released under this token
+--        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
+
+local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
+local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK, waited)
+local reply = used and mine and 'R' or 'L'
+if used and not waited and ARGV[5] == '0' then
+  return reply
+end
+
+if odd then
+  whole(KEYS[1], 't', odd)
+end
+local over = not used and ARGV[2] ~= '' and released(ARGV[2])
+local gone = not used and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
+local keep, last, lost = tonumber(ARGV[4]), nil, nil
+if gone then
+  last, lost = past('')
+end
+local next, token, lease, _
+if not used then
+  leave(ARGV[1])
+  if over then
+    reply = 'R'
+  end
+  if gone then
+    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, last, lost)
+  end
+elseif waited then
+  next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
+  if not next then
+    redis.call('DEL', KEYS[1])
+  end
+end
+if next then
+  reply = table.concat({ reply, next, token, lease }, ' ')
+end
+mark(ARGV[1], ARGV[5], keep)
+return reply

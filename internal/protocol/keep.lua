@@ -1,0 +1,63 @@
+-- Sets what a held lock looks like now: its hold count, and a lease that is no
+-- shorter than asked. Serves re-entry, the unlock of a nested hold, renewal and
+-- Extend. It sets and never adds, so a copy that comes twice or late changes nothing.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant that this is about
+-- ARGV[3] number of this change within the grant; an older one is ignored
+-- ARGV[4] hold count
+-- ARGV[5] lease in milliseconds; 0 leaves it as it is
+-- ARGV[6] milliseconds by which the memory outlives the lease
+-- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
+--         where none is: they look by themselves
+-- ARGV[8] message
+--
+-- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
+--
+-- Generated from internal/protocol/lua/keep.lua: edit that, and run go generate ./...
+
+local held = redis.call('HMGET', KEYS[1], 't', 's')
+if held[1] ~= ARGV[2] then
+  if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
+    redis.call('PUBLISH', ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
+  end
+  return 'L'
+end
+
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
+
+-- outlive makes the memory last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- renew makes the lease of a lock that is held at least ms long.
+local function renew(ms, keep)
+  if redis.call('PTTL', KEYS[1]) < ms then
+    redis.call('PEXPIRE', KEYS[1], ms)
+    outlive(ms + keep, keep)
+  end
+end
+
+if lease > 0 then
+  renew(lease, tonumber(ARGV[6]))
+end
+if not change or tonumber(ARGV[3]) > change then
+  -- The lease comes first: a server short of memory refuses this, and takes it the next time.
+  redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
+end
+return 'K'

@@ -1,0 +1,27 @@
+// Package protocol has the scripts that all kinds of locks share.
+package protocol
+
+import (
+	_ "embed"
+
+	"github.com/lockline/lockline/internal/wire"
+)
+
+//go:generate go run ./generate
+
+// Block is how many tokens a grant reserves: one for each goroutine that the lock
+// may be handed to in memory. What was not used is given back with the release.
+// Scripts have it as BLOCK.
+const Block = 1000
+
+var (
+	//go:embed keep.lua
+	keepText string
+	//go:embed confirm.lua
+	confirmText string
+
+	// Keep sets the hold count and the lease of a held lock.
+	Keep = wire.NewScript(keepText)
+	// Confirm has replicas confirm a grant.
+	Confirm = wire.NewConfirmed(confirmText)
+)
