@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockline/lockline/internal/testlock"
 )
 
 // layers of the library, the lowest first. A package imports only from layers below its own.
@@ -22,8 +24,8 @@ var layers = [][]string{
 }
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/protocol/generate", "internal/sim",
-	"internal/simnet", "internal/standin", "internal/testredis", "interop/redisson"}
+var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/protocol/generate", "internal/sim", "internal/simnet",
+	"internal/standin", "internal/testlock", "internal/testredis", "interop/redisson"}
 
 func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	const module = "github.com/lockline/lockline"
@@ -75,9 +77,7 @@ func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	if seen != len(layer) {
 		t.Errorf("%d packages of %d in layers were found", seen, len(layer))
 	}
