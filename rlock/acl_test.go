@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -23,9 +24,7 @@ import (
 func documentedRules(t *testing.T) (blocks [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	for _, block := range strings.Split(string(text), "```\nACL SETUSER lockline ")[1:] {
 		rules, _, _ := strings.Cut(block, "```")
 		blocks = append(blocks, strings.Fields(rules))
@@ -53,9 +52,7 @@ func setUser(t *testing.T, admin *redis.Client, rules []string) {
 func denied(t *testing.T, admin *redis.Client) (objects []string) {
 	t.Helper()
 	entries, err := admin.ACLLog(bg, 100).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Object, "client") {
 			objects = append(objects, e.Object)
@@ -66,9 +63,9 @@ func denied(t *testing.T, admin *redis.Client) (objects []string) {
 
 // everything does all that a program does with a lock. Two sessions share it; liveness is short, so
 // that heartbeats are among it.
-func everything(ctx context.Context, rdb rlock.Client, newMutex maker, name string, options ...rlock.SessionOption) (err error) {
-	options = append(options, rlock.WithLogger(quiet), rlock.WithLiveness(100*time.Millisecond))
-	waits := make(waiting, 10)
+func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, name string, options ...rlock.SessionOption) (err error) {
+	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithLiveness(100*time.Millisecond))
+	waits := make(testlock.Waits, 10)
 	one, err := rlock.NewSession(rdb, options...)
 	if err != nil {
 		return err
@@ -136,23 +133,14 @@ func everything(ctx context.Context, rdb rlock.Client, newMutex maker, name stri
 	return err
 }
 
-// waiting is told of each wait.
-type waiting chan struct{}
-
-func (w waiting) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Waiting {
-		w <- struct{}{}
-	}
-}
-
 // linger keeps a subscription until it is pinged, and another one has been given up.
 func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
-	holder, err := rlock.NewSession(rdb, rlock.WithLogger(quiet))
+	holder, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
 		return err
 	}
 	defer holder.Close()
-	waiter, err := rlock.NewSession(rdb, rlock.WithLogger(quiet))
+	waiter, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
 		return err
 	}
@@ -188,7 +176,7 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 	if err := admin.ZAdd(ctx, "lockline:f:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err(); err != nil {
 		return err
 	}
-	for kind, newMutex := range kinds {
+	for kind, newMutex := range testlock.Kinds {
 		if err := everything(ctx, rdb, newMutex, "x"); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
@@ -201,7 +189,7 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 
 // severalAtOnce takes two locks by one request.
 func severalAtOnce(ctx context.Context, rdb rlock.Client) error {
-	s, err := rlock.NewSession(rdb, rlock.WithLogger(quiet))
+	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
 		return err
 	}
@@ -221,7 +209,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	rdb := server.Client(t, asLockline)
 
 	setUser(t, admin, rules[0])
-	if err := allKinds(bounded(t), rdb, admin); err != nil {
+	if err := allKinds(testlock.Bounded(t), rdb, admin); err != nil {
 		t.Error(err)
 	}
 	if refused := denied(t, admin); refused != nil {
@@ -229,7 +217,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	}
 
 	setUser(t, admin, slices.Concat(rules[0], rules[2]))
-	if err := everything(bounded(t), rdb, rlock.New, "orders:1", rlock.RedissonKeys()); err != nil {
+	if err := everything(testlock.Bounded(t), rdb, rlock.New, "orders:1", rlock.RedissonKeys()); err != nil {
 		t.Errorf("with Redisson's keys: %v", err)
 	}
 	if refused := denied(t, admin); refused != nil {
@@ -247,7 +235,7 @@ func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
 	leaveOut := func(rules []string, without string, try func(ctx context.Context, rdb *redis.Client) error) {
 		rest := slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == without })
 		setUser(t, admin, rest)
-		ctx, cancel := context.WithTimeout(bg, patience)
+		ctx, cancel := context.WithTimeout(bg, testlock.Patience)
 		done := make(chan error, 1)
 		go func() { done <- try(ctx, server.Client(t, asLockline)) }()
 		var err error
@@ -287,7 +275,7 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 	admin := server.Client(t)
 	rules := documentedRules(t)
 	try := func() error {
-		return everything(bounded(t), server.Client(t, asLockline), fairlock.New, "x", rlock.WithReplicas(1, confirmed))
+		return everything(testlock.Bounded(t), server.Client(t, asLockline), fairlock.New, "x", rlock.WithReplicas(1, confirmed))
 	}
 	setUser(t, admin, slices.Concat(rules[0], rules[3]))
 	if err := try(); err != nil {
@@ -319,16 +307,16 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	}
 	try := func() error { // what one server needs, the other tests show
 		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
-		if err := everything(bounded(t), rdb, rlock.New, "x"); err != nil {
+		if err := everything(testlock.Bounded(t), rdb, rlock.New, "x"); err != nil {
 			return err
 		}
-		_, hold, err := rlock.New(newSession(t, rdb), "x").Lock(bounded(t))
+		_, hold, err := rlock.New(testlock.NewSession(t, rdb), "x").Lock(testlock.Bounded(t))
 		if err != nil {
 			return err
 		}
 		const key = "lockline:r:{x}"
 		to := cluster.Nodes[1-slices.Index(cluster.Nodes, cluster.Master(t, key))]
-		cluster.MoveSlot(t, key, to, func() { err = hold.Unlock(bounded(t)) })
+		cluster.MoveSlot(t, key, to, func() { err = hold.Unlock(testlock.Bounded(t)) })
 		return err
 	}
 	set(slices.Concat(rules[0], rules[1]))

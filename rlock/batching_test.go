@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -28,34 +29,33 @@ type pipelines struct {
 
 var errOpen = errors.New("circuit open")
 
-func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			p.alone.Add(1)
-		}
-		return next(ctx, cmd)
-	}
+// count has the client's requests counted.
+func (p *pipelines) count(rdb *redis.Client) {
+	rdb.AddHook(testlock.Hook{Command: p.one, Pipeline: p.many})
 }
 
-func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if name := cmds[0].Name(); strings.HasPrefix(name, "eval") { // not the start of a connection
-			n := int64(len(cmds))
-			p.n.Add(1)
-			p.commands.Add(n)
-			for most := p.longest.Load(); n > most && !p.longest.CompareAndSwap(most, n); most = p.longest.Load() {
-			}
-			if p.before != nil {
-				p.before()
-			}
-			if p.refuse.Load() {
-				return errOpen
-			}
-		}
-		return next(ctx, cmds)
+func (p *pipelines) one(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if strings.HasPrefix(cmd.Name(), "eval") {
+		p.alone.Add(1)
 	}
+	return next(ctx, cmd)
+}
+
+func (p *pipelines) many(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	if name := cmds[0].Name(); strings.HasPrefix(name, "eval") { // not the start of a connection
+		n := int64(len(cmds))
+		p.n.Add(1)
+		p.commands.Add(n)
+		for most := p.longest.Load(); n > most && !p.longest.CompareAndSwap(most, n); most = p.longest.Load() {
+		}
+		if p.before != nil {
+			p.before()
+		}
+		if p.refuse.Load() {
+			return errOpen
+		}
+	}
+	return next(ctx, cmds)
 }
 
 // oneProcessor has goroutines run one after the other, so that many get to their requests at one instant.
@@ -65,7 +65,7 @@ func oneProcessor(t *testing.T) {
 }
 
 // lockEach has n goroutines lock and unlock, each its own lock, some times.
-func lockEach(t *testing.T, s *rlock.Session, newMutex maker, n, times int, ctx context.Context) {
+func lockEach(t *testing.T, s *rlock.Session, newMutex testlock.Maker, n, times int, ctx context.Context) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
@@ -77,9 +77,7 @@ func lockEach(t *testing.T, s *rlock.Session, newMutex maker, n, times int, ctx 
 					t.Errorf("Lock: %v", err)
 					return
 				}
-				if h.Token() <= last {
-					t.Errorf("token %d after %d", h.Token(), last)
-				}
+				testlock.WantAfter(t, h, last)
 				last = h.Token()
 				if err := h.Unlock(ctx); err != nil {
 					t.Errorf("Unlock: %v", err)
@@ -93,7 +91,7 @@ func lockEach(t *testing.T, s *rlock.Session, newMutex maker, n, times int, ctx 
 func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 	oneProcessor(t)
 	const times = 10
-	for kind, newMutex := range kinds {
+	for kind, newMutex := range testlock.Kinds {
 		for _, c := range []struct {
 			what       string
 			goroutines int
@@ -108,10 +106,10 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 			t.Run(kind+"/"+c.what, func(t *testing.T) {
 				var p pipelines
 				rdb := testredis.Start(t).Client(t)
-				rdb.AddHook(&p)
+				p.count(rdb)
 				ctx, cancel := context.WithCancel(bg)
 				defer cancel()
-				lockEach(t, newSession(t, rdb, c.option), newMutex, c.goroutines, times, ctx)
+				lockEach(t, testlock.NewSession(t, rdb, c.option), newMutex, c.goroutines, times, ctx)
 				requests, shared := p.commands.Load()+p.alone.Load(), p.commands.Load()
 				t.Logf("%d requests, %d of them in %d pipelines, %d in the longest", requests, shared, p.n.Load(), p.longest.Load())
 				if c.shared != (shared > 0) {
@@ -126,220 +124,187 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 }
 
 func TestAPipelineWhoseAnswersAreLostChangesNothingTwice(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			proxy := faultproxy.New(t, testredis.Start(t).Addr)
-			var n, cuts atomic.Int64
-			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				if r.Script() == "" {
-					return faultproxy.Pass
-				}
-				switch n := n.Add(1); {
-				case n%97 == 0 && cuts.Add(-1) >= 0:
-					return faultproxy.CutReply
-				case n%89 == 0 && cuts.Add(-1) >= 0:
-					return faultproxy.DropAndCut
-				}
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		proxy := faultproxy.New(t, testredis.Start(t).Addr)
+		var n, cuts atomic.Int64
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if r.Script() == "" {
 				return faultproxy.Pass
-			})
-			var p pipelines
-			rdb := proxy.Client(t, impatient)
-			rdb.AddHook(&p)
-			s := newSession(t, rdb, rlock.WithBatching(0))
-			for range 10 {
-				cuts.Store(3) // a request is sent four times, and each cut could hit the same one
-				lockEach(t, s, newMutex, 32, 4, bounded(t))
 			}
-			if p.n.Load() == 0 {
-				t.Error("there were no pipelines")
+			switch n := n.Add(1); {
+			case n%97 == 0 && cuts.Add(-1) >= 0:
+				return faultproxy.CutReply
+			case n%89 == 0 && cuts.Add(-1) >= 0:
+				return faultproxy.DropAndCut
 			}
+			return faultproxy.Pass
 		})
-	}
+		var p pipelines
+		rdb := proxy.Client(t, testlock.Impatient)
+		p.count(rdb)
+		s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+		for range 10 {
+			cuts.Store(3) // a request is sent four times, and each cut could hit the same one
+			lockEach(t, s, newMutex, 32, 4, testlock.Bounded(t))
+		}
+		if p.n.Load() == 0 {
+			t.Error("there were no pipelines")
+		}
+	})
 }
 
 func TestWhoSharesAPipelineIsFreeToLeaveIt(t *testing.T) {
 	oneProcessor(t)
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			server := testredis.Start(t)
-			rdb, p := server.Client(t), pipelines{}
-			rdb.AddHook(&p)
-			s := newSession(t, rdb, rlock.WithBatching(0))
-			lockEach(t, s, newMutex, 1, 1, bg)
-			server.Freeze()
-			ctx, cancel := context.WithCancel(bg)
-			var wg sync.WaitGroup
-			for i := range 30 {
-				wg.Go(func() {
-					if _, _, err := newMutex(s, fmt.Sprint("frozen", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
-						t.Errorf("Lock: %v", err)
-					}
-				})
-			}
-			eventually(t, "most are in pipelines", func() bool { return p.commands.Load() > 20 })
-			cancel()
-			done := make(chan struct{})
-			go func() { wg.Wait(); close(done) }()
-			within(t, "all have left", done)
-			server.Thaw()
-			for i := range 30 { // what was granted to those who left is given back
-				_, h := lock(t, newMutex(s, fmt.Sprint("frozen", i)), bounded(t))
-				unlock(t, h)
-			}
-		})
-	}
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		server := testredis.Start(t)
+		rdb, p := server.Client(t), pipelines{}
+		p.count(rdb)
+		s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+		lockEach(t, s, newMutex, 1, 1, bg)
+		server.Freeze()
+		ctx, cancel := context.WithCancel(bg)
+		var wg sync.WaitGroup
+		for i := range 30 {
+			wg.Go(func() {
+				if _, _, err := newMutex(s, fmt.Sprint("frozen", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
+					t.Errorf("Lock: %v", err)
+				}
+			})
+		}
+		testlock.Eventually(t, "most are in pipelines", func() bool { return p.commands.Load() > 20 })
+		cancel()
+		done := make(chan struct{})
+		go func() { wg.Wait(); close(done) }()
+		testlock.Receive(t, "all have left", done)
+		server.Thaw()
+		for i := range 30 { // what was granted to those who left is given back
+			testlock.Works(t, newMutex(s, fmt.Sprint("frozen", i)))
+		}
+	})
 }
 
 func TestAnUnlockWaitsForNoPipelineThatIsUnderWay(t *testing.T) {
 	oneProcessor(t)
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			proxy := faultproxy.New(t, testredis.Start(t).Addr)
-			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				if r.Script() != "" && strings.Contains(fmt.Sprint(r.Args), "stuck") {
-					return faultproxy.Swallow
-				}
-				return faultproxy.Pass
-			})
-			rdb := proxy.Client(t, func(o *redis.Options) { o.PoolSize = 500 })
-			var p pipelines
-			rdb.AddHook(&p)
-			ctx, cancel := context.WithCancel(bg)
-			var wg sync.WaitGroup
-			var hold *rlock.Hold
-			// A session that did not get the processor for a while sends requests alone: then another one tries.
-			eventually(t, "most are in pipelines", func() bool {
-				s := newSession(t, rdb, rlock.WithBatching(0))
-				_, hold = lock(t, newMutex(s, "free"), bg)
-				together, alone := p.commands.Load(), p.alone.Load()
-				for i := range 30 {
-					wg.Go(func() {
-						if _, _, err := newMutex(s, fmt.Sprint(s.ID(), "stuck", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
-							t.Errorf("Lock: %v", err)
-						}
-					})
-				}
-				eventually(t, "all are sent", func() bool { return p.commands.Load()-together+p.alone.Load()-alone >= 30 })
-				if p.commands.Load()-together > 20 {
-					return true
-				}
-				unlock(t, hold)
-				return false
-			})
-			unlock(t, hold)
-			cancel()
-			wg.Wait()
-			proxy.OnRequest(func(*faultproxy.Request) faultproxy.Action { return faultproxy.Pass })
-			proxy.CutAll()
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		proxy := faultproxy.New(t, testredis.Start(t).Addr)
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if r.Script() != "" && strings.Contains(fmt.Sprint(r.Args), "stuck") {
+				return faultproxy.Swallow
+			}
+			return faultproxy.Pass
 		})
-	}
+		rdb := proxy.Client(t, func(o *redis.Options) { o.PoolSize = 500 })
+		var p pipelines
+		p.count(rdb)
+		ctx, cancel := context.WithCancel(bg)
+		var wg sync.WaitGroup
+		var hold *rlock.Hold
+		// A session that did not get the processor for a while sends requests alone: then another one tries.
+		testlock.Eventually(t, "most are in pipelines", func() bool {
+			s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+			_, hold = testlock.Lock(t, newMutex(s, "free"), bg)
+			together, alone := p.commands.Load(), p.alone.Load()
+			for i := range 30 {
+				wg.Go(func() {
+					if _, _, err := newMutex(s, fmt.Sprint(s.ID(), "stuck", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
+						t.Errorf("Lock: %v", err)
+					}
+				})
+			}
+			testlock.Eventually(t, "all are sent", func() bool { return p.commands.Load()-together+p.alone.Load()-alone >= 30 })
+			if p.commands.Load()-together > 20 {
+				return true
+			}
+			testlock.Unlock(t, hold)
+			return false
+		})
+		testlock.Unlock(t, hold)
+		cancel()
+		wg.Wait()
+		proxy.OnRequest(func(*faultproxy.Request) faultproxy.Action { return faultproxy.Pass })
+		proxy.CutAll()
+	})
 }
 
 func TestAScriptThatIsForgottenIsSentAgainInAPipeline(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			server := testredis.Start(t)
-			admin, p := server.Client(t), pipelines{}
-			p.before = func() { admin.ScriptFlush(bg) }
-			rdb := server.Client(t)
-			rdb.AddHook(&p)
-			lockEach(t, newSession(t, rdb, rlock.WithBatching(0)), newMutex, 32, 10, bounded(t))
-			if p.n.Load() == 0 {
-				t.Error("there were no pipelines")
-			}
-		})
-	}
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		server := testredis.Start(t)
+		admin, p := server.Client(t), pipelines{}
+		p.before = func() { admin.ScriptFlush(bg) }
+		rdb := server.Client(t)
+		p.count(rdb)
+		lockEach(t, testlock.NewSession(t, rdb, rlock.WithBatching(0)), newMutex, 32, 10, testlock.Bounded(t))
+		if p.n.Load() == 0 {
+			t.Error("there were no pipelines")
+		}
+	})
 }
 
 func TestAPanicUnderAPipelineIsAnErrorOnlyOfWhoCausedIt(t *testing.T) {
 	oneProcessor(t)
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			var shared atomic.Bool
-			rdb := testredis.Start(t).Client(t)
-			rdb.AddHook(&onCommands{func(cmds []redis.Cmder) {
-				if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return strings.Contains(fmt.Sprint(c.Args()...), "{own7}") }) {
-					shared.Store(shared.Load() || len(cmds) > 1)
-					panic(blown)
-				}
-			}})
-			s := newSession(t, rdb, rlock.WithBatching(0))
-			for !shared.Load() && !t.Failed() {
-				var wg sync.WaitGroup
-				for i := range 30 {
-					wg.Go(func() {
-						_, h, err := newMutex(s, fmt.Sprint("own", i)).Lock(bg)
-						switch {
-						case i == 7:
-							byPanic(t, "Lock", err)
-						case err != nil:
-							t.Errorf("Lock: %v", err)
-						default:
-							unlock(t, h)
-						}
-					})
-				}
-				wg.Wait()
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		var shared atomic.Bool
+		rdb := testredis.Start(t).Client(t)
+		rdb.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
+			if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return strings.Contains(fmt.Sprint(c.Args()...), "{own7}") }) {
+				shared.Store(shared.Load() || len(cmds) > 1)
+				panic(blown)
 			}
-		})
-	}
-}
-
-// onCommands is a hook that calls a function before each command or pipeline.
-type onCommands struct{ f func([]redis.Cmder) }
-
-func (*onCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *onCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.f([]redis.Cmder{cmd})
-		return next(ctx, cmd)
-	}
-}
-
-func (h *onCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.f(cmds)
-		return next(ctx, cmds)
-	}
-}
-
-func TestAPipelineThatWasNotSentIsNotAnswered(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			rdb, p := testredis.Start(t).Client(t), pipelines{}
-			rdb.AddHook(&p)
-			s := newSession(t, rdb, rlock.WithBatching(0), rlock.WithWatchdogTimeout(3*time.Second))
-			var holds []*rlock.Hold
-			for i := range 30 {
-				_, h := lock(t, newMutex(s, fmt.Sprint("own", i)), bg)
-				holds = append(holds, h)
-			}
-			p.refuse.Store(true)
-			p.n.Store(0)
-			eventually(t, "a renewal", func() bool { return p.n.Load() > 0 })
-			for _, h := range holds {
-				if err := h.Err(); err != nil {
-					t.Fatalf("after a renewal that was not sent: %v", err)
-				}
-			}
-			n := runtime.GOMAXPROCS(1)
+			return next()
+		}))
+		s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+		for !shared.Load() && !t.Failed() {
 			var wg sync.WaitGroup
-			for _, h := range holds {
+			for i := range 30 {
 				wg.Go(func() {
-					if err := h.Unlock(bg); err != nil && !errors.Is(err, errOpen) {
-						t.Errorf("Unlock: %v", err)
+					_, h, err := newMutex(s, fmt.Sprint("own", i)).Lock(bg)
+					switch {
+					case i == 7:
+						byPanic(t, "Lock", err)
+					case err != nil:
+						t.Errorf("Lock: %v", err)
+					default:
+						testlock.Unlock(t, h)
 					}
 				})
 			}
 			wg.Wait()
-			runtime.GOMAXPROCS(n)
-			p.refuse.Store(false)
-			eventually(t, "all are released", func() bool {
-				return !slices.ContainsFunc(rdb.Keys(bg, "*").Val(), func(key string) bool { return strings.HasSuffix(key, "}") })
+		}
+	})
+}
+
+func TestAPipelineThatWasNotSentIsNotAnswered(t *testing.T) {
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		rdb, p := testredis.Start(t).Client(t), pipelines{}
+		p.count(rdb)
+		s := testlock.NewSession(t, rdb, rlock.WithBatching(0), rlock.WithWatchdogTimeout(3*time.Second))
+		var holds []*rlock.Hold
+		for i := range 30 {
+			_, h := testlock.Lock(t, newMutex(s, fmt.Sprint("own", i)), bg)
+			holds = append(holds, h)
+		}
+		p.refuse.Store(true)
+		p.n.Store(0)
+		testlock.Eventually(t, "a renewal", func() bool { return p.n.Load() > 0 })
+		for _, h := range holds {
+			if err := h.Err(); err != nil {
+				t.Fatalf("after a renewal that was not sent: %v", err)
+			}
+		}
+		n := runtime.GOMAXPROCS(1)
+		var wg sync.WaitGroup
+		for _, h := range holds {
+			wg.Go(func() {
+				if err := h.Unlock(bg); err != nil && !errors.Is(err, errOpen) {
+					t.Errorf("Unlock: %v", err)
+				}
 			})
-		})
-	}
+		}
+		wg.Wait()
+		runtime.GOMAXPROCS(n)
+		p.refuse.Store(false)
+		testlock.OnlyTokens(t, rdb) // all are released
+	})
 }
 
 // traced hides which client it wraps.
@@ -348,8 +313,8 @@ type traced struct{ redis.UniversalClient }
 func TestAClientOfWhoKnowsHowManyServersSharesNoPipeline(t *testing.T) {
 	oneProcessor(t)
 	rdb, p := testredis.Start(t).Client(t), pipelines{}
-	rdb.AddHook(&p)
-	lockEach(t, newSession(t, traced{rdb}, rlock.WithBatching(0)), rlock.New, 30, 10, bg)
+	p.count(rdb)
+	lockEach(t, testlock.NewSession(t, traced{rdb}, rlock.WithBatching(0)), rlock.New, 30, 10, bg)
 	if n := p.n.Load(); n > 0 {
 		t.Errorf("%d pipelines", n)
 	}
@@ -359,12 +324,12 @@ func TestAFrozenMasterHoldsUpNoPipelineToAnother(t *testing.T) {
 	oneProcessor(t)
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
-	s := newSession(t, rdb, rlock.WithBatching(0))
+	s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
 	var frozen, others []*rlock.Mutex
 	for i := 0; len(frozen) < 20 || len(others) < 20; i++ {
 		name := fmt.Sprint("own", i)
 		node, err := rdb.MasterForKey(bg, "lockline:r:{"+name+"}")
-		must(t, err)
+		testlock.Must(t, err)
 		if node.Options().Addr == cluster.Nodes[0].Addr {
 			frozen = append(frozen, rlock.New(s, name))
 		} else {
@@ -372,8 +337,8 @@ func TestAFrozenMasterHoldsUpNoPipelineToAnother(t *testing.T) {
 		}
 	}
 	for _, m := range []*rlock.Mutex{frozen[0], others[0]} {
-		_, h := lock(t, m, bg)
-		unlock(t, h)
+		_, h := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, h)
 	}
 	cluster.Nodes[0].Freeze()
 	defer cluster.Nodes[0].Thaw()
@@ -386,8 +351,8 @@ func TestAFrozenMasterHoldsUpNoPipelineToAnother(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			_, h := lock(t, others[i], ctx)
-			unlock(t, h)
+			_, h := testlock.Lock(t, others[i], ctx)
+			testlock.Unlock(t, h)
 		})
 	}
 	wg.Wait() // while the master stays frozen

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -26,18 +27,18 @@ var scriptTime = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
 func BenchmarkUncontended(b *testing.B) {
 	rdb := testredis.Start(b).Client(b)
 	s, err := rlock.NewSession(rdb)
-	must(b, err)
+	testlock.Must(b, err)
 	defer s.Close()
 	cancelable, cancel := context.WithCancel(bg)
 	defer cancel()
 
-	get := func() { must(b, rdb.Get(bg, "x").Err()) }
-	must(b, rdb.Set(bg, "x", "", 0).Err())
+	get := func() { testlock.Must(b, rdb.Get(bg, "x").Err()) }
+	testlock.Must(b, rdb.Set(bg, "x", "", 0).Err())
 	cycle := func(l rlock.Locker, ctx context.Context) func() {
 		return func() {
 			_, h, err := l.Lock(ctx)
-			must(b, err)
-			must(b, h.Unlock(ctx))
+			testlock.Must(b, err)
+			testlock.Must(b, h.Unlock(ctx))
 		}
 	}
 	for _, x := range []struct {
@@ -59,7 +60,7 @@ func BenchmarkUncontended(b *testing.B) {
 	} {
 		b.Run(x.name, func(b *testing.B) {
 			x.do()
-			must(b, rdb.ConfigResetStat(bg).Err())
+			testlock.Must(b, rdb.ConfigResetStat(bg).Err())
 			b.ReportAllocs()
 			for b.Loop() {
 				x.do()
@@ -74,15 +75,15 @@ func BenchmarkUncontended(b *testing.B) {
 // scriptMicros is how many scripts the server has run, and the time that they took in all.
 func scriptMicros(b *testing.B, rdb *redis.Client) (scripts, us float64) {
 	stats, err := rdb.Info(bg, "commandstats").Result()
-	must(b, err)
+	testlock.Must(b, err)
 	m := scriptTime.FindStringSubmatch(stats)
 	if m == nil {
 		return 0, 0
 	}
 	scripts, err = strconv.ParseFloat(m[1], 64)
-	must(b, err)
+	testlock.Must(b, err)
 	us, err = strconv.ParseFloat(m[2], 64)
-	must(b, err)
+	testlock.Must(b, err)
 	return scripts, us
 }
 
@@ -98,7 +99,7 @@ func BenchmarkSharing(b *testing.B) {
 		}{{"never", rlock.WithBatching(-1)}, {"always", rlock.WithBatching(0)}, {"by default", nil}} {
 			b.Run(fmt.Sprintf("%d/%s", goroutines, x.name), func(b *testing.B) {
 				s, err := rlock.NewSession(rdb, x.batching)
-				must(b, err)
+				testlock.Must(b, err)
 				defer s.Close()
 				var left atomic.Int64
 				left.Store(int64(b.N))
@@ -131,7 +132,7 @@ func BenchmarkHandoff(b *testing.B) {
 	server := testredis.Start(b)
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	must(b, server.Client(b).Set(bg, "x", "", 0).Err())
+	testlock.Must(b, server.Client(b).Set(bg, "x", "", 0).Err())
 	inGoroutine := func(do func()) {
 		done := make(chan struct{})
 		go func() { defer close(done); do() }()
@@ -148,11 +149,11 @@ func BenchmarkHandoff(b *testing.B) {
 			sub := there.Subscribe(bg, "x")
 			defer sub.Close()
 			_, err := sub.Receive(bg)
-			must(b, err)
+			testlock.Must(b, err)
 			messages := make(chan struct{}, 1)
 			receive := func() {
 				_, err := sub.Receive(bg)
-				must(b, err)
+				testlock.Must(b, err)
 			}
 			got := make(chan time.Time)
 			medianOf(b, func() time.Duration {
@@ -163,32 +164,28 @@ func BenchmarkHandoff(b *testing.B) {
 					} else {
 						receive()
 					}
-					x.run(func() { must(b, there.Get(bg, "x").Err()) })
+					x.run(func() { testlock.Must(b, there.Get(bg, "x").Err()) })
 					got <- time.Now()
 				}()
 				<-time.After(2 * time.Millisecond) // it waits
 				began := time.Now()
-				x.run(func() { must(b, here.Publish(bg, "x", "0").Err()) })
+				x.run(func() { testlock.Must(b, here.Publish(bg, "x", "0").Err()) })
 				return (<-got).Sub(began)
 			})
 		})
 	}
 	for _, x := range []struct {
 		name     string
-		newMutex maker
+		newMutex testlock.Maker
 	}{{"rlock", rlock.New}, {"fairlock", fairlock.New}} {
 		b.Run(x.name, func(b *testing.B) {
-			waits := make(chan struct{}, 1)
+			waits := make(testlock.Waits, 1)
 			ms := make([]*rlock.Mutex, 2)
 			for i := range ms {
-				ms[i] = x.newMutex(newSession(b, server.Client(b), rlock.WithObserver(observe(func(e rlock.Event) {
-					if e.Kind == rlock.Waiting {
-						waits <- struct{}{}
-					}
-				}))), "handed")
+				ms[i] = x.newMutex(testlock.NewSession(b, server.Client(b), rlock.WithObserver(waits)), "handed")
 			}
-			_, hold := lock(b, ms[0], ctx)
-			must(b, server.Client(b).ConfigResetStat(bg).Err())
+			_, hold := testlock.Lock(b, ms[0], ctx)
+			testlock.Must(b, server.Client(b).ConfigResetStat(bg).Err())
 			next := 1
 			medianOf(b, func() time.Duration {
 				got := make(chan time.Time)
@@ -200,14 +197,14 @@ func BenchmarkHandoff(b *testing.B) {
 				<-waits
 				<-time.After(2 * time.Millisecond)
 				began := time.Now()
-				must(b, hold.Unlock(ctx))
+				testlock.Must(b, hold.Unlock(ctx))
 				took := (<-got).Sub(began)
 				hold, next = h, 1-next
 				return took
 			})
 			scripts, us := scriptMicros(b, server.Client(b))
 			b.ReportMetric(us/scripts, "us/script")
-			unlock(b, hold)
+			testlock.Unlock(b, hold)
 		})
 	}
 }

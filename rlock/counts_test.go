@@ -4,42 +4,42 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 	proxy := faultproxy.New(t, testredis.Start(t).Addr)
-	m := warm(t, rlock.New(newSession(t, proxy.Client(t)), "x"))
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	for range 10 {
 		proxy.Reset()
-		ctx, hold := lock(t, m, ctx)
-		unlock(t, hold)
+		ctx, hold := testlock.Lock(t, m, ctx)
+		testlock.Unlock(t, hold)
 		_ = ctx
 		if calls := scriptCalls(proxy); proxy.Count() != 2 || len(calls) != 2 || !isScript(&calls[0], "lock.lua") || !isScript(&calls[1], "release.lua") {
 			t.Fatalf("%d requests: %v", proxy.Count(), proxy.Requests())
 		}
 	}
 	// A re-entry and its unlock are two more, and TryLock of a held lock is one.
-	outer, hold := lock(t, m, ctx)
+	outer, hold := testlock.Lock(t, m, ctx)
 	proxy.Reset()
-	_, nested := lock(t, m, outer)
-	unlock(t, nested)
+	_, nested := testlock.Lock(t, m, outer)
+	testlock.Unlock(t, nested)
 	if proxy.Count() != 2 {
 		t.Errorf("re-entry: %d requests", proxy.Count())
 	}
-	other := warm(t, rlock.New(newSession(t, proxy.Client(t)), "y"))
-	unlock(t, hold)
-	_, hold = lock(t, rlock.New(newSession(t, proxy.Client(t)), "y"), bg)
+	other := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "y"))
+	testlock.Unlock(t, hold)
+	_, hold = testlock.Lock(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "y"), bg)
 	proxy.Reset()
 	if _, _, err := other.TryLock(ctx); err == nil {
 		t.Error("taken twice")
@@ -47,7 +47,7 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 	if proxy.Count() != 1 {
 		t.Errorf("TryLock: %d requests", proxy.Count())
 	}
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 }
 
 // bare is what Lock and Unlock cost at the least: two EVALSHA with the same
@@ -55,7 +55,7 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 func bare(tb testing.TB, rdb *redis.Client) func() {
 	s1, s2 := redis.NewScript("return 'G 1795210080033706 1795210080033706'"), redis.NewScript("return 'R'")
 	for _, s := range []*redis.Script{s1, s2} {
-		must(tb, s.Load(bg, rdb).Err())
+		testlock.Must(tb, s.Load(bg, rdb).Err())
 	}
 	ctx, cancel := context.WithCancel(bg)
 	tb.Cleanup(cancel)
@@ -64,27 +64,19 @@ func bare(tb testing.TB, rdb *redis.Client) func() {
 	now := time.Now().UnixMicro()
 	return func() {
 		keys := []string{"lockline:r:{x}", "lockline:r:{x}:t"}
-		if err := rdb.EvalSha(ctx, sha1, keys, owner, 30000, now, about, 60000).Err(); err != nil {
-			tb.Fatal(err)
-		}
-		if err := rdb.EvalSha(ctx, sha2, keys, owner, "1795210080033706", "lockline:r:{x}", 60000, 0).Err(); err != nil {
-			tb.Fatal(err)
-		}
+		testlock.Must(tb, rdb.EvalSha(ctx, sha1, keys, owner, 30000, now, about, 60000).Err())
+		testlock.Must(tb, rdb.EvalSha(ctx, sha2, keys, owner, "1795210080033706", "lockline:r:{x}", 60000, 0).Err())
 	}
 }
 
 func lockUnlock(tb testing.TB, rdb *redis.Client) func() {
-	m := warm(tb, rlock.New(newSession(tb, rdb), "x"))
+	m := testlock.Warm(tb, rlock.New(testlock.NewSession(tb, rdb), "x"))
 	ctx, cancel := context.WithCancel(bg)
 	tb.Cleanup(cancel)
 	return func() {
 		_, hold, err := m.Lock(ctx)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if err := hold.Unlock(ctx); err != nil {
-			tb.Fatal(err)
-		}
+		testlock.Must(tb, err)
+		testlock.Must(tb, hold.Unlock(ctx))
 	}
 }
 
@@ -116,19 +108,14 @@ func TestWaitersOfManySessionsSendNothingButPings(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
-	_, hold := lock(t, rlock.New(newSession(t, server.Client(t)), "x"), bg, rlock.WithLease(30*time.Second))
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"), bg, rlock.WithLease(30*time.Second))
 
-	var waiting atomic.Int32
-	count := observe(func(e rlock.Event) {
-		if e.Kind == rlock.Waiting {
-			waiting.Add(1)
-		}
-	})
+	waits := make(testlock.Waits, 200)
 	ctx, cancel := context.WithCancel(bg)
 	var wg sync.WaitGroup
 	start := time.Now()
 	for range 4 {
-		m := rlock.New(newSession(t, proxy.Client(t), rlock.WithObserver(count)), "x")
+		m := rlock.New(testlock.NewSession(t, proxy.Client(t), rlock.WithObserver(waits)), "x")
 		for range 50 {
 			wg.Go(func() {
 				if _, _, err := m.Lock(ctx); err == nil {
@@ -137,7 +124,9 @@ func TestWaitersOfManySessionsSendNothingButPings(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "all wait", func() bool { return waiting.Load() == 200 })
+	for range 200 {
+		testlock.Receive(t, "waiting", waits)
+	}
 	<-time.After(time.Until(start.Add(time.Second)))
 	proxy.Reset()
 	<-time.After(10 * time.Second)
@@ -153,23 +142,19 @@ func TestWaitersOfManySessionsSendNothingButPings(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 }
-
-type observe func(rlock.Event)
-
-func (f observe) Observe(_ context.Context, e rlock.Event) { f(e) }
 
 func TestAWakeUpCostsOneRequestPerSessionWhateverTheNumberOfWaiters(t *testing.T) {
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
-	_, hold := lock(t, rlock.New(newSession(t, server.Client(t)), "x"), bg)
-	waits := make(chan struct{}, 40)
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"), bg)
+	waits := make(testlock.Waits, 40)
 	ctx, cancel := context.WithCancel(bg)
 	var wg sync.WaitGroup
 	got := make(chan *rlock.Hold, 40)
 	for range 2 {
-		m := rlock.New(newSession(t, proxy.Client(t), rlock.WithObserver(waitingSignal(waits))), "x")
+		m := rlock.New(testlock.NewSession(t, proxy.Client(t), rlock.WithObserver(waits)), "x")
 		_, _, _ = m.TryLock(bg) // script and clock are known
 		for range 20 {
 			wg.Go(func() {
@@ -180,18 +165,18 @@ func TestAWakeUpCostsOneRequestPerSessionWhateverTheNumberOfWaiters(t *testing.T
 		}
 	}
 	for range 40 {
-		within(t, "waiting", waits)
+		testlock.Receive(t, "waiting", waits)
 	}
 	// Each session asks, subscribes, and asks again when that is confirmed.
-	eventually(t, "both have asked again", func() bool { return len(scriptCalls(proxy)) >= 2*3 })
+	testlock.Eventually(t, "both have asked again", func() bool { return len(scriptCalls(proxy)) >= 2*3 })
 	proxy.Reset()
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 	h := <-got
 	if n := len(scriptCalls(proxy)); n > 2 {
 		t.Errorf("%d requests for one wake-up of 2 sessions", n)
 	}
 	cancel()
-	unlock(t, h)
+	testlock.Unlock(t, h)
 	wg.Wait()
 	for len(got) > 0 { // woken in the instant of the cancel
 		_ = (<-got).Unlock(bg)
@@ -204,13 +189,12 @@ func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
 	}
 	const n = 100_000
 	rdb := testredis.Start(t).Client(t)
-	s, err := rlock.NewSession(rdb, rlock.WithLogger(quiet))
-	must(t, err)
+	s := testlock.NewSession(t, rdb)
 	names := make([]string, n)
 	for i := range names {
 		names[i] = "orders:" + string(rune('a'+i%26)) + time.Duration(i).String()
 	}
-	_, first := lock(t, rlock.New(s, "first"), bg) // connections and tables are there
+	_, first := testlock.Lock(t, rlock.New(s, "first"), bg) // connections and tables are there
 	memory := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -234,7 +218,7 @@ func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "at most three goroutines at rest", func() bool { return runtime.NumGoroutine()-goroutines <= 3 })
+	testlock.Eventually(t, "at most three goroutines at rest", func() bool { return runtime.NumGoroutine()-goroutines <= 3 })
 	each := float64(memory()-before) / n
 	t.Logf("%.0f bytes per held lock, %d goroutines more", each, runtime.NumGoroutine()-goroutines)
 	if each > 1024 {
@@ -244,8 +228,8 @@ func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
 	if holds[0].Err() != nil || holds[n-1].Err() != nil {
 		t.Error("lost")
 	}
-	must(t, s.Close())
-	if st, err := rlock.New(newSession(t, rdb), names[n/2]).Inspect(bg); err != nil || st.Held {
+	testlock.Must(t, s.Close())
+	if st, err := rlock.New(testlock.NewSession(t, rdb), names[n/2]).Inspect(bg); err != nil || st.Held {
 		t.Errorf("after Close: %+v, %v", st, err)
 	}
 	_ = first

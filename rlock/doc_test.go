@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/lockline/lockline/internal/testlock"
 )
 
 func TestDocumentationShowsNoInternalType(t *testing.T) {
@@ -17,21 +19,21 @@ func TestDocumentationShowsNoInternalType(t *testing.T) {
 	for _, dir := range []string{"rlock", "fairlock", "multilock", "pubsub", "watchdog"} {
 		fset := token.NewFileSet()
 		names, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
-		must(t, err)
+		testlock.Must(t, err)
 		var files []*ast.File
 		for _, name := range names {
 			if !strings.HasSuffix(name, "_test.go") {
 				file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
-				must(t, err)
+				testlock.Must(t, err)
 				files = append(files, file)
 			}
 		}
 		p, err := doc.NewFromFiles(fset, files, "github.com/lockline/lockline/"+dir)
-		must(t, err)
+		testlock.Must(t, err)
 		shown := 0
 		show := func(decl ast.Node) {
 			var text strings.Builder
-			must(t, goprinter.Fprint(&text, fset, decl))
+			testlock.Must(t, goprinter.Fprint(&text, fset, decl))
 			if shown++; internal.MatchString(text.String()) {
 				t.Errorf("%s shows:\n%s", dir, &text)
 			}

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -49,7 +48,7 @@ func (s *said) Observe(_ context.Context, e rlock.Event) {
 // lockers are locks of each kind, and MultiLocks.
 func lockers() map[string]func(s *rlock.Session, name string) rlock.Locker {
 	all := map[string]func(*rlock.Session, string) rlock.Locker{}
-	for kind, newMutex := range kinds {
+	for kind, newMutex := range testlock.Kinds {
 		all[kind] = func(s *rlock.Session, name string) rlock.Locker { return newMutex(s, name) }
 		all["multilock of "+kind] = func(s *rlock.Session, name string) rlock.Locker {
 			return multilock.New(newMutex(s, name), newMutex(s, name+"2"))
@@ -59,19 +58,16 @@ func lockers() map[string]func(s *rlock.Session, name string) rlock.Locker {
 }
 
 func TestEachErrorHasOnePrefix(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := testlock.Embedded(t)
 	for kind, newLock := range lockers() {
 		t.Run(kind, func(t *testing.T) {
 			s := &said{t: t}
-			session, other := newSession(t, rdb, rlock.WithObserver(s)), newSession(t, rdb)
+			session, other := testlock.NewSession(t, rdb, rlock.WithObserver(s)), testlock.NewSession(t, rdb)
 			l, theirs := newLock(session, "x"), newLock(other, "x")
 			take := func(ctx context.Context, l rlock.Locker, options ...rlock.Option) (context.Context, *rlock.Hold) {
 				t.Helper()
 				held, hold, err := l.Lock(ctx, options...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testlock.Must(t, err)
 				return held, hold
 			}
 			fails := func(what string, ctx context.Context, l rlock.Locker, options ...rlock.Option) {
@@ -94,7 +90,7 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 			_, _, err = l.Lock(bg, rlock.WaitAtMost(time.Millisecond))
 			s.that("taken by itself", err)
 			s.that("a short extension", hold.Extend(bg, 1))
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			s.that("an Unlock too many", hold.Unlock(bg))
 			s.that("unlocked", hold.Err())
 			s.that("unlocked", hold.Extend(bg, time.Second))
@@ -104,8 +100,8 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 			fails("a wait", bg, l, rlock.WaitAtMost(-1))
 
 			held, hold = take(bg, l)
-			flush(t, rdb)
-			eventually(t, "loss", func() bool { return hold.Extend(bg, time.Second) != nil && held.Err() != nil })
+			testlock.Must(t, rdb.FlushAll(bg).Err())
+			testlock.Eventually(t, "loss", func() bool { return hold.Extend(bg, time.Second) != nil && held.Err() != nil })
 			s.that("lost", hold.Err())
 			s.that("lost", hold.Extend(bg, time.Second))
 			s.that("lost", context.Cause(held))
@@ -121,23 +117,19 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 				"others'":  func(error) error { return errors.New("boom") },
 			} {
 				err := l.(doer).Do(bg, func(ctx context.Context) error {
-					flush(t, rdb)
+					testlock.Must(t, rdb.FlushAll(bg).Err())
 					_, _, err := l.TryLock(ctx)
 					return wrap(err)
 				})
 				s.that("lost under Do, "+what, err)
-				if !errors.Is(err, rlock.ErrLost) {
-					t.Errorf("Do: %v", err)
-				}
+				testlock.WantError(t, "Do", err, rlock.ErrLost)
 			}
 
 			given, cancel := context.WithCancelCause(bg)
 			cancel(errors.Join(rlock.ErrLost))
 			fails("a context with a cause of ours", given, l)
 
-			if err := rdb.Set(bg, "lockline:r:{x}", 1, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testlock.Must(t, rdb.Set(bg, "lockline:r:{x}", 1, 0).Err())
 			rdb.Set(bg, "lockline:f:{x}", 1, 0)
 			rdb.Set(bg, "lockline:q:{x}", 1, 0)
 			_, _, err = l.TryLock(bg)
@@ -160,7 +152,7 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 		})
 	}
 	s := &said{t: t}
-	open, closed := newSession(t, rdb), newSession(t, rdb)
+	open, closed := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
 	_ = closed.Close()
 	_, err := multilock.NewQuorum([]*rlock.Session{closed})
 	s.that("a quorum", err)
@@ -174,25 +166,14 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 	s.that("members", err)
 }
 
-// flush has every lock lost.
-func flush(t testing.TB, rdb *redis.Client) {
-	t.Helper()
-	if err := rdb.FlushAll(bg).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestTheContextOfAnUnlockedHoldSaysWhichOneToUse(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := testlock.Embedded(t)
 	for kind, newLock := range lockers() {
 		t.Run(kind, func(t *testing.T) {
-			session := newSession(t, rdb)
+			session := testlock.NewSession(t, rdb)
 			held, hold, err := newLock(session, "x").Lock(bg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			unlock(t, hold)
+			testlock.Must(t, err)
+			testlock.Unlock(t, hold)
 			_, _, locked := newLock(session, "y").Lock(held)
 			_, _, tried := newLock(session, "x").TryLock(held)
 			for _, err := range []error{context.Cause(held), locked, tried} {
@@ -209,12 +190,11 @@ func TestTheContextOfAnUnlockedHoldSaysWhichOneToUse(t *testing.T) {
 
 // wrongClient shows what locks say with a client that can't reach whoever keeps them.
 func wrongClient(t *testing.T, addr, use string) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = rdb.Close() })
-	session := newSession(t, rdb)
+	rdb := testlock.Client(t, addr)
+	session := testlock.NewSession(t, rdb)
 	for kind, newLock := range lockers() {
 		l := newLock(session, "x")
-		_, _, locked := l.Lock(bounded(t))
+		_, _, locked := l.Lock(testlock.Bounded(t))
 		_, _, tried := l.TryLock(bg)
 		for _, err := range []error{locked, tried} {
 			if err == nil || !strings.Contains(err.Error(), use) || strings.Count(err.Error(), "lockline: ") != 1 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -53,47 +54,39 @@ func placesOf(kind string) []place {
 	return at
 }
 
-// scribe is a user who may write the keys, and nothing else; on the embedded server it is anybody.
-func scribe(t *testing.T, server *testredis.Server) *redis.Client {
-	t.Helper()
-	must(t, server.Client(t).Do(bg, "ACL", "SETUSER", "scribe", "reset", "on", ">PASSWORD", "~*", "+@write").Err())
-	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "scribe", "PASSWORD" })
-}
-
 // What nobody of ours wrote into a lock's keys makes no second holder, no token that is not above those before, and
 // nobody ask all the time. Everything ends, and where it is an error, that names the key: when that is deleted, all is well.
 func TestValuesThatLocklineDidNotWriteAreRefusedOrRepaired(t *testing.T) {
 	type world struct {
 		addr  string
 		admin *redis.Client
-		spoil *redis.Client
+		spoil *redis.Client // may write the keys, and nothing else; on the embedded server it may do anything
 	}
 	worlds := map[string]world{}
 	mini := testredis.Embedded(t)
-	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := testlock.Client(t, mini.Addr())
 	worlds["embedded"] = world{mini.Addr(), rdb, rdb}
 	if _, ok := testredis.Binary(); ok {
 		server := testredis.Start(t)
-		worlds["real"] = world{server.Addr, server.Client(t), scribe(t, server)}
+		worlds["real"] = world{server.Addr, server.Client(t), testlock.User(t, server, "scribe", "~*", "+@write")}
+	}
+	quorum := func(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex { // whose server may be busy
+		q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(testlock.Patience/3))
+		testlock.Must(t, err)
+		return q.New(name, options...)
 	}
 	var number atomic.Int64
 	for where, w := range worlds {
 		proxy := faultproxy.New(t, w.addr)
 		client := proxy.Client(t)
-		for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New, "redlock": redLock, "redisson": rlock.New} {
+		for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New, "redlock": quorum, "redisson": rlock.New} {
 			var options []rlock.SessionOption
 			if kind == "redisson" {
 				options = append(options, rlock.RedissonKeys())
 			}
 			lease := 600 * time.Millisecond
-			if kind == "redlock" { // a server may be busy
-				lease = patience
-				newMutex = func(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-					q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(patience/3))
-					must(t, err)
-					return q.New(name, options...)
-				}
+			if kind == "redlock" {
+				lease = testlock.Patience
 			}
 			options = append(options, rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(300*time.Millisecond))
 			for _, at := range placesOf(kind) {
@@ -102,7 +95,7 @@ func TestValuesThatLocklineDidNotWriteAreRefusedOrRepaired(t *testing.T) {
 					t.Run(fmt.Sprintf("%s/%s/%s/%q", where, kind, at, value), func(t *testing.T) {
 						t.Parallel()
 						// Sessions of its own: a RedLock's tokens follow those that its session saw of any lock.
-						one, two := newSession(t, client, options...), newSession(t, client, options...)
+						one, two := testlock.NewSession(t, client, options...), testlock.NewSession(t, client, options...)
 						v := &vandal{t: t, name: name, admin: w.admin, spoil: w.spoil, one: newMutex(one, name), two: newMutex(two, name)}
 						v.place(kind, at)
 						if at.idle {
@@ -145,14 +138,14 @@ func (v *vandal) place(kind string, at place) {
 func (v *vandal) write(at place, value string) {
 	v.t.Helper()
 	if at.field == "" {
-		must(v.t, v.spoil.Set(bg, v.key, value, 0).Err())
+		testlock.Must(v.t, v.spoil.Set(bg, v.key, value, 0).Err())
 		return
 	}
 	fields := []any{at.field, value}
 	if at.alike != "" {
 		fields = append(fields, at.alike, value)
 	}
-	must(v.t, v.spoil.HSet(bg, v.key, fields...).Err())
+	testlock.Must(v.t, v.spoil.HSet(bg, v.key, fields...).Err())
 }
 
 // got takes in the outcome of an acquisition.
@@ -178,37 +171,37 @@ func (v *vandal) named(what string, err error) {
 
 func (v *vandal) inspects() {
 	v.t.Helper()
-	if st, err := v.two.Inspect(bounded(v.t)); err != nil || st.Token < 0 || st.Token > 1<<53 {
+	if st, err := v.two.Inspect(testlock.Bounded(v.t)); err != nil || st.Token < 0 || st.Token > 1<<53 {
 		v.t.Errorf("Inspect: %+v, %v", st, err)
 	}
 }
 
 func (v *vandal) whileIdle(at place, value string) {
-	_, hold := lock(v.t, v.one, bounded(v.t))
+	hold := testlock.Take(v.t, v.one)
 	v.last = hold.Token()
-	unlock(v.t, hold)
+	testlock.Unlock(v.t, hold)
 	v.write(at, value)
 	v.inspects()
-	_, hold, err := v.two.TryLock(bounded(v.t))
+	_, hold, err := v.two.TryLock(testlock.Bounded(v.t))
 	v.got("TryLock", hold, err)
 	if err != nil {
 		if errors.Is(err, rlock.ErrLocked) {
 			v.t.Errorf("TryLock of a free lock: %v", err)
 		}
-		if free, _ := v.one.Inspect(bounded(v.t)); free.Held {
+		if free, _ := v.one.Inspect(testlock.Bounded(v.t)); free.Held {
 			v.t.Errorf("something was written before the error: %+v", free)
 		}
 		return
 	}
-	if _, _, err := v.one.TryLock(bounded(v.t)); !errors.Is(err, rlock.ErrLocked) {
+	if _, _, err := v.one.TryLock(testlock.Bounded(v.t)); !errors.Is(err, rlock.ErrLocked) {
 		v.t.Errorf("TryLock of a held lock: %v", err)
 	}
-	unlock(v.t, hold)
+	testlock.Unlock(v.t, hold)
 }
 
 func (v *vandal) whileHeld(at place, value string) {
 	t := v.t
-	_, first := lock(t, v.one, bounded(t))
+	first := testlock.Take(t, v.one)
 	v.last = first.Token()
 	ends := make(chan struct{})
 	var second *rlock.Hold
@@ -218,18 +211,18 @@ func (v *vandal) whileHeld(at place, value string) {
 	go func() {
 		defer close(ends)
 		close(began)
-		_, second, err = v.two.Lock(bounded(t))
+		_, second, err = v.two.Lock(testlock.Bounded(t))
 		early = err == nil && first.Err() == nil
 	}()
 	<-began
 	v.write(at, value)
 	v.inspects()
-	if _, _, err := v.two.TryLock(bounded(t)); err == nil {
+	if _, _, err := v.two.TryLock(testlock.Bounded(t)); err == nil {
 		t.Error("TryLock of a held lock")
 	} else {
 		v.named("TryLock", err)
 	}
-	extended := first.Extend(bounded(t), time.Minute) // what a renewal does
+	extended := first.Extend(testlock.Bounded(t), time.Minute) // what a renewal does
 	v.named("Extend", extended)
 	if at.field == "s" && extended != nil {
 		t.Errorf("the hold ended, though only its count was changed: %v", extended)
@@ -241,56 +234,55 @@ func (v *vandal) whileHeld(at place, value string) {
 		}
 	}
 	v.inspects()
-	v.named("Unlock", first.Unlock(bounded(t)))
-	within(t, "the end of a wait", ends)
+	v.named("Unlock", first.Unlock(testlock.Bounded(t)))
+	testlock.Receive(t, "the end of a wait", ends)
 	if early {
 		t.Error("two hold it")
 	}
 	v.got("Lock", second, err)
 	if err == nil {
-		v.named("Unlock", second.Unlock(bounded(t)))
+		v.named("Unlock", second.Unlock(testlock.Bounded(t)))
 	}
 }
 
 // recovers: when nobody holds the lock and the key is deleted, as the error says, all is well.
 func (v *vandal) recovers() {
 	t := v.t
-	if _, hold, err := v.one.TryLock(bounded(t)); err == nil {
+	if _, hold, err := v.one.TryLock(testlock.Bounded(t)); err == nil {
 		v.got("TryLock", hold, nil)
-		v.named("Unlock", hold.Unlock(bounded(t)))
+		v.named("Unlock", hold.Unlock(testlock.Bounded(t)))
 	}
-	_, err := v.two.ForceUnlock(bounded(t))
+	_, err := v.two.ForceUnlock(testlock.Bounded(t))
 	v.named("ForceUnlock", err)
-	must(t, v.admin.Del(bg, v.key).Err())
+	testlock.Must(t, v.admin.Del(bg, v.key).Err())
 	if strings.HasPrefix(v.key, "lockline:q:") {
 		v.last = 0 // a RedLock's tokens may be some milliseconds ahead of the clock, which now they follow
 	}
-	_, hold, err := v.two.Lock(bounded(t))
-	must(t, err)
-	v.got("Lock", hold, err)
-	if _, _, err := v.one.TryLock(bounded(t)); !errors.Is(err, rlock.ErrLocked) {
+	hold := testlock.Take(t, v.two)
+	v.got("Lock", hold, nil)
+	if _, _, err := v.one.TryLock(testlock.Bounded(t)); !errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("TryLock of a held lock: %v", err)
 	}
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 }
 
 // Nobody asks all the time for a lock whose time to live is longer than a time.Duration can tell.
 func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 	t.Parallel()
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
 		for _, ms := range []int64{9e15, math.MaxInt64/1_000_000 + 1, 1e12} {
 			if ms != 1e12 && strings.Contains(t.Name(), "embedded") {
 				continue // it has no such times
 			}
-			must(t, rdb.FlushAll(bg).Err())
+			testlock.Must(t, rdb.FlushAll(bg).Err())
 			proxy := faultproxy.New(t, rdb.Options().Addr)
-			_, hold := lock(t, newMutex(newSession(t, rdb), "x"), bg)
+			_, hold := testlock.Lock(t, newMutex(testlock.NewSession(t, rdb), "x"), bg)
 			keys := rdb.Keys(bg, "lockline:?:{x}").Val()
 			if len(keys) != 1 {
 				t.Fatal(keys)
 			}
-			must(t, rdb.Do(bg, "PEXPIRE", keys[0], ms).Err())
-			m := newMutex(newSession(t, proxy.Client(t)), "x")
+			testlock.Must(t, rdb.Do(bg, "PEXPIRE", keys[0], ms).Err())
+			m := newMutex(testlock.NewSession(t, proxy.Client(t)), "x")
 			_, _, _ = m.TryLock(bg)
 			proxy.Reset()
 			if _, _, err := m.Lock(bg, rlock.WaitAtMost(500*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
@@ -303,30 +295,24 @@ func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 				t.Errorf("%d ms: %+v, %v", ms, st, err)
 			}
 			got := make(chan error, 1)
-			go func() {
-				_, hold, err := m.Lock(bounded(t))
-				if err == nil {
-					err = hold.Unlock(bg)
-				}
-				got <- err
-			}()
-			unlock(t, hold)
-			must(t, <-got)
+			go func() { got <- testlock.Cycle(testlock.Bounded(t), m) }()
+			testlock.Unlock(t, hold)
+			testlock.Must(t, <-got)
 		}
 	})
 }
 
 func TestTheErrorAboutAnOddValueIsFinal(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
 		proxy := faultproxy.New(t, rdb.Options().Addr)
-		m := newMutex(newSession(t, proxy.Client(t)), "x")
-		_, hold := lock(t, m, bg)
-		unlock(t, hold)
+		m := newMutex(testlock.NewSession(t, proxy.Client(t)), "x")
+		_, hold := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, hold)
 		memory := rdb.Keys(bg, "lockline:?:{x}:t").Val()[0]
-		must(t, rdb.HSet(bg, memory, "t", "zzz").Err())
+		testlock.Must(t, rdb.HSet(bg, memory, "t", "zzz").Err())
 		for what, acquire := range map[string]func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){"Lock": m.Lock, "TryLock": m.TryLock} {
 			proxy.Reset()
-			_, _, err := acquire(bounded(t))
+			_, _, err := acquire(testlock.Bounded(t))
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`the key %q has "zzz" in its field "t"`, memory)) {
 				t.Errorf("%s: %v", what, err)
 			}

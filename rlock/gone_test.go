@@ -1,13 +1,13 @@
 package rlock_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -16,10 +16,10 @@ import (
 func TestWaitersAreWokenWhenTheLockIsFoundGone(t *testing.T) {
 	t.Parallel()
 	gone := map[string]func(t *testing.T, rdb *redis.Client){
-		"flushed": func(t *testing.T, rdb *redis.Client) { must(t, rdb.FlushAll(bg).Err()) },
+		"flushed": func(t *testing.T, rdb *redis.Client) { testlock.Must(t, rdb.FlushAll(bg).Err()) },
 		"deleted": func(t *testing.T, rdb *redis.Client) {
 			for _, key := range rdb.Keys(bg, "*{x}").Val() {
-				must(t, rdb.Del(bg, key).Err())
+				testlock.Must(t, rdb.Del(bg, key).Err())
 			}
 		},
 	}
@@ -27,42 +27,31 @@ func TestWaitersAreWokenWhenTheLockIsFoundGone(t *testing.T) {
 		for by, find := range map[string]func(t *testing.T, hold *rlock.Hold){
 			"a renewal": func(*testing.T, *rlock.Hold) {}, // the next one
 			"a release": func(t *testing.T, hold *rlock.Hold) {
-				if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-					t.Error(err)
-				}
+				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 			},
 		} {
 			t.Run(how+", found by "+by, func(t *testing.T) {
 				t.Parallel()
-				everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+				everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
 					lease := 20 * time.Minute
 					if by == "a renewal" {
 						lease = 900 * time.Millisecond
 					}
-					waits := make(waitingSignal, 1)
-					a := newSession(t, rdb, rlock.WithWatchdogTimeout(lease))
+					waits := make(testlock.Waits, 1)
+					a := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease))
 					p := faultproxy.New(t, rdb.Options().Addr)
-					b := newSession(t, p.Client(t), rlock.WithWatchdogTimeout(lease), rlock.WithObserver(waits), rlock.WithLiveness(time.Second))
-					_, hold := lock(t, newMutex(a, "x"), bg)
-					must(t, hold.Extend(bg, 20*time.Minute))
-					got := make(chan *rlock.Hold, 1)
-					go func() {
-						_, h, err := newMutex(b, "x").Lock(bounded(t))
-						if err != nil {
-							t.Error(err)
-						}
-						got <- h
-					}()
+					b := testlock.NewSession(t, p.Client(t), rlock.WithWatchdogTimeout(lease), rlock.WithObserver(waits), rlock.WithLiveness(time.Second))
+					_, hold := testlock.Lock(t, newMutex(a, "x"), bg)
+					testlock.Must(t, hold.Extend(bg, 20*time.Minute))
+					got := testlock.Go(testlock.Bounded(t), newMutex(b, "x"))
 					<-waits
-					eventually(t, "it listens", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 1 })
+					testlock.Eventually(t, "it listens", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 1 })
 					for n := 0; n < p.Count("EVALSHA", "EVAL"); <-time.After(100 * time.Millisecond) {
 						n = p.Count("EVALSHA", "EVAL") // it asks once more when it listens
 					}
 					lose(t, rdb)
 					find(t, hold)
-					if h := <-got; h != nil {
-						unlock(t, h)
-					}
+					testlock.Unlock(t, testlock.Granted(t, got))
 				})
 			})
 		}

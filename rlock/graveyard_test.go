@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -22,53 +23,44 @@ import (
 // stand beside their like say so: "The graveyard" in lease_test.go and faults_test.go.
 // fairlock has the reports about queues.
 
-// everyKindOverAWire runs a test in fake time for each kind of lock.
-func everyKindOverAWire(t *testing.T, test func(t *testing.T, w *wire, newMutex maker)) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			simulated(t, func(t *testing.T, w *wire) { test(t, w, newMutex) })
-		})
-	}
-}
-
 func TestRedisson775And5698AFailedRenewalIsNotTheLastOne(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
-		m := newMutex(newSession(t, w.rdb), "x")
-		ctx, hold := lock(t, m, bg)
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, w.Client), "x")
+		ctx, hold := testlock.Lock(t, m, bg)
 		for range 10 { // each outage begins before a renewal, and lasts for less than what is left of the lease then
 			time.Sleep(9 * time.Second)
-			w.down.Store(true)
+			w.Down.Store(true)
 			time.Sleep(15 * time.Second)
-			w.down.Store(false)
+			w.Down.Store(false)
 			time.Sleep(10 * time.Minute)
 		}
 		if ctx.Err() != nil {
 			t.Fatalf("lost: %v", context.Cause(ctx))
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 // Also #3712 and #3714: the same after the key was deleted.
 func TestRedisson2515And3194AHoldAfterALostOneIsRenewed(t *testing.T) {
-	for what, lose := range map[string]func(w *wire){
-		"an outage":  func(w *wire) { w.down.Store(true); time.Sleep(time.Minute); w.down.Store(false) },
-		"a deletion": func(w *wire) { w.FlushAll(); time.Sleep(time.Minute) },
+	for what, lose := range map[string]func(w *testlock.Wire){
+		"an outage":  func(w *testlock.Wire) { w.Down.Store(true); time.Sleep(time.Minute); w.Down.Store(false) },
+		"a deletion": func(w *testlock.Wire) { w.FlushAll(); time.Sleep(time.Minute) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
-				m := newMutex(newSession(t, w.rdb), "x")
-				ctx, hold := lock(t, m, bg)
+			everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+				m := newMutex(testlock.NewSession(t, w.Client), "x")
+				ctx, hold := testlock.Lock(t, m, bg)
 				lose(w)
 				if context.Cause(ctx) != rlock.ErrLost || !errors.Is(hold.Unlock(bg), rlock.ErrLost) {
 					t.Fatalf("not lost: %v", context.Cause(ctx))
 				}
-				ctx, hold = lock(t, m, bg)
+				ctx, hold = testlock.Lock(t, m, bg)
 				time.Sleep(time.Hour)
-				if ctx.Err() != nil || !inspect(t, m).Held {
+				if ctx.Err() != nil || !testlock.Inspect(t, m).Held {
 					t.Fatalf("lost: %v", context.Cause(ctx))
 				}
-				unlock(t, hold)
+				testlock.Unlock(t, hold)
 			})
 		})
 	}
@@ -76,19 +68,19 @@ func TestRedisson2515And3194AHoldAfterALostOneIsRenewed(t *testing.T) {
 
 // Also #2714 and #4368: an interrupted acquisition goes on being renewed.
 func TestRedisson7272NothingIsRenewedAfterACanceledLockOrItsUnlock(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
-		m := newMutex(newSession(t, w.rdb), "x")
-		_, hold := lock(t, m, bg)
-		unlock(t, hold)
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, w.Client), "x")
+		_, hold := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, hold)
 		rnd := rand.New(rand.NewPCG(7, 272))
-		w.delay.Store(int64(time.Millisecond))
+		w.Delay.Store(int64(time.Millisecond))
 		got, canceled := 0, 0
 		for range 500 { // a round trip takes 2 ms
 			ctx, cancel := context.WithTimeout(bg, time.Duration(rnd.Int64N(int64(8*time.Millisecond))))
 			_, hold, err := m.Lock(ctx)
 			if err == nil {
 				got++
-				unlock(t, hold)
+				testlock.Unlock(t, hold)
 			} else {
 				canceled++
 			}
@@ -97,26 +89,26 @@ func TestRedisson7272NothingIsRenewedAfterACanceledLockOrItsUnlock(t *testing.T)
 		if got < 50 || canceled < 50 {
 			t.Errorf("%d acquired, %d canceled: this shows nothing", got, canceled)
 		}
-		w.delay.Store(0)
+		w.Delay.Store(0)
 		time.Sleep(time.Second)
-		if st := inspect(t, m); st.Held {
+		if st := testlock.Inspect(t, m); st.Held {
 			t.Errorf("a lock that nobody holds: %+v", st)
 		}
-		wrote := w.wrote.Load()
+		wrote := w.Wrote.Load()
 		time.Sleep(time.Hour)
 		// A subscription's farewell at most; a renewal comes 360 times.
-		if n := w.wrote.Load() - wrote; n > 10 || len(w.Keys()) != 0 {
+		if n := w.Wrote.Load() - wrote; n > 10 || len(w.Keys()) != 0 {
 			t.Errorf("within an hour %d requests, and these keys are left: %q", n, w.Keys())
 		}
 	})
 }
 
 func TestRedisson4698TheHolderIsToldThatRenewalFailsAndThenThatTheLockIsLost(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		m := newMutex(newSession(t, w.rdb, rlock.WithObserver(&rec)), "x")
-		ctx, hold := lock(t, m, bg)
-		w.down.Store(true)
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec)), "x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		w.Down.Store(true)
 		<-ctx.Done()
 		if context.Cause(ctx) != rlock.ErrLost {
 			t.Errorf("cause: %v", context.Cause(ctx))
@@ -140,20 +132,17 @@ func TestRedisson4698TheHolderIsToldThatRenewalFailsAndThenThatTheLockIsLost(t *
 		if failed == 0 || lost != 1 {
 			t.Errorf("%d failures and %d losses were told", failed, lost)
 		}
-		w.down.Store(false)
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Error(err)
-		}
+		w.Down.Store(false)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
 func TestWhyALockWasLostIsTold(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		m := newMutex(newSession(t, w.rdb, rlock.WithObserver(&rec)), "x")
-		ctx, _ := lock(t, m, bg)
-		_, err := m.ForceUnlock(bg)
-		must(t, err)
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec)), "x")
+		ctx, _ := testlock.Lock(t, m, bg)
+		testlock.ForceUnlock(t, m)
 		<-ctx.Done()
 		synctest.Wait()
 		last := rec.events[len(rec.events)-1]
@@ -164,50 +153,43 @@ func TestWhyALockWasLostIsTold(t *testing.T) {
 }
 
 func TestRedisson1626RenewalEndsWithAnUnlockThatFailed(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
-		m := newMutex(newSession(t, w.rdb), "x")
-		_, hold := lock(t, m, bg)
-		w.down.Store(true)
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, w.Client), "x")
+		_, hold := testlock.Lock(t, m, bg)
+		w.Down.Store(true)
 		if err := hold.Unlock(bg); err == nil || errors.Is(err, rlock.ErrLost) {
 			t.Errorf("Unlock in an outage: %v", err)
 		}
-		w.down.Store(false)
+		w.Down.Store(false)
 		time.Sleep(31 * time.Second) // a lease, at the most
-		if st := inspect(t, m); st.Held {
+		if st := testlock.Inspect(t, m); st.Held {
 			t.Errorf("renewed for nobody: %+v", st)
 		}
-		_, _, err := m.TryLock(bg)
-		must(t, err)
+		testlock.TryLock(t, m, bg)
 	})
 }
 
 // Also #372. In fake time a loop that does not wait stops the clock, and one that asks all the time is counted.
 func TestRueidis602AWaiterThatLivesLongIsNotBusy(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
-		holder, waiter := newSession(t, w.rdb), newSession(t, w.rdb)
-		_, hold := lock(t, newMutex(holder, "x"), bg)
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		holder, waiter := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		_, hold := testlock.Lock(t, newMutex(holder, "x"), bg)
 		time.Sleep(time.Hour)
-		alone := w.wrote.Load()
-		got := make(chan *rlock.Hold, 1)
-		go func() {
-			_, h, err := newMutex(waiter, "x").Lock(bg)
-			if err != nil {
-				t.Error(err)
-			}
-			got <- h
-		}()
+		alone := w.Wrote.Load()
+		got := testlock.Go(bg, newMutex(waiter, "x"))
 		time.Sleep(time.Hour)
 		// Pings, heartbeats, and a look when the lease as it was known is over.
-		n := w.wrote.Load() - 2*alone
+		n := w.Wrote.Load() - 2*alone
 		t.Logf("a waiter's requests within an hour: %d", n)
 		if n > 3600 {
 			t.Errorf("a waiter sent %d requests within an hour", n)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		time.Sleep(time.Second)
 		select {
-		case h := <-got:
-			unlock(t, h)
+		case g := <-got:
+			testlock.Must(t, g.Err)
+			testlock.Unlock(t, g.Hold)
 		default:
 			t.Error("not woken")
 		}
@@ -215,12 +197,12 @@ func TestRueidis602AWaiterThatLivesLongIsNotBusy(t *testing.T) {
 }
 
 func TestRedislockALeaseThatEndsInMidWorkIsNoticed(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *wire, newMutex maker) {
-		m := newMutex(newSession(t, w.rdb), "x")
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, w.Client), "x")
 		err := m.Do(bg, func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
-				if !inspect(t, m).Held {
+				if !testlock.Inspect(t, m).Held {
 					t.Error("told after somebody else could have the lock")
 				}
 				return context.Cause(ctx)
@@ -229,46 +211,38 @@ func TestRedislockALeaseThatEndsInMidWorkIsNoticed(t *testing.T) {
 				return nil
 			}
 		}, rlock.WithLease(10*time.Second))
-		if !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("Do says %v", err)
-		}
+		testlock.WantError(t, "Do", err, rlock.ErrLost)
 		// And work that does not listen is told in the end.
 		err = m.Do(bg, func(context.Context) error { time.Sleep(time.Minute); return nil }, rlock.WithLease(10*time.Second))
-		if !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("Do says %v", err)
-		}
+		testlock.WantError(t, "Do", err, rlock.ErrLost)
 	})
 }
 
 func TestTheSecondHolderIsNotFreedByTheFirstOnesLateUnlock(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		late := newSession(t, rdb)
-		a, b := newMutex(late, "x"), newMutex(newSession(t, rdb), "x")
-		_, first := lock(t, a, bg, rlock.WithLease(50*time.Millisecond))
-		_, second := lock(t, b, bounded(t))
-		if err := first.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("the late Unlock: %v", err)
-		}
-		must(t, late.Close()) // what it did in the background is done
-		if st := inspect(t, b); !st.Held || st.Token != second.Token() {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		late := testlock.NewSession(t, rdb)
+		a, b := newMutex(late, "x"), newMutex(testlock.NewSession(t, rdb), "x")
+		_, first := testlock.Lock(t, a, bg, rlock.WithLease(50*time.Millisecond))
+		second := testlock.Take(t, b)
+		testlock.WantError(t, "the late Unlock", first.Unlock(bg), rlock.ErrLost)
+		testlock.Must(t, late.Close()) // what it did in the background is done
+		if st := testlock.Inspect(t, b); !st.Held || st.Token != second.Token() {
 			t.Errorf("the second holder's lock: %+v, want token %d", st, second.Token())
 		}
-		if _, _, err := newMutex(newSession(t, rdb), "x").TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
+		if _, _, err := newMutex(testlock.NewSession(t, rdb), "x").TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("taken under the second holder: %v", err)
 		}
-		unlock(t, second)
+		testlock.Unlock(t, second)
 	})
 }
 
 // SETNX and EXPIRE as two requests leave a lock for ever if the client dies between them.
 func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) { noKeyWithoutExpiry(t, newMutex) })
-	}
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) { noKeyWithoutExpiry(t, newMutex) })
 	t.Run("RedissonKeys", func(t *testing.T) { noKeyWithoutExpiry(t, rlock.New, rlock.RedissonKeys()) })
 }
 
-func noKeyWithoutExpiry(t *testing.T, newMutex maker, options ...rlock.SessionOption) {
+func noKeyWithoutExpiry(t *testing.T, newMutex testlock.Maker, options ...rlock.SessionOption) {
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	direct := server.Client(t)
@@ -281,12 +255,12 @@ func noKeyWithoutExpiry(t *testing.T, newMutex maker, options ...rlock.SessionOp
 			}
 		}
 	})
-	waits := make(waitingSignal, 1)
-	a := newMutex(newSession(t, proxy.Client(t), options...), "x")
-	b := newMutex(newSession(t, proxy.Client(t), append(options, rlock.WithObserver(waits))...), "x")
-	ctx, outer := lock(t, a, bg)
-	_, inner := lock(t, a, ctx, rlock.WithLease(time.Minute))
-	must(t, outer.Extend(bg, 2*time.Minute))
+	waits := make(testlock.Waits, 1)
+	a := newMutex(testlock.NewSession(t, proxy.Client(t), options...), "x")
+	b := newMutex(testlock.NewSession(t, proxy.Client(t), append(options, rlock.WithObserver(waits))...), "x")
+	ctx, outer := testlock.Lock(t, a, bg)
+	_, inner := testlock.Lock(t, a, ctx, rlock.WithLease(time.Minute))
+	testlock.Must(t, outer.Extend(bg, 2*time.Minute))
 	leaving, leave := context.WithCancel(bg)
 	defer leave()
 	go func() {
@@ -297,14 +271,11 @@ func noKeyWithoutExpiry(t *testing.T, newMutex maker, options ...rlock.SessionOp
 		}
 	}()
 	_, _, err := b.Lock(leaving)
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	unlock(t, outer)
-	unlock(t, inner)
-	_, next := lock(t, b, bounded(t))
-	_, err = a.ForceUnlock(bg)
-	must(t, err)
+	testlock.WantError(t, "Lock", err, context.Canceled)
+	testlock.Unlock(t, outer)
+	testlock.Unlock(t, inner)
+	next := testlock.Take(t, b)
+	testlock.ForceUnlock(t, a)
 	_ = next.Unlock(bg)
 	if n := seen.Load(); n < 10 {
 		t.Errorf("only %d keys were seen", n)

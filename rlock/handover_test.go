@@ -12,204 +12,159 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
-// entrance is one goroutine's Lock.
-type entrance struct {
-	ctx  context.Context
-	hold *rlock.Hold
-	err  error
-}
-
 // ask starts goroutines that lock, and returns when all of them wait or are in.
-func ask(m *rlock.Mutex, n int, options ...rlock.Option) <-chan entrance {
-	in := make(chan entrance, n)
-	for range n {
-		go func() {
-			ctx, hold, err := m.Lock(bg, options...)
-			in <- entrance{ctx, hold, err}
-		}()
-		synctest.Wait()
-	}
+func ask(m *rlock.Mutex, n int, options ...rlock.Option) <-chan handed {
+	in := queueUp(m, n, bg, options...)
 	time.Sleep(time.Millisecond) // they gather
 	synctest.Wait()
 	return in
 }
 
 func TestThoseWhoStoodBehindALostLockAskAgain(t *testing.T) {
-	simulated(t, func(t *testing.T, w *wire) {
-		m := fairlock.New(newSession(t, w.rdb), "x")
-		_, first := lock(t, m, bg)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := fairlock.New(testlock.NewSession(t, w.Client), "x")
+		_, first := testlock.Lock(t, m, bg)
 		in := ask(m, 3)
-		unlock(t, first)
+		testlock.Unlock(t, first)
 		got := <-in
-		if _, err := m.ForceUnlock(bg); err != nil {
-			t.Fatal(err)
-		}
-		<-got.ctx.Done() // a renewal finds it lost
+		testlock.ForceUnlock(t, m)
+		<-got.Ctx.Done() // a renewal finds it lost
 		for range 2 {
 			select {
 			case next := <-in:
-				if next.err != nil {
-					t.Fatal(next.err)
+				if next.Err != nil {
+					t.Fatal(next.Err)
 				}
-				unlock(t, next.hold)
+				testlock.Unlock(t, next.Hold)
 			case <-time.After(time.Hour):
 				t.Fatal("the lock is free, and nobody asks for it")
 			}
 		}
-		if err := got.hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Error(err)
-		}
+		testlock.WantError(t, "Unlock", got.Hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
 func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			simulated(t, func(t *testing.T, w *wire) {
-				m := newMutex(newSession(t, w.rdb, rlock.WithStreak(time.Hour)), "x")
-				_, first := lock(t, m, bg)
-				in := ask(m, 2)
-				unlock(t, first)
-				outer := <-in
-				_, inner := lock(t, m, outer.ctx, rlock.WithLease(20*time.Second))
-				unlock(t, outer.hold)
-				unlock(t, inner)
-				last := <-in
-				if last.hold.Token() != inner.Token()+1 {
-					t.Fatal("it was not handed over in memory")
-				}
-				time.Sleep(time.Hour)
-				if err := last.hold.Err(); err != nil {
-					t.Fatal(err)
-				}
-				unlock(t, last.hold)
-			})
-		})
-	}
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithStreak(time.Hour)), "x")
+		_, first := testlock.Lock(t, m, bg)
+		in := ask(m, 2)
+		testlock.Unlock(t, first)
+		outer := <-in
+		_, inner := testlock.Lock(t, m, outer.Ctx, rlock.WithLease(20*time.Second))
+		testlock.Unlock(t, outer.Hold)
+		testlock.Unlock(t, inner)
+		last := <-in
+		if last.Hold.Token() != inner.Token()+1 {
+			t.Fatal("it was not handed over in memory")
+		}
+		time.Sleep(time.Hour)
+		testlock.Must(t, last.Hold.Err())
+		testlock.Unlock(t, last.Hold)
+	})
 }
 
 func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			simulated(t, func(t *testing.T, w *wire) {
-				var rec recorder
-				m := newMutex(newSession(t, w.rdb, rlock.WithObserver(&rec), rlock.WithStreak(time.Hour)), "x")
-				for range 100 {
-					_, holding := lock(t, m, bg)
-					in := ask(m, 1) // whose turn comes first
-					ctx, cancel := context.WithCancel(bg)
-					left := make(chan error)
-					go func() {
-						_, hold, err := m.Lock(ctx)
-						if err == nil {
-							err = hold.Unlock(bg)
-						}
-						left <- err
-					}()
-					time.Sleep(time.Millisecond)
-					synctest.Wait()
-					unlock(t, holding)
-					got := <-in
-					cancel()
-					if err := got.hold.Unlock(bg); err != nil {
-						t.Error(err)
-					}
-					if err := <-left; err != nil && !errors.Is(err, context.Canceled) {
-						t.Error(err)
-					}
-					synctest.Wait()
-					if inspect(t, m).Held {
-						t.Fatal("it is held by nobody")
-					}
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		var rec recorder
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec), rlock.WithStreak(time.Hour)), "x")
+		for range 100 {
+			_, holding := testlock.Lock(t, m, bg)
+			in := ask(m, 1) // whose turn comes first
+			ctx, cancel := context.WithCancel(bg)
+			left := make(chan error)
+			go func() { left <- testlock.Cycle(ctx, m) }()
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			testlock.Unlock(t, holding)
+			got := <-in
+			cancel()
+			if err := got.Hold.Unlock(bg); err != nil {
+				t.Error(err)
+			}
+			if err := <-left; err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if testlock.Inspect(t, m).Held {
+				t.Fatal("it is held by nobody")
+			}
+		}
+		acquired, ended := map[int64]int{}, map[int64]int{}
+		for _, e := range rec.events {
+			switch e.Kind {
+			case rlock.Acquired:
+				acquired[e.Token]++
+			case rlock.Released, rlock.Lost:
+				ended[e.Token]++
+			}
+		}
+		if !maps.Equal(acquired, ended) {
+			for token, n := range ended {
+				if acquired[token] != n {
+					t.Fatalf("acquired %d times: %d, which ended %d times", acquired[token], token, n)
 				}
-				acquired, ended := map[int64]int{}, map[int64]int{}
-				for _, e := range rec.events {
-					switch e.Kind {
-					case rlock.Acquired:
-						acquired[e.Token]++
-					case rlock.Released, rlock.Lost:
-						ended[e.Token]++
-					}
-				}
-				if !maps.Equal(acquired, ended) {
-					for token, n := range ended {
-						if acquired[token] != n {
-							t.Fatalf("acquired %d times: %d, which ended %d times", acquired[token], token, n)
-						}
-					}
-					t.Fatal("what was acquired did not end")
-				}
-			})
-		})
-	}
+			}
+			t.Fatal("what was acquired did not end")
+		}
+	})
 }
 
-// changeOfMind calls f when the server has answered a lock request, and before its sender knows.
-type changeOfMind struct{ f func() }
-
-func (changeOfMind) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (changeOfMind) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c *changeOfMind) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+// onGrant has the client call f when the server has granted a lock, and before whoever asked for it knows.
+func onGrant(rdb *redis.Client, f func()) {
+	rdb.AddHook(testlock.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if reply, ok := cmd.(interface{ Val() string }); ok && strings.HasPrefix(reply.Val(), "G ") {
-			c.f()
+			f()
 		}
 		return err
-	}
+	}})
 }
 
 func TestAGrantThatNobodyWantedGivesItsTokensBack(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			simulated(t, func(t *testing.T, w *wire) {
-				m := newMutex(newSession(t, w.rdb), "x")
-				_, hold := lock(t, m, bg)
-				first := hold.Token()
-				unlock(t, hold)
-				var hook changeOfMind
-				w.rdb.AddHook(&hook)
-				for range 50 {
-					ctx, cancel := context.WithCancel(bg)
-					hook.f = func() {
-						cancel()
-						time.Sleep(time.Microsecond) // its caller leaves
-					}
-					if _, _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
-						t.Fatal(err)
-					}
-					time.Sleep(2 * time.Microsecond)
-					synctest.Wait()
-				}
-				hook.f = func() {}
-				_, hold = lock(t, m, bg)
-				// Else they would run ahead of the clock, and fall back when Redis forgets the last one.
-				if ahead := hold.Token() - time.Now().UnixMicro(); ahead > 1000 {
-					t.Errorf("token %d after %d is ahead of the clock by %d us", hold.Token(), first, ahead)
-				}
-				unlock(t, hold)
-			})
-		})
-	}
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, w.Client), "x")
+		_, hold := testlock.Lock(t, m, bg)
+		first := hold.Token()
+		testlock.Unlock(t, hold)
+		leave := func() {}
+		onGrant(w.Client, func() { leave() })
+		for range 50 {
+			ctx, cancel := context.WithCancel(bg)
+			leave = func() {
+				cancel()
+				time.Sleep(time.Microsecond) // its caller leaves
+			}
+			if _, _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Microsecond)
+			synctest.Wait()
+		}
+		leave = func() {}
+		_, hold = testlock.Lock(t, m, bg)
+		// Else they would run ahead of the clock, and fall back when Redis forgets the last one.
+		if ahead := hold.Token() - time.Now().UnixMicro(); ahead > 1000 {
+			t.Errorf("token %d after %d is ahead of the clock by %d us", hold.Token(), first, ahead)
+		}
+		testlock.Unlock(t, hold)
+	})
 }
 
 func TestCloseEndsALockThatNothingElseCanEnd(t *testing.T) {
-	for kind, newMutex := range kinds {
+	for kind, newMutex := range testlock.Kinds {
 		for _, call := range []string{"Lock", "TryLock"} {
 			t.Run(kind+" "+call, func(t *testing.T) {
-				simulated(t, func(t *testing.T, w *wire) {
-					s := newSession(t, w.rdb)
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					s := testlock.NewSession(t, w.Client)
 					m := newMutex(s, "x")
-					_, hold := lock(t, m, bg)
-					unlock(t, hold)
-					w.down.Store(true)
+					_, hold := testlock.Lock(t, m, bg)
+					testlock.Unlock(t, hold)
+					w.Down.Store(true)
 					ended := make(chan error)
 					go func() {
 						f := m.Lock
@@ -222,11 +177,9 @@ func TestCloseEndsALockThatNothingElseCanEnd(t *testing.T) {
 					synctest.Wait()
 					start := time.Now()
 					go s.Close()
-					if err := <-ended; !errors.Is(err, rlock.ErrClosed) {
-						t.Error(err)
-					}
+					testlock.WantError(t, call, <-ended, rlock.ErrClosed)
 					// One request may be under way, which nothing interrupts; no other is sent.
-					if took := time.Since(start); took > w.rdb.Options().ReadTimeout {
+					if took := time.Since(start); took > w.Client.Options().ReadTimeout {
 						t.Errorf("after %v", took)
 					}
 				})

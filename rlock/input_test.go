@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -19,7 +20,7 @@ import (
 func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 	proxy := faultproxy.New(t, testredis.Embedded(t).Addr())
 	rdb := proxy.Client(t)
-	s := newSession(t, rdb)
+	s := testlock.NewSession(t, rdb)
 	long := strings.Repeat("n", 513)
 	for what, c := range map[string]struct {
 		m       *rlock.Mutex
@@ -72,12 +73,8 @@ func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 
 func TestAMethodOfANilHoldIsSafe(t *testing.T) {
 	for _, hold := range []*rlock.Hold{nil, new(rlock.Hold)} {
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
-			t.Errorf("Unlock: %v", err)
-		}
-		if err := hold.Extend(bg, time.Second); !errors.Is(err, rlock.ErrNotHeld) {
-			t.Errorf("Extend: %v", err)
-		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
+		testlock.WantError(t, "Extend", hold.Extend(bg, time.Second), rlock.ErrNotHeld)
 		if hold.Token() != 0 || !hold.Deadline().IsZero() || !errors.Is(hold.Err(), rlock.ErrNotHeld) || hold.Name() != "" {
 			t.Error("a nil Hold seems held")
 		}
@@ -134,8 +131,8 @@ var names = []string{
 }
 
 func TestAnyBytesAreAName(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := newSession(t, rdb)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := testlock.NewSession(t, rdb)
 		var holds []*rlock.Hold
 		for _, name := range names { // all at once: no two are the same lock
 			_, hold, err := rlock.New(s, name).TryLock(bg)
@@ -145,24 +142,22 @@ func TestAnyBytesAreAName(t *testing.T) {
 			if hold.Name() != name || rlock.New(s, name).Name() != name {
 				t.Errorf("%q came back as %q", name, hold.Name())
 			}
-			if st := inspect(t, rlock.New(s, name)); st.Token != hold.Token() || st.Name != name {
+			if st := testlock.Inspect(t, rlock.New(s, name)); st.Token != hold.Token() || st.Name != name {
 				t.Errorf("%q: %+v", name, st)
 			}
 			holds = append(holds, hold)
 		}
 		for _, hold := range holds {
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 		}
 	})
 }
 
 func TestKeysOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(testlock.NewSession(t, rdb), "x")
 		for _, key := range []string{"lockline:r:{x}", "lockline:r:{x}:t"} {
-			if err := rdb.Set(bg, key, "precious", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testlock.Must(t, rdb.Set(bg, key, "precious", 0).Err())
 			_, _, err := m.Lock(bg)
 			if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), key) {
 				t.Errorf("Lock: %v", err)
@@ -175,24 +170,20 @@ func TestKeysOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
 					t.Errorf("ForceUnlock: %v", err)
 				}
 			}
-			if err := rdb.Del(bg, key).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testlock.Must(t, rdb.Del(bg, key).Err())
 		}
 	})
 }
 
 func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := newSession(t, rdb, rlock.RedissonKeys())
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
 		for name, suffix := range map[string]string{"x": "{x}", "a{b}c": "a{b}c"} {
 			m := rlock.New(s, name)
-			if err := rdb.Set(bg, "redisson_lock_token:"+suffix, "1900000000000000", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
-			_, hold := lock(t, m, bg)
+			testlock.Must(t, rdb.Set(bg, "redisson_lock_token:"+suffix, "1900000000000000", 0).Err())
+			_, hold := testlock.Lock(t, m, bg)
 			fields := rdb.HGetAll(bg, name).Val()
-			if owner := inspect(t, m).Owner; fields[owner] != "1" || !strings.HasPrefix(owner, s.ID()+":") {
+			if owner := testlock.Inspect(t, m).Owner; fields[owner] != "1" || !strings.HasPrefix(owner, s.ID()+":") {
 				t.Errorf("%q: %v", name, fields)
 			}
 			if hold.Token() != 1900000000000001 {
@@ -202,8 +193,8 @@ func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
 			if _, err := sub.Receive(bg); err != nil {
 				t.Fatal(err)
 			}
-			unlock(t, hold)
-			msg, err := sub.ReceiveMessage(bounded(t))
+			testlock.Unlock(t, hold)
+			msg, err := sub.ReceiveMessage(testlock.Bounded(t))
 			if err != nil || msg.Payload != "0" {
 				t.Errorf("%q: unlock published %v, %v", name, msg, err)
 			}
@@ -213,14 +204,12 @@ func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
 			_ = sub.Close()
 
 			// What an RLock of a JVM holds, we wait for.
-			if err := rdb.HSet(bg, name, "285475da-9152-4c83-822a-67ee2f116a79:52", 2).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testlock.Must(t, rdb.HSet(bg, name, "285475da-9152-4c83-822a-67ee2f116a79:52", 2).Err())
 			var locked *rlock.LockedError
 			if _, _, err := m.TryLock(bg); !errors.As(err, &locked) || locked.Holder != "285475da-9152-4c83-822a-67ee2f116a79:52" {
 				t.Errorf("%q: %v", name, err)
 			}
-			if st := inspect(t, m); st.Count != 2 || st.Session != "285475da-9152-4c83-822a-67ee2f116a79" || st.Token != 0 {
+			if st := testlock.Inspect(t, m); st.Count != 2 || st.Session != "285475da-9152-4c83-822a-67ee2f116a79" || st.Token != 0 {
 				t.Errorf("%q: %+v", name, st)
 			}
 		}
@@ -234,20 +223,18 @@ func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
 
 func TestRedissonsTokenCounterIsMadeForFencedKeysAloneAndRaisedWhereItIs(t *testing.T) {
 	const counter = "redisson_lock_token:{x}"
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		plain, fenced := rlock.New(newSession(t, rdb, rlock.RedissonKeys()), "x"), rlock.New(newSession(t, rdb, rlock.RedissonFencedKeys()), "x")
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		plain, fenced := rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x"), rlock.New(testlock.NewSession(t, rdb, rlock.RedissonFencedKeys()), "x")
 		last := int64(0)
 		cycle := func(m *rlock.Mutex) {
 			t.Helper()
-			_, hold := lock(t, m, bg)
-			if hold.Token() <= last {
-				t.Errorf("token %d after %d", hold.Token(), last)
-			}
+			_, hold := testlock.Lock(t, m, bg)
+			testlock.WantAfter(t, hold, last)
 			last = hold.Token()
 			if during, err := rdb.Get(bg, counter).Int64(); err == nil && during != last+999 { // the end of its block
 				t.Errorf("during a hold of token %d Redisson's next one would follow %d", last, during)
 			}
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 		}
 		follows := func(m *rlock.Mutex) {
 			t.Helper()
@@ -263,27 +250,27 @@ func TestRedissonsTokenCounterIsMadeForFencedKeysAloneAndRaisedWhereItIs(t *test
 		if n := rdb.Exists(bg, counter).Val(); n != 0 {
 			t.Error("a lock without fencing in the JVM has a counter")
 		}
-		must(t, rdb.Set(bg, counter, 1, 0).Err()) // an RFencedLock was here
+		testlock.Must(t, rdb.Set(bg, counter, 1, 0).Err()) // an RFencedLock was here
 		follows(plain)
 		follows(fenced)
-		must(t, rdb.Del(bg, counter).Err())
+		testlock.Must(t, rdb.Del(bg, counter).Err())
 		follows(fenced)
 		follows(plain)
 	})
 }
 
 func TestARedissonLockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := newSession(t, rdb, rlock.RedissonKeys())
-		_, bare := lock(t, rlock.New(s, "x"), bg)
-		_, braced := lock(t, rlock.New(s, "{x}"), bg)
-		unlock(t, bare)
-		unlock(t, braced)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
+		_, bare := testlock.Lock(t, rlock.New(s, "x"), bg)
+		_, braced := testlock.Lock(t, rlock.New(s, "{x}"), bg)
+		testlock.Unlock(t, bare)
+		testlock.Unlock(t, braced)
 	})
 }
 
 func TestNoTwoPrefixesShareALock(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		hold := func(what string, m *rlock.Mutex) {
 			_, hold, err := m.TryLock(bg)
 			if err != nil {
@@ -291,11 +278,11 @@ func TestNoTwoPrefixesShareALock(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = hold.Unlock(bg) })
 		}
-		hold("what looks like another prefix", rlock.New(newSession(t, rdb, rlock.WithPrefix("app")), "tenant}:r:{y"))
+		hold("what looks like another prefix", rlock.New(testlock.NewSession(t, rdb, rlock.WithPrefix("app")), "tenant}:r:{y"))
 		for _, prefix := range []string{"{app}", "app:{tenant}", "app:r", "app:r:"} {
-			hold(prefix, rlock.New(newSession(t, rdb, rlock.WithPrefix(prefix)), "y"))
+			hold(prefix, rlock.New(testlock.NewSession(t, rdb, rlock.WithPrefix(prefix)), "y"))
 		}
-		s := newSession(t, rdb, rlock.RedissonKeys())
+		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
 		for _, name := range []string{"x", "{x}", "orders:{x}", "app:r:x", "r:{x}", "my:lockline_lock_memory:{x}"} {
 			hold(name, rlock.New(s, name))
 		}
@@ -327,8 +314,7 @@ func FuzzNames(f *testing.F) {
 		f.Add("", "x", "", name)
 	}
 	f.Add("lockline", "x", "", "lockline:r:{x}:t")
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(f).Addr()})
-	f.Cleanup(func() { _ = rdb.Close() })
+	rdb := testlock.Embedded(f)
 	f.Fuzz(func(t *testing.T, p, a, q, b string) {
 		refused := func(prefix, name string) bool { // at most; which ones is engine's test
 			return prefix == "" && strings.ContainsAny(name, "{}_")
@@ -338,7 +324,7 @@ func FuzzNames(f *testing.F) {
 			if prefix == "" {
 				option = rlock.RedissonKeys()
 			}
-			s, err := rlock.NewSession(rdb, option, rlock.WithLogger(quiet))
+			s, err := rlock.NewSession(rdb, option, rlock.WithLogger(testlock.Quiet))
 			if err != nil {
 				t.Skip()
 			}
@@ -351,7 +337,7 @@ func FuzzNames(f *testing.F) {
 			other = session(q)
 			defer func() { _ = other.Close() }()
 		}
-		for mine, newMutex := range kinds {
+		for mine, newMutex := range testlock.Kinds {
 			if p == "" && mine != "reentrant" {
 				continue
 			}
@@ -359,7 +345,7 @@ func FuzzNames(f *testing.F) {
 			if (err != nil) != (a == "" || len(a) > 512) && !refused(p, a) {
 				t.Fatalf("%s %q %q: %v", mine, p, a, err)
 			}
-			for theirs, newMutex := range kinds {
+			for theirs, newMutex := range testlock.Kinds {
 				if q == "" && theirs != "reentrant" {
 					continue
 				}

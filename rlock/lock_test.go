@@ -12,15 +12,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 func TestALockExcludesOtherSessionsUntilItIsUnlocked(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		a, b := newSession(t, rdb, rlock.WithLabel("till 3")), newSession(t, rdb)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		a, b := testlock.NewSession(t, rdb, rlock.WithLabel("till 3")), testlock.NewSession(t, rdb)
 		id := identity(t, a, newMutex)
-		_, hold := lock(t, newMutex(a, "x"), bg)
+		_, hold := testlock.Lock(t, newMutex(a, "x"), bg)
 
 		ctx, none, err := newMutex(b, "x").TryLock(bg)
 		var locked *rlock.LockedError
@@ -34,80 +35,56 @@ func TestALockExcludesOtherSessionsUntilItIsUnlocked(t *testing.T) {
 			t.Errorf("LockedError does not describe the holder: %+v", locked)
 		}
 
-		st := inspect(t, newMutex(b, "x"))
+		st := testlock.Inspect(t, newMutex(b, "x"))
 		if !st.Held || st.Session != id || st.Count != 1 || st.Token != hold.Token() || st.PID == 0 || st.Host == "" || st.Label != "till 3" {
 			t.Errorf("Inspect: %+v", st)
 		}
 
-		unlock(t, hold)
-		if st := inspect(t, newMutex(b, "x")); st.Held || st.Count != 0 {
+		testlock.Unlock(t, hold)
+		if st := testlock.Inspect(t, newMutex(b, "x")); st.Held || st.Count != 0 {
 			t.Errorf("after Unlock: %+v", st)
 		}
-		_, hold = lock(t, newMutex(b, "x"), bg)
-		unlock(t, hold)
+		_, hold = testlock.Lock(t, newMutex(b, "x"), bg)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestAWaiterIsWokenByTheUnlockOfAnotherSession(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		a, waits := newSession(t, rdb), make(waitingSignal, 1)
-		b := newSession(t, rdb, rlock.WithObserver(waits))
-		_, first := lock(t, newMutex(a, "x"), bg)
-		got := make(chan *rlock.Hold)
-		go func() {
-			_, hold, err := newMutex(b, "x").Lock(bounded(t))
-			if err != nil {
-				t.Error(err)
-			}
-			got <- hold
-		}()
-		within(t, "waiting", waits)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		a, waits := testlock.NewSession(t, rdb), make(testlock.Waits, 1)
+		b := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
+		_, first := testlock.Lock(t, newMutex(a, "x"), bg)
+		got := testlock.Go(testlock.Bounded(t), newMutex(b, "x"))
+		testlock.Receive(t, "waiting", waits)
 		start := time.Now()
-		unlock(t, first)
-		second := <-got
-		if second == nil {
-			return
-		}
+		testlock.Unlock(t, first)
+		second := testlock.Granted(t, got)
 		// Without the message it would wait for the lease of 30 s.
 		if took := time.Since(start); took > 15*time.Second {
 			t.Errorf("woken after %v, by the lease and not by the message", took)
 		}
-		if second.Token() <= first.Token() {
-			t.Errorf("token %d after %d", second.Token(), first.Token())
-		}
-		unlock(t, second)
+		testlock.WantAfter(t, second, first.Token())
+		testlock.Unlock(t, second)
 	})
 }
 
-// waitingSignal says when an acquisition waits.
-type waitingSignal chan struct{}
-
-func (c waitingSignal) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Waiting {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
-}
-
 func TestReentryFollowsTheContextAndCountsInRedis(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
 		ctx := bg
 		var holds []*rlock.Hold
 		for depth := 1; depth <= 5; depth++ {
 			var hold *rlock.Hold
-			ctx, hold = lock(t, m, ctx)
+			ctx, hold = testlock.Lock(t, m, ctx)
 			holds = append(holds, hold)
-			if st := inspect(t, m); st.Count != depth || st.Token != holds[0].Token() || hold.Token() != holds[0].Token() {
+			if st := testlock.Inspect(t, m); st.Count != depth || st.Token != holds[0].Token() || hold.Token() != holds[0].Token() {
 				t.Fatalf("at depth %d: %+v", depth, st)
 			}
 		}
 		// Any order: here the middle, the outermost, the rest.
 		for i, at := range []int{2, 0, 4, 1, 3} {
-			unlock(t, holds[at])
-			if st := inspect(t, m); st.Count != 4-i || st.Held != (i < 4) {
+			testlock.Unlock(t, holds[at])
+			if st := testlock.Inspect(t, m); st.Count != 4-i || st.Held != (i < 4) {
 				t.Fatalf("after %d unlocks: %+v", i+1, st)
 			}
 		}
@@ -115,9 +92,9 @@ func TestReentryFollowsTheContextAndCountsInRedis(t *testing.T) {
 }
 
 func TestGoroutinesThatShareAHoldsContextTakeTurns(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
-		ctx, hold := lock(t, m, bg)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
+		ctx, hold := testlock.Lock(t, m, bg)
 		var inside, most, runs atomic.Int32
 		var wg sync.WaitGroup
 		for range 4 {
@@ -141,116 +118,103 @@ func TestGoroutinesThatShareAHoldsContextTakeTurns(t *testing.T) {
 		if most.Load() != 1 || runs.Load() != 40 {
 			t.Errorf("%d inside at once, %d runs", most.Load(), runs.Load())
 		}
-		if st := inspect(t, m); st.Count != 1 {
+		if st := testlock.Inspect(t, m); st.Count != 1 {
 			t.Errorf("hold count %d after all siblings left", st.Count)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestANestedHoldKeepsTheLockWhenTheOuterOneIsUnlockedFirst(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
-		outer, h1 := lock(t, m, bg)
-		inner, h2 := lock(t, m, context.WithoutCancel(outer))
-		unlock(t, h1)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
+		outer, h1 := testlock.Lock(t, m, bg)
+		inner, h2 := testlock.Lock(t, m, context.WithoutCancel(outer))
+		testlock.Unlock(t, h1)
 		if h1.Err() == nil || h2.Err() != nil || inner.Err() != nil {
 			t.Fatalf("outer %v, inner %v", h1.Err(), h2.Err())
 		}
 		// What descends from the inner hold re-enters still.
-		_, h3 := lock(t, m, inner)
-		unlock(t, h2)
-		if st := inspect(t, m); st.Count != 1 {
+		_, h3 := testlock.Lock(t, m, inner)
+		testlock.Unlock(t, h2)
+		if st := testlock.Inspect(t, m); st.Count != 1 {
 			t.Fatalf("%+v", st)
 		}
 		if _, _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
 			t.Fatalf("a newcomer got the lock under a nested hold: %v", err)
 		}
-		unlock(t, h3)
-		_, h4, err := m.TryLock(bg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unlock(t, h4)
+		testlock.Unlock(t, h3)
+		_, h4 := testlock.TryLock(t, m, bg)
+		testlock.Unlock(t, h4)
 	})
 }
 
 func TestWhatDescendsFromAFinishedHoldIsANewcomer(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
-		ctx, h1 := lock(t, m, bg)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
+		ctx, h1 := testlock.Lock(t, m, bg)
 		detached := context.WithoutCancel(ctx)
-		unlock(t, h1)
-		if !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) {
-			t.Errorf("cause of an unlocked hold's context: %v", context.Cause(ctx))
-		}
-		_, h2 := lock(t, m, bg)
+		testlock.Unlock(t, h1)
+		testlock.WantError(t, "cause of an unlocked hold's context", context.Cause(ctx), rlock.ErrNotHeld)
+		_, h2 := testlock.Lock(t, m, bg)
 		if _, _, err := m.TryLock(detached); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("it re-entered somebody else's hold: %v", err)
 		}
-		unlock(t, h2)
-		_, h3 := lock(t, m, detached)
+		testlock.Unlock(t, h2)
+		_, h3 := testlock.Lock(t, m, detached)
 		if h3.Token() <= h2.Token() {
 			t.Error("no token of its own")
 		}
-		unlock(t, h3)
+		testlock.Unlock(t, h3)
 	})
 }
 
 func TestWhatDescendsFromALostHoldGetsErrLost(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
-		ctx, hold := lock(t, m, bg)
-		if held, err := m.ForceUnlock(bg); !held || err != nil {
-			t.Fatal(held, err)
-		}
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		testlock.ForceUnlock(t, m)
 		// The re-entry finds the outer hold gone, and must not start afresh.
 		if _, _, err := m.Lock(ctx); !errors.Is(err, rlock.ErrLost) {
 			t.Fatalf("re-entry under a lost hold: %v", err)
 		}
-		within(t, "the context of the lost hold ends", ctx.Done())
+		testlock.Receive(t, "the context of the lost hold ends", ctx.Done())
 		if context.Cause(ctx) != rlock.ErrLost || !errors.Is(hold.Err(), rlock.ErrLost) {
 			t.Errorf("cause %v, Err %v", context.Cause(ctx), hold.Err())
 		}
 		if _, _, err := m.Lock(context.WithoutCancel(ctx)); !errors.Is(err, rlock.ErrLost) {
 			t.Errorf("detached, under a lost hold: %v", err)
 		}
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("Unlock of a lost hold: %v", err)
-		}
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
-			t.Errorf("second Unlock of a lost hold: %v", err)
-		}
-		_, hold = lock(t, m, bg)
-		unlock(t, hold)
+		testlock.WantError(t, "Unlock of a lost hold", hold.Unlock(bg), rlock.ErrLost)
+		testlock.WantError(t, "second Unlock of a lost hold", hold.Unlock(bg), rlock.ErrNotHeld)
+		_, hold = testlock.Lock(t, m, bg)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestForceUnlockTokenFreesOnlyTheHoldThatWasSeen(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m, operator := newMutex(newSession(t, rdb), "x"), newMutex(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m, operator := newMutex(testlock.NewSession(t, rdb), "x"), newMutex(testlock.NewSession(t, rdb), "x")
 		wants := func(what string, token int64, want bool) {
 			t.Helper()
 			if freed, err := operator.ForceUnlockToken(bg, token); err != nil || freed != want {
 				t.Errorf("%s: %v, %v", what, freed, err)
 			}
 		}
-		_, first := lock(t, m, bg)
+		_, first := testlock.Lock(t, m, bg)
 		seen := first.Token()
-		unlock(t, first)
+		testlock.Unlock(t, first)
 		wants("a free lock", seen, false)
-		ctx, hold := lock(t, m, bg)
+		ctx, hold := testlock.Lock(t, m, bg)
 		wants("another holder", seen, false)
 		wants("a token of its block that it has not used", hold.Token()+1, false)
-		must(t, hold.Extend(bg, time.Minute))
+		testlock.Must(t, hold.Extend(bg, time.Minute))
 		if hold.Err() != nil || ctx.Err() != nil {
 			t.Errorf("the other holder: %v", hold.Err())
 		}
 		wants("the holder that was seen", hold.Token(), true)
 		wants("once more", hold.Token(), false)
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("Unlock after a forced one: %v", err)
-		}
+		testlock.WantError(t, "Unlock after a forced one", hold.Unlock(bg), rlock.ErrLost)
 		for _, token := range []int64{0, -1} {
 			if freed, err := operator.ForceUnlockToken(bg, token); err == nil || freed {
 				t.Errorf("token %d: %v, %v", token, freed, err)
@@ -261,10 +225,10 @@ func TestForceUnlockTokenFreesOnlyTheHoldThatWasSeen(t *testing.T) {
 
 // Nothing tells one hold of a JVM from the next but its owner field.
 func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb, rlock.RedissonKeys()), "x")
-		must(t, rdb.HSet(bg, "x", "d1c5a3de-0d56-4b4e-8f0a-9d0e3b4c1a77:30", 1).Err())
-		must(t, rdb.PExpire(bg, "x", time.Minute).Err())
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x")
+		testlock.Must(t, rdb.HSet(bg, "x", "d1c5a3de-0d56-4b4e-8f0a-9d0e3b4c1a77:30", 1).Err())
+		testlock.Must(t, rdb.PExpire(bg, "x", time.Minute).Err())
 		if st, err := m.Inspect(bg); err != nil || !st.Held || st.Token != 0 {
 			t.Fatalf("%+v, %v", st, err)
 		}
@@ -281,32 +245,32 @@ func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
 }
 
 func TestOneOwnerReentersWithoutPassingContextsOn(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
 		request := rlock.WithOwner(bg)
-		_, h1 := lock(t, m, request)
-		_, h2 := lock(t, m, request)
-		if h2.Token() != h1.Token() || inspect(t, m).Count != 2 {
+		_, h1 := testlock.Lock(t, m, request)
+		_, h2 := testlock.Lock(t, m, request)
+		if h2.Token() != h1.Token() || testlock.Inspect(t, m).Count != 2 {
 			t.Error("the second Lock of one owner did not re-enter")
 		}
 		if _, _, err := m.TryLock(rlock.WithOwner(bg)); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("another owner entered: %v", err)
 		}
-		unlock(t, h1)
+		testlock.Unlock(t, h1)
 		if _, _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("somebody entered while the owner's second hold lives: %v", err)
 		}
-		unlock(t, h2)
-		_, h3 := lock(t, m, bg)
-		unlock(t, h3)
+		testlock.Unlock(t, h2)
+		_, h3 := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, h3)
 	})
 }
 
 func TestGoroutinesOfOneOwnerThatAskAtOnceAllGetIn(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
 		for range 20 {
-			request := rlock.WithOwner(bounded(t))
+			request := rlock.WithOwner(testlock.Bounded(t))
 			var in, wg sync.WaitGroup
 			in.Add(4)
 			for range 4 {
@@ -326,46 +290,43 @@ func TestGoroutinesOfOneOwnerThatAskAtOnceAllGetIn(t *testing.T) {
 			wg.Wait()
 		}
 		// An attempt that was dropped, because its owner got in, leaves the queue in the background.
-		eventually(t, "free", func() bool { return !inspect(t, m).Held })
+		testlock.Eventually(t, "free", func() bool { return !testlock.Inspect(t, m).Held })
 	})
 }
 
 func TestUnlockTwiceTouchesNothing(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
-		_, h1 := lock(t, m, bg)
-		unlock(t, h1)
-		_, h2 := lock(t, m, bg)
-		if err := h1.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
-			t.Errorf("second Unlock: %v", err)
-		}
-		if st := inspect(t, m); !st.Held || st.Token != h2.Token() || h2.Err() != nil {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
+		_, h1 := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, h1)
+		_, h2 := testlock.Lock(t, m, bg)
+		testlock.WantError(t, "second Unlock", h1.Unlock(bg), rlock.ErrNotHeld)
+		if st := testlock.Inspect(t, m); !st.Held || st.Token != h2.Token() || h2.Err() != nil {
 			t.Errorf("the second Unlock freed somebody else's lock: %+v", st)
 		}
-		unlock(t, h2)
+		testlock.Unlock(t, h2)
 	})
 }
 
 func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 	t.Parallel()
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second)), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second)), "x")
 		parent, cancel := context.WithCancelCause(bg)
-		ctx, hold := lock(t, m, parent)
+		ctx, hold := testlock.Lock(t, m, parent)
 		why := errors.New("request over")
 		cancel(why)
-		within(t, "the context ends", ctx.Done())
+		testlock.Receive(t, "the context ends", ctx.Done())
 		if context.Cause(ctx) != why || hold.Err() != nil {
 			t.Errorf("cause %v, hold %v", context.Cause(ctx), hold.Err())
 		}
 		// It is renewed still, and more than once: each time for a third of the lease.
-		until := hold.Deadline().Add(1500 * time.Millisecond)
-		eventually(t, "renewed twice", func() bool { return hold.Deadline().After(until) || hold.Err() != nil })
+		testlock.Renewed(t, hold, 1500*time.Millisecond)
 		if hold.Err() != nil {
 			t.Fatal("renewal ended with the context of Lock")
 		}
-		unlock(t, hold)
-		if inspect(t, m).Held {
+		testlock.Unlock(t, hold)
+		if testlock.Inspect(t, m).Held {
 			t.Error("still held")
 		}
 	})
@@ -373,9 +334,9 @@ func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 
 func TestAWaitThatEndsSaysWhy(t *testing.T) {
 	t.Parallel()
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		a, b := newSession(t, rdb), newSession(t, rdb)
-		ctx, hold := lock(t, newMutex(a, "x"), bg)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
+		ctx, hold := testlock.Lock(t, newMutex(a, "x"), bg)
 
 		// By the context, with its cause.
 		why := errors.New("shift is over")
@@ -406,16 +367,16 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 			t.Errorf("waiting for oneself: %v", err)
 		}
 		_ = ctx
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestDoReleasesHoweverFnEnds(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
 		free := func(how string) {
 			t.Helper()
-			if inspect(t, m).Held {
+			if testlock.Inspect(t, m).Held {
 				t.Fatalf("still held after %s", how)
 			}
 		}
@@ -438,13 +399,11 @@ func TestDoReleasesHoweverFnEnds(t *testing.T) {
 			defer close(done)
 			_ = m.Do(bg, func(context.Context) error { runtime.Goexit(); return nil })
 		}()
-		within(t, "Goexit", done)
+		testlock.Receive(t, "Goexit", done)
 		free("Goexit")
 
 		err := m.Do(bg, func(ctx context.Context) error {
-			if _, err := m.ForceUnlock(bg); err != nil {
-				t.Fatal(err)
-			}
+			testlock.ForceUnlock(t, m)
 			return own
 		})
 		if !errors.Is(err, own) || !errors.Is(err, rlock.ErrLost) {
@@ -454,30 +413,26 @@ func TestDoReleasesHoweverFnEnds(t *testing.T) {
 }
 
 func TestCloseGivesBackAtOnceWhatIsHeldAndWaitedFor(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		waits := make(waitingSignal, 8)
-		a, b := newSession(t, rdb, rlock.WithObserver(waits)), newSession(t, rdb)
-		ctx, mine := lock(t, newMutex(a, "mine"), bg)
-		_, nested := lock(t, newMutex(a, "mine"), ctx)
-		_, theirs := lock(t, newMutex(b, "theirs"), bg)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		waits := make(testlock.Waits, 8)
+		a, b := testlock.NewSession(t, rdb, rlock.WithObserver(waits)), testlock.NewSession(t, rdb)
+		ctx, mine := testlock.Lock(t, newMutex(a, "mine"), bg)
+		_, nested := testlock.Lock(t, newMutex(a, "mine"), ctx)
+		_, theirs := testlock.Lock(t, newMutex(b, "theirs"), bg)
 		ends := make(chan error, 2)
 		go func() { _, _, err := newMutex(a, "theirs").Lock(bg); ends <- err }() // waits in Redis
-		within(t, "waiting", waits)
+		testlock.Receive(t, "waiting", waits)
 		go func() { _, _, err := newMutex(a, "theirs").Lock(bg); ends <- err }() // waits behind it
-		within(t, "waiting", waits)
+		testlock.Receive(t, "waiting", waits)
 
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, a.Close())
 		for range 2 {
-			if err := <-ends; !errors.Is(err, rlock.ErrClosed) {
-				t.Errorf("a wait of a closed session ends with %v", err)
-			}
+			testlock.WantError(t, "a wait of a closed session", <-ends, rlock.ErrClosed)
 		}
 		if context.Cause(ctx) != rlock.ErrClosed || !errors.Is(mine.Err(), rlock.ErrClosed) || !errors.Is(nested.Unlock(bg), rlock.ErrClosed) {
 			t.Errorf("cause %v, Err %v", context.Cause(ctx), mine.Err())
 		}
-		if inspect(t, newMutex(b, "mine")).Held {
+		if testlock.Inspect(t, newMutex(b, "mine")).Held {
 			t.Error("a closed session holds a lock")
 		}
 		if _, _, err := newMutex(a, "mine").Lock(bg); !errors.Is(err, rlock.ErrClosed) {
@@ -486,32 +441,26 @@ func TestCloseGivesBackAtOnceWhatIsHeldAndWaitedFor(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
 		}
-		unlock(t, theirs)
+		testlock.Unlock(t, theirs)
 	})
 }
 
 func TestAForgottenHoldIsReleasedWhenItIsCollected(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
 		func() {
-			_, _, err := m.Lock(bg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testlock.Lock(t, m, bg)
 		}()
-		eventually(t, "released", func() bool { runtime.GC(); return !inspect(t, m).Held })
+		testlock.Eventually(t, "released", func() bool { runtime.GC(); return !testlock.Inspect(t, m).Held })
 
 		// With a fixed lease it may be meant: at most once in ten minutes.
 		func() {
-			_, _, err := m.Lock(bg, rlock.WithLease(10*time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testlock.Lock(t, m, bg, rlock.WithLease(10*time.Minute))
 		}()
 		for range 5 {
 			runtime.GC()
 		}
-		if !inspect(t, m).Held {
+		if !testlock.Inspect(t, m).Held {
 			t.Error("a fixed lease was cut short")
 		}
 	})
@@ -532,19 +481,17 @@ func TestAHoldIsNotReleasedWhileItOrItsContextCanBeReached(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-				m := newMutex(newSession(t, rdb), "x")
+			everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+				m := newMutex(testlock.NewSession(t, rdb), "x")
 				kept := func() any {
 					ctx, hold, err := m.Lock(bg)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testlock.Must(t, err)
 					return keep(ctx, hold)
 				}()
 				for range 20 {
 					runtime.GC()
 				}
-				if !inspect(t, m).Held {
+				if !testlock.Inspect(t, m).Held {
 					t.Error("a lock was released that is in use")
 				}
 				if ctx, ok := kept.(context.Context); ok && ctx.Err() != nil {
@@ -566,16 +513,16 @@ func (c losses) Observe(_ context.Context, e rlock.Event) {
 }
 
 func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
 		lost := make(losses, 10)
-		m := newMutex(newSession(t, rdb, rlock.WithObserver(lost)), "x")
+		m := newMutex(testlock.NewSession(t, rdb, rlock.WithObserver(lost)), "x")
 		owner := rlock.WithOwner(bg)
 		short := func() (context.Context, *rlock.Hold) {
-			return lock(t, m, owner, rlock.WithLease(150*time.Millisecond))
+			return testlock.Lock(t, m, owner, rlock.WithLease(150*time.Millisecond))
 		}
 		gone := func(what string) {
 			t.Helper()
-			eventually(t, what, func() bool {
+			testlock.Eventually(t, what, func() bool {
 				runtime.GC()
 				_, hold, err := m.TryLock(owner)
 				if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
@@ -602,9 +549,7 @@ func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
 		hold := func() *rlock.Hold { _, h := short(); return h }()
 		<-lost
 		remembered("the Hold")
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("Unlock: %v", err)
-		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 
 		ctx := func() context.Context { c, _ := short(); return c }()
 		<-lost
@@ -615,34 +560,32 @@ func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
 }
 
 func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
-	s := newSession(t, testredis.Start(t).Client(t))
+	s := testlock.NewSession(t, testredis.Start(t).Client(t))
 	for _, kind := range []string{"reentrant", "fair"} {
-		if id := identity(t, s, kinds[kind]); id != s.ID() {
+		if id := identity(t, s, testlock.Kinds[kind]); id != s.ID() {
 			t.Errorf("%s: %q, want %q", kind, id, s.ID())
 		}
 	}
 }
 
 func TestObserversHearOfEveryHold(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
 		var rec recorder
-		s := newSession(t, rdb, rlock.WithObserver(&rec))
+		s := testlock.NewSession(t, rdb, rlock.WithObserver(&rec))
 		m := newMutex(s, "x")
-		ctx, h1 := lock(t, m, bg)
-		_, h2 := lock(t, m, ctx)
-		id := inspect(t, m).Session
+		ctx, h1 := testlock.Lock(t, m, bg)
+		_, h2 := testlock.Lock(t, m, ctx)
+		id := testlock.Inspect(t, m).Session
 		if _, _, err := m.TryLock(bg); err == nil {
 			t.Fatal("entered twice")
 		}
-		unlock(t, h2)
-		unlock(t, h1)
-		lost, h3 := lock(t, m, bg)
-		if _, err := m.ForceUnlock(bg); err != nil {
-			t.Fatal(err)
-		}
+		testlock.Unlock(t, h2)
+		testlock.Unlock(t, h1)
+		lost, h3 := testlock.Lock(t, m, bg)
+		testlock.ForceUnlock(t, m)
 		_ = h3.Extend(bg, time.Minute)
-		within(t, "lost", lost.Done())
-		eventually(t, "told", func() bool { return strings.Contains(rec.String(), "Lost") })
+		testlock.Receive(t, "lost", lost.Done())
+		testlock.Eventually(t, "told", func() bool { return strings.Contains(rec.String(), "Lost") })
 		want := "Acquired/1 Acquired/2 NotAcquired/0 Released/0 Acquired/1 Lost/0"
 		if got := rec.String(); got != want {
 			t.Errorf("events:\n got %s\nwant %s", got, want)

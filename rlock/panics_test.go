@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -67,44 +68,29 @@ func (f *fuse) around(cmds []redis.Cmder, next func() error) error {
 	return nil
 }
 
-func (f *fuse) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *fuse) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return f.around([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (f *fuse) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return f.around(cmds, func() error { return next(ctx, cmds) })
-	}
-}
-
 // fused runs a test with a mutex whose client has a fuse, and another session's of the same name. A lock that is not given back
 // stays for longer than the tests wait.
 func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context), options ...rlock.SessionOption) {
-	for kind, newMutex := range kinds {
+	for kind, newMutex := range testlock.Kinds {
 		for _, after := range []bool{false, true} {
 			for _, cancelable := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/after %v/cancelable %v", kind, after, cancelable), func(t *testing.T) {
 					t.Parallel()
 					var log bytes.Buffer
-					f, rdb := &fuse{after: after}, redisOf(t)
-					theirs := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
-					t.Cleanup(func() { _ = theirs.Close() })
-					rdb.AddHook(f)
-					s := newSession(t, rdb, append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * patience),
+					f, rdb := &fuse{after: after}, testlock.Embedded(t)
+					theirs := testlock.Client(t, rdb.Options().Addr)
+					rdb.AddHook(testlock.Around(f.around))
+					s := testlock.NewSession(t, rdb, append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * testlock.Patience),
 						rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, options...)...)
-					m := warm(t, newMutex(s, "x"))
+					m := testlock.Warm(t, newMutex(s, "x"))
 					f.knows(m)
 					ctx := bg
 					if cancelable {
-						ctx = bounded(t)
+						ctx = testlock.Bounded(t)
 					}
-					test(t, f, m, warm(t, newMutex(newSession(t, theirs), "x")), ctx)
-					works(t, m)
-					must(t, s.Close())
+					test(t, f, m, testlock.Warm(t, newMutex(testlock.NewSession(t, theirs), "x")), ctx)
+					testlock.Works(t, m)
+					testlock.Must(t, s.Close())
 					if f.blown.Load() == 0 {
 						t.Error("nothing panicked")
 					}
@@ -115,13 +101,6 @@ func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex,
 			}
 		}
 	}
-}
-
-// works: the lock can be taken and freed.
-func works(t testing.TB, m *rlock.Mutex) {
-	t.Helper()
-	_, hold := lock(t, m, bounded(t))
-	unlock(t, hold)
 }
 
 // byPanic: err tells of the panic, and of nothing that it is not.
@@ -145,52 +124,51 @@ func TestALockRequestThatPanicsIsAnErrorAndGivenBack(t *testing.T) {
 		_, _, err = m.TryLock(ctx)
 		byPanic(t, "TryLock", err)
 		f.mend()
-		works(t, other)
+		testlock.Works(t, other)
 	})
 }
 
 func TestAReleaseThatPanicsIsAnErrorAndDoneInTheBackground(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
-		_, hold := lock(t, m, ctx)
+		_, hold := testlock.Lock(t, m, ctx)
 		f.set("release")
 		byPanic(t, "Unlock", hold.Unlock(ctx))
-		eventually(t, "tried again", func() bool { return f.blown.Load() > 1 })
+		testlock.Eventually(t, "tried again", func() bool { return f.blown.Load() > 1 })
 		f.mend()
-		works(t, other)
+		testlock.Works(t, other)
 	})
 }
 
 func TestAReentryThatPanicsIsAnErrorAndTheHoldGoesOn(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
-		held, hold := lock(t, m, ctx)
+		held, hold := testlock.Lock(t, m, ctx)
 		f.set("keep")
 		_, _, err := m.Lock(held)
 		byPanic(t, "Lock", err)
 		byPanic(t, "Extend", hold.Extend(ctx, time.Hour))
 		f.mend()
-		_, nested := lock(t, m, held)
-		unlock(t, nested)
-		unlock(t, hold)
-		works(t, other)
+		_, nested := testlock.Lock(t, m, held)
+		testlock.Unlock(t, nested)
+		testlock.Unlock(t, hold)
+		testlock.Works(t, other)
 	})
 }
 
 func TestARenewalThatPanicsIsTriedAgain(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
-		held, hold := lock(t, m, ctx)
+		_, hold := testlock.Lock(t, m, ctx)
 		f.set("keep")
-		eventually(t, "a renewal", func() bool { return f.blown.Load() > 0 })
+		testlock.Eventually(t, "a renewal", func() bool { return f.blown.Load() > 0 })
 		f.mend()
-		until := hold.Deadline()
-		eventually(t, "another one", func() bool { return hold.Deadline().After(until) || held.Err() != nil })
-		unlock(t, hold)
-		works(t, other)
+		testlock.Renewed(t, hold, 0)
+		testlock.Unlock(t, hold)
+		testlock.Works(t, other)
 	}, rlock.WithWatchdogTimeout(2*time.Second))
 }
 
 func TestAnInspectionThatPanicsIsAnError(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, _ *rlock.Mutex, ctx context.Context) {
-		inspect(t, m) // or the server would not know the script
+		testlock.Inspect(t, m) // or the server would not know the script
 		f.set("inspect")
 		if _, err := m.Inspect(ctx); err == nil {
 			t.Error("no error")
@@ -200,34 +178,33 @@ func TestAnInspectionThatPanicsIsAnError(t *testing.T) {
 }
 
 func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
-	rdb, f := redisOf(t), &fuse{}
-	theirs := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
-	t.Cleanup(func() { _ = theirs.Close() })
-	rdb.AddHook(f)
-	m := warm(t, kinds["fair"](newSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
+	rdb, f := testlock.Embedded(t), &fuse{}
+	theirs := testlock.Client(t, rdb.Options().Addr)
+	rdb.AddHook(testlock.Around(f.around))
+	m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
 	f.knows(m)
-	_, hold := lock(t, kinds["fair"](newSession(t, theirs), "x"), bg)
+	_, hold := testlock.Lock(t, testlock.Kinds["fair"](testlock.NewSession(t, theirs), "x"), bg)
 	f.set("heartbeat")
-	_, _, err := m.Lock(bounded(t))
+	_, _, err := m.Lock(testlock.Bounded(t))
 	byPanic(t, "Lock", err)
 	f.mend()
-	unlock(t, hold)
-	works(t, m)
+	testlock.Unlock(t, hold)
+	testlock.Works(t, m)
 }
 
 func TestAConfirmationThatPanicsIsAnErrorAndTheLockIsGivenBack(t *testing.T) {
-	for _, ctx := range []context.Context{bg, bounded(t)} {
+	for _, ctx := range []context.Context{bg, testlock.Bounded(t)} {
 		server := testredis.Start(t)
 		server.StartReplica(t)
 		rdb, f := server.Client(t), &fuse{}
-		rdb.AddHook(f)
-		m := rlock.New(newSession(t, rdb, rlock.WithReplicas(1, time.Second), rlock.WithWatchdogTimeout(2*patience)), "x")
-		eventually(t, "replicated", func() bool { _, h, err := m.TryLock(bg); return err == nil && h.Unlock(bg) == nil })
+		rdb.AddHook(testlock.Around(f.around))
+		m := rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, time.Second), rlock.WithWatchdogTimeout(2*testlock.Patience)), "x")
+		testlock.Eventually(t, "replicated", func() bool { _, h, err := m.TryLock(bg); return err == nil && h.Unlock(bg) == nil })
 		f.set("wait")
 		_, _, err := m.Lock(ctx)
 		byPanic(t, "Lock", err)
 		f.mend()
-		works(t, rlock.New(newSession(t, server.Client(t)), "x"))
-		works(t, m)
+		testlock.Works(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"))
+		testlock.Works(t, m)
 	}
 }

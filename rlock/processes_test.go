@@ -4,28 +4,28 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
-// contenderEnv makes the test binary a contender: it names the server and the rounds.
-const contenderEnv = "LOCKLINE_TEST_CONTENDER"
-
 const goroutinesEach = 4
 
-// contend increments a counter that nothing guards but the lock, on a
-// connection of its own, and leaves traces of overlaps and of the order of tokens.
-func contend() {
-	addr, arg, _ := strings.Cut(os.Getenv(contenderEnv), " ")
-	rounds, _ := strconv.Atoi(arg)
+// contend is a process that increments a counter that nothing guards but the lock, on a
+// connection of its own, and leaves traces of overlaps and of the order of tokens. The
+// arguments are the server and the rounds.
+func contend(args string) {
+	var addr string
+	var rounds int
+	if _, err := fmt.Sscan(args, &addr, &rounds); err != nil {
+		fail(err)
+	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
 	s, err := rlock.NewSession(rdb)
@@ -95,10 +95,9 @@ func TestManyProcessesNestAndNeverOverlap(t *testing.T) {
 	rdb := server.Client(t)
 	var wg sync.WaitGroup
 	for range processes {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", contenderEnv, server.Addr, rounds))
+		cmd := testlock.Child(server.Addr, rounds)
 		cmd.Stderr = os.Stderr
-		must(t, cmd.Start())
+		testlock.Must(t, cmd.Start())
 		wg.Go(func() {
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("contender: %v", err)

@@ -16,13 +16,14 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 	proxy := faultproxy.New(t, testredis.Start(t).Addr)
-	m := warm(t, rlock.New(newSession(t, proxy.Client(t, impatient)), "x"))
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
 	var asked atomic.Int32
 	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 		if isScript(r, "lock.lua") {
@@ -42,15 +43,14 @@ func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 		t.Errorf("%d abandoned requests for one lock at one time", n)
 	}
 	proxy.OnRequest(nil)
-	_, hold := lock(t, m, bounded(t))
-	unlock(t, hold)
+	testlock.Works(t, m)
 }
 
 func TestALateCopyThatIsGrantedAfterAForcedUnlockEndsWithItsAttempt(t *testing.T) {
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
-	m := warm(t, rlock.New(newSession(t, proxy.Client(t, impatient)), "x"))
-	operator := rlock.New(newSession(t, server.Client(t)), "x")
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
+	operator := rlock.New(testlock.NewSession(t, server.Client(t)), "x")
 	var n atomic.Int32
 	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 		if isScript(r, "lock.lua") && n.Add(1) == 1 {
@@ -58,26 +58,22 @@ func TestALateCopyThatIsGrantedAfterAForcedUnlockEndsWithItsAttempt(t *testing.T
 		}
 		return faultproxy.Pass
 	})
-	_, hold := lock(t, m, bg) // granted to the second copy
-	if _, err := operator.ForceUnlock(bg); err != nil {
-		t.Fatal(err)
-	}
-	must(t, proxy.Release(proxy.Held()[0])) // the first one is granted, too
-	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-		t.Errorf("Unlock: %v", err)
-	}
-	if st := inspect(t, operator); st.Held {
+	_, hold := testlock.Lock(t, m, bg) // granted to the second copy
+	testlock.ForceUnlock(t, operator)
+	testlock.Must(t, proxy.Release(proxy.Held()[0])) // the first one is granted, too
+	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+	if st := testlock.Inspect(t, operator); st.Held {
 		t.Errorf("a lock that nobody holds: %+v", st)
 	}
 }
 
 func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
-	for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New} {
+	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New} {
 		t.Run(kind, func(t *testing.T) {
 			server := testredis.Start(t)
 			proxy := faultproxy.New(t, server.Addr)
-			m := warm(t, newMutex(newSession(t, proxy.Client(t, impatient)), "x"))
-			operator := newMutex(newSession(t, server.Client(t)), "x")
+			m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
+			operator := newMutex(testlock.NewSession(t, server.Client(t)), "x")
 			var n atomic.Int32
 			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 				if isScript(r, "lock.lua") && n.Add(1) == 1 {
@@ -85,29 +81,26 @@ func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
 				}
 				return faultproxy.Pass
 			})
-			_, hold := lock(t, m, bg) // granted to the second copy
-			_, err := operator.ForceUnlock(bg)
-			must(t, err)
-			_, theirs := lock(t, operator, bg) // others come and go
-			unlock(t, theirs)
-			must(t, proxy.Release(proxy.Held()[0]))
-			if st := inspect(t, operator); st.Held {
+			_, hold := testlock.Lock(t, m, bg) // granted to the second copy
+			testlock.ForceUnlock(t, operator)
+			_, theirs := testlock.Lock(t, operator, bg) // others come and go
+			testlock.Unlock(t, theirs)
+			testlock.Must(t, proxy.Release(proxy.Held()[0]))
+			if st := testlock.Inspect(t, operator); st.Held {
 				t.Errorf("taken back: %+v", st)
 			}
-			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-				t.Errorf("Unlock: %v", err)
-			}
+			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		})
 	}
 }
 
 func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
-	for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New} {
+	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New} {
 		t.Run(kind, func(t *testing.T) {
 			server := testredis.Start(t)
 			proxy := faultproxy.New(t, server.Addr)
-			m := warm(t, newMutex(newSession(t, proxy.Client(t)), "x"))
-			operator := newMutex(newSession(t, server.Client(t)), "x")
+			m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t)), "x"))
+			operator := newMutex(testlock.NewSession(t, server.Client(t)), "x")
 			var n atomic.Int32
 			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 				if !isScript(r, "lock.lua") {
@@ -125,12 +118,12 @@ func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
 			})
 			_, hold, err := m.Lock(bg)
 			if kind == "reentrant" { // asks anew
-				must(t, err)
-				unlock(t, hold)
+				testlock.Must(t, err)
+				testlock.Unlock(t, hold)
 			} else if err == nil || !strings.Contains(err.Error(), "forced") {
 				t.Errorf("Lock: %v", err)
 			}
-			if st := inspect(t, operator); st.Held || len(st.Queue) > 0 {
+			if st := testlock.Inspect(t, operator); st.Held || len(st.Queue) > 0 {
 				t.Errorf("left: %+v", st)
 			}
 		})
@@ -138,104 +131,78 @@ func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
 }
 
 func TestAnOwnerThatLostTheLockDoesNotTakeItAfreshUnnoticed(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(newSession(t, rdb), "x")
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := rlock.New(testlock.NewSession(t, rdb), "x")
 		request := rlock.WithOwner(bg)
-		_, outer := lock(t, m, request)
-		if _, err := m.ForceUnlock(bg); err != nil {
-			t.Fatal(err)
-		}
+		_, outer := testlock.Lock(t, m, request)
+		testlock.ForceUnlock(t, m)
 		for range 2 { // the one that notices, and the next
 			if _, _, err := m.Lock(request); !errors.Is(err, rlock.ErrLost) {
 				t.Errorf("an inner layer of an owner that lost the lock: %v", err)
 			}
 		}
-		if err := outer.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Error(err)
-		}
+		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
 		// From here on the owner knows.
-		_, hold := lock(t, m, request)
-		unlock(t, hold)
+		_, hold := testlock.Lock(t, m, request)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestGoroutinesOfOneOwnerBehindASiblingGetInTogether(t *testing.T) {
-	m := rlock.New(newSession(t, redisOf(t)), "x")
-	ctx, outer := lock(t, m, bg)
-	_, sibling := lock(t, m, ctx)
-	waits := make(chan *rlock.Hold, 2)
+	m := rlock.New(testlock.NewSession(t, testlock.Embedded(t)), "x")
+	ctx, outer := testlock.Lock(t, m, bg)
+	_, sibling := testlock.Lock(t, m, ctx)
 	request := rlock.WithOwner(ctx)
-	for range 2 {
-		go func() {
-			_, h, err := m.Lock(request)
-			if err != nil {
-				t.Error(err)
-			}
-			waits <- h
-		}()
-	}
+	one, other := testlock.Go(request, m), testlock.Go(request, m)
 	if _, _, err := m.Lock(ctx, rlock.WaitAtMost(20*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
 		t.Fatal(err)
 	}
-	unlock(t, sibling)
-	first := <-waits
-	select {
-	case second := <-waits: // while the first is inside
-		unlock(t, second)
-	case <-time.After(patience):
-		t.Fatal("the second stands behind the first, its own owner")
-	}
-	unlock(t, first)
-	unlock(t, outer)
+	testlock.Unlock(t, sibling)
+	first, second := testlock.Granted(t, one), testlock.Granted(t, other) // while the first is inside
+	testlock.Unlock(t, second)
+	testlock.Unlock(t, first)
+	testlock.Unlock(t, outer)
 }
 
 func TestAnOwnerDoesNotWaitForItselfAfterTheOuterHoldWent(t *testing.T) {
-	m := rlock.New(newSession(t, redisOf(t)), "x")
-	ctx, outer := lock(t, m, bg)
+	m := rlock.New(testlock.NewSession(t, testlock.Embedded(t)), "x")
+	ctx, outer := testlock.Lock(t, m, bg)
 	request := rlock.WithOwner(context.WithoutCancel(ctx))
-	_, first := lock(t, m, request)
-	unlock(t, outer)
-	_, second, err := m.TryLock(request)
-	must(t, err)
-	unlock(t, second)
-	unlock(t, first)
-}
-
-func redisOf(t *testing.T) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	_, first := testlock.Lock(t, m, request)
+	testlock.Unlock(t, outer)
+	_, second := testlock.TryLock(t, m, request)
+	testlock.Unlock(t, second)
+	testlock.Unlock(t, first)
 }
 
 func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client(t)
-	m := rlock.New(newSession(t, rdb, rlock.WithWatchdogTimeout(time.Second)), "x")
-	ctx, outer := lock(t, m, bg)
-	_, nested := lock(t, m, ctx)
-	must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
-	unlock(t, nested) // its count cannot be noted
-	until := outer.Deadline().Add(2 * time.Second)
-	eventually(t, "renewed", func() bool { return outer.Deadline().After(until) || outer.Err() != nil })
+	m := rlock.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Second)), "x")
+	ctx, outer := testlock.Lock(t, m, bg)
+	_, nested := testlock.Lock(t, m, ctx)
+	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
+	testlock.Unlock(t, nested) // its count cannot be noted
+	testlock.Renewed(t, outer, 2*time.Second)
 	if ctx.Err() != nil {
 		t.Fatalf("lost: %v", context.Cause(ctx))
 	}
-	unlock(t, outer)
+	testlock.Unlock(t, outer)
 	if _, _, err := m.Lock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("Lock on a full server: %v", err)
 	}
-	must(t, rdb.ConfigSet(bg, "maxmemory", "0").Err())
-	_, hold := lock(t, m, bg)
-	unlock(t, hold)
+	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "0").Err())
+	_, hold := testlock.Lock(t, m, bg)
+	testlock.Unlock(t, hold)
 }
 
 func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
-	m := warm(t, rlock.New(newSession(t, proxy.Client(t)), "x"))
-	other := warm(t, rlock.New(newSession(t, server.Client(t)), "x"))
-	third := warm(t, rlock.New(newSession(t, server.Client(t)), "x"))
-	_, hold := lock(t, m, bg)
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
+	other := testlock.Warm(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"))
+	third := testlock.Warm(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"))
+	_, hold := testlock.Lock(t, m, bg)
 	var n atomic.Int32
 	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 		if !isScript(r, "release.lua") {
@@ -262,17 +229,15 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 }
 
 func TestUnlockAfterCloseSaysWhatBecameOfTheHold(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := newSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond))
-		ctx, gone := lock(t, rlock.New(s, "gone"), bg)
-		if _, err := rlock.New(s, "gone").ForceUnlock(bg); err != nil {
-			t.Fatal(err)
-		}
-		within(t, "lost", ctx.Done())
-		_, done := lock(t, rlock.New(s, "done"), bg)
-		unlock(t, done)
-		_, kept := lock(t, rlock.New(s, "kept"), bg)
-		must(t, s.Close())
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond))
+		ctx, gone := testlock.Lock(t, rlock.New(s, "gone"), bg)
+		testlock.ForceUnlock(t, rlock.New(s, "gone"))
+		testlock.Receive(t, "lost", ctx.Done())
+		_, done := testlock.Lock(t, rlock.New(s, "done"), bg)
+		testlock.Unlock(t, done)
+		_, kept := testlock.Lock(t, rlock.New(s, "kept"), bg)
+		testlock.Must(t, s.Close())
 		for hold, want := range map[*rlock.Hold]error{gone: rlock.ErrLost, done: rlock.ErrNotHeld, kept: rlock.ErrClosed} {
 			if err := hold.Unlock(bg); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", hold.Name(), err, want)
@@ -308,46 +273,42 @@ func (f *failing) called(what string) bool { _, ok := f.calls.Load(what); return
 
 func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
 	for how, fail := range failures {
-		for kind, newMutex := range kinds {
+		for kind, newMutex := range testlock.Kinds {
 			t.Run(kind+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				rdb, broken := redisOf(t), &pipelines{}
-				rdb.AddHook(broken)
+				rdb, broken := testlock.Embedded(t), new(pipelines)
+				broken.count(rdb)
 				observer, handler := &failing{fail: fail}, &failing{fail: fail}
 				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(300*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
-				must(t, err)
-				theirRdb := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
-				t.Cleanup(func() { _ = theirRdb.Close() })
-				m, other := newMutex(s, "x"), newMutex(newSession(t, theirRdb), "x")
-				_, theirs := lock(t, other, bg)
+				testlock.Must(t, err)
+				theirRdb := testlock.Client(t, rdb.Options().Addr)
+				m, other := newMutex(s, "x"), newMutex(testlock.NewSession(t, theirRdb), "x")
+				_, theirs := testlock.Lock(t, other, bg)
 				if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
 					t.Errorf("Lock: %v", err)
 				}
-				unlock(t, theirs)
+				testlock.Unlock(t, theirs)
 
-				ctx, cancel := context.WithCancel(bounded(t))
+				ctx, cancel := context.WithCancel(testlock.Bounded(t))
 				defer cancel()
-				_, hold := lock(t, m, ctx)
+				_, hold := testlock.Lock(t, m, ctx)
 				if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) { // waits for itself, which is logged
 					t.Errorf("Lock: %v", err)
 				}
 				broken.refuse.Store(true)
-				eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
+				testlock.Eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
 				broken.refuse.Store(false)
 				_ = hold.Unlock(bg) // it may have been lost meanwhile
 
-				held, hold := lock(t, m, bounded(t))
+				held, hold := testlock.Lock(t, m, testlock.Bounded(t))
 				if _, err := other.ForceUnlock(bg); err != nil {
 					t.Error(err)
 				}
-				within(t, "the loss", held.Done())
-				if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-					t.Errorf("Unlock: %v", err)
-				}
+				testlock.Receive(t, "the loss", held.Done())
+				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 
-				_, hold = lock(t, m, bounded(t))
-				unlock(t, hold)
-				must(t, s.Close())
+				testlock.Works(t, m)
+				testlock.Must(t, s.Close())
 				for event := rlock.Waiting; event <= rlock.RenewFailed; event++ {
 					if !observer.called(event.String()) {
 						t.Errorf("%v did not happen", event)
@@ -366,7 +327,7 @@ func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
 
 func TestAWaitThatRunsOutInAnOutageDoesNotSayLocked(t *testing.T) {
 	server := testredis.Start(t)
-	m := warm(t, rlock.New(newSession(t, server.Client(t, impatient)), "x"))
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, server.Client(t, testlock.Impatient)), "x"))
 	server.Freeze()
 	_, _, err := m.Lock(bg, rlock.WaitAtMost(50*time.Millisecond))
 	if errors.Is(err, rlock.ErrLocked) || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -377,23 +338,22 @@ func TestAWaitThatRunsOutInAnOutageDoesNotSayLocked(t *testing.T) {
 
 // A simulation found it: the error was that the grant took longer than its lease.
 func TestATryLockThatWasForcedAndOvertakenIsLocked(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		other := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
-		t.Cleanup(func() { _ = other.Close() })
-		m, operator := fairlock.New(newSession(t, rdb), "x"), fairlock.New(newSession(t, other), "x")
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		other := testlock.Client(t, rdb.Options().Addr)
+		m, operator := fairlock.New(testlock.NewSession(t, rdb), "x"), fairlock.New(testlock.NewSession(t, other), "x")
 		var hold *rlock.Hold
-		hook := &changeOfMind{}
-		hook.f = func() { // granted, and not heard of it yet
-			hook.f = func() {}
+		var force func()
+		onGrant(rdb, func() { force() })
+		force = func() { // granted, and not heard of it yet
+			force = func() {}
 			if held, err := operator.ForceUnlock(bg); !held || err != nil {
 				t.Errorf("ForceUnlock: %v, %v", held, err)
 			}
-			_, hold = lock(t, m, bg)
+			_, hold = testlock.Lock(t, m, bg)
 		}
-		rdb.AddHook(hook)
 		if _, _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("TryLock: %v", err)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -25,8 +26,8 @@ const (
 )
 
 // replicated runs a test for each kind of lock that replicas can confirm.
-func replicated(t *testing.T, test func(t *testing.T, newMutex maker)) {
-	for kind, newMutex := range map[string]maker{"reentrant": rlock.New, "fair": fairlock.New} {
+func replicated(t *testing.T, test func(t *testing.T, newMutex testlock.Maker)) {
+	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			test(t, newMutex)
@@ -55,25 +56,24 @@ func wantSequence(t *testing.T, p *faultproxy.Proxy, what, want string) {
 }
 
 func TestReplicasConfirmEachGrantByOneMoreRequest(t *testing.T) {
-	replicated(t, func(t *testing.T, newMutex maker) {
+	replicated(t, func(t *testing.T, newMutex testlock.Maker) {
 		server := testredis.Start(t)
 		server.StartReplica(t)
 		proxy := faultproxy.New(t, server.Addr)
-		m := warm(t, newMutex(newSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
+		m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
 		proxy.Reset()
 
-		ctx, hold := lock(t, m, bg)
+		ctx, hold := testlock.Lock(t, m, bg)
 		wantSequence(t, proxy, "a lock", "lock.lua confirm.lua WAIT")
-		_, nested := lock(t, m, ctx)
-		unlock(t, nested)
+		_, nested := testlock.Lock(t, m, ctx)
+		testlock.Unlock(t, nested)
 		wantSequence(t, proxy, "a re-entry", "keep.lua keep.lua")
 
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		wantSequence(t, proxy, "an unlock", "release.lua")
-		_, hold, err := m.TryLock(bg)
-		must(t, err)
+		_, hold = testlock.TryLock(t, m, bg)
 		wantSequence(t, proxy, "TryLock", "lock.lua confirm.lua WAIT")
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
@@ -82,47 +82,40 @@ func TestAHandOverInMemoryBuildsOnWhatWasConfirmed(t *testing.T) {
 	server := testredis.Start(t)
 	server.StartReplica(t)
 	proxy := faultproxy.New(t, server.Addr)
-	waits := make(waitingSignal, 1)
-	m := warm(t, rlock.New(newSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed), rlock.WithObserver(waits), rlock.WithStreak(time.Minute)), "x"))
-	_, hold := lock(t, m, bg)
-	got := make(chan *rlock.Hold, 1)
-	go func() {
-		_, h, err := m.Lock(bg)
-		if err != nil {
-			t.Error(err)
-		}
-		got <- h
-	}()
-	within(t, "waiting", waits)
+	waits := make(testlock.Waits, 1)
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed), rlock.WithObserver(waits), rlock.WithStreak(time.Minute)), "x"))
+	_, hold := testlock.Lock(t, m, bg)
+	got := testlock.Go(bg, m)
+	testlock.Receive(t, "waiting", waits)
 	proxy.Reset()
-	unlock(t, hold)
-	next := <-got
+	testlock.Unlock(t, hold)
+	next := testlock.Granted(t, got)
 	wantSequence(t, proxy, "a hand-over", "")
-	unlock(t, next)
+	testlock.Unlock(t, next)
 }
 
 func TestAScriptThatTheServerForgotIsConfirmedAsWell(t *testing.T) {
 	server := testredis.Start(t)
 	server.StartReplica(t)
 	rdb := server.Client(t)
-	m := warm(t, rlock.New(newSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x"))
-	must(t, rdb.ScriptFlush(bg).Err())
-	_, hold := lock(t, m, bg)
-	unlock(t, hold)
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x"))
+	testlock.Must(t, rdb.ScriptFlush(bg).Err())
+	_, hold := testlock.Lock(t, m, bg)
+	testlock.Unlock(t, hold)
 }
 
 func TestWhatReplicasDoNotConfirmIsGivenBackAndFreeForOthers(t *testing.T) {
-	replicated(t, func(t *testing.T, newMutex maker) {
+	replicated(t, func(t *testing.T, newMutex testlock.Maker) {
 		server := testredis.Start(t)
 		server.StartReplica(t)
 		frozen := server.StartReplica(t)
 		rdb := server.Client(t)
-		one := newMutex(newSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x")
-		both := newMutex(newSession(t, rdb, rlock.WithReplicas(2, refused)), "x")
+		one := newMutex(testlock.NewSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x")
+		both := newMutex(testlock.NewSession(t, rdb, rlock.WithReplicas(2, refused)), "x")
 		frozen.Freeze()
 
-		_, hold := lock(t, one, bg)
-		unlock(t, hold)
+		_, hold := testlock.Lock(t, one, bg)
+		testlock.Unlock(t, hold)
 		for _, take := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){both.Lock, both.TryLock} {
 			_, hold, err := take(bg)
 			var e *rlock.NotReplicatedError
@@ -130,15 +123,14 @@ func TestWhatReplicasDoNotConfirmIsGivenBackAndFreeForOthers(t *testing.T) {
 				t.Fatalf("with one of two replicas: %v, %+v", err, e)
 			}
 			// Its lease is 30 s: only what was given back is free in time for this.
-			_, hold, err = one.Lock(bg, rlock.WaitAtMost(10*time.Second))
-			must(t, err)
-			unlock(t, hold)
+			_, hold = testlock.Lock(t, one, bg, rlock.WaitAtMost(10*time.Second))
+			testlock.Unlock(t, hold)
 		}
 		frozen.Thaw()
-		eventually(t, "confirmed by both", func() bool {
+		testlock.Eventually(t, "confirmed by both", func() bool {
 			_, hold, err := both.Lock(bg)
 			if err == nil {
-				unlock(t, hold)
+				testlock.Unlock(t, hold)
 			} else if !errors.Is(err, rlock.ErrNotReplicated) {
 				t.Fatal(err)
 			}
@@ -153,50 +145,41 @@ func TestAFairLockThatWasHandedOverByMessageIsConfirmedByItsNewHolder(t *testing
 	server := testredis.Start(t)
 	replica := server.StartReplica(t)
 	proxy := faultproxy.New(t, server.Addr)
-	waits := make(waitingSignal, 1)
-	holder := fairlock.New(newSession(t, server.Client(t)), "x")
+	waits := make(testlock.Waits, 1)
+	holder := fairlock.New(testlock.NewSession(t, server.Client(t)), "x")
 	handOver := func(timeout time.Duration) error {
-		waiter := fairlock.New(newSession(t, proxy.Client(t), rlock.WithReplicas(1, timeout), rlock.WithObserver(waits)), "x")
-		_, hold := lock(t, holder, bg)
+		waiter := fairlock.New(testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, timeout), rlock.WithObserver(waits)), "x")
+		_, hold := testlock.Lock(t, holder, bg)
 		failed := make(chan error, 1)
-		go func() {
-			_, hold, err := waiter.Lock(bg)
-			if err == nil {
-				err = hold.Unlock(bg)
-			}
-			failed <- err
-		}()
-		within(t, "waiting", waits)
+		go func() { failed <- testlock.Cycle(bg, waiter) }()
+		testlock.Receive(t, "waiting", waits)
 		proxy.Reset()
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		return <-failed
 	}
-	must(t, handOver(confirmed))
+	testlock.Must(t, handOver(confirmed))
 	if got := strings.Join(sequence(proxy), " "); !strings.HasSuffix(got, "confirm.lua WAIT release.lua") || strings.Contains(got, "lock.lua") {
 		t.Errorf("a hand-over: %s", got)
 	}
 	replica.Freeze()
-	if err := handOver(refused); !errors.Is(err, rlock.ErrNotReplicated) {
-		t.Errorf("a hand-over that no replica knows of: %v", err)
-	}
-	_, hold, err := holder.Lock(bg, rlock.WaitAtMost(5*time.Second)) // less than the waiter's liveness
-	must(t, err)
-	unlock(t, hold)
+	testlock.WantError(t, "a hand-over that no replica knows of", handOver(refused), rlock.ErrNotReplicated)
+	_, hold := testlock.Lock(t, holder, bg, rlock.WaitAtMost(5*time.Second)) // less than the waiter's liveness
+	testlock.Unlock(t, hold)
 	replica.Thaw()
 }
 
 func TestAGrantThatReplicasRefusedIsHandedToNobodyInMemory(t *testing.T) {
-	replicated(t, func(t *testing.T, newMutex maker) {
+	replicated(t, func(t *testing.T, newMutex testlock.Maker) {
 		server := testredis.Start(t)
 		replica := server.StartReplica(t)
 		proxy := faultproxy.New(t, server.Addr)
 		var acquired atomic.Int32
-		count := observe(func(e rlock.Event) {
+		count := testlock.Observer(func(e rlock.Event) {
 			if e.Kind == rlock.Acquired {
 				acquired.Add(1)
 			}
 		})
-		s := newSession(t, proxy.Client(t), rlock.WithReplicas(1, refused), rlock.WithStreak(time.Minute), rlock.WithObserver(count))
+		s := testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, refused), rlock.WithStreak(time.Minute), rlock.WithObserver(count))
 		m := newMutex(s, "x")
 		replica.Freeze()
 		var wg sync.WaitGroup
@@ -217,7 +200,7 @@ func TestAGrantThatReplicasRefusedIsHandedToNobodyInMemory(t *testing.T) {
 		if n := acquired.Load(); n != 0 {
 			t.Errorf("%d have held it", n)
 		}
-		eventually(t, "each of six owners has given it back", func() bool {
+		testlock.Eventually(t, "each of six owners has given it back", func() bool {
 			released := 0
 			for _, r := range proxy.Requests() {
 				if isScript(&r, "release.lua") {
@@ -235,7 +218,7 @@ func TestAConfirmationWhoseReplyIsLostIsAskedForAgain(t *testing.T) {
 	server := testredis.Start(t)
 	server.StartReplica(t)
 	proxy := faultproxy.New(t, server.Addr)
-	m := warm(t, rlock.New(newSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
 	for _, lost := range []string{"confirm.lua", "WAIT"} {
 		var n atomic.Int32
 		proxy.Reset()
@@ -245,7 +228,7 @@ func TestAConfirmationWhoseReplyIsLostIsAskedForAgain(t *testing.T) {
 			}
 			return faultproxy.Pass
 		})
-		_, hold := lock(t, m, bg)
+		_, hold := testlock.Lock(t, m, bg)
 		sent := 0
 		for _, name := range sequence(proxy) {
 			if name == "confirm.lua" {
@@ -256,9 +239,9 @@ func TestAConfirmationWhoseReplyIsLostIsAskedForAgain(t *testing.T) {
 			t.Errorf("without the reply to %s: %d confirmations: %q", lost, sent, sequence(proxy))
 		}
 		copies := proxy.Requests()
-		unlock(t, hold)
-		next := rlock.New(newSession(t, server.Client(t)), "x")
-		_, hold = lock(t, next, bg, rlock.WithLease(10*time.Second))
+		testlock.Unlock(t, hold)
+		next := rlock.New(testlock.NewSession(t, server.Client(t)), "x")
+		_, hold = testlock.Lock(t, next, bg, rlock.WithLease(10*time.Second))
 		for _, r := range copies {
 			if isScript(&r, "confirm.lua") { // and a late copy changes nothing
 				if reply, err := proxy.Replay(r); err != nil || !strings.Contains(reply, "L") {
@@ -266,19 +249,19 @@ func TestAConfirmationWhoseReplyIsLostIsAskedForAgain(t *testing.T) {
 				}
 			}
 		}
-		if left := inspect(t, next).Remaining; left > 10*time.Second {
+		if left := testlock.Inspect(t, next).Remaining; left > 10*time.Second {
 			t.Errorf("a late copy has lengthened another one's lease to %v", left)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	}
 }
 
 func TestACanceledConfirmationGivesBack(t *testing.T) {
-	replicated(t, func(t *testing.T, newMutex maker) {
+	replicated(t, func(t *testing.T, newMutex testlock.Maker) {
 		server := testredis.Start(t)
 		replica := server.StartReplica(t)
 		proxy := faultproxy.New(t, server.Addr)
-		m := warm(t, newMutex(newSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
+		m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
 		replica.Freeze()
 		ctx, cancel := context.WithCancel(bg)
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
@@ -290,21 +273,20 @@ func TestACanceledConfirmationGivesBack(t *testing.T) {
 		if _, _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled: %v", err)
 		}
-		other := newMutex(newSession(t, server.Client(t)), "x")
-		_, hold, err := other.Lock(bg, rlock.WaitAtMost(10*time.Second))
-		must(t, err)
-		unlock(t, hold)
+		other := newMutex(testlock.NewSession(t, server.Client(t)), "x")
+		_, hold := testlock.Lock(t, other, bg, rlock.WaitAtMost(10*time.Second))
+		testlock.Unlock(t, hold)
 		replica.Thaw()
 	})
 }
 
 func TestAGrantThatIsGoneBeforeItIsConfirmedIsNotBelieved(t *testing.T) {
-	replicated(t, func(t *testing.T, newMutex maker) {
+	replicated(t, func(t *testing.T, newMutex testlock.Maker) {
 		server := testredis.Start(t)
 		server.StartReplica(t)
 		proxy := faultproxy.New(t, server.Addr)
-		m := warm(t, newMutex(newSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
-		operator := newMutex(newSession(t, server.Client(t)), "x")
+		m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, confirmed)), "x"))
+		operator := newMutex(testlock.NewSession(t, server.Client(t)), "x")
 		once := sync.OnceFunc(func() {
 			if _, err := operator.ForceUnlock(bg); err != nil {
 				t.Error(err)
@@ -317,14 +299,14 @@ func TestAGrantThatIsGoneBeforeItIsConfirmedIsNotBelieved(t *testing.T) {
 			return faultproxy.Pass
 		})
 		proxy.Reset()
-		_, hold := lock(t, m, bounded(t))
+		hold := testlock.Take(t, m)
 		if n := proxy.Count("WAIT"); n != 2 {
 			t.Errorf("%d confirmations: %q", n, sequence(proxy))
 		}
-		if st := inspect(t, operator); !st.Held || st.Token != hold.Token() {
+		if st := testlock.Inspect(t, operator); !st.Held || st.Token != hold.Token() {
 			t.Errorf("holds %d: %+v", hold.Token(), st)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
@@ -335,31 +317,28 @@ func TestSeveralLocksOfOneRequestAreConfirmedAtOnce(t *testing.T) {
 	proxy := faultproxy.New(t, server.Addr)
 
 	three := func(timeout time.Duration) *multilock.MultiLock {
-		s := newSession(t, proxy.Client(t), rlock.WithReplicas(1, timeout))
+		s := testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, timeout))
 		return multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), rlock.New(s, "c"))
 	}
 	all := three(confirmed)
-	_, hold, err := all.Lock(bg)
-	must(t, err)
-	must(t, hold.Unlock(bg))
+	_, hold := testlock.Lock(t, all, bg)
+	testlock.Must(t, hold.Unlock(bg))
 	proxy.Reset()
-	_, hold, err = all.Lock(bg)
-	must(t, err)
+	_, hold = testlock.Lock(t, all, bg)
 	if n := len(proxy.Requests()); n != 3 || proxy.Count("WAIT") != 1 {
 		t.Errorf("%d requests: %q", n, sequence(proxy))
 	}
-	must(t, hold.Unlock(bg))
+	testlock.Must(t, hold.Unlock(bg))
 
 	replica.Freeze()
 	var e *rlock.NotReplicatedError
 	if _, _, err := three(refused).Lock(bg); !errors.As(err, &e) || e.Confirmed != 0 {
 		t.Errorf("with no replica: %v", err)
 	}
-	other := newSession(t, server.Client(t))
+	other := testlock.NewSession(t, server.Client(t))
 	for _, name := range []string{"a", "b", "c"} {
-		_, hold, err := rlock.New(other, name).Lock(bg, rlock.WaitAtMost(10*time.Second))
-		must(t, err)
-		unlock(t, hold)
+		_, hold := testlock.Lock(t, rlock.New(other, name), bg, rlock.WaitAtMost(10*time.Second))
+		testlock.Unlock(t, hold)
 	}
 	replica.Thaw()
 }
@@ -369,10 +348,10 @@ func TestReplicasOfACluster(t *testing.T) {
 	cluster := testredis.StartCluster(t, 1, 1)
 	replica := cluster.Nodes[1]
 	rdb := cluster.Client(t)
-	_, hold := lock(t, rlock.New(newSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x"), bg)
-	unlock(t, hold)
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x"), bg)
+	testlock.Unlock(t, hold)
 	replica.Freeze()
-	m := rlock.New(newSession(t, rdb, rlock.WithReplicas(1, refused)), "x")
+	m := rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, refused)), "x")
 	if _, _, err := m.Lock(bg); !errors.Is(err, rlock.ErrNotReplicated) {
 		t.Errorf("with no replica: %v", err)
 	}
@@ -397,12 +376,12 @@ func TestWhatWithReplicasRefuses(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	s := newSession(t, rdb, rlock.WithReplicas(1, 100*time.Millisecond))
+	s := testlock.NewSession(t, rdb, rlock.WithReplicas(1, 100*time.Millisecond))
 	if _, _, err := rlock.New(s, "x", rlock.WithLease(150*time.Millisecond)).Lock(bg); err == nil || !strings.Contains(err.Error(), "not twice as long") {
 		t.Errorf("a short lease: %v", err)
 	}
 	if _, _, err := multilock.NewRedLock("x", s).Lock(bg); err == nil || !strings.Contains(err.Error(), "WithReplicas") {
 		t.Errorf("a RedLock: %v", err)
 	}
-	newSession(t, rdb, rlock.WithReplicas(0, 0))
+	testlock.NewSession(t, rdb, rlock.WithReplicas(0, 0))
 }

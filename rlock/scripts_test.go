@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testlock"
 )
 
 // The common case of a lock script (take of shared.lua) does what the rest of it would.
 func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 	read := func(file string) string {
 		body, err := os.ReadFile(file)
-		must(t, err)
+		testlock.Must(t, err)
 		return string(body)
 	}
 	pair := func(text string) [2]*redis.Script {
@@ -41,26 +43,26 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 		"lost, of a clock ahead":       {"t", future, "r", last, "a", "s:6"},
 		"released, of this lock's own": {"t", last, "r", last, "q", last},
 	}
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		for name, memory := range memories {
 			for kind, both := range kinds {
 				for _, ttl := range []time.Duration{0, 80 * time.Second, 100 * time.Second} { // none, due, not due
 					var got [2]string
 					var left [2][2]time.Duration
 					for i, sc := range both {
-						must(t, rdb.FlushAll(bg).Err())
+						testlock.Must(t, rdb.FlushAll(bg).Err())
 						keys := []string{"l", "m", "q", "a", "d"}
 						if kind == "reentrant" {
 							keys = keys[:2]
 						}
 						if memory != nil {
-							must(t, rdb.HSet(bg, "m", memory...).Err())
+							testlock.Must(t, rdb.HSet(bg, "m", memory...).Err())
 						}
 						if ttl != 0 {
-							must(t, rdb.PExpire(bg, "m", ttl).Err())
+							testlock.Must(t, rdb.PExpire(bg, "m", ttl).Err())
 						}
 						reply, err := sc.Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "about", 60000, 15000, "lockline:s:", 1, "", 0).Text()
-						must(t, err)
+						testlock.Must(t, err)
 						now := strings.Fields(reply)[1]
 						state := []any{reply}
 						for j, key := range keys[:2] {

@@ -5,15 +5,17 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testlock"
 )
 
 // docs/operations.md says how long what stays after an Unlock.
 func TestAfterUnlockOnlyTheTokenStaysForSomeMinutes(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
 		for range 3 {
-			_, hold := lock(t, m, bg)
-			unlock(t, hold)
+			_, hold := testlock.Lock(t, m, bg)
+			testlock.Unlock(t, hold)
 		}
 		keys := rdb.Keys(bg, "*").Val()
 		if len(keys) != 1 {

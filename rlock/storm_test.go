@@ -2,9 +2,7 @@ package rlock_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -20,7 +19,7 @@ import (
 // are valid together.
 type storm struct {
 	t    *testing.T
-	make maker
+	make testlock.Maker
 	mu   sync.Mutex // guards live
 	live map[string]map[*rlock.Hold]bool
 }
@@ -88,9 +87,7 @@ func (w *storm) act(rnd *rand.Rand, s *rlock.Session, ctx context.Context, depth
 			w.t.Error("held after Unlock")
 		}
 		if rnd.IntN(8) == 0 {
-			if err := h.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
-				w.t.Errorf("second Unlock: %v", err)
-			}
+			testlock.WantError(w.t, "second Unlock", h.Unlock(bg), rlock.ErrNotHeld)
 		}
 	}
 	var wg sync.WaitGroup
@@ -115,7 +112,7 @@ func (w *storm) act(rnd *rand.Rand, s *rlock.Session, ctx context.Context, depth
 
 // blow runs a storm over sessions of these clients; then each name must be free
 // for each session, and nothing be left.
-func blow(t *testing.T, newMutex maker, direct *redis.Client, clients []*redis.Client, calm func()) {
+func blow(t *testing.T, newMutex testlock.Maker, direct *redis.Client, clients []*redis.Client, calm func()) {
 	w := &storm{t: t, make: newMutex, live: map[string]map[*rlock.Hold]bool{}}
 	rounds := 3
 	if testing.Short() {
@@ -124,10 +121,10 @@ func blow(t *testing.T, newMutex maker, direct *redis.Client, clients []*redis.C
 	for round := range rounds {
 		var sessions []*rlock.Session
 		for i, c := range clients {
-			sessions = append(sessions, newSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond),
+			sessions = append(sessions, testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond),
 				rlock.WithBatching(100*i))) // the first shares pipelines
 		}
-		ctx, cancel := context.WithTimeout(bg, 2*patience)
+		ctx, cancel := context.WithTimeout(bg, 2*testlock.Patience)
 		var wg sync.WaitGroup
 		for i := range 12 {
 			rnd := rand.New(rand.NewPCG(uint64(round), uint64(i)))
@@ -144,72 +141,62 @@ func blow(t *testing.T, newMutex maker, direct *redis.Client, clients []*redis.C
 		}
 		for _, s := range sessions {
 			for _, name := range []string{"a", "b"} {
-				_, h, err := newMutex(s, name).Lock(bounded(t))
+				_, h, err := newMutex(s, name).Lock(testlock.Bounded(t))
 				if err != nil {
 					t.Fatalf("%s is dead: %v", name, err)
 				}
-				unlock(t, h)
+				testlock.Unlock(t, h)
 			}
 			if err := s.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
 		}
-		eventually(t, "only tokens are left", func() bool {
-			for _, key := range direct.Keys(bg, "*").Val() {
-				if !strings.HasSuffix(key, "}:t") {
-					return false
-				}
-			}
-			return true
-		})
+		testlock.OnlyTokens(t, direct)
 	}
 }
 
 func TestAStormOfEverythingLeavesEveryNameAlive(t *testing.T) {
 	t.Parallel()
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		other := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
-		t.Cleanup(func() { _ = other.Close() })
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		other := testlock.Client(t, rdb.Options().Addr)
 		blow(t, newMutex, rdb, []*redis.Client{rdb, other}, nil)
 	})
 }
 
 func TestAStormOnABrokenNetworkLeavesEveryNameAlive(t *testing.T) {
-	for kind, newMutex := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			server := testredis.Start(t)
-			var mu sync.Mutex // guards calm, rnd
-			calm, rnd := false, rand.New(rand.NewPCG(9, 10))
-			var clients []*redis.Client
-			var proxies []*faultproxy.Proxy
-			for range 2 {
-				p := faultproxy.New(t, server.Addr)
-				p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-					mu.Lock()
-					defer mu.Unlock()
-					if calm || r.Script() == "" {
-						return faultproxy.Pass
-					}
-					actions := []faultproxy.Action{faultproxy.DropAndCut, faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.Hold}
-					if i := rnd.IntN(60); i < len(actions) {
-						return actions[i]
-					}
-					return faultproxy.Pass
-				})
-				proxies = append(proxies, p)
-				clients = append(clients, p.Client(t, impatient))
-			}
-			blow(t, newMutex, server.Client(t), clients, func() {
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		t.Parallel()
+		server := testredis.Start(t)
+		var mu sync.Mutex // guards calm, rnd
+		calm, rnd := false, rand.New(rand.NewPCG(9, 10))
+		var clients []*redis.Client
+		var proxies []*faultproxy.Proxy
+		for range 2 {
+			p := faultproxy.New(t, server.Addr)
+			p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 				mu.Lock()
-				calm = true
-				mu.Unlock()
-				for _, p := range proxies {
-					for _, r := range p.Held() { // late copies
-						_ = p.Release(r)
-					}
+				defer mu.Unlock()
+				if calm || r.Script() == "" {
+					return faultproxy.Pass
 				}
+				actions := []faultproxy.Action{faultproxy.DropAndCut, faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.Hold}
+				if i := rnd.IntN(60); i < len(actions) {
+					return actions[i]
+				}
+				return faultproxy.Pass
 			})
+			proxies = append(proxies, p)
+			clients = append(clients, p.Client(t, testlock.Impatient))
+		}
+		blow(t, newMutex, server.Client(t), clients, func() {
+			mu.Lock()
+			calm = true
+			mu.Unlock()
+			for _, p := range proxies {
+				for _, r := range p.Held() { // late copies
+					_ = p.Release(r)
+				}
+			}
 		})
-	}
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -25,41 +26,34 @@ func TestLocksOverTLS(t *testing.T) {
 		t.Skip(missing)
 	}
 	for setting, value := range map[string]string{"tls-cert-file": certFile, "tls-key-file": keyFile, "tls-ca-cert-file": caFile, "tls-auth-clients": "no"} {
-		must(t, admin.ConfigSet(bg, setting, value).Err())
+		testlock.Must(t, admin.ConfigSet(bg, setting, value).Err())
 	}
 	var addr string
-	eventually(t, "a port beside the one that the test knows the server by", func() bool {
+	testlock.Eventually(t, "a port beside the one that the test knows the server by", func() bool {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
+		testlock.Must(t, err)
 		addr = listener.Addr().String()
-		must(t, listener.Close())
+		testlock.Must(t, listener.Close())
 		_, port, _ := net.SplitHostPort(addr)
 		return admin.ConfigSet(bg, "tls-port", port).Err() == nil // else somebody took it
 	})
 	overTLS := func(o *redis.Options) { o.Addr, o.TLSConfig = addr, &tls.Config{RootCAs: ca} }
 	rdb := server.Client(t, overTLS)
 
-	waits := make(waitingSignal, 1)
-	holder := newSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond))
-	waiter := newSession(t, rdb, rlock.WithObserver(waits))
-	_, hold := lock(t, rlock.New(holder, "x"), bg)
-	first := hold.Deadline()
-	eventually(t, "renewed", func() bool { return hold.Deadline().After(first) || hold.Err() != nil })
-	must(t, hold.Extend(bg, time.Minute)) // from here on only a message wakes in time
+	waits := make(testlock.Waits, 1)
+	holder := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond))
+	waiter := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
+	_, hold := testlock.Lock(t, rlock.New(holder, "x"), bg)
+	testlock.Renewed(t, hold, 0)
+	testlock.Must(t, hold.Extend(bg, time.Minute)) // from here on only a message wakes in time
 	got := make(chan error, 1)
-	go func() {
-		_, next, err := rlock.New(waiter, "x").Lock(bounded(t))
-		if err == nil {
-			err = next.Unlock(bg)
-		}
-		got <- err
-	}()
-	within(t, "waiting", waits)
-	unlock(t, hold)
-	must(t, <-got)
+	go func() { got <- testlock.Cycle(testlock.Bounded(t), rlock.New(waiter, "x")) }()
+	testlock.Receive(t, "waiting", waits)
+	testlock.Unlock(t, hold)
+	testlock.Must(t, <-got)
 
-	stranger := newSession(t, server.Client(t, overTLS, func(o *redis.Options) { o.TLSConfig = &tls.Config{} }))
-	if _, _, err := rlock.New(stranger, "x").Lock(bounded(t)); err == nil {
+	stranger := testlock.NewSession(t, server.Client(t, overTLS, func(o *redis.Options) { o.TLSConfig = &tls.Config{} }))
+	if _, _, err := rlock.New(stranger, "x").Lock(testlock.Bounded(t)); err == nil {
 		t.Error("locked on a server whose certificate nobody vouches for")
 	}
 }

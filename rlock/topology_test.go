@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -147,7 +148,7 @@ func (w *load) progress() {
 		l.mu.Lock()
 		want := l.taken + 5
 		l.mu.Unlock()
-		eventually(w.t, l.name+" is taken again and again", func() bool {
+		testlock.Eventually(w.t, l.name+" is taken again and again", func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.taken >= want
@@ -184,7 +185,7 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	rdb := cluster.Client(t)
 	var sessions []*rlock.Session
 	for i := range 3 {
-		sessions = append(sessions, newSession(t, rdb, rlock.WithPrefix("{app}"), // one slot for all
+		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithPrefix("{app}"), // one slot for all
 			rlock.WithReplicas(i%2, confirmed), rlock.WithBatching(10*(i%2))))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
@@ -216,7 +217,7 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	})
 	var sessions []*rlock.Session
 	for i := range 3 {
-		sessions = append(sessions, newSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(3*time.Second),
+		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(3*time.Second),
 			rlock.WithBatching(10*(i%2))))
 	}
 	doomed := cluster.Nodes[0]
@@ -253,7 +254,7 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
 		rdb := sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
 			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 		})
-		sessions = append(sessions, newSession(t, rdb, rlock.WithReplicas(1, 200*time.Millisecond), rlock.WithBatching(10*(i%2))))
+		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithReplicas(1, 200*time.Millisecond), rlock.WithBatching(10*(i%2))))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.progress()
@@ -269,32 +270,23 @@ func TestAForcedUnlockWhileTheSlotIsAboutToMoveHandsOn(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
-	held := fairlock.New(newSession(t, rdb), "x")
-	lock(t, held, bg)
-	waiting := make(chan struct{}, 1)
-	next := newSession(t, rdb, rlock.WithObserver(observe(func(e rlock.Event) {
-		if e.Kind == rlock.Waiting {
-			waiting <- struct{}{}
-		}
-	})))
-	got := make(chan entrance, 1)
-	go func() {
-		ctx, hold, err := fairlock.New(next, "x").Lock(bounded(t))
-		got <- entrance{ctx, hold, err}
-	}()
-	within(t, "it waits", waiting)
+	held := fairlock.New(testlock.NewSession(t, rdb), "x")
+	testlock.Lock(t, held, bg)
+	waits := make(testlock.Waits, 1)
+	next := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
+	got := testlock.Go(testlock.Bounded(t), fairlock.New(next, "x"))
+	testlock.Receive(t, "it waits", waits)
 
 	// From here on the node refuses to make a key that is not there.
 	from := cluster.Master(t, "{x}")
 	to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
 	node := from.Client(t)
-	must(t, node.Do(bg, "CLUSTER", "SETSLOT", node.ClusterKeySlot(bg, "{x}").Val(), "MIGRATING", to.Client(t).ClusterMyID(bg).Val()).Err())
+	testlock.Must(t, node.Do(bg, "CLUSTER", "SETSLOT", node.ClusterKeySlot(bg, "{x}").Val(), "MIGRATING", to.Client(t).ClusterMyID(bg).Val()).Err())
 	// The queue's keys are gone with its last waiter, so a second copy of the request is refused.
 	if _, err := held.ForceUnlock(bg); err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
 		t.Error(err)
 	}
-	e := <-got
-	must(t, e.err)
+	hold := testlock.Granted(t, got)
 	cluster.MoveSlot(t, "{x}", to)
-	unlock(t, e.hold)
+	testlock.Unlock(t, hold)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -35,61 +36,58 @@ func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
 		}
 		all.Wait()
 	}
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		other, s := newSession(t, rdb, rlock.WithLabel("the other")), newSession(t, rdb)
-		_, hold := lock(t, newMutex(other, "x"), bg)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		other, s := testlock.NewSession(t, rdb, rlock.WithLabel("the other")), testlock.NewSession(t, rdb)
+		_, hold := testlock.Lock(t, newMutex(other, "x"), bg)
 		m := newMutex(s, "x")
 		together(t, other, func() error {
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(500*time.Millisecond)) // Redis answers in that time, on a busy machine, too
 			return err
 		})
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 	t.Run("several", func(t *testing.T) {
 		rdb := testredis.Start(t).Client(t)
-		other, s := newSession(t, rdb, rlock.WithLabel("the other")), newSession(t, rdb)
-		_, hold := lock(t, rlock.New(other, "x"), bg)
+		other, s := testlock.NewSession(t, rdb, rlock.WithLabel("the other")), testlock.NewSession(t, rdb)
+		_, hold := testlock.Lock(t, rlock.New(other, "x"), bg)
 		m := multilock.New(rlock.New(s, "w"), rlock.New(s, "x"))
 		together(t, other, func() error {
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(500*time.Millisecond))
 			return err
 		})
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 // The same of goroutines behind one of their own session, which unlocks in that instant.
 func TestWaitersBehindTheirOwnSessionAreToldThatItHeldTheLock(t *testing.T) {
 	t.Parallel()
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		s := newSession(t, rdb)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		s := testlock.NewSession(t, rdb)
 		m := newMutex(s, "x")
 		for range 20 {
-			_, hold := lock(t, m, bg)
+			_, hold := testlock.Lock(t, m, bg)
 			var all sync.WaitGroup
 			for range 5 {
 				all.Go(func() {
-					_, h, err := m.Lock(bg, rlock.WaitAtMost(20*time.Millisecond))
-					if err == nil {
-						err = h.Unlock(bg)
-					}
+					err := testlock.Cycle(bg, m, rlock.WaitAtMost(20*time.Millisecond))
 					if err != nil && !errors.Is(err, rlock.ErrLocked) {
 						t.Error(err)
 					}
 				})
 			}
 			<-time.After(20 * time.Millisecond)
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			all.Wait()
 		}
 	})
 }
 
 func TestAWaitThatItsContextEndedSaysWhoHoldsTheLock(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		other, s := newSession(t, rdb, rlock.WithLabel("the other")), newSession(t, rdb)
-		_, hold := lock(t, newMutex(other, "x"), bg)
-		defer unlock(t, hold)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		other, s := testlock.NewSession(t, rdb, rlock.WithLabel("the other")), testlock.NewSession(t, rdb)
+		_, hold := testlock.Lock(t, newMutex(other, "x"), bg)
+		defer testlock.Unlock(t, hold)
 		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
 		defer cancel()
 		_, _, err := newMutex(s, "x").Lock(ctx)
@@ -107,10 +105,10 @@ func TestAWaitThatItsContextEndedSaysWhoHoldsTheLock(t *testing.T) {
 }
 
 func TestATryLockRefusedByItsOwnSessionSaysSo(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex maker) {
-		m := newMutex(newSession(t, rdb), "x")
-		_, hold := lock(t, m, bg)
-		defer unlock(t, hold)
+	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, rdb), "x")
+		_, hold := testlock.Lock(t, m, bg)
+		defer testlock.Unlock(t, hold)
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
 		if !errors.As(err, &locked) || !strings.Contains(locked.Hint, "same session") || !strings.Contains(err.Error(), "same session") || locked.Holder == "" {
