@@ -15,27 +15,18 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
-// everyServer runs a test on the embedded server and on a real one.
-func everyServer(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
-	t.Run("embedded", func(t *testing.T) {
-		rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-		t.Cleanup(func() { _ = rdb.Close() })
-		test(t, rdb)
-	})
-	t.Run("real", func(t *testing.T) { test(t, testredis.Start(t).Client(t)) })
-}
-
 func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		var sessions []*rlock.Session
 		for range 4 {
-			sessions = append(sessions, newSession(t, rdb))
+			sessions = append(sessions, testlock.NewSession(t, rdb))
 		}
-		hold := lock(t, fairlock.New(sessions[0], "x"))
+		hold := testlock.Take(t, fairlock.New(sessions[0], "x"))
 		l := newLine(t, rdb)
 		rnd := rand.New(rand.NewPCG(5, 6))
 		const n = 40
@@ -43,19 +34,17 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 			l.join(fairlock.New(sessions[rnd.IntN(4)], "x"), i)
 		}
 		last := hold.Token()
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		for i := range n {
 			a := l.next()
 			if a.who != i {
 				t.Fatalf("waiter %d is served as number %d", a.who, i)
 			}
-			if a.hold.Token() <= last {
-				t.Errorf("token %d after %d", a.hold.Token(), last)
-			}
+			testlock.WantAfter(t, a.hold, last)
 			last = a.hold.Token()
-			unlock(t, a.hold)
+			testlock.Unlock(t, a.hold)
 		}
-		eventually(t, "only the token is left", func() bool {
+		testlock.Eventually(t, "only the token is left", func() bool {
 			keys := rdb.Keys(bg, "*").Val()
 			return len(keys) == 1 && keys[0] == memoryKey
 		})
@@ -70,10 +59,9 @@ func TestARequestThatIsSentAgainKeepsItsPlace(t *testing.T) {
 	proxy := faultproxy.New(t, server.Addr)
 	rdb := server.Client(t)
 	kind := kindOf(t)
-	a, b, c := newSession(t, rdb), newSession(t, proxy.Client(t)), newSession(t, rdb)
-	warm := lock(t, fairlock.New(b, "x"))
-	unlock(t, warm)
-	hold := lock(t, fairlock.New(a, "x"))
+	a, b, c := testlock.NewSession(t, rdb), testlock.NewSession(t, proxy.Client(t)), testlock.NewSession(t, rdb)
+	testlock.Works(t, fairlock.New(b, "x"))
+	hold := testlock.Take(t, fairlock.New(a, "x"))
 	l := newLine(t, rdb)
 
 	var cuts atomic.Int32
@@ -91,8 +79,8 @@ func TestARequestThatIsSentAgainKeepsItsPlace(t *testing.T) {
 	l.join(fairlock.New(b, "x"), 0)
 	l.join(fairlock.New(c, "x"), 1) // stands behind the first copy, and before the second
 	close(release)
-	eventually(t, "sent again", func() bool { return cuts.Load() >= 2 })
-	unlock(t, hold)
+	testlock.Eventually(t, "sent again", func() bool { return cuts.Load() >= 2 })
+	testlock.Unlock(t, hold)
 	l.serve(2)
 }
 
@@ -103,14 +91,14 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 		rdb := server.Client(t)
 		kind := kindOf(t)
 		long := rlock.WithLiveness(time.Hour) // no heartbeat in between
-		first := newSession(t, proxy.Client(t), long)
-		unlock(t, lock(t, fairlock.New(first, "x"))) // the scripts are known
-		must(t, script(t, "heartbeat.lua").Load(bg, rdb).Err())
-		hold := lock(t, fairlock.New(first, "x"))
+		first := testlock.NewSession(t, proxy.Client(t), long)
+		testlock.Works(t, fairlock.New(first, "x")) // the scripts are known
+		testlock.Must(t, script(t, "heartbeat.lua").Load(bg, rdb).Err())
+		hold := testlock.Take(t, fairlock.New(first, "x"))
 		l := newLine(t, rdb)
 		var sessions []*rlock.Session
 		for range c.sessions {
-			sessions = append(sessions, newSession(t, proxy.Client(t), long))
+			sessions = append(sessions, testlock.NewSession(t, proxy.Client(t), long))
 		}
 		for range c.each {
 			for _, s := range sessions {
@@ -120,12 +108,12 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 				})
 			}
 		}
-		eventually(t, "all wait", func() bool { return queued(t, rdb) == c.sessions*c.each })
-		eventually(t, "all listen", func() bool {
+		testlock.Eventually(t, "all wait", func() bool { return queued(t, rdb) == c.sessions*c.each })
+		testlock.Eventually(t, "all listen", func() bool {
 			return len(rdb.PubSubChannels(bg, "lockline:s:*").Val()) == c.sessions
 		})
 		// Each session asked once more when it began to listen.
-		eventually(t, "all have asked", func() bool {
+		testlock.Eventually(t, "all have asked", func() bool {
 			n := 0
 			for _, r := range proxy.Requests() {
 				if kind(r) == "heartbeat" {
@@ -142,7 +130,7 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 		proxy.Reset()
 		hands := min(20, c.sessions*c.each-1)
 		for range hands {
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			hold = l.next().hold
 		}
 		calls := map[string]int{}
@@ -158,7 +146,7 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 			t.Errorf("%d hand-overs cost %v and %d messages", hands, calls, proxy.CountPushed())
 		}
 		l.ends()
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		l.wg.Wait()
 		for len(l.got) > 0 { // granted while the others gave up
 			if a := <-l.got; a.err == nil {
@@ -169,13 +157,13 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 }
 
 func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := newSession(t, rdb)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := testlock.NewSession(t, rdb)
 		m := fairlock.New(s, "x")
 		// The lock is free, but somebody waits who is known to live.
 		next := redis.Z{Score: 1, Member: "11111111-0000-4000-8000-000000000000:1"}
-		must(t, rdb.ZAdd(bg, queueKey, next).Err())
-		must(t, rdb.ZAdd(bg, aliveKey, redis.Z{Score: float64(time.Now().Add(300 * time.Millisecond).UnixMicro()), Member: next.Member}).Err())
+		testlock.Must(t, rdb.ZAdd(bg, queueKey, next).Err())
+		testlock.Must(t, rdb.ZAdd(bg, aliveKey, redis.Z{Score: float64(time.Now().Add(300 * time.Millisecond).UnixMicro()), Member: next.Member}).Err())
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
 		if !errors.As(err, &locked) || locked.Holder != next.Member {
@@ -185,8 +173,7 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 			t.Errorf("it was not handed to who was next: %+v, %v", st, err)
 		}
 		// It is not there after all: its lease is the rest of its liveness.
-		hold := lock(t, m)
-		unlock(t, hold)
+		testlock.Works(t, m)
 		if queued(t, rdb) != 0 {
 			t.Error("an entry is left")
 		}
@@ -194,37 +181,33 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 }
 
 func TestAWaitThatRunsOutLeavesTheQueue(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b, c, d := newSession(t, rdb), newSession(t, rdb), newSession(t, rdb), newSession(t, rdb) // who waits together leaves together
-		hold := lock(t, fairlock.New(a, "x"))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b, c, d := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb) // who waits together leaves together
+		hold := testlock.Take(t, fairlock.New(a, "x"))
 		l := newLine(t, rdb)
 		short, cancel := context.WithCancel(bg)
 		left := make(chan error, 2)
 		go func() { _, _, err := fairlock.New(b, "x").Lock(short); left <- err }()
-		eventually(t, "queued", func() bool { return queued(t, rdb) == 1 })
+		testlock.Eventually(t, "queued", func() bool { return queued(t, rdb) == 1 })
 		go func() {
 			_, _, err := fairlock.New(c, "x").Lock(bg, rlock.WaitAtMost(500*time.Millisecond))
 			left <- err
 		}()
-		eventually(t, "queued", func() bool { return queued(t, rdb) == 2 || len(left) > 0 })
+		testlock.Eventually(t, "queued", func() bool { return queued(t, rdb) == 2 || len(left) > 0 })
 		l.join(fairlock.New(d, "x"), 3)
-		if err := <-left; !errors.Is(err, rlock.ErrLocked) {
-			t.Errorf("WaitAtMost: %v", err)
-		}
+		testlock.WantError(t, "WaitAtMost", <-left, rlock.ErrLocked)
 		cancel()
-		if err := <-left; !errors.Is(err, context.Canceled) {
-			t.Errorf("canceled: %v", err)
-		}
-		eventually(t, "only the third is left", func() bool { return queued(t, rdb) == 1 })
-		unlock(t, hold)
-		unlock(t, l.next().hold)
+		testlock.WantError(t, "canceled", <-left, context.Canceled)
+		testlock.Eventually(t, "only the third is left", func() bool { return queued(t, rdb) == 1 })
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, l.next().hold)
 	})
 }
 
 func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b := newSession(t, rdb), newSession(t, rdb)
-		hold := lock(t, fairlock.New(a, "x"))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
+		hold := testlock.Take(t, fairlock.New(a, "x"))
 		l := newLine(t, rdb)
 		for i := range 3 {
 			l.join(fairlock.New(b, "x"), i)
@@ -233,22 +216,19 @@ func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
 			t.Fatal(held, err)
 		}
 		l.serve(3)
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("Unlock after a forced one: %v", err)
-		}
+		testlock.WantError(t, "Unlock after a forced one", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
 func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b := newSession(t, rdb), newSession(t, rdb, rlock.WithLabel("till 3"))
-		hold := lock(t, fairlock.New(a, "x"))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb, rlock.WithLabel("till 3"))
+		hold := testlock.Take(t, fairlock.New(a, "x"))
 		l := newLine(t, rdb)
 		l.join(fairlock.New(b, "x"), 0)
 		<-time.After(30 * time.Millisecond)
 		l.join(fairlock.New(a, "x"), 1)
-		st, err := fairlock.New(b, "x").Inspect(bg)
-		must(t, err)
+		st := testlock.Inspect(t, fairlock.New(b, "x"))
 		if len(st.Queue) != 2 || st.Queue[0].Session != b.ID() || st.Queue[1].Session != a.ID() || st.Session != a.ID() {
 			t.Fatalf("%+v", st)
 		}
@@ -258,37 +238,36 @@ func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 		if w := st.Queue[0]; w.Label != "till 3" || w.PID != os.Getpid() || w.Host == "" {
 			t.Errorf("who waits: %+v", w)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		got := l.next()
-		if st, err = fairlock.New(a, "x").Inspect(bg); err != nil || st.Label != "till 3" || st.PID != os.Getpid() || st.Session != b.ID() {
-			t.Errorf("who was handed the lock: %+v, %v", st, err)
+		if st = testlock.Inspect(t, fairlock.New(a, "x")); st.Label != "till 3" || st.PID != os.Getpid() || st.Session != b.ID() {
+			t.Errorf("who was handed the lock: %+v", st)
 		}
-		unlock(t, got.hold)
-		unlock(t, l.next().hold)
+		testlock.Unlock(t, got.hold)
+		testlock.Unlock(t, l.next().hold)
 	})
 }
 
 func TestAFairAndAReentrantLockOfOneNameAreTwoLocks(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := newSession(t, rdb)
-		a, b := lock(t, fairlock.New(s, "x")), lock(t, rlock.New(s, "x"))
-		unlock(t, a)
-		unlock(t, b)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := testlock.NewSession(t, rdb)
+		a, b := testlock.Take(t, fairlock.New(s, "x")), testlock.Take(t, rlock.New(s, "x"))
+		testlock.Unlock(t, a)
+		testlock.Unlock(t, b)
 	})
 }
 
 func TestASessionWithRedissonKeysIsRefused(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = rdb.Close() })
-	_, _, err := fairlock.New(newSession(t, rdb, rlock.RedissonKeys()), "x").Lock(bg)
+	rdb := testlock.Client(t, "127.0.0.1:1")
+	_, _, err := fairlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x").Lock(bg)
 	if err == nil || !strings.Contains(err.Error(), "Redisson") {
 		t.Error(err)
 	}
 }
 
 func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := fairlock.New(newSession(t, rdb, rlock.WithLiveness(1500*time.Millisecond)), "x")
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		m := fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(1500*time.Millisecond)), "x")
 		raw := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
 		l := newLine(t, rdb)
 		l.join(m, 0)
@@ -301,7 +280,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 		if got.hold.Err() != nil {
 			t.Error(got.hold.Err())
 		}
-		unlock(t, got.hold)
+		testlock.Unlock(t, got.hold)
 	})
 }
 
@@ -311,7 +290,7 @@ func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string
 	t.Helper()
 	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
 	reply, err := script(t, "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1, "", 0).Text()
-	must(t, err)
+	testlock.Must(t, err)
 	words := strings.Fields(reply)
 	if words[0] != "G" {
 		t.Fatal(reply)
@@ -330,7 +309,7 @@ func TestACancelStormLeavesNoQueueAndNoLock(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	var sessions []*rlock.Session
 	for range 4 {
-		sessions = append(sessions, newSession(t, rdb))
+		sessions = append(sessions, testlock.NewSession(t, rdb))
 	}
 	var wg sync.WaitGroup
 	var held, canceled atomic.Int64
@@ -361,33 +340,33 @@ func TestACancelStormLeavesNoQueueAndNoLock(t *testing.T) {
 	if held.Load() == 0 || canceled.Load() == 0 {
 		t.Error("a storm of one kind only proves nothing")
 	}
-	eventually(t, "only the token is left", func() bool {
+	testlock.Eventually(t, "only the token is left", func() bool {
 		keys := rdb.Keys(bg, "*").Val()
 		return len(keys) == 1 && keys[0] == memoryKey
 	})
-	unlock(t, lock(t, fairlock.New(sessions[0], "x")))
-	eventually(t, "no subscription is left", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	testlock.Works(t, fairlock.New(sessions[0], "x"))
+	testlock.NoSubscriptions(t, rdb)
 }
 
 func TestWaitersWhoseProcessesWereKilledCostOneLivenessTimeTogether(t *testing.T) {
 	const liveness = 2 * time.Second
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	s := newSession(t, rdb, rlock.WithLiveness(liveness))
-	hold := lock(t, fairlock.New(s, "x"))
+	s := testlock.NewSession(t, rdb, rlock.WithLiveness(liveness))
+	hold := testlock.Take(t, fairlock.New(s, "x"))
 	var kill []func()
 	for range 10 {
 		cmd, _ := startWaiters(t, server.Addr, liveness)
-		kill = append(kill, func() { must(t, cmd.Process.Kill()) })
+		kill = append(kill, func() { testlock.Must(t, cmd.Process.Kill()) })
 	}
-	eventually(t, "100 wait", func() bool { return queued(t, rdb) == 100 })
+	testlock.Eventually(t, "100 wait", func() bool { return queued(t, rdb) == 100 })
 	l := newLine(t, rdb)
 	l.join(fairlock.New(s, "x"), 0)
 	for _, k := range kill {
 		k()
 	}
 	start := time.Now()
-	unlock(t, hold) // goes to a dead one
+	testlock.Unlock(t, hold) // goes to a dead one
 	got := l.next()
 	took := time.Since(start)
 	t.Logf("the first living one waited %v", took)
@@ -395,34 +374,30 @@ func TestWaitersWhoseProcessesWereKilledCostOneLivenessTimeTogether(t *testing.T
 	if took > 3*liveness {
 		t.Errorf("the first living one waited %v for 100 dead ones; liveness is %v", took, liveness)
 	}
-	unlock(t, got.hold)
+	testlock.Unlock(t, got.hold)
 }
 
 func TestAGrantToAFrozenProcessIsTakenBackAfterItsLiveness(t *testing.T) {
 	const liveness = time.Second
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	s := newSession(t, rdb, rlock.WithLiveness(liveness))
-	hold := lock(t, fairlock.New(s, "x"))
+	s := testlock.NewSession(t, rdb, rlock.WithLiveness(liveness))
+	hold := testlock.Take(t, fairlock.New(s, "x"))
 	cmd, grants := startWaiters(t, server.Addr, liveness)
-	eventually(t, "10 wait", func() bool { return queued(t, rdb) == 10 })
-	must(t, cmd.Process.Signal(testredis.StopSignal))
+	testlock.Eventually(t, "10 wait", func() bool { return queued(t, rdb) == 10 })
+	testlock.Must(t, cmd.Process.Signal(testredis.StopSignal))
 	l := newLine(t, rdb)
 	l.join(fairlock.New(s, "x"), 0)
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 	got := l.next()
-	must(t, cmd.Process.Signal(testredis.ContinueSignal))
+	testlock.Must(t, cmd.Process.Signal(testredis.ContinueSignal))
 	// It wakes up to an old grant, and must not believe it.
 	select {
 	case line := <-grants:
 		t.Errorf("two holders: the frozen one says %q", line)
 	case <-time.After(2 * liveness):
 	}
-	must(t, got.hold.Err())
-	unlock(t, got.hold)
-	select {
-	case <-grants: // and goes on waiting, as a newcomer
-	case <-time.After(patience):
-		t.Error("the thawed process never gets the lock")
-	}
+	testlock.Must(t, got.hold.Err())
+	testlock.Unlock(t, got.hold)
+	testlock.Receive(t, "the thawed process, which goes on waiting as a newcomer, has the lock", grants)
 }

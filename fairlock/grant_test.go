@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -24,18 +25,18 @@ func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 	for name, sessions := range map[string]int{"of one session": 1, "of many sessions": 8} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			everyServer(t, func(t *testing.T, rdb *redis.Client) {
+			testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 				t.Parallel()
 				var all []*rlock.Session
 				for range sessions {
-					all = append(all, newSession(t, rdb))
+					all = append(all, testlock.NewSession(t, rdb))
 				}
-				first := lock(t, fairlock.New(all[0], "x"), rlock.WithLease(5*time.Second))
+				first := testlock.Take(t, fairlock.New(all[0], "x"), rlock.WithLease(5*time.Second))
 				l := newLine(t, rdb)
 				for i := range 8 {
 					l.join(fairlock.New(all[i%sessions], "x"), i, rlock.WithLease(lease))
 				}
-				unlock(t, first)
+				testlock.Unlock(t, first)
 				for i := range 8 {
 					got := l.next()
 					if got.who != i {
@@ -56,32 +57,32 @@ func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 // A lease that is longer than the liveness time is the waiter's in the end, too.
 func TestAWaiterGetsALeaseThatIsLongerThanItsLiveness(t *testing.T) {
 	t.Parallel()
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		const lease = time.Minute
-		first := lock(t, fairlock.New(newSession(t, rdb), "x"))
+		first := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 		l := newLine(t, rdb)
-		l.join(fairlock.New(newSession(t, rdb, rlock.WithLiveness(3*time.Second)), "x"), 0, rlock.WithLease(lease))
-		unlock(t, first)
+		l.join(fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(3*time.Second)), "x"), 0, rlock.WithLease(lease))
+		testlock.Unlock(t, first)
 		hold := l.next().hold
-		eventually(t, "it has the lease that it asked for", func() bool {
+		testlock.Eventually(t, "it has the lease that it asked for", func() bool {
 			left := rdb.PTTL(bg, lockKey).Val()
 			if left > lease || time.Until(hold.Deadline()) > lease {
 				t.Fatalf("it has the lock for %v, in Redis for %v", time.Until(hold.Deadline()), left)
 			}
 			return left > lease/2 && time.Until(hold.Deadline()) > lease/2
 		})
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 // A MultiLock is over with the first of its leases, and then none of its members stays taken.
 func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
 	t.Parallel()
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		const lease = 500 * time.Millisecond
-		other := newSession(t, rdb)
-		first := lock(t, fairlock.New(other, "x"))
-		s := newSession(t, rdb)
+		other := testlock.NewSession(t, rdb)
+		first := testlock.Take(t, fairlock.New(other, "x"))
+		s := testlock.NewSession(t, rdb)
 		got := make(chan context.Context, 1)
 		go func() {
 			ctx, _, err := multilock.New(rlock.New(s, "y"), fairlock.New(s, "x")).Lock(bg, rlock.WithLease(lease))
@@ -90,23 +91,23 @@ func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
 			}
 			got <- ctx
 		}()
-		eventually(t, "in the queue", func() bool { return queued(t, rdb) == 1 })
-		unlock(t, first)
+		testlock.Eventually(t, "in the queue", func() bool { return queued(t, rdb) == 1 })
+		testlock.Unlock(t, first)
 		ctx := <-got
 		if left := rdb.PTTL(bg, lockKey).Val(); left > lease {
 			t.Errorf("the fair member stays taken, for another %v", left)
 		}
 		<-ctx.Done()
-		unlock(t, lock(t, fairlock.New(other, "x")))
+		testlock.Works(t, fairlock.New(other, "x"))
 	})
 }
 
 // Where Redis answers, Lock returns when its place is given up: nobody is handed the lock afterwards.
 func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		holder, waiter, third := newSession(t, rdb), newSession(t, rdb), newSession(t, rdb)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		holder, waiter, third := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
 		for i := range 100 {
-			hold := lock(t, fairlock.New(holder, "x"))
+			hold := testlock.Take(t, fairlock.New(holder, "x"))
 			ctx, cancel := context.WithTimeout(bg, time.Duration(i)*100*time.Microsecond)
 			options := []rlock.Option{rlock.WaitAtMost(time.Hour)}
 			if i%2 == 0 {
@@ -117,12 +118,12 @@ func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
 			if err == nil {
 				t.Fatal("two hold it")
 			}
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			_, next, err := fairlock.New(third, "x").TryLock(bg)
 			if err != nil {
 				t.Fatalf("after a wait of %v: %v", time.Duration(i)*100*time.Microsecond, err)
 			}
-			unlock(t, next)
+			testlock.Unlock(t, next)
 		}
 	})
 }
@@ -131,15 +132,15 @@ func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
 func TestGivingUpAPlaceDoesNotWaitForARedisThatStandsStill(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	hold := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	hold := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 	ctx, cancel := context.WithCancel(bg)
 	done := make(chan error, 1)
-	s := newSession(t, server.Client(t, func(o *redis.Options) { o.ReadTimeout = 10 * patience }))
+	s := testlock.NewSession(t, server.Client(t, func(o *redis.Options) { o.ReadTimeout = 10 * testlock.Patience }))
 	go func() {
 		_, _, err := fairlock.New(s, "x").Lock(ctx)
 		done <- err
 	}()
-	eventually(t, "in the queue", func() bool { return queued(t, rdb) == 1 })
+	testlock.Eventually(t, "in the queue", func() bool { return queued(t, rdb) == 1 })
 	server.Freeze()
 	cancel()
 	select {
@@ -147,12 +148,12 @@ func TestGivingUpAPlaceDoesNotWaitForARedisThatStandsStill(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testlock.Patience):
 		t.Error("Lock waits for Redis")
 	}
 	server.Thaw()
-	eventually(t, "the place is given up all the same", func() bool { return queued(t, rdb) == 0 })
-	unlock(t, hold)
+	testlock.Eventually(t, "the place is given up all the same", func() bool { return queued(t, rdb) == 0 })
+	testlock.Unlock(t, hold)
 }
 
 // With the right to publish alone, and with what PUBSUB CHANNELS shows and what can be guessed, nobody can make a waiter
@@ -160,13 +161,12 @@ func TestGivingUpAPlaceDoesNotWaitForARedisThatStandsStill(t *testing.T) {
 func TestAForgedMessageGrantsNothing(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	must(t, rdb.Do(bg, "ACL", "SETUSER", "forger", "reset", "on", ">secret", "&*", "+publish", "+hello", "+auth", "+pubsub").Err())
-	forger := server.Client(t, func(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "forger", "secret", true })
-	hold := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	forger := testlock.User(t, server, "forger", "&*", "+publish", "+hello", "+auth", "+pubsub")
+	hold := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 	l := newLine(t, rdb)
-	l.join(fairlock.New(newSession(t, rdb), "x"), 0)
+	l.join(fairlock.New(testlock.NewSession(t, rdb), "x"), 0)
 	var channels []string
-	eventually(t, "the session listens", func() bool {
+	testlock.Eventually(t, "the session listens", func() bool {
 		channels = forger.PubSubChannels(bg, "lockline:s:*").Val()
 		return len(channels) == 1
 	})
@@ -176,7 +176,7 @@ func TestAForgedMessageGrantsNothing(t *testing.T) {
 		for _, rest := range []string{"9000000000000000", fmt.Sprint(now), fmt.Sprintf("%d %d 10000", now, now), fmt.Sprintf("%d %d 10000 ", now, now),
 			fmt.Sprintf("%d %d 10000 AAAAAAAAAAAAAAAA", now, now), fmt.Sprintf("%d %d 10000 nonce more", now, now), "- - - -", "inf inf inf inf"} {
 			for _, owner := range []string{session, strings.Repeat("x", 100000), ""} {
-				must(t, forger.Publish(bg, channels[0], fmt.Sprintf("%s:%d %s", owner, attempt, rest)).Err())
+				testlock.Must(t, forger.Publish(bg, channels[0], fmt.Sprintf("%s:%d %s", owner, attempt, rest)).Err())
 			}
 		}
 	}
@@ -185,27 +185,27 @@ func TestAForgedMessageGrantsNothing(t *testing.T) {
 		t.Fatalf("granted with %d by a forged message: %v", a.hold.Token(), a.err)
 	case <-time.After(200 * time.Millisecond):
 	}
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 	next := l.next()
 	if next.hold.Token() <= hold.Token() {
 		t.Errorf("%d after %d", next.hold.Token(), hold.Token())
 	}
-	unlock(t, next.hold)
+	testlock.Unlock(t, next.hold)
 }
 
 // What one holder made of its lease is not the next one's.
 func TestALeaseThatWasExtendedIsNotHandedOn(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := newSession(t, rdb)
-		first := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		s := testlock.NewSession(t, rdb)
+		first := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 		l := newLine(t, rdb)
 		for i := range 2 { // of one group
 			l.join(fairlock.New(s, "x"), i)
 		}
-		unlock(t, first)
+		testlock.Unlock(t, first)
 		one := l.next().hold
-		must(t, one.Extend(bg, time.Hour))
-		unlock(t, one)
+		testlock.Must(t, one.Extend(bg, time.Hour))
+		testlock.Unlock(t, one)
 		two := l.next().hold
 		if left := rdb.PTTL(bg, lockKey).Val(); left > time.Minute {
 			t.Errorf("the next holder's lease is %v", left)
@@ -213,39 +213,37 @@ func TestALeaseThatWasExtendedIsNotHandedOn(t *testing.T) {
 		if left := time.Until(two.Deadline()); left > time.Minute {
 			t.Errorf("the next hold is valid for %v", left)
 		}
-		unlock(t, two)
+		testlock.Unlock(t, two)
 	})
 }
 
 // The lock is free and its queue is not, as after a DEL by hand. The release that finds it so hands it on.
 func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		hold := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		hold := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 		l := newLine(t, rdb)
-		l.join(fairlock.New(newSession(t, rdb, rlock.WithLiveness(time.Hour)), "x"), 0) // it would look for itself after 20 minutes
-		must(t, rdb.Del(bg, lockKey).Err())
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Error(err)
-		}
-		unlock(t, l.next().hold)
+		l.join(fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(time.Hour)), "x"), 0) // it would look for itself after 20 minutes
+		testlock.Must(t, rdb.Del(bg, lockKey).Err())
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		testlock.Unlock(t, l.next().hold)
 	})
 }
 
 // An operator has taken the expiry from the lock's key, and the message of the grant is lost. The grant cannot be used, for nobody
 // knows until when; it must be given back, or nobody would have the lock again.
 func TestAGrantWithoutAnExpiryIsGivenBack(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		first := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		first := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 		l := newLine(t, rdb)
-		l.join(fairlock.New(newSession(t, rdb, rlock.WithLiveness(600*time.Millisecond)), "x"), 0)
+		l.join(fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(600*time.Millisecond)), "x"), 0)
 		waiter := rdb.ZRange(bg, queueKey, 0, 0).Val()[0]
 		_, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
 			p.Del(bg, lockKey, queueKey, aliveKey, aboutKey)
 			p.HSet(bg, lockKey, waiter, 1, "t", time.Now().UnixMicro(), "s", 0, "d", "")
 			return nil
 		})
-		must(t, err)
-		unlock(t, l.next().hold)
+		testlock.Must(t, err)
+		testlock.Unlock(t, l.next().hold)
 		_ = first.Unlock(bg)
 	})
 }

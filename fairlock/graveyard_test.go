@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -23,26 +22,11 @@ import (
 // What users of Redisson's RFairLock reported; each would have been caught here.
 // The numbers are those of its issue tracker.
 
-func simulated(t *testing.T, test func(t *testing.T, server *miniredis.Miniredis, rdb *redis.Client)) {
-	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true)
-		t.Cleanup(server.Close)
-		rdb := redis.NewClient(&redis.Options{
-			Addr:   "127.0.0.1:1", // never dialed, but looked up
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-		})
-		t.Cleanup(func() { _ = rdb.Close() })
-		test(t, server, rdb)
-	})
-}
-
 func TestRedisson1104TimeoutsOfWaitersDoNotDriftIntoTheFuture(t *testing.T) {
-	simulated(t, func(t *testing.T, _ *miniredis.Miniredis, rdb *redis.Client) {
-		s := newSession(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
 		m := fairlock.New(s, "x")
-		_, hold, err := m.Lock(bg)
-		must(t, err)
+		_, hold := testlock.Lock(t, m, bg)
 		// For an hour, waiters come and give up.
 		for range 360 {
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second))
@@ -51,17 +35,11 @@ func TestRedisson1104TimeoutsOfWaitersDoNotDriftIntoTheFuture(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		got := make(chan error)
-		go func() {
-			_, h, err := m.Lock(bg)
-			if err == nil {
-				err = h.Unlock(bg)
-			}
-			got <- err
-		}()
+		got := make(chan error, 1)
+		go func() { got <- testlock.Cycle(bg, m) }()
 		synctest.Wait()
-		unlock(t, hold)
-		must(t, <-got)
+		testlock.Unlock(t, hold)
+		testlock.Must(t, <-got)
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("the queue stalled for %v", took)
 		}
@@ -73,9 +51,9 @@ func TestRedisson2278And2883FiveHundredThreadsAllAcquire(t *testing.T) {
 	rdb := server.Client(t)
 	var sessions []*rlock.Session
 	for range 5 {
-		sessions = append(sessions, newSession(t, rdb))
+		sessions = append(sessions, testlock.NewSession(t, rdb))
 	}
-	ctx, cancel := context.WithTimeout(bg, 4*patience)
+	ctx, cancel := context.WithTimeout(bg, 4*testlock.Patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	var inside, done atomic.Int32
@@ -101,10 +79,9 @@ func TestRedisson2278And2883FiveHundredThreadsAllAcquire(t *testing.T) {
 }
 
 func TestRedisson3004AWaiterThatOutlivesAllTimeoutsIsServed(t *testing.T) {
-	simulated(t, func(t *testing.T, _ *miniredis.Miniredis, rdb *redis.Client) {
-		holder, waiter := newSession(t, rdb), newSession(t, rdb)
-		_, hold, err := fairlock.New(holder, "x").Lock(bg)
-		must(t, err)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		holder, waiter := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		_, hold := testlock.Lock(t, fairlock.New(holder, "x"), bg)
 		var order []int
 		var wg sync.WaitGroup
 		for i := range 5 {
@@ -123,7 +100,7 @@ func TestRedisson3004AWaiterThatOutlivesAllTimeoutsIsServed(t *testing.T) {
 		}
 		time.Sleep(3 * time.Hour)
 		start := time.Now()
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		wg.Wait()
 		if fmt.Sprint(order) != "[0 1 2 3 4]" || time.Since(start) > time.Second {
 			t.Errorf("after hours they were served %v, in %v", order, time.Since(start))
@@ -132,34 +109,32 @@ func TestRedisson3004AWaiterThatOutlivesAllTimeoutsIsServed(t *testing.T) {
 }
 
 func TestRedisson3166ManyDeadEntriesDoNotBlockANewcomer(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		past := float64(time.Now().Add(-time.Minute).UnixMicro())
 		var dead []redis.Z
 		for i := range 10_000 {
 			dead = append(dead, redis.Z{Score: past, Member: fmt.Sprintf("33333333-0000-4000-8000-000000000000:%d", i)})
 		}
-		must(t, rdb.ZAdd(bg, queueKey, dead...).Err())
-		must(t, rdb.ZAdd(bg, aliveKey, dead...).Err())
-		_, hold, err := fairlock.New(newSession(t, rdb), "x").TryLock(bg) // one request
-		must(t, err)
+		testlock.Must(t, rdb.ZAdd(bg, queueKey, dead...).Err())
+		testlock.Must(t, rdb.ZAdd(bg, aliveKey, dead...).Err())
+		_, hold := testlock.TryLock(t, fairlock.New(testlock.NewSession(t, rdb), "x"), bg) // one request
 		if queued(t, rdb) != 0 {
 			t.Errorf("%d dead entries are left", queued(t, rdb))
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestRedisson3730AHolderWhoseLeaseEndsWithoutUnlockDoesNotStopTheQueue(t *testing.T) {
-	simulated(t, func(t *testing.T, server *miniredis.Miniredis, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		// What a process leaves that died.
-		server.HSet(lockKey, "44444444-0000-4000-8000-000000000000:1", "1", "t", "1", "s", "0")
-		server.SetTTL(lockKey, 20*time.Second)
-		s := newSession(t, rdb)
+		w.HSet(lockKey, "44444444-0000-4000-8000-000000000000:1", "1", "t", "1", "s", "0")
+		w.SetTTL(lockKey, 20*time.Second)
+		s := testlock.NewSession(t, w.Client)
 		start := time.Now()
 		for range 3 {
-			_, h, err := fairlock.New(s, "x").Lock(bg)
-			must(t, err)
-			unlock(t, h)
+			_, h := testlock.Lock(t, fairlock.New(s, "x"), bg)
+			testlock.Unlock(t, h)
 		}
 		if took := time.Since(start); took < 20*time.Second || took > 21*time.Second {
 			t.Errorf("the queue went on after %v; the lease was 20 s", took)
@@ -168,33 +143,25 @@ func TestRedisson3730AHolderWhoseLeaseEndsWithoutUnlockDoesNotStopTheQueue(t *te
 }
 
 func TestRedisson4167AQueueWithoutAHolderIsServed(t *testing.T) {
-	simulated(t, func(t *testing.T, server *miniredis.Miniredis, rdb *redis.Client) {
-		a, b := newSession(t, rdb), newSession(t, rdb)
-		_, hold, err := fairlock.New(a, "x").Lock(bg)
-		must(t, err)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		_, hold := testlock.Lock(t, fairlock.New(a, "x"), bg)
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
-				_, h, err := fairlock.New(b, "x").Lock(bg)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if err := h.Unlock(bg); err != nil {
+				if err := testlock.Cycle(bg, fairlock.New(b, "x")); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		synctest.Wait()
-		server.Del(lockKey) // and nobody is told
+		w.Del(lockKey) // and nobody is told
 		start := time.Now()
 		wg.Wait()
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("nobody held the lock for %v; the liveness time is 10 s", took)
 		}
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Error(err)
-		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
@@ -203,9 +170,9 @@ func TestRedisson5019AnErrorDuringAcquisitionLeavesNoEntry(t *testing.T) {
 	proxy := faultproxy.New(t, server.Addr)
 	rdb := server.Client(t)
 	kind := kindOf(t)
-	s := newSession(t, proxy.Client(t))
-	unlock(t, lock(t, fairlock.New(s, "x")))
-	hold := lock(t, fairlock.New(newSession(t, rdb), "x"))
+	s := testlock.NewSession(t, proxy.Client(t))
+	testlock.Works(t, fairlock.New(s, "x"))
+	hold := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 		if kind(*r) == "lock" {
 			return faultproxy.CutReply // executed: it stands in the queue
@@ -216,8 +183,8 @@ func TestRedisson5019AnErrorDuringAcquisitionLeavesNoEntry(t *testing.T) {
 	if err == nil || errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("Lock whose replies are all lost: %v", err)
 	}
-	eventually(t, "no entry is left", func() bool { return queued(t, rdb) == 0 })
-	unlock(t, hold)
+	testlock.Eventually(t, "no entry is left", func() bool { return queued(t, rdb) == 0 })
+	testlock.Unlock(t, hold)
 	proxy.OnRequest(nil)
-	unlock(t, lock(t, fairlock.New(s, "x")))
+	testlock.Works(t, fairlock.New(s, "x"))
 }

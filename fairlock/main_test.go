@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,11 +12,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -28,75 +25,24 @@ const (
 	queueKey  = "lockline:f:{x}:q"
 	aliveKey  = "lockline:f:{x}:a"
 	aboutKey  = "lockline:f:{x}:d"
-
-	patience = 30 * time.Second
 )
 
-var (
-	bg    = context.Background()
-	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
-)
+var bg = context.Background()
 
-func TestMain(m *testing.M) {
-	if os.Getenv(waiterEnv) != "" {
-		waitForEver()
-		return
-	}
-	testredis.ManyAtOnce()
-	goleak.VerifyTestMain(m)
-}
-
-func newSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
-	t.Helper()
-	s, err := rlock.NewSession(rdb, append([]rlock.SessionOption{rlock.WithLogger(quiet)}, options...)...)
-	must(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func lock(t testing.TB, m *rlock.Mutex, options ...rlock.Option) *rlock.Hold {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(bg, patience)
-	t.Cleanup(cancel)
-	_, hold, err := m.Lock(ctx, options...)
-	must(t, err)
-	return hold
-}
-
-func unlock(t testing.TB, hold *rlock.Hold) {
-	t.Helper()
-	must(t, hold.Unlock(bg))
-}
+func TestMain(m *testing.M) { testlock.Main(m, tenWaiters) }
 
 func queued(t testing.TB, rdb redis.Cmdable) int {
 	t.Helper()
 	about, err := rdb.HVals(bg, aboutKey).Result()
-	must(t, err)
+	testlock.Must(t, err)
 	n := 0
 	for _, a := range about {
 		var group int
 		_, err := fmt.Sscan(a, &group)
-		must(t, err)
+		testlock.Must(t, err)
 		n += group
 	}
 	return n
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
-		}
-		<-time.After(2 * time.Millisecond)
-	}
 }
 
 // line lets goroutines lock one name, each known to stand behind the one before it.
@@ -118,7 +64,7 @@ type arrival struct {
 
 func newLine(t testing.TB, rdb redis.Cmdable) *line {
 	l := &line{t: t, rdb: rdb, got: make(chan arrival, 1000)}
-	l.ctx, l.ends = context.WithTimeout(bg, 4*patience)
+	l.ctx, l.ends = context.WithTimeout(bg, 4*testlock.Patience)
 	t.Cleanup(func() { l.ends(); l.wg.Wait() })
 	return l
 }
@@ -131,26 +77,21 @@ func (l *line) join(m *rlock.Mutex, who int, options ...rlock.Option) {
 		_, hold, err := m.Lock(l.ctx, options...)
 		l.got <- arrival{who, hold, err}
 	})
-	eventually(l.t, "in the queue", func() bool { return queued(l.t, l.rdb) > before })
+	testlock.Eventually(l.t, "in the queue", func() bool { return queued(l.t, l.rdb) > before })
 }
 
 // next waits for the next grant.
 func (l *line) next() arrival {
 	l.t.Helper()
-	select {
-	case a := <-l.got:
-		must(l.t, a.err)
-		return a
-	case <-time.After(patience):
-		l.t.Fatal("nobody is granted the lock")
-		return arrival{}
-	}
+	a := testlock.Receive(l.t, "granted", l.got)
+	testlock.Must(l.t, a.err)
+	return a
 }
 
 func script(t testing.TB, file string) *redis.Script {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	must(t, err)
+	testlock.Must(t, err)
 	return redis.NewScript(string(text))
 }
 
@@ -168,12 +109,9 @@ func kindOf(t testing.TB) func(r faultproxy.Request) string {
 	}
 }
 
-// Processes that wait for ever, to be killed.
-
-const waiterEnv = "LOCKLINE_TEST_WAITER"
-
-func waitForEver() {
-	addr, liveness, _ := strings.Cut(os.Getenv(waiterEnv), " ")
+// tenWaiters is a process that waits until it is killed.
+func tenWaiters(args string) {
+	addr, liveness, _ := strings.Cut(args, " ")
 	d, err := time.ParseDuration(liveness)
 	if err != nil {
 		panic(err)
@@ -192,14 +130,13 @@ func waitForEver() {
 	select {}
 }
 
-// startWaiters starts a process with ten waiters; its grants come on the channel.
+// startWaiters starts a process of tenWaiters; its grants come on the channel.
 func startWaiters(t testing.TB, addr string, liveness time.Duration) (*exec.Cmd, <-chan string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s", waiterEnv, addr, liveness))
+	cmd := testlock.Child(addr, liveness)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testlock.Must(t, err)
+	testlock.Must(t, cmd.Start())
 	lines := make(chan string, 100)
 	done := make(chan struct{})
 	go func() {
@@ -224,11 +161,6 @@ func (l *line) serve(n int) {
 		if got.who != i {
 			l.t.Errorf("waiter %d is served as number %d", got.who, i)
 		}
-		unlock(l.t, got.hold)
+		testlock.Unlock(l.t, got.hold)
 	}
 }
-
-// observe hears of events by a function.
-type observe func(rlock.Event)
-
-func (f observe) Observe(_ context.Context, e rlock.Event) { f(e) }

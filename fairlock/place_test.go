@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -19,9 +20,9 @@ import (
 // Who comes directly behind another goroutine of its session waits with it, as one entry, and is handed the lock in memory.
 
 func TestGoroutinesWithNobodyBetweenThemStandInOnePlace(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b, c := newSession(t, rdb), newSession(t, rdb), newSession(t, rdb)
-		hold := lock(t, fairlock.New(a, "x"))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		a, b, c := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
+		hold := testlock.Take(t, fairlock.New(a, "x"))
 		l := newLine(t, rdb)
 		lease := rlock.WithLease(time.Minute) // is a grant of its own
 		for i, w := range []struct {
@@ -34,8 +35,7 @@ func TestGoroutinesWithNobodyBetweenThemStandInOnePlace(t *testing.T) {
 				t.Errorf("waiter %d: %d places, want %d", i, n, w.places)
 			}
 		}
-		st, err := fairlock.New(a, "x").Inspect(bg)
-		must(t, err)
+		st := testlock.Inspect(t, fairlock.New(a, "x"))
 		var order []*rlock.Session
 		for _, w := range st.Queue {
 			for _, s := range []*rlock.Session{b, c} {
@@ -47,23 +47,20 @@ func TestGoroutinesWithNobodyBetweenThemStandInOnePlace(t *testing.T) {
 		if len(order) != 10 || order[2] != b || order[3] != c || order[4] != b || order[8] != c {
 			t.Errorf("Inspect shows another order: %+v", st.Queue)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		places := map[string]bool{}
 		for i := range 10 {
 			got := l.next()
 			if got.who != i {
 				t.Fatalf("waiter %d is served as number %d", got.who, i)
 			}
-			if st, err = fairlock.New(a, "x").Inspect(bg); err != nil {
-				t.Fatal(err)
-			}
-			places[st.Owner] = true
-			unlock(t, got.hold)
+			places[testlock.Inspect(t, fairlock.New(a, "x")).Owner] = true
+			testlock.Unlock(t, got.hold)
 		}
 		if len(places) != 6 {
 			t.Errorf("%d grants served them", len(places))
 		}
-		eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "*").Val()) == 1 })
+		testlock.Eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "*").Val()) == 1 })
 	})
 }
 
@@ -73,9 +70,9 @@ func throughProxy(t *testing.T, options ...rlock.SessionOption) (rdb *redis.Clie
 	server := testredis.Start(t)
 	rdb, p = server.Client(t), faultproxy.New(t, server.Addr)
 	impatient := p.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-	s = newSession(t, impatient, append(options, rlock.WithLiveness(3*time.Hour))...)
-	unlock(t, lock(t, fairlock.New(s, "warm")))
-	hold = lock(t, fairlock.New(newSession(t, rdb), "x"), rlock.WithLease(time.Hour)) // its end must not help
+	s = testlock.NewSession(t, impatient, append(options, rlock.WithLiveness(3*time.Hour))...)
+	testlock.Works(t, fairlock.New(s, "warm"))
+	hold = testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"), rlock.WithLease(time.Hour)) // its end must not help
 	l = newLine(t, rdb)
 	ctx, cancel := context.WithCancel(bg)
 	ended := make(chan error, 1)
@@ -86,10 +83,10 @@ func throughProxy(t *testing.T, options ...rlock.SessionOption) (rdb *redis.Clie
 		}
 		ended <- err
 	})
-	eventually(t, "the first one waits", func() bool { return queued(t, rdb) == 1 })
+	testlock.Eventually(t, "the first one waits", func() bool { return queued(t, rdb) == 1 })
 	// It asks once more when it is subscribed. What comes later is not to find that under way.
 	kind := kindOf(t)
-	eventually(t, "it has asked again", func() bool {
+	testlock.Eventually(t, "it has asked again", func() bool {
 		for _, r := range p.Requests() {
 			if kind(r) == "heartbeat" {
 				return true
@@ -125,12 +122,12 @@ func TestWhosePlaceWasTakenKeepsItThoughTheAnswerWasLost(t *testing.T) {
 				return faultproxy.Pass
 			})
 			l.join(fairlock.New(s, "x"), 1)
-			l.join(fairlock.New(newSession(t, rdb), "x"), 2)
+			l.join(fairlock.New(testlock.NewSession(t, rdb), "x"), 2)
 			close(others)
-			eventually(t, "all copies are answered", func() bool { return copies.Load() >= 2 && (!void || copies.Load() >= 3) })
-			unlock(t, hold)
+			testlock.Eventually(t, "all copies are answered", func() bool { return copies.Load() >= 2 && (!void || copies.Load() >= 3) })
+			testlock.Unlock(t, hold)
 			l.serve(3)
-			eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "lockline:f:{x}*").Val()) == 1 })
+			testlock.Eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "lockline:f:{x}*").Val()) == 1 })
 		})
 	}
 }
@@ -140,14 +137,10 @@ func TestWhosePlaceWasTakenKeepsItThoughTheAnswerWasLost(t *testing.T) {
 func TestAHeartbeatTellsOfAGrantThatItDidNotAskFor(t *testing.T) {
 	server := testredis.Start(t)
 	rdb, p := server.Client(t), faultproxy.New(t, server.Addr)
-	var waiting atomic.Int32
-	s := newSession(t, p.Client(t), rlock.WithLiveness(3*time.Hour), rlock.WithObserver(observe(func(e rlock.Event) {
-		if e.Kind == rlock.Waiting {
-			waiting.Add(1)
-		}
-	})))
-	unlock(t, lock(t, fairlock.New(s, "warm")))
-	hold := lock(t, fairlock.New(newSession(t, rdb), "x"), rlock.WithLease(time.Hour))
+	waits := make(testlock.Waits, 2)
+	s := testlock.NewSession(t, p.Client(t), rlock.WithLiveness(3*time.Hour), rlock.WithObserver(waits))
+	testlock.Works(t, fairlock.New(s, "warm"))
+	hold := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"), rlock.WithLease(time.Hour))
 	kind := kindOf(t)
 	l := newLine(t, rdb)
 	subscribe, taken, tell, beaten, beat := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -173,17 +166,17 @@ func TestAHeartbeatTellsOfAGrantThatItDidNotAskFor(t *testing.T) {
 		}
 	})
 	l.join(fairlock.New(s, "x"), 0)
-	eventually(t, "the first one knows that it waits", func() bool { return waiting.Load() == 1 })
+	testlock.Receive(t, "the first one knows that it waits", waits)
 	l.wg.Go(func() {
 		_, h, err := fairlock.New(s, "x").Lock(l.ctx)
 		l.got <- arrival{1, h, err}
 	})
 	<-taken
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 	close(subscribe)
 	<-beaten
 	close(tell)
-	eventually(t, "the second one knows that it waits", func() bool { return waiting.Load() == 2 })
+	testlock.Receive(t, "the second one knows that it waits", waits)
 	close(beat)
 	l.serve(2)
 }
@@ -209,25 +202,25 @@ func TestWhoGivesUpLeavesThePlaceToTheOthers(t *testing.T) {
 	}()
 	<-taken
 	p.OnReply(nil)
-	l.join(fairlock.New(newSession(t, rdb), "x"), 1)
+	l.join(fairlock.New(testlock.NewSession(t, rdb), "x"), 1)
 	if err := <-gaveUp; !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	<-time.After(100 * time.Millisecond) // as long as go-redis may read on
 	close(deliver)
-	eventually(t, "two are left", func() bool { return rdb.ZCard(bg, queueKey).Val() == 2 })
-	unlock(t, hold)
+	testlock.Eventually(t, "two are left", func() bool { return rdb.ZCard(bg, queueKey).Val() == 2 })
+	testlock.Unlock(t, hold)
 	l.serve(2)
 }
 
 // A copy of a request that stands already has no other place to take, and gives nobody its own.
 func TestACopyThatStandsAlreadyTakesNoPlace(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		release := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
 		ask := func(owner, behind string) string {
 			reply, err := script(t, "lock.lua").Run(bg, rdb, []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey},
 				owner, 30000, int64(1)<<52, "", 60000, 15000, "lockline:s:", 1, behind, 1, "nonce").Text()
-			must(t, err)
+			testlock.Must(t, err)
 			return reply[:1]
 		}
 		want := []string{"a:1", "b:1", "a:2"}
@@ -282,18 +275,16 @@ func TestOneOfTwoLeavesWhileTheirPlaceChanges(t *testing.T) {
 				leave()
 				left, stayed, who = second, first, 0
 			}
-			if err := <-left; !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
+			testlock.WantError(t, "Lock", <-left, context.Canceled)
 			close(deliver)
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			got := l.next()
 			if got.who != who {
 				t.Errorf("%d is served", got.who)
 			}
-			unlock(t, got.hold)
-			must(t, <-stayed)
-			eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "lockline:f:{x}*").Val()) == 1 })
+			testlock.Unlock(t, got.hold)
+			testlock.Must(t, <-stayed)
+			testlock.Eventually(t, "nothing is left", func() bool { return len(rdb.Keys(bg, "lockline:f:{x}*").Val()) == 1 })
 		})
 	}
 }

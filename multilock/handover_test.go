@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -23,7 +24,7 @@ import (
 var longStreak = rlock.WithStreak(time.Minute)
 
 // queueUp starts n goroutines that wait for l one behind the other, and tells who has it.
-func queueUp(t *testing.T, waits waitingSignal, n int, l rlock.Locker) (served <-chan int, wg *sync.WaitGroup) {
+func queueUp(t *testing.T, waits testlock.Waits, n int, l rlock.Locker) (served <-chan int, wg *sync.WaitGroup) {
 	order, wg := make(chan int, n), new(sync.WaitGroup)
 	for i := range n {
 		wg.Go(func() {
@@ -45,18 +46,18 @@ func queueUp(t *testing.T, waits waitingSignal, n int, l rlock.Locker) (served <
 func TestSeveralLocksAreHandedOnTogetherInMemory(t *testing.T) {
 	for _, servers := range []int{1, 2} {
 		t.Run(fmt.Sprintf("on %d servers", servers), func(t *testing.T) {
-			waits := make(waitingSignal, 100)
+			waits := make(testlock.Waits, 100)
 			var proxies []*faultproxy.Proxy
 			var ms []*rlock.Mutex
 			var members []rlock.Locker
 			for range servers {
 				proxy := faultproxy.New(t, testredis.Start(t).Addr)
-				m, l := namesOf(newSession(t, proxy.Client(t), longStreak, rlock.WithObserver(waits)), 2)
+				m, l := namesOf(testlock.NewSession(t, proxy.Client(t), longStreak, rlock.WithObserver(waits)), 2)
 				proxies, ms, members = append(proxies, proxy), append(ms, m...), append(members, l...)
 			}
 			l := multilock.New(members...)
-			warm(t, l)
-			_, hold := lock(t, l, bg)
+			testlock.Warm(t, l)
+			_, hold := testlock.Lock(t, l, bg)
 			var first []int64
 			for _, p := range hold.Parts() {
 				first = append(first, p.Token())
@@ -66,7 +67,7 @@ func TestSeveralLocksAreHandedOnTogetherInMemory(t *testing.T) {
 			for _, p := range proxies {
 				p.Reset()
 			}
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			wg.Wait()
 			for _, p := range proxies {
 				if sent := p.Count("EVALSHA", "EVAL"); sent != 1 {
@@ -81,59 +82,56 @@ func TestSeveralLocksAreHandedOnTogetherInMemory(t *testing.T) {
 			if !free(t, ms...) {
 				t.Error("something is left")
 			}
-			_, next := lock(t, l, bg)
+			_, next := testlock.Lock(t, l, bg)
 			for i, p := range next.Parts() {
 				if p.Token() <= first[i]+n {
 					t.Errorf("token %d after %d and %d hand-overs", p.Token(), first[i], n)
 				}
 			}
-			unlock(t, next)
+			testlock.Unlock(t, next)
 		})
 	}
 }
 
 func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		waits := make(waitingSignal, 100)
-		ms, _ := namesOf(newSession(t, rdb, longStreak, rlock.WithObserver(waits)), 3)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		waits := make(testlock.Waits, 100)
+		ms, _ := namesOf(testlock.NewSession(t, rdb, longStreak, rlock.WithObserver(waits)), 3)
 		a, b, c := ms[0], ms[1], ms[2]
 
 		t.Run("one of them was lost", func(t *testing.T) {
-			ms, _ := namesOf(newSession(t, rdb, longStreak, rlock.WithObserver(waits), rlock.WithWatchdogTimeout(3*time.Second)), 2)
+			ms, _ := namesOf(testlock.NewSession(t, rdb, longStreak, rlock.WithObserver(waits), rlock.WithWatchdogTimeout(3*time.Second)), 2)
 			a, b := ms[0], ms[1]
-			ctx, hold := lock(t, multilock.New(a, b), bg)
+			ctx, hold := testlock.Lock(t, multilock.New(a, b), bg)
 			served, wg := queueUp(t, waits, 2, multilock.New(a, b))
-			_, err := b.ForceUnlock(bg)
-			must(t, err)
+			testlock.ForceUnlock(t, b)
 			<-ctx.Done() // a renewal has told the session
-			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-				t.Errorf("Unlock: %v", err)
-			}
+			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 			wg.Wait()
 			if len(served) != 2 {
 				t.Errorf("%d were served", len(served))
 			}
 		})
 		t.Run("more are wanted than are unlocked", func(t *testing.T) {
-			_, other := lock(t, rlock.New(newSession(t, rdb), c.Name()), bg)
-			_, hold := lock(t, multilock.New(a, b), bg)
+			_, other := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), c.Name()), bg)
+			_, hold := testlock.Lock(t, multilock.New(a, b), bg)
 			served, wg := queueUp(t, waits, 1, multilock.New(a, b, c))
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			<-waits // for c
 			if !free(t, a, b) {
 				t.Error("it holds while it waits")
 			}
-			unlock(t, other)
+			testlock.Unlock(t, other)
 			wg.Wait()
 			if len(served) != 1 {
 				t.Error("it was not served")
 			}
 		})
 		t.Run("another one waits for the second", func(t *testing.T) {
-			_, hold := lock(t, multilock.New(a, b), bg)
+			_, hold := testlock.Lock(t, multilock.New(a, b), bg)
 			lone, wg := queueUp(t, waits, 1, b)
 			both, wg2 := queueUp(t, waits, 3, multilock.New(a, b))
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			wg.Wait()
 			wg2.Wait()
 			if len(lone) != 1 || len(both) != 3 {
@@ -142,20 +140,14 @@ func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 		})
 		t.Run("an owner has the second already", func(t *testing.T) {
 			owner := rlock.WithOwner(bg)
-			at, outer := lock(t, b, owner)
-			_, hold := lock(t, a, bg)
+			at, outer := testlock.Lock(t, b, owner)
+			_, hold := testlock.Lock(t, a, bg)
 			got := make(chan error, 1)
-			go func() {
-				_, both, err := multilock.New(a, b).Lock(at)
-				if err == nil {
-					err = both.Unlock(bg)
-				}
-				got <- err
-			}()
+			go func() { got <- testlock.Cycle(at, multilock.New(a, b)) }()
 			<-waits
-			unlock(t, hold)
-			must(t, <-got)
-			unlock(t, outer)
+			testlock.Unlock(t, hold)
+			testlock.Must(t, <-got)
+			testlock.Unlock(t, outer)
 		})
 		if !free(t, ms...) {
 			t.Error("something is left")
@@ -167,7 +159,7 @@ func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 func TestWhatIsWantedAlongHoldsUpNoClose(t *testing.T) {
 	for name, along := range map[string]func() (*rlock.Session, *rlock.Mutex){
 		"a reentrant lock": func() (*rlock.Session, *rlock.Mutex) {
-			s := newSession(t, testredis.Start(t).Client(t))
+			s := testlock.NewSession(t, testredis.Start(t).Client(t))
 			return s, rlock.New(s, "b")
 		},
 		"a RedLock": func() (*rlock.Session, *rlock.Mutex) {
@@ -176,18 +168,18 @@ func TestWhatIsWantedAlongHoldsUpNoClose(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			waits := make(waitingSignal, 100)
-			a := rlock.New(newSession(t, testredis.Start(t).Client(t), rlock.WithObserver(waits)), "a")
+			waits := make(testlock.Waits, 100)
+			a := rlock.New(testlock.NewSession(t, testredis.Start(t).Client(t), rlock.WithObserver(waits)), "a")
 			s, b := along()
-			_, hold := lock(t, a, bg)
+			_, hold := testlock.Lock(t, a, bg)
 			ctx, cancel := context.WithCancel(bg)
 			var wg sync.WaitGroup
 			wg.Go(func() { _, _, _ = multilock.New(a, b).Lock(ctx) })
 			<-waits
-			must(t, s.Close()) // an error: it gave up waiting
+			testlock.Must(t, s.Close()) // an error: it gave up waiting
 			cancel()
 			wg.Wait()
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 		})
 	}
 }
@@ -196,30 +188,28 @@ func TestWhatIsWantedAlongHoldsUpNoClose(t *testing.T) {
 func TestUnlockAnswersForWhatWasPutAsideInVain(t *testing.T) {
 	for name, check := range map[string]func(t *testing.T, proxy *faultproxy.Proxy, b *rlock.Mutex, hold *rlock.Hold){
 		"with its error": func(t *testing.T, _ *faultproxy.Proxy, b *rlock.Mutex, hold *rlock.Hold) {
-			_, err := b.ForceUnlock(bg)
-			must(t, err)
+			testlock.ForceUnlock(t, b)
 			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
 				t.Errorf("b was forced, and Unlock says %v", err)
 			}
 		},
 		"when it has been": func(t *testing.T, proxy *faultproxy.Proxy, b *rlock.Mutex, hold *rlock.Hold) {
 			proxy.SetDelay(100 * time.Millisecond)
-			unlock(t, hold)
-			_, next, err := b.TryLock(bg) // the session itself knows whether its release is under way
-			must(t, err)
+			testlock.Unlock(t, hold)
+			_, next := testlock.TryLock(t, b, bg) // the session itself knows whether its release is under way
 			proxy.SetDelay(0)
-			unlock(t, next)
+			testlock.Unlock(t, next)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			waits := make(waitingSignal, 100)
+			waits := make(testlock.Waits, 100)
 			proxy := faultproxy.New(t, testredis.Start(t).Addr)
-			a := rlock.New(newSession(t, testredis.Start(t).Client(t), longStreak, rlock.WithObserver(waits)), "a")
-			b := rlock.New(newSession(t, proxy.Client(t), longStreak), "b")
+			a := rlock.New(testlock.NewSession(t, testredis.Start(t).Client(t), longStreak, rlock.WithObserver(waits)), "a")
+			b := rlock.New(testlock.NewSession(t, proxy.Client(t), longStreak), "b")
 			l := multilock.New(a, b)
-			warm(t, l)
-			at, outer := lock(t, a, bg) // so that the unlock of both leaves a held
-			_, hold := lock(t, l, at)
+			testlock.Warm(t, l)
+			at, outer := testlock.Lock(t, a, bg) // so that the unlock of both leaves a held
+			_, hold := testlock.Lock(t, l, at)
 			ctx, cancel := context.WithCancel(bg)
 			var wg sync.WaitGroup
 			wg.Go(func() { _, _, _ = l.Lock(ctx) })
@@ -227,7 +217,7 @@ func TestUnlockAnswersForWhatWasPutAsideInVain(t *testing.T) {
 			check(t, proxy, b, hold)
 			cancel()
 			wg.Wait()
-			unlock(t, outer)
+			testlock.Unlock(t, outer)
 		})
 	}
 }
@@ -237,7 +227,7 @@ func TestUnlockAnswersForWhatWasPutAsideInVain(t *testing.T) {
 func TestWhatWasPutAsideInVainIsNotRenewedForAFixedLease(t *testing.T) {
 	t.Parallel()
 	waits, acquired, between := make(chan string, 100), make(chan string, 100), make(chan bool, 1)
-	s := newSession(t, testredis.Start(t).Client(t), longStreak, rlock.WithWatchdogTimeout(3*time.Second), rlock.WithObserver(observe(func(e rlock.Event) {
+	s := testlock.NewSession(t, testredis.Start(t).Client(t), longStreak, rlock.WithWatchdogTimeout(3*time.Second), rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
 		switch e.Kind {
 		case rlock.Waiting:
 			waits <- e.Name
@@ -253,8 +243,8 @@ func TestWhatWasPutAsideInVainIsNotRenewedForAFixedLease(t *testing.T) {
 	})))
 	a, b := rlock.New(s, "a"), rlock.New(s, "b")
 	l := multilock.New(a, b)
-	at, outer := lock(t, a, bg)
-	_, hold := lock(t, l, at)
+	at, outer := testlock.Lock(t, a, bg)
+	_, hold := testlock.Lock(t, l, at)
 	owner := rlock.WithOwner(bg)
 	ctx, cancel := context.WithCancel(owner)
 	var wg sync.WaitGroup
@@ -270,16 +260,16 @@ func TestWhatWasPutAsideInVainIsNotRenewedForAFixedLease(t *testing.T) {
 		<-acquired
 	}
 	between <- true
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 	cancel()
 	wg.Wait()
-	eventually(t, "b has run out", func() bool { return free(t, b) })
+	testlock.Eventually(t, "b has run out", func() bool { return free(t, b) })
 	_ = outer.Unlock(bg)
 }
 
 // A request for the replicas goes on without whoever is canceled, who goes on, too. For the race detector.
 func TestConfirmationsAreLeftBehind(t *testing.T) {
-	s := newSession(t, testredis.Start(t).Client(t), rlock.WithReplicas(1, time.Millisecond))
+	s := testlock.NewSession(t, testredis.Start(t).Client(t), rlock.WithReplicas(1, time.Millisecond))
 	_, members := namesOf(s, 8)
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -300,7 +290,7 @@ func TestConfirmationsAreLeftBehind(t *testing.T) {
 func TestASessionClosesAmongThoseWhoWantItsLocksAlong(t *testing.T) {
 	rdb := testredis.Start(t).Client(t)
 	for range 40 {
-		here, there := newSession(t, rdb, longStreak), newSession(t, rdb, longStreak)
+		here, there := testlock.NewSession(t, rdb, longStreak), testlock.NewSession(t, rdb, longStreak)
 		a, b, c := rlock.New(here, "a"), rlock.New(there, "b"), rlock.New(here, "c")
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
@@ -326,14 +316,14 @@ func TestASessionClosesAmongThoseWhoWantItsLocksAlong(t *testing.T) {
 			})
 		}
 		<-time.After(rand.N(8 * time.Millisecond))
-		must(t, there.Close())
+		testlock.Must(t, there.Close())
 		cancel()
 		wg.Wait()
 		for _, m := range []*rlock.Mutex{a, c, rlock.New(here, "b")} {
-			_, hold := lock(t, m, bg)
-			unlock(t, hold)
+			_, hold := testlock.Lock(t, m, bg)
+			testlock.Unlock(t, hold)
 		}
-		must(t, here.Close())
+		testlock.Must(t, here.Close())
 	}
 }
 
@@ -341,9 +331,9 @@ func TestASessionClosesAmongThoseWhoWantItsLocksAlong(t *testing.T) {
 // some enter twice. Nobody meets another, tokens grow, and nothing is left.
 func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 	one, two := testredis.Start(t).Client(t), testredis.Start(t).Client(t)
-	here, there := newSession(t, one, rlock.WithStreak(20*time.Millisecond)), newSession(t, two, longStreak)
-	ms := []*rlock.Mutex{rlock.New(here, "a"), rlock.New(here, "b"), rlock.New(there, "c"), rlock.New(newSession(t, two, longStreak, rlock.RedissonKeys()), "d"),
-		multilock.NewRedLock("e", newSession(t, one), newSession(t, two), newSession(t, testredis.Start(t).Client(t)))}
+	here, there := testlock.NewSession(t, one, rlock.WithStreak(20*time.Millisecond)), testlock.NewSession(t, two, longStreak)
+	ms := []*rlock.Mutex{rlock.New(here, "a"), rlock.New(here, "b"), rlock.New(there, "c"), rlock.New(testlock.NewSession(t, two, longStreak, rlock.RedissonKeys()), "d"),
+		multilock.NewRedLock("e", testlock.NewSession(t, one), testlock.NewSession(t, two), testlock.NewSession(t, testredis.Start(t).Client(t)))}
 	var inside [5]atomic.Int32
 	var last [5]atomic.Int64
 	var entered, left atomic.Int64
@@ -399,11 +389,11 @@ func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 		})
 	}
 	begun := time.Now()
-	eventually(t, "50 have entered and 50 have left", func() bool {
+	testlock.Eventually(t, "50 have entered and 50 have left", func() bool {
 		return entered.Load() >= 50 && left.Load() >= 50 && time.Since(begun) > 2*time.Second
 	})
 	stop()
 	wg.Wait()
 	t.Logf("%d holds, %d left", entered.Load(), left.Load())
-	eventually(t, "all is free", func() bool { return free(t, ms...) })
+	testlock.Eventually(t, "all is free", func() bool { return free(t, ms...) })
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -41,14 +42,13 @@ func (o own) Lock(ctx context.Context, options ...rlock.Option) (context.Context
 
 // mixed are locks of all sorts on two servers: Mutexes, and what stands for them.
 func mixed(t *testing.T, rdb *redis.Client) (ms []*rlock.Mutex, members []rlock.Locker) {
-	here := newSession(t, rdb)
-	other := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	t.Cleanup(func() { _ = other.Close() })
-	there := newSession(t, other)
+	here := testlock.NewSession(t, rdb)
+	other := testlock.Embedded(t)
+	there := testlock.NewSession(t, other)
 	ms = []*rlock.Mutex{
 		rlock.New(here, "a"), fairlock.New(here, "b"), rlock.New(there, "c"), rlock.New(here, "d"),
-		rlock.New(here, "e"), fairlock.New(there, "f"), rlock.New(newSession(t, rdb, rlock.RedissonKeys()), "g"),
-		rlock.New(newSession(t, rdb), "h"),
+		rlock.New(here, "e"), fairlock.New(there, "f"), rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "g"),
+		rlock.New(testlock.NewSession(t, rdb), "h"),
 	}
 	for _, m := range ms[:5] {
 		members = append(members, m)
@@ -58,14 +58,14 @@ func mixed(t *testing.T, rdb *redis.Client) (ms []*rlock.Mutex, members []rlock.
 }
 
 func TestAllMembersAreHeldAsOne(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		ms, members := mixed(t, rdb)
 		l := multilock.New(members...)
 		if l.Name() != "a+b+c+d+e+f+g+own" {
 			t.Errorf("named %q", l.Name())
 		}
 		for range 2 {
-			ctx, hold := lock(t, l, bg)
+			ctx, hold := testlock.Lock(t, l, bg)
 			parts := hold.Parts()
 			if len(parts) != len(ms) {
 				t.Fatalf("%d parts", len(parts))
@@ -75,25 +75,22 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 					t.Errorf("%s: %+v, %v; token %d", m.Name(), st, err, parts[i].Token())
 				}
 				// Each member re-enters below the context.
-				_, nested, err := m.TryLock(ctx)
-				must(t, err)
-				unlock(t, nested)
+				_, nested := testlock.TryLock(t, m, ctx)
+				testlock.Unlock(t, nested)
 			}
 			// As does the whole, and another MultiLock that contains it.
-			below, nested := lock(t, l, ctx)
-			_, wider := lock(t, multilock.New(rlock.New(newSession(t, rdb), "z"), l), below)
-			unlock(t, nested)
-			unlock(t, wider)
+			below, nested := testlock.Lock(t, l, ctx)
+			_, wider := testlock.Lock(t, multilock.New(rlock.New(testlock.NewSession(t, rdb), "z"), l), below)
+			testlock.Unlock(t, nested)
+			testlock.Unlock(t, wider)
 			if hold.Token() != 0 || hold.Name() != l.Name() || hold.Err() != nil || ctx.Err() != nil {
 				t.Errorf("token %d, name %q, Err %v, %v", hold.Token(), hold.Name(), hold.Err(), context.Cause(ctx))
 			}
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			if !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) || !errors.Is(hold.Err(), rlock.ErrNotHeld) {
 				t.Errorf("after Unlock: cause %v, Err %v", context.Cause(ctx), hold.Err())
 			}
-			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
-				t.Errorf("second Unlock: %v", err)
-			}
+			testlock.WantError(t, "second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
 			if !free(t, ms...) {
 				t.Error("something is left")
 			}
@@ -102,29 +99,28 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 }
 
 func TestWhatTheContextHoldsAlreadyIsReentered(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		ms, members := namesOf(newSession(t, rdb), 5)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		ms, members := namesOf(testlock.NewSession(t, rdb), 5)
 		l := multilock.New(members...)
 		for held := range 1 << len(ms) {
 			ctx, holds := bg, []*rlock.Hold(nil)
 			for i, m := range ms {
 				if held>>i&1 == 1 {
 					var h *rlock.Hold
-					ctx, h = lock(t, m, ctx)
+					ctx, h = testlock.Lock(t, m, ctx)
 					holds = append(holds, h)
 				}
 			}
-			below, hold := lock(t, l, ctx)
-			_, again := lock(t, l, below)
+			below, hold := testlock.Lock(t, l, ctx)
+			_, again := testlock.Lock(t, l, below)
 			for i, m := range ms {
-				st, err := m.Inspect(bg)
-				must(t, err)
+				st := testlock.Inspect(t, m)
 				if want := 2 + held>>i&1; st.Count != want || hold.Parts()[i].Token() != st.Token {
 					t.Errorf("%05b: %s is held %d times, want %d", held, m.Name(), st.Count, want)
 				}
 			}
 			for _, h := range append(holds, again, hold) {
-				unlock(t, h)
+				testlock.Unlock(t, h)
 			}
 			if !free(t, ms...) {
 				t.Fatal("something is left")
@@ -134,26 +130,25 @@ func TestWhatTheContextHoldsAlreadyIsReentered(t *testing.T) {
 }
 
 func TestTheSameMemberIsOneMember(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	s := newSession(t, rdb)
+	rdb := testlock.Embedded(t)
+	s := testlock.NewSession(t, rdb)
 	x := own{rlock.New(s, "x"), "x", new([]string)}
 	l := multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "a"), rlock.New(s, "a"), x,
 		multilock.New(rlock.New(s, "b"), rlock.New(s, "c"), x), multilock.New(rlock.New(s, "c")))
-	_, hold := lock(t, l, bg)
+	_, hold := testlock.Lock(t, l, bg)
 	if len(hold.Parts()) != 5 || l.Name() != "a+b+a+x+c" {
 		t.Errorf("%d parts of %q", len(hold.Parts()), l.Name())
 	}
 	if st, err := rlock.New(s, "a").Inspect(bg); err != nil || st.Count != 1 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 }
 
 func TestOneLockInTwoSessionsExcludesItselfAndIsToldSo(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{"r": rlock.New, "f": fairlock.New} {
-			a, b := newMutex(newSession(t, rdb), "x"), newMutex(newSession(t, rdb), "x")
+			a, b := newMutex(testlock.NewSession(t, rdb), "x"), newMutex(testlock.NewSession(t, rdb), "x")
 			_, _, err := multilock.New(a, b).Lock(bg)
 			var member *multilock.MemberError
 			if !errors.As(err, &member) || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "exclude each other") {
@@ -167,9 +162,8 @@ func TestOneLockInTwoSessionsExcludesItselfAndIsToldSo(t *testing.T) {
 }
 
 func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = rdb.Close() })
-	s := newSession(t, rdb)
+	rdb := testlock.Client(t, "127.0.0.1:1")
+	s := testlock.NewSession(t, rdb)
 	good := rlock.New(s, "good")
 	var nilOwn *own
 	for name, l := range map[string]*multilock.MultiLock{
@@ -201,10 +195,10 @@ func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
 
 func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 	t.Parallel()
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		ms, members := mixed(t, rdb)
 		l := multilock.New(members...)
-		theirs := newSession(t, rdb)
+		theirs := testlock.NewSession(t, rdb)
 		for i, m := range ms {
 			if i == 2 || i == 5 || i == 6 { // on the other server, or Redisson's
 				continue
@@ -213,7 +207,7 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 			if i == 1 {
 				other = fairlock.New(theirs, m.Name())
 			}
-			_, hold := lock(t, other, bg)
+			_, hold := testlock.Lock(t, other, bg)
 			begun := time.Now()
 			_, _, _ = l.TryLock(bg)
 			enough := 500*time.Millisecond + 10*time.Since(begun) // to find it taken, give back and wait, on any machine
@@ -236,27 +230,20 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 			if !free(t, rest...) {
 				t.Errorf("%s is taken, and others are left", m.Name())
 			}
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 		}
 	})
 }
 
 func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		theirs := newSession(t, rdb)
-		waits := make(waitingSignal, 100)
-		mine := newSession(t, rdb, rlock.WithObserver(waits))
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		theirs := testlock.NewSession(t, rdb)
+		waits := make(testlock.Waits, 100)
+		mine := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
 		l := multilock.New(rlock.New(mine, "a"), fairlock.New(mine, "b"), rlock.New(mine, "c"))
 		for i, busy := range []*rlock.Mutex{rlock.New(theirs, "a"), fairlock.New(theirs, "b"), rlock.New(theirs, "c")} {
-			_, hold := lock(t, busy, bg)
-			got := make(chan *rlock.Hold)
-			go func() {
-				_, h, err := l.Lock(bg, rlock.WaitAtMost(patience))
-				if err != nil {
-					t.Error(err)
-				}
-				got <- h
-			}()
+			_, hold := testlock.Lock(t, busy, bg)
+			got := testlock.Go(bg, l, rlock.WaitAtMost(testlock.Patience))
 			if name := <-waits; name != busy.Name() {
 				t.Errorf("waits for %q, and %q is taken", name, busy.Name())
 			}
@@ -269,15 +256,15 @@ func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
 					}
 					if j != i {
 						// Not while it asks again, when its subscription is confirmed.
-						eventually(t, "had while another is waited for", func() bool {
+						testlock.Eventually(t, "had while another is waited for", func() bool {
 							_, h, err := m.TryLock(bg)
 							return err == nil && h.Unlock(bg) == nil
 						})
 					}
 				}
 			}
-			unlock(t, hold)
-			unlock(t, <-got)
+			testlock.Unlock(t, hold)
+			testlock.Unlock(t, testlock.Granted(t, got))
 			// When it asked again it may have met one of these, and waited for that, and for the busy one again.
 			for len(waits) > 0 {
 				<-waits
@@ -297,14 +284,14 @@ func TestOneThatIsTakenWhenItAsksAgainIsWaitedForInstead(t *testing.T) {
 			<-confirm
 		}
 	})
-	waits := make(waitingSignal, 100)
-	mine := newSession(t, proxy.Client(t), rlock.WithObserver(waits))
+	waits := make(testlock.Waits, 100)
+	mine := testlock.NewSession(t, proxy.Client(t), rlock.WithObserver(waits))
 	a, b := rlock.New(mine, "a"), rlock.New(mine, "b")
-	_, busy := lock(t, rlock.New(newSession(t, server.Client(t)), "a"), bg)
+	_, busy := testlock.Lock(t, rlock.New(testlock.NewSession(t, server.Client(t)), "a"), bg)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := multilock.New(a, b).Do(bg, func(context.Context) error { return nil }, rlock.WaitAtMost(patience)); err != nil {
+		if err := multilock.New(a, b).Do(bg, func(context.Context) error { return nil }, rlock.WaitAtMost(testlock.Patience)); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -321,30 +308,28 @@ func TestOneThatIsTakenWhenItAsksAgainIsWaitedForInstead(t *testing.T) {
 	}
 	waitsFor("a")
 	var taken *rlock.Hold
-	eventually(t, "b is free in this session, too", func() bool { // the request, which may just be over, had it
+	testlock.Eventually(t, "b is free in this session, too", func() bool { // the request, which may just be over, had it
 		_, hold, err := b.TryLock(bg)
 		taken = hold
 		return err == nil
 	})
 	confirmed() // and so it asks again
 	waitsFor("b")
-	unlock(t, taken)
+	testlock.Unlock(t, taken)
 	waitsFor("a")
-	unlock(t, busy)
-	within(t, "it has both", done)
+	testlock.Unlock(t, busy)
+	testlock.Receive(t, "it has both", done)
 }
 
 func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		ms, members := mixed(t, rdb)
 		l := multilock.New(members...)
 		for i, m := range ms {
-			ctx, hold := lock(t, l, bg)
-			if held, err := m.ForceUnlock(bg); err != nil || !held {
-				t.Fatal(held, err)
-			}
+			ctx, hold := testlock.Lock(t, l, bg)
+			testlock.ForceUnlock(t, m)
 			_ = hold.Parts()[i].Extend(bg, time.Minute) // it learns of it
-			within(t, "the context ends", ctx.Done())
+			testlock.Receive(t, "the context ends", ctx.Done())
 			if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrLost) || !strings.Contains(cause.Error(), fmt.Sprintf("%q", m.Name())) {
 				t.Errorf("%s: the cause is %v", m.Name(), cause)
 			}
@@ -364,25 +349,21 @@ func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
 			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) || !errors.As(err, &member) || member.Index != i {
 				t.Errorf("%s: Unlock %v", m.Name(), err)
 			}
-			eventually(t, "given back", func() bool { return free(t, ms...) })
-			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrNotHeld) {
-				t.Errorf("second Unlock: %v", err)
-			}
+			testlock.Eventually(t, "given back", func() bool { return free(t, ms...) })
+			testlock.WantError(t, "second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
 		}
 	})
 }
 
 func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	s := newSession(t, rdb)
+	rdb := testlock.Embedded(t)
+	s := testlock.NewSession(t, rdb)
 	ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"), rlock.New(s, "c", rlock.WithLease(time.Minute))}
 	l := multilock.New(ms[0], ms[1], ms[2])
-	_, hold := lock(t, l, bg, rlock.WithLease(10*time.Second))
+	_, hold := testlock.Lock(t, l, bg, rlock.WithLease(10*time.Second))
 	remaining := func() (all []time.Duration) {
 		for i, m := range ms {
-			st, err := m.Inspect(bg)
-			must(t, err)
+			st := testlock.Inspect(t, m)
 			if d := time.Until(hold.Parts()[i].Deadline()); d > st.Remaining || time.Until(hold.Deadline()) > d {
 				t.Errorf("%s is believed for %v, in Redis %v, and all for %v", m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
 			}
@@ -395,23 +376,22 @@ func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 			t.Errorf("a lease of %v", d)
 		}
 	}
-	must(t, hold.Parts()[1].Extend(bg, 3*time.Minute))
-	must(t, hold.Extend(bg, 2*time.Minute))
+	testlock.Must(t, hold.Parts()[1].Extend(bg, 3*time.Minute))
+	testlock.Must(t, hold.Extend(bg, 2*time.Minute))
 	if all := remaining(); all[0] > 2*time.Minute || all[1] <= 2*time.Minute || all[2] > 2*time.Minute || all[0] < time.Minute {
 		t.Errorf("extended to %v", all)
 	}
-	unlock(t, hold)
-	_, hold = lock(t, l, bg) // their own
+	testlock.Unlock(t, hold)
+	_, hold = testlock.Lock(t, l, bg) // their own
 	if all := remaining(); all[0] > 30*time.Second || all[2] <= 30*time.Second {
 		t.Errorf("leases %v", all)
 	}
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 }
 
 func TestDoGivesBackWhateverHappens(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: testredis.Embedded(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	s := newSession(t, rdb)
+	rdb := testlock.Embedded(t)
+	s := testlock.NewSession(t, rdb)
 	ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b")}
 	l := multilock.New(ms[0], ms[1])
 	why := errors.New("why")
@@ -443,10 +423,10 @@ func TestDoGivesBackWhateverHappens(t *testing.T) {
 }
 
 func TestSiblingsTakeTurnsBelowOneHold(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		_, members := mixed(t, rdb)
 		l := multilock.New(members...)
-		ctx, hold := lock(t, l, bg)
+		ctx, hold := testlock.Lock(t, l, bg)
 		inside := make(chan struct{}, 1)
 		errs := make(chan error)
 		for range 20 {
@@ -468,25 +448,22 @@ func TestSiblingsTakeTurnsBelowOneHold(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		// Goroutines of one owner are inside together.
 		shared := rlock.WithOwner(bg)
-		_, one := lock(t, l, shared)
-		_, two, err := l.TryLock(shared)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unlock(t, one)
-		unlock(t, two)
+		_, one := testlock.Lock(t, l, shared)
+		_, two := testlock.TryLock(t, l, shared)
+		testlock.Unlock(t, one)
+		testlock.Unlock(t, two)
 	})
 }
 
 func TestTheTextOfAMemberErrorHasItsIndex(t *testing.T) {
-	everyServer(t, func(t *testing.T, rdb *redis.Client) {
-		mine, theirs := newSession(t, rdb), newSession(t, rdb)
+	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+		mine, theirs := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
 		a, b := rlock.New(mine, "a"), rlock.New(mine, "b")
-		_, hold := lock(t, rlock.New(theirs, "b"), bg)
-		defer unlock(t, hold)
+		_, hold := testlock.Lock(t, rlock.New(theirs, "b"), bg)
+		defer testlock.Unlock(t, hold)
 		for _, l := range []*multilock.MultiLock{multilock.New(a, b), multilock.New(multilock.New(a, a), b)} {
 			_, _, err := l.TryLock(bg)
 			var member *multilock.MemberError

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -27,8 +28,7 @@ func cycles(t testing.TB, m *rlock.Mutex, n int) (times []time.Duration) {
 	t.Helper()
 	for range n {
 		start := time.Now()
-		_, hold := redLock(t, m)
-		unlock(t, hold)
+		testlock.Works(t, m)
 		times = append(times, time.Since(start))
 	}
 	return times
@@ -71,7 +71,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 		},
 		"read only": func(t *testing.T, r *redServers, p []*faultproxy.Proxy) {
 			for _, c := range r.direct[:2] {
-				must(t, c.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err())
+				testlock.Must(t, c.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err())
 			}
 		},
 	} {
@@ -117,10 +117,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 func startProxied(t *testing.T) (*redServers, []*faultproxy.Proxy) {
 	t.Helper()
 	r := startServers(t, 5)
-	var proxies []*faultproxy.Proxy
-	for _, s := range r.servers {
-		proxies = append(proxies, faultproxy.New(t, s.Addr))
-	}
+	proxies, _ := r.proxied(t)
 	return r, proxies
 }
 
@@ -132,7 +129,7 @@ func proxied(t *testing.T, proxies []*faultproxy.Proxy, timeout time.Duration) *
 		clients = append(clients, p.Client(t))
 	}
 	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(timeout))
-	must(t, err)
+	testlock.Must(t, err)
 	return warmed(t, q.New("x"))
 }
 
@@ -140,7 +137,7 @@ func proxied(t *testing.T, proxies []*faultproxy.Proxy, timeout time.Duration) *
 func TestThawedServersAreLeftWithNothing(t *testing.T) {
 	r := startServers(t, 5)
 	m := warmed(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(20*time.Second))...))
-	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
 	for _, s := range r.servers[:2] {
 		s.Freeze()
 	}
@@ -148,11 +145,11 @@ func TestThawedServersAreLeftWithNothing(t *testing.T) {
 	for _, s := range r.servers[:2] {
 		s.Thaw()
 	}
-	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
-	eventually(t, "asked again", func() bool {
-		_, hold := redLock(t, m)
+	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	testlock.Eventually(t, "asked again", func() bool {
+		hold := testlock.Take(t, m)
 		all := r.held(t) == 5
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		return all
 	})
 }
@@ -163,9 +160,9 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	r := startServers(t, 5)
 	proxies, clients := r.proxied(t)
 	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(100*time.Millisecond))
-	must(t, err)
+	testlock.Must(t, err)
 	m := warmed(t, q.New("x"))
-	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
 	lock := scriptFile(t, "redlock_lock.lua")
 	for _, p := range proxies[:3] { // three servers are asked and do not hear of it yet
 		p.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
@@ -178,7 +175,7 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 		t.Fatalf("TryLock: %v", err)
 	}
-	eventually(t, "given back where it was granted", func() bool { return r.held(t) == 0 })
+	testlock.Eventually(t, "given back where it was granted", func() bool { return r.held(t) == 0 })
 	marked := func(c *redis.Client) bool {
 		for field := range c.HGetAll(bg, redMemory).Val() {
 			if len(field) > 10 {
@@ -188,12 +185,12 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 		return false
 	}
 	for i := range 3 {
-		eventually(t, "the release is there", func() bool { return marked(r.direct[i]) })
+		testlock.Eventually(t, "the release is there", func() bool { return marked(r.direct[i]) })
 		for _, q := range proxies[i].Held() {
-			must(t, proxies[i].Release(q))
+			testlock.Must(t, proxies[i].Release(q))
 		}
 	}
-	eventually(t, "asked again", func() bool {
+	testlock.Eventually(t, "asked again", func() bool {
 		_, _, err := m.TryLock(bg)
 		return err != nil
 	})
@@ -229,7 +226,7 @@ func TestWhatFollowsAVoteCountsThoseThatVoteLater(t *testing.T) {
 					return faultproxy.Pass
 				})
 			}
-			ctx, hold := redLock(t, m)
+			ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
 			defer func() {
 				open()
 				_ = hold.Unlock(bg)
@@ -239,7 +236,7 @@ func TestWhatFollowsAVoteCountsThoseThatVoteLater(t *testing.T) {
 			proxies[2].Reset()
 			done := make(chan error, 1)
 			go func() { done <- next(ctx, m, hold) }()
-			eventually(t, "asked of the others", func() bool { return proxies[1].Count() > 0 && proxies[2].Count() > 0 })
+			testlock.Eventually(t, "asked of the others", func() bool { return proxies[1].Count() > 0 && proxies[2].Count() > 0 })
 			open()
 			if err := <-done; err != nil {
 				t.Error(err)
@@ -248,31 +245,18 @@ func TestWhatFollowsAVoteCountsThoseThatVoteLater(t *testing.T) {
 	}
 }
 
-// panicky is a hook that panics at the commands that it is told to.
+// panicky is the hook of a client that panics at the commands that it is told to.
 type panicky struct {
 	at atomic.Pointer[func(redis.Cmder) bool]
 }
 
 func (p *panicky) set(at func(redis.Cmder) bool) { p.at.Store(&at) }
 
-func (p *panicky) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (p *panicky) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if at := p.at.Load(); at != nil && (*at)(cmd) {
-			panic("on purpose")
-		}
-		return next(ctx, cmd)
+func (p *panicky) around(cmds []redis.Cmder, next func() error) error {
+	if at := p.at.Load(); at != nil && slices.ContainsFunc(cmds, *at) {
+		panic("on purpose")
 	}
-}
-
-func (p *panicky) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if at := p.at.Load(); at != nil && slices.ContainsFunc(cmds, *at) {
-			panic("on purpose")
-		}
-		return next(ctx, cmds)
-	}
+	return next()
 }
 
 func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
@@ -280,38 +264,38 @@ func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 	hooks, clients := make([]panicky, 3), []*redis.Client(nil)
 	for i, s := range r.servers {
 		clients = append(clients, s.Client(t))
-		clients[i].AddHook(&hooks[i])
+		clients[i].AddHook(testlock.Around(hooks[i].around))
 	}
-	m := warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(2*patience))...))
+	m := warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(2*testlock.Patience))...))
 	all := func(redis.Cmder) bool { return true }
 	none := func(redis.Cmder) bool { return false }
 	hooks[0].set(all)
-	ctx, hold := redLock(t, m)
-	_, nested := lock(t, m, ctx)
-	unlock(t, nested)
-	unlock(t, hold)
+	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
+	_, nested := testlock.Lock(t, m, ctx)
+	testlock.Unlock(t, nested)
+	testlock.Unlock(t, hold)
 	hooks[1].set(all)
 	if _, _, err := m.Lock(bg); err == nil || !strings.Contains(err.Error(), "on purpose") {
 		t.Errorf("two of three: %v", err)
 	}
 	hooks[1].set(none)
-	_, hold = redLock(t, m)
+	hold = testlock.Take(t, m)
 	hooks[0].set(none)
 	hooks[1].set(all)
 	if err := hold.Unlock(bg); err == nil || !strings.Contains(err.Error(), "on purpose") {
 		t.Errorf("Unlock: %v", err)
 	}
 	hooks[1].set(none)
-	eventually(t, "given back in the background", func() bool { return r.held(t) == 0 })
+	testlock.Eventually(t, "given back in the background", func() bool { return r.held(t) == 0 })
 }
 
 func TestAProbeThatPanicsEndsNothing(t *testing.T) {
 	r := startServers(t, 3)
 	hook, rdb := &panicky{}, r.servers[0].Client(t)
-	rdb.AddHook(hook)
+	rdb.AddHook(testlock.Around(hook.around))
 	clients := []*redis.Client{rdb, r.servers[1].Client(t), r.servers[2].Client(t)}
 	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(50*time.Millisecond))
-	must(t, err)
+	testlock.Must(t, err)
 	m := warmed(t, q.New("x"))
 	probed := make(chan struct{})
 	var once sync.Once
@@ -323,7 +307,7 @@ func TestAProbeThatPanicsEndsNothing(t *testing.T) {
 		return false
 	})
 	r.servers[0].Freeze()
-	eventually(t, "a probe", func() bool {
+	testlock.Eventually(t, "a probe", func() bool {
 		_ = cycles(t, m, 1)
 		select {
 		case <-probed:
@@ -333,10 +317,10 @@ func TestAProbeThatPanicsEndsNothing(t *testing.T) {
 		}
 	})
 	r.servers[0].Thaw()
-	eventually(t, "asked again", func() bool {
-		_, hold := redLock(t, m)
+	testlock.Eventually(t, "asked again", func() bool {
+		hold := testlock.Take(t, m)
 		all := r.held(t) == 3
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		return all
 	})
 }

@@ -10,17 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
-
-// as makes a user with some rights on a server, and is its client.
-func as(t *testing.T, server *testredis.Server, name string, rights ...any) *redis.Client {
-	t.Helper()
-	must(t, server.Client(t).Do(bg, append([]any{"ACL", "SETUSER", name, "reset", "on", ">PASSWORD"}, rights...)...).Err())
-	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "PASSWORD" })
-}
 
 // day is by how much a stored token may be ahead of a server's clock.
 const day = 24 * time.Hour
@@ -30,11 +24,11 @@ func micro(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
 // follows locks, and unlocks a lock whose token must be above the last one, and near the clocks.
 func follows(t *testing.T, m *rlock.Mutex, last int64) int64 {
 	t.Helper()
-	_, hold := redLock(t, m)
+	hold := testlock.Take(t, m)
 	if hold.Token() <= last || hold.Token() > micro(day) {
 		t.Errorf("token %d after %d", hold.Token(), last)
 	}
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 	return hold.Token()
 }
 
@@ -42,7 +36,7 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 	r := startServers(t, 3)
 	var heralds []*redis.Client
 	for _, s := range r.servers {
-		heralds = append(heralds, as(t, s, "herald", "resetchannels", "&*", "+publish"))
+		heralds = append(heralds, testlock.User(t, s, "herald", "resetchannels", "&*", "+publish"))
 	}
 	one, two := multilock.NewRedLock("x", r.client(t)...), multilock.NewRedLock("x", r.client(t)...)
 	last := follows(t, one, 0)
@@ -51,20 +45,13 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 		fmt.Sprint(micro(2 * day)), fmt.Sprint(micro(13 * time.Hour)), fmt.Sprint(micro(11 * time.Hour)),
 	} {
 		for _, grant := range []string{"zzz", ""} { // another grant than is in its way, and that one
-			_, held := redLock(t, one)
+			held := testlock.Take(t, one)
 			last = held.Token()
-			got := make(chan *rlock.Hold, 1)
-			go func() {
-				_, hold, err := two.Lock(bg)
-				if err != nil {
-					t.Error(err)
-				}
-				got <- hold
-			}()
+			got := testlock.Go(bg, two)
 			for range 5 { // for some to come while it sleeps
 				for i, h := range heralds {
-					eventually(t, "it waits", func() bool { return r.direct[i].PubSubNumSub(bg, redKey).Val()[redKey] == 1 })
-					must(t, h.Publish(bg, redKey, cmp.Or(grant, r.direct[i].HGet(bg, redKey, "t").Val())+" "+used).Err())
+					testlock.Eventually(t, "it waits", func() bool { return r.direct[i].PubSubNumSub(bg, redKey).Val()[redKey] == 1 })
+					testlock.Must(t, h.Publish(bg, redKey, cmp.Or(grant, r.direct[i].HGet(bg, redKey, "t").Val())+" "+used).Err())
 				}
 				select {
 				case <-got:
@@ -72,13 +59,13 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 				case <-time.After(5 * time.Millisecond):
 				}
 			}
-			unlock(t, held)
-			hold := <-got
+			testlock.Unlock(t, held)
+			hold := testlock.Granted(t, got)
 			if hold.Token() <= last || hold.Token() > micro(day) {
 				t.Errorf("%q: token %d after %d", used, hold.Token(), last)
 			}
 			last = hold.Token()
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 		}
 		for range 3 {
 			last = follows(t, one, last)
@@ -92,21 +79,21 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 	r := startServers(t, 3)
 	var scribes []*redis.Client
 	for _, s := range r.servers {
-		scribes = append(scribes, as(t, s, "scribe", "~*", "+@write"))
+		scribes = append(scribes, testlock.User(t, s, "scribe", "~*", "+@write"))
 	}
 	for _, value := range []string{"", "zzz", "-5", "inf", "1e400", "9007199254740993", "9223372036854775807", fmt.Sprint(micro(2 * day)), fmt.Sprint(micro(18 * time.Hour))} {
 		log := new(logged)
 		m := multilock.NewRedLock("x", r.client(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))...)
 		for _, c := range r.direct {
-			must(t, c.FlushAll(bg).Err())
+			testlock.Must(t, c.FlushAll(bg).Err())
 		}
 		last := follows(t, m, 0)
-		eventually(t, "given back", func() bool { return r.held(t) == 0 })
-		must(t, scribes[0].HSet(bg, redMemory, "t", value).Err())
+		testlock.Eventually(t, "given back", func() bool { return r.held(t) == 0 })
+		testlock.Must(t, scribes[0].HSet(bg, redMemory, "t", value).Err())
 		for range 5 {
 			last = follows(t, m, last)
 		}
-		eventually(t, "given back", func() bool { return r.held(t) == 0 })
+		testlock.Eventually(t, "given back", func() bool { return r.held(t) == 0 })
 		if log.count("no vote") != 1 || log.count(r.servers[0].Addr) != 1 || log.count(redMemory) != 1 {
 			t.Errorf("%q: logged %q", value, log.b.String())
 		}
@@ -114,7 +101,7 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 			t.Errorf("%q was overwritten with %q", value, got)
 		}
 
-		must(t, scribes[1].HSet(bg, redMemory, "t", value).Err())
+		testlock.Must(t, scribes[1].HSet(bg, redMemory, "t", value).Err())
 		before := r.direct[2].Info(bg, "commandstats").Val()
 		_, _, err := m.Lock(bg)
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", redMemory)) || !strings.Contains(err.Error(), "delete that key") ||
@@ -124,12 +111,12 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 		if n := evals(r.direct[2].Info(bg, "commandstats").Val()) - evals(before); n > 3 { // a vote, its release, and one more
 			t.Errorf("%q: asked %d times", value, n)
 		}
-		eventually(t, "given back", func() bool { return r.held(t) == 0 })
+		testlock.Eventually(t, "given back", func() bool { return r.held(t) == 0 })
 		if st, err := m.Inspect(bg); err != nil || st.Held || st.Token > micro(day) {
 			t.Errorf("%q: %+v, %v", value, st, err)
 		}
-		must(t, r.direct[0].Del(bg, redMemory).Err())
-		must(t, r.direct[1].Del(bg, redMemory).Err())
+		testlock.Must(t, r.direct[0].Del(bg, redMemory).Err())
+		testlock.Must(t, r.direct[1].Del(bg, redMemory).Err())
 		follows(t, m, last)
 	}
 }
@@ -154,8 +141,7 @@ func TestOneClockThatIsFarOffDoesNotStopARedLock(t *testing.T) {
 			if i == 1 {
 				mini.SetTime(time.Now().Add(off))
 			}
-			c := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-			t.Cleanup(func() { _ = c.Close() })
+			c := testlock.Client(t, mini.Addr())
 			clients = append(clients, c)
 		}
 		one, two := multilock.NewRedLock("x", sessions(t, clients)...), multilock.NewRedLock("x", sessions(t, clients)...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/history"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -30,7 +31,7 @@ func TestHistoriesAreThoseOfAFencedMutex(t *testing.T) {
 		defer mu.Unlock()
 		ops = append(ops, history.Op{Owner: fmt.Sprint(client), Kind: kind, Token: token, Call: int64(call), Return: int64(done)})
 	}
-	ctx, cancel := context.WithTimeout(bg, 4*patience)
+	ctx, cancel := context.WithTimeout(bg, 4*testlock.Patience)
 	defer cancel()
 	shows := func() bool { // something, on any machine
 		mu.Lock()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 )
 
@@ -24,7 +25,7 @@ func newVoter(t testing.TB) *redVoter {
 func (v *redVoter) run(s *redis.Script, argv ...any) string {
 	v.t.Helper()
 	reply, err := s.Run(bg, v.rdb, []string{redKey, redMemory}, argv...).Text()
-	must(v.t, err)
+	testlock.Must(v.t, err)
 	return reply
 }
 

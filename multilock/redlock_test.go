@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -45,10 +46,7 @@ func startServers(t testing.TB, n int, args ...string) *redServers {
 func sessions(t testing.TB, clients []*redis.Client, options ...rlock.SessionOption) (all []*rlock.Session) {
 	t.Helper()
 	for _, c := range clients {
-		s, err := rlock.NewSession(c, append([]rlock.SessionOption{rlock.WithLogger(quiet)}, options...)...)
-		must(t, err)
-		t.Cleanup(func() { _ = s.Close() })
-		all = append(all, s)
+		all = append(all, testlock.NewSession(t, c, options...))
 	}
 	return all
 }
@@ -68,7 +66,7 @@ func (r *redServers) held(t testing.TB) (n int) {
 	t.Helper()
 	for _, c := range r.direct {
 		k, err := c.Exists(bg, redKey).Result()
-		must(t, err)
+		testlock.Must(t, err)
 		n += int(k)
 	}
 	return n
@@ -84,21 +82,11 @@ func (r *redServers) proxied(t testing.TB) (proxies []*faultproxy.Proxy, clients
 	return proxies, clients
 }
 
-func redLock(t testing.TB, m *rlock.Mutex, options ...rlock.Option) (context.Context, *rlock.Hold) {
-	t.Helper()
-	bound, cancel := context.WithTimeout(bg, patience)
-	t.Cleanup(cancel)
-	ctx, hold, err := m.Lock(bound, options...)
-	must(t, err)
-	return ctx, hold
-}
-
 // warmed has learned the servers' clocks and scripts.
 func warmed(t testing.TB, m *rlock.Mutex) *rlock.Mutex {
 	t.Helper()
 	for range 2 {
-		_, hold := redLock(t, m)
-		unlock(t, hold)
+		testlock.Works(t, m)
 	}
 	return m
 }
@@ -109,7 +97,7 @@ func scriptFile(t testing.TB, file string) string { return redScript(t, file).Ha
 func redScript(t testing.TB, file string) *redis.Script {
 	t.Helper()
 	body, err := os.ReadFile(file)
-	must(t, err)
+	testlock.Must(t, err)
 	return redis.NewScript(string(body))
 }
 
@@ -135,40 +123,39 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 		return c
 	}
 	settled := func() bool { return counts().releases == 5 && r.held(t) == 0 }
-	eventually(t, "the rest of the warming", func() bool { return r.held(t) == 0 })
+	testlock.Eventually(t, "the rest of the warming", func() bool { return r.held(t) == 0 })
 	for range 20 {
 		for _, p := range proxies {
 			p.Reset()
 		}
-		ctx, hold := redLock(t, m)
-		eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+		ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
+		testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 		if c := counts(); c.all != 5 || c.locks != 5 {
 			t.Fatalf("lock: %+v", c)
 		}
 		_ = ctx
-		unlock(t, hold)
-		eventually(t, "released everywhere", settled)
+		testlock.Unlock(t, hold)
+		testlock.Eventually(t, "released everywhere", settled)
 		if c := counts(); c.all != 10 {
 			t.Fatalf("lock and unlock: %+v", c)
 		}
 	}
 	// A re-entry and its end are one each. Each is waited for, because neither waits for more than a majority.
-	ctx, hold := redLock(t, m)
+	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
 	reenter := func(n int) {
 		t.Helper()
 		changed := func() bool {
 			n := strconv.Itoa(n)
 			return !slices.ContainsFunc(r.direct, func(c *redis.Client) bool { return c.HGet(bg, redKey, "s").Val() != n })
 		}
-		_, nested, err := m.Lock(ctx)
-		must(t, err)
+		_, nested := testlock.Lock(t, m, ctx)
 		if nested.Token() != hold.Token() {
 			t.Errorf("nested token %d, not %d", nested.Token(), hold.Token())
 		}
-		eventually(t, "re-entered everywhere", changed)
-		unlock(t, nested)
+		testlock.Eventually(t, "re-entered everywhere", changed)
+		testlock.Unlock(t, nested)
 		n++
-		eventually(t, "its end is known everywhere", changed)
+		testlock.Eventually(t, "its end is known everywhere", changed)
 	}
 	reenter(1) // brings the script to all servers
 	for _, p := range proxies {
@@ -178,7 +165,7 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 	if c := counts(); c.all != 10 {
 		t.Errorf("re-entry: %+v", c)
 	}
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 }
 
 func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
@@ -193,10 +180,10 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 		}
 		if i == 20 { // a server whose clock is an hour ahead has left its mark on a majority
 			for _, c := range r.direct[1:4] {
-				must(t, c.HSet(bg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
+				testlock.Must(t, c.HSet(bg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
 			}
 		}
-		_, hold := redLock(t, m)
+		hold := testlock.Take(t, m)
 		stored := 0
 		for _, c := range r.direct {
 			token, _ := c.HGet(bg, redMemory, "t").Int64()
@@ -208,7 +195,7 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 			t.Fatalf("round %d: token %d after %d, stored by %d", i, hold.Token(), last, stored)
 		}
 		last = hold.Token()
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	}
 	if last < time.Now().Add(59*time.Minute).UnixMicro() {
 		t.Errorf("the tokens fell back behind what was stored: %d", last)
@@ -219,27 +206,26 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 5)
 	m := warmed(t, multilock.NewRedLock("x", r.client(t)...))
-	eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
 	// A foreign holder on three servers.
 	for _, c := range r.direct[:3] {
-		must(t, c.HSet(bg, redKey, "other:1", 1, "t", "7", "s", 0, "d", "12@there other").Err())
-		must(t, c.PExpire(bg, redKey, time.Minute).Err())
+		testlock.Must(t, c.HSet(bg, redKey, "other:1", 1, "t", "7", "s", 0, "d", "12@there other").Err())
+		testlock.Must(t, c.PExpire(bg, redKey, time.Minute).Err())
 	}
 	_, _, err := m.TryLock(bg)
 	var locked *rlock.LockedError
 	if !errors.As(err, &locked) || locked.Holder != "other:1" || !strings.Contains(locked.About, "12@there") || locked.Remaining < 50*time.Second {
 		t.Fatalf("TryLock: %v, %+v", err, locked)
 	}
-	eventually(t, "given back", func() bool { return r.held(t) == 3 })
+	testlock.Eventually(t, "given back", func() bool { return r.held(t) == 3 })
 	if _, _, err := m.Lock(bg, rlock.WaitAtMost(200*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
 		t.Fatalf("Lock: %v", err)
 	}
-	eventually(t, "given back", func() bool { return r.held(t) == 3 })
+	testlock.Eventually(t, "given back", func() bool { return r.held(t) == 3 })
 	// On two servers it is in nobody's way.
-	must(t, r.direct[0].Del(bg, redKey).Err())
-	_, hold, err := m.TryLock(bg)
-	must(t, err)
-	unlock(t, hold)
+	testlock.Must(t, r.direct[0].Del(bg, redKey).Err())
+	_, hold := testlock.TryLock(t, m, bg)
+	testlock.Unlock(t, hold)
 	// No majority at all: not a lock error.
 	for _, s := range r.servers[:3] {
 		s.Kill()
@@ -248,7 +234,7 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 		t.Fatalf("TryLock of a minority: %v", err)
 	}
 	for i, c := range r.direct[3:] {
-		eventually(t, "given back", func() bool { return c.Exists(bg, redKey).Val() == int64([]int{0, 0}[i]) })
+		testlock.Eventually(t, "given back", func() bool { return c.Exists(bg, redKey).Val() == int64([]int{0, 0}[i]) })
 	}
 }
 
@@ -256,20 +242,11 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	r := startServers(t, 5)
 	proxies, clients := r.proxied(t)
 	forEver := rlock.WithWatchdogTimeout(time.Hour) // the end of no lease wakes anybody
-	_, hold := redLock(t, multilock.NewRedLock("x", r.client(t, forEver)...))
+	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, forEver)...))
 	m := multilock.NewRedLock("x", sessions(t, clients, forEver)...)
-	got := make(chan *rlock.Hold)
-	bound, cancel := context.WithTimeout(bg, patience)
-	defer cancel()
-	go func() {
-		_, h, err := m.Lock(bound)
-		if err != nil {
-			t.Error(err)
-		}
-		got <- h
-	}()
+	got := testlock.Go(testlock.Bounded(t), m)
 	channel := func(c *redis.Client) bool { return c.PubSubNumSub(bg, redKey).Val()[redKey] == 1 }
-	eventually(t, "subscribed everywhere", func() bool { return !slices.ContainsFunc(r.direct, func(c *redis.Client) bool { return !channel(c) }) })
+	testlock.Eventually(t, "subscribed everywhere", func() bool { return !slices.ContainsFunc(r.direct, func(c *redis.Client) bool { return !channel(c) }) })
 	scripts := func() (n int) {
 		for _, p := range proxies {
 			n += p.Count("EVAL", "EVALSHA")
@@ -277,7 +254,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 		return n
 	}
 	before := scripts()
-	for deadline := time.Now().Add(patience); ; before = scripts() { // it asks once more when that is confirmed
+	for deadline := time.Now().Add(testlock.Patience); ; before = scripts() { // it asks once more when that is confirmed
 		<-time.After(300 * time.Millisecond)
 		if scripts() == before || time.Now().After(deadline) {
 			break
@@ -286,62 +263,53 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	if before > 25 {
 		t.Errorf("%d requests before the release", before)
 	}
-	unlock(t, hold)
-	h := <-got
-	if h == nil {
-		t.Fatal("no message woke the waiter")
-	}
-	if h.Token() <= hold.Token() {
-		t.Errorf("token %d after %d", h.Token(), hold.Token())
-	}
-	unlock(t, h)
-	eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+	testlock.Unlock(t, hold)
+	h := testlock.Granted(t, got) // a message wakes it
+	testlock.WantAfter(t, h, hold.Token())
+	testlock.Unlock(t, h)
+	testlock.Eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
 }
 
 func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 	const lease = 1500 * time.Millisecond
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(lease))...)
-	ctx, hold := redLock(t, m)
-	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
+	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	r.servers[0].Kill()
 	r.servers[1].Freeze()
 	t.Cleanup(r.servers[1].Thaw)
 	start := time.Now()
-	eventually(t, "renewed", func() bool { return time.Since(start) > 2*lease })
-	must(t, hold.Err())
+	testlock.Eventually(t, "renewed", func() bool { return time.Since(start) > 2*lease })
+	testlock.Must(t, hold.Err())
 	r.servers[2].Kill()
 	<-ctx.Done()
-	if !errors.Is(context.Cause(ctx), rlock.ErrLost) {
-		t.Errorf("cause %v", context.Cause(ctx))
-	}
+	testlock.WantError(t, "cause", context.Cause(ctx), rlock.ErrLost)
 	// The two that are left still have it: nobody else could have had a majority yet.
 	for _, c := range r.direct[3:] {
 		if left := c.PTTL(bg, redKey).Val(); left <= 0 {
 			t.Errorf("the context ended when the lock was over: %v", left)
 		}
 	}
-	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-		t.Errorf("Unlock: %v", err)
-	}
+	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	for _, c := range r.direct[3:] {
-		eventually(t, "given back", func() bool { return c.Exists(bg, redKey).Val() == 0 })
+		testlock.Eventually(t, "given back", func() bool { return c.Exists(bg, redKey).Val() == 0 })
 	}
 }
 
 func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(time.Second))...)
-	ctx, hold := redLock(t, m)
-	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
+	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	for _, s := range r.servers[:2] {
 		s.Restart(t)
 	}
-	eventually(t, "they have it again", func() bool { return r.held(t) == 5 })
-	must(t, hold.Err())
-	eventually(t, "three forget it at one time", func() bool {
+	testlock.Eventually(t, "they have it again", func() bool { return r.held(t) == 5 })
+	testlock.Must(t, hold.Err())
+	testlock.Eventually(t, "three forget it at one time", func() bool {
 		for _, c := range r.direct[:3] {
-			must(t, c.FlushAll(bg).Err())
+			testlock.Must(t, c.FlushAll(bg).Err())
 		}
 		return ctx.Err() != nil
 	})
@@ -350,27 +318,24 @@ func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 		t.Errorf("%v", hold.Err())
 	}
 	_ = hold.Unlock(bg)
-	_, again := redLock(t, m)
-	if again.Token() <= hold.Token() {
-		t.Errorf("token %d after %d", again.Token(), hold.Token())
-	}
-	unlock(t, again)
+	again := testlock.Take(t, m)
+	testlock.WantAfter(t, again, hold.Token())
+	testlock.Unlock(t, again)
 }
 
 func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 5)
 	patiently := func(options ...rlock.SessionOption) *rlock.Mutex {
-		q, err := multilock.NewQuorum(r.client(t, options...), multilock.WithServerTimeout(patience/3))
-		must(t, err)
+		q, err := multilock.NewQuorum(r.client(t, options...), multilock.WithServerTimeout(testlock.Patience/3))
+		testlock.Must(t, err)
 		return q.New("x")
 	}
 	m, ops := patiently(rlock.WithLabel("billing")), patiently()
-	ctx, hold := redLock(t, m)
-	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
+	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	r.servers[4].Kill()
-	st, err := ops.Inspect(bg)
-	must(t, err)
+	st := testlock.Inspect(t, ops)
 	if !st.Held || st.Token != hold.Token() || st.Label != "billing" || st.Count != 1 || st.PID != os.Getpid() || st.Remaining <= 0 {
 		t.Errorf("%+v", st)
 	}
@@ -392,9 +357,9 @@ func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 		t.Errorf("ForceUnlock of a free lock: %v, %v", freed, err)
 	}
 	_ = hold.Extend(bg, time.Minute) // it learns of it
-	within(t, "the context ends", ctx.Done())
-	if st, err = ops.Inspect(bg); err != nil || st.Held || st.Token < hold.Token() {
-		t.Errorf("%+v, %v", st, err)
+	testlock.Receive(t, "the context ends", ctx.Done())
+	if st = testlock.Inspect(t, ops); st.Held || st.Token < hold.Token() {
+		t.Errorf("%+v", st)
 	}
 	r.servers[3].Kill()
 	r.servers[2].Kill()
@@ -410,30 +375,28 @@ func TestClosingASessionEndsTheRedLocksOnIt(t *testing.T) {
 	r := startServers(t, 5)
 	all := r.client(t)
 	m, other := multilock.NewRedLock("x", all...), multilock.NewRedLock("y", all...)
-	ctx, hold := redLock(t, m)
-	eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
+	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	theirs := multilock.NewRedLock("y", r.client(t)...)
-	_, held := redLock(t, theirs)
+	held := testlock.Take(t, theirs)
 	waits := make(chan error)
 	go func() {
 		_, _, err := other.Lock(bg)
 		waits <- err
 	}()
-	eventually(t, "waits", func() bool { return r.direct[0].PubSubNumSub(bg, "lockline:q:{y}").Val()["lockline:q:{y}"] == 1 })
-	must(t, all[3].Close())
+	testlock.Eventually(t, "waits", func() bool { return r.direct[0].PubSubNumSub(bg, "lockline:q:{y}").Val()["lockline:q:{y}"] == 1 })
+	testlock.Must(t, all[3].Close())
 	if r.held(t) != 0 || !errors.Is(context.Cause(ctx), rlock.ErrClosed) || !errors.Is(hold.Err(), rlock.ErrClosed) {
 		t.Errorf("after Close: held by %d, %v", r.held(t), context.Cause(ctx))
 	}
-	if err := <-waits; !errors.Is(err, rlock.ErrClosed) {
-		t.Errorf("the waiter: %v", err)
-	}
+	testlock.WantError(t, "the waiter", <-waits, rlock.ErrClosed)
 	if _, _, err := m.Lock(bg); !errors.Is(err, rlock.ErrClosed) {
 		t.Errorf("Lock: %v", err)
 	}
 	if _, _, err := multilock.NewRedLock("z", all...).Lock(bg); !errors.Is(err, rlock.ErrClosed) {
 		t.Errorf("Lock of a new one: %v", err)
 	}
-	unlock(t, held)
+	testlock.Unlock(t, held)
 }
 
 func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
@@ -473,8 +436,7 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 	}
 	// One server, or two: both must grant.
 	for n := 1; n <= 2; n++ {
-		_, hold := redLock(t, multilock.NewRedLock("x", a[:n]...))
-		unlock(t, hold)
+		testlock.Works(t, multilock.NewRedLock("x", a[:n]...))
 	}
 	r.servers[1].Kill()
 	if _, _, err := multilock.NewRedLock("x", a...).TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
@@ -485,22 +447,20 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 func TestARedLockAndALockOfOneNameAreTwoLocks(t *testing.T) {
 	r := startServers(t, 3)
 	all := r.client(t)
-	_, hold := redLock(t, multilock.NewRedLock("x", all...))
-	_, plain, err := rlock.New(all[0], "x").TryLock(bg)
-	must(t, err)
-	unlock(t, plain)
-	unlock(t, hold)
+	hold := testlock.Take(t, multilock.NewRedLock("x", all...))
+	_, plain := testlock.TryLock(t, rlock.New(all[0], "x"), bg)
+	testlock.Unlock(t, plain)
+	testlock.Unlock(t, hold)
 }
 
 // Two Mutexes of one name over the same sessions, in whatever order, are one lock.
 func TestTheOrderOfSessionsMakesNoDifference(t *testing.T) {
 	r := startServers(t, 3)
 	all := r.client(t)
-	ctx, hold := redLock(t, multilock.NewRedLock("x", all...))
-	_, nested, err := multilock.NewRedLock("x", all[2], all[0], all[1]).TryLock(ctx)
-	must(t, err)
-	unlock(t, nested)
-	unlock(t, hold)
+	ctx, hold := testlock.Lock(t, multilock.NewRedLock("x", all...), testlock.Bounded(t))
+	_, nested := testlock.TryLock(t, multilock.NewRedLock("x", all[2], all[0], all[1]), ctx)
+	testlock.Unlock(t, nested)
+	testlock.Unlock(t, hold)
 }
 
 // Five clients that all ask at once split the votes, again and again, until one of them has a majority.
@@ -516,11 +476,14 @@ func TestSplitVotesResolve(t *testing.T) {
 		for i, s := range r.servers {
 			c := s.Client(t)
 			if i == 0 {
-				c.AddHook(voteCounter{lock, func(owner string) {
-					mu.Lock()
-					defer mu.Unlock()
-					session, _, _ := strings.Cut(owner, ":")
-					votes[session]++
+				c.AddHook(testlock.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					if args := cmd.Args(); len(args) > 5 && args[1] == lock {
+						session, _, _ := strings.Cut(fmt.Sprint(args[5]), ":")
+						mu.Lock()
+						votes[session]++
+						mu.Unlock()
+					}
+					return next(ctx, cmd)
 				}})
 			}
 			cs = append(cs, c)
@@ -530,11 +493,11 @@ func TestSplitVotesResolve(t *testing.T) {
 	var won, all, most int
 	last := int64(0)
 	for round := range rounds {
-		eventually(t, "free", func() bool { return r.held(t) == 0 })
+		testlock.Eventually(t, "free", func() bool { return r.held(t) == 0 })
 		mu.Lock()
 		clear(votes)
 		mu.Unlock()
-		ctx, cancel := context.WithTimeout(bg, patience)
+		ctx, cancel := context.WithTimeout(bg, testlock.Patience)
 		start := make(chan struct{})
 		winners := make(chan *rlock.Hold, clients)
 		var wg sync.WaitGroup
@@ -576,7 +539,7 @@ func TestSplitVotesResolve(t *testing.T) {
 			t.Fatalf("round %d: two holders", round)
 		default:
 		}
-		unlock(t, first)
+		testlock.Unlock(t, first)
 	}
 	t.Logf("until one of %d had a majority, it took %.2f votes of the one that voted most often, at most %d, and %.2f of all together, in the mean of %d rounds",
 		clients, float64(won)/rounds, most, float64(all)/rounds, rounds)
@@ -585,48 +548,22 @@ func TestSplitVotesResolve(t *testing.T) {
 	}
 }
 
-// voteCounter calls f with the owner field of each request of a script.
-type voteCounter struct {
-	script string
-	f      func(owner string)
-}
-
-func (c voteCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c voteCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (c voteCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 5 && args[1] == c.script {
-			c.f(fmt.Sprint(args[5]))
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // Close gives back the rest of a hold's block, and not what was used of it.
 func TestCloseKeepsTheTokensThatWereUsed(t *testing.T) {
 	r := startServers(t, 3)
-	waits := make(waitingSignal, 10)
+	waits := make(testlock.Waits, 10)
 	all := r.client(t, longStreak, rlock.WithObserver(waits))
 	m := multilock.NewRedLock("x", all...)
-	_, first := redLock(t, m)
-	second := make(chan *rlock.Hold, 1)
-	go func() {
-		_, hold, err := m.Lock(bg)
-		if err != nil {
-			t.Error(err)
-		}
-		second <- hold
-	}()
+	first := testlock.Take(t, m)
+	second := testlock.Go(bg, m)
 	<-waits
-	unlock(t, first) // handed on in memory
-	token := (<-second).Token()
+	testlock.Unlock(t, first) // handed on in memory
+	token := testlock.Granted(t, second).Token()
 	if token != first.Token()+1 {
 		t.Errorf("token %d after %d: not handed on", token, first.Token())
 	}
 	for _, s := range all {
-		must(t, s.Close())
+		testlock.Must(t, s.Close())
 	}
 	for i, c := range r.direct {
 		if stored := c.HGet(bg, redMemory, "t").Val(); stored != strconv.FormatInt(token, 10) {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -144,16 +144,14 @@ func (a *arena) together(ctx context.Context, set []int, restarted func(int)) (c
 	return ctx, func() error { return hold.Unlock(bg) }, err
 }
 
-// contenderEnv makes the test binary a contender: it names the servers, the seed and the rounds.
-const contenderEnv = "LOCKLINE_TEST_CONTENDER"
-
 const goroutinesEach = 8
 
-func contend() {
+// contend is a process that acquires random sets: the arguments are the servers, the seed and the rounds.
+func contend(args string) {
 	var addrs [2]string
 	var seed uint64
 	var rounds int
-	if _, err := fmt.Sscan(os.Getenv(contenderEnv), &addrs[0], &addrs[1], &seed, &rounds); err != nil {
+	if _, err := fmt.Sscan(args, &addrs[0], &addrs[1], &seed, &rounds); err != nil {
 		panic(err)
 	}
 	var clients [2]*redis.Client
@@ -198,12 +196,11 @@ func TestRandomOverlappingSetsInManyProcessesAllGetThrough(t *testing.T) {
 	var outputs []*bytes.Buffer
 	var wg sync.WaitGroup
 	for p := range processes {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d", contenderEnv, servers[0].Addr, servers[1].Addr, p, rounds))
+		cmd := testlock.Child(servers[0].Addr, servers[1].Addr, p, rounds)
 		out := new(bytes.Buffer)
 		cmd.Stdout, cmd.Stderr = out, os.Stderr
 		outputs = append(outputs, out)
-		must(t, cmd.Start())
+		testlock.Must(t, cmd.Start())
 		wg.Go(func() {
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("contender: %v", err)
@@ -212,7 +209,7 @@ func TestRandomOverlappingSetsInManyProcessesAllGetThrough(t *testing.T) {
 	}
 	wg.Wait()
 	var all tally
-	a := newArena(t, clients, [2]*rlock.Session{newSession(t, clients[0]), newSession(t, clients[1])}, 4, 2)
+	a := newArena(t, clients, [2]*rlock.Session{testlock.NewSession(t, clients[0]), testlock.NewSession(t, clients[1])}, 4, 2)
 	all.used = make([]int64, len(a.locks))
 	for _, out := range outputs {
 		var sum tally
@@ -287,14 +284,14 @@ func TestMoreGetsThroughThanByHoldingAndWaitingWithATimeOut(t *testing.T) {
 	var sessions [2]*rlock.Session
 	for i := range clients {
 		clients[i] = testredis.Start(t).Client(t)
-		sessions[i] = newSession(t, clients[i])
+		sessions[i] = testlock.NewSession(t, clients[i])
 	}
 	a := newArena(t, clients, sessions, 6, 0)
 	sets := func(name string, acquire acquirer) int64 {
 		ctx, cancel := context.WithTimeout(bg, period)
 		defer cancel()
 		sum, err := a.storm(ctx, 1, 16, math.MaxInt, acquire)
-		must(t, err)
+		testlock.Must(t, err)
 		t.Logf("%-20s %6d sets in %v, %.2f restarts each, %d at most", name, sum.sets, period, float64(sum.restarts)/float64(max(sum.sets, 1)), sum.most)
 		return sum.sets
 	}
