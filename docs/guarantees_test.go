@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/testlock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEachTestThatTheGuaranteesNameExists(t *testing.T) {
 	page, err := os.ReadFile("guarantees.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	exists := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
@@ -30,9 +30,7 @@ func TestEachTestThatTheGuaranteesNameExists(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	guarantees := 0
 	for line := range strings.Lines(string(page)) {
 		named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(line, -1)

@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -19,31 +20,11 @@ import (
 
 var bg = context.Background()
 
-func newSession(t *testing.T, rdb *redis.Client) *rlock.Session {
-	t.Helper()
-	s, err := rlock.NewSession(rdb, rlock.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 // processes are two sessions with locks of one name.
 func processes(t *testing.T) (server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
 	server = miniredis.RunT(t)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return server, rlock.New(newSession(t, rdb), "x"), rlock.New(newSession(t, rdb), "x")
-}
-
-func lock(t *testing.T, m *rlock.Mutex, options ...rlock.Option) (context.Context, *rlock.Hold) {
-	t.Helper()
-	ctx, hold, err := m.TryLock(bg, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ctx, hold
+	rdb := testlock.Client(t, server.Addr())
+	return server, rlock.New(testlock.NewSession(t, rdb), "x"), rlock.New(testlock.NewSession(t, rdb), "x")
 }
 
 func locked(m *rlock.Mutex) bool {
@@ -55,7 +36,7 @@ func locked(m *rlock.Mutex) bool {
 func TestMiniredisFreesNoLockUntilItIsFastForwarded(t *testing.T) {
 	const lease = time.Second // longer than a request takes
 	server, mine, theirs := processes(t)
-	ctx, hold := lock(t, mine, rlock.WithLease(lease))
+	ctx, hold := testlock.TryLock(t, mine, bg, rlock.WithLease(lease))
 	<-ctx.Done() // by the holder's own clock
 	if !locked(theirs) {
 		t.Error("it is free without FastForward")
@@ -68,14 +49,12 @@ func TestMiniredisFreesNoLockUntilItIsFastForwarded(t *testing.T) {
 	if locked(theirs) {
 		t.Error("it is not free after FastForward")
 	}
-	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-		t.Errorf("Unlock: %v", err)
-	}
+	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 }
 
 func TestWhoeverHoldsALockLearnsOfAFastForwardWithItsNextRequest(t *testing.T) {
 	server, mine, theirs := processes(t)
-	ctx, hold := lock(t, mine)
+	ctx, hold := testlock.TryLock(t, mine, bg)
 	server.FastForward(31 * time.Second)
 	if locked(theirs) {
 		t.Error("its lease is not over")
@@ -94,32 +73,28 @@ func TestWithClockTTLMiniredisGoesByTheTimeThatATestSets(t *testing.T) {
 	server.ClockTTL(true)
 	start := time.Now()
 	server.SetTime(start)
-	_, hold := lock(t, mine)
+	_, hold := testlock.TryLock(t, mine, bg)
 	last := hold.Token()
 	for range 5 { // while its clock stands
 		if !locked(theirs) {
 			t.Error("it is free")
 		}
 		_ = hold.Unlock(bg)
-		if _, hold = lock(t, mine); hold.Token() <= last {
+		if _, hold = testlock.TryLock(t, mine, bg); hold.Token() <= last {
 			t.Errorf("token %d after %d", hold.Token(), last)
 		}
 		last = hold.Token()
 	}
 	server.SetTime(start.Add(31 * time.Second))
-	_, next := lock(t, theirs)
-	if next.Token() <= last {
-		t.Errorf("token %d after %d", next.Token(), last)
-	}
-	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-		t.Errorf("Unlock: %v", err)
-	}
+	_, next := testlock.TryLock(t, theirs, bg)
+	testlock.WantAfter(t, next, last)
+	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	_ = next.Unlock(bg)
 }
 
 func TestForceUnlockWakesWaitersAndTheHolderLearnsIt(t *testing.T) {
 	_, mine, theirs := processes(t)
-	ctx, hold := lock(t, mine)
+	ctx, hold := testlock.TryLock(t, mine, bg)
 	got := make(chan *rlock.Hold)
 	go func() {
 		_, hold, err := theirs.Lock(bg)
@@ -140,7 +115,7 @@ func TestForceUnlockWakesWaitersAndTheHolderLearnsIt(t *testing.T) {
 
 func TestSetErrorIsAnOutage(t *testing.T) {
 	server, mine, theirs := processes(t)
-	_, hold := lock(t, mine)
+	_, hold := testlock.TryLock(t, mine, bg)
 	server.SetError("LOADING Redis is loading the dataset in memory")
 	if _, _, err := theirs.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("TryLock: %v", err)
@@ -165,15 +140,11 @@ func TestHoursPassInABubbleWithMiniredis(t *testing.T) {
 		})
 		defer func() { _ = rdb.Close() }()
 		session, err := rlock.NewSession(rdb, rlock.WithLogger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, err)
 		defer func() { _ = session.Close() }()
 
 		ctx, hold, err := rlock.New(session, "orders:42").Lock(bg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, err)
 		time.Sleep(3 * time.Hour)
 		if ctx.Err() != nil {
 			t.Error("it was not renewed")
@@ -184,8 +155,6 @@ func TestHoursPassInABubbleWithMiniredis(t *testing.T) {
 		if took := time.Since(start); took > 10*time.Second || !errors.Is(context.Cause(ctx), rlock.ErrLost) {
 			t.Errorf("noticed after %v, with %v", took, context.Cause(ctx))
 		}
-		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-			t.Error(err)
-		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }

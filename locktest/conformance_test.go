@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/locktest"
 	"github.com/lockline/lockline/rlock"
 )
@@ -26,7 +27,7 @@ func everyKind(t *testing.T, test func(t *testing.T, w world)) {
 func TestALockExcludesOthersUntilItIsUnlocked(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		_, hold := lock(t, m, bg)
+		_, hold := testlock.Lock(t, m, bg)
 		for _, refused := range []func() (context.Context, *rlock.Hold, error){
 			func() (context.Context, *rlock.Hold, error) { return w.new("x").TryLock(bg) },
 			func() (context.Context, *rlock.Hold, error) { return w.new("x").Lock(bg, rlock.WaitAtMost(0)) },
@@ -49,14 +50,14 @@ func TestALockExcludesOthersUntilItIsUnlocked(t *testing.T) {
 		if st := w.inspect(t, "x"); !st.Held || st.Name != "x" || st.Count != 1 || st.Token != hold.Token() || !strings.HasPrefix(st.Owner, st.Session+":") {
 			t.Errorf("%+v", st)
 		}
-		_, other := lock(t, w.new("y"), bg) // another name is another lock
-		unlock(t, other)
-		unlock(t, hold)
+		_, other := testlock.Lock(t, w.new("y"), bg) // another name is another lock
+		testlock.Unlock(t, other)
+		testlock.Unlock(t, hold)
 		if st := w.inspect(t, "x"); st.Held || st.Count != 0 {
 			t.Errorf("after Unlock: %+v", st)
 		}
-		_, hold = try(t, m, bg)
-		unlock(t, hold)
+		_, hold = testlock.TryLock(t, m, bg)
+		testlock.Unlock(t, hold)
 	})
 }
 
@@ -75,10 +76,8 @@ func TestWhatSomebodyElseHoldsIsRefusedAndFreedForWhoWaits(t *testing.T) {
 		got := wait1(t, m, bg)
 		free()
 		hold := <-got
-		if hold.Token() <= before {
-			t.Errorf("token %d after %d", hold.Token(), before)
-		}
-		unlock(t, hold)
+		testlock.WantAfter(t, hold, before)
+		testlock.Unlock(t, hold)
 	})
 }
 
@@ -87,11 +86,11 @@ func wait1(t testing.TB, m locker, ctx context.Context, options ...rlock.Option)
 	t.Helper()
 	got := make(chan *rlock.Hold, 1)
 	go func() {
-		ctx, hold, err := m.Lock(ctx, options...)
+		_, hold, err := m.Lock(ctx, options...)
 		if err != nil {
 			t.Error(err)
 		}
-		keep(t, ctx, hold)
+		testlock.Keep(t, hold)
 		got <- hold
 	}()
 	time.Sleep(settled)
@@ -104,7 +103,7 @@ func wait1(t testing.TB, m locker, ctx context.Context, options ...rlock.Option)
 func TestWaitersAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		_, hold := lock(t, m, bg)
+		_, hold := testlock.Lock(t, m, bg)
 		var order []int
 		var wg sync.WaitGroup
 		for i := range 5 {
@@ -116,7 +115,7 @@ func TestWaitersAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 			})
 			time.Sleep(settled)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		wg.Wait()
 		if !slices.Equal(order, []int{0, 1, 2, 3, 4}) {
 			t.Errorf("served in the order %v", order)
@@ -130,14 +129,14 @@ func TestReentryFollowsTheContextAndCounts(t *testing.T) {
 		var holds []*rlock.Hold
 		for depth := 1; depth <= 5; depth++ {
 			var hold *rlock.Hold
-			ctx, hold = lock(t, m, ctx)
+			ctx, hold = testlock.Lock(t, m, ctx)
 			holds = append(holds, hold)
 			if st := w.inspect(t, "x"); st.Count != depth || hold.Token() != holds[0].Token() {
 				t.Fatalf("at depth %d: %+v", depth, st)
 			}
 		}
 		for i, at := range []int{2, 0, 4, 1, 3} { // any order
-			unlock(t, holds[at])
+			testlock.Unlock(t, holds[at])
 			if st := w.inspect(t, "x"); st.Count != 4-i || st.Held != (i < 4) {
 				t.Fatalf("after %d unlocks: %+v", i+1, st)
 			}
@@ -148,7 +147,7 @@ func TestReentryFollowsTheContextAndCounts(t *testing.T) {
 func TestGoroutinesThatShareAHoldsContextTakeTurns(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, hold := lock(t, m, bg)
+		ctx, hold := testlock.Lock(t, m, bg)
 		var mu sync.Mutex
 		inside, most, runs := 0, 0, 0
 		add := func(n int) { mu.Lock(); inside += n; most = max(most, inside); mu.Unlock() }
@@ -172,119 +171,117 @@ func TestGoroutinesThatShareAHoldsContextTakeTurns(t *testing.T) {
 		if most != 1 || runs != 20 || w.inspect(t, "x").Count != 1 {
 			t.Errorf("%d inside at once, %d runs, %+v", most, runs, w.inspect(t, "x"))
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestANestedHoldKeepsTheLockWhenTheOuterOneIsUnlockedFirst(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		outer, h1 := lock(t, m, bg)
-		inner, h2 := lock(t, m, context.WithoutCancel(outer))
-		unlock(t, h1)
+		outer, h1 := testlock.Lock(t, m, bg)
+		inner, h2 := testlock.Lock(t, m, context.WithoutCancel(outer))
+		testlock.Unlock(t, h1)
 		if h1.Err() == nil || h2.Err() != nil || inner.Err() != nil {
 			t.Fatalf("outer %v, inner %v", h1.Err(), h2.Err())
 		}
-		_, h3 := lock(t, m, inner)
-		unlock(t, h2)
+		_, h3 := testlock.Lock(t, m, inner)
+		testlock.Unlock(t, h2)
 		if _, _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
 			t.Fatalf("a newcomer got it under a nested hold: %v", err)
 		}
-		unlock(t, h3)
-		_, h4 := try(t, m, bg)
-		unlock(t, h4)
+		testlock.Unlock(t, h3)
+		_, h4 := testlock.TryLock(t, m, bg)
+		testlock.Unlock(t, h4)
 	})
 }
 
 func TestWhatWasNestedInAFinishedHoldIsNestedInTheNextOne(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		outer, h1 := lock(t, m, bg)
-		middle, h2 := lock(t, m, outer)
-		_, h3 := lock(t, m, context.WithoutCancel(middle))
-		unlock(t, h2)
+		outer, h1 := testlock.Lock(t, m, bg)
+		middle, h2 := testlock.Lock(t, m, outer)
+		_, h3 := testlock.Lock(t, m, context.WithoutCancel(middle))
+		testlock.Unlock(t, h2)
 		_, _, err := m.TryLock(outer)
-		wants(t, "beside what was nested in between", err, rlock.ErrLocked)
+		testlock.WantError(t, "beside what was nested in between", err, rlock.ErrLocked)
 		_, _, err = m.TryLock(context.WithoutCancel(middle))
-		wants(t, "below what is finished", err, rlock.ErrLocked)
-		unlock(t, h3)
-		_, h4 := try(t, m, outer)
-		unlock(t, h4)
-		unlock(t, h1)
+		testlock.WantError(t, "below what is finished", err, rlock.ErrLocked)
+		testlock.Unlock(t, h3)
+		_, h4 := testlock.TryLock(t, m, outer)
+		testlock.Unlock(t, h4)
+		testlock.Unlock(t, h1)
 	})
 }
 
 func TestWhatDescendsFromAFinishedHoldIsANewcomer(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, h1 := lock(t, m, bg)
+		ctx, h1 := testlock.Lock(t, m, bg)
 		detached := context.WithoutCancel(ctx)
-		unlock(t, h1)
-		wants(t, "the cause of an unlocked hold's context", context.Cause(ctx), rlock.ErrNotHeld)
+		testlock.Unlock(t, h1)
+		testlock.WantError(t, "the cause of an unlocked hold's context", context.Cause(ctx), rlock.ErrNotHeld)
 		_, _, err := m.Lock(ctx)
-		wants(t, "Lock with that context", err, context.Canceled)
+		testlock.WantError(t, "Lock with that context", err, context.Canceled)
 		if !strings.Contains(err.Error(), "belonged to a hold that was unlocked") {
 			t.Errorf("it does not say what context that is: %v", err)
 		}
-		_, h2 := lock(t, m, bg)
+		_, h2 := testlock.Lock(t, m, bg)
 		_, _, err = m.TryLock(detached)
-		wants(t, "a detached one beside the next hold", err, rlock.ErrLocked)
-		unlock(t, h2)
-		_, h3 := lock(t, m, detached)
+		testlock.WantError(t, "a detached one beside the next hold", err, rlock.ErrLocked)
+		testlock.Unlock(t, h2)
+		_, h3 := testlock.Lock(t, m, detached)
 		if h1.Token() >= h2.Token() || h2.Token() >= h3.Token() {
 			t.Errorf("tokens %d, %d, %d", h1.Token(), h2.Token(), h3.Token())
 		}
-		unlock(t, h3)
+		testlock.Unlock(t, h3)
 	})
 }
 
 func TestALossEndsTheContextAndEverythingBelowIt(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, hold := lock(t, m, bg)
-		below, nested := lock(t, m, ctx)
+		ctx, hold := testlock.Lock(t, m, bg)
+		below, nested := testlock.Lock(t, m, ctx)
 		w.lose(t, hold)
 		for _, ctx := range []context.Context{ctx, below} {
 			<-ctx.Done()
-			wants(t, "the cause", context.Cause(ctx), rlock.ErrLost)
+			testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
 			_, _, err := m.Lock(ctx)
-			wants(t, "a re-entry", err, rlock.ErrLost)
+			testlock.WantError(t, "a re-entry", err, rlock.ErrLost)
 			_, _, err = m.Lock(context.WithoutCancel(ctx))
-			wants(t, "a detached re-entry", err, rlock.ErrLost)
+			testlock.WantError(t, "a detached re-entry", err, rlock.ErrLost)
 		}
 		if w.inspect(t, "x").Held {
 			t.Error("still held")
 		}
 		for _, h := range []*rlock.Hold{hold, nested} {
-			wants(t, "Err", h.Err(), rlock.ErrLost)
-			wants(t, "Extend", h.Extend(bg, time.Minute), rlock.ErrLost)
-			wants(t, "Unlock", h.Unlock(bg), rlock.ErrLost)
-			wants(t, "a second Unlock", h.Unlock(bg), rlock.ErrNotHeld)
+			testlock.WantError(t, "Err", h.Err(), rlock.ErrLost)
+			testlock.WantError(t, "Extend", h.Extend(bg, time.Minute), rlock.ErrLost)
+			testlock.WantError(t, "Unlock", h.Unlock(bg), rlock.ErrLost)
+			testlock.WantError(t, "a second Unlock", h.Unlock(bg), rlock.ErrNotHeld)
 		}
-		_, next := lock(t, m, bg)
-		if next.Token() <= hold.Token() {
-			t.Errorf("token %d after %d", next.Token(), hold.Token())
-		}
-		unlock(t, next)
+		_, next := testlock.Lock(t, m, bg)
+		testlock.WantAfter(t, next, hold.Token())
+		testlock.Unlock(t, next)
 	})
 }
 
 func TestWhoeverWaitsGetsWhatAnotherLost(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, hold := lock(t, m, bg)
-		_, nested := lock(t, m, ctx)
+		ctx, hold := testlock.Lock(t, m, bg)
+		_, nested := testlock.Lock(t, m, ctx)
 		below := make(chan error, 1)
 		go func() { _, _, err := m.Lock(context.WithoutCancel(ctx)); below <- err }() // waits for nested
 		got := wait1(t, m, bg)
 		w.lose(t, hold)
-		wants(t, "who waited for a re-entry", <-below, rlock.ErrLost)
+		testlock.WantError(t, "who waited for a re-entry", <-below, rlock.ErrLost)
 		next := <-got
-		wants(t, "a late Unlock", nested.Unlock(bg), rlock.ErrLost)
+		testlock.WantError(t, "a late Unlock", nested.Unlock(bg), rlock.ErrLost)
 		if next.Err() != nil {
 			t.Error("it ended somebody else's hold")
 		}
-		unlock(t, next)
+		testlock.Unlock(t, next)
 	})
 }
 
@@ -292,40 +289,40 @@ func TestOneOwnerReentersWithoutPassingContextsOn(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
 		request := rlock.WithOwner(bg)
-		_, h1 := lock(t, m, request)
-		_, h2 := lock(t, m, request)
+		_, h1 := testlock.Lock(t, m, request)
+		_, h2 := testlock.Lock(t, m, request)
 		if h2.Token() != h1.Token() || w.inspect(t, "x").Count != 2 {
 			t.Error("the second Lock of one owner did not re-enter")
 		}
 		_, _, err := m.TryLock(rlock.WithOwner(bg))
-		wants(t, "another owner", err, rlock.ErrLocked)
-		unlock(t, h1)
+		testlock.WantError(t, "another owner", err, rlock.ErrLocked)
+		testlock.Unlock(t, h1)
 		_, _, err = m.TryLock(bg)
-		wants(t, "somebody, while the owner's second hold lives", err, rlock.ErrLocked)
-		unlock(t, h2)
+		testlock.WantError(t, "somebody, while the owner's second hold lives", err, rlock.ErrLocked)
+		testlock.Unlock(t, h2)
 
-		_, h3 := lock(t, m, request)
+		_, h3 := testlock.Lock(t, m, request)
 		w.lose(t, h3)
 		_, _, err = m.TryLock(request)
-		wants(t, "the owner that lost it", err, rlock.ErrLost)
-		wants(t, "Unlock", h3.Unlock(bg), rlock.ErrLost)
-		_, h4 := try(t, m, request) // it knows now
-		unlock(t, h4)
+		testlock.WantError(t, "the owner that lost it", err, rlock.ErrLost)
+		testlock.WantError(t, "Unlock", h3.Unlock(bg), rlock.ErrLost)
+		_, h4 := testlock.TryLock(t, m, request) // it knows now
+		testlock.Unlock(t, h4)
 	})
 }
 
 func TestUnlockTwiceTouchesNothing(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		_, h1 := lock(t, m, bg)
-		unlock(t, h1)
-		_, h2 := lock(t, m, bg)
-		wants(t, "a second Unlock", h1.Unlock(bg), rlock.ErrNotHeld)
-		wants(t, "Extend", h1.Extend(bg, time.Minute), rlock.ErrNotHeld)
+		_, h1 := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, h1)
+		_, h2 := testlock.Lock(t, m, bg)
+		testlock.WantError(t, "a second Unlock", h1.Unlock(bg), rlock.ErrNotHeld)
+		testlock.WantError(t, "Extend", h1.Extend(bg, time.Minute), rlock.ErrNotHeld)
 		if h2.Err() != nil || !w.inspect(t, "x").Held {
 			t.Error("the second Unlock freed somebody else's lock")
 		}
-		unlock(t, h2)
+		testlock.Unlock(t, h2)
 	})
 }
 
@@ -334,7 +331,7 @@ func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 		m := w.new("x")
 		type key struct{}
 		parent, cancel := context.WithCancelCause(context.WithValue(bg, key{}, "value"))
-		ctx, hold := lock(t, m, parent)
+		ctx, hold := testlock.Lock(t, m, parent)
 		if ctx.Value(key{}) != "value" {
 			t.Error("it does not inherit values")
 		}
@@ -347,7 +344,7 @@ func TestTheContextEndsWithItsParentButTheHoldDoesNot(t *testing.T) {
 		}
 		ended, end := context.WithCancel(bg)
 		end()
-		wants(t, "Extend with an ended context", hold.Extend(ended, time.Minute), context.Canceled)
+		testlock.WantError(t, "Extend with an ended context", hold.Extend(ended, time.Minute), context.Canceled)
 		if err := hold.Unlock(ended); err != nil || w.inspect(t, "x").Held {
 			t.Errorf("Unlock with an ended context: %v", err)
 		}
@@ -385,7 +382,7 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 		}
 		free()
 
-		_, hold := lock(t, m, bg) // whoever waits for itself is told so
+		_, hold := testlock.Lock(t, m, bg) // whoever waits for itself is told so
 		_, _, err = m.Lock(bg, rlock.WaitAtMost(time.Second))
 		if !errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "this same session") {
 			t.Errorf("waiting for oneself: %v", err)
@@ -395,7 +392,7 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 		if _, _, err = m.Lock(soon); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "this same session") {
 			t.Errorf("waiting for oneself, until the context ends: %v", err)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
@@ -409,10 +406,10 @@ func TestAWaiterThatLeavesHoldsUpNobody(t *testing.T) {
 		time.Sleep(settled)
 		got := wait1(t, m, bg)
 		cancel()
-		wants(t, "who gave up", <-gone, context.Canceled)
+		testlock.WantError(t, "who gave up", <-gone, context.Canceled)
 		time.Sleep(settled)
 		free()
-		unlock(t, <-got)
+		testlock.Unlock(t, <-got)
 		if st := w.inspect(t, "x"); st.Held || len(st.Queue) > 0 {
 			t.Errorf("left: %+v", st)
 		}
@@ -423,20 +420,20 @@ func TestWhoeverIsServedAndGivesUpAtOneInstantLeavesNoLockBehind(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
 		for range 50 {
-			_, hold := lock(t, m, bg)
+			_, hold := testlock.Lock(t, m, bg)
 			ctx, cancel := context.WithCancel(bg)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				if _, hold, err := m.Lock(ctx); err == nil {
-					unlock(t, hold)
+					testlock.Unlock(t, hold)
 				} else {
-					wants(t, "Lock", err, context.Canceled)
+					testlock.WantError(t, "Lock", err, context.Canceled)
 				}
 			}()
 			time.Sleep(settled)
 			cancel()
-			unlock(t, hold)
+			testlock.Unlock(t, hold)
 			<-done
 			time.Sleep(settled)
 			if w.inspect(t, "x").Held {
@@ -477,16 +474,16 @@ func TestDoReleasesHoweverFnEnds(t *testing.T) {
 		<-done
 		free("Goexit")
 		err := m.Do(bg, func(ctx context.Context) error {
-			_, hold := lock(t, m, ctx)
+			_, hold := testlock.Lock(t, m, ctx)
 			w.lose(t, hold)
 			return own
 		})
-		wants(t, "Do", err, own)
-		wants(t, "Do", err, rlock.ErrLost)
+		testlock.WantError(t, "Do", err, own)
+		testlock.WantError(t, "Do", err, rlock.ErrLost)
 
 		unfree := w.occupy(t, "x")
 		err = m.Do(bg, func(context.Context) error { t.Error("it ran"); return nil }, rlock.WaitAtMost(time.Second))
-		wants(t, "Do of what another holds", err, rlock.ErrLocked)
+		testlock.WantError(t, "Do of what another holds", err, rlock.ErrLocked)
 		unfree()
 	})
 }
@@ -494,7 +491,7 @@ func TestDoReleasesHoweverFnEnds(t *testing.T) {
 func TestAFixedLeaseRunsOutAndIsNotRenewed(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x", rlock.WithLease(10*time.Second))
-		ctx, hold := lock(t, m, bg)
+		ctx, hold := testlock.Lock(t, m, bg)
 		start := time.Now()
 		deadline := hold.Deadline()
 		got := wait1(t, w.new("x", rlock.WithLease(time.Minute)), bg)
@@ -502,7 +499,7 @@ func TestAFixedLeaseRunsOutAndIsNotRenewed(t *testing.T) {
 		if took := time.Since(start); took >= 10*time.Second || took < 9*time.Second || !time.Now().Equal(deadline) {
 			t.Errorf("ended after %v, the deadline was after %v", took, deadline.Sub(start))
 		}
-		wants(t, "the cause", context.Cause(ctx), rlock.ErrLost)
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
 		next := <-got
 		if took := time.Since(start); took > 11*time.Second {
 			t.Errorf("the next one got it after %v", took)
@@ -510,74 +507,74 @@ func TestAFixedLeaseRunsOutAndIsNotRenewed(t *testing.T) {
 		if left := time.Until(next.Deadline()); next.Token() <= hold.Token() || left < 9*time.Second || left > time.Minute {
 			t.Errorf("token %d after %d, for %v", next.Token(), hold.Token(), left)
 		}
-		wants(t, "a late Unlock", hold.Unlock(bg), rlock.ErrLost)
-		unlock(t, next)
+		testlock.WantError(t, "a late Unlock", hold.Unlock(bg), rlock.ErrLost)
+		testlock.Unlock(t, next)
 		time.Sleep(time.Hour) // no timer of an ended hold does anything
-		_, hold = try(t, m, bg, rlock.WithLease(time.Minute))
+		_, hold = testlock.TryLock(t, m, bg, rlock.WithLease(time.Minute))
 		if left := time.Until(hold.Deadline()); left > time.Minute || left < 59*time.Second {
 			t.Errorf("the option of the call does not count: %v", left)
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestAHoldWithoutALeaseIsKeptForAsLongAsItsHolderLives(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
-		_, hold := lock(t, w.new("x"), bg)
+		_, hold := testlock.Lock(t, w.new("x"), bg)
 		for range 100 {
 			time.Sleep(67*time.Second + 13*time.Millisecond)
 			if left := time.Until(hold.Deadline()); hold.Err() != nil || left < 19*time.Second || left > 30*time.Second {
 				t.Fatalf("%v, deadline in %v", hold.Err(), left)
 			}
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestReentryNeverShortensALease(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, outer := lock(t, m, bg, rlock.WithLease(time.Minute))
-		_, inner := lock(t, m, ctx, rlock.WithLease(time.Second))
+		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(time.Minute))
+		_, inner := testlock.Lock(t, m, ctx, rlock.WithLease(time.Second))
 		if left := time.Until(inner.Deadline()); left < 59*time.Second {
 			t.Errorf("%v are left", left)
 		}
-		unlock(t, inner)
-		_, inner = lock(t, m, ctx, rlock.WithLease(2*time.Minute))
+		testlock.Unlock(t, inner)
+		_, inner = testlock.Lock(t, m, ctx, rlock.WithLease(2*time.Minute))
 		if left := time.Until(outer.Deadline()); left < 118*time.Second {
 			t.Errorf("a longer lease was not taken: %v", left)
 		}
-		unlock(t, inner)
-		unlock(t, outer)
+		testlock.Unlock(t, inner)
+		testlock.Unlock(t, outer)
 	})
 }
 
 func TestANestedHoldWithoutALeaseOfItsOwnIsRenewed(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, outer := lock(t, m, bg, rlock.WithLease(15*time.Second))
-		_, inner := lock(t, m, ctx)
+		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(15*time.Second))
+		_, inner := testlock.Lock(t, m, ctx)
 		time.Sleep(10*time.Minute + 5*time.Second)
 		if outer.Err() != nil || inner.Err() != nil {
 			t.Fatalf("lost under a hold that is renewed: %v, %v", outer.Err(), inner.Err())
 		}
-		unlock(t, inner)
+		testlock.Unlock(t, inner)
 		start := time.Now()
 		<-ctx.Done() // from here on nobody renews
-		wants(t, "Err", outer.Err(), rlock.ErrLost)
+		testlock.WantError(t, "Err", outer.Err(), rlock.ErrLost)
 		if took := time.Since(start); took < 19*time.Second || took > 30*time.Second {
 			t.Errorf("it ended after %v", took)
 		}
-		wants(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
+		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
 	})
 }
 
 func TestExtendLengthensTheLeaseAndNeverShortensIt(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, hold := lock(t, m, bg, rlock.WithLease(10*time.Second))
-		must(t, hold.Extend(bg, time.Minute))
-		must(t, hold.Extend(bg, time.Second))
+		ctx, hold := testlock.Lock(t, m, bg, rlock.WithLease(10*time.Second))
+		testlock.Must(t, hold.Extend(bg, time.Minute))
+		testlock.Must(t, hold.Extend(bg, time.Second))
 		if err := hold.Extend(bg, 0); err == nil {
 			t.Error("a lease of nothing was taken")
 		}
@@ -586,8 +583,8 @@ func TestExtendLengthensTheLeaseAndNeverShortensIt(t *testing.T) {
 			t.Errorf("lost before the extended lease was over: %v", hold.Err())
 		}
 		<-ctx.Done()
-		wants(t, "Extend of a lost hold", hold.Extend(bg, time.Minute), rlock.ErrLost)
-		wants(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		testlock.WantError(t, "Extend of a lost hold", hold.Extend(bg, time.Minute), rlock.ErrLost)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
@@ -622,20 +619,20 @@ func TestBadInputIsRefused(t *testing.T) {
 				t.Errorf("%s: Do took it", what)
 			}
 		}
-		_, hold := lock(t, w.new("x", nil), bg, nil) // options may be nil
+		_, hold := testlock.Lock(t, w.new("x", nil), bg, nil) // options may be nil
 		var none context.Context
 		if hold.Unlock(none) == nil || hold.Extend(none, time.Minute) == nil {
 			t.Error("a nil context was taken")
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
 func TestAnOutageFailsRequestsAndLosesNoLock(t *testing.T) {
 	everyKind(t, func(t *testing.T, w world) {
 		m := w.new("x")
-		ctx, hold := lock(t, m, bg)
-		_, theirs := lock(t, w.new("y"), bg)
+		ctx, hold := testlock.Lock(t, m, bg)
+		_, theirs := testlock.Lock(t, w.new("y"), bg)
 		got := wait1(t, w.new("y"), bg)
 		const outage = "LOADING nothing is answered"
 		w.fail(outage)
@@ -660,34 +657,34 @@ func TestAnOutageFailsRequestsAndLosesNoLock(t *testing.T) {
 			t.Errorf("the hold has ended, after %v: %v", time.Since(start), hold.Err())
 		}
 		failed("Unlock", hold.Unlock(bg))
-		wants(t, "a second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
-		wants(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
+		testlock.WantError(t, "a second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
 		w.fail("")
-		_, again := lock(t, m, bg) // what could not be given back is given back now
-		unlock(t, again)
-		unlock(t, theirs)
-		unlock(t, <-got)
+		_, again := testlock.Lock(t, m, bg) // what could not be given back is given back now
+		testlock.Unlock(t, again)
+		testlock.Unlock(t, theirs)
+		testlock.Unlock(t, <-got)
 	})
 }
 
 // What only locktest has.
 
 func TestToOccupyALockTakesItFromItsHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testlock.InFakeTime(t, func(t *testing.T) {
 		var space locktest.Space
 		m := space.New("x")
-		ctx, hold := lock(t, m, bg)
+		ctx, hold := testlock.Lock(t, m, bg)
 		below := make(chan error, 1)
-		_, nested := lock(t, m, ctx)
+		_, nested := testlock.Lock(t, m, ctx)
 		go func() { _, _, err := m.Lock(context.WithoutCancel(ctx)); below <- err }()
 		got := wait1(t, m, bg)
 		free := space.Occupy("x")
 		if context.Cause(ctx) != rlock.ErrLost {
 			t.Errorf("cause %v", context.Cause(ctx))
 		}
-		wants(t, "who waited below the hold", <-below, rlock.ErrLost)
-		wants(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-		wants(t, "Unlock", nested.Unlock(bg), rlock.ErrLost)
+		testlock.WantError(t, "who waited below the hold", <-below, rlock.ErrLost)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		testlock.WantError(t, "Unlock", nested.Unlock(bg), rlock.ErrLost)
 		time.Sleep(time.Hour)
 		again := space.Occupy("x") // another one
 		free()
@@ -702,7 +699,7 @@ func TestToOccupyALockTakesItFromItsHolder(t *testing.T) {
 		if next.Err() != nil || next.Token() <= st.Token {
 			t.Errorf("%v, token %d after %d", next.Err(), next.Token(), st.Token)
 		}
-		unlock(t, next)
+		testlock.Unlock(t, next)
 		if space.Lose("x") || space.Lose("y") {
 			t.Error("a free lock was lost")
 		}
@@ -714,7 +711,7 @@ func TestToOccupyALockTakesItFromItsHolder(t *testing.T) {
 }
 
 func TestNobodyIsServedInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testlock.InFakeTime(t, func(t *testing.T) {
 		var space locktest.Space
 		free := space.Occupy("x")
 		got := wait1(t, space.New("x"), bg)
@@ -725,20 +722,20 @@ func TestNobodyIsServedInAnOutage(t *testing.T) {
 			t.Error("the lock was granted")
 		}
 		space.Fail(nil)
-		unlock(t, <-got)
+		testlock.Unlock(t, <-got)
 	})
 }
 
 func TestALossIsImmediateWithoutFakeTime(t *testing.T) {
 	var space locktest.Space
-	ctx, hold := lock(t, space.New("x"), bg)
+	ctx, hold := testlock.Lock(t, space.New("x"), bg)
 	if !space.Lose("x") || context.Cause(ctx) != rlock.ErrLost || hold.Err() != rlock.ErrLost {
 		t.Errorf("cause %v, Err %v", context.Cause(ctx), hold.Err())
 	}
-	_, short := lock(t, space.New("y", rlock.WithLease(20*time.Millisecond)), bg)
-	_, next := lock(t, space.New("y"), bg)
-	wants(t, "Unlock of what ran out", short.Unlock(bg), rlock.ErrLost)
-	unlock(t, next)
+	_, short := testlock.Lock(t, space.New("y", rlock.WithLease(20*time.Millisecond)), bg)
+	_, next := testlock.Lock(t, space.New("y"), bg)
+	testlock.WantError(t, "Unlock of what ran out", short.Unlock(bg), rlock.ErrLost)
+	testlock.Unlock(t, next)
 }
 
 func TestGoroutinesMakeNoRace(t *testing.T) {
@@ -756,13 +753,13 @@ func TestGoroutinesMakeNoRace(t *testing.T) {
 				}
 				if err == nil {
 					inside++
-					_, nested := lock(t, m, context.WithoutCancel(held), rlock.WithLease(time.Minute))
+					_, nested := testlock.Lock(t, m, context.WithoutCancel(held), rlock.WithLease(time.Minute))
 					_, _ = hold.Deadline(), hold.Extend(bg, time.Second)
-					unlock(t, hold)
+					testlock.Unlock(t, hold)
 					if inside--; inside != 0 {
 						t.Error("not alone")
 					}
-					unlock(t, nested)
+					testlock.Unlock(t, nested)
 				}
 				cancel()
 				if i == 0 && n%20 == 0 {

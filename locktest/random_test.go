@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -24,7 +24,7 @@ func TestRandomProgramsSeeNoDifferenceToTheLibrary(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			for seed := *from; seed < *from+*seeds; seed++ {
 				run := func(on string) (saw string) {
-					synctest.Test(t, func(t *testing.T) {
+					testlock.InFakeTime(t, func(t *testing.T) {
 						p := &program{t: t, w: kinds[on](t), fair: kind == "fair", rand: rand.New(rand.NewPCG(uint64(seed), 0))}
 						saw = p.run()
 					})
@@ -154,7 +154,7 @@ func (p *program) got(e entry, err error) {
 	if err != nil {
 		return
 	}
-	keep(p.t, e.ctx, e.hold)
+	testlock.Keep(p.t, e.hold)
 	for i, other := range p.entries { // tokens are equal where holds share one, and else grow
 		if other.name == e.name && other.hold.Token() >= e.hold.Token() {
 			fmt.Fprintf(&p.log, " token of %d: %v", i, other.hold.Token() == e.hold.Token())
