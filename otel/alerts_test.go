@@ -18,6 +18,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -28,7 +29,7 @@ var rules = regexp.MustCompile(`(?ms)^ +- alert: (\w+)\n +expr: \|\n(.*?)^ +(?:f
 func alerts(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("alerts.yaml")
-	must(t, err)
+	testlock.Must(t, err)
 	all := map[string]string{}
 	for _, m := range rules.FindAllStringSubmatch(string(text), -1) {
 		all[m[1]] = m[2]
@@ -46,7 +47,7 @@ func TestTheAlertsReferToMetricsThatExist(t *testing.T) {
 		checkWords(t, names, alert, expr)
 	}
 	text, err := os.ReadFile("alerts.yaml")
-	must(t, err)
+	testlock.Must(t, err)
 	for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(string(text), -1) {
 		if m[1] != "lockline_lock_kind" && m[1] != "lockline_lock_pattern" {
 			t.Errorf("an alert has no label %s", m[1])
@@ -165,13 +166,13 @@ func (s *story) firing(names ...string) {
 func (s *story) held() *rlock.Hold {
 	s.t.Helper()
 	_, hold, err := s.lock.Lock(s.t.Context())
-	must(s.t, err)
+	testlock.Must(s.t, err)
 	return hold
 }
 
 func (s *story) unlock(hold *rlock.Hold) {
 	s.t.Helper()
-	must(s.t, hold.Unlock(s.t.Context()))
+	testlock.Must(s.t, hold.Unlock(s.t.Context()))
 }
 
 // waiter waits for the lock, which somebody holds. granted returns when it has got it.
@@ -202,7 +203,7 @@ func (s *story) handOver() {
 func (s *story) lost(hold *rlock.Hold) {
 	s.t.Helper()
 	_, err := s.lock.ForceUnlock(s.t.Context())
-	must(s.t, err)
+	testlock.Must(s.t, err)
 	if err := hold.Unlock(s.t.Context()); !errors.Is(err, rlock.ErrLost) {
 		s.t.Fatal(err)
 	}
@@ -223,7 +224,7 @@ func (s *story) failures() (again func()) {
 	failed := make(chan rlock.Event, 1)
 	session := newSession(s.t, s.server.Addr(), failing(failed), rlock.WithWatchdogTimeout(3*time.Second))
 	_, hold, err := rlock.New(session, "y").Lock(s.t.Context())
-	must(s.t, err)
+	testlock.Must(s.t, err)
 	s.server.SetError("LOADING it will be back")
 	var e rlock.Event
 	select {
@@ -364,7 +365,7 @@ func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
 	t.Parallel()
 	needPromtool(t)
 	path, err := filepath.Abs("alerts.yaml")
-	must(t, err)
+	testlock.Must(t, err)
 	if out, err := exec.Command(promtool(), "check", "rules", path).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -411,9 +412,9 @@ func (s *story) check(rules string) {
 		"evaluation_interval": every.String(),
 		"tests":               []any{map[string]any{"interval": every.String(), "input_series": input, "promql_expr_test": s.wants}},
 	}, "", " ")
-	must(s.t, err)
+	testlock.Must(s.t, err)
 	path := filepath.Join(s.t.TempDir(), "test.yaml")
-	must(s.t, os.WriteFile(path, text, 0o600))
+	testlock.Must(s.t, os.WriteFile(path, text, 0o600))
 	if out, err := exec.CommandContext(s.t.Context(), promtool(), "test", "rules", path).CombinedOutput(); err != nil {
 		s.t.Errorf("%v\n%s", err, out)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -88,8 +89,8 @@ func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("dashboard.json")
-	must(t, err)
-	must(t, json.Unmarshal(text, &dashboard))
+	testlock.Must(t, err)
+	testlock.Must(t, json.Unmarshal(text, &dashboard))
 
 	variables := []string{"__rate_interval"} // Grafana's own
 	used := map[string]bool{}

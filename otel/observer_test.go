@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -20,9 +17,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
-	"github.com/lockline/lockline/multilock"
 	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
 )
@@ -45,9 +41,7 @@ func newStage(t *testing.T, options ...otellock.Option) *stage {
 	observer, err := otellock.NewObserver(append([]otellock.Option{
 		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))),
 		otellock.WithTracerProvider(s.tracers)}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	s.observer = observer
 	return s
 }
@@ -59,21 +53,14 @@ func (s *stage) session(addr string, options ...rlock.SessionOption) *rlock.Sess
 
 func newSession(t *testing.T, addr string, observer rlock.Observer, options ...rlock.SessionOption) *rlock.Session {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	session, err := rlock.NewSession(rdb, append(options, rlock.WithObserver(observer),
-		rlock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
-	must(t, err)
-	t.Cleanup(func() { _ = session.Close(); _ = rdb.Close() })
-	return session
+	return testlock.NewSession(t, testlock.Client(t, addr), append(options, rlock.WithObserver(observer))...)
 }
 
 // value sums a metric's points that have all the attributes ("key=value"): a counter's values, a histogram's counts.
 func (s *stage) value(name string, attributes ...string) (sum int64) {
 	s.t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := s.reader.Collect(context.Background(), &all); err != nil {
-		s.t.Fatal(err)
-	}
+	testlock.Must(s.t, s.reader.Collect(context.Background(), &all))
 	matches := func(set attribute.Set) bool {
 		text := "," + set.Encoded(attribute.DefaultEncoder()) + ","
 		for _, a := range attributes {
@@ -123,32 +110,18 @@ func (s *stage) eventually(want int64, name string, attributes ...string) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestMetricsFollowALock(t *testing.T) {
-	onOneServer := func(s *rlock.Session, name string, _ ...rlock.Option) *rlock.Mutex {
-		return multilock.NewRedLock(name, s)
-	}
-	for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{
-		"reentrant": rlock.New, "fair": fairlock.New, "redlock": onOneServer,
-	} {
+	for kind, newMutex := range testlock.Kinds {
 		s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
 		lock := newMutex(s.session(testredis.Embedded(t).Addr(), rlock.WithStreak(time.Hour)), "orders:42")
 		of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
 
-		ctx, hold, err := lock.Lock(t.Context())
-		must(t, err)
-		_, nested, err := lock.Lock(ctx)
-		must(t, err)
+		ctx, hold := testlock.Lock(t, lock, t.Context())
+		_, nested := testlock.Lock(t, lock, ctx)
 		s.want(1, "lockline.lock.holds", of...)
 		s.want(1, "lockline.lock.wait.duration", of...) // not the re-entry
 
-		_, _, err = lock.TryLock(t.Context())
+		_, _, err := lock.TryLock(t.Context())
 		if !errors.Is(err, rlock.ErrLocked) {
 			t.Fatal(err)
 		}
@@ -168,8 +141,8 @@ func TestMetricsFollowALock(t *testing.T) {
 		cancel()
 		s.eventually(1, "lockline.lock.waiters", of...)
 		s.eventually(1, "lockline.lock.wait.duration", append(of, "error.type=canceled")...)
-		must(t, nested.Unlock(t.Context()))
-		must(t, hold.Unlock(t.Context()))
+		testlock.Must(t, nested.Unlock(t.Context()))
+		testlock.Must(t, hold.Unlock(t.Context()))
 		waiters.Wait()
 
 		s.eventually(0, "lockline.lock.holds", of...)
@@ -186,18 +159,16 @@ func TestLossesAreCountedOnceHoweverTheyAreLearned(t *testing.T) {
 	server := testredis.Embedded(t)
 	lock := rlock.New(s.session(server.Addr()), "x")
 
-	_, hold, err := lock.Lock(t.Context())
-	must(t, err)
-	_, err = lock.ForceUnlock(t.Context())
-	must(t, err)
+	_, hold := testlock.Lock(t, lock, t.Context())
+	testlock.ForceUnlock(t, lock)
 	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) { // the release learns it
 		t.Fatal(err)
 	}
 	s.want(1, "lockline.lock.losses")
 
-	_, hold, err = lock.Lock(t.Context(), rlock.WithLease(time.Second)) // not over before it is granted
-	must(t, err)
-	s.eventually(2, "lockline.lock.losses") // the lease is over
+	// The lease is not over before it is granted, and then it is.
+	_, hold = testlock.Lock(t, lock, t.Context(), rlock.WithLease(time.Second))
+	s.eventually(2, "lockline.lock.losses")
 	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
 		t.Fatal(err)
 	}
@@ -209,8 +180,7 @@ func TestLossesAreCountedOnceHoweverTheyAreLearned(t *testing.T) {
 func TestFailedRenewalsAreCounted(t *testing.T) {
 	s := newStage(t)
 	server := testredis.Embedded(t)
-	_, hold, err := rlock.New(s.session(server.Addr(), rlock.WithWatchdogTimeout(3*time.Second)), "x").Lock(t.Context())
-	must(t, err)
+	_, hold := testlock.Lock(t, rlock.New(s.session(server.Addr(), rlock.WithWatchdogTimeout(3*time.Second)), "x"), t.Context())
 	server.SetError("LOADING it will be back")
 	for deadline := time.Now().Add(30 * time.Second); s.value("lockline.lock.renewal.failures", "error.type=_OTHER") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -229,10 +199,9 @@ func TestSpansLastAsLongAsTheWait(t *testing.T) {
 
 	const wait = 20 * time.Millisecond
 	calls := []time.Time{time.Now()} // each span lies between two of these
-	_, hold, err := lock.Lock(ctx)
-	must(t, err)
+	_, hold := testlock.Lock(t, lock, ctx)
 	calls = append(calls, time.Now())
-	_, _, err = lock.Lock(ctx, rlock.WaitAtMost(wait))
+	_, _, err := lock.Lock(ctx, rlock.WaitAtMost(wait))
 	if !errors.Is(err, rlock.ErrLocked) {
 		t.Fatal(err)
 	}
@@ -247,7 +216,7 @@ func TestSpansLastAsLongAsTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls = append(calls, time.Now())
-	must(t, hold.Unlock(ctx))
+	testlock.Must(t, hold.Unlock(ctx))
 
 	spans := s.spans.Ended()
 	if len(spans) != 3 {
@@ -291,9 +260,9 @@ func TestSpansLastAsLongAsTheWait(t *testing.T) {
 func TestNamesStayOutOfMetricsAndSpansUnlessAskedFor(t *testing.T) {
 	s := newStage(t)
 	lock := rlock.New(s.session(testredis.Embedded(t).Addr()), "customer 4711")
-	must(t, lock.Do(t.Context(), func(context.Context) error { return nil }))
+	testlock.Must(t, lock.Do(t.Context(), func(context.Context) error { return nil }))
 	var all metricdata.ResourceMetrics
-	must(t, s.reader.Collect(t.Context(), &all))
+	testlock.Must(t, s.reader.Collect(t.Context(), &all))
 	for _, m := range all.ScopeMetrics[0].Metrics {
 		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
 			for _, p := range h.DataPoints {

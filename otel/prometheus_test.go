@@ -17,6 +17,7 @@ import (
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
@@ -32,7 +33,7 @@ func newProcess(t *testing.T, options ...otellock.Option) *process {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
-	must(t, err)
+	testlock.Must(t, err)
 	reader := metric.NewManualReader()
 	meters := metric.NewMeterProvider(metric.WithReader(exporter), metric.WithReader(reader))
 	p := &process{
@@ -107,17 +108,15 @@ func TestCountersAreAtZeroFromTheFirstLockOn(t *testing.T) {
 	session := p.session(testredis.Embedded(t).Addr())
 	p.wantCounters(map[string]string{})
 
-	_, hold, err := rlock.New(session, "orders:42").Lock(t.Context())
-	must(t, err)
+	_, hold := testlock.Lock(t, rlock.New(session, "orders:42"), t.Context())
 	want := zeros("reentrant", "orders")
 	p.wantCounters(want)
 
-	must(t, rlock.New(session, "users:1").Do(t.Context(), func(context.Context) error { return nil }))
+	testlock.Must(t, rlock.New(session, "users:1").Do(t.Context(), func(context.Context) error { return nil }))
 	maps.Copy(want, zeros("reentrant", "users"))
 	p.wantCounters(want)
 
-	_, err = rlock.New(session, "orders:42").ForceUnlock(t.Context())
-	must(t, err)
+	testlock.ForceUnlock(t, rlock.New(session, "orders:42"))
 	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	redisserver "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -36,19 +37,13 @@ func startBash(t *testing.T) bash {
 	}
 	b := bash{path, t.TempDir()}
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(program, filepath.Join(b.dir, "lockline")); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
+	testlock.Must(t, os.Symlink(program, filepath.Join(b.dir, "lockline")))
 	var script, errOut bytes.Buffer
 	if code := run(t.Context(), []string{"lockline", "completion", "bash"}, &script, &errOut); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &errOut)
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "script"), script.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, os.WriteFile(filepath.Join(b.dir, "script"), script.Bytes(), 0o600))
 	return b
 }
 
@@ -78,7 +73,7 @@ func (b bash) offers(t *testing.T, line string, env ...string) []string {
 	if strings.HasSuffix(line, " ") {
 		words = append(words, "")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), testlock.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.path, append([]string{"--norc", "-c", `source "$0/script"
 COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; shift
@@ -99,12 +94,12 @@ printf '%s\n' "${COMPREPLY[@]}"`, b.dir, line}, words...)...)
 func TestBashCompletesNamesOfLocks(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)
-	session := openSession(t, client(t, m.Addr()))
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
 	for _, name := range []string{"orders:42", "orders:43", "report", "till 3", "a\nb", "a\\b"} {
 		take(t, rlock.New(session, name))
 	}
 	take(t, fairlock.New(session, "orders:42")) // is offered once
-	take(t, rlock.New(openSession(t, client(t, m.Addr()), rlock.WithPrefix("app")), "stock:1:2"))
+	take(t, rlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithPrefix("app")), "stock:1:2"))
 	b := startBash(t)
 	here := "LOCKLINE_REDIS=redis://" + m.Addr()
 	for line, want := range map[string]string{
@@ -148,9 +143,7 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 		return cmd == "SCAN" // which is never answered
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	defer listener.Close()                                                                                                              // it never answers
 	for _, addr := range []string{slow.Addr() + "?read_timeout=0", listener.Addr().String() + "?read_timeout=0", "127.0.0.1:1", ":x"} { // 0: no limit
 		if got := b.offers(t, "lockline inspect ", "LOCKLINE_REDIS=redis://"+addr); len(got) > 0 {

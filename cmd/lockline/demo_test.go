@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/lockline/lockline/internal/testlock"
 )
 
 // theirRedis is a server that belongs to a user.
@@ -104,20 +106,14 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 	roomFor(t)
 	m := theirRedis(t)
 	file := t.TempDir() + "/counter"
-	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, os.WriteFile(file, []byte("0"), 0o600))
 	var d *director
 	out := &watchedOutput{head: "fencing token", seen: "HOLD", found: func() { d.children[2].Kill() }}
 	o := demoOptions{processes: 3, duration: time.Minute}
 	d = newDirector(o, newScreen(out, o))
 	d.screen.intro("theirs", d.victim)
-	if err := d.start(t.Context(), assignment{Redis: []target{{URL: "redis://" + m.Addr()}}, Prefix: "p", Lock: "l", File: file, Lease: demoLease}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.play(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, d.start(t.Context(), assignment{Redis: []target{{URL: "redis://" + m.Addr()}}, Prefix: "p", Lock: "l", File: file, Lease: demoLease}))
+	testlock.Must(t, d.play(t.Context()))
 	d.counter, d.fileErr = readCounter(file)
 	c := judge(d.account)[5]
 	if c.ok || !strings.Contains(c.says, "process 3 ended unexpectedly: signal: killed") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 )
 
@@ -20,9 +21,7 @@ type examination []finding
 func examine(t *testing.T, url string, now func() time.Time) examination {
 	t.Helper()
 	o := &operator{prefix: "lockline", kinds: lockKinds}
-	if err := o.open(t.Context(), target{URL: url}); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, o.open(t.Context(), target{URL: url}))
 	defer o.close()
 	return o.examine(t.Context(), now)
 }
@@ -82,10 +81,8 @@ func TestDoctorFindsASnapshotThatFailed(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700); err != nil { // a folder where the file would be
 		t.Fatal(err)
 	}
-	if err := rdb.BgSave(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "failed", func() bool {
+	testlock.Must(t, rdb.BgSave(t.Context()).Err())
+	testlock.Eventually(t, "failed", func() bool {
 		return strings.Contains(rdb.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
 	})
 	e := examine(t, "redis://"+server.Addr, time.Now)
@@ -97,14 +94,12 @@ func TestDoctorKnowsMastersFromReplicas(t *testing.T) {
 	master := testredis.Start(t, "--repl-diskless-sync-delay", "0")
 	host, port, _ := strings.Cut(master.Addr, ":")
 	replica := testredis.Start(t, "--replicaof", host, port)
-	eventually(t, "in sync", func() bool {
+	testlock.Eventually(t, "in sync", func() bool {
 		return strings.Contains(master.Client(t).Info(t.Context(), "replication").Val(), "state=online")
 	})
 	e := examine(t, "redis://"+master.Addr, time.Now)
 	e.want(t, "replication", warning, "1 replicas, min-replicas-to-write 0")
-	if err := master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 	examine(t, "redis://"+master.Addr, time.Now).want(t, "replication", fine, "1 replicas, min-replicas-to-write 1")
 
 	e = examine(t, "redis://"+replica.Addr, time.Now)
@@ -155,7 +150,7 @@ func TestDoctorFindsServersThatAreDown(t *testing.T) {
 	cluster := testredis.StartCluster(t, 3, 0)
 	cluster.Nodes[2].Kill()
 	rdb := cluster.Nodes[0].Client(t)
-	eventually(t, "noticed", func() bool { return strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:fail") })
+	testlock.Eventually(t, "noticed", func() bool { return strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:fail") })
 	e := examine(t, "redis://"+cluster.Nodes[0].Addr, time.Now)
 	e.want(t, "reach", failure, "")
 	e.want(t, "cluster", failure, "state is fail")
@@ -184,9 +179,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := append([]any{"ACL", "SETUSER", "tester", "reset", "on", ">secret", "~*", "&*"}, anys(strings.Fields(test.rules))...)
-			if err := admin.Do(t.Context(), rules...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testlock.Must(t, admin.Do(t.Context(), rules...).Err())
 			e := examine(t, "redis://tester:secret@"+server.Addr, time.Now)
 			test.want(t, e)
 			for _, f := range e {

@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -32,9 +33,7 @@ func locker(t *testing.T, addr, name string) *rlock.Mutex {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	session, err := rlock.NewSession(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	t.Cleanup(func() {
 		session.Close()
 		rdb.Close()
@@ -63,9 +62,7 @@ func startExec(t *testing.T, addr string, args ...string) *lockline {
 
 func (p *lockline) start() {
 	p.t.Helper()
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	testlock.Must(p.t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.done)
@@ -89,7 +86,7 @@ func (p *lockline) code() int {
 	select {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(soon):
+	case <-time.After(testlock.Patience):
 		p.t.Fatalf("lockline exec did not end; stderr: %s", &p.errOut)
 		return -1
 	}
@@ -114,7 +111,7 @@ func lines(file string) []string {
 func has(t *testing.T, file, prefix string) string {
 	t.Helper()
 	found := ""
-	eventually(t, prefix+" in "+filepath.Base(file), func() bool {
+	testlock.Eventually(t, prefix+" in "+filepath.Base(file), func() bool {
 		i := slices.IndexFunc(lines(file), func(l string) bool { return strings.HasPrefix(l, prefix) })
 		if i >= 0 {
 			found = lines(file)[i]
@@ -126,23 +123,14 @@ func has(t *testing.T, file, prefix string) string {
 
 func TestExecExitCodes(t *testing.T) {
 	m := theirRedis(t)
-	_, hold, err := locker(t, m.Addr(), "taken").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, hold := testlock.Lock(t, locker(t, m.Addr(), "taken"), t.Context())
 	defer hold.Unlock(context.Background())
 	notExecutable := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600))
 	noInterpreter := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(noInterpreter, []byte("#!/nonexistent/interpreter\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, os.WriteFile(noInterpreter, []byte("#!/nonexistent/interpreter\n"), 0o700))
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	gone.Close()
 	for _, test := range []struct {
 		args string
@@ -210,19 +198,14 @@ func TestExecPassesStdioAndEnvironment(t *testing.T) {
 
 func TestExecWaitsForTheHolder(t *testing.T) {
 	m := theirRedis(t)
-	_, hold, err := locker(t, m.Addr(), "n").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, hold := testlock.Lock(t, locker(t, m.Addr(), "n"), t.Context())
 	file := filepath.Join(t.TempDir(), "file")
 	p := startExec(t, m.Addr(), append([]string{"--wait", "1h", "n"}, self("until", file)...)...)
-	eventually(t, "lockline exec waits", func() bool { return len(m.PubSubChannels("")) > 0 })
+	testlock.Eventually(t, "lockline exec waits", func() bool { return len(m.PubSubChannels("")) > 0 })
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the command runs without the lock")
 	}
-	if err := hold.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, hold.Unlock(t.Context()))
 	if got := has(t, file, "token"); got <= fmt.Sprintf("token %d", hold.Token()) {
 		t.Errorf("%s after %d", got, hold.Token())
 	}
@@ -232,7 +215,7 @@ func TestExecWaitsForTheHolder(t *testing.T) {
 
 func TestExecSaysForWhomItWaits(t *testing.T) {
 	m := theirRedis(t)
-	session := openSession(t, client(t, m.Addr()), rlock.WithLabel("till 3"))
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithLabel("till 3"))
 	for kind, lock := range map[string]*rlock.Mutex{"": rlock.New(session, "n"), "--fair": fairlock.New(session, "n")} {
 		t.Run("lock "+kind, func(t *testing.T) {
 			t.Parallel()
@@ -243,10 +226,8 @@ func TestExecSaysForWhomItWaits(t *testing.T) {
 			short.wantCode(exitLocked)
 			loud := startExec(t, m.Addr(), args...)
 			line := fmt.Sprintf(`lockline: lock "n": waiting; held by process %d on`, os.Getpid())
-			eventually(t, line, func() bool { return strings.HasPrefix(loud.errOut.String(), line) })
-			if err := hold.Unlock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testlock.Eventually(t, line, func() bool { return strings.HasPrefix(loud.errOut.String(), line) })
+			testlock.Must(t, hold.Unlock(t.Context()))
 			silent.wantCode(0)
 			loud.wantCode(0)
 			if said := loud.errOut.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "(till 3), lease ") {
@@ -289,28 +270,26 @@ func TestExecInsideItselfSaysSo(t *testing.T) {
 
 func TestExecWaitsForALockThatTheOuterOneHasLost(t *testing.T) {
 	m := theirRedis(t)
-	t.Setenv(ownersVariable, openSession(t, client(t, m.Addr())).ID())
-	take(t, rlock.New(openSession(t, client(t, m.Addr())), "k"))
+	t.Setenv(ownersVariable, testlock.NewSession(t, testlock.Client(t, m.Addr())).ID())
+	take(t, rlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "k"))
 	execs(t, m.Addr(), exitLocked, "--wait", "0", "k", "--", "true")
 }
 
 func TestSignalEndsTheWait(t *testing.T) {
 	m := theirRedis(t)
 	lock := locker(t, m.Addr(), "n")
-	_, hold, err := lock.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, hold := testlock.Lock(t, lock, t.Context())
 	file := filepath.Join(t.TempDir(), "file")
 	p := startExec(t, m.Addr(), append([]string{"n"}, self("until", file)...)...)
-	eventually(t, "lockline exec waits", func() bool { return len(m.PubSubChannels("")) > 0 })
+	testlock.Eventually(t, "lockline exec waits", func() bool { return len(m.PubSubChannels("")) > 0 })
 	p.signal(syscall.SIGUSR1) // for the command, if there were one
 	p.signal(syscall.SIGTERM)
 	p.wantCode(128 + int(syscall.SIGTERM))
 	if err := hold.Unlock(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, hold, err = lock.TryLock(t.Context()); err != nil {
+	_, hold, err := lock.TryLock(t.Context())
+	if err != nil {
 		t.Errorf("the wait left something behind: %v", err)
 	}
 	hold.Unlock(t.Context())
@@ -437,14 +416,10 @@ func TestCommandDoesNotOutliveALeaseThatCannotBeRenewed(t *testing.T) {
 			}
 			return state.Token
 		}()
-		if err := server.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, server.Signal(syscall.SIGSTOP))
 		p.wantCode(exitLost)
 		last := endOfBeats(t, file)
-		if err := server.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, server.Signal(syscall.SIGCONT))
 		_, hold, err := locker(t, addr, "n").Lock(t.Context())
 		next := time.Now()
 		if err != nil || hold.Token() <= token {
@@ -481,18 +456,14 @@ func TestCommandEndsWithLockline(t *testing.T) {
 	p := &lockline{t: t, done: make(chan struct{})}
 	p.cmd = exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + m.Addr(), "n"}, self("beat", file)...)...)
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	defer read.Close()
 	p.cmd.Stdout = write
 	p.start()
 	write.Close() // lockline and the command have it
 	has(t, file, "beat")
 	p.signal(syscall.SIGKILL)
-	if err := read.SetReadDeadline(time.Now().Add(soon)); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, read.SetReadDeadline(time.Now().Add(testlock.Patience)))
 	if _, err := io.Copy(io.Discard, read); err != nil {
 		t.Errorf("the command lives: %v", err)
 	}
@@ -500,9 +471,9 @@ func TestCommandEndsWithLockline(t *testing.T) {
 
 func TestFairExecHoldsTheFairLock(t *testing.T) {
 	m := theirRedis(t)
-	rdb := client(t, m.Addr())
-	fair := fairlock.New(openSession(t, rdb), "n")
-	take(t, rlock.New(openSession(t, rdb), "n")) // another lock
+	rdb := testlock.Client(t, m.Addr())
+	fair := fairlock.New(testlock.NewSession(t, rdb), "n")
+	take(t, rlock.New(testlock.NewSession(t, rdb), "n")) // another lock
 	file := filepath.Join(t.TempDir(), "file")
 	first := startExec(t, m.Addr(), append([]string{"--fair", "n"}, self("until", file)...)...)
 	token := has(t, file, "token")
@@ -517,7 +488,7 @@ func TestFairExecHoldsTheFairLock(t *testing.T) {
 	for i := range 3 {
 		files = append(files, filepath.Join(t.TempDir(), "file"))
 		all = append(all, startExec(t, m.Addr(), append([]string{"--fair", "n"}, self("until", files[i])...)...))
-		eventually(t, "in the queue", func() bool {
+		testlock.Eventually(t, "in the queue", func() bool {
 			state, err := fair.Inspect(t.Context())
 			return err == nil && len(state.Queue) == i+1 && state.Queue[i].PID == all[i].cmd.Process.Pid
 		})
@@ -538,16 +509,14 @@ func TestFairExecHoldsTheFairLock(t *testing.T) {
 // A fair lock that is handed over is leased for no longer than its waiter is known to live, until it is renewed.
 func TestALongGraceDoesNotEndACommandThatWasHandedTheLock(t *testing.T) {
 	m := theirRedis(t)
-	hold := take(t, fairlock.New(openSession(t, client(t, m.Addr())), "n"))
+	hold := take(t, fairlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "n"))
 	file := filepath.Join(t.TempDir(), "file")
 	p := startExec(t, m.Addr(), append([]string{"--fair", "--lease", "90s", "--grace", "30s", "n"}, self("until", file)...)...)
-	eventually(t, "in the queue", func() bool {
-		state, err := fairlock.New(openSession(t, client(t, m.Addr())), "n").Inspect(t.Context())
+	testlock.Eventually(t, "in the queue", func() bool {
+		state, err := fairlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "n").Inspect(t.Context())
 		return err == nil && len(state.Queue) == 1
 	})
-	if err := hold.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, hold.Unlock(t.Context()))
 	has(t, file, "token")
 	p.signal(syscall.SIGUSR1)
 	has(t, file, fmt.Sprintf("signal %d", syscall.SIGUSR1))
@@ -561,9 +530,7 @@ func TestALongGraceDoesNotEndACommandThatWasHandedTheLock(t *testing.T) {
 func TestExecsOfOneNameNeverOverlap(t *testing.T) {
 	m := theirRedis(t)
 	counter, tokens := filepath.Join(t.TempDir(), "counter"), filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(counter, []byte("0"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, os.WriteFile(counter, []byte("0"), 0o600))
 	const workers, rounds = 4, 5
 	var wg sync.WaitGroup
 	for range workers {
@@ -598,22 +565,18 @@ func realRedis(t *testing.T) (addr string, process *os.Process) {
 		t.Skip(missing)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	addr = l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command(bin, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	eventually(t, "the server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	testlock.Eventually(t, "the server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 	return addr, cmd.Process
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 )
@@ -28,18 +27,6 @@ func TestMain(m *testing.M) {
 	// A program with the race detector sleeps for a second before it ends well.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	goleak.VerifyTestMain(m)
-}
-
-const soon = 30 * time.Second // how long a test waits for what must happen
-
-// eventually waits for a condition that some other process brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(soon); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not happen: %s", what)
-		}
-	}
 }
 
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -46,30 +46,10 @@ func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
 	return v
 }
 
-func openSession(t *testing.T, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
-	t.Helper()
-	session, err := rlock.NewSession(rdb, append(options, rlock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = session.Close() })
-	return session
-}
-
-func client(t *testing.T, addr string) *redis.Client {
-	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
 // take holds a lock until the test ends.
 func take(t *testing.T, m *rlock.Mutex) *rlock.Hold {
 	t.Helper()
-	_, hold, err := m.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, hold := testlock.Lock(t, m, t.Context())
 	t.Cleanup(func() { _ = hold.Unlock(context.Background()) }) // a forgotten one is released at once
 	return hold
 }
@@ -78,9 +58,7 @@ func take(t *testing.T, m *rlock.Mutex) *rlock.Hold {
 func wait(t *testing.T, m *rlock.Mutex) {
 	t.Helper()
 	before, err := m.Inspect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -89,7 +67,7 @@ func wait(t *testing.T, m *rlock.Mutex) {
 		_ = hold.Unlock(context.Background())
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	eventually(t, "in the queue", func() bool {
+	testlock.Eventually(t, "in the queue", func() bool {
 		now, err := m.Inspect(t.Context())
 		return err == nil && len(now.Queue) > len(before.Queue)
 	})
@@ -131,9 +109,9 @@ func difference(a, b []string) (only []string) {
 func TestLsFindsEveryLockByItsName(t *testing.T) {
 	for _, prefix := range []string{"lockline", "a*[b]?", "{app}"} {
 		m := miniredis.RunT(t)
-		rdb := client(t, m.Addr())
-		session := openSession(t, rdb, rlock.WithPrefix(prefix))
-		other := openSession(t, rdb, rlock.WithPrefix(prefix+"2"))
+		rdb := testlock.Client(t, m.Addr())
+		session := testlock.NewSession(t, rdb, rlock.WithPrefix(prefix))
+		other := testlock.NewSession(t, rdb, rlock.WithPrefix(prefix+"2"))
 		names := awkward()
 		var want, got []string
 		for _, name := range names {
@@ -165,7 +143,7 @@ func TestLsFindsEveryLockByItsName(t *testing.T) {
 
 func TestLsPatternsAreOfNames(t *testing.T) {
 	m := theirRedis(t)
-	session := openSession(t, client(t, m.Addr()))
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
 	for _, name := range []string{"orders:1", "orders:2", "stock/a", "}x", `\y`} {
 		take(t, rlock.New(session, name))
 	}
@@ -182,7 +160,7 @@ func TestLsPatternsAreOfNames(t *testing.T) {
 func TestLsFindsLocksOnEveryMasterOfACluster(t *testing.T) {
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
-	session := openSession(t, rdb)
+	session := testlock.NewSession(t, rdb)
 	masters := map[*testredis.Server]bool{}
 	for i := range 30 {
 		name := fmt.Sprint("lock ", i)
@@ -204,11 +182,9 @@ func TestLsFindsLocksOnEveryMasterOfACluster(t *testing.T) {
 
 func TestLsShowsWhatItCannotRead(t *testing.T) {
 	m := theirRedis(t)
-	rdb := client(t, m.Addr())
+	rdb := testlock.Client(t, m.Addr())
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, err)
 	}
 	must(rdb.Set(t.Context(), "lockline:r:{text}", "1", 0).Err())
 	must(rdb.HSet(t.Context(), "lockline:zz:{newer}", "owner", "1").Err())
@@ -226,10 +202,10 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 
 func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	m := theirRedis(t)
-	rdb := client(t, m.Addr())
-	holder := openSession(t, rdb, rlock.WithLabel("till 3"))
-	waiting := openSession(t, rdb, rlock.WithLabel("till \x1b[31m4"))
-	later := openSession(t, rdb)
+	rdb := testlock.Client(t, m.Addr())
+	holder := testlock.NewSession(t, rdb, rlock.WithLabel("till 3"))
+	waiting := testlock.NewSession(t, rdb, rlock.WithLabel("till \x1b[31m4"))
+	later := testlock.NewSession(t, rdb)
 	hold := take(t, fairlock.New(holder, "drawer"))
 	wait(t, fairlock.New(waiting, "drawer"))
 	wait(t, fairlock.New(later, "drawer"))
@@ -261,7 +237,7 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 
 func TestForcedUnlockFreesOneLock(t *testing.T) {
 	m := theirRedis(t)
-	session := openSession(t, client(t, m.Addr()))
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
 	plain, fair := rlock.New(session, "x"), fairlock.New(session, "x")
 	hold := take(t, plain)
 	take(t, fair)
@@ -289,12 +265,10 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 
 func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 	m := theirRedis(t)
-	session := openSession(t, client(t, m.Addr()), rlock.WithLabel("till 3"))
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithLabel("till 3"))
 	first := take(t, fairlock.New(session, "x"))
 	seen := fmt.Sprint(first.Token())
-	if err := first.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, first.Unlock(t.Context()))
 	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x"); code != exitWrong || !strings.Contains(errOut, "nobody holds") {
 		t.Errorf("nobody holds it: exit code %d: %s", code, errOut)
 	}
@@ -320,18 +294,16 @@ func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 // Between its look and its request the lock has a new holder.
 func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 	m := theirRedis(t)
-	rdb := client(t, m.Addr())
+	rdb := testlock.Client(t, m.Addr())
 	for _, k := range lockKinds {
-		lock := k.mutex(openSession(t, rdb), "x")
+		lock := k.mutex(testlock.NewSession(t, rdb), "x")
 		first := take(t, lock)
-		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb, session: openSession(t, rdb)}
+		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb, session: testlock.NewSession(t, rdb)}
 		held, err := o.held(t.Context())
 		if err != nil || len(held) != 1 {
 			t.Fatalf("%v, %v", held, err)
 		}
-		if err := first.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, first.Unlock(t.Context()))
 		next := take(t, lock)
 		err = o.forceUnlock(t.Context(), held[0], held[0].Token)
 		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong || !strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%s)", next.Token(), k.name)) {
@@ -345,7 +317,7 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 
 func TestOperatorsSeeLocksSharedWithRedisson(t *testing.T) {
 	m := theirRedis(t)
-	session := openSession(t, client(t, m.Addr()), rlock.RedissonKeys())
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.RedissonKeys())
 	hold := take(t, rlock.New(session, "x"))
 	take(t, rlock.New(session, "a{b}"))
 	take(t, rlock.New(session, "{x}"))
@@ -378,7 +350,7 @@ func (b *safeBuffer) String() string {
 
 func TestWatchWritesEachChange(t *testing.T) {
 	m := theirRedis(t)
-	session := openSession(t, client(t, m.Addr()), rlock.WithLabel("till 3"))
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithLabel("till 3"))
 	lock := rlock.New(session, "x")
 	out := &safeBuffer{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -397,15 +369,13 @@ func TestWatchWritesEachChange(t *testing.T) {
 		return s
 	}
 	seen := func(n int) func() bool { return func() bool { return len(sights()) >= n } }
-	eventually(t, "free", seen(1))
+	testlock.Eventually(t, "free", seen(1))
 	first := take(t, lock)
-	eventually(t, "held", seen(2))
-	if err := first.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "free again", seen(3))
+	testlock.Eventually(t, "held", seen(2))
+	testlock.Must(t, first.Unlock(t.Context()))
+	testlock.Eventually(t, "free again", seen(3))
 	second := take(t, lock)
-	eventually(t, "held again", seen(4))
+	testlock.Eventually(t, "held again", seen(4))
 	cancel()
 	if c := <-code; c != exitInterrupted {
 		t.Errorf("exit code %d", c)
@@ -425,12 +395,12 @@ func TestWatchOutlivesAnOutage(t *testing.T) {
 	go func() {
 		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + server.Addr, "--interval", "2ms", "--kind", "f", "x"}, out, errOut)
 	}()
-	eventually(t, "free", func() bool { return strings.Contains(out.String(), "free") })
+	testlock.Eventually(t, "free", func() bool { return strings.Contains(out.String(), "free") })
 	server.Kill()
-	eventually(t, "trouble", func() bool { return strings.Contains(errOut.String(), "lockline: ") })
+	testlock.Eventually(t, "trouble", func() bool { return strings.Contains(errOut.String(), "lockline: ") })
 	server.Restart(t)
-	take(t, fairlock.New(openSession(t, server.Client(t)), "x"))
-	eventually(t, "held", func() bool { return strings.Contains(out.String(), "held by process") })
+	take(t, fairlock.New(testlock.NewSession(t, server.Client(t)), "x"))
+	testlock.Eventually(t, "held", func() bool { return strings.Contains(out.String(), "held by process") })
 	cancel()
 	if c := <-code; c != exitInterrupted {
 		t.Errorf("exit code %d", c)

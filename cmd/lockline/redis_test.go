@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 )
 
@@ -53,14 +54,10 @@ func TestANodeLeadsToItsCluster(t *testing.T) {
 		}
 	}
 	for _, s := range cluster.Nodes {
-		if err := s.Client(t).Do(t.Context(), "ACL", "SETUSER", "user", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
-			t.Fatal(err)
-		}
+		testlock.Must(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "user", "on", ">secret", "~*", "&*", "+@all").Err())
 	}
 	rdb, err := target{URL: "redis://user:secret@" + node + "/0?read_timeout=7s&max_conn_age=1h"}.open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	defer rdb.Close()
 	if o := rdb.(*redis.ClusterClient).Options(); o.Username != "user" || o.Password != "secret" || o.ReadTimeout != 7*time.Second || o.ConnMaxLifetime != time.Hour {
 		t.Errorf("of the URL's options these are left: %+v", o)
@@ -119,7 +116,7 @@ func TestAServerThatRefusesHelloIsUsedAsItIs(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t, "--rename-command", "HELLO", "")
 	execs(t, server.Addr+"/3", 0, "n", "--", "true")
-	if n := client(t, server.Addr).DBSize(t.Context()).Val(); n != 0 {
+	if n := testlock.Client(t, server.Addr).DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys in database 0", n)
 	}
 }
@@ -127,16 +124,12 @@ func TestAServerThatRefusesHelloIsUsedAsItIs(t *testing.T) {
 func TestSignalEndsExecWhileRedisDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	defer listener.Close()
 	file := filepath.Join(t.TempDir(), "file")
 	p := startExec(t, listener.Addr().String(), append([]string{"n"}, self("until", file)...)...)
 	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	defer conn.Close() // it never answers
 	p.signal(syscall.SIGTERM)
 	p.wantCode(128 + int(syscall.SIGTERM))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 )
 
@@ -49,26 +50,20 @@ func (s secured) sentinel(t *testing.T, master string) (addr string) {
 	conf := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("port 0\ntls-port %d\nbind 127.0.0.1\ndir %s\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-replication yes\nsentinel monitor lockline %s 1\n",
 		port, dir, s.cert, s.key, s.ca, strings.Replace(master, ":", " ", 1))
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, os.WriteFile(conf, []byte(text), 0o600))
 	cmd := exec.Command(bin, conf, "--sentinel")
 	cmd.SysProcAttr = testredis.EndWithParent()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	pair, err := tls.LoadX509KeyPair(s.cert, s.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, err)
 	addr = fmt.Sprint("127.0.0.1:", port)
 	client := redis.NewSentinelClient(&redis.Options{Addr: addr, TLSConfig: &tls.Config{RootCAs: s.pool, Certificates: []tls.Certificate{pair}}})
 	defer client.Close()
-	eventually(t, "the Sentinel sees its master", func() bool {
+	testlock.Eventually(t, "the Sentinel sees its master", func() bool {
 		state, err := client.Master(context.Background(), "lockline").Result()
 		return err == nil && state["flags"] == "master"
 	})
@@ -81,9 +76,7 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 	s.cert, s.key, s.ca, s.pool = testredis.Certificate(t)
 	server, _ := s.start(t)
 	node, only := s.start(t, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1")
-	if err := only.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testlock.Must(t, only.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	sentinel := s.sentinel(t, server)
 	execTLS := func(url string, code int, says string, args ...string) {
 		t.Helper()
@@ -96,7 +89,7 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 			t.Errorf("%s %v: %s", url, args, said)
 		}
 	}
-	eventually(t, "the Cluster is up", func() bool {
+	testlock.Eventually(t, "the Cluster is up", func() bool {
 		return strings.Contains(only.Client(t).ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
 	for _, to := range []string{server, node, sentinel + "?master_name=lockline"} {

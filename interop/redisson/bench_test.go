@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -76,7 +77,7 @@ func inJVM(th thread, kind string) func(*testing.B, string, string) float64 {
 		b.Helper()
 		var n, ns float64
 		_, err := fmt.Sscan(th.do("cycles", kind, name, clients, perClient, window().Milliseconds(), "redis://"+addr), &n, &ns)
-		must(b, err)
+		testlock.Must(b, err)
 		return n / (ns / 1e9)
 	}
 }
@@ -89,7 +90,7 @@ func inGo(newMutex func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex, o
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
 			defer func() { _ = rdb.Close() }()
 			s, err := rlock.NewSession(rdb, options...)
-			must(b, err)
+			testlock.Must(b, err)
 			defer func() { _ = s.Close() }()
 			sessions = append(sessions, s)
 		}

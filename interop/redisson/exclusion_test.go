@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -41,15 +42,15 @@ func TestBothSidesReenterAndExcludeTheOtherUntilTheLastUnlock(t *testing.T) {
 	excluded(t, m)
 	waiting := waiter(m)
 	a.do("unlock", "x")
-	unlock(t, granted(t, waiting).hold)
+	testlock.Unlock(t, granted(t, waiting).hold)
 
-	ctx, outer := lock(t, m, bg)
-	_, inner := lock(t, m, ctx)
+	ctx, outer := testlock.Lock(t, m, bg)
+	_, inner := testlock.Lock(t, m, ctx)
 	for _, hold := range []*rlock.Hold{outer, inner} { // in any order
 		if a.tryLock("x") {
 			t.Error("the JVM is inside while Go holds the lock")
 		}
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	}
 	if !a.tryLock("x") {
 		t.Error("the JVM cannot have a free lock")
@@ -146,7 +147,7 @@ func TestAMultiLockWaitsForTheJVMWithNothingInHand(t *testing.T) {
 	rdb := server.Client(t)
 	s := newSession(t, rdb)
 	own, err := rlock.NewSession(rdb) // its locks are none of the JVM's
-	must(t, err)
+	testlock.Must(t, err)
 	t.Cleanup(func() { _ = own.Close() })
 	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
@@ -169,7 +170,7 @@ func TestAMultiLockWaitsForTheJVMWithNothingInHand(t *testing.T) {
 	}
 	both := a.start("lock", "z", "x")
 	subscribed(t, "z", rdb)
-	unlock(t, hold)
+	testlock.Unlock(t, hold)
 	if got := receive(t, "the JVM's MultiLock", both); got.err != nil {
 		t.Fatal(got.err)
 	}

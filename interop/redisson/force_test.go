@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -82,20 +83,20 @@ func TestWhoeverForcesTheLockOfWhomeverWhoWaitsGetsIt(t *testing.T) {
 				return goParty(rlock.New(newSession(t, rdb), name))
 			}
 			holder, waiter, forcer := on("holder", of.holderInJVM), on("waiter", of.waiterInJVM), on("forcer", of.forcerInJVM)
-			must(t, receive(t, "the first has the lock", holder.lock()))
+			testlock.Must(t, receive(t, "the first has the lock", holder.lock()))
 			waiting := waiter.lock()
 			subscribed(t, name, rdb)
 			if was, err := forcer.force(); err != nil || !was {
 				t.Fatalf("forced: %v, %v", was, err)
 			}
-			must(t, receive(t, "the waiter has the lock", waiting))
+			testlock.Must(t, receive(t, "the waiter has the lock", waiting))
 			if err := holder.unlock(); !holder.lost(err) {
 				t.Errorf("unlock of who has lost it: %v", err)
 			}
 			if rdb.Exists(bg, name).Val() != 1 {
 				t.Error("the waiter has lost the lock again")
 			}
-			must(t, waiter.unlock())
+			testlock.Must(t, waiter.unlock())
 		})
 	}
 }
@@ -104,17 +105,13 @@ func TestGoHearsOfAJVMsForceByTheNextRenewal(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	a := dial(t, lease, server.Addr).thread("a")
-	ctx, hold := lock(t, rlock.New(newSession(t, server.Client(t), rlock.WithWatchdogTimeout(short)), "x"), bg)
+	ctx, hold := testlock.Lock(t, rlock.New(newSession(t, server.Client(t), rlock.WithWatchdogTimeout(short)), "x"), bg)
 	if a.do("forceUnlock", "x") != "true" || !a.tryLock("x") {
 		t.Error("the JVM could not force the lock, and take it")
 	}
 	receive(t, "Go hears of it", ctx.Done())
-	if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrLost) {
-		t.Errorf("Go hears of it as %v", cause)
-	}
-	if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
-		t.Errorf("Unlock: %v", err)
-	}
+	testlock.WantError(t, "the cause, in Go", context.Cause(ctx), rlock.ErrLost)
+	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	if n := a.number("holdCount", "x"); n != 1 {
 		t.Errorf("after the Unlock of who had lost it, the JVM's hold count is %d", n)
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lockline/lockline/internal/testlock"
 )
 
 // jvm is a JVM that runs Driver.java, whose protocol is explained there.
@@ -41,7 +43,7 @@ func startJVM(t testing.TB) *jvm {
 	t.Helper()
 	needJVM(t)
 	path, err := os.ReadFile(classpath)
-	must(t, err)
+	testlock.Must(t, err)
 	j := &jvm{
 		cmd:     exec.Command("java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", "target/classes:"+string(path), "lockline.interop.Driver"),
 		done:    make(chan struct{}),
@@ -49,10 +51,10 @@ func startJVM(t testing.TB) *jvm {
 	}
 	j.cmd.Stderr = os.Stderr
 	j.in, err = j.cmd.StdinPipe()
-	must(t, err)
+	testlock.Must(t, err)
 	out, err := j.cmd.StdoutPipe()
-	must(t, err)
-	must(t, j.cmd.Start())
+	testlock.Must(t, err)
+	testlock.Must(t, j.cmd.Start())
 	go j.read(out)
 	return j
 }
@@ -168,7 +170,7 @@ func (th thread) do(verb string, args ...any) string {
 func (th thread) number(verb string, args ...any) int64 {
 	th.t.Helper()
 	n, err := strconv.ParseInt(th.do(verb, args...), 10, 64)
-	must(th.t, err)
+	testlock.Must(th.t, err)
 	return n
 }
 

@@ -1,12 +1,12 @@
 package redisson
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -45,7 +45,7 @@ func TestTheWatchdogsOfBothSidesKeepTheLockForManyLeases(t *testing.T) {
 	a, b := jvm.thread("a"), jvm.thread("b")
 	began := time.Now()
 	a.do("lock", "x")
-	ctx, hold := lock(t, rlock.New(s, "y"), bg)
+	ctx, hold := testlock.Lock(t, rlock.New(s, "y"), bg)
 	toGo, toJVM := waiter(rlock.New(s, "x")), b.start("lock", "y")
 
 	renewals(t, rdb, 7, "x", "y") // each at a third of the lease
@@ -56,9 +56,9 @@ func TestTheWatchdogsOfBothSidesKeepTheLockForManyLeases(t *testing.T) {
 		t.Fatalf("the JVM's hold count is %d, Go's context says %v; %d, %d waiters were let in", n, ctx.Err(), len(toGo), len(toJVM))
 	}
 	a.do("unlock", "x")
-	unlock(t, hold)
-	unlock(t, granted(t, toGo).hold)
-	must(t, receive(t, "lock in the JVM", toJVM).err)
+	testlock.Unlock(t, hold)
+	testlock.Unlock(t, granted(t, toGo).hold)
+	testlock.Must(t, receive(t, "lock in the JVM", toJVM).err)
 	b.do("unlock", "y")
 }
 
@@ -72,25 +72,23 @@ func TestWhatAKilledJVMHeldIsFreeAfterItsLease(t *testing.T) {
 	own.dial(t, short, server.Addr).thread("a").do("lock", "x")
 	waiting := waiter(rlock.New(newSession(t, rdb), "x"))
 	renewals(t, rdb, 1, "x")
-	must(t, own.cmd.Process.Kill())
+	testlock.Must(t, own.cmd.Process.Kill())
 	killed := time.Now()
 	left := rdb.PTTL(bg, "x").Val()
 	g := granted(t, waiting)
 	if waited := g.at.Sub(killed); waited < left-time.Millisecond {
 		t.Errorf("Go was let in after %v, with %v of the JVM's lease left", waited, left)
 	}
-	unlock(t, g.hold)
+	testlock.Unlock(t, g.hold)
 }
 
 func TestTheJVMGetsWhatGoLeavesToItsLease(t *testing.T) {
 	needJVM(t)
 	t.Parallel()
 	server := testredis.Start(t)
-	_, hold := lock(t, rlock.New(newSession(t, server.Client(t)), "x"), bg, rlock.WithLease(short/6))
+	_, hold := testlock.Lock(t, rlock.New(newSession(t, server.Client(t)), "x"), bg, rlock.WithLease(short/6))
 	a := dial(t, lease, server.Addr).thread("a")
 	a.do("lock", "x")
-	if err := hold.Err(); !errors.Is(err, rlock.ErrLost) {
-		t.Errorf("the JVM is inside, and Go's hold says %v", err)
-	}
+	testlock.WantError(t, "the JVM is inside, and Go's hold says", hold.Err(), rlock.ErrLost)
 	a.do("unlock", "x")
 }

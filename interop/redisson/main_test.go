@@ -8,8 +8,6 @@ package redisson
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -20,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -37,10 +36,7 @@ func (m tests) Run() int {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
-var (
-	bg    = context.Background()
-	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
-)
+var bg = context.Background()
 
 // needJVM skips the test, or builds the driver.
 func needJVM(t testing.TB) {
@@ -48,7 +44,7 @@ func needJVM(t testing.TB) {
 	if os.Getenv("LOCKLINE_REQUIRE_JVM") != "1" {
 		t.Skip("SKIPPED: Redisson on the other side: needs a JDK and Maven; run it with LOCKLINE_REQUIRE_JVM=1")
 	}
-	must(t, build())
+	testlock.Must(t, build())
 }
 
 // build compiles the driver and fetches Redisson where it is not there yet.
@@ -62,35 +58,10 @@ var build = sync.OnceValue(func() error {
 
 const classpath = "target/classpath"
 
+// newSession opens a session whose locks are Redisson's, too.
 func newSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
 	t.Helper()
-	s, err := rlock.NewSession(rdb, append([]rlock.SessionOption{rlock.RedissonKeys(), rlock.WithLogger(quiet)}, options...)...)
-	must(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func lock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {
-	t.Helper()
-	ctx, hold, err := l.Lock(ctx, options...)
-	if err != nil {
-		t.Fatalf("Lock: %v", err)
-	}
-	return ctx, hold
-}
-
-func unlock(t testing.TB, hold *rlock.Hold) {
-	t.Helper()
-	if err := hold.Unlock(bg); err != nil {
-		t.Fatalf("Unlock: %v", err)
-	}
+	return testlock.NewSession(t, rdb, append([]rlock.SessionOption{rlock.RedissonKeys()}, options...)...)
 }
 
 // waiter locks in a goroutine of its own; what comes of it is sent.
@@ -119,7 +90,7 @@ func granted(t testing.TB, c <-chan grant) grant {
 	return g
 }
 
-// patience is for what must happen, however slow the machine.
+// patience is for what must happen, however slow the machine: also that a JVM starts.
 const patience = time.Minute
 
 func receive[T any](t testing.TB, what string, c <-chan T) T {

@@ -1,10 +1,10 @@
 package redisson
 
 import (
-	"context"
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -24,8 +24,8 @@ func TestWithFencedKeysTheTokensOfBothSidesRiseFromTheFirstHoldOn(t *testing.T) 
 	a := dial(t, lease, server.Addr).thread("a")
 	last := int64(0)
 	for range 2 {
-		_, hold := lock(t, m, bg)
-		unlock(t, hold)
+		_, hold := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, hold)
 		if hold.Token() <= last {
 			t.Errorf("Go has token %d after %d", hold.Token(), last)
 		}
@@ -43,8 +43,8 @@ func TestWithoutFencingTheTwoSidesLeaveNothingThatStays(t *testing.T) {
 	m := rlock.New(newSession(t, rdb), "x")
 	a := dial(t, lease, server.Addr).thread("a")
 	for range 2 {
-		_, hold := lock(t, m, bg)
-		unlock(t, hold)
+		_, hold := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, hold)
 		a.do("lock", "x")
 		if st, err := m.Inspect(bg); err != nil || !st.Held || st.Count != 1 || st.Token != 0 {
 			t.Errorf("the JVM has the lock, and Inspect says %+v, %v", st, err)
@@ -65,29 +65,20 @@ func TestWithoutFencingTheTwoSidesLeaveNothingThatStays(t *testing.T) {
 		t.Errorf("Inspect says %+v, %v", st, err)
 	}
 	a.do("unlock", "x")
-	_, hold := lock(t, m, bg)
-	unlock(t, hold)
+	_, hold := testlock.Lock(t, m, bg)
+	testlock.Unlock(t, hold)
 	if next := a.number("lockAndGetToken", "x"); next != hold.Token()+1 {
 		t.Errorf("the JVM has token %d after %d", next, hold.Token())
 	}
 	a.do("unlock", "x")
 }
 
-// standing tells of each goroutine that stands in line.
-type standing chan struct{}
-
-func (c standing) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Waiting {
-		c <- struct{}{}
-	}
-}
-
 // tokensRise has both sides take turns, beginning after the token last.
 func tokensRise(t *testing.T, last int64) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	must(t, rdb.Set(bg, "redisson_lock_token:{x}", last, 0).Err())
-	stands := make(standing, 1)
+	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", last, 0).Err())
+	stands := make(testlock.Waits, 1)
 	m := rlock.New(newSession(t, rdb, rlock.WithObserver(stands), rlock.WithStreak(time.Hour)), "x")
 	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
@@ -109,7 +100,7 @@ func tokensRise(t *testing.T, last int64) {
 	}
 	inGo := func(options ...rlock.Option) *rlock.Hold {
 		t.Helper()
-		_, hold := lock(t, m, bg, options...)
+		_, hold := testlock.Lock(t, m, bg, options...)
 		rises("Go", hold.Token())
 		return hold
 	}
@@ -118,7 +109,7 @@ func tokensRise(t *testing.T, last int64) {
 		t.Helper()
 		next := waiter(m)
 		receive(t, "the next goroutine stands in line", stands)
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 		hold = granted(t, next).hold
 		rises("Go, from goroutine to goroutine,", hold.Token())
 		return hold
@@ -126,14 +117,14 @@ func tokensRise(t *testing.T, last int64) {
 
 	inJVM() // the first of all
 	for range 3 {
-		unlock(t, inGo())
+		testlock.Unlock(t, inGo())
 		inJVM()
 	}
 	enterJVM()
 	enterJVM() // re-entry
 	a.do("unlock", "x")
 	a.do("unlock", "x")
-	unlock(t, handedOn(handedOn(inGo())))
+	testlock.Unlock(t, handedOn(handedOn(inGo())))
 	inJVM()
 
 	// Blocks of tokens that nobody gave back: lost by force, and by time.
@@ -141,22 +132,20 @@ func tokensRise(t *testing.T, last int64) {
 	b.do("forceUnlock", "x")
 	inJVM()
 	_ = forced.Unlock(bg) // too late
-	unlock(t, inGo())
+	testlock.Unlock(t, inGo())
 	inJVM()
 	inGo(rlock.WithLease(50 * time.Millisecond))
 	inJVM()
 
 	// What the JVM lost.
 	enterJVM()
-	if _, err := m.ForceUnlock(bg); err != nil {
-		t.Fatal(err)
-	}
-	unlock(t, inGo())
+	testlock.ForceUnlock(t, m)
+	testlock.Unlock(t, inGo())
 	inJVM()
 
 	// Redis forgets our memory some time after. Redisson's counter stays.
-	must(t, rdb.Del(bg, "lockline_lock_memory:{x}").Err())
+	testlock.Must(t, rdb.Del(bg, "lockline_lock_memory:{x}").Err())
 	inJVM()
-	unlock(t, inGo())
+	testlock.Unlock(t, inGo())
 	inJVM()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -56,8 +57,8 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 	goAsked, jvmAsked := countAsked(goProxy), countAsked(jvmProxy)
 	s := newSession(t, goProxy.Client(t), rlock.WithWatchdogTimeout(lease))
 	a := dial(t, lease, jvmProxy.Addr()).thread("a")
-	_, hold := lock(t, rlock.New(s, "first"), bg) // from here on the server has the scripts
-	unlock(t, hold)
+	_, hold := testlock.Lock(t, rlock.New(s, "first"), bg) // from here on the server has the scripts
+	testlock.Unlock(t, hold)
 
 	const rounds = 10
 	var toGo, toJVM []time.Duration
@@ -86,9 +87,9 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 		eventually(t, "the JVM waits", func() bool { return jvmAsked.of(name) == before+2 })
 		<-time.After(long)
 		freed = time.Now()
-		unlock(t, g.hold)
+		testlock.Unlock(t, g.hold)
 		got := receive(t, "lock in the JVM", locked)
-		must(t, got.err)
+		testlock.Must(t, got.err)
 		toJVM = append(toJVM, got.at.Sub(freed))
 		if n := jvmAsked.of(name) - before; n != 3 {
 			t.Errorf("the JVM has sent %d requests for a lock that it waited for", n)
@@ -129,11 +130,7 @@ func TestAStreakDoesNotStarveTheJVM(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_, hold, err := m.Lock(bg)
-				if err == nil {
-					err = hold.Unlock(bg)
-				}
-				if err != nil {
+				if err := testlock.Cycle(bg, m); err != nil {
 					t.Error(err)
 					return
 				}
@@ -179,13 +176,13 @@ func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 		waiting := waiter(rlock.New(s, x))
 		subscribed(t, x, nodes...)
 		a.do("unlock", x)
-		unlock(t, granted(t, waiting).hold)
+		testlock.Unlock(t, granted(t, waiting).hold)
 
-		_, hold := lock(t, rlock.New(s, y), bg)
+		_, hold := testlock.Lock(t, rlock.New(s, y), bg)
 		locked := a.start("lock", y)
 		subscribed(t, y, nodes...)
-		unlock(t, hold)
-		must(t, receive(t, "lock in the JVM", locked).err)
+		testlock.Unlock(t, hold)
+		testlock.Must(t, receive(t, "lock in the JVM", locked).err)
 		a.do("unlock", y)
 	}
 }
