@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Patience is how long a test waits for what must happen, however slow the machine is.
+// Patience is how long a test waits for what must happen, however slow the machine is. In fake time it is fake, too.
 const Patience = 30 * time.Second
 
 // Quiet is the logger of NewSession's sessions. It formats what is logged, and drops it.
@@ -51,7 +51,7 @@ func Embedded(t testing.TB) *redis.Client {
 }
 
 // User gives server a user with these rights of its access control list and no others, and returns a client of that user.
-// The client is closed when the test ends.
+// An error stops the test. The client is closed when the test ends.
 func User(t testing.TB, server *testredis.Server, name string, rights ...any) *redis.Client {
 	t.Helper()
 	rules := append([]any{"ACL", "SETUSER", name, "reset", "on", ">PASSWORD"}, rights...)
