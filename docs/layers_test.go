@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"bytes"
 	"go/build"
 	"os"
 	"path"
@@ -14,18 +15,24 @@ import (
 
 // layers of the library, the lowest first. A package imports only from layers below its own.
 var layers = [][]string{
-	{"internal/contain"},
+	{"internal/contain", "internal/failure", "internal/handover"},
 	{"internal/wire", "pubsub", "watchdog"},
-	{"internal/protocol"},
-	{"internal/engine"},
+	{"internal/protocol", "internal/wakeup"},
+	{"internal/session"},
+	{"internal/mutex"},
+	{"internal/broadcast", "internal/operate", "internal/single"},
 	{"rlock"},
 	{"internal/inner"},
-	{"fairlock", "multilock", "locktest"},
+	{"fairlock", "locktest", "multilock/internal/quorum"},
+	{"multilock"},
 }
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
 var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/protocol/generate", "internal/sim", "internal/simnet",
 	"internal/standin", "internal/testlock", "internal/testredis", "interop/redisson"}
+
+// longest is how many lines a file may have: a reader finds things by file names.
+const longest = 500
 
 func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	const module = "github.com/lockline/lockline"
@@ -57,6 +64,15 @@ func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 		}
 		if p.Doc == "" && p.Name != "docs" && len(p.GoFiles) > 0 {
 			t.Errorf("%s has no package comment", folder)
+		}
+		for _, file := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				return err
+			}
+			if lines := bytes.Count(text, []byte("\n")); lines > longest {
+				t.Errorf("%s/%s has %d lines, over %d", folder, file, lines, longest)
+			}
 		}
 		own, listed := layer[folder]
 		if !listed {

@@ -12,7 +12,7 @@
 //
 // Goroutines of one session with nobody between them stand in the queue together and hand
 // the lock from one to the next in memory. Those that come at about the same time (while a request of
-// theirs is under way, or within 200 µs while their session has the lock) ask together.
+// theirs is under way, or within 200 µs while their session has the lock, and within 2 ms behind others of it) ask together.
 // If the lock is lost under one of them, those behind it ask anew.
 //
 // A session's waiters are kept alive by one request for each lock at a third of the
@@ -38,9 +38,13 @@ package fairlock
 
 import (
 	_ "embed"
+	"errors"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -57,18 +61,39 @@ var (
 	//go:embed inspect.lua
 	inspectText string
 
-	protocol = &engine.Protocol{
-		Kind:      engine.Fair,
-		Lock:      wire.NewScript(lockText),
-		Release:   wire.NewScript(releaseText),
-		Heartbeat: wire.NewScript(heartbeatText),
-		Force:     wire.NewScript(forceText),
-		Inspect:   wire.NewScript(inspectText),
+	heartbeatScript = wire.NewScript(heartbeatText)
+
+	kind = &mutex.Kind{
+		Letter:  protocol.Fair,
+		Lock:    wire.NewScript(lockText),
+		Release: wire.NewScript(releaseText),
+		Force:   wire.NewScript(forceText),
+		Inspect: wire.NewScript(inspectText),
+		Further: map[string]*wire.Script{"heartbeat": heartbeatScript},
+		Ordered: true,
+		Keys:    keys,
+		Store:   single.Store,
+		NewLock: newLock,
+		Alarm:   alarm,
 	}
 )
+
+func keys(s *session.Session, name string) (*protocol.Keys, error) {
+	if s.Redisson {
+		return nil, errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
+	}
+	k, err := protocol.NewKeys(s.Prefix, protocol.Fair, name, ":q", ":a", ":d")
+	if err == nil {
+		k.Channel = s.Args.Channels
+	}
+	return k, err
+}
+
+// alarm wakes nobody: those who wait look by themselves, with each heartbeat.
+func alarm(*protocol.Keys, *protocol.Grant) (channel, message any) { return "", "0" }
 
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return inner.NewMutex(engine.NewMutex(inner.Session(s), protocol, name, engine.NewConfig(engine.Config{}, options)))
+	return inner.NewMutex(mutex.New(inner.Session(s), kind, name, mutex.NewConfig(mutex.Config{}, options)))
 }

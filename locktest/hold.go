@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -24,7 +26,7 @@ type lock struct {
 	grants int64 // number of the last acquisition, or occupation
 	st     *streak
 	queue  []*turn
-	lost   map[*engine.Owner]int // holds of each owner that were lost and not unlocked
+	lost   map[*mutex.Owner]int // holds of each owner that were lost and not unlocked
 }
 
 // streak is the time from a grant of the lock until it is free again.
@@ -46,7 +48,7 @@ type hold struct {
 	ctx          context.Context
 	cancel       context.CancelCauseFunc
 	up           *hold // the next hold on the way up its context, of any lock
-	as           *engine.Owner
+	as           *mutex.Owner
 	lease        time.Duration
 	fixed, named bool
 	// Guarded by Space.mu:
@@ -72,8 +74,8 @@ func (c *heldContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-func newHold(ctx context.Context, l *lock, cfg engine.Config) *hold {
-	h := &hold{l: l, as: engine.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0, named: cfg.Named}
+func newHold(ctx context.Context, l *lock, cfg mutex.Config) *hold {
+	h := &hold{l: l, as: mutex.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0, named: cfg.Named}
 	if !h.fixed {
 		h.lease = lease
 	}
@@ -89,7 +91,7 @@ func (l *lock) enter() (leave func()) {
 	return l.s.mu.Unlock
 }
 
-func (l *lock) fail(err error) error { return engine.NameErr(l.name, err) }
+func (l *lock) fail(err error) error { return failure.Named(l.name, err) }
 
 func (l *lock) owner(by *party, number int64) string {
 	return by.session + ":" + strconv.FormatInt(number, 10)
@@ -186,7 +188,7 @@ func (l *lock) leave(h *hold) {
 		}
 	}
 	h.err = rlock.ErrNotHeld
-	h.cancel(engine.ErrUnlocked)
+	h.cancel(failure.ErrUnlocked)
 	if len(st.holds) == 0 {
 		l.st = nil
 	}
@@ -225,7 +227,7 @@ func (st *streak) deadline() time.Time {
 	if st.renewed == 0 {
 		return st.until
 	}
-	renewed := st.since.Add(time.Since(st.since).Truncate(renewal) + engine.Valid(lease))
+	renewed := st.since.Add(time.Since(st.since).Truncate(renewal) + protocol.Valid(lease))
 	if renewed.After(st.until) {
 		return renewed
 	}
@@ -234,7 +236,7 @@ func (st *streak) deadline() time.Time {
 
 // extend makes the lease last at least d from now.
 func (st *streak) extend(d time.Duration) {
-	if until := time.Now().Add(engine.Valid(d)); until.After(st.until) {
+	if until := time.Now().Add(protocol.Valid(d)); until.After(st.until) {
 		st.until = until
 	}
 }
@@ -263,7 +265,7 @@ func (h *hold) Name() string { return h.l.name }
 
 func (h *hold) Token() int64 { return h.st.token }
 
-func (h *hold) Parts() []*engine.Hold { return nil }
+func (h *hold) Parts() []*mutex.Hold { return nil }
 
 func (h *hold) Deadline() time.Time {
 	defer h.l.enter()()
@@ -281,7 +283,7 @@ func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	case h.err != nil:
 		return h.l.fail(h.err)
 	case ctx.Err() != nil:
-		return h.l.fail(engine.CtxErr(ctx))
+		return h.l.fail(failure.OfContext(ctx))
 	case h.l.s.outage != nil:
 		return h.l.fail(h.l.s.outage)
 	}

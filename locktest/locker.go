@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -15,7 +16,7 @@ import (
 type Locker struct {
 	lock *lock
 	name string
-	cfg  engine.Config
+	cfg  mutex.Config
 	err  error // of New, returned by every use
 }
 
@@ -51,14 +52,14 @@ func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error, opt
 }
 
 // outward gives a Hold its public type.
-func outward(h *engine.Hold) *rlock.Hold { return (*rlock.Hold)(h) }
+func outward(h *mutex.Hold) *rlock.Hold { return (*rlock.Hold)(h) }
 
 var (
 	errZero       = errors.New("lockline: a zero Locker; make one with Space.New")
 	errNilContext = errors.New("lockline: the context is nil")
 )
 
-func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
+func (l *Locker) check(ctx context.Context, cfg mutex.Config) error {
 	switch {
 	case l == nil || l.lock == nil && l.err == nil:
 		return errZero
@@ -71,15 +72,15 @@ func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 		return l.lock.fail(err)
 	}
 	if ctx.Err() != nil {
-		return l.lock.fail(engine.CtxErr(ctx))
+		return l.lock.fail(failure.OfContext(ctx))
 	}
 	return nil
 }
 
-func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *engine.Hold, error) {
-	var cfg engine.Config
+func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *mutex.Hold, error) {
+	var cfg mutex.Config
 	if l != nil {
-		cfg = engine.NewConfig(l.cfg, options)
+		cfg = mutex.NewConfig(l.cfg, options)
 	}
 	if err := l.check(ctx, cfg); err != nil {
 		return ctx, nil, err
@@ -89,7 +90,7 @@ func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) 
 		h.cancel(err)
 		return ctx, nil, err
 	}
-	return &heldContext{h.ctx, h}, engine.NewHold(h), nil
+	return &heldContext{h.ctx, h}, mutex.NewHold(h), nil
 }
 
 // turn is one goroutine's place in a lock's queue.
@@ -102,7 +103,7 @@ type turn struct {
 
 // take has h hold the lock, or says why it does not. It is asked for again whenever the lock
 // has changed, in the order in which the callers came.
-func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) error {
+func (l *lock) take(ctx context.Context, h *hold, cfg mutex.Config, try bool) error {
 	leave := l.enter()
 	if l.s.outage != nil {
 		defer leave()
@@ -116,7 +117,7 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 	}
 	if try {
 		defer leave()
-		return engine.Public(l.locked())
+		return failure.Public(l.locked())
 	}
 	l.queue = append(l.queue, t)
 	leave()
@@ -142,18 +143,18 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 		l.leave(h)
 	}
 	if ctx.Err() != nil {
-		return engine.EndedWait(ctx, l.locked())
+		return failure.EndedWait(ctx, l.locked())
 	}
-	return engine.Public(l.locked())
+	return failure.Public(l.locked())
 }
 
 // locked describes the holder.
-func (l *lock) locked() *engine.LockedError {
-	e := &engine.LockedError{Name: l.name}
+func (l *lock) locked() *failure.LockedError {
+	e := &failure.LockedError{Name: l.name}
 	if st := l.st; st != nil {
 		e.Holder, e.About, e.Remaining = st.owner, st.by.about(), st.remaining()
 		if st.by == here {
-			e.Hint = engine.SelfHint
+			e.Hint = failure.SelfHint
 		}
 	}
 	return e

@@ -18,7 +18,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -33,8 +34,8 @@ type Space struct {
 
 // New names a lock. It does no more, and any number of Lockers of one name are one lock.
 func (s *Space) New(name string, options ...rlock.Option) *Locker {
-	l := &Locker{name: name, cfg: engine.NewConfig(engine.Config{}, options)}
-	if l.err = engine.CheckName(name); l.err == nil {
+	l := &Locker{name: name, cfg: mutex.NewConfig(mutex.Config{}, options)}
+	if l.err = protocol.CheckName(name); l.err == nil {
 		l.lock = s.lock(name)
 	}
 	return l
@@ -125,7 +126,7 @@ func (s *Space) lock(name string) *lock {
 	}
 	l := s.locks[name]
 	if l == nil {
-		l = &lock{s: s, name: name, lost: map[*engine.Owner]int{}}
+		l = &lock{s: s, name: name, lost: map[*mutex.Owner]int{}}
 		s.locks[name] = l
 	}
 	return l

@@ -8,14 +8,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/rlock"
 )
 
 // holding is what a Hold of a MultiLock stands for.
 type holding struct {
 	l        *MultiLock
-	parts    []*engine.Hold // by member
+	parts    []*mutex.Hold // by member
 	unlocked atomic.Bool
 }
 
@@ -24,7 +25,7 @@ func (h *holding) Name() string { return h.l.name }
 // Token is 0: no number grows with every holder of every member. Each part has its own.
 func (h *holding) Token() int64 { return 0 }
 
-func (h *holding) Parts() []*engine.Hold { return h.parts }
+func (h *holding) Parts() []*mutex.Hold { return h.parts }
 
 func (h *holding) Deadline() time.Time {
 	first := h.parts[0].Deadline()
@@ -62,9 +63,9 @@ func (h *holding) Extend(ctx context.Context, d time.Duration) error {
 
 func (h *holding) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
-		return engine.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)
+		return failure.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)
 	}
-	return h.l.join(engine.UnlockAll(ctx, h.parts))
+	return h.l.join(unlockAll(ctx, h.parts))
 }
 
 // join joins the members' errors.
@@ -74,5 +75,5 @@ func (l *MultiLock) join(errs []error) error {
 			errs[i] = l.about(i, err)
 		}
 	}
-	return engine.Join(errs...)
+	return failure.Join(errs...)
 }

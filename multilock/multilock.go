@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -22,7 +23,7 @@ type MultiLock struct {
 	members []rlock.Locker // each once
 	units   [][]int        // members that one request can take, in the order of the first of each
 	unit    []int          // of each member
-	handsOn bool           // a session can hand all members on in memory
+	passes  bool           // a session can pass all members on in memory
 	err     error          // of New, told by every use
 
 	restarted func(restarts int) // for tests
@@ -46,13 +47,13 @@ func New(members ...rlock.Locker) *MultiLock {
 		return l
 	}
 	names := make([]string, len(l.members))
-	l.handsOn = true
+	l.passes = true
 	groups := map[any]int{}
 	for i, m := range l.members {
 		names[i] = m.Name()
 		l.unit = append(l.unit, l.place(groups, i))
-		mutex, ok := m.(*rlock.Mutex)
-		l.handsOn = l.handsOn && ok && inner.Mutex(mutex).HandsOn()
+		one, ok := m.(*rlock.Mutex)
+		l.passes = l.passes && ok && passes(inner.Mutex(one))
 	}
 	l.name = strings.Join(names, "+")
 	return l
@@ -76,7 +77,7 @@ func (l *MultiLock) add(members []rlock.Locker) {
 			}
 		}
 		if err != nil {
-			l.err = engine.Join(l.err, engine.Within(fmt.Sprintf("members[%d] of a MultiLock", i), err))
+			l.err = failure.Join(l.err, failure.Within(fmt.Sprintf("members[%d] of a MultiLock", i), err))
 		} else if !slices.ContainsFunc(l.members, func(other rlock.Locker) bool { return same(m, other) }) {
 			l.members = append(l.members, m)
 		}
@@ -92,13 +93,20 @@ func same(a, b rlock.Locker) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
+// passes: the session may choose which of its own goroutines gets the lock next.
+func passes(m *mutex.Mutex) bool { return !m.Kind().Ordered && m.Default().Lease == 0 }
+
 // place puts a member into a unit.
 func (l *MultiLock) place(groups map[any]int, i int) int {
-	var group any
+	var group any = i // of its own
 	if m, ok := l.members[i].(*rlock.Mutex); ok {
-		group = inner.Mutex(m).Group()
+		in := inner.Mutex(m)
+		if g, ok := groupOf(in.Session(), in.Kind(), in.Keys()); ok {
+			g.lease = in.Default().Lease
+			group = g
+		}
 	}
-	if u, ok := groups[group]; ok && group != nil && len(l.units[u]) < engine.MaxSeveral {
+	if u, ok := groups[group]; ok && len(l.units[u]) < maxUnit {
 		l.units[u] = append(l.units[u], i)
 		return u
 	}
@@ -143,7 +151,7 @@ type MemberError struct {
 
 func (e *MemberError) Error() string {
 	lock := fmt.Sprintf("lock %q", e.Name)
-	what := strings.TrimPrefix(engine.Bare(e.Err), lock+": ") // it may have named itself
+	what := strings.TrimPrefix(failure.Bare(e.Err), lock+": ") // it may have named itself
 	return fmt.Sprintf("lockline: %s (members[%d]): %s", lock, e.Index, what)
 }
 
@@ -180,14 +188,14 @@ func (l *MultiLock) Do(ctx context.Context, fn func(ctx context.Context) error, 
 	if err != nil {
 		return err
 	}
-	return (*engine.Hold)(hold).Do(held, fn)
+	return (*mutex.Hold)(hold).Do(held, fn)
 }
 
 func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}
-	cfg := engine.NewConfig(engine.Config{}, options)
+	cfg := mutex.NewConfig(mutex.Config{}, options)
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
@@ -199,7 +207,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	for restarts := 0; ; restarts++ {
 		err := r.take()
 		if err == nil {
-			return r.at, (*rlock.Hold)(engine.NewHold(&holding{l: l, parts: r.holds})), nil
+			return r.at, (*rlock.Hold)(mutex.NewHold(&holding{l: l, parts: r.holds})), nil
 		}
 		r.giveBack()
 		if try || r.taken == nil {
@@ -219,4 +227,4 @@ type named struct {
 }
 
 // Apply sets the option.
-func (named) Apply(c *engine.Config) { c.Named = true }
+func (named) Apply(c *mutex.Config) { c.Named = true }

@@ -2,11 +2,14 @@ package multilock
 
 import (
 	_ "embed"
+	"errors"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/multilock/internal/quorum"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -22,8 +25,7 @@ var (
 	//go:embed redlock_inspect.lua
 	redlockInspect string
 
-	redlock = &engine.Protocol{
-		Kind:    engine.RedLock,
+	redlock = quorum.Scripts{
 		Lock:    wire.NewScript(redlockLock),
 		Accept:  wire.NewScript(redlockAccept),
 		Release: wire.NewScript(redlockRelease),
@@ -107,7 +109,7 @@ var (
 // same options are one quorum, so make it as often as you like.
 //
 // The algorithm is Redlock, by Salvatore Sanfilippo (redis.io, "Distributed Locks with Redis").
-type Quorum struct{ s *engine.Session }
+type Quorum struct{ inner *quorum.Quorum }
 
 // QuorumOption sets up a Quorum.
 type QuorumOption func(*quorumConfig)
@@ -133,33 +135,34 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 			o(&cfg)
 		}
 	}
-	members := make([]*engine.Session, len(sessions))
+	members := make([]*session.Session, len(sessions))
 	for i, s := range sessions {
 		members[i] = inner.Session(s)
 	}
-	s, err := engine.NewQuorum(members, cfg.timeout)
+	q, err := quorum.New(members, redlock, cfg.timeout)
 	if err != nil {
 		return nil, err
 	}
-	return &Quorum{s: s}, nil
+	return &Quorum{q}, nil
 }
 
 // New names a RedLock. It does no I/O and is cheap. Any string of 1 to 512 bytes is
 // a name; what is wrong with it, Lock says. A RedLock and another lock of one name are two locks.
 func (q *Quorum) New(name string, options ...rlock.Option) *rlock.Mutex {
-	cfg := engine.NewConfig(engine.Config{}, options)
-	if q == nil || q.s == nil {
-		return inner.NewMutex(engine.NewMutex(nil, redlock, name, cfg))
+	if q == nil || q.inner == nil {
+		return inner.NewMutex(mutex.Bad(errZeroQuorum))
 	}
-	return inner.NewMutex(engine.NewMutex(q.s, redlock, name, cfg))
+	return inner.NewMutex(q.inner.Mutex(name, mutex.NewConfig(mutex.Config{}, options)))
 }
+
+var errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
 
 // NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and
 // [Quorum.New] in one, without options. What is wrong with the sessions, every use of the lock says.
 func NewRedLock(name string, sessions ...*rlock.Session) *rlock.Mutex {
 	q, err := NewQuorum(sessions)
 	if err != nil {
-		return inner.NewMutex(engine.BadMutex(err))
+		return inner.NewMutex(mutex.Bad(err))
 	}
 	return q.New(name)
 }

@@ -267,7 +267,14 @@ func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 		clients[i].AddHook(testlock.Around(hooks[i].around))
 	}
 	m := warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(2*testlock.Patience))...))
-	all := func(redis.Cmder) bool { return true }
+	lock := scriptFile(t, "redlock_lock.lua")
+	var votes atomic.Int64
+	all := func(cmd redis.Cmder) bool {
+		if args := cmd.Args(); len(args) > 1 && args[1] == lock {
+			votes.Add(1)
+		}
+		return true
+	}
 	none := func(redis.Cmder) bool { return false }
 	hooks[0].set(all)
 	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
@@ -279,7 +286,9 @@ func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 		t.Errorf("two of three: %v", err)
 	}
 	hooks[1].set(none)
+	before := votes.Load()
 	hold = testlock.Take(t, m)
+	testlock.Eventually(t, "asked in vain", func() bool { return votes.Load() > before }) // the others may have decided before
 	hooks[0].set(none)
 	hooks[1].set(all)
 	if err := hold.Unlock(bg); err == nil || !strings.Contains(err.Error(), "on purpose") {

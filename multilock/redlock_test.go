@@ -91,7 +91,7 @@ func warmed(t testing.TB, m *rlock.Mutex) *rlock.Mutex {
 	return m
 }
 
-// scriptFile is the name of a script as the engine sends it.
+// scriptFile is the name of a script as it is sent.
 func scriptFile(t testing.TB, file string) string { return redScript(t, file).Hash() }
 
 func redScript(t testing.TB, file string) *redis.Script {

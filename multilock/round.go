@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -28,7 +28,7 @@ type rounds struct {
 
 	// Of the last round:
 	at    context.Context // carries what is held
-	holds []*engine.Hold  // by member
+	holds []*mutex.Hold   // by member
 	taken *MemberError    // it failed because this member is taken; nil if it need not be tried again
 }
 
@@ -36,7 +36,7 @@ type rounds struct {
 // and so only while it holds nothing.
 func (r *rounds) take() error {
 	l := r.l
-	r.at, r.holds = r.ctx, make([]*engine.Hold, len(l.members))
+	r.at, r.holds = r.ctx, make([]*mutex.Hold, len(l.members))
 	taken := r.taken
 	r.taken = nil
 	for n := range l.units {
@@ -98,19 +98,19 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 		}
 		ctx, h, err := take(r.at, options...)
 		if err == nil {
-			r.at, r.holds[i] = ctx, (*engine.Hold)(h)
+			r.at, r.holds[i] = ctx, (*mutex.Hold)(h)
 		}
 		return i, err
 	}
 	var rest []int
-	var with []*engine.Mutex
+	var with []*mutex.Mutex
 	for _, j := range unit {
 		if r.holds[j] == nil {
 			rest, with = append(rest, j), append(with, inner.Mutex(l.members[j].(*rlock.Mutex)))
 		}
 	}
-	var beside []*engine.Mutex
-	if wait && l.handsOn {
+	var beside []*mutex.Mutex
+	if wait && l.passes {
 		for j, m := range l.members {
 			if r.holds[j] == nil && j != i && !slices.Contains(rest, j) {
 				rest, beside = append(rest, j), append(beside, inner.Mutex(m.(*rlock.Mutex)))
@@ -118,11 +118,11 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 		}
 	}
 	e := inner.Mutex(m)
-	cfg := engine.NewConfig(e.Default(), options)
-	ctx, holds, err := e.AcquireWith(r.at, cfg, !wait, with, beside)
+	cfg := mutex.NewConfig(e.Default(), options)
+	ctx, holds, err := acquireWith(r.at, e, cfg, !wait, with, beside)
 	var refused redis.Error
 	if errors.As(err, &refused) && with != nil { // on account of which?
-		ctx, holds, err = e.AcquireWith(r.at, cfg, !wait, nil, nil)
+		ctx, holds, err = acquireWith(r.at, e, cfg, !wait, nil, nil)
 	}
 	if err == nil {
 		r.at, r.holds[i] = ctx, holds[0]
@@ -182,7 +182,7 @@ func (r *rounds) giveBack() {
 	done, holds := make(chan struct{}), r.holds // the next round has others
 	go func() {
 		defer close(done)
-		engine.UnlockAll(context.WithoutCancel(ctx), holds)
+		unlockAll(context.WithoutCancel(ctx), holds)
 	}()
 	select {
 	case <-done:

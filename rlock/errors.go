@@ -3,7 +3,7 @@ package rlock
 import (
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
 )
 
 var (
@@ -26,13 +26,13 @@ var (
 	ErrNotReplicated error = errNotReplicated
 )
 
-// The errors are the engine's. With these names the documentation of those above shows no internal package.
+// The errors are those of package failure. With these names the documentation of those above shows no internal package.
 var (
-	errLocked        = engine.ErrLocked
-	errLost          = engine.ErrLost
-	errNotHeld       = engine.ErrNotHeld
-	errClosed        = engine.ErrClosed
-	errNotReplicated = engine.ErrNotReplicated
+	errLocked        = failure.ErrLocked
+	errLost          = failure.ErrLost
+	errNotHeld       = failure.ErrNotHeld
+	errClosed        = failure.ErrClosed
+	errNotReplicated = failure.ErrNotReplicated
 )
 
 // LockedError says who holds the lock, as far as is known. It matches [ErrLocked].
@@ -44,7 +44,7 @@ type LockedError struct {
 	Hint      string        // what the caller may have done wrong
 }
 
-func (e *LockedError) Error() string { return (*engine.LockedError)(e).Error() }
+func (e *LockedError) Error() string { return (*failure.LockedError)(e).Error() }
 
 // Unwrap makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Unwrap() error { return ErrLocked }
@@ -57,19 +57,19 @@ type NotReplicatedError struct {
 	Timeout   time.Duration // that they had
 }
 
-func (e *NotReplicatedError) Error() string { return (*engine.NotReplicatedError)(e).Error() }
+func (e *NotReplicatedError) Error() string { return (*failure.NotReplicatedError)(e).Error() }
 
 // Unwrap makes errors.Is(err, ErrNotReplicated) true.
 func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
 
-func init() { engine.Public = public }
+func init() { failure.Public = public }
 
-// public gives engine's error structs their public types.
+// public gives failure's error structs their public types.
 func public(err error) error {
 	switch e := err.(type) {
-	case *engine.LockedError:
+	case *failure.LockedError:
 		return (*LockedError)(e)
-	case *engine.NotReplicatedError:
+	case *failure.NotReplicatedError:
 		return (*NotReplicatedError)(e)
 	}
 	return err

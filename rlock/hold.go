@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/mutex"
 )
 
 // Hold is one entry into a lock, ended by Unlock. Holds of one lock that are
@@ -16,8 +16,8 @@ import (
 // for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
 type Hold handle
 
-// handle is the whole of a Hold: engine makes it, so that a Lock need not allocate another one around it.
-type handle = engine.Hold
+// handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around it.
+type handle = mutex.Hold
 
 // Unlock ends the hold, and frees the lock if no nested hold is left; or hands it, in
 // memory and at once, to the goroutine of this session that is next in line (see
@@ -33,31 +33,31 @@ type handle = engine.Hold
 //
 // Whatever it returns, the hold's context is canceled: treat the lock as released. Unlocking never frees a
 // lock that somebody else holds by now.
-func (h *Hold) Unlock(ctx context.Context) error { return (*engine.Hold)(h).Unlock(ctx) }
+func (h *Hold) Unlock(ctx context.Context) error { return (*mutex.Hold)(h).Unlock(ctx) }
 
 // Token is the fencing token: larger than that of every holder of the lock before,
 // also across restarts of Redis, as long as its clock is not set back by more than
 // it was down. Nested holds share it. What the lock protects can refuse a request
 // whose token is smaller than one it has seen. The Hold of a MultiLock has none, and
 // says 0: its Parts have.
-func (h *Hold) Token() int64 { return (*engine.Hold)(h).Token() }
+func (h *Hold) Token() int64 { return (*mutex.Hold)(h).Token() }
 
 // Name is the lock's name.
-func (h *Hold) Name() string { return (*engine.Hold)(h).Name() }
+func (h *Hold) Name() string { return (*mutex.Hold)(h).Name() }
 
 // Deadline is until when the lock is safely held as things stand: it moves with
 // every renewal. Of a hold that is over it says nothing.
-func (h *Hold) Deadline() time.Time { return (*engine.Hold)(h).Deadline() }
+func (h *Hold) Deadline() time.Time { return (*mutex.Hold)(h).Deadline() }
 
 // Err is nil while the lock is held, and then says why it is not any more:
 // [ErrNotHeld] after Unlock, [ErrLost], or [ErrClosed].
-func (h *Hold) Err() error { return (*engine.Hold)(h).Err() }
+func (h *Hold) Err() error { return (*mutex.Hold)(h).Err() }
 
 // Extend makes the lease last at least d from now; it never shortens it. It asks
 // Redis and blocks for the answer, not longer than ctx. After an error other than
 // [ErrLost], [ErrNotHeld] and [ErrClosed] the hold goes on with the lease it had.
 func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
-	return (*engine.Hold)(h).Extend(ctx, d)
+	return (*mutex.Hold)(h).Extend(ctx, d)
 }
 
 // Parts are the holds that it is made of, in the order of its members, for a Hold of
@@ -65,7 +65,7 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 // and need no Unlock of their own.
 func (h *Hold) Parts() []*Hold {
 	var parts []*Hold
-	for _, p := range (*engine.Hold)(h).Parts() {
+	for _, p := range (*mutex.Hold)(h).Parts() {
 		parts = append(parts, (*Hold)(p))
 	}
 	return parts
@@ -77,4 +77,4 @@ func (h *Hold) Parts() []*Hold {
 // the same name are both inside at once: WithOwner gives no exclusion between them.
 // After a loss its Locks of that name return [ErrLost] until the hold that was lost is unlocked, or
 // neither it nor its context can be reached any more.
-func WithOwner(ctx context.Context) context.Context { return engine.WithOwner(ctx) }
+func WithOwner(ctx context.Context) context.Context { return mutex.WithOwner(ctx) }

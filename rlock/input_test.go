@@ -316,7 +316,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("lockline", "x", "", "lockline:r:{x}:t")
 	rdb := testlock.Embedded(f)
 	f.Fuzz(func(t *testing.T, p, a, q, b string) {
-		refused := func(prefix, name string) bool { // at most; which ones is engine's test
+		refused := func(prefix, name string) bool { // at most; which ones is the test of internal/protocol
 			return prefix == "" && strings.ContainsAny(name, "{}_")
 		}
 		session := func(prefix string) *rlock.Session {

@@ -3,6 +3,8 @@ package rlock
 import (
 	"context"
 	"time"
+
+	"github.com/lockline/lockline/internal/operate"
 )
 
 // State is what Redis knows of a lock at one instant.
@@ -34,7 +36,7 @@ type Waiter struct {
 // Inspect asks Redis who holds the lock. It changes nothing, and blocks for one
 // request, not longer than ctx.
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
-	s, err := m.engine().Inspect(ctx)
+	s, err := operate.Inspect(ctx, m.unwrap())
 	st := State{Name: s.Name, Held: s.Held, Owner: s.Owner, Session: s.Session, Host: s.Host, PID: s.PID, Label: s.Label,
 		Count: s.Count, Remaining: s.Remaining, Token: s.Token}
 	for _, w := range s.Queue {
@@ -47,7 +49,7 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 // is for operators: the holder goes on for a moment without the lock, until its
 // next request or renewal, at most a third of its lease, tells it that it is lost.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
-	return m.engine().ForceUnlock(ctx)
+	return operate.ForceUnlock(ctx, m.unwrap())
 }
 
 // ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token: if somebody
@@ -58,5 +60,5 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 // It blocks for one request, of a RedLock for two, not longer than ctx. A token that is not above 0 is an error:
 // Inspect says 0 where it is not known, as of a JVM's hold, which only ForceUnlock frees.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
-	return m.engine().ForceUnlockToken(ctx, token)
+	return operate.ForceUnlockToken(ctx, m.unwrap(), token)
 }

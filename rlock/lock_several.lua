@@ -36,7 +36,7 @@ local function sound(value, most)
   return number and number <= (most or MOST) and number or nil
 end
 
--- bad ends the script with an error that refusal of errors.go reads. Nothing may have been written before.
+-- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
 local function bad(key, field, value, why)
   local function plain(text) -- a server may not pass on every byte
     return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))

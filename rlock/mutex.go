@@ -4,7 +4,11 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/broadcast"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -17,22 +21,33 @@ var (
 	forceText string
 	//go:embed inspect.lua
 	inspectText string
+
 	//go:embed lock_several.lua
 	lockSeveralText string
 	//go:embed release_several.lua
 	releaseSeveralText string
 
-	protocol = &engine.Protocol{
-		Kind:    engine.Reentrant,
-		Lock:    wire.NewScript(lockText),
-		Release: wire.NewScript(releaseText),
-		Force:   wire.NewScript(forceText),
-		Inspect: wire.NewScript(inspectText),
-
+	kind = &mutex.Kind{
+		Letter:         protocol.Reentrant,
+		Lock:           wire.NewScript(lockText),
+		Release:        wire.NewScript(releaseText),
+		Force:          wire.NewScript(forceText),
+		Inspect:        wire.NewScript(inspectText),
 		LockSeveral:    wire.NewScript(lockSeveralText),
 		ReleaseSeveral: wire.NewScript(releaseSeveralText),
+		Keys:           keys,
+		Store:          single.Store,
+		NewLock:        broadcast.NewLock,
+		Alarm:          broadcast.Alarm,
 	}
 )
+
+func keys(s *session.Session, name string) (*protocol.Keys, error) {
+	if s.Redisson {
+		return protocol.RedissonKeys(name)
+	}
+	return protocol.NewKeys(s.Prefix, protocol.Reentrant, name)
+}
 
 // Locker is any lock of this module: what composes locks needs no more. Package locktest has
 // one in memory, for tests.
@@ -51,10 +66,10 @@ var _ Locker = (*Mutex)(nil)
 // acquisition, so that one Mutex serves any number of goroutines, and any number
 // of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
 type Mutex struct {
-	inner engine.Mutex
+	inner mutex.Mutex
 }
 
-func (m *Mutex) engine() *engine.Mutex {
+func (m *Mutex) unwrap() *mutex.Mutex {
 	if m == nil {
 		return nil
 	}
@@ -65,11 +80,11 @@ func (m *Mutex) engine() *engine.Mutex {
 // bytes is a name, except for those that [RedissonKeys] refuses. What is wrong with
 // a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{engine.NewMutex(s.engine(), protocol, name, engine.NewConfig(engine.Config{}, options))}
+	return &Mutex{mutex.New(s.unwrap(), kind, name, mutex.NewConfig(mutex.Config{}, options))}
 }
 
 // Name is the lock's name.
-func (m *Mutex) Name() string { return m.engine().Name() }
+func (m *Mutex) Name() string { return m.unwrap().Name() }
 
 // Lock waits until the lock is held and returns the hold and the context to go on
 // with, which carries the hold and ends with it. A ctx that descends from a live
@@ -105,8 +120,8 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 }
 
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
-	e := m.engine()
-	ctx, hold, err := e.Acquire(ctx, engine.NewConfig(e.Default(), options), try)
+	in := m.unwrap()
+	ctx, hold, err := in.Acquire(ctx, mutex.NewConfig(in.Default(), options), try)
 	return ctx, (*Hold)(hold), err
 }
 
@@ -119,5 +134,5 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opti
 	if err != nil {
 		return err
 	}
-	return (*engine.Hold)(hold).Do(held, fn)
+	return (*mutex.Hold)(hold).Do(held, fn)
 }

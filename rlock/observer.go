@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/session"
 )
 
 // Observer is told what happens to the locks of a session; metrics and traces
@@ -68,7 +68,7 @@ type Event struct {
 
 type observer struct{ o Observer }
 
-func (a observer) Observe(ctx context.Context, e engine.Event) {
+func (a observer) Observe(ctx context.Context, e session.Event) {
 	a.o.Observe(ctx, Event{
 		Kind: EventKind(e.Kind), Lock: e.Lock, Name: e.Name, Session: e.Session, At: e.At,
 		Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err, HandedOver: e.HandedOver,

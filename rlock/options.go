@@ -4,7 +4,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -14,13 +15,13 @@ type Option interface {
 	lockOption()
 }
 
-// option is every Option of this package. What makes it one for the other packages, engine.NewConfig finds.
-type option func(*engine.Config)
+// option is every Option of this package. What makes it one for the other packages, mutex.NewConfig finds.
+type option func(*mutex.Config)
 
 func (option) lockOption() {}
 
 // Apply sets the option.
-func (o option) Apply(c *engine.Config) { o(c) }
+func (o option) Apply(c *mutex.Config) { o(c) }
 
 // WithLease fixes the lease to d and switches its renewal off for that hold: the
 // lock is lost when d is over. At least 10 ms. Under re-entry a shorter lease
@@ -28,7 +29,7 @@ func (o option) Apply(c *engine.Config) { o(c) }
 //
 // A Hold with a fixed lease that is forgotten is left to run out.
 func WithLease(d time.Duration) Option {
-	return option(func(c *engine.Config) {
+	return option(func(c *mutex.Config) {
 		c.Lease = d
 		if d == 0 {
 			c.Lease = -1 // told apart from "not given", to be refused
@@ -40,7 +41,7 @@ func WithLease(d time.Duration) Option {
 // says. When it runs out they return a *[LockedError]. Zero does not wait at all.
 // For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
-	return option(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
+	return option(func(c *mutex.Config) { c.Wait, c.Bounded = d, true })
 }
 
 // SessionOption sets up a session.
@@ -49,7 +50,7 @@ type SessionOption interface {
 }
 
 type (
-	sessionConfig = engine.SessionConfig
+	sessionConfig = session.Config
 	sessionOption func(*sessionConfig)
 )
 

@@ -37,7 +37,7 @@ const blown = "a hook's panic, on purpose"
 func (f *fuse) knows(m *rlock.Mutex) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.scripts = inner.Mutex(m).Scripts()
+	f.scripts = inner.Mutex(m).Kind().Scripts()
 }
 
 func (f *fuse) set(at string) { f.at.Store(&at) }

@@ -7,7 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -23,16 +24,16 @@ type Client interface {
 // subscription connection while anybody waits, one watchdog for all leases. One
 // for each process and Redis is usual. Safe for concurrent use.
 type Session struct {
-	inner *engine.Session
+	inner *session.Session
 }
 
 func init() {
-	engine.Outer.Session = func(s any) *engine.Session { return s.(*Session).engine() }
-	engine.Outer.Mutex = func(m any) *engine.Mutex { return m.(*Mutex).engine() }
-	engine.Outer.NewMutex = func(m engine.Mutex) any { return &Mutex{m} }
+	mutex.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
+	mutex.Outer.Mutex = func(m any) *mutex.Mutex { return m.(*Mutex).unwrap() }
+	mutex.Outer.NewMutex = func(m mutex.Mutex) any { return &Mutex{m} }
 }
 
-func (s *Session) engine() *engine.Session {
+func (s *Session) unwrap() *session.Session {
 	if s == nil {
 		return nil
 	}
@@ -44,7 +45,7 @@ func (s *Session) engine() *engine.Session {
 // another server when one fails its pings, so that two owners could hold one
 // lock) and a *redis.AutoPipeliner (which makes a holder wait for a batch to fill).
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
-	cfg := engine.SessionConfig{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching}
+	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching}
 	for _, o := range options {
 		if o != nil {
 			o.apply(&cfg)
@@ -53,7 +54,7 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s, err := engine.NewSession(client, cfg)
+	s, err := session.New(client, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,3 @@
-// Package protocol has the scripts that all kinds of locks share.
 package protocol
 
 import (

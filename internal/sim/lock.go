@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -156,7 +157,7 @@ func (l *lock) granting(e *held) {
 	if l.kind == 'q' {
 		if slices.ContainsFunc(l.on, func(s *server) bool { // its first proposal was another
 			owner, first := l.present(s)
-			return owner == e.attempt && first != e.token && e.token-first >= engineBlock
+			return owner == e.attempt && first != e.token && e.token-first >= protocol.Block
 		}) {
 			w.counts.Add("second rounds")
 		}
@@ -169,7 +170,7 @@ func (l *lock) granting(e *held) {
 	if first == 0 {
 		w.fail("%s: %s was never granted to %s", e.who, l.name, short(e.attempt))
 	}
-	if e.token < first || e.token >= first+engineBlock {
+	if e.token < first || e.token >= first+protocol.Block {
 		w.fail("%s: entered with %d, which is not in the block of its grant, %d", e.who, e.token, first)
 	}
 	for attempt, g := range l.grants {
@@ -185,9 +186,6 @@ func (l *lock) granting(e *held) {
 		l.over[e.attempt] = "it was entered"
 	}
 }
-
-// engineBlock is how many tokens a grant reserves.
-const engineBlock = 1000
 
 // stored is how many servers have stored a token at least as high.
 func (l *lock) stored(token int64) (n int) {
@@ -330,7 +328,7 @@ func (l *lock) deleted() {
 
 // newHeld is what a Lock has brought, or a part of it.
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, fixed bool) *held {
-	attempt := (*engine.Hold)(hold).Owner()
+	attempt := (*mutex.Hold)(hold).Owner()
 	return &held{who: a.name, ctx: ctx, hold: hold, token: hold.Token(), attempt: attempt, grant: l.grantOf(attempt), p: a.p, since: time.Now(), fixed: fixed}
 }
 

@@ -26,7 +26,7 @@ var scripts = func() map[string]string {
 	defer s.Close()
 	all := map[string]string{}
 	for _, m := range []*rlock.Mutex{rlock.New(s, "x"), fairlock.New(s, "x"), multilock.NewRedLock("x", s)} {
-		for digest, name := range inner.Mutex(m).Scripts() {
+		for digest, name := range inner.Mutex(m).Kind().Scripts() {
 			all[digest] = name
 		}
 	}

@@ -1,0 +1,196 @@
+package fairlock
+
+import (
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// award is what is known of a grant.
+type award struct {
+	token int64
+	lease time.Duration
+	since time.Time     // not after the lease began, where an answer brought it
+	at    int64         // the Redis time at which it began, in microseconds, where a message did
+	age   time.Duration // for how long it had been held when the lease began
+}
+
+// awardOf is the grant that a reply names, which was sent at sent: what is left of its lease.
+func awardOf(r protocol.Answer, sent time.Time) award {
+	token := protocol.TokenOrZero(r.Token)
+	return award{token: token, lease: r.Left, since: sent, age: time.Duration(max(0, r.Now-token)) * time.Microsecond}
+}
+
+// learn is news of a grant to an attempt of this session. Mu held.
+func (q *queue) learn(owner string, w award) {
+	c := q.standing[owner]
+	switch {
+	case c == nil || w.token <= c.past:
+	case c.state == asking: // the answer may say that this is over
+		if w.token > c.told.token {
+			c.told = w
+		}
+	default:
+		c.granted(w)
+	}
+}
+
+// answered is the end of a request; true sends it again. Mu held.
+func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again bool) {
+	q := c.q
+	if r.Status == protocol.Void && c.members.First() != nil && c.void < mutex.MaxVoid {
+		c.void++
+		return true
+	}
+	c.state = queued // until it is known to be over
+	newcomer := c.members.First()
+	switch t := c.unfollow(); {
+	case t != nil && r.Joined:
+		c.absorb(t)
+	case c.grant.Late != 0 && len(q.standing) > 1: // an earlier copy may have taken a place: a heartbeat tells
+		if t != nil {
+			c.former, t.latter = t, c
+		}
+		defer q.schedule(0)
+	}
+	if q.asking == c {
+		q.asking = nil
+		defer q.ask()
+	}
+	switch {
+	case err != nil:
+		err = q.Keys.Failed(err)
+	case r.Status == protocol.Void:
+		err = q.Fail(mutex.TooLate(c.asksFor()))
+	case r.Status == protocol.Stale:
+		err = q.Fail(errOver)
+	}
+	switch {
+	case err != nil || c.members.First() == nil:
+		c.fail(err, protocol.MayHold(&c.grant, o, r) || r.Status == protocol.Held)
+	case r.Status == protocol.Granted:
+		q.others = false
+		c.granted(award{token: protocol.TokenOrZero(r.Token), lease: c.asksFor(), since: o.Sent})
+	default:
+		c.refused(o, r, newcomer)
+	}
+	return false
+}
+
+// fail ends the attempt. Mu held.
+func (c *cohort) fail(err error, mayHold bool) {
+	c.members.Answer(mutex.Handoff{Err: err})
+	if mayHold {
+		c.withdraw()
+		return
+	}
+	c.retire()
+	if c.gone != nil {
+		close(c.gone) // there is nothing to give up
+	}
+}
+
+// refused notes that the attempt stands in the queue. Mu held.
+func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Waiter) {
+	q := c.q
+	q.Saw(r)
+	q.others = q.others || !owns(q.S(), r.Holder)
+	c.heard(o.Sent, r)
+	if c.told.token > c.past {
+		c.granted(c.told)
+		return
+	}
+	// What was told was of a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
+	c.told = award{}
+	q.last = c
+	q.schedule(r.Left)
+	if q.S().Observer != nil { // which learns that they wait
+		for w := newcomer; w != nil; w = w.Next() {
+			w.Queued()
+		}
+	}
+}
+
+// heard notes an answer that came while the attempt stands in the queue. Mu held.
+func (c *cohort) heard(sent time.Time, r protocol.Answer) {
+	c.base, c.redis = sent, r.Now
+	c.past = max(c.past, protocol.TokenOrZero(r.Token))
+}
+
+// since converts the Redis time of a grant of this attempt to a local time that is not after the grant. When Redis'
+// clock showed c.redis, the local one showed base or more. How far the two have gone from there to the grant may differ
+// by the margin for drift. Mu held.
+func (c *cohort) since(at int64) time.Time {
+	if c.redis == 0 {
+		return c.base
+	}
+	d := time.Duration(at-c.redis) * time.Microsecond
+	t := c.base.Add(d - d.Abs()/100)
+	if now := time.Now(); t.After(now) {
+		t = now // a clock that was set
+	}
+	if t.Before(c.began) {
+		t = c.began
+	}
+	return t
+}
+
+// granted gives the cohort what Redis granted it: its first member has the lock now, the others wait at the root gate.
+// Mu held, but not all the time (mutex.Tenure.Begin).
+func (c *cohort) granted(w award) {
+	q := c.q
+	if w.at != 0 {
+		w.since = c.since(w.at)
+	}
+	if t := c.former; t != nil && c.hasRoomFor(t) {
+		c.absorb(t) // they came before, so they are not in the queue any more
+	}
+	c.retire()
+	t := q.NewTenure(c.grant, protocol.Number(w.token), c.lease != 0)
+	q.Keep()
+	err := t.Begin(w.since, w.lease, nil)
+	first := c.members.First() // Begin may have let one go
+	if err == nil && first != nil {
+		c.install(t, first, w)
+		return
+	}
+	if err == nil { // nobody wants it
+		t.Discard()
+	}
+	q.ReleaseUntilDone(c.grant, time.Now().Add(w.lease), c.gone)
+	q.Drop()
+	switch {
+	case err == mutex.ErrTooLate && c.void < mutex.MaxVoid && first != nil:
+		c.askAnew()
+	case err != nil:
+		c.members.Answer(mutex.Handoff{Err: q.Fail(err)})
+	}
+}
+
+// install gives the tenure to the first member. Mu held.
+func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
+	q := c.q
+	q.Root.Install(first.Owner)
+	q.expect = c.members.Len()
+	first.Answer(mutex.Handoff{In: true, Tenure: t, Token: t.Token})
+	q.Root.Waiters.Append(&c.members)
+	q.Share(first.Owner)
+	if left := c.lease - w.age; left > w.lease { // it got what was left of its liveness time
+		until := w.since.Add(left)
+		q.S().Go(func() { t.Update(q.S().Ctx, time.Until(until), nil) })
+	}
+}
+
+// askAnew makes newcomers of those whose grant came too late, as in a process that was stopped: the place is lost.
+// Mu held.
+func (c *cohort) askAnew() {
+	again := &cohort{q: c.q, ctx: c.ctx, lease: c.lease, void: c.void + 1, size: c.members.Len()}
+	for w := c.members.First(); w != nil; w = w.Next() {
+		w.Place = again
+	}
+	again.members.Append(&c.members)
+	again.begin()
+	go again.run()
+}

@@ -1,0 +1,275 @@
+package fairlock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// cohortState is what a cohort's attempt is doing. It changes in begin, answered and retire.
+type cohortState uint8
+
+const (
+	asking cohortState = iota // its request is under way
+	queued                    // Redis has answered "not yet": it must be kept alive
+	over                      // granted, failed, withdrawn or absorbed: a grant that comes later is nobody's
+)
+
+func (s cohortState) String() string { return [...]string{"asking", "queued", "over"}[s] }
+
+// cohort is one attempt in Redis, and the goroutines that wait with it.
+type cohort struct {
+	q         *queue
+	lease     time.Duration // fixed, as the only member wants it; 0: the session's
+	abandoned atomic.Bool   // nobody is in it: do not send again
+
+	// What follows is set with Lock.Mu held before the request is sent, and does not change then.
+	ctx   context.Context
+	nonce string // proves that a message about the attempt is Redis' own
+	size  int    // how many it was when it asked
+
+	notAfter int64 // of the last copy sent; of the goroutine that asks
+
+	// Lock.Mu guards the following.
+	state   cohortState
+	grant   protocol.Grant // its owner field does not change
+	members mutex.List
+	began   time.Time     // before the first request was sent
+	base    time.Time     // before the last request was sent that Redis answered
+	redis   int64         // the Redis time in that answer, in microseconds; 0: there is none
+	past    int64         // the token which that answer named: a grant that is not above it is over
+	told    award         // a grant that was learned of while asking
+	void    int           // how often in a row a grant or request came too late
+	gone    chan struct{} // closed when the place was given up, or could not be at the first try; nil if nobody waits for that
+
+	follows   *cohort // whose place the request under way asks for
+	followers int     // requests under way that ask for this one's place
+	// Where an answer was lost that may have said that this cohort has another one's place, they are each other's former and
+	// latter, until a heartbeat or a grant shows which of them stands in the queue.
+	former, latter *cohort
+}
+
+// maxCohort bounds a cohort, for its tokens must fit into a block.
+const maxCohort = protocol.Block
+
+func (c *cohort) owner() string { return c.grant.Owner.(string) }
+
+// form makes those who wait for it the next cohort, which must run then; nil if there are none, or if the one before is
+// asking still. Mu held.
+func (q *queue) form() *cohort {
+	w := q.forming.First()
+	q.expect = 0 // those who come later ask at once
+	if q.asking != nil || w == nil {
+		return nil
+	}
+	a := w.For.(*mutex.Acquisition)
+	c := &cohort{q: q, ctx: a.Ctx, lease: a.Config.Lease}
+	if q.last != nil { // whose place it may take
+		c.outliveMember()
+	}
+	c.fill()
+	c.begin()
+	return c
+}
+
+// fill has those who wait for the next cohort join this one. Mu held.
+func (c *cohort) fill() {
+	if c.abandoned.Load() {
+		return
+	}
+	for w := c.q.forming.First(); w != nil && c.members.Len() < maxCohort; w = c.q.forming.First() {
+		if c.members.Len() > 0 {
+			if c.lease != 0 || w.Fixed {
+				break // a lease of its own choice is a grant of its own
+			}
+			c.outliveMember()
+		}
+		w.Withdraw()
+		w.Place = c
+		c.members.Push(w)
+	}
+	c.size = c.members.Len()
+}
+
+// outliveMember has the request go on though its first member leaves: the answer is the others', too, and go-redis may
+// end the reading with a context.
+func (c *cohort) outliveMember() {
+	if c.ctx.Done() != nil {
+		c.ctx = context.WithoutCancel(c.ctx)
+	}
+}
+
+// begin begins an attempt for the cohort, which must run then. Mu held.
+func (c *cohort) begin() {
+	q := c.q
+	c.grant, c.notAfter = protocol.Grant{Owner: q.S().Attempt(), Token: ""}, 0
+	c.nonce = newNonce()
+	c.state, c.told, c.past = asking, award{}, 0
+	c.began = time.Now()
+	c.base, c.redis = c.began, 0
+	q.asking = c
+	if q.standing == nil {
+		q.standing = map[string]*cohort{}
+	}
+	q.standing[c.owner()] = c
+	q.inbox.add(c)
+	q.S().Add(1)
+	q.Keep() // until the request is answered: it is rolled back if nobody waits for it any more
+}
+
+// retire ends the attempt as far as this session is concerned: a grant that comes later is nobody's. Mu held.
+func (c *cohort) retire() {
+	q := c.q
+	c.state = over
+	q.inbox.remove(c)
+	delete(q.standing, c.owner())
+	if q.last == c {
+		q.last = nil
+	}
+	if len(q.standing) > 0 {
+		return
+	}
+	if q.beat.timer != nil {
+		q.beat.timer.Stop()
+		q.beat.at = time.Time{}
+	}
+	if q.forming.First() == nil {
+		q.standing = nil // an empty map is large, and very many locks may be held
+	}
+}
+
+// withdraw ends an attempt that may stand in the queue, or hold the lock by now. The caller must be counted in the
+// session's work. Mu held.
+func (c *cohort) withdraw() {
+	c.retire()
+	c.q.ReleaseUntilDone(c.grant, time.Now().Add(c.asksFor()+c.q.S().Liveness), c.gone)
+}
+
+// memberLeft is called when a member has gone. If it was the last one, the place is given up, which ends with the
+// channel that is returned. Mu held.
+func (c *cohort) memberLeft() (gone <-chan struct{}) {
+	if c.members.First() != nil {
+		return nil
+	}
+	switch c.state {
+	case asking: // the answer withdraws
+		c.gone = make(chan struct{})
+		c.abandoned.Store(true)
+		if c.q.asking == c {
+			c.q.asking = nil
+			c.q.ask()
+		}
+	case queued:
+		c.gone = make(chan struct{})
+		c.withdraw()
+	}
+	return c.gone
+}
+
+// asksFor is the lease that the cohort wants.
+func (c *cohort) asksFor() time.Duration {
+	if c.lease != 0 {
+		return c.lease
+	}
+	return c.q.S().Lease
+}
+
+// follow names the attempt whose place the cohort is to take, and says how many wait with that.
+func (c *cohort) follow() (attempt any, size int) {
+	q := c.q
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	c.unfollow()
+	t := q.last
+	// Nothing that comes late may put back one whose place another has.
+	if t == nil || c.ctx.Done() != nil || t.grant.Late != 0 || t.lease != 0 || c.lease != 0 || t.members.Len()+c.size > maxCohort {
+		return "", 0
+	}
+	c.follows = t
+	t.followers++
+	return t.grant.Owner, t.members.Len()
+}
+
+// unfollow returns the cohort whose place the last request asked for. Mu held.
+func (c *cohort) unfollow() *cohort {
+	t := c.follows
+	if t != nil {
+		t.followers--
+	}
+	c.follows = nil
+	return t
+}
+
+// hasRoomFor: c stands in the queue, and has room for those of t. c may be nil. Mu held.
+func (c *cohort) hasRoomFor(t *cohort) bool {
+	return c != nil && c.state == queued && c.members.Len()+t.members.Len() <= maxCohort
+}
+
+// absorb has those of a cohort whose place this one has stand before its own. Mu held.
+func (c *cohort) absorb(t *cohort) {
+	if t.state == over {
+		return // they have left
+	}
+	t.retire()
+	for w := t.members.First(); w != nil; w = w.Next() {
+		w.Place = c
+	}
+	c.members.Prepend(&t.members)
+}
+
+// run sends the attempt's request until it is answered, and sees to what comes of it.
+func (c *cohort) run() {
+	q, s := c.q, c.q.S()
+	runtime.Gosched()
+	q.Mu.Lock()
+	c.fill() // those who came since
+	q.Mu.Unlock()
+	defer s.End()
+	defer q.Drop()
+	for again := true; again; {
+		o := s.Link.Call(c.ctx, q.Kind.Lock, c, wire.Tries, &c.abandoned)
+		r, err := protocol.Read(o)
+		if err == nil {
+			s.Clock.Heard(r.Now, o.Sent)
+		}
+		if r.Status == protocol.Held {
+			q.inbox.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
+			q.inbox.listen()
+		}
+		q.Mu.Lock()
+		if o.Unanswered != nil {
+			c.grant.Late = c.notAfter
+		}
+		again = c.answered(o, r, err)
+		q.Mu.Unlock()
+	}
+}
+
+// Request makes a copy of the attempt's request.
+func (c *cohort) Request(now time.Time) wire.Request {
+	s := c.q.S()
+	lease := s.Args.Lease
+	if c.lease != 0 {
+		lease = c.lease.Milliseconds()
+	}
+	if t := s.Clock.Now(now); t != 0 {
+		// What is handed over expires with the liveness.
+		c.notAfter = max(c.notAfter, t+protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds())
+	}
+	attempt, size := c.follow()
+	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce)
+}
+
+// newNonce is a text without spaces that nobody can guess.
+func newNonce() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}

@@ -1,0 +1,242 @@
+package fairlock
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// The protocol from end to end:
+//
+//   - A goroutine that wants the lock joins the cohort that forms (Admit, enqueue, form), which asks (cohort.run, lock.lua). A
+//     free lock with no queue is granted at once. Else the attempt is put into the queue under a ticket, the time at which Redis
+//     saw it; asking again keeps the place.
+//   - While it waits, heartbeats keep it alive (heartbeat.go, heartbeat.lua). One that is silent for the liveness time is
+//     passed over.
+//   - Whatever finds the lock free grants it to the first that lives, inside of its script (handOver in lua/queue.lua): the
+//     release of the holder, a heartbeat, another request, a forced unlock. The session of the new owner learns it by a
+//     message on its own channel, or in the reply if it was the one that asked (inbox.go, then queue.learn and
+//     cohort.granted in answer.go).
+//   - A cohort that nobody waits with any more leaves the queue by a release of its attempt (cohort.withdraw, release.lua).
+//
+// A cohort is goroutines of one session with nobody between them, in their order. While a request is under way, those who
+// come form the next one, which takes over the place of the one before if nobody has come between. A cohort is granted as
+// a whole: its goroutines have the lock one after the other, in one tenure.
+
+// queue is a lock whose waiters stand in Redis' queue. It is the mutex.Waiting of fair locks.
+type queue struct {
+	mutex.Lock
+	inbox *inbox // of the session
+
+	// Lock.Mu guards the following.
+	forming  mutex.List         // goroutines that have not asked yet
+	formed   *time.Timer        // when they ask at the latest
+	expect   int                // how many had the lock one after the other, and may come back
+	others   bool               // other sessions want the lock, as far as is known
+	asking   *cohort            // whose first request is under way: the next one waits for its end
+	last     *cohort            // of those that stand, the one that was queued last; nil: not known
+	standing map[string]*cohort // by owner field: those that are asking or queued; nil if nobody waits
+	beat     heartbeat
+}
+
+func newLock(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
+	in, err := inboxOf(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	q := &queue{inbox: in}
+	return &q.Lock, q, nil
+}
+
+// Goroutines that take turns at a lock stay together in the queue if they ask together.
+// So those who come while this session has the lock wait a moment for its unlock, and
+// where others wait, too, for the goroutine that unlocks last to come back: at most
+// formTime, and not longer than formLong if its Unlock takes that long. Behind
+// cohorts of this session they wait for formLong, which saves requests.
+// Each is about as long as a request takes, so their place is hardly later for it.
+const (
+	formTime = 200 * time.Microsecond
+	formLong = 2 * time.Millisecond
+)
+
+// Admit has a newcomer stand in the queue. One that only tries asks once.
+func (q *queue) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
+	if a.Try {
+		if q.Tenure() == nil {
+			q.Mu.Unlock()
+			return q.try(a)
+		}
+		err := a.LockedHere()
+		q.Mu.Unlock()
+		return nil, failure.Public(err)
+	}
+	w := a.NewWaiter()
+	c := q.enqueue(w)
+	q.Mu.Unlock()
+	switch {
+	case c == nil:
+	case a.Unbounded(): // it need not be free to leave while the request is under way, which saves a goroutine
+		c.run()
+	default:
+		go c.run()
+	}
+	var gone <-chan struct{}
+	h, err := a.Wait(w, func() {
+		if c, _ := w.Place.(*cohort); c != nil {
+			if c.state == queued {
+				a.Advance(mutex.Refused)
+			}
+			gone = c.memberLeft()
+		}
+	}, func(h mutex.Handoff) { gone = a.Unit.Decline(a, h) })
+	q.awaitLeaving(gone)
+	if err != nil || !h.In {
+		return nil, err
+	}
+	return a.Unit.Inherit(a, h)
+}
+
+// leavingTime bounds how long a Lock that gave up waits for Redis to learn it.
+const leavingTime = 100 * time.Millisecond
+
+// awaitLeaving lets a waiter return only when it has left the queue, if Redis answers in time: it must not be granted
+// the lock after its Lock has returned. The request itself goes on in the background. gone may be nil.
+func (q *queue) awaitLeaving(gone <-chan struct{}) {
+	if gone == nil {
+		return
+	}
+	t := time.NewTimer(leavingTime)
+	defer t.Stop()
+	select {
+	case <-gone:
+	case <-t.C:
+	case <-q.S().Closing():
+	}
+}
+
+// enqueue has a goroutine wait with the next cohort, and returns that if it is to ask now. Mu held.
+func (q *queue) enqueue(w *mutex.Waiter) *cohort {
+	q.forming.Push(w)
+	long := q.behindOwn()
+	switch {
+	case q.Tenure() == nil && q.forming.Len() >= q.expect && !long:
+		return q.form()
+	case q.forming.First() != w:
+	case long:
+		q.formWithin(formLong)
+	default:
+		q.formWithin(formTime)
+	}
+	return nil
+}
+
+// behindOwn: as far as is known, only this session's cohorts stand before those who form the next, who
+// lose nothing by waiting for more of them. Mu held.
+func (q *queue) behindOwn() bool { return !q.others && len(q.standing) > 0 }
+
+// formWithin lets the next cohort ask after d at the latest. Mu held.
+func (q *queue) formWithin(d time.Duration) {
+	if q.formed == nil {
+		q.formed = time.AfterFunc(d, q.askNow)
+	} else {
+		q.formed.Reset(d)
+	}
+}
+
+func (q *queue) askNow() {
+	if !q.S().Begin() {
+		return
+	}
+	defer q.S().End()
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.ask()
+}
+
+// ask sends the next cohort's request, if there is one and none is under way. The caller must be counted in the
+// session's work. Mu held.
+func (q *queue) ask() {
+	if c := q.form(); c != nil {
+		go c.run()
+	}
+}
+
+// unlocked is called when a tenure is over, and when Redis has been told. Mu held.
+func (q *queue) unlocked(told bool) {
+	switch {
+	case q.forming.First() == nil && !told:
+	case q.behindOwn(): // their time runs
+	case !q.others:
+		q.ask()
+	case told:
+		q.formWithin(formTime)
+	default:
+		q.formWithin(formLong)
+	}
+}
+
+// Waits: some goroutine of this session waits in the queue, or to ask.
+func (q *queue) Waits() bool { return q.forming.First() != nil || len(q.standing) > 0 }
+
+// Recheck has those of one owner look again.
+func (q *queue) Recheck(o *mutex.Owner) {
+	q.forming.Recheck(o)
+	for _, c := range q.standing {
+		if c.members.First() != nil {
+			c.members.Recheck(o)
+			c.memberLeft()
+		}
+	}
+}
+
+// Ended leaves the root gate, from which nobody competes. Goroutines that were granted the lock together, and could
+// not have it passed on, ask anew.
+func (q *queue) Ended() {
+	q.Root.Clear()
+	q.Root.Waiters.Recheck(nil)
+	q.unlocked(false)
+}
+
+// Lost has the others that were granted the lock together ask anew. They are not waited for.
+func (q *queue) Lost() {
+	q.Root.Waiters.Recheck(nil)
+	q.expect = 0
+}
+
+// Released lets the next cohort ask.
+func (q *queue) Released(*mutex.Tenure, wire.Outcome) {
+	q.Mu.Lock()
+	q.unlocked(true)
+	q.Mu.Unlock()
+}
+
+// Freed learns whom a release made the owner: 'R OWNER TOKEN LEASE' or 'L OWNER TOKEN LEASE'.
+func (q *queue) Freed(reply string, sent time.Time) {
+	words := strings.Fields(reply)
+	if len(words) == 4 && owns(q.S(), words[1]) {
+		q.inbox.deliver(words[1], award{token: protocol.TokenOrZero(words[2]), lease: milliseconds(words[3]), since: sent})
+		return
+	}
+	q.Mu.Lock()
+	q.others = len(words) == 4
+	q.Mu.Unlock()
+}
+
+// PassFor is without end: the order in the queue needs no bound in time.
+func (q *queue) PassFor() time.Duration { return math.MaxInt64 }
+
+// Idle has nothing to end.
+func (q *queue) Idle() {}
+
+// owns: the owner field is one of the session's.
+func owns(s *session.Session, owner string) bool { return strings.HasPrefix(owner, s.ID()) }
+
+func milliseconds(word string) time.Duration {
+	return time.Duration(protocol.TokenOrZero(word)) * time.Millisecond
+}

@@ -1,0 +1,108 @@
+package fairlock
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// errOver: a copy of the request was granted, and that grant was over before an answer came.
+var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
+
+// trying is TryLock's request: it does not stand in the queue.
+type trying mutex.Acquisition
+
+func (r *trying) Send(abandoned *atomic.Bool) wire.Outcome {
+	a := (*mutex.Acquisition)(r)
+	s := a.Lock.S()
+	o := s.Link.Call(a.Ctx, a.Lock.Kind.Lock, r, wire.Tries, abandoned)
+	if o.Unanswered != nil {
+		a.Grant.Late = a.NotAfter
+	}
+	if r, err := protocol.Read(o); err == nil {
+		s.Clock.Heard(r.Now, o.Sent)
+	}
+	return o
+}
+
+// Request makes a copy.
+func (r *trying) Request(now time.Time) wire.Request {
+	a := (*mutex.Acquisition)(r)
+	l := a.Lock
+	notAfter := a.WelcomeUntil(now, min(a.Lease(), l.S().Liveness))
+	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, protocol.KeepArg, "0", l.Keys.Channel, "0", "", "0")
+}
+
+// RollBack releases what nobody waits for any more.
+func (r *trying) RollBack(o wire.Outcome) {
+	a := (*mutex.Acquisition)(r)
+	answer, _ := protocol.ParseAnswer(o.Reply)
+	if answer.Status == protocol.Granted || a.Grant.Late != 0 {
+		a.ReleaseUntilDone()
+	}
+}
+
+// try asks once, without standing in the queue.
+func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
+	a.NewAttempt()
+	for void := 0; ; void++ {
+		o, err := a.Exchange((*trying)(a))
+		if err != nil {
+			return nil, err // its goroutine rolls back
+		}
+		r, err := protocol.Read(o)
+		switch {
+		case o.Err != nil && a.Over():
+			err = a.WhyOver(true)
+		case err != nil:
+			err = q.Keys.Failed(err)
+		case r.Status == protocol.Void && void < mutex.MaxVoid:
+			continue
+		case r.Status == protocol.Void:
+			err = q.Fail(mutex.TooLate(a.Lease()))
+		case r.Status == protocol.Held:
+			err = q.lockedThere(o, r)
+		case r.Status == protocol.Stale:
+			err = q.Fail(errOver)
+		default:
+			return q.take(a, o, r)
+		}
+		if protocol.MayHold(&a.Grant, o, r) {
+			a.ReleaseUntilDone()
+		}
+		return nil, err
+	}
+}
+
+// lockedThere is the error of a lock that Redis has given to another.
+func (q *queue) lockedThere(o wire.Outcome, r protocol.Answer) error {
+	q.inbox.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
+	locked := mutex.Locked(q.Keys.Name, r)
+	if owns(q.S(), r.Holder) {
+		locked.Hint = failure.SelfHint
+	}
+	return failure.Public(locked)
+}
+
+// take makes a hold of what TryLock was granted.
+func (q *queue) take(a *mutex.Acquisition, o wire.Outcome, r protocol.Answer) (*mutex.Entry, error) {
+	e, begun, err := a.Take(o.Sent, r.Token)
+	switch {
+	case e != nil || begun && err != nil:
+		return e, err
+	case begun: // lost at once
+		return nil, q.Fail(mutex.ErrTooLate)
+	case err == mutex.ErrTooLate:
+		q.Mu.Lock()
+		defer q.Mu.Unlock()
+		if q.Tenure() != nil { // forced, and granted to another goroutine, before the answer came
+			return nil, failure.Public(a.LockedHere())
+		}
+	}
+	return nil, q.Fail(err)
+}

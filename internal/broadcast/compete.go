@@ -1,0 +1,155 @@
+package broadcast
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// asking is the request of the goroutine inside the root gate.
+type asking mutex.Acquisition
+
+func (r *asking) Send(abandoned *atomic.Bool) wire.Outcome {
+	a := (*mutex.Acquisition)(r)
+	return a.Lock.Store().Ask(a, abandoned)
+}
+
+// RollBack releases what nobody waits for any more, and then leaves the root gate.
+func (r *asking) RollBack(o wire.Outcome) {
+	a := (*mutex.Acquisition)(r)
+	answer, _ := protocol.ParseAnswer(o.Reply)
+	a.Unit.RollBack(a, answer.Status == protocol.Granted || a.Grant.Late != 0)
+}
+
+// step is what follows a request.
+type step uint8
+
+const (
+	again step = iota // ask again
+	left              // the root gate has been left, or is another's: a hold's, or a goroutine's that rolls back
+	leave             // leave it
+)
+
+// trouble is what stood in the way since Redis last answered.
+type trouble struct {
+	outage time.Time // since when it does not
+	tries  int       // in that time
+	void   int       // requests in a row that came too late, or whose grants did
+}
+
+// compete asks Redis until the lock is granted or the wait ends. The root gate is entered, and is left then, or left to
+// the hold, or to the goroutine that rolls back. Neither a hold nor an error: look again.
+func (c *crowd) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
+	a.NewAttempt()
+	var past trouble
+	for {
+		e, next, err := c.ask(a, &past)
+		switch next {
+		case again:
+			continue
+		case leave:
+			if a.Grant.Late != 0 {
+				a.Unit.ReleaseUntilDone(a)
+			}
+			c.Pass()
+			a.Unit.Withdraw()
+		}
+		return e, err
+	}
+}
+
+// ask asks once, and waits until it makes sense to ask again.
+func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, error) {
+	if err := c.letOthersFirst(a); err != nil {
+		return nil, leave, err
+	}
+	if err := a.Unit.Claim(); err != nil {
+		return nil, leave, err
+	}
+	o, err := a.Exchange((*asking)(a))
+	if err != nil {
+		return nil, left, err
+	}
+	r, err := protocol.Read(o)
+	switch {
+	case o.Err != nil:
+		return c.unanswered(a, past, o)
+	case r.Status == protocol.Granted:
+		e, begun, err := a.Unit.Granted(a, o.Sent, r.Token)
+		switch {
+		case begun:
+			return e, left, err
+		case err == mutex.ErrTooLate && past.void < mutex.MaxVoid:
+			past.void++
+			a.NewAttempt()
+			return nil, again, nil
+		}
+		c.Pass()
+		return nil, left, c.Fail(err)
+	case r.Status == protocol.Held:
+		*past = trouble{}
+		return c.refused(a, r)
+	case r.Status == protocol.Void:
+		if past.void++; past.void > mutex.MaxVoid {
+			return nil, leave, c.Fail(mutex.TooLate(a.Lease()))
+		}
+		return nil, again, nil
+	case r.Status == protocol.Stale && past.void < mutex.MaxVoid: // granted, and forced before the answer came
+		past.void++
+		a.NewAttempt()
+		return nil, again, nil
+	}
+	if a.Grant.Late == 0 && err != nil { // whatever it says, it may have been granted
+		a.Unit.ReleaseUntilDone(a)
+	}
+	return nil, leave, c.Keys.Failed(wire.Unexpected(o.Reply))
+}
+
+// unanswered sleeps until the request is sent again. A newcomer learns at once that Redis is down; once Redis has
+// answered, an outage only lengthens the wait, up to the session's lease.
+func (c *crowd) unanswered(a *mutex.Acquisition, past *trouble, o wire.Outcome) (*mutex.Entry, step, error) {
+	if a.Over() {
+		return nil, leave, a.WhyOver(false)
+	}
+	if past.outage.IsZero() {
+		past.outage = o.Sent
+	}
+	if a.Progress() < mutex.Refused || !wire.Judge(o.Err).Transient || time.Since(past.outage) > c.S().Lease {
+		return nil, leave, c.Keys.Failed(o.Err)
+	}
+	past.tries++
+	if _, err := c.sleep(a, wire.Backoff(past.tries, 20*time.Millisecond, time.Second)); err != nil {
+		return nil, leave, err
+	}
+	return nil, again, nil
+}
+
+// refused rests until the lock may be free.
+func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, step, error) {
+	if err := a.Unit.Refused(r); err != nil {
+		return nil, leave, err
+	}
+	a.Advance(mutex.Refused)
+	c.Mu.Lock()
+	c.Saw(r)
+	c.Mu.Unlock()
+	if a.Try {
+		return nil, leave, failure.Public(mutex.Locked(c.Keys.Name, r))
+	}
+	store := c.Store()
+	if c.news == nil {
+		c.news = store.Listen(c.Keys.Channel.(string))
+	}
+	a.Announce()
+	if err := store.Rest(&a.Grant, c.news, r.Left, func(d time.Duration) error {
+		_, err := c.sleep(a, d)
+		return err
+	}); err != nil {
+		return nil, leave, err
+	}
+	return nil, again, nil
+}

@@ -1,0 +1,174 @@
+package failure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What users compare errors with, by errors.Is.
+var (
+	ErrLocked        = errors.New("lockline: locked by another holder")
+	ErrLost          = errors.New("lockline: lock lost")
+	ErrNotHeld       = errors.New("lockline: lock not held")
+	ErrClosed        = errors.New("lockline: session closed")
+	ErrNotReplicated = errors.New("lockline: not replicated")
+)
+
+var (
+	// ErrUnlocked is why the context of an unlocked hold has ended, for code that goes on with it.
+	ErrUnlocked = fmt.Errorf("%w: this context belonged to a hold that was unlocked; go on with the one that its Lock was given", ErrNotHeld)
+	// ErrNilContext is the error of a call without a context.
+	ErrNilContext = errors.New("lockline: the context is nil")
+)
+
+// SelfHint is the hint of the error of a wait for a lock that the waiter's own session holds.
+const SelfHint = " (held by this same session: if the holder called this Lock, it must pass the context that its own Lock returned)"
+
+// Public converts errors that are structs to the types that users know, those of package rlock, which sets it.
+var Public = func(err error) error { return err }
+
+// LockedError is the ErrLocked of TryLock and of a wait that ran out.
+type LockedError struct {
+	Name      string
+	Holder    string
+	About     string
+	Remaining time.Duration
+	Hint      string
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("lockline: lock %q: locked%s%s", e.Name, e.by(), e.Hint)
+}
+
+func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// by is as much of the holder as is known.
+func (e *LockedError) by() (msg string) {
+	if e.Holder != "" {
+		msg += " by " + e.Holder
+	}
+	if e.About != "" {
+		msg += " (" + e.About + ")"
+	}
+	if e.Remaining > 0 {
+		msg += fmt.Sprintf(" for another %v unless renewed or released", e.Remaining)
+	}
+	return msg
+}
+
+// NotReplicatedError is the ErrNotReplicated of an acquisition.
+type NotReplicatedError struct {
+	Name              string
+	Confirmed, Wanted int
+	Timeout           time.Duration
+}
+
+func (e *NotReplicatedError) Error() string {
+	return fmt.Sprintf("lockline: lock %q: given back: %d of %d replicas have confirmed it in %v", e.Name, e.Confirmed, e.Wanted, e.Timeout)
+}
+
+func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
+
+const prefix = "lockline: "
+
+// Bare is an error's text without the prefix.
+func Bare(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
+
+// within says where an error happened.
+type within struct {
+	where string
+	err   error
+}
+
+// Within puts words before an error.
+func Within(where string, err error) error { return &within{where, err} }
+
+func (e *within) Error() string { return prefix + e.where + ": " + Bare(e.err) }
+func (e *within) Unwrap() error { return e.err }
+
+// joined is several errors, in one line of text.
+type joined struct{ errs []error }
+
+// Join is errors.Join with the text in one line. It returns a single error as it is.
+func Join(errs ...error) error {
+	var some []error
+	for _, err := range errs {
+		if err != nil {
+			some = append(some, err)
+		}
+	}
+	switch len(some) {
+	case 0:
+		return nil
+	case 1:
+		return some[0]
+	}
+	return &joined{some}
+}
+
+func (j *joined) Error() string {
+	text := j.errs[0].Error()
+	for _, err := range j.errs[1:] {
+		if strings.Contains(text, prefix) {
+			text += "; " + Bare(err)
+		} else {
+			text += "; " + err.Error()
+		}
+	}
+	return text
+}
+
+func (j *joined) Unwrap() []error { return j.errs }
+
+// named puts the lock's name before what happened to it.
+type named struct {
+	name string
+	err  error
+	hint string
+}
+
+// Named puts a lock's name before what happened to it.
+func Named(name string, err error) error { return &named{name: name, err: err} }
+
+// Hinted is Named with a hint behind the text.
+func Hinted(name string, err error, hint string) error { return &named{name, err, hint} }
+
+func (e *named) Error() string {
+	return fmt.Sprintf("%slock %q: %s%s", prefix, e.name, Bare(e.err), e.hint)
+}
+func (e *named) Unwrap() error { return e.err }
+
+// waitError is the error of a wait that its context ended. errors.As finds in it who holds the lock, but it is no
+// ErrLocked: a caller that ends its own wait does other things than one that was refused.
+type waitError struct {
+	named
+	locked error
+}
+
+func (e *waitError) As(target any) bool { return errors.As(e.locked, target) }
+
+// EndedWait is the error of a wait that ctx ended while locked described the holder.
+func EndedWait(ctx context.Context, locked *LockedError) error {
+	holder := locked.by()
+	if holder != "" {
+		holder = "; locked" + holder
+	}
+	return &waitError{named{name: locked.Name, err: OfContext(ctx), hint: holder + locked.Hint}, Public(locked)}
+}
+
+// contextError matches the error of a context and its cause.
+type contextError struct{ err, cause error }
+
+// OfContext matches the error of an ended context and its cause.
+func OfContext(ctx context.Context) error {
+	if err, cause := ctx.Err(), context.Cause(ctx); err != cause {
+		return &contextError{err, cause}
+	}
+	return ctx.Err()
+}
+
+func (e *contextError) Error() string   { return e.err.Error() + ": " + Bare(e.cause) }
+func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }

@@ -1,0 +1,216 @@
+package mutex
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+)
+
+// Gate, Waiter, List, Handoff and Owner are those of package handover, for tenures.
+type (
+	Gate    = handover.Gate[*Tenure]
+	Waiter  = handover.Waiter[*Tenure]
+	List    = handover.List[*Tenure]
+	Handoff = handover.Handoff[*Tenure]
+	Owner   = handover.Owner
+)
+
+// Progress is how far a wait for a lock has come. It only grows.
+type Progress uint8
+
+const (
+	Fresh     Progress = iota
+	Contested          // others have had the lock meanwhile
+	Refused            // Redis has said so: from then on an outage only lengthens the wait
+)
+
+func (p Progress) String() string { return [...]string{"fresh", "contested", "refused"}[p] }
+
+// Acquisition is one call of Lock or TryLock. It belongs to the goroutine of that call, or, once that has left, to the
+// one that goes on with its request. While its Waiter is in a list, it does not change, and others may look at it with
+// Lock.Mu held.
+type Acquisition struct {
+	wakeup.Bounds
+	Lock   *Lock
+	Config Config
+	Try    bool
+	Owner  *Owner
+	Unit   Unit
+	begun  time.Time
+
+	// The attempt in Redis. Its owner field is never used for another.
+	Grant    protocol.Grant
+	NotAfter int64 // Redis time after which the last copy of its request is void
+
+	progress  Progress
+	announced bool // the observer knows that it waits
+	confirmed bool // by the replicas, with another lock of the unit
+}
+
+// Acquire returns the hold and the context to go on with. It blocks as rlock's Lock and TryLock do.
+func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Context, *Hold, error) {
+	e, err := m.AcquireUnit(ctx, cfg, try, Alone)
+	if err != nil {
+		return ctx, nil, err
+	}
+	hd := e.Handle()
+	return hd.Context(), hd, nil
+}
+
+// AcquireUnit is Acquire of a lock that may be one of several. What is wrong with the call is found before anything is
+// counted or kept. From Enter on, the session waits for the acquisition, and the lock is known in this process.
+func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (*Entry, error) {
+	if err := m.CheckUse(ctx); err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*Entry, error) { return nil, failure.Named(m.keys.Name, err) }
+	if err := cfg.Check(); err != nil {
+		return fail(err)
+	}
+	if cfg.Lease != 0 {
+		if err := m.s.Replicas.Fits(cfg.Lease); err != nil {
+			return fail(err)
+		}
+	}
+	if ctx.Err() != nil {
+		return fail(failure.OfContext(ctx))
+	}
+	l, err := m.Enter()
+	if err != nil {
+		return fail(err)
+	}
+	defer l.Leave()
+	a := NewAcquisition(ctx, l, cfg, u)
+	a.Try = try || cfg.Bounded && cfg.Wait == 0
+	if cfg.Bounded && cfg.Wait > 0 {
+		t := time.NewTimer(cfg.Wait)
+		defer t.Stop()
+		a.Expired = t.C
+	}
+	e, err := a.run()
+	if err != nil {
+		l.Observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
+		return nil, err
+	}
+	return e, nil
+}
+
+// NewAcquisition begins now. Its unit may take it along with another one, so it need not be run.
+func NewAcquisition(ctx context.Context, l *Lock, cfg Config, u Unit) *Acquisition {
+	return &Acquisition{Bounds: wakeup.Bounds{Ctx: ctx, Closing: l.S().Closing()}, Lock: l, Config: cfg, Owner: OwnerOf(ctx), Unit: u, begun: time.Now()}
+}
+
+// run nests under the hold that the context descends from, or has the kind admit a newcomer.
+func (a *Acquisition) run() (*Entry, error) {
+	l := a.Lock
+	for {
+		l.Mu.Lock()
+		outer, err := a.outer()
+		if err == nil && a.Owner.HasLost(l.lostBy()) {
+			err = failure.ErrLost
+		}
+		if err != nil {
+			l.Mu.Unlock()
+			return nil, l.Fail(err)
+		}
+		var e *Entry
+		// A goroutine of the owner that has the lock joins it, as one that descends from a hold does.
+		if outer == nil && (l.tenure == nil || !l.Root.Shares(a.Owner)) {
+			e, err = l.waiting.Admit(a)
+		} else {
+			e, err = a.nest(outer)
+		}
+		if e != nil || err != nil {
+			return e, err
+		}
+	}
+}
+
+// outer finds the nearest live hold of this lock that the context descends from; nil for a newcomer, and ErrLost if
+// what it descends from was lost. Lock.Mu held.
+func (a *Acquisition) outer() (*Entry, error) {
+	var err error
+	e, _ := a.Ctx.Value(entryKey{}).(*Entry)
+	for ; e != nil; e = e.up {
+		if l := e.t.Lock; l.S() != a.Lock.S() || l.Keys.Lock() != a.Lock.Keys.Lock() {
+			continue
+		}
+		switch e.State() {
+		case handover.Held:
+			return e, nil
+		case handover.Lost:
+			err = failure.ErrLost
+		}
+	}
+	return nil, err
+}
+
+// Newcomer: it has nothing of the lock, and would share nothing. Lock.Mu held.
+func (a *Acquisition) Newcomer() bool {
+	l := a.Lock
+	outer, err := a.outer()
+	return outer == nil && err == nil && !a.Owner.HasLost(l.lostBy()) && (l.tenure == nil || !l.Root.Shares(a.Owner))
+}
+
+// Lease is what this acquisition asks of Redis.
+func (a *Acquisition) Lease() time.Duration {
+	if a.Config.Lease != 0 {
+		return a.Config.Lease
+	}
+	return a.Lock.S().Lease
+}
+
+// LeaseArg is Lease in milliseconds, as a script argument.
+func (a *Acquisition) LeaseArg() any {
+	if a.Config.Lease != 0 {
+		return a.Config.Lease.Milliseconds()
+	}
+	return a.Lock.S().Args.Lease
+}
+
+// NewAttempt begins a try for the lock in Redis, with an owner field that is never used again. The token is not known
+// until it is granted.
+func (a *Acquisition) NewAttempt() {
+	a.Grant, a.NotAfter = protocol.Grant{Owner: a.Lock.S().Attempt(), Token: ""}, 0
+}
+
+// WelcomeUntil bounds, by the Redis clock, until when a copy of the request that is made now may still take the lock,
+// where that is known. Without knowledge of the clock the request is void on arrival, but its reply brings the time.
+func (a *Acquisition) WelcomeUntil(now time.Time, lease time.Duration) int64 {
+	if t := a.Lock.S().Clock.Now(now); t != 0 {
+		a.NotAfter = max(a.NotAfter, t+protocol.Patience(lease).Microseconds())
+	}
+	return a.NotAfter
+}
+
+// Progress is how far the wait has come.
+func (a *Acquisition) Progress() Progress { return a.progress }
+
+// Advance notes that the wait has come as far as p.
+func (a *Acquisition) Advance(p Progress) { a.progress = max(a.progress, p) }
+
+// Announce tells the observer, once, that the acquisition waits.
+func (a *Acquisition) Announce() {
+	if !a.announced {
+		a.announced = true
+		a.Lock.Observe(a.Ctx, session.Event{Kind: session.EventWaiting})
+	}
+}
+
+type ownerKey struct{}
+
+// OwnerOf is the owner that ctx has of WithOwner, or nil.
+func OwnerOf(ctx context.Context) *Owner {
+	o, _ := ctx.Value(ownerKey{}).(*Owner)
+	return o
+}
+
+// WithOwner makes all that runs below the returned context one owner.
+func WithOwner(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, new(Owner))
+}

@@ -1,0 +1,26 @@
+// Package mutex is the reentrant, exclusive lock that rlock, fairlock and multilock are made of: acquiring, nesting,
+// passing on, losing and unlocking. Fairness, quorums and several locks at once plug in by the interfaces of kind.go, and
+// are not known here otherwise.
+//
+// Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end. docs/design.md draws the same way.
+//
+//	kind.go       the seams: Kind, Store, Waiting, Unit, Successor
+//	mutex.go      a Mutex, and what an acquisition can be told
+//	acquire.go    one acquisition: a newcomer is admitted by its kind's Waiting, others nest
+//	nest.go       how an acquisition becomes an entry of a tenure
+//	wait.go       what ends a wait, and what its error says of the holder
+//	call.go       a request whose caller may leave before it is answered
+//	tenure.go     a tenure: one grant of Redis and the holds under it. Its begin, its loss, its renewal
+//	pass.go       an entry ends: the tenure goes on, is passed on in memory, or is over
+//	hold.go       an entry as its user has it; unlock.go: Unlock; forgotten.go: a Hold without Unlock
+//	handle.go     Hold, the handle of one hold or of several
+//	lock.go       what the goroutines of a session share of one lock; table.go: all locks of a session
+//	release.go    giving a grant back
+//	alone.go      the Unit of one lock; replicas.go: WithReplicas; outer.go: rlock's types
+//
+// A tenure, and each hold in it, is held; then, once, released, lost or closed (handover.State). An acquisition is fresh,
+// contested once others have the lock, and refused once Redis has said so (Progress).
+//
+// Lock.Mu guards the gates, wait lists and tenure of a lock together, and what its Waiting keeps: a grant begins a
+// tenure and moves waiters in one step. The invariants are those of docs/design.md, section 2.
+package mutex

@@ -1,0 +1,48 @@
+package mutex
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
+)
+
+// errForgotten is the cause that contexts see that descend from one that nobody could reach any more.
+var errForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", failure.ErrNotHeld)
+
+// Watch has a Hold of one lock released when its user has forgotten it. A fixed lease may be meant to run out, and goes
+// on.
+func (hd *Hold) Watch() {
+	if e := EntryOf(hd); !e.fixed || e.owner != nil {
+		WhenForgotten(hd, (*view)(e), (*view).forgotten)
+	}
+}
+
+// forgotten ends a hold whose Hold was collected, and with it the context: nobody can use it, or unlock it. A fixed lease
+// goes on in Redis. It is
+// called by the runtime, whose cleanups wait for each other, so what takes time has a goroutine.
+func (v *view) forgotten() {
+	if v.fixed {
+		(*Entry)(v).forgive()
+		return
+	}
+	go func() {
+		if (*Entry)(v).State() == handover.Held {
+			v.t.Lock.S().Warn("a Hold and its context were forgotten without Unlock; releasing the lock", "lock", v.Name(), "token", v.token)
+			v.cancel(errForgotten)
+		}
+		_ = v.Unlock(context.Background())
+	}()
+}
+
+// forgive clears the loss that the hold's owner remembers: nobody can act under that hold any more.
+func (e *Entry) forgive() {
+	l := e.t.Lock
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	e.unlocked = true
+	if e.State() == handover.Lost {
+		e.owner.Lose(l.lostBy(), -1)
+	}
+}

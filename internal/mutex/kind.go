@@ -1,0 +1,140 @@
+package mutex
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// Kind is what makes one kind of lock.
+type Kind struct {
+	Letter                        string // in keys and events
+	Lock, Release, Force, Inspect *wire.Script
+	LockSeveral, ReleaseSeveral   *wire.Script            // nil where locks are taken one by one
+	Further                       map[string]*wire.Script // that its Store or its Waiting sends, by name: for tests that look at requests
+	Ordered                       bool                    // only the kind's queue says which waiter has the lock next
+
+	// Keys names a lock's keys in a session, or says why there is no such lock.
+	Keys func(s *session.Session, name string) (*protocol.Keys, error)
+	// Store is where a session's grants live. No allocation: it is called for each request.
+	Store func(s *session.Session) Store
+	// NewLock makes a lock of a session and its Waiting, in one allocation if it can: there are very many. It must not
+	// block. The error is that of session.PartOf.
+	NewLock func(s *session.Session) (*Lock, Waiting, error)
+	// Alarm is the channel and the message by which a request that finds the data of a grant deleted wakes those who
+	// wait; the channel is "" where they find out by themselves.
+	Alarm func(k *protocol.Keys, g *protocol.Grant) (channel, message any)
+}
+
+// Scripts names, by their digests, the scripts that requests run: for tests that look at requests.
+func (k *Kind) Scripts() map[string]string {
+	names := map[string]string{}
+	for name, sc := range map[string]*wire.Script{"keep": protocol.Keep, "lock": k.Lock, "release": k.Release, "force": k.Force,
+		"inspect": k.Inspect, "lock several": k.LockSeveral, "release several": k.ReleaseSeveral} {
+		if sc != nil {
+			names[sc.Digest()] = name
+		}
+	}
+	for name, sc := range k.Further {
+		names[sc.Digest()] = name
+	}
+	return names
+}
+
+// Store is where grants live: one server, or a majority of several. No mutex is held when its methods are called. Ask,
+// Update, Release, ReleaseAll, Read and Holder block until Redis has answered or the request was given up; abandoned, where it is not nil,
+// says that nobody waits for the answer any more.
+type Store interface {
+	// Ask asks for a free lock, once or as often as a request is sent, and sets the attempt's Grant. The reply is a lock
+	// script's.
+	Ask(a *Acquisition, abandoned *atomic.Bool) wire.Outcome
+	// Update tells of a tenure's present count, and makes its lease at least that long. The reply is 'K' if it is held.
+	Update(ctx context.Context, t *Tenure, lease time.Duration, abandoned *atomic.Bool) wire.Outcome
+	// Release ends a grant. The reply begins with 'R' if the grant was held, or was released before.
+	Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome
+	// ReleaseAll ends the grants of many tenures.
+	ReleaseAll(ended []*Tenure) error
+	// Listen subscribes to a channel. It does not block.
+	Listen(channel string) *wakeup.Listener
+	// Rest waits until the lock that an attempt was refused may be free. sleep waits for news, and its error says that
+	// the wait is over.
+	Rest(g *protocol.Grant, news *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error
+	// Read runs a script that is about no grant of ours.
+	Read(ctx context.Context, r *protocol.Same) wire.Outcome
+	// State decodes what the kind's inspect script replied to Read.
+	State(name, reply string) (protocol.State, error)
+	// Holder is how a force script names the holder that inspect has shown with this token; ok is false if another has
+	// the lock by now.
+	Holder(ctx context.Context, token int64, inspect func(context.Context) (protocol.State, error)) (holder any, ok bool, err error)
+}
+
+// Waiting is how the goroutines of a session wait for one lock, and what follows from its release: all are told and
+// compete (package broadcast), or the lock is handed to the next in Redis' queue (package fairlock). Lock.Mu is held
+// when a method is called, unless it says otherwise, and none but Admit blocks.
+type Waiting interface {
+	// Admit lets a newcomer in: it blocks until the lock is held or the wait is over. It releases Lock.Mu, which is held.
+	// Neither an entry nor an error: what it waited for has changed, look again.
+	Admit(a *Acquisition) (*Entry, error)
+	// Waits: goroutines wait elsewhere than at the root gate.
+	Waits() bool
+	// Recheck has those of an owner look again, who wait elsewhere than at the root gate.
+	Recheck(o *Owner)
+	// Ended: a tenure is over by its last Unlock, and Redis was not told yet. Whoever waits at the root gate stays there,
+	// behind the entry that has just ended, until Released.
+	Ended()
+	// Lost: a tenure is over without an Unlock. Redis need not be told.
+	Lost()
+	// Released: Redis was told of the end of a tenure, or could not be. Lock.Mu is not held.
+	Released(t *Tenure, o wire.Outcome)
+	// Freed takes in what any release of the lock replied, which was sent at sent. Lock.Mu is not held.
+	Freed(reply string, sent time.Time)
+	// PassFor is for how long a tenure may be passed on in memory.
+	PassFor() time.Duration
+	// Idle: nobody in this session needs the lock any more. Lock.Mu is not held.
+	Idle()
+}
+
+// Unit is what one acquisition takes: a lock alone, or several by one request (package multilock). The methods are
+// called by the acquisition's goroutine, or by the one that goes on with an abandoned request, with no mutex held
+// unless they say otherwise.
+type Unit interface {
+	// Claim enters the root gates of the other locks, without waiting. Its error names one that is taken in this session.
+	Claim() error
+	// Withdraw leaves them, while the acquisition waits or when it ends.
+	Withdraw()
+	// Keep holds on to the claimed locks while the request for them is abandoned, until RollBack.
+	Keep()
+	// Script and Keys are those of the request for all that is claimed.
+	Script(a *Acquisition) *wire.Script
+	Keys(a *Acquisition) *protocol.Keys
+	// Answered takes in which lock the reply speaks of, and returns the reply without that.
+	Answered(o wire.Outcome) wire.Outcome
+	// Refused is the error if the reply speaks of another lock than the one that is waited for.
+	Refused(r protocol.Answer) error
+	// Granted makes holds of what one request was granted. As Acquisition.Take.
+	Granted(a *Acquisition, base time.Time, tokens string) (h *Entry, begun bool, err error)
+	// Inherit makes holds of what was passed on. As Acquisition.Succeed.
+	Inherit(a *Acquisition, h Handoff) (*Entry, error)
+	// Decline passes on what was passed on to an acquisition that is over.
+	Decline(a *Acquisition, h Handoff) (gone <-chan struct{})
+	// RollBack ends an abandoned attempt, which was or may have been granted or not, and leaves all root gates.
+	RollBack(a *Acquisition, granted bool)
+	// ReleaseUntilDone releases, in the background, what the attempt's requests may have been granted.
+	ReleaseUntilDone(a *Acquisition)
+	// Along is how many other locks it wants.
+	Along() int
+}
+
+// Successor decides who is next when the last entry of a tenure ends. Lock.Mu is held.
+type Successor interface {
+	// Next is the waiter whose turn it is; nil if there is none.
+	Next(l *Lock) *Waiter
+	// Pass gives it the tenure, or keeps it for the waiter, until the other locks that it wants come along. False: it is
+	// not to be passed on.
+	Pass(l *Lock, w *Waiter, h Handoff) bool
+}

@@ -1,0 +1,69 @@
+package mutex
+
+import (
+	"context"
+	"sync"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+)
+
+// Lock is what this process knows of one lock while anybody here holds it, waits for it, or releases it.
+type Lock struct {
+	// What follows never changes.
+	Keys    *protocol.Keys
+	Kind    *Kind
+	table   *table
+	waiting Waiting
+
+	refs int // guarded by table.mu
+
+	// Mu guards the following, the changing fields of this lock's tenures and entries, and what its Waiting says. Under it
+	// may be taken the mutexes of a fair lock's inbox, of a RedLock's round, of the table and of the session, in this
+	// order, and those of Owner, Watchdog and Hub, which are leaves. No two Mu are held at once.
+	Mu     sync.Mutex
+	Root   Gate      // for those that compete, or hold
+	tenure *Tenure   // the live one
+	seen   *sighting // what was last learned of another holder; nil if nobody waited
+}
+
+// S is the session.
+func (l *Lock) S() *session.Session { return l.table.s }
+
+// Store is where the lock's grants live.
+func (l *Lock) Store() Store { return l.Kind.Store(l.S()) }
+
+// Waiting is how goroutines wait for the lock.
+func (l *Lock) Waiting() Waiting { return l.waiting }
+
+// Tenure is the live one; nil if there is none. Mu held.
+func (l *Lock) Tenure() *Tenure { return l.tenure }
+
+// Fail puts the lock's name before an error.
+func (l *Lock) Fail(err error) error { return failure.Named(l.Keys.Name, err) }
+
+// Observe tells the session's observer of something that happened to the lock.
+func (l *Lock) Observe(ctx context.Context, e session.Event) {
+	l.S().Observe(ctx, l.Kind.Letter, l.Keys.Name, e)
+}
+
+// Pass lets the next one compete.
+func (l *Lock) Pass() {
+	l.Mu.Lock()
+	l.Root.Leave()
+	l.Mu.Unlock()
+}
+
+// Share has those who wait look again if they are of the owner who holds the lock now: they may enter. Mu held.
+func (l *Lock) Share(o *Owner) {
+	if o != nil {
+		l.Root.Waiters.Recheck(o)
+		l.waiting.Recheck(o)
+	}
+}
+
+func (l *Lock) lostBy() handover.LostLock {
+	return handover.LostLock{Session: l.S(), Lock: l.Keys.Lock()}
+}

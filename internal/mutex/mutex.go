@@ -1,0 +1,120 @@
+package mutex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+)
+
+// Config is what one acquisition can be told.
+type Config struct {
+	Lease   time.Duration // fixed, not renewed; 0: the session's, renewed
+	Wait    time.Duration // at most; only if Bounded
+	Bounded bool
+	Named   bool // the cause of a loss has the lock's name: the context stands for several locks
+}
+
+// Check says what is wrong with it.
+func (c Config) Check() error {
+	if c.Lease != 0 {
+		if err := protocol.CheckLease("WithLease", c.Lease); err != nil {
+			return err
+		}
+	}
+	if c.Bounded && c.Wait < 0 {
+		return fmt.Errorf("lockline: WaitAtMost: a negative wait: %v", c.Wait)
+	}
+	return nil
+}
+
+// NewConfig applies options, of rlock's type, to what an acquisition starts from.
+func NewConfig[O any](c Config, options []O) Config {
+	for _, o := range options {
+		if o, ok := any(o).(interface{ Apply(*Config) }); ok {
+			o.Apply(&c)
+		}
+	}
+	return c
+}
+
+// Mutex is one lock's name in a session, and its kind. It holds no state of any acquisition.
+type Mutex struct {
+	s     *session.Session
+	table *table
+	kind  *Kind
+	keys  *protocol.Keys
+	cfg   Config
+	err   error // of New, returned by every use
+}
+
+// New names a lock. What is wrong with the session or the name, every use returns.
+func New(s *session.Session, kind *Kind, name string, cfg Config) Mutex {
+	m := Mutex{s: s, kind: kind, cfg: cfg}
+	if s == nil {
+		m.err = errors.New("lockline: the session is nil")
+		return m
+	}
+	if m.keys, m.err = kind.Keys(s, name); m.err != nil {
+		return m
+	}
+	var err error
+	if m.table, err = tableOf(s); err != nil {
+		m.err = failure.Named(name, err)
+	}
+	return m
+}
+
+// Bad is a Mutex whose every use returns err.
+func Bad(err error) Mutex { return Mutex{err: err} }
+
+var errZeroMutex = errors.New("lockline: a zero Mutex; make one with New")
+
+// CheckUse says what is wrong with a call that has this context.
+func (m *Mutex) CheckUse(ctx context.Context) error {
+	switch {
+	case m == nil || m.s == nil && m.err == nil:
+		return errZeroMutex
+	case m.err != nil:
+		return m.err
+	case ctx == nil:
+		return failure.Named(m.keys.Name, failure.ErrNilContext)
+	}
+	return nil
+}
+
+// Check says what is wrong with the Mutex, whatever it is used for.
+func (m *Mutex) Check() error { return m.CheckUse(context.Background()) }
+
+// Name is the lock's name; "" of a Mutex that has none.
+func (m *Mutex) Name() string {
+	if m == nil || m.keys == nil {
+		return ""
+	}
+	return m.keys.Name
+}
+
+// Default is the configuration that an acquisition starts from.
+func (m *Mutex) Default() (c Config) {
+	if m != nil {
+		c = m.cfg
+	}
+	return c
+}
+
+// Session, Kind and Keys are what a good Mutex was made of.
+func (m *Mutex) Session() *session.Session { return m.s }
+func (m *Mutex) Kind() *Kind               { return m.kind }
+func (m *Mutex) Keys() *protocol.Keys      { return m.keys }
+
+type lockID struct {
+	s    *session.Session
+	lock string
+}
+
+// ID is equal for Mutexes that are one lock in one session.
+func (m *Mutex) ID() any { return lockID{m.s, m.keys.Lock()} }

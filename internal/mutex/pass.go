@@ -1,0 +1,171 @@
+package mutex
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
+)
+
+// departure says what the end of an entry was.
+type departure uint8
+
+const (
+	oneOfMany departure = iota // the tenure goes on as it was
+	passedOn                   // the tenure is the next goroutine's now
+	theLast                    // the tenure is over
+)
+
+// nextInLine passes a tenure to the first that waits at the root gate.
+type nextInLine struct{}
+
+func (nextInLine) Next(l *Lock) *Waiter { return l.Root.Waiters.First() }
+
+func (nextInLine) Pass(_ *Lock, w *Waiter, h Handoff) bool {
+	if w.Along > 0 { // all or none
+		return false
+	}
+	w.Answer(h)
+	return true
+}
+
+// depart ends one entry under outer. If the tenure is over, the root gate stays entered until Redis was told, if it is
+// used to compete. Lock.Mu held.
+func (t *Tenure) depart(outer *Entry, to Successor) (departure, term) {
+	l := t.Lock
+	if !t.Leave() {
+		if g := l.gateOf(outer); g.Leave() {
+			t.Replace()
+			if g.Owner() != nil {
+				g.Waiters.Recheck(g.Owner()) // goroutines that share with it need not wait
+			}
+		}
+		if t.renewed == 0 { // under Mu, or it could follow the next hold's switching on
+			t.idle = true
+			l.S().Watchdog.SetInterval(&t.lease, 0)
+		}
+		return oneOfMany, term{}
+	}
+	was := t.term()
+	if t.passOn(to) {
+		return passedOn, was
+	}
+	t.End(handover.Released)
+	t.gone()
+	l.waiting.Ended()
+	return theLast, was
+}
+
+// passOn passes the tenure on to the next goroutine, in memory, if it may have it. Redis is not told: to it, the
+// session goes on holding what it was granted, and every request about the tenure is as valid as before. Lock.Mu held.
+//
+// The block of tokens bounds how often, and for kinds without a queue the time bounds for how long, so that other
+// sessions have their turn. A waiter with a lease of its own choice needs a grant of its own, and a tenure whose lease
+// a holder made longer would outlast its next holder.
+func (t *Tenure) passOn(to Successor) bool {
+	l := t.Lock
+	s := l.S()
+	w := to.Next(l)
+	switch {
+	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || t.refused || wakeup.Closed(s.Closing()):
+		return false
+	case t.own || s.Age()-t.begun >= l.waiting.PassFor():
+		return false
+	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness)/4:
+		return false // it could not be renewed
+	case !to.Pass(l, w, Handoff{In: true, Tenure: t, Token: t.Token + 1}):
+		return false
+	}
+	t.PassOn()
+	t.since = s.Age()
+	l.Root.Install(w.Owner)
+	l.Share(w.Owner)
+	return true
+}
+
+// decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is closed when that is done; it is nil if
+// there is nothing to tell.
+func (t *Tenure) decline(ctx context.Context, outer *Entry) (gone <-chan struct{}) {
+	l := t.Lock
+	l.Mu.Lock()
+	if t.State() != handover.Held {
+		l.Mu.Unlock()
+		return nil
+	}
+	left, was := t.depart(outer, nextInLine{})
+	l.Mu.Unlock()
+	l.S().Add(1)
+	leaving := t.departed(ctx, left, was)
+	if leaving.t == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = leaving.Send(l.S().Ctx)
+	}()
+	return done
+}
+
+// Decline is decline of a tenure that was passed on, or granted.
+func (t *Tenure) Decline(ctx context.Context) (gone <-chan struct{}) { return t.decline(ctx, nil) }
+
+// Reclaim ends the entry that a Successor has kept for a waiter, where the waiter did not get it. The caller is counted in
+// the session's work.
+func (t *Tenure) Reclaim(ctx context.Context) (Leaving, error) {
+	l := t.Lock
+	l.Mu.Lock()
+	if why := t.State(); why != handover.Held {
+		l.Mu.Unlock()
+		l.S().End()
+		return Leaving{}, l.Fail(errorOf(why))
+	}
+	left, was := t.depart(nil, nextInLine{})
+	l.Mu.Unlock()
+	return t.departed(ctx, left, was), nil
+}
+
+// Leaving is the end of an entry that Redis has to be told of, and counted in the session's work until it has been.
+// The zero Leaving: there is nothing to tell.
+type Leaving struct {
+	t    *Tenure
+	last bool // the tenure is over
+	was  term
+}
+
+// departed is what follows depart, once Lock.Mu is released. The caller is counted in the session's work, until here
+// or until the Leaving is sent.
+func (t *Tenure) departed(ctx context.Context, left departure, was term) Leaving {
+	s := t.Lock.S()
+	switch left {
+	case passedOn:
+		was.ended(ctx, t.Lock, nil)
+		s.End()
+		return Leaving{}
+	case theLast:
+		s.Watchdog.Remove(&t.lease)
+	}
+	return Leaving{t, left == theLast, was}
+}
+
+// Lock is the lock that is left; nil of the zero Leaving.
+func (v Leaving) Lock() *Lock {
+	if v.t == nil {
+		return nil
+	}
+	return v.t.Lock
+}
+
+// Frees reports whether the lock is to be released.
+func (v Leaving) Frees() bool { return v.last }
+
+// Send tells Redis, and blocks for the answer.
+func (v Leaving) Send(ctx context.Context) error {
+	defer v.t.Lock.S().End()
+	if v.last {
+		return v.t.release(ctx, v.was)
+	}
+	return v.t.Update(ctx, 0, nil).Err
+}

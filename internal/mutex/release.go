@@ -1,0 +1,116 @@
+package mutex
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// ReleaseRequest is the request that ends a grant of this lock.
+func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
+	return protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g, Keep: l.S().Args.Keep}
+}
+
+// ReleaseGrant ends a grant. A second release of the same grant changes nothing, so it may be sent as often as it takes.
+// It blocks for the answer, and is sent most times at most.
+func (l *Lock) ReleaseGrant(ctx context.Context, g protocol.Grant, most int) wire.Outcome {
+	r := l.ReleaseRequest(g)
+	o := l.Store().Release(ctx, &r, most)
+	if o.Err == nil {
+		l.waiting.Freed(o.Reply, o.Sent)
+	}
+	return o
+}
+
+// ReleaseUntilDone releases, in the background, what a failed request left behind, until it is done or the lease has
+// ended it; once in any case, as somebody may have taken the lease's expiry away. tried, unless nil, is closed after
+// the first try. The caller must be counted in the session's work.
+func (l *Lock) ReleaseUntilDone(g protocol.Grant, until time.Time, tried chan<- struct{}) {
+	l.S().Go(func() {
+		for try := 0; try == 0 || time.Now().Before(until); try++ {
+			o := l.ReleaseGrant(l.S().Ctx, g, 1)
+			if tried != nil {
+				close(tried)
+				tried = nil
+			}
+			if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !wire.Pause(l.S().Ctx, wire.Backoff(try, 50*time.Millisecond, 2*time.Second)) {
+				return
+			}
+		}
+	})
+}
+
+// RollBack releases what an abandoned attempt was granted, or may have been, before the root gate is left.
+func (a *Acquisition) RollBack() {
+	l := a.Lock
+	if o := l.ReleaseGrant(l.S().Ctx, a.Grant, 1); o.Err != nil && wire.Judge(o.Err).Unsettled() {
+		a.ReleaseUntilDone()
+	}
+}
+
+// ReleaseUntilDone releases, in the background, what the attempt's requests may have been granted of this lock.
+func (a *Acquisition) ReleaseUntilDone() {
+	a.Lock.ReleaseUntilDone(a.Grant, time.Now().Add(a.Lease()), nil)
+}
+
+// final is the grant with the last token that was used of its block. Only once the tenure has ended: no more may be
+// used.
+func (t *Tenure) final() protocol.Grant {
+	g := t.Grant
+	g.Used = g.Token
+	if protocol.TokenOrZero(g.Token.(string)) != t.Token { // passed on, or named by another token than was accepted
+		g.Used = t.Token
+	}
+	return g
+}
+
+// ReleaseRequest is the request that ends a tenure that has ended here.
+func (t *Tenure) ReleaseRequest() protocol.Release { return t.Lock.ReleaseRequest(t.final()) }
+
+// release frees the lock in Redis and then lets those who wait have it.
+func (t *Tenure) release(ctx context.Context, was term) error {
+	return t.released(ctx, was, t.Lock.ReleaseGrant(ctx, t.final(), wire.Tries))
+}
+
+// Released is the end of a release that was sent with others, whose outcome is o. refused: it was refused, perhaps on
+// account of one of the others, and is sent again alone.
+func (v Leaving) Released(ctx context.Context, o wire.Outcome, refused bool) error {
+	defer v.t.Lock.S().End()
+	if refused {
+		one := v.t.Lock.ReleaseGrant(ctx, v.t.final(), 1)
+		if one.Unanswered == nil {
+			one.Unanswered = o.Unanswered
+		}
+		o = one
+	}
+	return v.t.released(ctx, v.was, o)
+}
+
+// ReleaseRequest is that of the lock that is left.
+func (v Leaving) ReleaseRequest() protocol.Release { return v.t.ReleaseRequest() }
+
+// released is the end of every release of a tenure: what its caller is told, and who may have the lock next. A release
+// without an answer goes on in the background, and does not keep others from asking: Redis decides.
+func (t *Tenure) released(ctx context.Context, was term, o wire.Outcome) error {
+	l := t.Lock
+	var err error
+	switch {
+	case o.Err != nil:
+		err = l.Keys.Failed(o.Err)
+		l.ReleaseUntilDone(t.final(), t.Deadline(), nil)
+	case strings.HasPrefix(o.Reply, "R"):
+	case o.Unanswered != nil:
+		// An unanswered copy may have released it, and somebody else lost it since.
+		err = l.Keys.Failed(o.Unanswered)
+	default:
+		err = l.Fail(failure.ErrLost)
+	}
+	l.waiting.Released(t, o)
+	l.Drop()
+	was.ended(ctx, l, err)
+	return err
+}

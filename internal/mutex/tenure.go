@@ -1,0 +1,330 @@
+package mutex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/watchdog"
+)
+
+// Tenure is one grant of Redis and what is held under it, term after term: an outermost hold and those nested in it,
+// and after them those of the next goroutine, to which the lock was passed on in memory.
+type Tenure struct {
+	// What follows never changes once the tenure has begun.
+	Grant     protocol.Grant
+	Lock      *Lock
+	begun     time.Duration // age of the session
+	contested bool          // others had the lock while the one that was granted it waited
+
+	first Entry // of the first term; saves an allocation
+
+	lease watchdog.Lease // guarded by the watchdog
+
+	// Lock.Mu guards the following.
+	handover.Tenure
+	since     time.Duration // age of the session when the present term began
+	holds     *Entry        // live ones, linked
+	renewed   int           // of these, how many want the lease renewed
+	idle      bool          // renewal is switched off
+	own       bool          // the lease is, or was made longer, as a holder chose
+	warned    bool          // the log says that the session waits for itself
+	confirmed bool          // where replicas must confirm a grant: they have
+	refused   bool          // they have not in time: it is not passed on
+}
+
+// Why a tenure was lost, for operators.
+var (
+	errExpired = errors.New("its lease ran out before it was renewed")
+	errGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
+)
+
+// Why a grant did not begin a tenure.
+var (
+	// ErrTooLate: it came when its lease was over, or another grant has followed it.
+	ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
+	// errNoToken: somebody took it out of the lock's hash.
+	errNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
+)
+
+// errorOf is the error of a hold that is over.
+func errorOf(s handover.State) error {
+	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
+}
+
+// NewTenure is what Redis granted, before it begins. fixed: the lease is one that the caller chose.
+func (l *Lock) NewTenure(g protocol.Grant, token string, fixed bool) *Tenure {
+	t := &Tenure{Grant: g, Lock: l, begun: l.S().Age(), own: fixed, idle: fixed}
+	if g.Token == "" { // else the store has named the grant
+		t.Grant.Token = token
+	}
+	t.Start(protocol.TokenOrZero(token))
+	t.since = t.begun
+	t.lease.Owner = t
+	return t
+}
+
+// Begin makes what Redis granted the live tenure, with an entry of a goroutine of owner in it. The lease counts from
+// base. The caller must keep the lock for it, and release what could not begin.
+//
+// Lock.Mu is held, but not all the time: a former tenure, which Redis must have lost, ends first, and its end cancels
+// contexts, which may call anything.
+func (t *Tenure) Begin(base time.Time, lease time.Duration, owner *Owner) error {
+	l := t.Lock
+	s := l.S()
+	deadline := base.Add(protocol.Valid(lease))
+	for old := l.tenure; old != nil && old.Token < t.Token; old = l.tenure {
+		l.Mu.Unlock()
+		old.end(handover.Lost, errGone) // or Redis would not have granted again
+		l.Mu.Lock()
+	}
+	switch {
+	case wakeup.Closed(s.Closing()): // Shutdown has looked, or will look, for what is held
+		return failure.ErrClosed
+	case l.tenure != nil || !time.Now().Before(deadline):
+		return ErrTooLate
+	case t.Token == 0:
+		return errNoToken
+	}
+	l.tenure, l.seen = t, nil
+	l.Root.Install(owner)
+	every := s.Lease / 3
+	if t.idle {
+		every = 0
+	}
+	s.Watchdog.Add(&t.lease, deadline, every)
+	l.Share(owner)
+	return nil
+}
+
+// Discard ends a tenure that has begun, and that nobody wants. Lock.Mu held. The caller releases the grant.
+func (t *Tenure) Discard() {
+	l := t.Lock
+	t.End(handover.Released)
+	l.tenure = nil
+	l.Root.Clear()
+	l.S().Watchdog.Remove(&t.lease)
+}
+
+// Deadline is until when the tenure is valid.
+func (t *Tenure) Deadline() time.Time { return t.Lock.S().Watchdog.Deadline(&t.lease) }
+
+// LastToken is the end of the block that Redis granted. Lock.Mu held.
+func (t *Tenure) LastToken() int64 { return t.First() + protocol.Block - 1 }
+
+// Contested reports whether others had the lock while the goroutine that was granted it waited.
+func (t *Tenure) Contested() bool { return t.contested }
+
+// Holds are linked, not in a map: a lock with one hold needs no more memory for it.
+
+// link makes e a live hold of the tenure, which is renewed from now on if e wants it. Lock.Mu held.
+func (t *Tenure) link(e *Entry) {
+	if e.next = t.holds; e.next != nil {
+		e.next.prev = e
+	}
+	t.holds = e
+	t.Use()
+	if e.fixed {
+		return
+	}
+	t.renewed++
+	if t.idle {
+		t.idle = false
+		t.Lock.S().Watchdog.SetInterval(&t.lease, t.Lock.S().Lease/3)
+	}
+}
+
+// unlink ends that. Lock.Mu held.
+func (t *Tenure) unlink(e *Entry) {
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		t.holds = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	}
+	e.prev, e.next = nil, nil
+	if !e.fixed {
+		t.renewed--
+	}
+}
+
+// term is what one goroutine had of a tenure; zero if it had gone before it held it.
+type term struct {
+	token int64
+	held  time.Duration
+}
+
+// term is the present one. Lock.Mu held.
+func (t *Tenure) term() term {
+	if !t.Used() {
+		return term{}
+	}
+	return term{t.Token, t.Lock.S().Age() - t.since}
+}
+
+// ended tells the observer.
+func (r term) ended(ctx context.Context, l *Lock, err error) {
+	if r != (term{}) {
+		l.Observe(ctx, session.Event{Kind: session.EventReleased, Token: r.token, Held: r.held, Err: err})
+	}
+}
+
+// end is the end of a tenure that nobody asked for, for a reason if it was lost. It reports whether it was this call
+// that ended it. Where the deadline has passed, the contexts are canceled before Redis can grant the lock to another; where
+// Redis does not have it any more, another may have it already: what the lock protects must check the token.
+func (t *Tenure) end(why handover.State, reason error) bool {
+	l := t.Lock
+	l.Mu.Lock()
+	if !t.End(why) {
+		l.Mu.Unlock()
+		return false
+	}
+	holds, was := t.holds, t.term()
+	for e := holds; e != nil; e = e.next {
+		e.state.Store(uint32(why))
+		e.gate.Waiters.Recheck(nil)
+		if why == handover.Lost && !e.unlocked {
+			e.owner.Lose(l.lostBy(), 1)
+		}
+	}
+	t.gone()
+	l.waiting.Lost()
+	l.Root.Install(nil)
+	l.Root.Leave()
+	l.Mu.Unlock()
+
+	l.S().Watchdog.Remove(&t.lease)
+	for e := holds; e != nil; e = e.next { // the list of a tenure that is over changes no more
+		err := errorOf(why)
+		if e.named {
+			err = l.Fail(err)
+		}
+		e.cancel(err)
+	}
+	if l.S().Begin() { // many may be lost at one instant: their contexts must not wait for a log
+		go func() {
+			defer l.S().End()
+			t.report(was, reason)
+		}()
+	} else {
+		t.report(was, reason)
+	}
+	l.Drop()
+	return true
+}
+
+// gone takes the tenure off the lock. Those who wait in this session remember it until they learn of another holder.
+// Lock.Mu held.
+func (t *Tenure) gone() {
+	l := t.Lock
+	l.tenure = nil
+	if l.Root.Waiters.First() != nil || l.waiting.Waits() {
+		now := time.Now()
+		l.seen = &sighting{t.Grant.Owner.(string), l.S().About(), now, now}
+	}
+}
+
+// report tells operators and observers of an end that nobody asked for.
+func (t *Tenure) report(was term, reason error) {
+	l := t.Lock
+	if reason == nil || was == (term{}) {
+		was.ended(l.S().Ctx, l, nil)
+		return
+	}
+	l.S().Warn("lock lost", "lock", l.Keys.Name, "token", was.token, "held", was.held, "reason", reason)
+	l.Observe(l.S().Ctx, session.Event{Kind: session.EventLost, Token: was.token, Held: was.held, Err: fmt.Errorf("%w: %w", failure.ErrLost, reason)})
+}
+
+// Request makes the request that tells Redis the present count, and a lease in milliseconds. It takes Lock.Mu.
+func (t *Tenure) Request(leaseArg any) wire.Request {
+	l := t.Lock
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	channel, message := l.Kind.Alarm(l.Keys, &t.Grant)
+	return l.Keys.Request(protocol.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep, channel, message)
+}
+
+// Update is a request with what is true when a copy of it leaves, and a lease. It sets and never adds, so a copy that
+// comes twice, or after a later one, changes nothing.
+type Update struct {
+	T     *Tenure
+	Lease time.Duration
+}
+
+// Request makes a copy.
+func (u *Update) Request(time.Time) wire.Request { return u.T.Request(u.Lease.Milliseconds()) }
+
+// Update brings Redis up to date with the hold count, and the lease to at least lease. It blocks for the answer.
+func (t *Tenure) Update(ctx context.Context, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
+	return t.kept(t.Lock.Store().Update(ctx, t, lease, abandoned), lease)
+}
+
+// kept takes in, for every way of asking, what Redis said of the tenure, and of a lease of at least lease.
+func (t *Tenure) kept(o wire.Outcome, lease time.Duration) wire.Outcome {
+	l := t.Lock
+	switch {
+	case o.Err != nil:
+		o.Err = l.Keys.Failed(o.Err)
+	case o.Reply != "K":
+		t.end(handover.Lost, errGone)
+		if why := t.lockedState(); why != handover.Released { // else the last Unlock overtook this
+			o.Err = l.Fail(errorOf(why))
+		}
+	case lease > 0:
+		if lease > l.S().Lease {
+			l.Mu.Lock()
+			t.own = true
+			l.Mu.Unlock()
+		}
+		l.S().Watchdog.Extend(&t.lease, o.Sent.Add(protocol.Valid(lease)))
+	}
+	return o
+}
+
+// lockedState is State for a caller that does not hold Lock.Mu.
+func (t *Tenure) lockedState() handover.State {
+	t.Lock.Mu.Lock()
+	defer t.Lock.Mu.Unlock()
+	return t.State()
+}
+
+// Live reports whether the tenure is held.
+func (t *Tenure) Live() bool { return t.lockedState() == handover.Held }
+
+// A tenure is a session.Lessee.
+
+// LeaseKey is the lock's key.
+func (t *Tenure) LeaseKey() string { return t.Lock.Keys.Lock() }
+
+// Renewal is the request that renews it to the session's lease.
+func (t *Tenure) Renewal() (*wire.Script, wire.Request) {
+	return protocol.Keep, t.Request(t.Lock.S().Args.Lease)
+}
+
+// LeaseLost ends it.
+func (t *Tenure) LeaseLost(deadlinePassed bool) {
+	reason := errGone
+	if deadlinePassed {
+		reason = errExpired
+	}
+	t.end(handover.Lost, reason)
+}
+
+// RenewalFailed tells the observer.
+func (t *Tenure) RenewalFailed(err error) {
+	l := t.Lock
+	l.Mu.Lock()
+	token := t.Token
+	l.Mu.Unlock()
+	l.Observe(l.S().Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
+}

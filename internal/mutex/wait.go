@@ -1,0 +1,153 @@
+package mutex
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
+)
+
+// sighting is what was last learned of a holder other than the live tenure: another session, or a former grant of this
+// one.
+type sighting struct {
+	holder, about string
+	at            time.Time // when that was learned
+	until         time.Time // when the lease would have been over
+}
+
+// Saw notes who holds the lock according to an answer of just now. Lock.Mu held.
+func (l *Lock) Saw(r protocol.Answer) {
+	now := time.Now()
+	l.seen = &sighting{r.Holder, strings.TrimSpace(r.About), now, now.Add(max(r.Left, 0))}
+}
+
+// NewWaiter is the acquisition's, in no list yet.
+func (a *Acquisition) NewWaiter() *Waiter {
+	w := handover.NewWaiter[*Tenure](a.Owner)
+	w.Fixed, w.Along, w.For = a.Config.Lease != 0, a.Unit.Along(), a
+	return w
+}
+
+// Wait waits for the answer to w. If the wait ends first, withdrawn is called with Lock.Mu held once w is out of its
+// list, and the error says why it ended. If w was admitted at that instant, late gets the handoff, to pass it on.
+func (a *Acquisition) Wait(w *Waiter, withdrawn func(), late func(Handoff)) (Handoff, error) {
+	for {
+		h, ok := wakeup.Await(&a.Bounds, w.Ready)
+		switch {
+		case !ok:
+			return Handoff{}, a.giveUp(w, withdrawn, late)
+		case h.Queued:
+			a.Announce()
+		case h.Err != nil && a.Over():
+			return h, a.WhyOver(true)
+		default:
+			return h, h.Err
+		}
+	}
+}
+
+// giveUp ends the wait of w. An answer and the end of the wait may come at one instant: whichever took w out of its list
+// first decides, and an answer that lost that race is still in the channel, which has room for it.
+func (a *Acquisition) giveUp(w *Waiter, withdrawn func(), late func(Handoff)) error {
+	l := a.Lock
+	l.Mu.Lock()
+	out := w.Withdraw()
+	if out {
+		withdrawn()
+	}
+	l.Mu.Unlock()
+	err := a.WhyOver(true)
+	if !out {
+		h := <-w.Ready
+		if h.Queued {
+			h = <-w.Ready
+		}
+		if h.In {
+			late(h)
+		}
+	}
+	return err
+}
+
+// WhyOver is why a wait ended without the lock. behind: it stood behind others of this session. If one of them holds the
+// lock then, the waiter may be code that the holder calls, which would wait for itself: the error and the log say how to
+// avoid that.
+func (a *Acquisition) WhyOver(behind bool) error {
+	l := a.Lock
+	l.Mu.Lock()
+	t, holder := l.tenure, a.holder()
+	behind = behind && t != nil
+	warn := behind && !t.warned
+	if warn {
+		t.warned = true
+	}
+	l.Mu.Unlock()
+	if holder == nil && a.progress == Refused {
+		holder = &failure.LockedError{Name: l.Keys.Name}
+	}
+	if holder != nil && behind {
+		holder.Hint = failure.SelfHint
+	}
+	if warn {
+		l.S().Warn("a wait ended while this same session held the lock; if the waiter was called by the holder, "+
+			"it must be passed the context that the holder's Lock returned", "lock", l.Keys.Name)
+	}
+	switch {
+	case a.Ctx.Err() != nil && holder != nil:
+		return failure.EndedWait(a.Ctx, holder)
+	case a.Ctx.Err() != nil:
+		return l.Fail(failure.OfContext(a.Ctx))
+	case wakeup.Closed(a.Closing):
+		return l.Fail(failure.ErrClosed)
+	case holder == nil:
+		return l.Fail(errNoAnswer)
+	}
+	return failure.Public(holder)
+}
+
+// errNoAnswer: the wait ran out, and nothing is known of a holder.
+var errNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
+
+// holder is who holds the lock as far as this session knows; nil if nobody is known to. What was learned before the
+// acquisition began counts if the lease was not over then. Lock.Mu held.
+func (a *Acquisition) holder() *failure.LockedError {
+	l := a.Lock
+	if t := l.tenure; t != nil {
+		return &failure.LockedError{Name: l.Keys.Name, Holder: t.Grant.Owner.(string), About: l.S().About(), Remaining: max(0, time.Until(t.Deadline()))}
+	}
+	if at := l.seen; at != nil && (!at.at.Before(a.begun) || a.begun.Before(at.until)) {
+		return &failure.LockedError{Name: l.Keys.Name, Holder: at.holder, About: at.about, Remaining: max(0, time.Until(at.until))}
+	}
+	return nil
+}
+
+// LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks for. Lock.Mu
+// held.
+func (a *Acquisition) LockedHere() *failure.LockedError {
+	e := a.holder()
+	if e == nil {
+		e = &failure.LockedError{Name: a.Lock.Keys.Name}
+	}
+	if a.Lock.tenure != nil {
+		e.Hint = failure.SelfHint
+	}
+	return e
+}
+
+// Locked is the error of an acquisition that does not wait, by what Redis answered.
+func Locked(name string, r protocol.Answer) *failure.LockedError {
+	return &failure.LockedError{Name: name, Holder: r.Holder, About: strings.TrimSpace(r.About), Remaining: max(r.Left, 0)}
+}
+
+// TooLate is the error of an attempt whose requests come too late all the time.
+func TooLate(lease time.Duration) error {
+	return fmt.Errorf("requests need longer than %v to reach Redis", protocol.Patience(lease))
+}
+
+// MaxVoid bounds how often in a row a request may come too late.
+const MaxVoid = 8

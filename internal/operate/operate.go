@@ -1,0 +1,86 @@
+// Package operate is what operators do with a lock that is not theirs: look at it, and free it by force. It holds
+// nothing and waits for nothing but the answer of Redis.
+//
+// Begin with Inspect.
+package operate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// read runs a script on the lock; the caller may leave before the answer.
+func read(ctx context.Context, m *mutex.Mutex, sc *wire.Script, argv ...any) (string, error) {
+	s, fail := m.Session(), func(err error) (string, error) { return "", failure.Named(m.Name(), err) }
+	if ctx.Err() != nil {
+		return fail(failure.OfContext(ctx))
+	}
+	if !s.Begin() {
+		return fail(failure.ErrClosed)
+	}
+	done := make(chan wire.Outcome, 1)
+	go func() {
+		defer s.End()
+		done <- m.Kind().Store(s).Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv})
+	}()
+	o, answered := wakeup.Receive(ctx, done)
+	switch {
+	case !answered:
+		return fail(failure.OfContext(ctx))
+	case o.Err != nil:
+		return "", m.Keys().Failed(o.Err)
+	}
+	return o.Reply, nil
+}
+
+// Inspect is what Redis knows of the lock. It blocks for the answer, not longer than ctx.
+func Inspect(ctx context.Context, m *mutex.Mutex) (protocol.State, error) {
+	if err := m.CheckUse(ctx); err != nil {
+		return protocol.State{}, err
+	}
+	reply, err := read(ctx, m, m.Kind().Inspect)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	st, err := m.Kind().Store(m.Session()).State(m.Name(), reply)
+	if err != nil {
+		err = failure.Named(m.Name(), err)
+	}
+	return st, err
+}
+
+// ForceUnlock frees the lock whoever holds it, and reports whether it was held.
+func ForceUnlock(ctx context.Context, m *mutex.Mutex) (bool, error) {
+	if err := m.CheckUse(ctx); err != nil {
+		return false, err
+	}
+	return force(ctx, m)
+}
+
+// ForceUnlockToken frees the lock only if the holder is the one whose token Inspect has shown.
+func ForceUnlockToken(ctx context.Context, m *mutex.Mutex, token int64) (bool, error) {
+	if err := m.CheckUse(ctx); err != nil {
+		return false, err
+	}
+	if token <= 0 {
+		return false, failure.Named(m.Name(), fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
+	}
+	holder, ok, err := m.Kind().Store(m.Session()).Holder(ctx, token, func(ctx context.Context) (protocol.State, error) { return Inspect(ctx, m) })
+	if !ok || err != nil {
+		return false, err
+	}
+	return force(ctx, m, holder)
+}
+
+// force frees the lock; if it is told which holder was seen, only that one's.
+func force(ctx context.Context, m *mutex.Mutex, seen ...any) (bool, error) {
+	reply, err := read(ctx, m, m.Kind().Force, append([]any{m.Keys().Channel, m.Session().Args.Keep}, seen...)...)
+	return strings.Contains(reply, "R"), err // a line for each server
+}

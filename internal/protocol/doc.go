@@ -1,0 +1,19 @@
+// Package protocol is what a session and the scripts in Redis say to each other: the names of keys, the replies of
+// scripts, grants and their fencing tokens, for how long a request or a lease is valid, and a lock's state. It runs no
+// goroutine and sends nothing: package wire does.
+//
+// Begin with Answer in answer.go, the reply to a request for a lock, and Grant in grant.go, by which all later requests
+// name what Redis granted.
+//
+//	keys.go     the names of a lock's keys, and which names and prefixes are refused
+//	answer.go   what a lock script's reply means
+//	grant.go    a grant, and the request that ends it
+//	validity.go how long a request is welcome, and a lease valid
+//	refusal.go  the error of a script that found what Lockline did not write
+//	state.go    what Inspect shows
+//	scripts.go  the scripts of all kinds of locks; lua/shared.lua has the functions that scripts share
+//
+// Invariants kept here (docs/design.md, section 2): a copy of a request that arrives after its Patience changes nothing,
+// a hold ends before its lease does (Valid), tokens are numbers that Lua holds exactly (Token), and all keys of a lock
+// share a slot (Keys).
+package protocol

@@ -1,0 +1,74 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// Grant names what Redis granted or may have granted, as script arguments.
+type Grant struct {
+	Owner any   // string: the attempt's owner field
+	Token any   // string: '' where it is not known, or any that the attempt was granted is meant
+	Used  any   // string or int64: the last token used of the block; nil: none was; '': unknown, none is given back
+	Late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
+	Vote  *Vote // of a store that asks several servers; nil for one server
+}
+
+// Vote is how a store that asks several servers finds what it knows of a grant at each of them. It costs other grants
+// one word.
+type Vote struct{ Of any }
+
+// Unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its request.
+func (g Grant) Unnamed() Grant {
+	g.Token, g.Used = "", ""
+	return g
+}
+
+func (g *Grant) late() any {
+	if g.Late == 0 {
+		return "0"
+	}
+	return g.Late
+}
+
+func (g *Grant) used() any {
+	if g.Used == nil {
+		return "0"
+	}
+	return g.Used
+}
+
+// Release is the request that ends a grant, or several of one owner's locks. It also rolls back an attempt whose
+// outcome its session never learned.
+type Release struct {
+	Script *wire.Script
+	Keys   *Keys
+	Grant
+	Keep any       // string: milliseconds for which the metadata of an idle lock is kept
+	More []Release // of further locks, in one request; Script releases all then
+}
+
+// Request makes a copy. All copies are the same.
+func (r *Release) Request(time.Time) wire.Request {
+	argv := []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used()}
+	if r.More == nil {
+		return r.Keys.Request(r.Script, argv...)
+	}
+	more := make([]*Keys, len(r.More))
+	for i, m := range r.More {
+		more[i] = m.Keys
+		argv = append(argv, m.Owner, m.Token, m.late(), m.used())
+	}
+	return r.Keys.And(more).Request(r.Script, argv...)
+}
+
+// Same is a request whose copies are all the same.
+type Same struct {
+	Script *wire.Script
+	Keys   *Keys
+	Argv   []any
+}
+
+// Request makes a copy.
+func (s *Same) Request(time.Time) wire.Request { return s.Keys.Request(s.Script, s.Argv...) }

@@ -1,0 +1,199 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// MaxName is the longest name of a lock, in bytes.
+const MaxName = 512
+
+// The kinds of locks, as keys and events name them. A new one is a letter in kinds, too.
+const (
+	Reentrant = "r"
+	Fair      = "f"
+	RedLock   = "q"
+
+	kinds = Reentrant + Fair + RedLock
+)
+
+// What the names of further keys begin with where there is no prefix: with RedissonKeys.
+const (
+	redissonMetadata = "lockline_lock_memory:"
+	redissonToken    = "redisson_lock_token:"
+)
+
+// Keys are the names of one lock in Redis, all in one cluster slot: the hash, the metadata
+// that outlives it, with Redisson its token counter, and the channel. They are kept as
+// script arguments, boxed once; a session may hold very many.
+type Keys struct {
+	Name    string
+	Channel any   // string: the argument that says where a release is published
+	boxed   []any // number of keys, then the keys
+}
+
+// Lock is the key of the hash. It names the lock, whatever its kind.
+func (k *Keys) Lock() string { return k.boxed[1].(string) }
+
+// Metadata is the key of what outlives the hash.
+func (k *Keys) Metadata() string { return k.boxed[2].(string) }
+
+// Request builds a call of a script on the lock.
+func (k *Keys) Request(sc *wire.Script, argv ...any) wire.Request {
+	return wire.NewRequest(sc, k.boxed, argv...)
+}
+
+// And is the keys of several locks, as the scripts of several take them.
+func (k *Keys) And(more []*Keys) *Keys {
+	boxed := append([]any{nil}, k.boxed[1:]...)
+	for _, m := range more {
+		boxed = append(boxed, m.boxed[1:]...)
+	}
+	boxed[0] = len(boxed) - 1
+	return &Keys{Name: k.Name, Channel: k.Channel, boxed: boxed}
+}
+
+// HashTag is the part of the keys that decides their cluster slot.
+func (k *Keys) HashTag() string {
+	_, tag, _ := strings.Cut(k.Lock(), "{")
+	if tag, _, ok := strings.Cut(tag, "}"); ok && tag != "" {
+		return tag
+	}
+	return k.Lock()
+}
+
+// Failed is a request's error for the user.
+func (k *Keys) Failed(err error) error {
+	var reply redis.Error
+	answer, hint := "", ""
+	if errors.As(err, &reply) {
+		answer = reply.Error()
+	}
+	switch {
+	case strings.Contains(err.Error(), "WRONGTYPE"), errors.As(err, new(wire.Unexpected)):
+		hint = fmt.Sprintf(" (the lock's keys are %q and %q)", k.Lock(), k.Metadata())
+	case strings.HasPrefix(answer, "MOVED "):
+		hint = " (the server is a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient)"
+	case strings.HasPrefix(answer, "ERR unknown command") && strings.Contains(strings.ToUpper(answer), "EVALSHA"):
+		hint = " (a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient)"
+	}
+	return failure.Hinted(k.Name, err, hint)
+}
+
+// NewKeys makes P:kind:{name}. Braces in the name would end the hash tag early,
+// which is harmless as long as the tag is the same for all keys and not empty:
+// only a name that begins with a closing brace needs an escape.
+// more are the endings of further keys.
+func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	tag := name
+	if strings.HasPrefix(name, "}") || strings.HasPrefix(name, `\`) {
+		tag = `\` + name
+	}
+	metadata := prefix + ":" + kind + ":{" + tag + "}:t"
+	lock := metadata[:len(metadata)-2]
+	boxed := make([]any, 0, 3+len(more))
+	boxed = append(boxed, 2+len(more), lock, metadata)
+	for _, end := range more {
+		boxed = append(boxed, lock+end)
+	}
+	return &Keys{Name: name, Channel: boxed[1], boxed: boxed}, nil
+}
+
+// RedissonKeys are the names that Redisson gives to an RLock and its fencing
+// token. The metadata is ours alone; Redisson's token is a third key.
+func RedissonKeys(name string) (*Keys, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if !tagged(name) {
+		return nil, fmt.Errorf("lockline: RedissonKeys: the braces of a name must be a hash tag, or its keys land in different slots: %q", name)
+	}
+	// The name is the key, so it may be no other lock's key.
+	if of := beginsAsRedisson(name); of != "" {
+		return nil, fmt.Errorf("lockline: RedissonKeys: no name may begin with %q, as keys of other locks do: %q", of, name)
+	}
+	if part := kindIn(name); part != "" {
+		return nil, fmt.Errorf("lockline: RedissonKeys: no name may contain %q, as keys of sessions with a prefix do: %q", part, name)
+	}
+	braced := strings.Contains(name, "{")
+	join := func(prefix string) string {
+		if braced {
+			return prefix + name
+		}
+		return prefix + "{" + name + "}"
+	}
+	metadata := redissonMetadata + "{" + name + "}"
+	if braced {
+		metadata = redissonMetadata + ":" + name // x and {x} are two locks, and share a token counter at most
+	}
+	return &Keys{Name: name,
+		Channel: join("redisson_lock__channel:"),
+		boxed:   []any{3, name, metadata, join(redissonToken)}}, nil
+}
+
+// kindIn finds what stands between prefix and name in the keys of a kind.
+func kindIn(s string) string {
+	for _, kind := range kinds {
+		if part := ":" + string(kind) + ":{"; strings.Contains(s, part) {
+			return part
+		}
+	}
+	return ""
+}
+
+// beginsAsRedisson: s begins as a key that there is beside a lock's own with RedissonKeys.
+func beginsAsRedisson(s string) string {
+	for _, begin := range [...]string{redissonMetadata, redissonToken} {
+		if strings.HasPrefix(s, begin) {
+			return begin
+		}
+	}
+	return ""
+}
+
+// CheckName says what is wrong with a lock's name.
+func CheckName(name string) error {
+	if name == "" {
+		return errors.New(`lockline: the name of a lock is empty: ""`)
+	}
+	if len(name) > MaxName {
+		return fmt.Errorf("lockline: the name of a lock is %d bytes long, over %d: it begins %.40q", len(name), MaxName, name)
+	}
+	return nil
+}
+
+// tagged: no braces, or a complete hash tag that is not empty.
+func tagged(s string) bool {
+	open := strings.Index(s, "{")
+	if open < 0 {
+		return !strings.Contains(s, "}")
+	}
+	return strings.Index(s[open:], "}") > 1
+}
+
+// CheckPrefix refuses what would let two prefixes share a key. Without a kind in the prefix, the
+// first kind in a key is what follows the prefix, so the key says which prefix, kind and name made it.
+func CheckPrefix(prefix string) error {
+	switch {
+	case prefix == "":
+		return errors.New(`lockline: WithPrefix: the prefix is empty: ""`)
+	case len(prefix) > MaxName:
+		return fmt.Errorf("lockline: WithPrefix: the prefix is %d bytes long, over %d", len(prefix), MaxName)
+	case !tagged(prefix):
+		return fmt.Errorf("lockline: WithPrefix: the braces of %q are no hash tag", prefix)
+	case kindIn(prefix) != "":
+		return fmt.Errorf("lockline: WithPrefix: %q contains %q: its keys could be those of another prefix and name", prefix, kindIn(prefix))
+	case beginsAsRedisson(prefix+":") != "":
+		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks that are shared with Redisson do", prefix)
+	}
+	return nil
+}

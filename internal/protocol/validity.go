@@ -1,0 +1,33 @@
+package protocol
+
+import (
+	"fmt"
+	"time"
+)
+
+// MinLease is the shortest lease: less than network and timers need.
+const MinLease = 10 * time.Millisecond
+
+// KeepMetadata is how long the metadata of an idle lock is kept, and with it the last token.
+const KeepMetadata = time.Minute
+
+// KeepArg is KeepMetadata as a script argument.
+var KeepArg any = Milliseconds(KeepMetadata)
+
+// CheckLease says what is wrong with a lease that the option what was given.
+func CheckLease(what string, d time.Duration) error {
+	if d < MinLease {
+		return fmt.Errorf("lockline: %s: a lease of %v is shorter than %v", what, d, MinLease)
+	}
+	return nil
+}
+
+// Patience is how long after its sending a lock request is still welcome. Not longer than the lease: a copy that comes
+// when its grant has expired must be void.
+func Patience(lease time.Duration) time.Duration {
+	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
+}
+
+// Valid is for how long after its sending a lease granted by Redis is valid to its holder: two clocks' rates differ,
+// and Redis counts in milliseconds. The margin, 1 % and 2 ms, is that of the reference implementations of Redlock.
+func Valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }

@@ -1,0 +1,66 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/pubsub"
+)
+
+// Config is what a session can be told.
+type Config struct {
+	Prefix   string
+	Lease    time.Duration // of renewed locks: the watchdog timeout
+	Liveness time.Duration // of waiters that queue in Redis
+	Streak   time.Duration // for how long a lock that does not queue is passed on in memory
+	Label    string
+	Logger   *slog.Logger
+	Observer Observer
+	Redisson bool
+	Fenced   bool // with Redisson: its token counter is made where it does not exist
+	Replicas wire.Replicas
+	Batching int // requests under way above which further ones share pipelines; negative: none do
+}
+
+// New makes a session on a client. No I/O.
+func New(c wire.Client, cfg Config) (*Session, error) {
+	if err := wire.Check(c); err != nil {
+		return nil, fmt.Errorf("lockline: NewSession: %w", err)
+	}
+	if err := protocol.CheckPrefix(cfg.Prefix); err != nil {
+		return nil, err
+	}
+	if err := protocol.CheckLease("WithWatchdogTimeout", cfg.Lease); err != nil {
+		return nil, err
+	}
+	if err := protocol.CheckLease("WithLiveness", cfg.Liveness); err != nil {
+		return nil, err
+	}
+	if err := cfg.Replicas.Check(c, cfg.Lease); err != nil {
+		return nil, fmt.Errorf("lockline: WithReplicas: %w", err)
+	}
+	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
+		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", protocol.MaxName, cfg.Label)
+	}
+	s := newSession(cfg, uuid.NewString())
+	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Replicas: cfg.Replicas, Logger: cfg.Logger, Refusal: protocol.Refusal, Context: s.Ctx, Closing: s.closing})
+	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
+	s.renewer = &linkRenewer{s}
+	s.onEnd = s.Hub.Close
+	return s, nil
+}
+
+// NewVirtual makes a session that has no server of its own: renewals go by r, and onEnd is called at its end. Its Link
+// and Hub are nil.
+func NewVirtual(cfg Config, r Renewer, onEnd func()) *Session {
+	s := newSession(cfg, uuid.NewString())
+	s.renewer, s.onEnd = r, onEnd
+	return s
+}

@@ -1,0 +1,63 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/watchdog"
+)
+
+// A Lessee has a lease that the watchdog renews: the Owner of the watchdog.Lease. Its methods may take its own mutexes,
+// and must not block.
+type Lessee interface {
+	// LeaseKey is the key by which the lease's server is found.
+	LeaseKey() string
+	// Renewal makes the request that renews the lease to the session's. A reply other than 'K' says that it is gone.
+	Renewal() (*wire.Script, wire.Request)
+	// LeaseLost is called once: the deadline has passed, or the renewal found the lease gone.
+	LeaseLost(deadlinePassed bool)
+	// RenewalFailed reports a renewal that will be tried again.
+	RenewalFailed(err error)
+}
+
+// A Renewer sends renewals.
+type Renewer interface {
+	// Server names the server of a lease, by any comparable value.
+	Server(l Lessee) any
+	// Renew is watchdog.Keeper's.
+	Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result
+}
+
+// keeper is the session as its watchdog sees it.
+type keeper Session
+
+// LesseeOf is what a lease belongs to.
+func LesseeOf(l *watchdog.Lease) Lessee { return l.Owner.(Lessee) }
+
+func (k *keeper) Server(l *watchdog.Lease) any { return k.renewer.Server(LesseeOf(l)) }
+
+func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
+	return k.renewer.Renew(ctx, server, leases)
+}
+
+func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) { LesseeOf(l).LeaseLost(deadlinePassed) }
+
+func (k *keeper) Failed(l *watchdog.Lease, err error) { LesseeOf(l).RenewalFailed(err) }
+
+// linkRenewer renews by the session's own link.
+type linkRenewer struct{ s *Session }
+
+func (r *linkRenewer) Server(l Lessee) any { return r.s.Link.Server(l.LeaseKey()) }
+
+func (r *linkRenewer) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
+	results := make([]watchdog.Result, len(leases))
+	sent := time.Now()
+	r.s.Link.Batch(ctx, server.(wire.Server), len(leases), func(i int) (*wire.Script, wire.Request) {
+		return LesseeOf(leases[i]).Renewal()
+	}, func(i int, reply string, err error) {
+		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: sent.Add(protocol.Valid(r.s.Lease))}
+	})
+	return results
+}

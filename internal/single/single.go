@@ -1,0 +1,118 @@
+// Package single is the Store of one server, or of a Cluster in which each lock has one: that of the session itself. It is
+// a mutex.Store, and knows neither how goroutines wait nor quorums.
+//
+// Begin with server.Ask. It keeps no state: the session has the link to the server and its clock.
+package single
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/watchdog"
+)
+
+// server is the session's own.
+type server session.Session
+
+// Store is the mutex.Store of a session with a server of its own, for a mutex.Kind.
+func Store(s *session.Session) mutex.Store { return (*server)(s) }
+
+func (s *server) Ask(a *mutex.Acquisition, abandoned *atomic.Bool) wire.Outcome {
+	o := a.Unit.Answered(s.Link.Call(a.Ctx, a.Unit.Script(a), (*asking)(a), wire.Tries, abandoned))
+	if o.Unanswered != nil {
+		a.Grant.Late = a.NotAfter
+	}
+	if r, ok := protocol.ParseAnswer(o.Reply); ok && o.Err == nil {
+		s.Clock.Heard(r.Now, o.Sent)
+	}
+	return o
+}
+
+// asking is the attempt's request.
+type asking mutex.Acquisition
+
+func (r *asking) Request(now time.Time) wire.Request {
+	a := (*mutex.Acquisition)(r)
+	args := &a.Lock.S().Args
+	notAfter := a.WelcomeUntil(now, a.Lease())
+	sc, keys := a.Unit.Script(a), a.Unit.Keys(a)
+	if a.Lock.S().Fenced {
+		return keys.Request(sc, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep, "0")
+	}
+	return keys.Request(sc, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep)
+}
+
+func (s *server) Update(ctx context.Context, t *mutex.Tenure, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
+	return s.Link.Call(ctx, protocol.Keep, &mutex.Update{T: t, Lease: lease}, wire.Tries, abandoned)
+}
+
+func (s *server) Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome {
+	return s.Link.Call(ctx, r.Script, r, most, nil)
+}
+
+// ReleaseAll sends releases in batches, one server's beside another's.
+func (s *server) ReleaseAll(ended []*mutex.Tenure) error {
+	servers := map[wire.Server][]*mutex.Tenure{}
+	for _, t := range ended {
+		server := s.Link.Server(t.LeaseKey())
+		servers[server] = append(servers[server], t)
+	}
+	var (
+		mu     sync.Mutex // guards failed
+		failed []error
+		wg     sync.WaitGroup
+	)
+	for server, tenures := range servers {
+		wg.Go(func() {
+			for chunk := range slices.Chunk(tenures, watchdog.MaxBatch) {
+				s.Link.Batch(s.Ctx, server, len(chunk), func(i int) (*wire.Script, wire.Request) {
+					r := chunk[i].ReleaseRequest()
+					return r.Script, r.Request(time.Time{})
+				}, func(i int, reply string, err error) {
+					t := chunk[i]
+					if err != nil && wire.Judge(err).Resend {
+						r := t.ReleaseRequest()
+						err = t.Lock.ReleaseGrant(s.Ctx, r.Grant, wire.Tries).Err
+					}
+					if err != nil {
+						mu.Lock()
+						failed = append(failed, t.Lock.Keys.Failed(err))
+						mu.Unlock()
+					}
+				})
+			}
+		})
+	}
+	wg.Wait()
+	return failure.Join(failed...)
+}
+
+func (s *server) Listen(channel string) *wakeup.Listener { return wakeup.Listen(channel, s.Hub) }
+
+func (s *server) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error {
+	if left < 0 { // no expiry: not a lock of ours, look again now and then
+		left = s.Lease
+	}
+	return sleep(min(left, protocol.MaxRest) + time.Millisecond)
+}
+
+func (s *server) Read(ctx context.Context, r *protocol.Same) wire.Outcome {
+	return s.Link.Call(ctx, r.Script, r, wire.Tries, nil)
+}
+
+func (s *server) State(name, reply string) (protocol.State, error) {
+	return protocol.DecodeState(name, reply)
+}
+
+func (s *server) Holder(_ context.Context, token int64, _ func(context.Context) (protocol.State, error)) (any, bool, error) {
+	return token, true, nil
+}

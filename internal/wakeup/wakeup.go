@@ -1,0 +1,107 @@
+// Package wakeup waits for a message or a time. It knows nothing of locks: package pubsub brings the messages, and what
+// they mean is its caller's business.
+//
+// Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscriptions whose
+// messages are waited for: one, or one for each server of several. So no wake-up is
+// lost (docs/design.md, section 2): what arrives while nobody waits is still there for the next Sleep.
+package wakeup
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/pubsub"
+)
+
+// Bounds is what may end a wait.
+type Bounds struct {
+	Ctx     context.Context
+	Expired <-chan time.Time // when the time that the caller allows is over; nil: never
+	Closing <-chan struct{}  // when the session ends
+}
+
+// Unbounded: nothing but the session's end ends the wait.
+func (b *Bounds) Unbounded() bool { return b.Ctx.Done() == nil && b.Expired == nil }
+
+// Over reports whether the context or the session has ended.
+func (b *Bounds) Over() bool { return b.Ctx.Err() != nil || Closed(b.Closing) }
+
+// Sleep waits for news, for d at most. news may be nil. ended: it was neither, but a bound.
+func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (heard, ended bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-news:
+		return true, false
+	case <-t.C:
+		return false, false
+	case <-b.Ctx.Done():
+	case <-b.Expired:
+	case <-b.Closing:
+	}
+	return false, true
+}
+
+// Await receives from c, or reports false when a bound ended that.
+func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
+	select {
+	case v = <-c:
+		return v, true
+	case <-b.Ctx.Done():
+	case <-b.Expired:
+	case <-b.Closing:
+	}
+	return v, false
+}
+
+// Receive receives from c, or reports false once ctx has ended.
+func Receive[T any](ctx context.Context, c <-chan T) (v T, ok bool) {
+	select {
+	case v = <-c:
+		return v, true
+	case <-ctx.Done():
+		return v, false
+	}
+}
+
+// Closed reports whether c is closed, of a channel on which nothing is sent.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Listener receives the messages of one channel from one server or from several.
+type Listener struct {
+	Ready chan struct{} // capacity 1: something arrived
+	Subs  []*pubsub.Subscription
+}
+
+// Listen subscribes at all hubs. It does not block.
+func Listen(channel string, hubs ...*pubsub.Hub) *Listener {
+	l := &Listener{Ready: make(chan struct{}, 1)}
+	for _, h := range hubs {
+		l.Subs = append(l.Subs, h.SubscribeTo(channel, l.Ready))
+	}
+	return l
+}
+
+// Take returns the messages of the server that had the most: each tells of every release.
+func (l *Listener) Take() (messages []string) {
+	for _, sub := range l.Subs {
+		if m, _ := sub.Take(); len(m) > len(messages) {
+			messages = m
+		}
+	}
+	return messages
+}
+
+// Close ends the subscriptions.
+func (l *Listener) Close() {
+	for _, sub := range l.Subs {
+		sub.Close()
+	}
+}

@@ -1,0 +1,96 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// member is one of the servers.
+type member struct {
+	*session.Session
+	mu      sync.Mutex // guards what follows; a leaf
+	slow    bool       // did not answer in time: not asked until it has answered a PING
+	probing bool
+	probed  time.Time
+	odd     time.Time // when it was last logged that it has a value that Lockline did not write
+}
+
+// place names the member's server for operators.
+func (m *member) place() string {
+	if addr := m.Link.Addr(); addr != "" {
+		return "server " + addr
+	}
+	return "the server of session " + m.ID()
+}
+
+// probeEvery is the time between two PINGs of a slow member, sent only while somebody locks.
+const probeEvery = 500 * time.Millisecond
+
+// usable reports whether to ask the member. A server that stands still would cost each round the whole time-out. A slow one is asked for a PING instead, now and then.
+func (q *Quorum) usable(m *member) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.slow && !m.probing && time.Since(m.probed) > probeEvery {
+		m.probing = true
+		q.s.Go(func() { q.probe(m) })
+	}
+	return !m.slow
+}
+
+// probe finds out whether a slow member answers again. An error by which it refuses the PING is an answer, too.
+func (q *Quorum) probe(m *member) {
+	sent := time.Now()
+	err := m.Link.Ping(q.s.Ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slow = err != nil && wire.Judge(err).Transient || time.Since(sent) > q.timeout
+	m.probing, m.probed = false, time.Now()
+}
+
+// suspect notes that the member did not answer in time.
+func (m *member) suspect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.slow {
+		m.slow, m.probed = true, time.Now()
+	}
+}
+
+// oddEvery is the time between two warnings of a member that has values which Lockline did not write.
+const oddEvery = time.Minute
+
+// dissent puts the member's name before the error of a value that Lockline did not write. The others may be a majority
+// without that member, so operators would not learn it but for the log.
+func (q *Quorum) dissent(m *member, l *mutex.Lock, err error) error {
+	err = fmt.Errorf("%s: %w", m.place(), err)
+	m.mu.Lock()
+	warn := m.odd.IsZero() || time.Since(m.odd) > oddEvery
+	if warn {
+		m.odd = time.Now()
+	}
+	m.mu.Unlock()
+	if warn {
+		q.s.Warn("a server of a RedLock has no vote", "lock", l.Keys.Name, "reason", err)
+	}
+	return err
+}
+
+// errSlow is the error of a member that was not asked.
+var errSlow = errors.New("not asked, because it did not answer in time lately")
+
+// errLate is the error of a member that has not answered yet.
+var errLate = errors.New("no answer in time")
+
+// errNotAccepted: a majority granted, and then did not accept the second token, or not in time.
+var errNotAccepted = errors.New("no majority has accepted the fencing token")
+
+// noMajority is the error of a request that too few members answered.
+func (q *Quorum) noMajority(answered int, err error) error {
+	return fmt.Errorf("%d of %d servers answered, %d are needed: %w", answered, len(q.members), q.need, err)
+}

@@ -1,0 +1,72 @@
+package quorum
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
+)
+
+// freeAt is when a majority is free of those who hold it now, as far as that is known. mu held.
+func (b *round) freeAt() time.Time {
+	return nth(b.votes, b.q.need-1, func(v *vote) time.Time { return v.free })
+}
+
+// Rest is the pause between rounds. It waits until a majority is free. A member counts as free by a message, when the holder's lease
+// ends there, or after a gap in the subscription. Then some time more, by chance, so that those who wait do not split the votes.
+func (q *Quorum) Rest(g *protocol.Grant, news *wakeup.Listener, _ time.Duration, sleep func(time.Duration) error) error {
+	b := roundOf(g)
+	for {
+		b.mu.Lock()
+		d := time.Until(b.freeAt())
+		b.mu.Unlock()
+		if d <= 0 {
+			break
+		}
+		if err := sleep(d); err != nil {
+			return err
+		}
+		for i, sub := range news.Subs {
+			messages, gap := sub.Take()
+			b.heard(i, messages, gap)
+		}
+	}
+	if b.split {
+		b.losses++
+	} else {
+		b.losses = 0
+	}
+	for until := time.Now().Add(spread(b.took, b.losses)); ; {
+		d := time.Until(until)
+		if d <= 0 {
+			return nil
+		}
+		if err := sleep(d); err != nil {
+			return err
+		}
+	}
+}
+
+// spread is by how much rounds are kept apart by chance, after so many in a row were lost.
+func spread(took time.Duration, losses int) time.Duration {
+	return rand.N(min(max(took, 200*time.Microsecond)<<min(losses, 8), 100*time.Millisecond))
+}
+
+// heard takes the messages of a member: 'GRANT USED', which grant is over there, and the last token that may have been
+// used. A grant other than the one that was in the way changes nothing: others that lose rounds give back, too.
+func (b *round) heard(i int, messages []string, gap bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[i]
+	free := gap
+	for _, message := range messages {
+		grant, used, _ := strings.Cut(message, " ")
+		b.q.saw(protocol.TokenOrZero(used))
+		free = free || grant == v.Token
+	}
+	if free {
+		v.free = time.Time{}
+	}
+}

@@ -1,0 +1,332 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// roundState is how far a round has come. It changes in decide and close.
+type roundState uint8
+
+const (
+	voting  roundState = iota
+	decided            // by a majority; further votes may come
+	closed             // the time for votes is over
+)
+
+func (s roundState) String() string { return [...]string{"voting", "decided", "closed"}[s] }
+
+// round is one attempt at a majority: what is known of it at each member, for as long as anything is held by it.
+type round struct {
+	// What follows never changes once the round has begun.
+	q        *Quorum
+	l        *mutex.Lock
+	grant    protocol.Grant // its token is the one that was proposed first
+	self     protocol.Vote  // by which the grant leads here
+	start    time.Time      // before the first request was sent
+	lease    time.Duration
+	proposal int64
+	ready    chan struct{} // closed when it is decided
+
+	over atomic.Bool // no vote is sent again
+
+	// What follows belongs to the acquisition.
+	losses int           // rounds lost in a row that nobody has won
+	took   time.Duration // until it was lost
+	split  bool          // it was lost, and nobody has won
+
+	mu      sync.Mutex // guards what follows; under it only those of members are taken
+	state   roundState
+	votes   []vote // by member
+	missing int    // votes that are not in yet
+	timer   *time.Timer
+	later   []*request
+}
+
+// roundOf is the round that brought a grant.
+func roundOf(g *protocol.Grant) *round { return g.Vote.Of.(*round) }
+
+// undecided: its vote is not in, and in time yet. mu held.
+func (b *round) undecided(v *vote) bool {
+	return v.asked && v.Status == protocol.None && b.state != closed
+}
+
+// ballot is the request for one member's vote. The same request joins a member later, to a grant that it lost.
+type ballot struct {
+	b    *round
+	i    int
+	last int64  // the block's end
+	join string // "1": the round is won already, without this member; else "0"
+}
+
+func (v *ballot) Request(now time.Time) wire.Request {
+	b, s := v.b, v.b.q.s
+	b.mu.Lock()
+	if v.join == "0" { // else mayJoin has, so that a release knows it
+		b.welcome(v.i, now)
+	}
+	notAfter := b.votes[v.i].notAfter
+	b.mu.Unlock()
+	return b.l.Keys.Request(b.l.Kind.Lock, b.grant.Owner, b.lease.Milliseconds(), notAfter, s.Args.About, s.Args.Keep, b.grant.Token, v.last, b.l.Keys.Channel, v.join)
+}
+
+// welcome bounds the time until which a copy of the request that is made now may still arrive at a member. mu held.
+func (b *round) welcome(i int, now time.Time) {
+	if t := b.q.members[i].Clock.Now(now); t != 0 {
+		b.votes[i].notAfter = max(b.votes[i].notAfter, t+protocol.Patience(b.lease).Microseconds())
+	}
+}
+
+// Ask holds a round. A round that is lost to other voters is an answer, and not repeated here: the caller rests first.
+// Where too few answer in time it does so again, as often as a request is sent to one server.
+func (q *Quorum) Ask(a *mutex.Acquisition, abandoned *atomic.Bool) wire.Outcome {
+	for try := 1; ; try++ {
+		o := q.round(a)
+		if o.Err == nil || !wire.Judge(o.Err).Transient || try >= wire.Tries || abandoned.Load() || wakeup.Closed(q.s.Closing()) ||
+			!wire.Pause(q.s.Ctx, wire.Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) {
+			return o
+		}
+	}
+}
+
+// round is one round. It returns as soon as that is decided; what was granted to an attempt that is lost is given back,
+// at once, or as soon as it is known.
+func (q *Quorum) round(a *mutex.Acquisition) wire.Outcome {
+	b := &round{q: q, l: a.Lock, start: time.Now(), lease: a.Lease(), proposal: q.propose(), ready: make(chan struct{}), votes: make([]vote, len(q.members))}
+	if former := a.Grant.Vote; former != nil {
+		b.losses = former.Of.(*round).losses
+	}
+	b.grant = protocol.Grant{Owner: q.s.Attempt(), Token: protocol.Number(b.proposal), Vote: &b.self}
+	b.self.Of = b
+	a.Grant = b.grant
+	ctx := context.WithoutCancel(a.Ctx) // a caller that leaves must not look like a server that fails
+	b.open(ctx)
+	<-b.ready
+	t := b.count()
+	token, won := b.proposal, t.accepted >= q.need
+	if !won && t.won(q.need) {
+		token, won = b.secondRound(ctx)
+	}
+	b.over.Store(true)
+	if won {
+		return wire.Outcome{Reply: "G 0 " + protocol.Number(token), Sent: b.start}
+	}
+	b.took = time.Since(b.start)
+	r := a.Lock.ReleaseRequest(b.grant)
+	b.release(q.s.Ctx, &r, 1)
+	return b.lost()
+}
+
+// open asks the members for their votes, all at once, so a round takes as long as the majority's slowest request. The
+// time-out runs from here, and closes the round whoever waits for it.
+func (b *round) open(ctx context.Context) {
+	q := b.q
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, m := range q.members {
+		v := &b.votes[i]
+		v.free = b.start.Add(b.lease) // while nothing is known
+		if v.asked = q.usable(m); v.asked {
+			b.missing++
+		}
+	}
+	if b.missing < q.need { // no way around the slow ones
+		for i := range b.votes {
+			b.votes[i].asked = true
+		}
+		b.missing = len(b.votes)
+	}
+	for i := range b.votes {
+		if b.votes[i].asked {
+			q.s.Go(func() { b.cast(ctx, i) })
+		}
+	}
+	q.s.Add(1)
+	b.timer = time.AfterFunc(q.timeout, func() {
+		defer q.s.End()
+		b.close()
+	})
+}
+
+func (b *round) count() tally {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tally()
+}
+
+// tally counts. mu held.
+func (b *round) tally() (t tally) {
+	for i := range b.votes {
+		switch v := &b.votes[i]; {
+		case v.Status == protocol.Granted:
+			t.granted++
+			if v.accepted {
+				t.accepted++
+			}
+		case v.Status == protocol.Held:
+			t.refused++
+		case v.Status == protocol.Void:
+			t.void++
+		case b.undecided(v):
+			t.undecided++
+		}
+	}
+	return t
+}
+
+// decide wakes whoever waits for the outcome, once. mu held.
+func (b *round) decide() {
+	if t := b.tally(); b.state == voting && (t.won(b.q.need) || t.lost(b.q.need)) {
+		b.state = decided
+		close(b.ready)
+	}
+}
+
+// cast brings in one member's vote. Requests about the grant that wait for it go now where it was granted, or may have
+// been; where it was refused they are answered without being sent.
+func (b *round) cast(ctx context.Context, i int) {
+	m := b.q.members[i]
+	o := m.Link.Call(ctx, b.l.Kind.Lock, &ballot{b, i, b.proposal + protocol.Block - 1, "0"}, wire.Tries, &b.over)
+	r, err := protocol.Read(o)
+	late := o.Unanswered != nil || err != nil && o.Err == nil // whatever it says, it may have been granted
+	var odd *protocol.ValueError
+	switch {
+	case err == nil:
+		m.Clock.Heard(r.Now, o.Sent)
+		if token, accepted := stored(r); r.Status == protocol.Granted && !accepted && !b.q.credible(token) {
+			late = true // it was granted, and is to be given back
+			err = b.q.dissent(m, b.l, &protocol.ValueError{Key: b.l.Keys.Metadata(), Field: "t", Value: protocol.Number(token), Why: fmt.Sprintf("more than %v above the servers' clocks", ahead)})
+		}
+	case wire.Judge(err).Transient:
+		m.suspect()
+	case errors.As(err, &odd):
+		err = b.q.dissent(m, b.l, err)
+	}
+	b.mu.Lock()
+	v := &b.votes[i]
+	var later []*request
+	if b.state != closed { // else they have gone already
+		later = b.later
+	}
+	v.late, v.err, v.Status = late || v.late, err, failed // a request to join may be under way, too
+	if err == nil {
+		v.fill(r, o.Sent)
+		b.q.saw(v.stored)
+	}
+	if until := b.start.Add(protocol.Valid(b.lease)); v.Status == protocol.Granted && v.gone.IsZero() && until.After(v.until) { // else a renewal overtook it
+		v.until = until
+	}
+	b.decide()
+	if b.missing--; b.missing == 0 && b.timer.Stop() {
+		b.q.s.End()
+	}
+	mayHold := v.mayHold()
+	b.mu.Unlock()
+	for _, r := range later {
+		if mayHold {
+			r.run(b, i)
+		} else {
+			r.replies.add(wire.Outcome{Reply: "L"})
+		}
+	}
+}
+
+// close is called when the time for votes is over: what is not in counts as refused, so the round is decided.
+func (b *round) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var late []int
+	for i := range b.votes {
+		if b.undecided(&b.votes[i]) {
+			late = append(late, i)
+		}
+	}
+	if b.state == voting {
+		close(b.ready)
+	}
+	b.state = closed
+	for _, i := range late {
+		b.q.members[i].suspect()
+		for _, r := range b.later {
+			r.start(b, i)
+		}
+	}
+}
+
+// secondRound is where a majority has granted but not accepted the proposal: a higher one to all that may hold. Nobody
+// else can raise what is stored where this attempt holds.
+func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
+	q := b.q
+	asked := b.mayHold(nil)
+	token = q.propose() // above all that they answered
+	accepts := q.replies(len(asked))
+	same := &protocol.Same{Script: q.accept, Keys: b.l.Keys, Argv: []any{b.grant.Owner, token, protocol.Block}}
+	for _, i := range asked {
+		q.s.Go(func() { accepts.add(q.members[i].Link.Call(ctx, q.accept, same, wire.Tries, &b.over)) })
+	}
+	timer := time.NewTimer(q.timeout)
+	defer timer.Stop()
+	select {
+	case <-accepts.ready:
+		return token, accepts.outcome().Reply == "A"
+	case <-timer.C:
+		return 0, false
+	}
+}
+
+// lost is the outcome of a round without a majority, as one server would answer: held by the one that most members name,
+// void, or an error. The acquisition need not know that several were asked.
+func (b *round) lost() wire.Outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := wire.Outcome{Sent: b.start}
+	var known, void int
+	var err error = errSlow
+	var most *vote
+	holders := map[string]int{}
+	for i := range b.votes {
+		v := &b.votes[i]
+		switch v.Status {
+		case protocol.Held:
+			known++
+			holders[v.Holder]++
+			if most == nil || holders[v.Holder] > holders[most.Holder] {
+				most = v
+			}
+		case protocol.Granted:
+			known++
+		case protocol.Void:
+			void++
+		case protocol.None:
+			if v.asked && err == errSlow {
+				err = errLate
+			}
+		default:
+			if v.err != nil && (err == errSlow || err == errLate || !wire.Judge(err).Transient) {
+				err = v.err
+			}
+		}
+	}
+	switch {
+	case known >= b.q.need && most != nil:
+		b.split = holders[most.Holder] < b.q.need
+		left := max(0, time.Until(b.freeAt()))
+		o.Reply = fmt.Sprintf("H 0 %d %s %s %s", left.Milliseconds(), most.Holder, most.Token, most.About)
+	case known+void >= b.q.need && void > 0:
+		o.Reply = "V 0"
+	case known >= b.q.need:
+		o.Err = errNotAccepted
+	default:
+		o.Err = b.q.noMajority(known+void, err)
+	}
+	return o
+}
