@@ -47,7 +47,7 @@ type group struct {
 
 // groupOf reports false for a lock that is always asked for alone.
 func groupOf(s *session.Session, kind *mutex.Kind, keys *protocol.Keys) (g group, ok bool) {
-	if kind.LockSeveral == nil || s.Redisson {
+	if kind.LockSeveral == nil {
 		return group{}, false
 	}
 	g = group{s: s, kind: kind.Letter}

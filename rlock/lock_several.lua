@@ -163,7 +163,7 @@ local function turn(keys, i)
 end
 
 local function one()
-  local free = not KEYS[3] and redis.call('HLEN', KEYS[1]) == 0
+  local free = redis.call('HLEN', KEYS[1]) == 0
   local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
   if reply then
     return reply
@@ -180,14 +180,7 @@ local function one()
     if over then
       return 'S ' .. stamped
     end
-    local counter = KEYS[3] and (redis.call('GET', KEYS[3]) or ARGV[6])
-    if counter then
-      last = math.max(last, whole(KEYS[3], '', counter))
-    end
     token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
-    if counter then
-      redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
-    end
   end
   return 'G ' .. stamped .. ' ' .. token
 end

@@ -2,52 +2,9 @@ package rlock
 
 import (
 	"context"
-	_ "embed"
 
-	"github.com/lockline/lockline/internal/broadcast"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/single"
-	"github.com/lockline/lockline/internal/wire"
 )
-
-var (
-	//go:embed lock.lua
-	lockText string
-	//go:embed release.lua
-	releaseText string
-	//go:embed force.lua
-	forceText string
-	//go:embed inspect.lua
-	inspectText string
-
-	//go:embed lock_several.lua
-	lockSeveralText string
-	//go:embed release_several.lua
-	releaseSeveralText string
-
-	kind = &mutex.Kind{
-		Letter:         protocol.Reentrant,
-		Lock:           wire.NewScript(lockText),
-		Release:        wire.NewScript(releaseText),
-		Force:          wire.NewScript(forceText),
-		Inspect:        wire.NewScript(inspectText),
-		LockSeveral:    wire.NewScript(lockSeveralText),
-		ReleaseSeveral: wire.NewScript(releaseSeveralText),
-		Keys:           keys,
-		Store:          single.Store,
-		NewLock:        broadcast.NewLock,
-		Alarm:          broadcast.Alarm,
-	}
-)
-
-func keys(s *session.Session, name string) (*protocol.Keys, error) {
-	if s.Redisson {
-		return protocol.RedissonKeys(name)
-	}
-	return protocol.NewKeys(s.Prefix, protocol.Reentrant, name)
-}
 
 // Locker is any lock of this module: what composes locks needs no more. Package locktest has
 // one in memory, for tests.
@@ -80,7 +37,7 @@ func (m *Mutex) unwrap() *mutex.Mutex {
 // bytes is a name, except for those that [RedissonKeys] refuses. What is wrong with
 // a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{mutex.New(s.unwrap(), kind, name, mutex.NewConfig(mutex.Config{}, options))}
+	return &Mutex{mutex.New(s.unwrap(), kindOf(s.unwrap()), name, mutex.NewConfig(mutex.Config{}, options))}
 }
 
 // Name is the lock's name.

@@ -137,9 +137,6 @@ local function one()
   local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
   local reply = 'L'
   if used then
-    if KEYS[3] then
-      redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
-    end
     local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
     reply = (mine and 'R ' or 'L ') .. heard
     if ARGV[5] == '0' then

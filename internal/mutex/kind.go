@@ -16,6 +16,7 @@ type Kind struct {
 	Letter                        string // in keys and events
 	Lock, Release, Force, Inspect *wire.Script
 	LockSeveral, ReleaseSeveral   *wire.Script            // nil where locks are taken one by one
+	LockArgs                      []any                   // of the lock script, behind those that all kinds have
 	Further                       map[string]*wire.Script // that its Store or its Waiting sends, by name: for tests that look at requests
 	Ordered                       bool                    // only the kind's queue says which waiter has the lock next
 

@@ -45,8 +45,8 @@ func (r *asking) Request(now time.Time) wire.Request {
 	args := &a.Lock.S().Args
 	notAfter := a.WelcomeUntil(now, a.Lease())
 	sc, keys := a.Unit.Script(a), a.Unit.Keys(a)
-	if a.Lock.S().Fenced {
-		return keys.Request(sc, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep, "0")
+	if more := a.Lock.Kind.LockArgs; len(more) > 0 {
+		return keys.Request(sc, append([]any{a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep}, more...)...)
 	}
 	return keys.Request(sc, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep)
 }

@@ -2,13 +2,11 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3] Redisson's token counter, where the lock is shared with Redisson
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
 -- ARGV[3] Redis time in microseconds after which this request is void
 -- ARGV[4] what the session says of itself
 -- ARGV[5] milliseconds by which the memory outlives the lease
--- ARGV[6] what KEYS[3] begins at; none: where it does not exist, it is not made
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
@@ -17,7 +15,7 @@
 --   'V NOW'              void: came too late
 --   'S NOW'              stale: this attempt is over already
 
-local free = not KEYS[3] and redis.call('HLEN', KEYS[1]) == 0
+local free = redis.call('HLEN', KEYS[1]) == 0
 local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 if reply then
   return reply
@@ -34,13 +32,6 @@ else
   if over then
     return 'S ' .. stamped
   end
-  local counter = KEYS[3] and (redis.call('GET', KEYS[3]) or ARGV[6])
-  if counter then
-    last = math.max(last, whole(KEYS[3], '', counter))
-  end
   token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
-  if counter then
-    redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
-  end
 end
 return 'G ' .. stamped .. ' ' .. token

@@ -3,7 +3,6 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3] Redisson's token counter, where the lock is shared with Redisson
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] channel
@@ -21,9 +20,6 @@
 local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
 local reply = 'L'
 if used then
-  if KEYS[3] then
-    redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
-  end
   local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
   reply = (mine and 'R ' or 'L ') .. heard
   if ARGV[5] == '0' then
