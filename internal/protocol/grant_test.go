@@ -1,0 +1,71 @@
+package protocol
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/wire"
+)
+
+var script = wire.NewScript("return 'R'")
+
+// sent are the arguments of a request for script.
+func sent(argv ...any) []any { return append([]any{"evalsha", script.Digest()}, argv...) }
+
+func TestAReleaseSaysWhichGrantEndsAndWhatOfItWasUsed(t *testing.T) {
+	x := keys(t, "x")
+	for _, c := range []struct {
+		grant Grant
+		want  []any // of late and used
+	}{
+		{Grant{Owner: "a:1", Token: "5"}, []any{"0", "0"}},
+		{Grant{Owner: "a:1", Token: "5", Used: int64(7), Late: 9}, []any{int64(9), int64(7)}},
+		{Grant{Owner: "a:1", Token: "5", Used: "5"}, []any{"0", "5"}},
+	} {
+		r := &Release{Script: script, Keys: x, Grant: c.grant, Keep: "60000"}
+		want := sent(append([]any{2, x.Lock(), x.Metadata(), "a:1", "5", x.Channel, "60000"}, c.want...)...)
+		for _, now := range []time.Time{{}, time.Now()} { // all copies are the same
+			if got := r.Request(now).Args(); !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v: %v, want %v", c.grant, got, want)
+			}
+		}
+	}
+}
+
+func TestAReleaseOfSeveralLocksIsOneRequest(t *testing.T) {
+	x, y, z := keys(t, "x"), keys(t, "y"), keys(t, "z")
+	r := &Release{Script: script, Keys: x, Grant: Grant{Owner: "a:1", Token: "5", Late: 9}, Keep: "60000", More: []Release{
+		{Keys: y, Grant: Grant{Owner: "a:2", Token: "6", Used: int64(8)}},
+		{Keys: z, Grant: Grant{Owner: "a:3", Token: "7"}.Unnamed()},
+	}}
+	want := sent(6, x.Lock(), x.Metadata(), y.Lock(), y.Metadata(), z.Lock(), z.Metadata(),
+		"a:1", "5", x.Channel, "60000", int64(9), "0",
+		"a:2", "6", "0", int64(8),
+		"a:3", "", "0", "")
+	if got := r.Request(time.Time{}).Args(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestAnUnnamedGrantIsAllThatItsAttemptWasGranted(t *testing.T) {
+	vote := &Vote{}
+	g := Grant{Owner: "a:1", Token: "5", Used: int64(7), Late: 9, Vote: vote}
+	if got, want := g.Unnamed(), (Grant{Owner: "a:1", Token: "", Used: "", Late: 9, Vote: vote}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if g.Token != "5" || g.Used != int64(7) {
+		t.Errorf("the grant became %+v", g)
+	}
+}
+
+func TestCopiesOfASameAreTheSame(t *testing.T) {
+	x := keys(t, "x")
+	s := &Same{Script: script, Keys: x, Argv: []any{"a:1", 5}}
+	want := sent(2, x.Lock(), x.Metadata(), "a:1", 5)
+	for _, now := range []time.Time{{}, time.Now()} {
+		if got := s.Request(now).Args(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package protocol
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// reply is an error that a server answered with.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+
+func (r reply) RedisError() {}
+
+// What a script says of a value comes through the servers as it was.
+func TestAScriptsRefusalIsToldInWords(t *testing.T) {
+	err := Refusal(reply("ERR user_script:1: LOCKLINE lockline:r:{a=20b}:t,t,zzz=0A=25,why . script: 12, on @user_script:1."))
+	var got *ValueError
+	if !errors.As(err, &got) || *got != (ValueError{"lockline:r:{a b}:t", "t", "zzz\n%", "why"}) {
+		t.Errorf("%v", err)
+	}
+	for _, other := range []error{nil, io.EOF, reply("ERR LOCKLINE x"), reply("WRONGTYPE")} {
+		if got := Refusal(other); got != other {
+			t.Errorf("%v became %v", other, got)
+		}
+	}
+}
+
+func TestAValueErrorIsTheServersLastWord(t *testing.T) {
+	var err error = &ValueError{"k", "f", "v", "no number"}
+	if v := wire.Judge(err); v != (wire.Verdict{}) {
+		t.Errorf("%+v", v)
+	}
+	if !errors.As(err, new(redis.Error)) {
+		t.Error("it is no answer of the server")
+	}
+}
+
+func TestAValueErrorSaysWhereTheValueIs(t *testing.T) {
+	const of = `the key "k" has "v"`
+	for field, want := range map[string]string{"f": of + ` in its field "f", no number`, "": of + ", no number"} {
+		if text := (&ValueError{"k", field, "v", "no number"}).Error(); !strings.HasPrefix(text, want) {
+			t.Errorf("%s", text)
+		}
+	}
+}
