@@ -1,0 +1,126 @@
+package failure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ended is a context that has ended, for a reason if there is one.
+func ended(cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	return ctx
+}
+
+func TestEachTextSaysLocklineOnce(t *testing.T) {
+	lost, closed := Named("x", ErrLost), Named("y", ErrClosed)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{ErrUnlocked, "lockline: lock not held: this context belonged to a hold that was unlocked; go on with the one that its Lock was given"},
+		{lost, `lockline: lock "x": lock lost`},
+		{Named("x", io.EOF), `lockline: lock "x": EOF`},
+		{Hinted("x", ErrLost, " (look there)"), `lockline: lock "x": lock lost (look there)`},
+		{Within("there", lost), `lockline: there: lock "x": lock lost`},
+		{Within("there", io.EOF), "lockline: there: EOF"},
+		{Named("z", Within("there", ErrLost)), `lockline: lock "z": there: lock lost`},
+		{Join(lost, closed), `lockline: lock "x": lock lost; lock "y": session closed`},
+		{Join(io.EOF, lost, closed), `EOF; lockline: lock "x": lock lost; lock "y": session closed`},
+		{Join(lost, io.EOF, closed), `lockline: lock "x": lock lost; EOF; lock "y": session closed`},
+		{Join(lost, Join(closed, ErrNotHeld)), `lockline: lock "x": lock lost; lock "y": session closed; lock not held`},
+		{Within("there", Join(lost, closed)), `lockline: there: lock "x": lock lost; lock "y": session closed`},
+		{Named("x", OfContext(ended(lost))), `lockline: lock "x": context canceled: lock "x": lock lost`},
+		{EndedWait(ended(closed), &LockedError{Name: "x", Holder: "a:1"}), `lockline: lock "x": context canceled: lock "y": session closed; locked by a:1`},
+		{EndedWait(ended(nil), &LockedError{Name: "x", Hint: " (it is yours)"}), `lockline: lock "x": context canceled (it is yours)`},
+		{&LockedError{Name: "x"}, `lockline: lock "x": locked`},
+		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: time.Second, Hint: SelfHint},
+			`lockline: lock "x": locked by a:1 (12@h) for another 1s unless renewed or released` + SelfHint},
+		{&NotReplicatedError{Name: "x", Confirmed: 1, Wanted: 2, Timeout: time.Second}, `lockline: lock "x": given back: 1 of 2 replicas have confirmed it in 1s`},
+	} {
+		if got := c.err.Error(); got != c.want || strings.Count(got, prefix) > 1 {
+			t.Errorf("%s\nwant %s", got, c.want)
+		}
+	}
+}
+
+func TestWordsBeforeAnErrorHideNothingOfIt(t *testing.T) {
+	locked := &LockedError{Name: "x", Holder: "a:1"}
+	for _, err := range []error{Named("x", locked), Hinted("x", locked, "!"), Within("there", locked), Join(io.EOF, locked), Within("there", Join(io.EOF, Named("x", locked)))} {
+		var found *LockedError
+		if !errors.Is(err, ErrLocked) || !errors.As(err, &found) || found != locked || errors.Is(err, ErrLost) {
+			t.Errorf("%v: %+v", err, found)
+		}
+	}
+	if !errors.Is(&NotReplicatedError{}, ErrNotReplicated) || !errors.Is(ErrUnlocked, ErrNotHeld) {
+		t.Error("an error does not match its kind")
+	}
+}
+
+func TestJoinedErrorsAreEachFound(t *testing.T) {
+	if err := Join(); err != nil {
+		t.Errorf("of nothing: %v", err)
+	}
+	if err := Join(nil, nil); err != nil {
+		t.Errorf("of nil: %v", err)
+	}
+	if err := Join(nil, io.EOF, nil); err != io.EOF {
+		t.Errorf("of one: %v", err)
+	}
+	if err := Join(nil, io.EOF, nil, ErrLost); !errors.Is(err, io.EOF) || !errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+		t.Errorf("of two: %v", err)
+	}
+}
+
+func TestAnEndedWaitKnowsTheHolderAndIsNoErrLocked(t *testing.T) {
+	locked := &LockedError{Name: "x", Holder: "a:1"}
+	err := EndedWait(ended(ErrClosed), locked)
+	for _, err := range []error{err, Within("there", err), fmt.Errorf("users say: %w", err)} {
+		var found *LockedError
+		if !errors.As(err, &found) || found != locked {
+			t.Errorf("%v: %+v", err, found)
+		}
+		if errors.Is(err, ErrLocked) || !errors.Is(err, context.Canceled) || !errors.Is(err, ErrClosed) {
+			t.Errorf("%v matches something else", err)
+		}
+	}
+}
+
+// publicLocked is the error by which users know a LockedError.
+type publicLocked LockedError
+
+func (e *publicLocked) Error() string { return (*LockedError)(e).Error() }
+
+func TestUsersFindInAnEndedWaitTheTypeThatTheyKnow(t *testing.T) {
+	defer func(before func(error) error) { Public = before }(Public)
+	Public = func(err error) error { return (*publicLocked)(err.(*LockedError)) }
+	var public *publicLocked
+	if err := EndedWait(ended(nil), &LockedError{Name: "x", Holder: "a:1"}); !errors.As(err, &public) || public.Holder != "a:1" {
+		t.Errorf("%v: %+v", err, public)
+	}
+}
+
+func TestAnEndedContextIsMatchedByItsErrorAndItsCause(t *testing.T) {
+	if err := OfContext(ended(nil)); err != context.Canceled {
+		t.Errorf("without a cause: %#v", err)
+	}
+	timeout, cancel := context.WithDeadlineCause(context.Background(), time.Now(), ErrLost)
+	defer cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		is   error
+		text string
+	}{
+		{ended(ErrLost), context.Canceled, "context canceled: lock lost"},
+		{timeout, context.DeadlineExceeded, "context deadline exceeded: lock lost"},
+	} {
+		if err := OfContext(c.ctx); !errors.Is(err, c.is) || !errors.Is(err, ErrLost) || err.Error() != c.text {
+			t.Errorf("%v", err)
+		}
+	}
+}
