@@ -28,7 +28,7 @@ var layers = [][]string{
 }
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/child", "internal/faultproxy", "internal/history", "internal/protocol/generate", "internal/sim", "internal/simnet",
+var forTests = []string{"docs", "internal/child", "internal/fake", "internal/faultproxy", "internal/history", "internal/protocol/generate", "internal/sim", "internal/simnet",
 	"internal/standin", "internal/testlock", "internal/testredis", "interop/redisson"}
 
 // longest is how many lines a file may have: a reader finds things by file names.

@@ -1,0 +1,102 @@
+// Package fake is what the tests of packages below rlock have in place of servers: a client whose replies the test
+// makes, and a mutex.Store whose answers it makes. No request leaves the process, so all of it runs in fake time, too.
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// Call is one call of a script.
+type Call struct {
+	digest string
+	Keys   []string
+	Argv   []any
+}
+
+// Is reports whether it calls this script.
+func (c Call) Is(sc *wire.Script) bool { return c.digest == sc.Digest() }
+
+// clients counts those that were made: each has an address of its own.
+var clients atomic.Int64
+
+// Client returns a client of a server that answers each call of a script as the test says. The function may block, and
+// is called by several goroutines at once. Nobody can subscribe at that server. The client is closed when the test ends.
+func Client(t testing.TB, answer func(Call) (reply string, err error)) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", clients.Add(1))})
+	rdb.AddHook(hook(answer))
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+type hook func(Call) (string, error)
+
+func (h hook) DialHook(redis.DialHook) redis.DialHook {
+	return func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("there is no server") }
+}
+
+func (h hook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return h.answer(cmd) }
+}
+
+func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			_ = h.answer(cmd)
+		}
+		return nil
+	}
+}
+
+func (h hook) answer(cmd redis.Cmder) error {
+	request, ok := cmd.(wire.Request)
+	if !ok { // PING
+		return nil
+	}
+	args := request.Args()
+	c := Call{digest: args[1].(string)}
+	n := args[2].(int)
+	for _, key := range args[3 : 3+n] {
+		c.Keys = append(c.Keys, key.(string))
+	}
+	c.Argv = args[3+n:]
+	reply, err := h(c)
+	request.SetVal(reply)
+	request.SetErr(err)
+	return err
+}
+
+// Config is what the sessions of tests are told, unless a test says otherwise.
+func Config() session.Config {
+	return session.Config{Prefix: "p", Lease: time.Minute, Liveness: time.Minute, Streak: time.Hour, Batching: -1, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// Session returns a session over a client. It ends with the test.
+func Session(t testing.TB, client wire.Client) *session.Session {
+	t.Helper()
+	s, err := session.New(client, Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Shutdown(t, s) })
+	return s
+}
+
+// Shutdown ends a session. An error fails the test.
+func Shutdown(t testing.TB, s *session.Session) {
+	t.Helper()
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,85 @@
+package quorum
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// From the instant at which a member may be joined, whatever ends the hold says for how long the request to join may arrive there.
+func TestAReleaseKnowsUntilWhenARequestToJoinMayArrive(t *testing.T) {
+	q := makeQuorum(t, 0, memberSessions(t, 3)...)
+	m := q.Mutex("x", mutex.Config{})
+	l, err := m.Enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Leave()
+	start := time.Now()
+	for _, m := range q.members {
+		m.Clock.Heard(1e15, start)
+	}
+	b := &round{q: q, l: l, start: start, lease: time.Minute, state: closed, votes: make([]vote, 3)}
+	b.grant = protocol.Grant{Owner: "s:1", Token: "1", Vote: &b.self}
+	for i := range b.votes[1:] {
+		b.votes[1+i] = vote{asked: true, Answer: protocol.Answer{Status: protocol.Granted}, until: start.Add(time.Minute), kept: start}
+	}
+	end := func() int64 { return b.releaseAt(&protocol.Release{Grant: b.grant}, 0).Late }
+	for range 2 { // also with one of them answered, while another is on its way
+		b.votes[0].until = time.Time{}
+		if !b.mayJoin(0, start) {
+			t.Fatal("it may not be joined")
+		}
+		known := end()
+		args := (&ballot{b, 0, 9, "1"}).Request(time.Now().Add(time.Second)).Args()
+		if notAfter, _ := args[7].(int64); notAfter == 0 || known < notAfter {
+			t.Errorf("a release then knows of requests until %d, and the one to join may arrive until %v", known, args[7])
+		}
+		b.joined(0, wire.Outcome{Reply: "G 1000000000000000 9 +", Sent: time.Now()}, 9)
+		if answered := end(); answered < known {
+			t.Errorf("once it is answered, a release knows of requests until %d; an earlier copy may arrive until %d", answered, known)
+		}
+	}
+}
+
+func TestAMemberIsJoinedOnlyWhereAMajorityWithoutItWasRenewed(t *testing.T) {
+	q := makeQuorum(t, 0, memberSessions(t, 3)...)
+	start := time.Now()
+	for _, c := range []struct {
+		what  string
+		may   bool
+		state roundState
+		votes []vote
+	}{
+		{"the two others were renewed", true, closed, []vote{{}, {kept: start}, {kept: start}}},
+		{"one of them was renewed before", false, closed, []vote{{}, {kept: start}, {kept: start.Add(-1)}}},
+		{"it has the grant", false, closed, []vote{{until: start}, {kept: start}, {kept: start}}},
+		{"its vote is not in", false, decided, []vote{{asked: true}, {kept: start}, {kept: start}}},
+		{"its vote did not come in time", true, closed, []vote{{asked: true}, {kept: start}, {kept: start}}},
+	} {
+		b := &round{q: q, state: c.state, votes: c.votes}
+		if may := b.mayJoin(0, start); may != c.may {
+			t.Errorf("%s: it may be joined: %v", c.what, may)
+		}
+	}
+}
+
+// Answers may come in another order than they were sent in.
+func TestAnAnswerOfBeforeAServerLostTheGrantDoesNotBringItBack(t *testing.T) {
+	b := &round{q: &Quorum{need: 1}, votes: make([]vote, 1)}
+	now := time.Now()
+	for _, answer := range []struct {
+		after time.Duration
+		reply string
+		holds bool
+	}{{1, "K", true}, {3, "L", false}, {2, "K", false}, {4, "K", true}} {
+		sent := now.Add(answer.after * time.Second)
+		b.kept(0, wire.Outcome{Reply: answer.reply, Sent: sent}, time.Minute)
+		if holds := b.deadline().After(sent); holds != answer.holds || b.renewed(now) != answer.holds {
+			t.Errorf("after %q to a request of second %d it is held: %v", answer.reply, answer.after, holds)
+		}
+	}
+}
