@@ -30,7 +30,7 @@ type Store struct {
 	OnHolder  func(token int64) (holder any, ok bool, err error)
 
 	mu       sync.Mutex // guards what follows; a leaf
-	granted  int64      // blocks of tokens
+	granted  int64      // blocks of tokens; there are gaps between them
 	requests []string
 }
 
@@ -56,8 +56,8 @@ func (st *Store) Kind(newLock func(*session.Session) (*mutex.Lock, mutex.Waiting
 	}
 }
 
-// Requests are those since the last call: "ask", "keep COUNT", "release TOKEN" (with "..LAST" if more of the block than
-// that was used), "read".
+// Requests are those since the last call: "ask", "keep COUNT", "release TOKEN" ("TOKEN..LAST" if more of the block was
+// used, "any" for whatever the attempt was granted), "read".
 func (st *Store) Requests() []string {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -85,7 +85,7 @@ func (st *Store) Granted() wire.Outcome {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.granted++
-	return wire.Outcome{Sent: time.Now(), Reply: fmt.Sprintf("G 1 %d", (st.granted-1)*protocol.Block+1)}
+	return wire.Outcome{Sent: time.Now(), Reply: fmt.Sprintf("G 1 %d", (st.granted-1)*2*protocol.Block+1)}
 }
 
 func (st *Store) Ask(a *mutex.Acquisition, _ *atomic.Bool) wire.Outcome {
@@ -108,9 +108,12 @@ func (st *Store) Update(_ context.Context, t *mutex.Tenure, _ time.Duration, _ *
 }
 
 func (st *Store) Release(_ context.Context, r *protocol.Release, _ int) wire.Outcome {
-	if r.Used == nil || r.Used == r.Token {
+	switch {
+	case r.Token == "":
+		st.note("release any")
+	case r.Used == nil || r.Used == r.Token:
 		st.note("release %v", r.Token)
-	} else {
+	default:
 		st.note("release %v..%v", r.Token, r.Used)
 	}
 	if st.OnRelease != nil {

@@ -1,0 +1,13 @@
+package mutex
+
+var ErrForgotten = errForgotten
+
+// Forget does what the collector has done once the Hold is collected.
+func (e *Entry) Forget() { (*view)(e).forgotten() }
+
+// Unlocked reports whether nobody will unlock e any more.
+func (e *Entry) Unlocked() bool {
+	e.t.Lock.Mu.Lock()
+	defer e.t.Lock.Mu.Unlock()
+	return e.unlocked
+}
