@@ -80,17 +80,6 @@ func (l *lock) wait(t *testing.T, ctx context.Context, cfg mutex.Config) <-chan 
 	return c
 }
 
-// enter returns the lock, which is known until the test ends.
-func (l *lock) enter(t *testing.T) *mutex.Lock {
-	t.Helper()
-	in, err := l.m.Enter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(in.Leave)
-	return in
-}
-
 // granted is the hold that a goroutine waits for, which it must have by now. In fake time.
 func granted(t *testing.T, c <-chan got) *mutex.Hold {
 	t.Helper()

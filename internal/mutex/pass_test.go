@@ -166,3 +166,40 @@ func TestWhatIsNestedGoesOnWhenItsOuterHoldIsUnlocked(t *testing.T) {
 		l.Want(t, "at the end", "release 1..2")
 	})
 }
+
+func TestOneAfterTheOtherNestsUnderOneHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t)
+		ctx, outer := l.lock(t, bg, mutex.Config{})
+		_, first := l.lock(t, ctx, mutex.Config{})
+		next := l.wait(t, ctx, mutex.Config{})
+		l.Want(t, "while one is inside", "ask", "keep 2")
+		unlock(t, first)
+		second := granted(t, next)
+		l.Want(t, "when the next one is", "keep 2", "keep 2")
+		unlock(t, second)
+		unlock(t, outer)
+		l.Want(t, "at the end", "keep 1", "release 1")
+	})
+}
+
+func TestALockThatIsPassedOnIsItsNewOwnersToShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t)
+		owner := mutex.WithOwner(bg)
+		_, hold := l.lock(t, bg, mutex.Config{})
+		one, other, another := l.wait(t, owner, mutex.Config{}), l.wait(t, bg, mutex.Config{}), l.wait(t, owner, mutex.Config{})
+		unlock(t, hold)
+		shared := []*mutex.Hold{granted(t, one), granted(t, another)}
+		if len(other) > 0 {
+			t.Error("one that does not share is inside, too")
+		}
+		for _, hold := range shared {
+			if hold.Token() != 2 {
+				t.Errorf("token %d", hold.Token())
+			}
+			unlock(t, hold)
+		}
+		unlock(t, granted(t, other))
+	})
+}
