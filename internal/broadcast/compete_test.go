@@ -1,0 +1,123 @@
+package broadcast
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/fake"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// refusal is a server's error that will not pass.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
+
+func TestWhatFollowsAnAnswer(t *testing.T) {
+	const (
+		held     = "H 1 1000 s:1 77 me" // for a second
+		void     = "V 1"
+		stale    = "S 1"
+		granted  = "G"
+		late     = "G late" // when its lease is over
+		cut      = "cut"    // no answer
+		copyLeft = "copy"   // no answer, and a copy may still arrive
+		refused  = "refused"
+		most     = mutex.MaxVoid
+	)
+	lease := fake.Config().Lease
+	times := func(n int, answer string) []string { return slices.Repeat([]string{answer}, n) }
+	in := func(lists ...[]string) []string { return slices.Concat(lists...) }
+	for _, c := range []struct {
+		what     string
+		try      bool
+		answers  []string // the last one again and again
+		err      any      // nil: it is held
+		asked    int      // 0: it depends on chance
+		attempts int
+		after    time.Duration // at least, and less than a second more
+		released []string
+	}{
+		{what: "granted", answers: []string{granted}, asked: 1, attempts: 1},
+		{what: "held", answers: []string{held, held, granted}, asked: 3, attempts: 1, after: 2 * time.Second},
+		{what: "held, for TryLock", try: true, answers: []string{held}, err: failure.ErrLocked, asked: 1, attempts: 1},
+
+		{what: "void as often as is borne", answers: in(times(most, void), []string{granted}), asked: most + 1, attempts: 1},
+		{what: "always void", answers: []string{void}, err: "requests need longer", asked: most + 1, attempts: 1},
+		{what: "an answer between", answers: in(times(most, void), []string{held}, times(most, void), []string{granted}), asked: 2*most + 2, attempts: 1, after: time.Second},
+
+		{what: "stale", answers: []string{stale, granted}, asked: 2, attempts: 2},
+		{what: "always stale", answers: []string{stale}, err: wire.Unexpected(stale), asked: most + 1, attempts: most + 1},
+		{what: "granted too late", answers: []string{late, granted}, asked: 2, attempts: 2, released: []string{"release any"}},
+		{what: "always granted too late", answers: []string{late}, err: mutex.ErrTooLate, asked: most + 1, attempts: most + 1, released: times(most+1, "release any")},
+
+		// Whatever it says, it may have been granted.
+		{what: "unexpected", answers: []string{"X"}, err: wire.Unexpected("X"), asked: 1, attempts: 1, released: []string{"release any"}},
+
+		{what: "no answer to a newcomer", answers: []string{cut}, err: io.EOF, asked: 1, attempts: 1},
+		{what: "no answer, a copy is left", answers: []string{copyLeft}, err: io.EOF, asked: 1, attempts: 1, released: []string{"release any"}},
+		{what: "no answer to one that was refused before", answers: in([]string{held}, times(5, cut), []string{granted}), asked: 7, attempts: 1, after: time.Second},
+		{what: "an outage as long as the lease", answers: []string{held, cut}, err: io.EOF, attempts: 1, after: time.Second + lease},
+		{what: "an error that will not pass", answers: []string{held, refused}, err: refused, asked: 2, attempts: 1, after: time.Second},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &fake.Store{}
+				asked, attempts := 0, map[any]bool{}
+				st.OnAsk = func(a *mutex.Acquisition) wire.Outcome {
+					answer := c.answers[min(asked, len(c.answers)-1)]
+					asked++
+					attempts[a.Grant.Owner] = true
+					switch answer {
+					case granted:
+						return st.Granted()
+					case late:
+						o := st.Granted()
+						o.Sent = time.Now().Add(-lease)
+						return o
+					case copyLeft:
+						a.Grant.Late = 1
+						fallthrough
+					case cut:
+						return wire.Outcome{Sent: time.Now(), Err: io.EOF, Unanswered: io.EOF}
+					case refused:
+						return wire.Outcome{Sent: time.Now(), Err: refusal(refused)}
+					}
+					return wire.Outcome{Sent: time.Now(), Reply: answer}
+				}
+				m, crowd := newCrowd(t, st)
+				start := time.Now()
+				hold, err := acquire(t, m, bg, c.try)
+				if after := time.Since(start); !is(err, c.err) || after < c.after || after >= c.after+time.Second {
+					t.Errorf("%v after %v", err, after)
+				}
+				if c.asked != 0 && asked != c.asked || len(attempts) != c.attempts {
+					t.Errorf("asked %d times, in %d attempts", asked, len(attempts))
+				}
+				synctest.Wait()
+				released := slices.DeleteFunc(st.Requests(), func(r string) bool { return !strings.HasPrefix(r, "release") })
+				if !slices.Equal(released, c.released) {
+					t.Errorf("%q", released)
+				}
+				if c.err == nil {
+					if err := hold.Unlock(bg); err != nil {
+						t.Error(err)
+					}
+				}
+				synctest.Wait()
+				crowd.Mu.Lock()
+				defer crowd.Mu.Unlock()
+				if crowd.Root.Entries() > 0 {
+					t.Error("the root gate is still entered")
+				}
+			})
+		})
+	}
+}

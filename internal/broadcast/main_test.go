@@ -1,0 +1,48 @@
+package broadcast
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/fake"
+	"github.com/lockline/lockline/internal/mutex"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var bg = context.Background()
+
+// newCrowd is a lock whose grants live in the store, and that is known until the test ends.
+func newCrowd(t *testing.T, st *fake.Store) (*mutex.Mutex, *crowd) {
+	t.Helper()
+	m := mutex.New(st.Session(t), st.Kind(NewLock), "x", mutex.Config{})
+	l, err := m.Enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Leave)
+	return &m, l.Waiting().(*crowd)
+}
+
+// acquire locks. The hold is kept from being collected: that would unlock it from outside of a test's fake time.
+func acquire(t *testing.T, m *mutex.Mutex, ctx context.Context, try bool) (*mutex.Hold, error) {
+	_, hold, err := m.Acquire(ctx, mutex.Config{}, try)
+	t.Cleanup(func() { runtime.KeepAlive(hold) })
+	return hold, err
+}
+
+// is reports whether an error matches what is wanted: nil, another error, or a part of its text.
+func is(err error, want any) bool {
+	switch want := want.(type) {
+	case error:
+		return errors.Is(err, want)
+	case string:
+		return err != nil && strings.Contains(err.Error(), want)
+	}
+	return err == nil
+}
