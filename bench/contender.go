@@ -28,6 +28,9 @@ type contender struct {
 	// foreign marks what does not speak RESP, so that its requests can't be counted.
 	foreign bool
 
+	// unscripted are the commands that clients send as such, and no script of theirs calls.
+	unscripted []string
+
 	// dial makes one client, with connections of its own.
 	dial func(setup) (client, error)
 }
@@ -70,7 +73,7 @@ func contenders(at site) []contender {
 		lockline("fairlock", func(s []*rlock.Session, name string) rlock.Locker { return fairlock.New(s[0], name) }),
 		lockline("multilock", func(s []*rlock.Session, name string) rlock.Locker {
 			return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
-		}).configured("a MultiLock of two reentrant locks on the one server"),
+		}).lacking(crowding, "its sessions wait as those of rlock do").configured("a MultiLock of two reentrant locks on the one server"),
 		lockline("redlock", func(s []*rlock.Session, name string) rlock.Locker { return multilock.NewRedLock(name, s...) }).
 			onlyFor(lacks{oneServer: "it is a lock of several servers"}),
 		rueidisLock(at),
@@ -78,6 +81,7 @@ func contenders(at site) []contender {
 		redislockExponential(),
 		redsyncEager(),
 		redsyncDefault(),
+		redsyncExponential(),
 		etcdMutex(),
 		watch(),
 	}
@@ -86,6 +90,12 @@ func contenders(at site) []contender {
 const ownModule = "github.com/lockline/lockline"
 
 func (c contender) called() string { return c.name }
+
+// lacking adds to what it lacks.
+func (c contender) lacking(n need, reason string) contender {
+	c.lacks = c.lacks.with(n, reason)
+	return c
+}
 
 // onlyFor replaces what it lacks.
 func (c contender) onlyFor(l lacks) contender {

@@ -216,36 +216,55 @@ func (w *worker) work(ctx context.Context) error {
 		if w.ticket != nil {
 			w.ticket.granted()
 		}
-		at := phase.Load()
-		if at == checking {
-			w.guard.section(max(linger, w.critical))
-		} else if w.critical == 0 {
-			w.guard.section(0)
-		} else {
-			entered := time.Now()
-			w.guard.section(w.critical)
-			if at == measuring {
-				w.inside += time.Since(entered)
-			}
+		at := w.visit()
+		if err := w.leave(ctx); err != nil {
+			return err
 		}
-		for range w.depth {
-			if err := w.mutex.unlock(ctx); err != nil {
-				if ctx.Err() != nil {
-					return fmt.Errorf("unlock: %w", err)
-				}
-				w.lost++
-			}
-		}
-		w.sections++
-		switch at {
-		case measuring:
-			w.cycles++
-			w.waits.add(waited)
-		case stopping: // else those who wait longest would not be counted
-			w.waits.add(waited)
-		}
+		w.count(at, waited)
 	}
 	return nil
+}
+
+// visit is the critical section, and tells the phase that it began in.
+func (w *worker) visit() (at int32) {
+	at = w.crew.phase.Load()
+	if at == checking {
+		w.guard.section(max(linger, w.critical))
+	} else if w.critical == 0 {
+		w.guard.section(0)
+	} else {
+		entered := time.Now()
+		w.guard.section(w.critical)
+		if at == measuring {
+			w.inside += time.Since(entered)
+		}
+	}
+	return at
+}
+
+// leave unlocks.
+func (w *worker) leave(ctx context.Context) error {
+	for range w.depth {
+		if err := w.mutex.unlock(ctx); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("unlock: %w", err)
+			}
+			w.lost++
+		}
+	}
+	w.sections++
+	return nil
+}
+
+// count counts a cycle whose critical section began in that phase.
+func (w *worker) count(at int32, waited time.Duration) {
+	switch at {
+	case measuring:
+		w.cycles++
+		w.waits.add(waited)
+	case stopping: // else those who wait longest would not be counted
+		w.waits.add(waited)
+	}
 }
 
 // measure leads users through the phases. around is called where the measured time begins and ends.

@@ -24,8 +24,9 @@ func etcdMutex() contender {
 		config: "concurrency.Mutex; a client for each client, on it a session for each goroutine that competes for one lock, else one for all (TTL 60 s, kept alive); " +
 			"one embedded etcd server, in a process of its own, defaults: every write is synced to disk",
 		lacks: lacks{
-			reentrancy:  "not reentrant: its session can lock again, but the first Unlock frees the lock",
-			fiveServers: "its servers are one group, not independent",
+			reentrancy: "not reentrant: its session can lock again, but the first Unlock frees the lock",
+			crowding:   "it would need a server of its own, and the commands of Redis are counted here",
+			majority:   "its servers are one group, not independent",
 		},
 		renewals: 3,
 		foreign:  true,

@@ -14,7 +14,7 @@ func lockline(kind string, newLocker newLocker) contender {
 		name:     kind,
 		module:   ownModule,
 		config:   "a session for each client, all defaults (lease 30 s, renewed at a third of it); go-redis defaults",
-		lacks:    lacks{fiveServers: "it is a lock of one server; RedLock is for several"},
+		lacks:    lacks{majority: "it is a lock of one server; RedLock is for several"},
 		renewals: 3,
 		dial: func(to setup) (client, error) {
 			c := &locklineClient{newLocker: newLocker}

@@ -6,13 +6,14 @@ import "slices"
 type need int
 
 const (
-	aLock       need = iota // mutual exclusion between a call and another
-	waiting                 // Lock waits for its turn
-	aTurn                   // Lock waits for one other
-	noWaiting               // nobody is in the way, so that how to wait makes no difference
-	reentrancy              // the holder can lock again
-	oneServer               // works with one server
-	fiveServers             // works with a majority of independent servers
+	aLock      need = iota // mutual exclusion between a call and another
+	waiting                // Lock waits for its turn
+	aTurn                  // Lock waits for one other
+	crowding               // Lock waits for its turn among a thousand clients
+	noWaiting              // nobody is in the way, so that how to wait makes no difference
+	reentrancy             // the holder can lock again
+	oneServer              // works with one server
+	majority               // works with a majority of independent servers
 )
 
 // lacks are the needs that a contender does not serve, and why.
@@ -42,5 +43,5 @@ func (c contender) absence(s scenario) string {
 
 const (
 	notReentrant = "it is not reentrant"
-	notFive      = "it has no mode for a majority of independent servers"
+	noMajority   = "it has no mode for a majority of independent servers"
 )

@@ -31,9 +31,10 @@ func raw() contender {
 		module: "github.com/redis/go-redis/v9",
 		config: "the floor: two scripts of a hash lock, and nothing around them; lease 30 s; go-redis defaults",
 		lacks: lacks{
-			waiting:     noPolls,
-			aTurn:       noPolls,
-			fiveServers: notFive,
+			waiting:  noPolls,
+			crowding: noPolls,
+			aTurn:    noPolls,
+			majority: noMajority,
 		},
 		renewals: 3,
 		floor:    true,

@@ -17,7 +17,7 @@ func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) c
 		name:     name,
 		module:   "github.com/bsm/redislock",
 		config:   "TTL 30 s, without renewal; " + strategy + "; go-redis defaults. Held: a goroutine for each lock calls Refresh at a third of the TTL",
-		lacks:    lacks{reentrancy: notReentrant, fiveServers: notFive},
+		lacks:    lacks{reentrancy: notReentrant, majority: noMajority},
 		renewals: 3,
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.Redis[0])
@@ -33,17 +33,17 @@ func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) c
 // gave fewer cycles or smaller least shares.
 func redislockEager() contender {
 	return bsmRedislock("redislock", "LinearBackoff(4 ms), the interval with the most cycles of those that starve nobody",
-		func() redislock.RetryStrategy { return redislock.LinearBackoff(4 * time.Millisecond) })
+		func() redislock.RetryStrategy { return redislock.LinearBackoff(4 * time.Millisecond) }).lacking(crowding, fewOnly)
 }
 
 func redislockExponential() contender {
-	c := bsmRedislock("redislock-exp", "ExponentialBackoff(16 ms, 64 ms), 16 ms being the least that its documentation recommends",
+	return bsmRedislock("redislock-exp", "ExponentialBackoff(16 ms, 64 ms), 16 ms being the least that its documentation recommends",
 		func() redislock.RetryStrategy {
 			return redislock.ExponentialBackoff(16*time.Millisecond, 64*time.Millisecond)
-		})
-	c.lacks = c.lacks.with(noWaiting, "as redislock where nobody waits")
-	return c
+		}).lacking(noWaiting, "as redislock where nobody waits")
 }
+
+const fewOnly = "its interval of 4 ms is for a few clients"
 
 type redislockClient struct {
 	rdb    *redis.Client

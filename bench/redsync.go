@@ -22,6 +22,8 @@ func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 			"; over 5 servers without WithFailFast, which does not wait for the releases of a failed try, so that they can meet what the next one takes; go-redis defaults. Held: a goroutine for each lock calls Extend at a third of the expiry",
 		lacks:    lacks{reentrancy: notReentrant},
 		renewals: 3,
+		// The scripts are without SET unless WithSetNXOnExtend asks for it.
+		unscripted: []string{"set"},
 		dial: func(to setup) (client, error) {
 			c := &redsyncClient{options: slices.Clone(options)}
 			var pools []redsyncredis.Pool
@@ -43,13 +45,19 @@ func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 }
 
 func redsyncEager() contender {
-	return redsyncLock("redsync", "WithRetryDelay(4 ms), as for redislock", redsync.WithRetryDelay(4*time.Millisecond))
+	return redsyncLock("redsync", "WithRetryDelay(4 ms), as for redislock", redsync.WithRetryDelay(4*time.Millisecond)).lacking(crowding, fewOnly)
 }
 
 func redsyncDefault() contender {
-	c := redsyncLock("redsync-default", "retry delay 50 to 250 ms at random, its default")
-	c.lacks = c.lacks.with(noWaiting, "as redsync where nobody waits")
-	return c
+	return redsyncLock("redsync-default", "retry delay 50 to 250 ms at random, its default").lacking(noWaiting, "as redsync where nobody waits")
+}
+
+// redsyncExponential waits as redislockExponential does.
+func redsyncExponential() contender {
+	const crowdsOnly = "it takes part in the crowds; redsync and redsync-default are for fewer clients"
+	return redsyncLock("redsync-exp", "WithRetryDelayFunc, 16 ms that double to 64 ms, as for redislock-exp",
+		redsync.WithRetryDelayFunc(func(tries int) time.Duration { return min(8*time.Millisecond<<min(tries, 3), 64*time.Millisecond) })).
+		lacking(noWaiting, crowdsOnly).lacking(waiting, crowdsOnly).lacking(aTurn, crowdsOnly)
 }
 
 type redsyncClient struct {

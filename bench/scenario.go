@@ -11,6 +11,8 @@ type scenario struct {
 	name  string
 	what  string
 	needs []need
+	// family names those that differ in the number of clients, for a plot over it; "": none.
+	family string
 
 	clients    int
 	goroutines int           // of each client
@@ -22,6 +24,7 @@ type scenario struct {
 	count      int           // of waiters or locks
 	lease      time.Duration // 0: as the contender has it
 	fine       bool          // market: a lock for each item
+	servers    int           // of a majority; 0: all that there are
 
 	// run measures it once.
 	run func(context.Context, bout) (sample, error)
@@ -78,16 +81,22 @@ func allScenarios() []scenario {
 			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, run: held},
 		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: []need{aTurn, oneServer}, clients: 2, goroutines: 1, processes: true, run: handoff},
 	)
-	majority := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, fiveServers}, clients: 1, goroutines: 1, run: cycles, counted: true}
-	all = append(all, majority)
-	majority.name, majority.what, majority.needs = "quorum-hot", "5 servers, 8 clients x 4 goroutines, 1 lock", []need{aLock, waiting, fiveServers}
-	majority.clients, majority.goroutines = 8, 4
-	all = append(all, majority)
-	majority.name, majority.what = "quorum-8", "5 servers, 8 clients x 1 goroutine, 1 lock"
-	majority.clients, majority.goroutines = 8, 1
-	all = append(all, majority)
+	quorum := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, majority}, clients: 1, goroutines: 1, run: cycles, counted: true}
+	all = append(all, quorum)
+	quorum.name, quorum.what, quorum.needs = "quorum-hot", "5 servers, 8 clients x 4 goroutines, 1 lock", []need{aLock, waiting, majority}
+	quorum.clients, quorum.goroutines = 8, 4
+	all = append(all, quorum)
+	quorum.name, quorum.what = "quorum-8", "5 servers, 8 clients x 1 goroutine, 1 lock"
+	quorum.clients, quorum.goroutines = 8, 1
+	all = append(all, quorum)
 	for _, size := range []struct{ sellers, buyers int }{{1, 1}, {5, 1}, {5, 5}} {
 		all = append(all, marketOf(size.sellers, size.buyers, false), marketOf(size.sellers, size.buyers, true))
+	}
+	for _, n := range []int{8, 50, 300, 1000} {
+		all = append(all, crowdOf(n))
+	}
+	for _, n := range []int{8, 50, 200} {
+		all = append(all, quorumCrowdOf(n))
 	}
 	return all
 }

@@ -74,7 +74,7 @@ func (s *site) server(ctx context.Context) (string, error) {
 
 // furnish starts what else the scenarios and contenders need.
 func (s *site) furnish(ctx context.Context, scenarios []scenario, contenders []contender) error {
-	if slices.ContainsFunc(scenarios, func(x scenario) bool { return slices.Contains(x.needs, fiveServers) }) {
+	if slices.ContainsFunc(scenarios, func(x scenario) bool { return slices.Contains(x.needs, majority) }) {
 		for range majoritySize {
 			u, err := s.server(ctx)
 			if err != nil {
@@ -129,8 +129,11 @@ func (s *site) bout(x scenario, c contender, window time.Duration) bout {
 // setup is what clients of a scenario are told.
 func (s *site) setup(x scenario) setup {
 	to := setup{Redis: []string{s.redis}, Etcd: s.etcd, Lease: x.lease, Rivals: x.goroutines > 1 && !x.ownLocks}
-	if slices.Contains(x.needs, fiveServers) {
+	if slices.Contains(x.needs, majority) {
 		to.Redis = s.majority
+		if x.servers > 0 {
+			to.Redis = s.majority[:x.servers]
+		}
 	}
 	return to
 }
