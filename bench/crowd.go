@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-const crowdWhat = "clients x 1 goroutine, 1 lock, 5 ms inside"
-
 // crowdOf is the scenario with so many clients that want one lock, as processes do with one goroutine each.
 func crowdOf(clients int) scenario {
+	const what = "clients x 1 goroutine, 1 lock, 5 ms inside"
 	return scenario{
-		name: fmt.Sprint("crowd-", clients), family: "crowd",
-		what:  fmt.Sprintf("%d %s; 200 cycles/s are possible", clients, crowdWhat),
+		name: fmt.Sprint("crowd-", clients), family: family{"crowd", what},
+		what:  fmt.Sprintf("%d %s; 200 cycles/s are possible", clients, what),
 		needs: []need{aLock, crowding, oneServer}, clients: clients, goroutines: 1, critical: 5 * time.Millisecond, run: runCrowd,
 	}
 }
@@ -23,7 +22,8 @@ func crowdOf(clients int) scenario {
 // quorumCrowdOf is the same on a majority of three servers.
 func quorumCrowdOf(clients int) scenario {
 	s := crowdOf(clients)
-	s.name, s.family, s.what = "quorum-"+s.name, "quorum-crowd", "3 servers, "+s.what
+	s.name, s.what = "quorum-"+s.name, "3 servers, "+s.what
+	s.family = family{"quorum-" + s.family.name, "3 servers, " + s.family.what}
 	s.needs, s.servers = []need{aLock, crowding, majority}, 3
 	return s
 }
@@ -49,12 +49,14 @@ func runCrowd(ctx context.Context, b bout) (_ sample, err error) {
 		return sample{}, err
 	}
 	var before, after effort
-	t, took, err := b.measure(ctx, c, func(begin bool) (err error) {
-		if b.foreign || b.embedded {
-			return nil
+	var cpu, cpuAfter time.Duration
+	var hasCPU bool
+	t, took, err := b.measure(ctx, c, func(bool) (err error) {
+		before, cpu = after, cpuAfter
+		cpuAfter, hasCPU = cpuTime()
+		if !b.foreign && !b.embedded {
+			after, err = b.effort(ctx)
 		}
-		before = after
-		after, err = b.effort(ctx)
 		return err
 	})
 	if err != nil {
@@ -66,6 +68,9 @@ func runCrowd(ctx context.Context, b bout) (_ sample, err error) {
 	}
 	f["inside_share"] = min(1, t.Inside.Seconds()/took.Seconds()) // a section that was begun in time may end after it
 	f["turn_share"] = t.served() / float64(len(t.Each))
+	if hasCPU {
+		f.perCycle("cpu_us_per_cycle", micros(cpuAfter-cpu), &t)
+	}
 	if !b.foreign && !b.embedded {
 		f.perCycle("requests_per_cycle", after.requests-before.requests, &t)
 		f.perCycle("published_per_cycle", after.published-before.published, &t)
@@ -139,6 +144,9 @@ func (c crowd) cycle(w *worker) (done bool, err error) {
 	return false, nil
 }
 
+// gatherFor bounds the time in which all begin to wait, where clients and servers have more to do than they can.
+const gatherFor = 15 * time.Second
+
 // gathered waits until all clients have begun to wait: each has a connection for its requests on
 // each server, and no more connections come.
 func (b bout) gathered(ctx context.Context) error {
@@ -146,7 +154,7 @@ func (b bout) gathered(ctx context.Context) error {
 		return nil
 	}
 	last, same := 0, 0
-	for same < 3 {
+	for began := time.Now(); same < 3 && time.Since(began) < gatherFor; {
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}

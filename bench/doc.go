@@ -14,7 +14,11 @@
 //	               [--redis URL | --embedded] [--json FILE] [--html FILE] [--plots DIR] [--markdown FILE]
 //	               [--compare FILE]
 //
-// Requests are counted, and the order of grants is looked at, in rounds of their own,
+// In crowd-N and quorum-crowd-N as many clients want one lock, as processes with one goroutine each
+// would: --scenarios crowd runs all sizes, and a plot shows the cycles over the number of clients. All of
+// them run in this process, and their requests are counted by the servers.
+//
+// In other scenarios requests are counted, and the order of grants is looked at, in rounds of their own,
 // behind proxies. Proxies, etcd, and the users of some scenarios are processes of their
 // own: this program again, in another role. The exit status is 1 if
 // mutual exclusion was violated, or a clear order is another than in the run that --compare names.

@@ -34,6 +34,7 @@ var metrics = []metric{
 	{"published_per_cycle", "published/cycle", 0, medianOf, ratio},
 	{"server_us_per_cycle", "server time/cycle", -1, medianOf, readable},
 	{"server_cpu_us_per_cycle", "server CPU/cycle", -1, medianOf, readable},
+	{"cpu_us_per_cycle", "clients' CPU/cycle", -1, medianOf, readable},
 	{"server_calls_per_cycle", "server calls/cycle", -1, medianOf, ratio},
 	{"requests_per_lock", "requests/lock", -1, medianOf, ratio},
 	{"cpu_us_per_lock", "CPU/lock", -1, medianOf, readable},

@@ -17,7 +17,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	vgdraw "gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
@@ -26,25 +26,56 @@ const (
 	plotHeight = 8 * vg.Centimeter
 )
 
-// drawing is one plot of one scenario.
+// drawing is one plot of one scenario, or of a family of them.
 type drawing struct {
-	Kind string
+	Name string
 	SVG  template.HTML
 }
 
-// drawings are the plots of a scenario, for those figures that it has.
-func drawings(t string, what string, results []*result) (all []drawing, err error) {
-	for _, kind := range []struct {
-		name string
-		draw func(*plot.Plot, []*result) (bool, error)
-	}{{"throughput", throughput}, {"waits", waitCurves}, {"shares", shares}} {
+// kind is one of plots.
+type kind struct {
+	name string
+	draw func(*plot.Plot, []*result) (bool, error)
+}
+
+// drawings are the plots of a scenario, for those figures that it has. Those of a family come with its last scenario.
+func (r *report) drawings(s described) (all []drawing, err error) {
+	all, err = draw(s.Name, s.What, r.of(s.Name), kind{"throughput", throughput}, kind{"waits", waitCurves}, kind{"shares", shares})
+	if kin := r.family(s.Name); err == nil && len(kin) > 0 {
+		f := kin[0].scenario.family
+		var over []drawing
+		over, err = draw(f.name, f.what, kin, kind{"clients", overClients})
+		all = append(all, over...)
+	}
+	return all, err
+}
+
+// family are the results of the scenarios of a family of which this one is the last; nil if there are no others.
+func (r *report) family(scenario string) (kin []*result) {
+	some := r.of(scenario)
+	if len(some) == 0 || some[0].scenario.family == (family{}) {
+		return nil
+	}
+	for _, x := range r.Results {
+		if x.scenario.family == some[0].scenario.family {
+			kin = append(kin, x)
+		}
+	}
+	if kin[0].scenario.name == scenario || kin[len(kin)-1].scenario.name != scenario {
+		return nil
+	}
+	return kin
+}
+
+func draw(name, what string, results []*result, kinds ...kind) (all []drawing, err error) {
+	for _, kind := range kinds {
 		p := plot.New()
-		p.Title.Text = t + ": " + what
+		p.Title.Text = name + ": " + what
 		p.Title.TextStyle.Font.Size = vg.Points(10)
 		p.Title.Padding = vg.Points(6)
 		some, err := kind.draw(p, results)
 		if err != nil {
-			return nil, fmt.Errorf("%s, %s: %w", t, kind.name, err)
+			return nil, fmt.Errorf("%s, %s: %w", name, kind.name, err)
 		}
 		if !some {
 			continue
@@ -53,7 +84,7 @@ func drawings(t string, what string, results []*result) (all []drawing, err erro
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, drawing{kind.name, svg})
+		all = append(all, drawing{name + "-" + kind.name, svg})
 	}
 	return all, nil
 }
@@ -61,7 +92,7 @@ func drawings(t string, what string, results []*result) (all []drawing, err erro
 // asSVG is the plot as an element to stand in a page.
 func asSVG(p *plot.Plot) (template.HTML, error) {
 	canvas := vgsvg.New(plotWidth, plotHeight)
-	p.Draw(draw.New(canvas))
+	p.Draw(vgdraw.New(canvas))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return "", err
@@ -158,6 +189,41 @@ func waitCurves(p *plot.Plot, results []*result) (some bool, err error) {
 	return some, nil
 }
 
+// overClients draws cycles a second over how many clients there are.
+func overClients(p *plot.Plot, results []*result) (bool, error) {
+	p.X.Label.Text, p.Y.Label.Text = "clients", "cycles a second"
+	var ticks plot.ConstantTicks
+	lines := map[string]plotter.XYs{}
+	var order []*result
+	for _, x := range results {
+		n, v, has := float64(x.scenario.clients), 0.0, false
+		if v, has = x.figures["cycles_per_s"]; !has {
+			continue
+		}
+		name := x.contender.name
+		if lines[name] == nil {
+			order = append(order, x)
+		}
+		lines[name] = append(lines[name], plotter.XY{X: n, Y: v})
+		if !slices.ContainsFunc(ticks, func(t plot.Tick) bool { return t.Value == n }) {
+			ticks = append(ticks, plot.Tick{Value: n, Label: fmt.Sprint(n)})
+		}
+	}
+	for i, x := range order {
+		line, points, err := plotter.NewLinePoints(lines[x.contender.name])
+		if err != nil {
+			return false, err
+		}
+		line.Color, line.Width, points.Color, points.Shape = colorOf(x), vg.Points(1.5), colorOf(x), plotutil.Shape(i)
+		p.Add(line, points)
+		p.Legend.Add(x.contender.name, line, points)
+	}
+	p.X.Scale, p.X.Tick.Marker, p.Y.Min = plot.LogScale{}, ticks, 0
+	p.Legend.TextStyle.Font.Size = vg.Points(8)
+	p.Legend.Left = true
+	return len(order) > 0, nil
+}
+
 //go:embed page.html
 var pageBody string
 
@@ -171,7 +237,7 @@ func (r *report) writeHTML(w io.Writer) error {
 	}
 	var sections []section
 	for _, t := range r.tables() {
-		d, err := drawings(t.Name, t.What, r.of(t.Name))
+		d, err := r.drawings(described{Name: t.Name, What: t.What})
 		if err != nil {
 			return err
 		}
@@ -182,18 +248,18 @@ func (r *report) writeHTML(w io.Writer) error {
 	})
 }
 
-// writePlots writes each plot to a file SCENARIO-KIND.svg in the directory.
+// writePlots writes each plot to a file SCENARIO-KIND.svg or FAMILY-KIND.svg in the directory.
 func (r *report) writePlots(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, s := range r.Scenarios {
-		all, err := drawings(s.Name, s.What, r.of(s.Name))
+		all, err := r.drawings(s)
 		if err != nil {
 			return err
 		}
 		for _, d := range all {
-			if err := os.WriteFile(filepath.Join(dir, s.Name+"-"+d.Kind+".svg"), []byte(d.SVG), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, d.Name+".svg"), []byte(d.SVG), 0o644); err != nil {
 				return err
 			}
 		}

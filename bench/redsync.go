@@ -19,7 +19,7 @@ func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 		name:   name,
 		module: "github.com/go-redsync/redsync/v4",
 		config: "a pool (goredis/v9) for each server, expiry 8 s, without renewal; WithTries without limit; " + strategy +
-			"; over 5 servers without WithFailFast, which does not wait for the releases of a failed try, so that they can meet what the next one takes; go-redis defaults. Held: a goroutine for each lock calls Extend at a third of the expiry",
+			"; over several servers without WithFailFast, which does not wait for the releases of a failed try, so that they can meet what the next one takes; go-redis defaults. Held: a goroutine for each lock calls Extend at a third of the expiry",
 		lacks:    lacks{reentrancy: notReentrant},
 		renewals: 3,
 		// The scripts are without SET unless WithSetNXOnExtend asks for it.

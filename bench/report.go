@@ -296,6 +296,9 @@ const legend = `wait: from the call of Lock to its return. requests: as clients 
 allocs, bytes: of the whole process (of all, in procs), libraries' background work and this program's own included.
 share: cycles of one goroutine, relative to the mean. stuck: waiters that had not got the lock 2 s after everybody else was done with it.
 lost: unlocks that failed, which says that the lock was gone before.
+crowds: a wait that the end of the run cuts short counts as long as it was. had a turn: part of the clients that had the lock. Requests, published messages
+(not those of rueidislock, which the server sends by itself) and server time are of commandstats; server CPU, of INFO cpu, is also for reading and writing.
+clients' CPU: of this process, which is all clients. least share is 0 where there are more clients than cycles.
 inversions: grants that passed over an acquisition whose first request had been answered when that of the granted one was seen; hot8, hold1ms and
 rtt-hot8 only, each goroutine with a client of its own: of one client that goroutines share, requests do not tell whose they are.
 A starred figure is the best of its column; raw, message and watch are no libraries and are not starred.`

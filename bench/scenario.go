@@ -8,11 +8,10 @@ import (
 // scenario is who wants what lock: clients with connections of their own, as
 // processes have, and goroutines of each.
 type scenario struct {
-	name  string
-	what  string
-	needs []need
-	// family names those that differ in the number of clients, for a plot over it; "": none.
-	family string
+	name   string
+	what   string
+	needs  []need
+	family family // those that differ in the number of clients only
 
 	clients    int
 	goroutines int           // of each client
@@ -31,6 +30,9 @@ type scenario struct {
 	// counted says that a round of its own counts requests; ordered, that it also looks at the order of grants.
 	counted, ordered bool
 }
+
+// family is some scenarios that a plot is of.
+type family struct{ name, what string }
 
 // bout is one contender in one scenario.
 type bout struct {
