@@ -87,11 +87,12 @@ func (q *queue) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 		go c.run()
 	}
 	var gone <-chan struct{}
-	h, err := a.Wait(w, func() {
-		if c, _ := w.Place.(*cohort); c != nil {
-			if c.state == queued {
-				a.Advance(mutex.Refused)
-			}
+	h, err := a.Wait(w, func(withdrawn bool) {
+		c, _ := w.Place.(*cohort)
+		if c != nil && c.redis != 0 { // Redis has answered that it waits
+			a.Advance(mutex.Refused)
+		}
+		if c != nil && withdrawn {
 			gone = c.memberLeft()
 		}
 	}, func(h mutex.Handoff) { gone = a.Unit.Decline(a, h) })

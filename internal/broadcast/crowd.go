@@ -47,7 +47,7 @@ func (c *crowd) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 	c.Root.Waiters.Push(w)
 	c.Mu.Unlock()
 	a.Announce()
-	h, err := a.Wait(w, func() {}, func(h mutex.Handoff) { c.decline(a, h) })
+	h, err := a.Wait(w, func(bool) {}, func(h mutex.Handoff) { c.decline(a, h) })
 	switch {
 	case err != nil || !h.In:
 		return nil, err

@@ -28,7 +28,7 @@ func (a *Acquisition) nest(outer *Entry) (*Entry, error) {
 		gate.Waiters.Push(w)
 		l.Mu.Unlock()
 		a.Announce()
-		h, err := a.Wait(w, func() {}, func(Handoff) { t.decline(a.Ctx, outer) })
+		h, err := a.Wait(w, func(bool) {}, func(Handoff) { t.decline(a.Ctx, outer) })
 		if err != nil || !h.In {
 			return nil, err
 		}

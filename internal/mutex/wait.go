@@ -33,14 +33,14 @@ func (a *Acquisition) NewWaiter() *Waiter {
 	return w
 }
 
-// Wait waits for the answer to w. If the wait ends first, withdrawn is called with Lock.Mu held once w is out of its
-// list, and the error says why it ended. If w was admitted at that instant, late gets the handoff, to pass it on.
-func (a *Acquisition) Wait(w *Waiter, withdrawn func(), late func(Handoff)) (Handoff, error) {
+// Wait waits for the answer to w. If the wait ends first, ended is called with Lock.Mu held, and is told whether w has left
+// its list; the error says why the wait ended. If w was admitted at that instant, late gets the handoff, to pass it on.
+func (a *Acquisition) Wait(w *Waiter, ended func(withdrawn bool), late func(Handoff)) (Handoff, error) {
 	for {
 		h, ok := wakeup.Await(&a.Bounds, w.Ready)
 		switch {
 		case !ok:
-			return Handoff{}, a.giveUp(w, withdrawn, late)
+			return Handoff{}, a.giveUp(w, ended, late)
 		case h.Queued:
 			a.Announce()
 		case h.Err != nil && a.Over():
@@ -53,25 +53,35 @@ func (a *Acquisition) Wait(w *Waiter, withdrawn func(), late func(Handoff)) (Han
 
 // giveUp ends the wait of w. An answer and the end of the wait may come at one instant: whichever took w out of its list
 // first decides, and an answer that lost that race is still in the channel, which has room for it.
-func (a *Acquisition) giveUp(w *Waiter, withdrawn func(), late func(Handoff)) error {
+func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Handoff)) error {
 	l := a.Lock
 	l.Mu.Lock()
-	out := w.Withdraw()
-	if out {
-		withdrawn()
-	}
+	withdrawn := w.Withdraw()
+	ended(withdrawn)
 	l.Mu.Unlock()
+	if withdrawn {
+		return a.WhyOver(true)
+	}
+	h := <-w.Ready
+	if h.Queued {
+		h = <-w.Ready
+	}
+	if a.firstOf(h) { // the holder is this waiter, and none that it stood behind
+		late(h)
+		return a.WhyOver(true)
+	}
 	err := a.WhyOver(true)
-	if !out {
-		h := <-w.Ready
-		if h.Queued {
-			h = <-w.Ready
-		}
-		if h.In {
-			late(h)
-		}
+	if h.In {
+		late(h)
 	}
 	return err
+}
+
+// firstOf reports whether the handoff is of what Redis has granted to this very waiter.
+func (a *Acquisition) firstOf(h Handoff) bool {
+	a.Lock.Mu.Lock()
+	defer a.Lock.Mu.Unlock()
+	return h.Passed() && !h.Tenure.PassedOn()
 }
 
 // WhyOver is why a wait ended without the lock. behind: it stood behind others of this session. If one of them holds the
