@@ -92,7 +92,8 @@ func TestWhatFollowsAnAnswer(t *testing.T) {
 					}
 					return wire.Outcome{Sent: time.Now(), Reply: answer}
 				}
-				m, crowd := newCrowd(t, st)
+				m := newMutex(t, st)
+				crowd := enter(t, m)
 				start := time.Now()
 				hold, err := acquire(t, m, bg, c.try)
 				if after := time.Since(start); !is(err, c.err) || after < c.after || after >= c.after+time.Second {

@@ -73,7 +73,7 @@ func TestOthersAreLetGoFirstUntilTheyHadTheirTurnOrSeemNotToWantIt(t *testing.T)
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, crowd := newCrowd(t, &fake.Store{})
+				crowd := enter(t, newMutex(t, &fake.Store{}))
 				news, release := listen(t)
 				crowd.news, crowd.due = news, c.due
 				for range c.before {
@@ -98,7 +98,7 @@ func TestOthersAreLetGoFirstUntilTheyHadTheirTurnOrSeemNotToWantIt(t *testing.T)
 
 func TestNobodyIsLetGoFirstOnceTheWaitIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, crowd := newCrowd(t, &fake.Store{})
+		crowd := enter(t, newMutex(t, &fake.Store{}))
 		crowd.news, _ = listen(t)
 		crowd.due = 2
 		ctx, cancel := context.WithTimeout(bg, restTime/2)
@@ -126,39 +126,40 @@ func TestWhoeverWasToldIsDueAfterATurnThatOthersWaitedFor(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			st := &fake.Store{}
 			st.OnRelease = func(*protocol.Release) wire.Outcome { return wire.Outcome{Reply: fmt.Sprint("R ", c.told)} }
-			m, crowd := newCrowd(t, st)
-			others := c.contested
 			st.OnAsk = func(a *mutex.Acquisition) wire.Outcome {
-				if others {
-					others = false
+				if c.contested {
 					a.Advance(mutex.Contested)
 				}
 				return st.Granted()
 			}
-			hold, err := acquire(t, m, bg, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := newMutex(t, st)
+			hold := take(t, m)
+			crowd := mutex.EntryOf(hold).Lock().Waiting().(*crowd)
+			crowd.due = 7 // of before
 			if c.passedOn {
 				next := make(chan *mutex.Hold)
-				go func() {
-					hold, _ := acquire(t, m, bg, false)
-					next <- hold
-				}()
+				go func() { next <- take(t, m) }()
 				synctest.Wait()
-				if err := hold.Unlock(bg); err != nil {
-					t.Error(err)
-				}
+				unlock(t, hold)
 				hold = <-next
 			}
-			if err := hold.Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			unlock(t, hold)
 			synctest.Wait()
 			if crowd.due != c.due {
 				t.Errorf("%+v: %d are due", c, crowd.due)
 			}
-			time.Sleep(2 * restMemory) // until that is forgotten
+			for _, after := range []time.Duration{0, restMemory + 1} {
+				time.Sleep(after)
+				known := c.due > 0 && after == 0
+				l, err := m.Enter()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l.Waiting() == crowd != known {
+					t.Errorf("%+v: after %v it is remembered: %v", c, after, !known)
+				}
+				l.Leave()
+			}
 		})
 	}
 }
@@ -173,17 +174,15 @@ func TestNewsEndARestBeforeTheLeaseOfTheHolderDoes(t *testing.T) {
 			}
 			return wire.Outcome{Sent: time.Now(), Reply: "H 1 60000 s:1 77 me"}
 		}
-		m, crowd := newCrowd(t, st)
+		m := newMutex(t, st)
 		news, release := listen(t)
-		crowd.news = news
+		enter(t, m).news = news
 		start := time.Now()
 		time.AfterFunc(time.Second, release)
-		hold, err := acquire(t, m, bg, false)
-		if after := time.Since(start); err != nil || after != time.Second {
-			t.Errorf("%v after %v", err, after)
+		hold := take(t, m)
+		if after := time.Since(start); after != time.Second {
+			t.Errorf("after %v", after)
 		}
-		if err := hold.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		unlock(t, hold)
 	})
 }
