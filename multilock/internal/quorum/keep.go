@@ -162,6 +162,10 @@ func (b *round) mayJoin(i int, start time.Time) bool {
 	return true
 }
 
+// joinLease is the lease at a member that is joined: that of renewals, whatever the first holder has asked for. A shorter
+// one would end the hold there before it ends elsewhere.
+func (b *round) joinLease() time.Duration { return max(b.lease, b.q.s.Lease) }
+
 // joined notes what a member said to that. A copy of an earlier such request may still be on its way. Lock.Mu held.
 func (b *round) joined(i int, o wire.Outcome, last int64) {
 	r, err := protocol.Read(o)
@@ -176,6 +180,6 @@ func (b *round) joined(i int, o wire.Outcome, last int64) {
 		return
 	}
 	token, accepted := stored(r)
-	v.Status, v.until = protocol.Granted, o.Sent.Add(protocol.Valid(b.lease))
+	v.Status, v.until = protocol.Granted, o.Sent.Add(protocol.Valid(b.joinLease()))
 	v.accepted = accepted || v.accepted && token == last
 }

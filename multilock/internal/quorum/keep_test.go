@@ -83,3 +83,31 @@ func TestAnAnswerOfBeforeAServerLostTheGrantDoesNotBringItBack(t *testing.T) {
 		}
 	}
 }
+
+// The first holder may have asked for a short lease, and a nested one has the tenure renewed.
+func TestAMemberIsJoinedForTheLeaseOfRenewals(t *testing.T) {
+	q := makeQuorum(t, 0, memberSessions(t, 3)...)
+	m := q.Mutex("x", mutex.Config{})
+	l, err := m.Enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Leave()
+	start := time.Now()
+	b := &round{q: q, l: l, start: start, lease: time.Second, state: closed, votes: make([]vote, 3)}
+	b.grant = protocol.Grant{Owner: "s:1", Token: "1", Vote: &b.self}
+	b.votes[1], b.votes[2] = vote{asked: true, kept: start, until: start.Add(time.Minute)}, vote{asked: true, kept: start, until: start.Add(time.Minute)}
+	if !b.mayJoin(0, start) {
+		t.Fatal("it may not be joined")
+	}
+	if lease := (&ballot{b, 0, 9, "1"}).Request(start).Args()[6]; lease != b.q.s.Lease.Milliseconds() {
+		t.Errorf("joined for %v ms, and renewed for %v", lease, b.q.s.Lease)
+	}
+	if lease := (&ballot{b, 0, 9, "0"}).Request(start).Args()[6]; lease != b.lease.Milliseconds() {
+		t.Errorf("asked for %v ms instead of %v", lease, b.lease)
+	}
+	b.joined(0, wire.Outcome{Reply: "G 1000000000000000 9 +", Sent: start}, 9)
+	if until := b.votes[0].until; until.Before(start.Add(b.q.s.Lease / 2)) {
+		t.Errorf("valid there for %v", until.Sub(start))
+	}
+}

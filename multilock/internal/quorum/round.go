@@ -74,9 +74,12 @@ func (v *ballot) Request(now time.Time) wire.Request {
 	if v.join == "0" { // else mayJoin has, so that a release knows it
 		b.welcome(v.i, now)
 	}
-	notAfter := b.votes[v.i].notAfter
+	notAfter, lease := b.votes[v.i].notAfter, b.lease
 	b.mu.Unlock()
-	return b.l.Keys.Request(b.l.Kind.Lock, b.grant.Owner, b.lease.Milliseconds(), notAfter, s.Args.About, s.Args.Keep, b.grant.Token, v.last, b.l.Keys.Channel, v.join)
+	if v.join == "1" {
+		lease = b.joinLease()
+	}
+	return b.l.Keys.Request(b.l.Kind.Lock, b.grant.Owner, lease.Milliseconds(), notAfter, s.Args.About, s.Args.Keep, b.grant.Token, v.last, b.l.Keys.Channel, v.join)
 }
 
 // welcome bounds the time until which a copy of the request that is made now may still arrive at a member. mu held.
