@@ -1,0 +1,294 @@
+package fairlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+func TestNobodyJoinsACohortThatWasAbandoned(t *testing.T) {
+	q := &queue{}
+	gone := &cohort{q: q, state: asking}
+	gone.memberLeft() // its request is not sent again
+	w := newWaiter(q, mutex.Config{})
+	q.forming.Push(w)
+	if gone.fill(); w.Place != nil || q.forming.First() != w {
+		t.Error("somebody did")
+	}
+}
+
+func TestACohortIsThoseWhoseGrantCanBeOne(t *testing.T) {
+	const session, fixed = 0, time.Second // leases
+	for _, c := range []struct {
+		leases []time.Duration
+		size   int
+	}{
+		{[]time.Duration{session}, 1},
+		{[]time.Duration{session, session, session}, 3},
+		{[]time.Duration{session, session, fixed, session}, 2},
+		{[]time.Duration{fixed, session}, 1},
+		{[]time.Duration{fixed, fixed}, 1},
+		{make([]time.Duration, maxCohort+1), maxCohort},
+	} {
+		q := &queue{}
+		for _, lease := range c.leases {
+			q.forming.Push(newWaiter(q, mutex.Config{Lease: lease}))
+		}
+		all := in(&q.forming)
+		next := &cohort{q: q, ctx: context.Background(), lease: c.leases[0]}
+		next.fill()
+		if next.size != c.size || !slices.Equal(in(&next.members), all[:c.size]) || !slices.Equal(in(&q.forming), all[c.size:]) {
+			t.Errorf("of %d, %d are in the cohort", len(all), next.size)
+		}
+	}
+}
+
+// group is a cohort in a state, with so many members.
+func group(q *queue, owner string, state cohortState, members int) *cohort {
+	c := &cohort{q: q, ctx: context.Background(), state: state, grant: protocol.Grant{Owner: owner}}
+	for range members {
+		w := newWaiter(q, mutex.Config{})
+		w.Place = c
+		c.members.Push(w)
+	}
+	return c
+}
+
+func TestThoseWhosePlaceACohortTakesStandBeforeItsOwn(t *testing.T) {
+	for _, c := range []struct {
+		state cohortState
+		taken bool
+	}{{asking, true}, {queued, true}, {over, false}} {
+		q := &queue{inbox: &inbox{cohorts: map[string]*cohort{}}}
+		former, next := group(q, "s:1", c.state, 2), group(q, "s:2", queued, 3)
+		want := in(&next.members)
+		if c.taken {
+			want = append(in(&former.members), want...)
+		}
+		next.absorb(former)
+		if !slices.Equal(in(&next.members), want) {
+			t.Errorf("%v: it has %d members, or another order", c.state, next.members.Len())
+		}
+		for _, w := range in(&next.members) {
+			if w.Place != next {
+				t.Errorf("%v: a member has another place", c.state)
+			}
+		}
+		if former.state != over {
+			t.Errorf("%v: the former is %v", c.state, former.state)
+		}
+	}
+}
+
+func TestACohortHasRoomAsLongAsItsTokensFitIntoABlock(t *testing.T) {
+	q := &queue{}
+	more := group(q, "s:1", queued, 10)
+	for _, c := range []struct {
+		what string
+		c    *cohort
+		want bool
+	}{
+		{"none", nil, false},
+		{"just enough", group(q, "s:2", queued, maxCohort-10), true},
+		{"one too few", group(q, "s:2", queued, maxCohort-9), false},
+		{"it asks", group(q, "s:2", asking, 1), false},
+		{"it is over", group(q, "s:2", over, 1), false},
+	} {
+		if got := c.c.hasRoomFor(more); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}
+
+func TestACohortAsksForThePlaceOfTheOneBeforeItOnlyWhereNothingCanComeLate(t *testing.T) {
+	mayEnd, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for _, c := range []struct {
+		what   string
+		change func(c, last *cohort)
+		want   any
+	}{
+		{"nothing can", func(c, last *cohort) {}, "s:1"},
+		{"there is none", func(c, last *cohort) { c.q.last = nil }, ""},
+		{"the caller may leave", func(c, last *cohort) { c.ctx = mayEnd }, ""},
+		{"a copy of its request is under way", func(c, last *cohort) { last.grant.Late = 1 }, ""},
+		{"it has a lease of its own", func(c, last *cohort) { last.lease = time.Second }, ""},
+		{"the next one has", func(c, last *cohort) { c.lease = time.Second }, ""},
+		{"both together are too large", func(c, last *cohort) { c.size = maxCohort - 1 }, ""},
+	} {
+		q := &queue{}
+		last, next := group(q, "s:1", queued, 2), group(q, "s:2", asking, 3)
+		q.last, next.size = last, 3
+		c.change(next, last)
+		attempt, size := next.follow()
+		if attempt != c.want || size != 2 && attempt != "" || (last.followers == 1) != (attempt != "") {
+			t.Errorf("%s: behind %q of %d, with %d followers", c.what, attempt, size, last.followers)
+		}
+		if next.unfollow(); last.followers != 0 {
+			t.Errorf("%s: %d followers are left", c.what, last.followers)
+		}
+	}
+}
+
+func TestAGrantIsNeverDatedLaterThanItWas(t *testing.T) {
+	const redis = int64(1e15)
+	base := time.Now().Add(-10 * time.Hour) // before the request was sent that Redis answered
+	c := &cohort{began: base.Add(-5 * time.Hour), base: base, redis: redis}
+	for _, drift := range []time.Duration{-1, 0, 1} { // percent, by which the local clock is faster
+		for _, passed := range []time.Duration{0, time.Millisecond, -time.Millisecond, time.Second, -time.Second, 3 * time.Hour, -3 * time.Hour} { // in Redis
+			for _, way := range []time.Duration{0, 50 * time.Millisecond} { // to Redis
+				grant := base.Add(way + passed*(100+drift)/100)
+				got := c.since(redis + passed.Microseconds())
+				if early := grant.Sub(got); early < 0 || early > way+passed.Abs()/50 {
+					t.Errorf("drift %d %%, %v after the answer, %v before it: dated %v too early", drift, passed, way, early)
+				}
+			}
+		}
+	}
+	if got := c.since(redis - (20 * time.Hour).Microseconds()); !got.Equal(c.began) {
+		t.Errorf("before it asked: %v after that", got.Sub(c.began))
+	}
+	if got := c.since(redis + (20 * time.Hour).Microseconds()); got.After(time.Now()) {
+		t.Error("in the future")
+	}
+	if c.redis = 0; !c.since(redis).Equal(base) {
+		t.Error("without an answer it is not dated before the request")
+	}
+}
+
+func TestACohortAsksThenIsQueuedThenIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, q := newQueue(t, s)
+		waits := lock(t, m, context.Background())
+		c := cohortOf(t, q)
+		want := func(state cohortState) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.now(); got != state {
+				t.Errorf("it is %v, want %v", got, state)
+			}
+		}
+		want(asking)
+		s.answers <- held(7)
+		want(queued)
+		q.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), newNonce())) // anybody may have sent that
+		want(queued)
+		q.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), c.nonce))
+		want(over)
+		hold := granted(t, waits)
+		if hold.Token() != 9 || len(q.standing) > 0 || q.inbox.find(c.owner()) != nil {
+			t.Errorf("token %d, %d cohorts stand", hold.Token(), len(q.standing))
+		}
+		unlock(t, hold)
+	})
+}
+
+func TestWhatIsLearnedWhileAskingCountsUnlessTheAnswerIsNewer(t *testing.T) {
+	for _, c := range []struct {
+		learned []int64
+		state   cohortState
+	}{
+		{nil, queued},
+		{[]int64{5}, queued}, // over, as 7 was granted since
+		{[]int64{7}, queued},
+		{[]int64{9}, over},
+		{[]int64{9, 8}, over},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			m, q := newQueue(t, s)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			waits := lock(t, m, ctx)
+			attempt := cohortOf(t, q)
+			for _, token := range c.learned {
+				q.inbox.deliver(attempt.owner(), award{token: token, lease: time.Minute, since: time.Now()})
+			}
+			if attempt.now() != asking {
+				t.Errorf("%v: it is %v before the answer", c.learned, attempt.now())
+			}
+			s.answers <- held(7)
+			synctest.Wait()
+			if state := attempt.now(); state != c.state {
+				t.Errorf("%v: it is %v after the answer", c.learned, state)
+			}
+			if c.state == over {
+				hold := granted(t, waits)
+				if hold.Token() != 9 {
+					t.Errorf("%v: token %d", c.learned, hold.Token())
+				}
+				unlock(t, hold)
+			} else if cancel(); (<-waits).hold != nil {
+				t.Errorf("%v: granted", c.learned)
+			}
+		})
+	}
+}
+
+func TestTheLastMemberToLeaveGivesUpThePlace(t *testing.T) {
+	for _, c := range []struct {
+		state    cohortState
+		requests string
+	}{
+		{asking, "lock release"}, // once it is answered: it may stand in the queue by then
+		{queued, "lock release"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			m, q := newQueue(t, s)
+			ctx, cancel := context.WithCancel(context.Background())
+			waits := lock(t, m, ctx)
+			attempt := cohortOf(t, q)
+			if c.state == queued {
+				s.answers <- held(7)
+				synctest.Wait()
+			}
+			cancel()
+			if c.state == asking {
+				time.Sleep(leavingTime / 2) // Lock waits for the answer
+				s.answers <- held(7)
+			}
+			if g := <-waits; !errors.Is(g.err, context.Canceled) {
+				t.Errorf("%v: %v", c.state, g.err)
+			}
+			all := s.got()
+			if kinds(all) != c.requests || all[1].owner != attempt.owner() || attempt.now() != over {
+				t.Errorf("%v: %s; it is %v", c.state, kinds(all), attempt.now())
+			}
+		})
+	}
+}
+
+func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, q := newQueue(t, s)
+		waits := lock(t, m, context.Background())
+		former := cohortOf(t, q)
+		s.answers <- held(7)
+		synctest.Wait()
+		q.inbox.deliver(former.owner(), award{token: 9, lease: time.Second, since: time.Now().Add(-time.Second)})
+		all := s.got()
+		if next := cohortOf(t, q); next == former || next.now() != asking || next.void != 1 {
+			t.Errorf("it is %v, after %d times", next.now(), next.void)
+		}
+		released := slices.ContainsFunc(all, func(r request) bool { return r.kind == "release" && r.owner == former.owner() })
+		if !released || len(all) != 3 {
+			t.Errorf("%s", kinds(all))
+		}
+		s.answers <- "G 1000000 20"
+		hold := granted(t, waits)
+		if hold.Token() != 20 {
+			t.Errorf("token %d", hold.Token())
+		}
+		unlock(t, hold)
+	})
+}

@@ -1,0 +1,170 @@
+package fairlock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/fake"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/wakeup"
+)
+
+// What follows serves the tests of what is not exported. They run in fake time.
+
+// request is one that the server got.
+type request struct {
+	kind   string // lock, release or heartbeat
+	at     time.Time
+	owner  string // the attempt
+	size   int    // of its cohort
+	behind string // the attempt whose place it asks for
+}
+
+// server answers requests for the lock as a test says, and releases everything.
+type server struct {
+	answers chan string // to requests for the lock, one after the other; nil: none is answered
+
+	mu       sync.Mutex // guards what follows
+	requests []request
+}
+
+func (s *server) answer(c fake.Call) (string, error) {
+	r := request{kind: "heartbeat", at: time.Now()}
+	switch {
+	case c.Is(kind.Lock):
+		r.kind, r.owner, r.size, r.behind = "lock", c.Argv[0].(string), c.Argv[7].(int), c.Argv[8].(string)
+	case c.Is(kind.Release):
+		r.kind, r.owner = "release", c.Argv[0].(string)
+	}
+	s.mu.Lock()
+	s.requests = append(s.requests, r)
+	s.mu.Unlock()
+	switch r.kind {
+	case "lock":
+		return <-s.answers, nil
+	case "release":
+		return "R", nil
+	}
+	return "B 1 60000 other:1 1", nil
+}
+
+// got are the requests since the last call, once everything is at rest.
+func (s *server) got() []request {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := s.requests
+	s.requests = nil
+	return got
+}
+
+// kinds are those of requests, in their order.
+func kinds(all []request) string {
+	var words []string
+	for _, r := range all {
+		words = append(words, r.kind)
+	}
+	return strings.Join(words, " ")
+}
+
+// newQueue is a lock on the server, which is known until the test ends.
+func newQueue(t *testing.T, s *server) (*mutex.Mutex, *queue) {
+	t.Helper()
+	s.answers = make(chan string, 10)
+	m := mutex.New(fake.Session(t, fake.Client(t, s.answer)), kind, "x", mutex.Config{})
+	l, err := m.Enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Leave)
+	return &m, l.Waiting().(*queue)
+}
+
+// newWaiter is a goroutine's, in no list yet.
+func newWaiter(q *queue, cfg mutex.Config) *mutex.Waiter {
+	w := handover.NewWaiter[*mutex.Tenure](nil)
+	w.Fixed = cfg.Lease != 0
+	w.For = &mutex.Acquisition{Bounds: wakeup.Bounds{Ctx: context.Background()}, Lock: &q.Lock, Config: cfg}
+	return w
+}
+
+// in are the waiters in a list.
+func in(l *mutex.List) (all []*mutex.Waiter) {
+	for w := l.First(); w != nil; w = w.Next() {
+		all = append(all, w)
+	}
+	return all
+}
+
+// got is what Lock has returned.
+type got struct {
+	hold *mutex.Hold
+	err  error
+}
+
+// lock calls Lock in a goroutine, and returns when that is at rest. The hold is kept from being collected, which would
+// unlock it from outside of the fake time.
+func lock(t *testing.T, m *mutex.Mutex, ctx context.Context) <-chan got {
+	c := make(chan got, 1)
+	go func() {
+		_, hold, err := m.Acquire(ctx, mutex.Config{}, false)
+		t.Cleanup(func() { runtime.KeepAlive(hold) })
+		c <- got{hold, err}
+	}()
+	synctest.Wait()
+	return c
+}
+
+// granted is the hold that c has by now.
+func granted(t *testing.T, c <-chan got) *mutex.Hold {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case g := <-c:
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+		return g.hold
+	default:
+		t.Fatal("it still waits")
+	}
+	panic("unreachable")
+}
+
+func unlock(t *testing.T, hold *mutex.Hold) {
+	t.Helper()
+	if err := hold.Unlock(context.Background()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// held is the answer that another session holds the lock, with this token.
+func held(token int) string { return fmt.Sprintf("H 1000000 60000 other:1 %d me", token) }
+
+// cohortOf is the only one that stands.
+func cohortOf(t *testing.T, q *queue) *cohort {
+	t.Helper()
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	if len(q.standing) != 1 {
+		t.Fatalf("%d cohorts stand", len(q.standing))
+	}
+	for _, c := range q.standing {
+		return c
+	}
+	panic("unreachable")
+}
+
+// now is the cohort's state.
+func (c *cohort) now() cohortState {
+	c.q.Mu.Lock()
+	defer c.q.Mu.Unlock()
+	return c.state
+}

@@ -1,0 +1,145 @@
+package fairlock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+)
+
+// timing is the state of a queue, and when and how many ask then.
+type timing struct {
+	what                   string
+	held, standing, others bool // by this session; another cohort of it waits; other sessions do
+	expect                 int
+	after                  time.Duration // they ask; negative: never
+	size                   int
+}
+
+// run makes a queue of that state, lets f act on it, and checks what follows.
+func (c timing) run(t *testing.T, f func(*queue)) {
+	t.Run(c.what, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			m, q := newQueue(t, s)
+			if c.held {
+				s.answers <- "G 1000000 7"
+				defer unlock(t, granted(t, lock(t, m, context.Background())))
+			}
+			s.got()
+			q.Mu.Lock()
+			if c.standing {
+				q.standing = map[string]*cohort{"s:1": {q: q, state: queued}}
+			}
+			q.others, q.expect = c.others, c.expect
+			q.Mu.Unlock()
+			start := time.Now()
+			f(q)
+			time.Sleep(time.Second)
+			switch all := s.got(); {
+			case c.after < 0:
+				if len(all) > 0 {
+					t.Errorf("asked: %+v", all)
+				}
+			case len(all) != 1 || all[0].at.Sub(start) != c.after || all[0].size != c.size:
+				t.Errorf("after %v and %d were to ask: %+v", c.after, c.size, all)
+			default:
+				s.answers <- "S 1" // which ends the attempt
+				synctest.Wait()
+			}
+		})
+	})
+}
+
+// enqueueNow has a newcomer wait.
+func (q *queue) enqueueNow() {
+	w := newWaiter(q, mutex.Config{})
+	q.Mu.Lock()
+	c := q.enqueue(w)
+	q.Mu.Unlock()
+	if c != nil {
+		go c.run()
+	}
+}
+
+func TestThoseWhoMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
+	const between = formTime / 2 // the arrivals of two goroutines
+	for _, c := range []timing{
+		{what: "the lock seems free", after: 0, size: 1},
+		{what: "others hold it", others: true, after: 0, size: 1},
+		{what: "this session holds it", held: true, after: formTime, size: 2},
+		{what: "and others wait, too", held: true, others: true, after: formTime, size: 2},
+		{what: "this session waits already", standing: true, after: formLong, size: 2},
+		{what: "it does, and others, too", standing: true, others: true, after: 0, size: 1},
+		{what: "two had it, and may come back", expect: 2, after: between, size: 2},
+		{what: "three had it", expect: 3, after: formTime, size: 2},
+	} {
+		c.run(t, func(q *queue) {
+			q.enqueueNow()
+			time.Sleep(between)
+			if synctest.Wait(); c.size == 2 {
+				q.enqueueNow()
+			}
+		})
+	}
+}
+
+func TestAnUnlockLetsTheNextCohortAsk(t *testing.T) {
+	const never = -1
+	for _, told := range []bool{false, true} { // Redis
+		other := timing{what: "others wait, too", others: true, after: formLong, size: 1}
+		if told {
+			other.after = formTime
+		}
+		for _, c := range []timing{
+			{what: "only this session waits", after: 0, size: 1},
+			{what: "this session waits in the queue", standing: true, after: never}, // their time runs
+			other,
+		} {
+			if told {
+				c.what += ", and Redis was told"
+			}
+			c.run(t, func(q *queue) {
+				q.S().Begin()
+				defer q.S().End()
+				q.Mu.Lock()
+				defer q.Mu.Unlock()
+				q.forming.Push(newWaiter(q, mutex.Config{}))
+				q.unlocked(told)
+			})
+		}
+	}
+}
+
+func TestTheNextCohortAsksOnceTheOneBeforeItIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, q := newQueue(t, s)
+		q.others = true // so that nobody waits for others to ask with
+		first := lock(t, m, context.Background())
+		second, third := lock(t, m, context.Background()), lock(t, m, context.Background())
+		all := s.got()
+		if kinds(all) != "lock" || all[0].size != 1 {
+			t.Fatalf("%+v", all)
+		}
+		attempt := all[0].owner
+		s.answers <- held(7)
+		all = s.got()
+		if kinds(all) != "lock" || all[0].size != 2 || all[0].behind != attempt {
+			t.Fatalf("behind %q: %+v", attempt, all)
+		}
+		s.answers <- "J" + held(7)[1:] // they have its place, for all three
+		synctest.Wait()
+		c := cohortOf(t, q)
+		q.inbox.deliver(c.owner(), award{token: 9, lease: time.Minute, since: time.Now()})
+		for i, waits := range []<-chan got{first, second, third} {
+			hold := granted(t, waits)
+			if hold.Token() != int64(9+i) {
+				t.Errorf("number %d has token %d", i+1, hold.Token())
+			}
+			unlock(t, hold)
+		}
+	})
+}
