@@ -1,0 +1,159 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/watchdog"
+)
+
+var script = wire.NewScript("return 'K'")
+
+// hold is a Lessee, and what it is told.
+type hold struct {
+	watchdog.Lease
+	name   string
+	failed []error
+	ended  chan bool // whether its deadline had passed
+}
+
+func newHold(name string) *hold {
+	h := &hold{name: name, ended: make(chan bool, 1)}
+	h.Owner = h
+	return h
+}
+
+func (h *hold) LeaseKey() string { return h.name }
+
+func (h *hold) Renewal() (*wire.Script, wire.Request) {
+	return script, wire.NewRequest(script, []any{1, h.name})
+}
+
+func (h *hold) LeaseLost(deadlinePassed bool) { h.ended <- deadlinePassed }
+
+func (h *hold) RenewalFailed(err error) { h.failed = append(h.failed, err) }
+
+// server answers renewals by the name of the hold: with a word, or an error.
+type server map[string]any
+
+// open makes a session on a client whose pipelines the server answers.
+func (s server) open(t *testing.T) *Session {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("there is no server")
+	}})
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(s)
+	session, err := New(client, sound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, session) })
+	return session
+}
+
+func (s server) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s server) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (s server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, commands []redis.Cmder) error {
+		time.Sleep(10 * time.Millisecond) // on the way
+		for _, c := range commands {
+			r := c.(wire.Request)
+			switch answer := s[r.Args()[3].(string)].(type) {
+			case string:
+				r.SetVal(answer)
+			case error:
+				r.SetErr(answer)
+			}
+		}
+		return nil
+	}
+}
+
+// reply is an error that a server answered with.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+func TestARenewalCountsFromItsSendingAndEachLeaseHasItsOwnResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := reply("WRONGTYPE Operation against a key")
+		s := server{"kept": "K", "gone": "L", "refused": refused, "spoilt": reply("ERR LOCKLINE k,f,v,why .")}.open(t)
+		var leases []*watchdog.Lease
+		for _, name := range []string{"kept", "gone", "refused", "spoilt"} {
+			leases = append(leases, &newHold(name).Lease)
+		}
+		r := &linkRenewer{s}
+		sent := time.Now()
+		results := r.Renew(context.Background(), r.Server(LesseeOf(leases[0])), leases)
+		if len(results) != len(leases) {
+			t.Fatalf("%d results", len(results))
+		}
+		if r, want := results[0], (watchdog.Result{Deadline: sent.Add(protocol.Valid(s.Lease))}); r != want {
+			t.Errorf("what was renewed: %+v, want %+v", r, want)
+		}
+		if r := results[1]; !r.Gone || r.Err != nil {
+			t.Errorf("what was gone: %+v", r)
+		}
+		if r := results[2]; r.Gone || r.Err != refused {
+			t.Errorf("what was refused: %+v", r)
+		}
+		var spoilt *protocol.ValueError
+		if r := results[3]; r.Gone || !errors.As(r.Err, &spoilt) || spoilt.Why != "why" {
+			t.Errorf("what a script refused: %+v", r)
+		}
+	})
+}
+
+// renewals answers each lease as a function of its name says.
+type renewals func(name string) watchdog.Result
+
+func (f renewals) Server(l Lessee) any { return l.LeaseKey()[:1] }
+
+func (f renewals) Renew(_ context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
+	results := make([]watchdog.Result, len(leases))
+	for i, l := range leases {
+		if name := LesseeOf(l).LeaseKey(); strings.HasPrefix(name, server.(string)) {
+			results[i] = f(name)
+		}
+	}
+	return results
+}
+
+func TestTheWatchdogTellsALesseeWhatBecameOfItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := errors.New("it is down")
+		s := NewVirtual(sound, renewals(func(name string) watchdog.Result {
+			return map[string]watchdog.Result{"a gone": {Gone: true}, "b down": {Err: down}, "c kept": {Deadline: time.Now().Add(time.Hour)}}[name]
+		}), func() {})
+		defer end(t, s)
+		gone, failing, kept := newHold("a gone"), newHold("b down"), newHold("c kept")
+		for _, h := range []*hold{gone, failing, kept} {
+			s.Watchdog.Add(&h.Lease, time.Now().Add(30*time.Second), 10*time.Second)
+		}
+		if passed := <-gone.ended; passed || s.Age() != 10*time.Second {
+			t.Errorf("what is gone ends after %v, by its deadline: %v", s.Age(), passed)
+		}
+		if passed := <-failing.ended; !passed || s.Age() != 30*time.Second {
+			t.Errorf("what is not renewed ends after %v, by its deadline: %v", s.Age(), passed)
+		}
+		if len(failing.failed) == 0 || failing.failed[0] != down {
+			t.Errorf("of failures it is told %v", failing.failed)
+		}
+		if len(kept.ended) > 0 || len(kept.failed) > 0 || len(gone.failed) > 0 {
+			t.Errorf("told of another's failure: %v, %v", kept.failed, gone.failed)
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sound is a Config that is not refused.
+var sound = Config{Prefix: "p", Lease: time.Minute, Liveness: time.Second, Logger: slog.New(slog.DiscardHandler)}
+
+// nowhere is a client that nothing is asked of.
+type nowhere struct{ wire.Client }
+
+// open makes a session without a server, which ends with the test.
+func open(t *testing.T) *Session {
+	t.Helper()
+	s, err := New(&nowhere{}, sound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, s) })
+	return s
+}
+
+// bounded is a context that no test needs to its end.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func end(t *testing.T, s *Session) {
+	t.Helper()
+	if err := s.Shutdown(bounded(t)); err != nil {
+		t.Error(err)
+	}
+}

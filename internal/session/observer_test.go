@@ -1,0 +1,73 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// observing is an Observer.
+type observing func(ctx context.Context, e Event)
+
+func (f observing) Observe(ctx context.Context, e Event) { f(ctx, e) }
+
+func TestAnObserverLearnsWhatHappenedToWhichLockAndWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type word struct{}
+		ctx := context.WithValue(context.Background(), word{}, "x")
+		var got Event
+		cfg := sound
+		cfg.Observer = observing(func(ctx context.Context, e Event) {
+			if got = e; ctx.Value(word{}) != "x" {
+				t.Error("it has another context")
+			}
+		})
+		s := NewVirtual(cfg, nil, func() {})
+		defer end(t, s)
+		s.Observe(ctx, "r", "orders", Event{Kind: EventAcquired, Token: 7})
+		if want := (Event{Kind: EventAcquired, Lock: "r", Name: "orders", Session: s.ID(), At: time.Now(), Token: 7}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestAnObserverThatPanicsEndsNothing(t *testing.T) {
+	cfg := sound
+	told := 0
+	cfg.Observer = observing(func(context.Context, Event) { told++; panic("a mistake") })
+	s := NewVirtual(cfg, nil, func() {})
+	defer end(t, s)
+	for range 2 {
+		s.Observe(context.Background(), "r", "orders", Event{})
+	}
+	if told != 2 {
+		t.Errorf("it was told %d times", told)
+	}
+}
+
+func TestWithoutAnObserverNothingIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	cfg := sound
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s := NewVirtual(cfg, nil, func() {})
+	defer end(t, s)
+	if s.Observe(context.Background(), "r", "orders", Event{}); log.Len() > 0 {
+		t.Errorf("%s", &log)
+	}
+}
+
+// panicking is a logger that always does.
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool { panic("a mistake") }
+
+func TestALoggerThatPanicsEndsNothing(t *testing.T) {
+	cfg := sound
+	cfg.Logger = slog.New(panicking{})
+	s := NewVirtual(cfg, nil, func() {})
+	defer end(t, s)
+	s.Warn("lock lost")
+}
