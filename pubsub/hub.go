@@ -98,13 +98,18 @@ func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
 // is confirmed already. A channel may be subscribed to any number of times; each
 // Subscription gets every message. After Close of the hub nothing ever arrives.
 func (h *Hub) Subscribe(name string) *Subscription {
-	return h.SubscribeTo(name, make(chan struct{}, 1))
+	return h.subscribe(&Subscription{hub: h, ready: make(chan struct{}, 1)}, name)
 }
 
 // SubscribeTo is Subscribe with a channel for C of the caller's choice, of capacity 1, which Subscriptions of any
-// hubs can share: one listener then waits for all of them. When C is ready it has to Take from each.
+// hubs can share: one listener then waits for all of them. When C is ready it has to Take from each. Take does not empty
+// such a channel, or it would take the sign of what arrives meanwhile from one that was looked at before: the listener
+// empties it, before it takes from the first.
 func (h *Hub) SubscribeTo(name string, ready chan struct{}) *Subscription {
-	s := &Subscription{hub: h, ready: ready}
+	return h.subscribe(&Subscription{hub: h, ready: ready, shared: true}, name)
+}
+
+func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx.Err() != nil {

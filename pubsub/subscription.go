@@ -8,8 +8,9 @@ const maxPending = 1024
 // Subscription is one listener's mailbox for one channel. Its methods never block and may be
 // called from any goroutine; C and Take are meant for a single listener.
 type Subscription struct {
-	hub   *Hub
-	ready chan struct{}
+	hub    *Hub
+	ready  chan struct{}
+	shared bool // ready is, perhaps, with other Subscriptions
 
 	// Guarded by hub.mu.
 	channel      *channel // nil once closed
@@ -17,7 +18,8 @@ type Subscription struct {
 	resubscribed bool
 }
 
-// C is ready (it has capacity 1) whenever Take has something. It is never closed.
+// C is ready (it has capacity 1) whenever Take has something; one that is shared, whenever any of them may have. It is
+// never closed.
 func (s *Subscription) C() <-chan struct{} { return s.ready }
 
 // Take empties the mailbox: the messages since the last Take, in the order in which they were published, and
@@ -31,9 +33,11 @@ func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	defer s.hub.mu.Unlock()
 	messages, resubscribed = s.messages, s.resubscribed
 	s.messages, s.resubscribed = nil, false
-	select {
-	case <-s.ready:
-	default:
+	if !s.shared {
+		select {
+		case <-s.ready:
+		default:
+		}
 	}
 	return messages, resubscribed
 }

@@ -113,3 +113,21 @@ func TestAClosedListenerHearsNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatArrivesWhileOthersAreLookedAtIsNews(t *testing.T) {
+	listening(t, 3, func(t *testing.T, l *Listener, servers []*server) {
+		l.Take()
+		servers[2].publish("x", "a")
+		l.Each(func(i int, _ []string, _ bool) {
+			if i == 0 { // whose own mailbox is not looked at again
+				servers[0].publish("x", "b")
+			}
+		})
+		if len(l.Ready) == 0 {
+			t.Error("it is slept through")
+		}
+		if got := l.Take(); !slices.Equal(got, []string{"b"}) {
+			t.Errorf("%q", got)
+		}
+	})
+}

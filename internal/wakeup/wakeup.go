@@ -77,31 +77,44 @@ func Closed(c <-chan struct{}) bool {
 // Listener receives the messages of one channel from one server or from several.
 type Listener struct {
 	Ready chan struct{} // capacity 1: something arrived
-	Subs  []*pubsub.Subscription
+	subs  []*pubsub.Subscription
 }
 
 // Listen subscribes at all hubs. It does not block.
 func Listen(channel string, hubs ...*pubsub.Hub) *Listener {
 	l := &Listener{Ready: make(chan struct{}, 1)}
 	for _, h := range hubs {
-		l.Subs = append(l.Subs, h.SubscribeTo(channel, l.Ready))
+		l.subs = append(l.subs, h.SubscribeTo(channel, l.Ready))
 	}
 	return l
 }
 
+// Each takes what has arrived, and gives it to f for each server in turn: its messages, and whether anything else may have
+// happened there. What arrives meanwhile is for the next time: Ready is emptied before, and not behind, the first.
+func (l *Listener) Each(f func(i int, messages []string, gap bool)) {
+	select {
+	case <-l.Ready:
+	default:
+	}
+	for i, sub := range l.subs {
+		messages, gap := sub.Take()
+		f(i, messages, gap)
+	}
+}
+
 // Take returns the messages of the server that had the most: each tells of every release.
 func (l *Listener) Take() (messages []string) {
-	for _, sub := range l.Subs {
-		if m, _ := sub.Take(); len(m) > len(messages) {
+	l.Each(func(_ int, m []string, _ bool) {
+		if len(m) > len(messages) {
 			messages = m
 		}
-	}
+	})
 	return messages
 }
 
 // Close ends the subscriptions.
 func (l *Listener) Close() {
-	for _, sub := range l.Subs {
+	for _, sub := range l.subs {
 		sub.Close()
 	}
 }

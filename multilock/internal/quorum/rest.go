@@ -28,10 +28,7 @@ func (q *Quorum) Rest(g *protocol.Grant, news *wakeup.Listener, _ time.Duration,
 		if err := sleep(d); err != nil {
 			return err
 		}
-		for i, sub := range news.Subs {
-			messages, gap := sub.Take()
-			b.heard(i, messages, gap)
-		}
+		news.Each(b.heard)
 	}
 	if b.split {
 		b.losses++
