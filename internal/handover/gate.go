@@ -45,7 +45,7 @@ func (g *Gate[T]) Leave() bool {
 func (g *Gate[T]) Install(o *Owner) { g.entries, g.owner = 1, o }
 
 // Clear ends all entries, and admits nobody.
-func (g *Gate[T]) Clear() { g.entries = 0 }
+func (g *Gate[T]) Clear() { g.entries, g.owner = 0, nil }
 
 // Inherit takes over the entries of from, whose hold is over, one of this gate's.
 func (g *Gate[T]) Inherit(from *Gate[T]) {
@@ -56,7 +56,7 @@ func (g *Gate[T]) Inherit(from *Gate[T]) {
 		g.owner = from.owner
 	}
 	g.entries += from.entries
-	from.entries = 0
+	from.Clear()
 	if g.owner != nil {
 		g.Waiters.Recheck(g.owner)
 	}
