@@ -82,6 +82,7 @@ func TestAForcedServerIsNotJoined(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 3)
 	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
+	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 }) // two are enough for Take
 	script := redScript(t, "redlock_force.lua")
 	testlock.Must(t, script.Run(bg, r.direct[0], []string{redKey, redMemory}, "lockline:q:{x}", 60000).Err())
 	before := hold.Deadline()

@@ -20,10 +20,9 @@ import (
 // and after them those of the next goroutine, to which the lock was passed on in memory.
 type Tenure struct {
 	// What follows never changes once the tenure has begun.
-	Grant     protocol.Grant
-	Lock      *Lock
-	begun     time.Duration // age of the session
-	contested bool          // others had the lock while the one that was granted it waited
+	Grant protocol.Grant
+	Lock  *Lock
+	begun time.Duration // age of the session
 
 	first Entry // of the first term; saves an allocation
 
@@ -37,6 +36,7 @@ type Tenure struct {
 	idle      bool          // renewal is switched off
 	own       bool          // the lease is, or was made longer, as a holder chose
 	warned    bool          // the log says that the session waits for itself
+	contested bool          // others had the lock while the one that was granted it waited; does not change once it has begun
 	confirmed bool          // where replicas must confirm a grant: they have
 	refused   bool          // they have not in time: it is not passed on
 }
