@@ -181,6 +181,8 @@ func TestACohortAsksThenIsQueuedThenIsOver(t *testing.T) {
 		want(queued)
 		q.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), newNonce())) // anybody may have sent that
 		want(queued)
+		q.inbox.receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner(), c.nonce)) // over: another is the holder's
+		want(queued)
 		q.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), c.nonce))
 		want(over)
 		hold := granted(t, waits)

@@ -29,7 +29,7 @@ type request struct {
 
 // server answers requests for the lock as a test says, and releases everything.
 type server struct {
-	answers chan string // to requests for the lock, one after the other; nil: none is answered
+	answers chan string // to requests for the lock, one after the other; the others are answered when the test ends
 
 	mu       sync.Mutex // guards what follows
 	requests []request
@@ -84,6 +84,7 @@ func newQueue(t *testing.T, s *server) (*mutex.Mutex, *queue) {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Leave)
+	t.Cleanup(func() { close(s.answers) })
 	return &m, l.Waiting().(*queue)
 }
 
