@@ -81,7 +81,7 @@ func TestARequestWithoutAnAnswerMayStillArrive(t *testing.T) {
 			t.Errorf("lost %v: a copy may arrive until %d", lost, until)
 		}
 		if s.Clock.Now(o.Sent) != 2_000_000 {
-			t.Error("the clock was not heard of")
+			t.Error("the clock is not known")
 		}
 	}
 }
