@@ -35,11 +35,8 @@ type Store struct {
 }
 
 // Session returns a session that the Store renews the leases of. It ends with the test.
-func (st *Store) Session(t testing.TB) *session.Session { return st.SessionWith(t, Config()) }
-
-// SessionWith is Session with a configuration of the test's.
-func (st *Store) SessionWith(t testing.TB, cfg session.Config) *session.Session {
-	s := session.NewVirtual(cfg, (*renewer)(st), func() {})
+func (st *Store) Session(t testing.TB) *session.Session {
+	s := session.NewVirtual(Config(), (*renewer)(st), func() {})
 	t.Cleanup(func() { _ = s.Shutdown(context.Background()) })
 	return s
 }
