@@ -17,9 +17,9 @@ func (h *Handoff[T]) Passed() bool { return h.Token != 0 }
 type Waiter[T any] struct {
 	// What follows never changes once it waits.
 	Owner *Owner
-	Fixed bool // wants a lease of its own choice, so no grant of another lease will do
-	Along int  // how many other locks it wants with this one, all or none
-	For   any  // of the caller: on whose behalf it waits
+	For   any   // of the caller: on whose behalf it waits
+	Along int32 // how many other locks it wants with this one, all or none
+	Fixed bool  // wants a lease of its own choice, so no grant of another lease will do
 	Ready chan Handoff[T]
 
 	// The caller's mutex guards the following.
