@@ -40,8 +40,8 @@ func (q *queue) learn(owner string, w award) {
 // answered is the end of a request; true sends it again. Mu held.
 func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again bool) {
 	q := c.q
-	if r.Status == protocol.Void && c.members.First() != nil && c.void < mutex.MaxVoid {
-		c.void++
+	if r.Status == protocol.Expired && c.members.First() != nil && c.expired < mutex.MaxExpired {
+		c.expired++
 		return true
 	}
 	c.state = queued // until it is known to be over
@@ -62,7 +62,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	switch {
 	case err != nil:
 		err = q.Keys.Failed(err)
-	case r.Status == protocol.Void:
+	case r.Status == protocol.Expired:
 		err = q.Fail(mutex.TooLate(c.asksFor()))
 	case r.Status == protocol.Stale:
 		err = q.Fail(errOver)
@@ -162,7 +162,7 @@ func (c *cohort) granted(w award) {
 	q.ReleaseUntilDone(c.grant, time.Now().Add(w.lease), c.gone)
 	q.Drop()
 	switch {
-	case err == mutex.ErrTooLate && c.void < mutex.MaxVoid && first != nil:
+	case err == mutex.ErrTooLate && c.expired < mutex.MaxExpired && first != nil:
 		c.askAnew()
 	case err != nil:
 		c.members.Answer(mutex.Handoff{Err: q.Fail(err)})
@@ -186,7 +186,7 @@ func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
 // askAnew makes newcomers of those whose grant came too late, as in a process that was stopped: the place is lost.
 // Mu held.
 func (c *cohort) askAnew() {
-	again := &cohort{q: c.q, ctx: c.ctx, lease: c.lease, void: c.void + 1, size: c.members.Len()}
+	again := &cohort{q: c.q, ctx: c.ctx, lease: c.lease, expired: c.expired + 1, size: c.members.Len()}
 	for w := c.members.First(); w != nil; w = w.Next() {
 		w.Place = again
 	}

@@ -46,7 +46,7 @@ type cohort struct {
 	redis   int64         // the Redis time in that answer, in microseconds; 0: there is none
 	past    int64         // the token which that answer named: a grant that is not above it is over
 	told    award         // a grant that was learned of while asking
-	void    int           // how often in a row a grant or request came too late
+	expired int           // how often in a row a grant or request came too late
 	gone    chan struct{} // closed when the place was given up, or could not be at the first try; nil if nobody waits for that
 
 	follows   *cohort // whose place the request under way asks for

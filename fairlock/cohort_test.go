@@ -279,8 +279,8 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		synctest.Wait()
 		q.inbox.deliver(former.owner(), award{token: 9, lease: time.Second, since: time.Now().Add(-time.Second)})
 		all := s.got()
-		if next := cohortOf(t, q); next == former || next.now() != asking || next.void != 1 {
-			t.Errorf("it is %v, after %d times", next.now(), next.void)
+		if next := cohortOf(t, q); next == former || next.now() != asking || next.expired != 1 {
+			t.Errorf("it is %v, after %d times", next.now(), next.expired)
 		}
 		released := slices.ContainsFunc(all, func(r request) bool { return r.kind == "release" && r.owner == former.owner() })
 		if !released || len(all) != 3 {

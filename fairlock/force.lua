@@ -2,10 +2,10 @@
 -- living waiter. The holder learns that it lost the lock.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] what the names of the sessions' channels begin with
--- ARGV[2] milliseconds by which the memory outlives the lease
+-- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
@@ -81,17 +81,17 @@ end
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- past reads the memory: the last token that may have been used; the same again if
+-- past reads the metadata: the last token that may have been used; the same again if
 -- it was not released, so lost by now if the lock is free; and whether an attempt is over,
 -- so that this is a late copy of its request.
 local function past(owner)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last, lost = whole(KEYS[2], 't', memory[1]), nil
-  if memory[1] and memory[1] ~= memory[2] then
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
     last = last + BLOCK - 1
     lost = last
   end
-  return last, lost, memory[3] == owner or memory[4]
+  return last, lost, metadata[3] == owner or metadata[4]
 end
 
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to nobody
@@ -103,7 +103,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -185,9 +185,9 @@ if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
   redis.call('DEL', KEYS[1])
 end
 
--- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed, or is none.
-local function mark(owner, late, keep)
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
   if late == '0' then
     return
   end
@@ -204,10 +204,10 @@ local function mark(owner, late, keep)
 end
 
 -- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
--- granted, and void before the memory is forgotten, must not take the lock back.
+-- granted, and expired before the metadata is forgotten, must not take the lock back.
 local function disown(owner, keep)
   local now = clock()
-  mark(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+  tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
 disown(owner, tonumber(ARGV[2]))

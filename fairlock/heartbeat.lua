@@ -2,12 +2,12 @@
 -- nobody to the queue: an attempt that is missing has to ask anew.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] session
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds by which the memory outlives the queue
+-- ARGV[4] milliseconds by which the metadata outlives the queue
 -- ARGV[5] and on: attempts of this session that wait
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...': the Redis time in microseconds, who
@@ -87,17 +87,17 @@ local function holder(any)
   return owner, token or '0', about
 end
 
--- past reads the memory: the last token that may have been used; the same again if
+-- past reads the metadata: the last token that may have been used; the same again if
 -- it was not released, so lost by now if the lock is free; and whether an attempt is over,
 -- so that this is a late copy of its request.
 local function past(owner)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last, lost = whole(KEYS[2], 't', memory[1]), nil
-  if memory[1] and memory[1] ~= memory[2] then
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
     last = last + BLOCK - 1
     lost = last
   end
-  return last, lost, memory[3] == owner or memory[4]
+  return last, lost, metadata[3] == owner or metadata[4]
 end
 
 if not holder() then
@@ -112,7 +112,7 @@ for i = 5, #ARGV do
   end
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then

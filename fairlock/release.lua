@@ -2,12 +2,12 @@
 -- waiter holds it next.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the memory of an idle lock is kept
+-- ARGV[4] milliseconds for which the metadata of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
@@ -103,25 +103,25 @@ end
 -- released: the token was granted once and released, by whomever since. Whatever
 -- lies above the last token lost and not above the last one released was.
 local function released(token)
-  local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return memory[1] and tonumber(token) <= whole(KEYS[2], 'r', memory[1]) and tonumber(token) > whole(KEYS[2], 'l', memory[2])
+  local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
+  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1]) and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
 end
 
 local over = not used and ARGV[2] ~= '' and released(ARGV[2])
 local gone = not used and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
 local keep, last, lost = tonumber(ARGV[4]), nil, nil
 
--- past reads the memory: the last token that may have been used; the same again if
+-- past reads the metadata: the last token that may have been used; the same again if
 -- it was not released, so lost by now if the lock is free; and whether an attempt is over,
 -- so that this is a late copy of its request.
 local function past(owner)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last, lost = whole(KEYS[2], 't', memory[1]), nil
-  if memory[1] and memory[1] ~= memory[2] then
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
     last = last + BLOCK - 1
     lost = last
   end
-  return last, lost, memory[3] == owner or memory[4]
+  return last, lost, metadata[3] == owner or metadata[4]
 end
 
 if gone then
@@ -135,7 +135,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -231,9 +231,9 @@ if next then
   reply = table.concat({ reply, next, token, lease }, ' ')
 end
 
--- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed, or is none.
-local function mark(owner, late, keep)
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
   if late == '0' then
     return
   end
@@ -249,5 +249,5 @@ local function mark(owner, late, keep)
   end
 end
 
-mark(ARGV[1], ARGV[5], keep)
+tombstone(ARGV[1], ARGV[5], keep)
 return reply

@@ -50,7 +50,7 @@ func (r *trying) RollBack(o wire.Outcome) {
 // try asks once, without standing in the queue.
 func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 	a.NewAttempt()
-	for void := 0; ; void++ {
+	for expired := 0; ; expired++ {
 		o, err := a.Exchange((*trying)(a))
 		if err != nil {
 			return nil, err // its goroutine rolls back
@@ -61,9 +61,9 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 			err = a.WhyOver(true)
 		case err != nil:
 			err = q.Keys.Failed(err)
-		case r.Status == protocol.Void && void < mutex.MaxVoid:
+		case r.Status == protocol.Expired && expired < mutex.MaxExpired:
 			continue
-		case r.Status == protocol.Void:
+		case r.Status == protocol.Expired:
 			err = q.Fail(mutex.TooLate(a.Lease()))
 		case r.Status == protocol.Held:
 			err = q.lockedThere(o, r)

@@ -2,7 +2,7 @@
 -- accepted only from who holds the lock here.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] the proposed token, higher than the attempt's first one
 -- ARGV[3] how many tokens the attempt reserves
@@ -12,7 +12,7 @@
 --
 -- Generated from multilock/lua/redlock_accept.lua: edit that, and run go generate ./...
 
-local memory = redis.call('HMGET', KEYS[2], 't', 'b')
+local metadata = redis.call('HMGET', KEYS[2], 't', 'b')
 
 local function stamp(number)
   return string.format('%.0f', number)
@@ -47,11 +47,11 @@ local function whole(key, field, value, most)
   return number
 end
 
-local stored, last = whole(KEYS[2], 't', memory[1]), ARGV[2] + ARGV[3] - 1
+local stored, last = whole(KEYS[2], 't', metadata[1]), ARGV[2] + ARGV[3] - 1
 if not redis.call('HGET', KEYS[1], ARGV[1]) then
   return 'L'
 end
-if memory[2] ~= ARGV[1] and tonumber(ARGV[2]) <= stored then -- its own block is not in its way
+if metadata[2] ~= ARGV[1] and tonumber(ARGV[2]) <= stored then -- its own block is not in its way
   return 'L'
 end
 if last > stored then

@@ -1,9 +1,9 @@
 -- Frees the lock here whoever holds it, or only if that is the one that was seen. The holder learns of it by its next renewal.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] channel
--- ARGV[2] milliseconds by which the memory outlives the lease
+-- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the owner field that was seen, if the lock of no other holder is to be freed. Not its token: servers that
 --         granted it in different rounds have different ones
 --
@@ -84,7 +84,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -92,9 +92,9 @@ local function outlive(ms, keep)
   end
 end
 
--- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed, or is none.
-local function mark(owner, late, keep)
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
   if late == '0' then
     return
   end
@@ -111,10 +111,10 @@ local function mark(owner, late, keep)
 end
 
 -- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
--- granted, and void before the memory is forgotten, must not take the lock back.
+-- granted, and expired before the metadata is forgotten, must not take the lock back.
 local function disown(owner, keep)
   local now = clock()
-  mark(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+  tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
 disown(owner, tonumber(ARGV[2]))

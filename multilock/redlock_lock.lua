@@ -2,12 +2,12 @@
 -- the attempt's token if it is above the one that is stored.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
--- ARGV[3] Redis time in microseconds after which this request is void
+-- ARGV[3] Redis time in microseconds after which this request has expired
 -- ARGV[4] what the session says of itself
--- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[5] milliseconds by which the metadata outlives the lease
 -- ARGV[6] the proposed token
 -- ARGV[7] the last token of the block that the attempt reserves, from the proposed one on
 -- ARGV[8] channel
@@ -18,7 +18,7 @@
 --   'G NOW STORED +'     granted, now or by an earlier copy, and the token accepted
 --   'G NOW STORED -'     granted, but STORED, which is not below the token, is stored
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another, as in the reentrant lock's
---   'V NOW'              void: came too late
+--   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 --
 -- Generated from multilock/lua/redlock_lock.lua: edit that, and run go generate ./...
@@ -34,17 +34,17 @@ local far = now + 86400e6 -- a token above it is not one of ours: a day ahead of
 -- vote grants the lock, unless something odd is stored. The block of a former grant, of which the session does not use any more, is not in
 -- the way.
 local function vote(former, first)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'a', ARGV[1], 'b')
-  if memory[2] == ARGV[1] or memory[3] then -- a late copy
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'a', ARGV[1], 'b')
+  if metadata[2] == ARGV[1] or metadata[3] then -- a late copy
     return 'S ' .. now
   end
-  local last, stored, answer = tonumber(memory[1] or 0), nil, ' -'
-  if not (last and last <= far and (not memory[1] or string.find(memory[1], '^%d+$'))) then
+  local last, stored, answer = tonumber(metadata[1] or 0), nil, ' -'
+  if not (last and last <= far and (not metadata[1] or string.find(metadata[1], '^%d+$'))) then
     return
   end
   redis.call('HSET', KEYS[1], ARGV[1], '1', 't', ARGV[6], 's', '0', 'd', ARGV[4])
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  if former and memory[4] == former then
+  if former and metadata[4] == former then
     last = tonumber(first)
   end
   if tonumber(ARGV[9] == '1' and ARGV[7] or ARGV[6]) > last then
@@ -134,10 +134,10 @@ local owner, token, about = holder()
 if owner and owner ~= ARGV[1] and not succeeds(ARGV[1], owner) then
   return table.concat({ 'H', now, stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
 end
-local memory = redis.call('HMGET', KEYS[2], 't', 'b')
-local stored = whole(KEYS[2], 't', memory[1], far)
+local metadata = redis.call('HMGET', KEYS[2], 't', 'b')
+local stored = whole(KEYS[2], 't', metadata[1], far)
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -155,7 +155,7 @@ end
 
 if owner == ARGV[1] then -- by an earlier copy of this request
   renew(tonumber(ARGV[2]), tonumber(ARGV[5]))
-  return 'G ' .. now .. ' ' .. stamp(stored) .. (memory[2] == ARGV[1] and ' +' or ' -')
+  return 'G ' .. now .. ' ' .. stamp(stored) .. (metadata[2] == ARGV[1] and ' +' or ' -')
 end
 if owner then
   redis.call('DEL', KEYS[1])

@@ -1,8 +1,8 @@
 -- Takes several locks, all or none.
 --
--- KEYS    two for each lock: its hash and its memory
+-- KEYS    two for each lock: its hash and its metadata
 -- ARGV    as in lock.lua, which is one() here, the same for all; ARGV[1] is the owner field, ARGV[3] the Redis
---         time in microseconds after which this request is void
+--         time in microseconds after which this request has expired
 --
 -- Reply: 'G NOW TOKEN...', or the number of a lock that cannot be had and behind it what
 -- one() says of that
@@ -62,7 +62,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -95,17 +95,17 @@ local function holder(any)
   return owner, token or '0', about
 end
 
--- past reads the memory: the last token that may have been used; the same again if
+-- past reads the metadata: the last token that may have been used; the same again if
 -- it was not released, so lost by now if the lock is free; and whether an attempt is over,
 -- so that this is a late copy of its request.
 local function past(owner)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last, lost = whole(KEYS[2], 't', memory[1]), nil
-  if memory[1] and memory[1] ~= memory[2] then
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
     last = last + BLOCK - 1
     lost = last
   end
-  return last, lost, memory[3] == owner or memory[4]
+  return last, lost, metadata[3] == owner or metadata[4]
 end
 
 -- grant makes an attempt the owner of a block of tokens above last, and returns the
@@ -135,8 +135,8 @@ local function take(free, owner, lease, deadline, about, keep)
     return 'V ' .. stamped
   end
   if free then
-    local memory = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-    if memory[1] == memory[2] and now > (tonumber(memory[1] or 0) or now) and memory[3] ~= owner and not memory[4] then
+    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4] then
       call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
       call('PEXPIRE', KEYS[1], lease)
       call('HSET', KEYS[2], 't', stamped)

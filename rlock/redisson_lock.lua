@@ -2,20 +2,20 @@
 -- Redisson's counter, so that there is no common case.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3] Redisson's token counter
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
--- ARGV[3] Redis time in microseconds after which this request is void
+-- ARGV[3] Redis time in microseconds after which this request has expired
 -- ARGV[4] what the session says of itself
--- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[5] milliseconds by which the metadata outlives the lease
 -- ARGV[6] what KEYS[3] begins at; '': where it does not exist, it is not made
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                        expiry), whose session says ABOUT of itself
---   'V NOW'              void: came too late
+--   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 --
 -- Generated from rlock/lua/redisson_lock.lua: edit that, and run go generate ./...
@@ -98,7 +98,7 @@ local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -106,17 +106,17 @@ local function outlive(ms, keep)
   end
 end
 
--- past reads the memory: the last token that may have been used; the same again if
+-- past reads the metadata: the last token that may have been used; the same again if
 -- it was not released, so lost by now if the lock is free; and whether an attempt is over,
 -- so that this is a late copy of its request.
 local function past(owner)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last, lost = whole(KEYS[2], 't', memory[1]), nil
-  if memory[1] and memory[1] ~= memory[2] then
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
     last = last + BLOCK - 1
     lost = last
   end
-  return last, lost, memory[3] == owner or memory[4]
+  return last, lost, metadata[3] == owner or metadata[4]
 end
 
 -- grant makes an attempt the owner of a block of tokens above last, and returns the

@@ -2,11 +2,11 @@
 -- an attempt whose outcome its session never learned.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] channel
--- ARGV[4] milliseconds for which the memory of an idle lock is kept
+-- ARGV[4] milliseconds for which the metadata of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
@@ -105,8 +105,8 @@ end
 -- released: the token was granted once and released, by whomever since. Whatever
 -- lies above the last token lost and not above the last one released was.
 local function released(token)
-  local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return memory[1] and tonumber(token) <= whole(KEYS[2], 'r', memory[1]) and tonumber(token) > whole(KEYS[2], 'l', memory[2])
+  local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
+  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1]) and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
 end
 
 if not used and ARGV[2] ~= '' then
@@ -123,7 +123,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -131,9 +131,9 @@ local function outlive(ms, keep)
   end
 end
 
--- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed, or is none.
-local function mark(owner, late, keep)
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
   if late == '0' then
     return
   end
@@ -149,5 +149,5 @@ local function mark(owner, late, keep)
   end
 end
 
-mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
+tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply

@@ -1,6 +1,6 @@
 -- Releases several locks.
 --
--- KEYS    two for each lock: its hash and its memory
+-- KEYS    two for each lock: its hash and its metadata
 -- ARGV    as in release.lua, which is one() here, for the first lock; then, of each further one, what one() has as
 --         ARGV[1], [2], [5] and [6]: owner field, token, Redis time until which a copy may
 --         arrive, last token used. Its channel has the name of its first key
@@ -62,7 +62,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -106,13 +106,13 @@ end
 -- released: the token was granted once and released, by whomever since. Whatever
 -- lies above the last token lost and not above the last one released was.
 local function released(token)
-  local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return memory[1] and tonumber(token) <= whole(KEYS[2], 'r', memory[1]) and tonumber(token) > whole(KEYS[2], 'l', memory[2])
+  local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
+  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1]) and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
 end
 
--- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed, or is none.
-local function mark(owner, late, keep)
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
   if late == '0' then
     return
   end
@@ -154,7 +154,7 @@ local function one()
       redis.call('PUBLISH', ARGV[3], '0')
     end
   end
-  mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
+  tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
   return reply
 end
 

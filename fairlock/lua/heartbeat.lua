@@ -2,12 +2,12 @@
 -- nobody to the queue: an attempt that is missing has to ask anew.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] session
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds by which the memory outlives the queue
+-- ARGV[4] milliseconds by which the metadata outlives the queue
 -- ARGV[5] and on: attempts of this session that wait
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...': the Redis time in microseconds, who

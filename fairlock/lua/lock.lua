@@ -2,13 +2,13 @@
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
--- ARGV[3] Redis time in microseconds after which this request is void
+-- ARGV[3] Redis time in microseconds after which this request has expired
 -- ARGV[4] what the session says of itself
--- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[5] milliseconds by which the metadata outlives the lease
 -- ARGV[6] liveness in milliseconds: for how long the attempt is known to live; 0
 --         does not stand in the queue
 -- ARGV[7] what the names of the sessions' channels begin with
@@ -23,7 +23,7 @@
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                              expiry), whose session says ABOUT of itself
 --   'J NOW PTTL HOLDER TOKEN ABOUT'  the same, and ARGV[9] is over
---   'V NOW'                    void: came too late
+--   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 
 local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue

@@ -1,6 +1,6 @@
 -- What the fair lock's scripts share, beside internal/protocol/lua/shared.lua.
 --
--- KEYS[2] the memory; beside the rest q -> last ticket
+-- KEYS[2] the metadata; beside the rest q -> last ticket
 -- KEYS[3] queue: waiting attempts by ticket
 -- KEYS[4] alive: the same attempts by the Redis time in microseconds until which
 --         each is known to live

@@ -2,12 +2,12 @@
 -- waiter holds it next.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the memory of an idle lock is kept
+-- ARGV[4] milliseconds for which the metadata of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
@@ -51,5 +51,5 @@ end
 if next then
   reply = table.concat({ reply, next, token, lease }, ' ')
 end
-mark(ARGV[1], ARGV[5], keep)
+tombstone(ARGV[1], ARGV[5], keep)
 return reply

@@ -36,9 +36,9 @@ const (
 
 // trouble is what stood in the way since Redis last answered.
 type trouble struct {
-	outage time.Time // since when it does not
-	tries  int       // in that time
-	void   int       // requests in a row that came too late, or whose grants did
+	outage  time.Time // since when it does not
+	tries   int       // in that time
+	expired int       // requests in a row that came too late, or whose grants did
 }
 
 // compete asks Redis until the lock is granted or the wait ends. The root gate is entered, and is left then, or left to
@@ -83,8 +83,8 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 		switch {
 		case begun:
 			return e, left, err
-		case err == mutex.ErrTooLate && past.void < mutex.MaxVoid:
-			past.void++
+		case err == mutex.ErrTooLate && past.expired < mutex.MaxExpired:
+			past.expired++
 			a.NewAttempt()
 			return nil, again, nil
 		}
@@ -93,13 +93,13 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 	case r.Status == protocol.Held:
 		*past = trouble{}
 		return c.refused(a, r)
-	case r.Status == protocol.Void:
-		if past.void++; past.void > mutex.MaxVoid {
+	case r.Status == protocol.Expired:
+		if past.expired++; past.expired > mutex.MaxExpired {
 			return nil, leave, c.Fail(mutex.TooLate(a.Lease()))
 		}
 		return nil, again, nil
-	case r.Status == protocol.Stale && past.void < mutex.MaxVoid: // granted, and forced before the answer came
-		past.void++
+	case r.Status == protocol.Stale && past.expired < mutex.MaxExpired: // granted, and forced before the answer came
+		past.expired++
 		a.NewAttempt()
 		return nil, again, nil
 	}

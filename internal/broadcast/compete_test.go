@@ -23,14 +23,14 @@ func (refusal) RedisError()     {}
 func TestWhatFollowsAnAnswer(t *testing.T) {
 	const (
 		held     = "H 1 1000 s:1 77 me" // for a second
-		void     = "V 1"
+		expired  = "V 1"
 		stale    = "S 1"
 		granted  = "G"
 		late     = "G late" // when its lease is over
 		cut      = "cut"    // no answer
 		copyLeft = "copy"   // no answer, and a copy may still arrive
 		refused  = "refused"
-		most     = mutex.MaxVoid
+		most     = mutex.MaxExpired
 	)
 	lease := fake.Config().Lease
 	times := func(n int, answer string) []string { return slices.Repeat([]string{answer}, n) }
@@ -49,9 +49,9 @@ func TestWhatFollowsAnAnswer(t *testing.T) {
 		{what: "held", answers: []string{held, held, granted}, asked: 3, attempts: 1, after: 2 * time.Second},
 		{what: "held, for TryLock", try: true, answers: []string{held}, err: failure.ErrLocked, asked: 1, attempts: 1},
 
-		{what: "void as often as is borne", answers: in(times(most, void), []string{granted}), asked: most + 1, attempts: 1},
-		{what: "always void", answers: []string{void}, err: "requests need longer", asked: most + 1, attempts: 1},
-		{what: "an answer between", answers: in(times(most, void), []string{held}, times(most, void), []string{granted}), asked: 2*most + 2, attempts: 1, after: time.Second},
+		{what: "expired as often as is borne", answers: in(times(most, expired), []string{granted}), asked: most + 1, attempts: 1},
+		{what: "always expired", answers: []string{expired}, err: "requests need longer", asked: most + 1, attempts: 1},
+		{what: "an answer between", answers: in(times(most, expired), []string{held}, times(most, expired), []string{granted}), asked: 2*most + 2, attempts: 1, after: time.Second},
 
 		{what: "stale", answers: []string{stale, granted}, asked: 2, attempts: 2},
 		{what: "always stale", answers: []string{stale}, err: wire.Unexpected(stale), asked: most + 1, attempts: most + 1},

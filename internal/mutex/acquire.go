@@ -45,7 +45,7 @@ type Acquisition struct {
 
 	// The attempt in Redis. Its owner field is never used for another.
 	Grant    protocol.Grant
-	NotAfter int64 // Redis time after which the last copy of its request is void
+	NotAfter int64 // Redis time after which the last copy of its request has expired
 
 	progress  Progress
 	announced bool // the observer knows that it waits
@@ -180,7 +180,7 @@ func (a *Acquisition) NewAttempt() {
 }
 
 // WelcomeUntil bounds, by the Redis clock, until when a copy of the request that is made now may still take the lock,
-// where that is known. Without knowledge of the clock the request is void on arrival, but its reply brings the time.
+// where that is known. Without knowledge of the clock the request has expired on arrival, but its reply brings the time.
 func (a *Acquisition) WelcomeUntil(now time.Time, lease time.Duration) int64 {
 	if t := a.Lock.S().Clock.Now(now); t != 0 {
 		a.NotAfter = max(a.NotAfter, t+protocol.Patience(lease).Microseconds())

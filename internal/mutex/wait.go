@@ -159,5 +159,5 @@ func TooLate(lease time.Duration) error {
 	return fmt.Errorf("requests need longer than %v to reach Redis", protocol.Patience(lease))
 }
 
-// MaxVoid bounds how often in a row a request may come too late.
-const MaxVoid = 8
+// MaxExpired bounds how often in a row a request may come too late.
+const MaxExpired = 8

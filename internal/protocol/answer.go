@@ -15,7 +15,7 @@ const (
 	None    Status = 0   // no reply of a lock script
 	Granted Status = 'G' // now, or by an earlier copy of the request
 	Held    Status = 'H' // by another
-	Void    Status = 'V' // the request came too late
+	Expired Status = 'V' // the request came too late
 	Stale   Status = 'S' // the attempt was over already
 )
 
@@ -54,7 +54,7 @@ func ParseAnswer(reply string) (a Answer, ok bool) {
 		_, isToken = Token(a.Token)
 		a.Left, ok = Remaining(left)
 		ok = ok && isToken
-	case Void, Stale:
+	case Expired, Stale:
 		ok = true
 	}
 	if !ok {

@@ -46,7 +46,7 @@ func TestOnlyAnAnswerOfAScriptIsOne(t *testing.T) {
 		"J 7 -1 a:1 5 ":             {Status: Held, Now: 7, Left: -time.Millisecond, Holder: "a:1", Token: "5", Joined: true},
 		"H 7 -5 a:1 5 ":             {Status: Held, Now: 7, Left: -time.Millisecond, Holder: "a:1", Token: "5"},
 		"H 7 9000000000000000 a 5 ": {Status: Held, Now: 7, Left: MaxLeft, Holder: "a", Token: "5"},
-		"V 7":                       {Status: Void, Now: 7},
+		"V 7":                       {Status: Expired, Now: 7},
 		"S 7":                       {Status: Stale, Now: 7},
 		"G 7":                       {}, "G 7 -5": {}, "G 7 x": {}, "G 7 inf": {}, "G 7 9007199254740992": {}, "G 7 - 5": {}, "H 7 9e+15 a 5 ": {}, "H 7 20 a -5 ": {}, "H 7 20 a": {}, "X 7": {}, "GX7 5": {}, "G x 5": {},
 	} {
@@ -70,7 +70,7 @@ func TestATokenIsANumberThatLuaHoldsExactly(t *testing.T) {
 }
 
 func TestAnOutcomeIsReadAsItsErrorOrItsAnswer(t *testing.T) {
-	if r, err := Read(wire.Outcome{Reply: "V 7"}); err != nil || r != (Answer{Status: Void, Now: 7}) {
+	if r, err := Read(wire.Outcome{Reply: "V 7"}); err != nil || r != (Answer{Status: Expired, Now: 7}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if r, err := Read(wire.Outcome{Err: io.EOF}); err != io.EOF || r != (Answer{}) {

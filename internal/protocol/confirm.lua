@@ -2,10 +2,10 @@
 -- grant: WAIT speaks of what its own connection wrote, and so of all that was written before.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] token of the grant
 -- ARGV[2] lease in milliseconds: it is made at least that long
--- ARGV[3] milliseconds by which the memory outlives the lease
+-- ARGV[3] milliseconds by which the metadata outlives the lease
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token
 --
@@ -17,7 +17,7 @@ end
 local lease, keep = math.max(tonumber(ARGV[2]), redis.call('PTTL', KEYS[1])), tonumber(ARGV[3])
 redis.call('PEXPIRE', KEYS[1], lease) -- in any case: what writes nothing confirms nothing
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then

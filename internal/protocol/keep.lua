@@ -3,13 +3,13 @@
 -- Extend. It sets and never adds, so a copy that comes twice or late changes nothing.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant that this is about
 -- ARGV[3] number of this change within the grant; an older one is ignored
 -- ARGV[4] hold count
 -- ARGV[5] lease in milliseconds; 0 leaves it as it is
--- ARGV[6] milliseconds by which the memory outlives the lease
+-- ARGV[6] milliseconds by which the metadata outlives the lease
 -- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
 --         where none is: they look by themselves
 -- ARGV[8] message
@@ -37,7 +37,7 @@ end
 
 local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then

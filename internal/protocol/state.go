@@ -36,17 +36,17 @@ type Waiter struct {
 // DecodeState reads the reply of an inspect script.
 func DecodeState(name, reply string) (State, error) {
 	var raw struct {
-		TTL          float64 // as cjson writes it
-		Lock, Memory map[string]string
-		Now          string
-		Queue        []string
-		About        map[string]string
+		TTL            float64 // as cjson writes it
+		Lock, Metadata map[string]string
+		Now            string
+		Queue          []string
+		About          map[string]string
 	}
 	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
 		return State{}, fmt.Errorf("unexpected reply %q: %w", reply, err)
 	}
 	st := State{Name: name, Held: len(raw.Lock) > 0}
-	token := raw.Memory["t"]
+	token := raw.Metadata["t"]
 	if st.Held {
 		token = raw.Lock["t"] // none if another library holds it
 	}

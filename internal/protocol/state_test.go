@@ -13,14 +13,14 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 		want      State
 	}{
 		{"a lock that nobody ever had", `{"ttl": -2}`, State{}},
-		{"a free lock", `{"ttl": -2, "memory": {"t": "7", "r": "7"}}`, State{Token: 7}},
-		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"}, "memory": {"t": "4"}}`,
+		{"a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, State{Token: 7}},
+		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"}, "metadata": {"t": "4"}}`,
 			State{Held: true, Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Remaining: 1500 * time.Millisecond, Token: 5}},
-		{"one that another library holds", `{"ttl": 1, "lock": {"b:2": "1"}, "memory": {"t": "4"}}`,
+		{"one that another library holds", `{"ttl": 1, "lock": {"b:2": "1"}, "metadata": {"t": "4"}}`,
 			State{Held: true, Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond}},
 		{"one without an end", `{"ttl": -1, "lock": {"b:2": "1"}}`, State{Held: true, Owner: "b:2", Session: "b", Count: 1}},
 		{"one of a thousand years", `{"ttl": 3.2e+13, "lock": {"b:2": "1"}}`, State{Held: true, Owner: "b:2", Session: "b", Count: 1, Remaining: MaxLeft}},
-		{"a token that is none", `{"ttl": -2, "memory": {"t": "-7"}}`, State{}},
+		{"a token that is none", `{"ttl": -2, "metadata": {"t": "-7"}}`, State{}},
 	} {
 		c.want.Name = "x"
 		if got, err := DecodeState("x", c.reply); err != nil || !reflect.DeepEqual(got, c.want) {

@@ -23,7 +23,7 @@ func CheckLease(what string, d time.Duration) error {
 }
 
 // Patience is how long after its sending a lock request is still welcome. Not longer than the lease: a copy that comes
-// when its grant has expired must be void.
+// when its grant is over must have expired, too.
 func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }

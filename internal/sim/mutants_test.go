@@ -57,7 +57,7 @@ var mutants = []mutant{
 		old: "redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))", new: "token = token .. ''"},
 	{name: "the not-after is ignored", kind: "rlock", file: "rlock/lock.lua",
 		old: "if now > tonumber(deadline) then", new: "if now < 0 then"},
-	{name: "no mark for a late copy", kind: "rlock", file: "rlock/release.lua",
+	{name: "no tombstone for a late copy", kind: "rlock", file: "rlock/release.lua",
 		old: "if tonumber(late) >= now then", new: "if false then"},
 	{name: "a dead waiter is not skipped", kind: "fairlock", file: "fairlock/release.lua",
 		old: "    if alive >= now then", new: "    if true then",

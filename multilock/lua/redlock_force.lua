@@ -1,9 +1,9 @@
 -- Frees the lock here whoever holds it, or only if that is the one that was seen. The holder learns of it by its next renewal.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] channel
--- ARGV[2] milliseconds by which the memory outlives the lease
+-- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the owner field that was seen, if the lock of no other holder is to be freed. Not its token: servers that
 --         granted it in different rounds have different ones
 --

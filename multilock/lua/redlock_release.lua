@@ -2,11 +2,11 @@
 -- grant is over.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] the first token proposed, by which all servers know the grant
 -- ARGV[3] channel
--- ARGV[4] milliseconds for which the memory of an idle lock is kept
+-- ARGV[4] milliseconds for which the metadata of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the attempt's block, of which the rest is given back;
@@ -34,5 +34,5 @@ if ARGV[5] == '0' then
   return reply
 end
 
-mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
+tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply

@@ -2,9 +2,9 @@
 -- it lost the lock.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] channel
--- ARGV[2] milliseconds by which the memory outlives the lease
+-- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it

@@ -1,18 +1,18 @@
 -- Takes a free lock, once for each attempt.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
--- ARGV[3] Redis time in microseconds after which this request is void
+-- ARGV[3] Redis time in microseconds after which this request has expired
 -- ARGV[4] what the session says of itself
--- ARGV[5] milliseconds by which the memory outlives the lease
+-- ARGV[5] milliseconds by which the metadata outlives the lease
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                        expiry), whose session says ABOUT of itself
---   'V NOW'              void: came too late
+--   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 
 local free = redis.call('HLEN', KEYS[1]) == 0

@@ -1,8 +1,8 @@
 -- Takes several locks, all or none.
 --
--- KEYS    two for each lock: its hash and its memory
+-- KEYS    two for each lock: its hash and its metadata
 -- ARGV    as in lock.lua, which is one() here, the same for all; ARGV[1] is the owner field, ARGV[3] the Redis
---         time in microseconds after which this request is void
+--         time in microseconds after which this request has expired
 --
 -- Reply: 'G NOW TOKEN...', or the number of a lock that cannot be had and behind it what
 -- one() says of that

@@ -1,12 +1,12 @@
 -- Frees a lock that is shared with Redisson, as release.lua, and gives back tokens of Redisson's counter, too.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3] Redisson's token counter
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] channel
--- ARGV[4] milliseconds for which the memory of an idle lock is kept
+-- ARGV[4] milliseconds for which the metadata of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
@@ -38,5 +38,5 @@ if not used and ARGV[2] ~= '' then
     redis.call('PUBLISH', ARGV[3], '0')
   end
 end
-mark(ARGV[1], ARGV[5], tonumber(ARGV[4]))
+tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply

@@ -1,6 +1,6 @@
 -- Releases several locks.
 --
--- KEYS    two for each lock: its hash and its memory
+-- KEYS    two for each lock: its hash and its metadata
 -- ARGV    as in release.lua, which is one() here, for the first lock; then, of each further one, what one() has as
 --         ARGV[1], [2], [5] and [6]: owner field, token, Redis time until which a copy may
 --         arrive, last token used. Its channel has the name of its first key

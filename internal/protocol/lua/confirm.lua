@@ -2,10 +2,10 @@
 -- grant: WAIT speaks of what its own connection wrote, and so of all that was written before.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] token of the grant
 -- ARGV[2] lease in milliseconds: it is made at least that long
--- ARGV[3] milliseconds by which the memory outlives the lease
+-- ARGV[3] milliseconds by which the metadata outlives the lease
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token
 

@@ -3,13 +3,13 @@
 -- Extend. It sets and never adds, so a copy that comes twice or late changes nothing.
 --
 -- KEYS[1] the lock's hash
--- KEYS[2] its memory. The fields of both: internal/protocol/lua/shared.lua
+-- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant that this is about
 -- ARGV[3] number of this change within the grant; an older one is ignored
 -- ARGV[4] hold count
 -- ARGV[5] lease in milliseconds; 0 leaves it as it is
--- ARGV[6] milliseconds by which the memory outlives the lease
+-- ARGV[6] milliseconds by which the metadata outlives the lease
 -- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
 --         where none is: they look by themselves
 -- ARGV[8] message

@@ -4,7 +4,7 @@
 -- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
 --         that was granted, s -> number of the last change of the count, d -> what
 --         the holder's session says of itself
--- KEYS[2] the lock's memory: t -> last token granted (of a block, the first), and once
+-- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
 --         it is released, the last one used; r -> last token released; l -> last token
 --         lost; a -> last owner field that released; and for each attempt that was
 --         given up with a request under way, its owner field -> Redis time in
@@ -52,7 +52,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
--- outlive makes the memory last for at least ms more. It is set to more than that,
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
@@ -85,17 +85,17 @@ local function holder(any)
   return owner, token or '0', about
 end
 
--- past reads the memory: the last token that may have been used; the same again if
+-- past reads the metadata: the last token that may have been used; the same again if
 -- it was not released, so lost by now if the lock is free; and whether an attempt is over,
 -- so that this is a late copy of its request.
 local function past(owner)
-  local memory = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last, lost = whole(KEYS[2], 't', memory[1]), nil
-  if memory[1] and memory[1] ~= memory[2] then
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
     last = last + BLOCK - 1
     lost = last
   end
-  return last, lost, memory[3] == owner or memory[4]
+  return last, lost, metadata[3] == owner or metadata[4]
 end
 
 -- grant makes an attempt the owner of a block of tokens above last, and returns the
@@ -125,8 +125,8 @@ local function take(free, owner, lease, deadline, about, keep)
     return 'V ' .. stamped
   end
   if free then
-    local memory = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-    if memory[1] == memory[2] and now > (tonumber(memory[1] or 0) or now) and memory[3] ~= owner and not memory[4] then
+    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4] then
       call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
       call('PEXPIRE', KEYS[1], lease)
       call('HSET', KEYS[2], 't', stamped)
@@ -183,13 +183,13 @@ end
 -- released: the token was granted once and released, by whomever since. Whatever
 -- lies above the last token lost and not above the last one released was.
 local function released(token)
-  local memory = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return memory[1] and tonumber(token) <= whole(KEYS[2], 'r', memory[1]) and tonumber(token) > whole(KEYS[2], 'l', memory[2])
+  local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
+  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1]) and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
 end
 
--- mark notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the marks whose time has passed, or is none.
-local function mark(owner, late, keep)
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
   if late == '0' then
     return
   end
@@ -206,10 +206,10 @@ local function mark(owner, late, keep)
 end
 
 -- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
--- granted, and void before the memory is forgotten, must not take the lock back.
+-- granted, and expired before the metadata is forgotten, must not take the lock back.
 local function disown(owner, keep)
   local now = clock()
-  mark(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+  tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
 -- map reads a hash; false if it is empty, which would not encode as an object.

@@ -177,8 +177,8 @@ func (b *round) tally() (t tally) {
 			}
 		case v.Status == protocol.Held:
 			t.refused++
-		case v.Status == protocol.Void:
-			t.void++
+		case v.Status == protocol.Expired:
+			t.expired++
 		case b.undecided(v):
 			t.undecided++
 		}
@@ -287,12 +287,12 @@ func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
 }
 
 // lost is the outcome of a round without a majority, as one server would answer: held by the one that most members name,
-// void, or an error. The acquisition need not know that several were asked.
+// expired, or an error. The acquisition need not know that several were asked.
 func (b *round) lost() wire.Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o := wire.Outcome{Sent: b.start}
-	var known, void int
+	var known, expired int
 	var err error = errSlow
 	var most *vote
 	holders := map[string]int{}
@@ -307,8 +307,8 @@ func (b *round) lost() wire.Outcome {
 			}
 		case protocol.Granted:
 			known++
-		case protocol.Void:
-			void++
+		case protocol.Expired:
+			expired++
 		case protocol.None:
 			if v.asked && err == errSlow {
 				err = errLate
@@ -324,12 +324,12 @@ func (b *round) lost() wire.Outcome {
 		b.split = holders[most.Holder] < b.q.need
 		left := max(0, time.Until(b.freeAt()))
 		o.Reply = fmt.Sprintf("H 0 %d %s %s %s", left.Milliseconds(), most.Holder, most.Token, most.About)
-	case known+void >= b.q.need && void > 0:
+	case known+expired >= b.q.need && expired > 0:
 		o.Reply = "V 0"
 	case known >= b.q.need:
 		o.Err = errNotAccepted
 	default:
-		o.Err = b.q.noMajority(known+void, err)
+		o.Err = b.q.noMajority(known+expired, err)
 	}
 	return o
 }

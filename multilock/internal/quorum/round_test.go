@@ -318,7 +318,7 @@ func TestALostRoundSaysWhy(t *testing.T) {
 		{votes: []vote{held("a"), held("a"), of(protocol.Granted)}, reply: "H 0 0 a 7 me"},
 		{votes: []vote{held("a"), held("b"), held("b")}, reply: "H 0 0 b 7 me"},
 		{votes: []vote{held("a"), of(protocol.Granted), of(protocol.Granted)}, reply: "H 0 0 a 7 me", split: true},
-		{votes: []vote{held("a"), of(protocol.Void), of(protocol.Void)}, reply: "V 0"},
+		{votes: []vote{held("a"), of(protocol.Expired), of(protocol.Expired)}, reply: "V 0"},
 		{votes: []vote{of(protocol.Granted), of(protocol.Granted), broken}, err: errNotAccepted},
 		{votes: []vote{held("a"), broken, broken}, err: cut},
 		{votes: []vote{held("a"), {asked: true}, broken}, err: cut},

@@ -35,11 +35,11 @@ func TestAVoteIsWonByAMajorityAndLostWhereNoneIsPossible(t *testing.T) {
 		// No majority can grant, and none has said yet who holds the lock.
 		{3, tally{refused: 1, undecided: 1}, open},
 		{3, tally{undecided: 1}, open},
-		// The session learns the servers' clocks from answers that were void.
-		{3, tally{void: 2, undecided: 1}, open},
-		{5, tally{refused: 3, void: 1, undecided: 1}, open},
-		{5, tally{refused: 3, void: 2}, lost},
-		{3, tally{void: 3}, lost},
+		// The session learns the servers' clocks from answers that were expired.
+		{3, tally{expired: 2, undecided: 1}, open},
+		{5, tally{refused: 3, expired: 1, undecided: 1}, open},
+		{5, tally{refused: 3, expired: 2}, lost},
+		{3, tally{expired: 3}, lost},
 	} {
 		need := c.servers/2 + 1
 		got := open
