@@ -74,13 +74,15 @@ func (a *Acquisition) rollBack(c *call, r Request) {
 }
 
 // updating is the request of an acquisition that nests. The count is put right by the entry's end, whatever came of it.
+// An acquisition that abandons it may go on with others, so it has nothing of that which changes.
 type updating struct {
-	a *Acquisition
-	t *Tenure
+	t     *Tenure
+	ctx   context.Context
+	lease time.Duration
 }
 
 func (u *updating) Send(abandoned *atomic.Bool) wire.Outcome {
-	return u.t.Update(u.a.Ctx, u.a.Lease(), abandoned)
+	return u.t.Update(u.ctx, u.lease, abandoned)
 }
 
 func (*updating) RollBack(wire.Outcome) {}
@@ -89,7 +91,7 @@ func (*updating) RollBack(wire.Outcome) {}
 type confirming updating
 
 func (c *confirming) Send(abandoned *atomic.Bool) wire.Outcome {
-	return c.t.confirm(c.a.Ctx, c.a.Lease(), abandoned)
+	return c.t.confirm(c.ctx, c.lease, abandoned)
 }
 
 func (*confirming) RollBack(wire.Outcome) {}

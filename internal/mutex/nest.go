@@ -43,7 +43,7 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 	err := a.confirm(t)
 	if err == nil {
 		var o wire.Outcome
-		if o, err = a.Exchange(&updating{a, t}); err == nil {
+		if o, err = a.Exchange(&updating{t, a.Ctx, a.Lease()}); err == nil {
 			err = o.Err
 		}
 	}

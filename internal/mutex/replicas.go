@@ -31,7 +31,7 @@ func (a *Acquisition) confirm(t *Tenure) error {
 	}
 	expired := a.Expired
 	a.Expired = nil
-	o, err := a.Exchange(&confirming{a, t})
+	o, err := a.Exchange(&confirming{t, a.Ctx, a.Lease()})
 	a.Expired = expired
 	if err == nil {
 		err = o.Err
