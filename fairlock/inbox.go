@@ -125,7 +125,7 @@ func (in *inbox) run() {
 	}
 }
 
-// beatAll sends a heartbeat for every lock that anybody waits for.
+// beatAll sends a heartbeat for each lock that has waiters in this session.
 func (in *inbox) beatAll() {
 	in.mu.Lock()
 	queues := map[*queue]bool{}

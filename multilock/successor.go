@@ -62,24 +62,29 @@ func (to *successor) Next(l *mutex.Lock) *mutex.Waiter {
 	return l.Root.Waiters.First()
 }
 
-// Pass reserves what the successor wants along, and passes on all where that is complete.
-func (to *successor) Pass(l *mutex.Lock, w *mutex.Waiter, h mutex.Handoff) bool {
-	switch i := slices.Index(to.locks, l); {
-	case i >= 0:
-		if !mutex.NewAcquisition(to.ctx, l, mutex.Config{}, mutex.Alone).Newcomer() {
-			return false
-		}
+// MayPass lets the successor have what it wants along where it has nothing of that lock, and its own where all the others
+// are reserved.
+func (to *successor) MayPass(l *mutex.Lock, w *mutex.Waiter) bool {
+	switch {
+	case slices.Contains(to.locks, l):
+		return mutex.NewAcquisition(to.ctx, l, mutex.Config{}, mutex.Alone).Newcomer()
+	case w.Along > 0:
+		return to.w == w && to.complete()
+	}
+	return true
+}
+
+// Pass reserves what the successor wants along, and passes on all with its own.
+func (to *successor) Pass(l *mutex.Lock, w *mutex.Waiter, h mutex.Handoff) {
+	if i := slices.Index(to.locks, l); i >= 0 {
 		l.S().Add(1) // until it is inherited, declined or reclaimed
 		to.reserved[i] = h
-		return true
-	case w.Along > 0:
-		if to.w != w || !to.complete() {
-			return false
-		}
+		return
+	}
+	if w.Along > 0 {
 		h.With, to.reserved = to.reserved, nil
 	}
 	w.Answer(h)
-	return true
 }
 
 // complete: all are reserved for it.

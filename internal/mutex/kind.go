@@ -135,7 +135,8 @@ type Unit interface {
 type Successor interface {
 	// Next is the waiter whose turn it is; nil if there is none.
 	Next(l *Lock) *Waiter
-	// Pass gives it the tenure, or keeps it for the waiter, until the other locks that it wants come along. False: it is
-	// not to be passed on.
-	Pass(l *Lock, w *Waiter, h Handoff) bool
+	// MayPass reports whether the tenure may be passed on to it.
+	MayPass(l *Lock, w *Waiter) bool
+	// Pass gives it the tenure, or keeps it for the waiter until the other locks that it wants come along.
+	Pass(l *Lock, w *Waiter, h Handoff)
 }

@@ -75,9 +75,7 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 // meanwhile, look again. That is no loss yet: nobody has held it in this term, so nobody can have acted under it.
 func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 	l, t := a.Lock, h.Tenure
-	l.Mu.Lock() // the handoff may come before the goroutine that passes on has done so
-	passed := t.PassedOn()
-	l.Mu.Unlock()
+	passed := t.PassedOn() // only the present term's own entry could change it
 	e := &t.first
 	if passed {
 		e = new(Entry)

@@ -23,13 +23,9 @@ type nextInLine struct{}
 
 func (nextInLine) Next(l *Lock) *Waiter { return l.Root.Waiters.First() }
 
-func (nextInLine) Pass(_ *Lock, w *Waiter, h Handoff) bool {
-	if w.Along > 0 { // all or none
-		return false
-	}
-	w.Answer(h)
-	return true
-}
+func (nextInLine) MayPass(_ *Lock, w *Waiter) bool { return w.Along == 0 } // else all or none
+
+func (nextInLine) Pass(_ *Lock, w *Waiter, h Handoff) { w.Answer(h) }
 
 // depart ends one entry under outer. If the tenure is over, the root gate stays entered until Redis was told, if it is
 // used to compete. Lock.Mu held.
@@ -75,18 +71,19 @@ func (t *Tenure) passOn(to Successor) bool {
 		return false
 	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness)/4:
 		return false // it could not be renewed
-	case !to.Pass(l, w, Handoff{In: true, Tenure: t, Token: t.Token + 1}):
+	case !to.MayPass(l, w):
 		return false
 	}
 	t.PassOn()
 	t.since = s.Age()
 	l.Root.Install(w.Owner)
+	to.Pass(l, w, Handoff{In: true, Tenure: t, Token: t.Token}) // last: the waiter then uses the tenure
 	l.Share(w.Owner)
 	return true
 }
 
-// decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is closed when that is done; it is nil if
-// there is nothing to tell.
+// decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is
+// closed when that is done; it is nil if there is nothing to tell.
 func (t *Tenure) decline(ctx context.Context, outer *Entry) (gone <-chan struct{}) {
 	l := t.Lock
 	l.Mu.Lock()

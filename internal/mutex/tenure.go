@@ -269,7 +269,7 @@ func (t *Tenure) Update(ctx context.Context, lease time.Duration, abandoned *ato
 	return t.kept(t.Lock.Store().Update(ctx, t, lease, abandoned), lease)
 }
 
-// kept takes in, for every way of asking, what Redis said of the tenure, and of a lease of at least lease.
+// kept handles the reply to any request that updates the tenure. lease is what the request asked for; 0 leaves it as it is.
 func (t *Tenure) kept(o wire.Outcome, lease time.Duration) wire.Outcome {
 	l := t.Lock
 	switch {

@@ -66,7 +66,7 @@ func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Ha
 	if h.Queued {
 		h = <-w.Ready
 	}
-	if a.firstOf(h) { // the holder is this waiter, and none that it stood behind
+	if h.Passed() && !h.Tenure.PassedOn() { // Redis granted it to this very waiter, so the holder is none that it stood behind
 		late(h)
 		return a.WhyOver(true)
 	}
@@ -75,13 +75,6 @@ func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Ha
 		late(h)
 	}
 	return err
-}
-
-// firstOf reports whether the handoff is of what Redis has granted to this very waiter.
-func (a *Acquisition) firstOf(h Handoff) bool {
-	a.Lock.Mu.Lock()
-	defer a.Lock.Mu.Unlock()
-	return h.Passed() && !h.Tenure.PassedOn()
 }
 
 // WhyOver is why a wait ended without the lock. behind: it stood behind others of this session. If one of them holds the
