@@ -298,9 +298,6 @@ func (t *Tenure) lockedState() handover.State {
 	return t.State()
 }
 
-// Live reports whether the tenure is held.
-func (t *Tenure) Live() bool { return t.lockedState() == handover.Held }
-
 // A tenure is a session.Lessee.
 
 // LeaseKey is the lock's key.
