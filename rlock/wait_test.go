@@ -63,10 +63,14 @@ func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
 func TestWaitersBehindTheirOwnSessionAreToldThatItHeldTheLock(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
-		s := testlock.NewSession(t, rdb)
-		m := newMutex(s, "x")
+		waits := make(testlock.Waits, 5)
+		m := newMutex(testlock.NewSession(t, rdb, rlock.WithObserver(waits)), "x")
 		for range 20 {
 			_, hold := testlock.Lock(t, m, bg)
+			for len(waits) > 0 { // this goroutine may have waited for what others of the last round abandoned
+				<-waits
+			}
+			over := time.After(20 * time.Millisecond)
 			var all sync.WaitGroup
 			for range 5 {
 				all.Go(func() {
@@ -76,7 +80,10 @@ func TestWaitersBehindTheirOwnSessionAreToldThatItHeldTheLock(t *testing.T) {
 					}
 				})
 			}
-			<-time.After(20 * time.Millisecond)
+			for range 5 { // one that begins after the Unlock has learned nothing of a holder
+				testlock.Receive(t, "the waiter", waits)
+			}
+			<-over
 			testlock.Unlock(t, hold)
 			all.Wait()
 		}

@@ -58,10 +58,12 @@ func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Ha
 	l.Mu.Lock()
 	withdrawn := w.Withdraw()
 	ended(withdrawn)
-	l.Mu.Unlock()
 	if withdrawn {
-		return a.WhyOver(true)
+		k := a.known(true) // now: a tenure that ends once nobody waits is not remembered
+		l.Mu.Unlock()
+		return a.over(k)
 	}
+	l.Mu.Unlock()
 	h := <-w.Ready
 	if h.Queued {
 		h = <-w.Ready
@@ -81,22 +83,40 @@ func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Ha
 // lock then, the waiter may be code that the holder calls, which would wait for itself: the error and the log say how to
 // avoid that.
 func (a *Acquisition) WhyOver(behind bool) error {
-	l := a.Lock
-	l.Mu.Lock()
-	t, holder := l.tenure, a.holder()
-	behind = behind && t != nil
-	warn := behind && !t.warned
-	if warn {
+	a.Lock.Mu.Lock()
+	k := a.known(behind)
+	a.Lock.Mu.Unlock()
+	return a.over(k)
+}
+
+// known is what an acquisition knows at the end of its wait.
+type known struct {
+	holder *failure.LockedError // nil: nobody is known to have the lock
+	behind bool                 // it stood behind a tenure of its own session
+	warn   bool                 // and is the first of that tenure
+}
+
+// known looks who has the lock. Lock.Mu held.
+func (a *Acquisition) known(behind bool) known {
+	t := a.Lock.tenure
+	k := known{holder: a.holder(), behind: behind && t != nil}
+	k.warn = k.behind && !t.warned
+	if k.warn {
 		t.warned = true
 	}
-	l.Mu.Unlock()
+	return k
+}
+
+// over is the error of a wait that has ended.
+func (a *Acquisition) over(k known) error {
+	l, holder := a.Lock, k.holder
 	if holder == nil && a.progress == Refused {
 		holder = &failure.LockedError{Name: l.Keys.Name}
 	}
-	if holder != nil && behind {
+	if holder != nil && k.behind {
 		holder.Hint = failure.SelfHint
 	}
-	if warn {
+	if k.warn {
 		l.S().Warn("a wait ended while this same session held the lock; if the waiter was called by the holder, "+
 			"it must be passed the context that the holder's Lock returned", "lock", l.Keys.Name)
 	}
@@ -141,16 +161,3 @@ func (a *Acquisition) LockedHere() *failure.LockedError {
 	}
 	return e
 }
-
-// Locked is the error of an acquisition that does not wait, by what Redis answered.
-func Locked(name string, r protocol.Answer) *failure.LockedError {
-	return &failure.LockedError{Name: name, Holder: r.Holder, About: strings.TrimSpace(r.About), Remaining: max(r.Left, 0)}
-}
-
-// TooLate is the error of an attempt whose requests come too late all the time.
-func TooLate(lease time.Duration) error {
-	return fmt.Errorf("requests need longer than %v to reach Redis", protocol.Patience(lease))
-}
-
-// MaxExpired bounds how often in a row a request may come too late.
-const MaxExpired = 8
