@@ -40,7 +40,7 @@ func (q *queue) learn(owner string, w award) {
 // answered is the end of a request; true sends it again. Mu held.
 func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again bool) {
 	q := c.q
-	if r.Status == protocol.Expired && c.members.First() != nil && c.expired < mutex.MaxExpired {
+	if r.Status == protocol.Expired && c.members.First() != nil && c.expired < protocol.MaxExpired {
 		c.expired++
 		return true
 	}
@@ -63,7 +63,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	case err != nil:
 		err = q.Keys.Failed(err)
 	case r.Status == protocol.Expired:
-		err = q.Fail(mutex.TooLate(c.asksFor()))
+		err = q.Fail(protocol.TooLate(c.asksFor()))
 	case r.Status == protocol.Stale:
 		err = q.Fail(errOver)
 	}
@@ -162,7 +162,7 @@ func (c *cohort) granted(w award) {
 	q.ReleaseUntilDone(c.grant, time.Now().Add(w.lease), c.gone)
 	q.Drop()
 	switch {
-	case err == mutex.ErrTooLate && c.expired < mutex.MaxExpired && first != nil:
+	case err == mutex.ErrTooLate && c.expired < protocol.MaxExpired && first != nil:
 		c.askAnew()
 	case err != nil:
 		c.members.Answer(mutex.Handoff{Err: q.Fail(err)})

@@ -42,6 +42,7 @@ import (
 
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/single"
@@ -95,5 +96,5 @@ func alarm(*protocol.Keys, *protocol.Grant) (channel, message any) { return "", 
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return inner.NewMutex(mutex.New(inner.Session(s), kind, name, mutex.NewConfig(mutex.Config{}, options)))
+	return inner.NewMutex(mutex.New(inner.Session(s), kind, name, option.NewConfig(mutex.Config{}, options)))
 }

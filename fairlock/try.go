@@ -61,10 +61,10 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 			err = a.WhyOver(true)
 		case err != nil:
 			err = q.Keys.Failed(err)
-		case r.Status == protocol.Expired && expired < mutex.MaxExpired:
+		case r.Status == protocol.Expired && expired < protocol.MaxExpired:
 			continue
 		case r.Status == protocol.Expired:
-			err = q.Fail(mutex.TooLate(a.Lease()))
+			err = q.Fail(protocol.TooLate(a.Lease()))
 		case r.Status == protocol.Held:
 			err = q.lockedThere(o, r)
 		case r.Status == protocol.Stale:
@@ -82,7 +82,7 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 // lockedThere is the error of a lock that Redis has given to another.
 func (q *queue) lockedThere(o wire.Outcome, r protocol.Answer) error {
 	q.inbox.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
-	locked := mutex.Locked(q.Keys.Name, r)
+	locked := r.Locked(q.Keys.Name)
 	if owns(q.S(), r.Holder) {
 		locked.Hint = failure.SelfHint
 	}

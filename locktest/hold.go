@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -75,7 +76,7 @@ func (c *heldContext) Value(key any) any {
 }
 
 func newHold(ctx context.Context, l *lock, cfg mutex.Config) *hold {
-	h := &hold{l: l, as: mutex.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0, named: cfg.Named}
+	h := &hold{l: l, as: option.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0, named: cfg.Named}
 	if !h.fixed {
 		h.lease = lease
 	}

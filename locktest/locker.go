@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -80,7 +82,7 @@ func (l *Locker) check(ctx context.Context, cfg mutex.Config) error {
 func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *mutex.Hold, error) {
 	var cfg mutex.Config
 	if l != nil {
-		cfg = mutex.NewConfig(l.cfg, options)
+		cfg = option.NewConfig(l.cfg, options)
 	}
 	if err := l.check(ctx, cfg); err != nil {
 		return ctx, nil, err
@@ -90,7 +92,7 @@ func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) 
 		h.cancel(err)
 		return ctx, nil, err
 	}
-	return &heldContext{h.ctx, h}, mutex.NewHold(h), nil
+	return &heldContext{h.ctx, h}, handle.NewHold(h), nil
 }
 
 // turn is one goroutine's place in a lock's queue.

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -195,7 +197,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}
-	cfg := mutex.NewConfig(mutex.Config{}, options)
+	cfg := option.NewConfig(mutex.Config{}, options)
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
@@ -207,7 +209,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	for restarts := 0; ; restarts++ {
 		err := r.take()
 		if err == nil {
-			return r.at, (*rlock.Hold)(mutex.NewHold(&holding{l: l, parts: r.holds})), nil
+			return r.at, (*rlock.Hold)(handle.NewHold(&holding{l: l, parts: r.holds})), nil
 		}
 		r.giveBack()
 		if try || r.taken == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/multilock/internal/quorum"
@@ -152,7 +153,7 @@ func (q *Quorum) New(name string, options ...rlock.Option) *rlock.Mutex {
 	if q == nil || q.inner == nil {
 		return inner.NewMutex(mutex.Bad(errZeroQuorum))
 	}
-	return inner.NewMutex(q.inner.Mutex(name, mutex.NewConfig(mutex.Config{}, options)))
+	return inner.NewMutex(q.inner.Mutex(name, option.NewConfig(mutex.Config{}, options)))
 }
 
 var errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -118,7 +119,7 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 		}
 	}
 	e := inner.Mutex(m)
-	cfg := mutex.NewConfig(e.Default(), options)
+	cfg := option.NewConfig(e.Default(), options)
 	ctx, holds, err := acquireWith(r.at, e, cfg, !wait, with, beside)
 	var refused redis.Error
 	if errors.As(err, &refused) && with != nil { // on account of which?
@@ -158,7 +159,7 @@ func (r *rounds) failed(i int, err error) error {
 	var locked *rlock.LockedError
 	if errors.As(err, &locked) && locked.Holder != "" {
 		for j, h := range r.holds {
-			if h != nil && h.Owner() == locked.Holder && h.Name() == locked.Name {
+			if h != nil && mutex.OwnerField(h) == locked.Holder && h.Name() == locked.Name {
 				e.Err = fmt.Errorf("it is the same lock as members[%d], for another session: they exclude each other", j)
 				return e
 			}

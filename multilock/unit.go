@@ -94,11 +94,11 @@ func acquireWith(ctx context.Context, m *mutex.Mutex, cfg mutex.Config, try bool
 	for i := range u.members {
 		hd := u.members[i].got
 		if hd != nil {
-			hd.Watch()
+			mutex.Watch(hd)
 		}
 		holds = append(holds, hd)
 	}
-	return holds[0].Context(), holds, nil
+	return mutex.Context(holds[0]), holds, nil
 }
 
 // Along is how many other locks it wants.
@@ -190,7 +190,7 @@ func (u *unit) Refused(r protocol.Answer) error {
 	if u.which < 2 || u.which >= 2+len(u.claimed) {
 		return nil
 	}
-	return failure.Public(mutex.Locked(u.claimed[u.which-2].Lock.Keys.Name, r))
+	return failure.Public(r.Locked(u.claimed[u.which-2].Lock.Keys.Name))
 }
 
 // Granted takes the members first, and the leader's lock last, whose context carries all. Where it returns no hold,
@@ -216,7 +216,7 @@ func (u *unit) Granted(a *mutex.Acquisition, base time.Time, tokens string) (e *
 		case got != nil:
 			m.got = got.NewHandle()
 			taken = append(taken, m)
-			a.Ctx = m.got.Context()
+			a.Ctx = mutex.Context(m.got)
 			continue
 		case !begun:
 			m.Lock.Pass()
@@ -256,7 +256,7 @@ func (u *unit) Inherit(a *mutex.Acquisition, h mutex.Handoff) (*mutex.Entry, err
 			return nil, err
 		}
 		m.got = got.NewHandle()
-		taken, a.Ctx = append(taken, m), m.got.Context()
+		taken, a.Ctx = append(taken, m), mutex.Context(m.got)
 	}
 	e, err := a.Succeed(h)
 	if e == nil {

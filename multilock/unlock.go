@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -26,7 +27,7 @@ func unlockAll(ctx context.Context, holds []*mutex.Hold) []error {
 		case mutex.EntryOf(hd) == nil:
 			others.Go(func() { errs[i] = hd.Unlock(ctx) })
 		default:
-			leaving[i], errs[i] = hd.Leave(ctx, to)
+			leaving[i], errs[i] = mutex.Leave(ctx, hd, to)
 		}
 	}
 	for i, hd := range holds {
@@ -74,7 +75,7 @@ func sendAll(ctx context.Context, leaving []mutex.Leaving, errs []error) {
 			}()
 		}
 	}
-	wait, cancel := mutex.UnlockBound(ctx)
+	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
 	for len(waiting) > 0 && wait.Err() == nil {
 		select {

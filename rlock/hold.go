@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 )
 
 // Hold is one entry into a lock, ended by Unlock. Holds of one lock that are
@@ -77,4 +78,4 @@ func (h *Hold) Parts() []*Hold {
 // the same name are both inside at once: WithOwner gives no exclusion between them.
 // After a loss its Locks of that name return [ErrLost] until the hold that was lost is unlocked, or
 // neither it nor its context can be reached any more.
-func WithOwner(ctx context.Context) context.Context { return mutex.WithOwner(ctx) }
+func WithOwner(ctx context.Context) context.Context { return option.WithOwner(ctx) }

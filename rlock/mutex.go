@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 )
 
 // Locker is any lock of this module: what composes locks needs no more. Package locktest has
@@ -37,7 +38,7 @@ func (m *Mutex) unwrap() *mutex.Mutex {
 // bytes is a name, except for those that [RedissonKeys] refuses. What is wrong with
 // a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{mutex.New(s.unwrap(), kindOf(s.unwrap()), name, mutex.NewConfig(mutex.Config{}, options))}
+	return &Mutex{mutex.New(s.unwrap(), kindOf(s.unwrap()), name, option.NewConfig(mutex.Config{}, options))}
 }
 
 // Name is the lock's name.
@@ -78,7 +79,7 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
 	in := m.unwrap()
-	ctx, hold, err := in.Acquire(ctx, mutex.NewConfig(in.Default(), options), try)
+	ctx, hold, err := in.Acquire(ctx, option.NewConfig(in.Default(), options), try)
 	return ctx, (*Hold)(hold), err
 }
 

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -15,13 +15,13 @@ type Option interface {
 	lockOption()
 }
 
-// option is every Option of this package. What makes it one for the other packages, mutex.NewConfig finds.
-type option func(*mutex.Config)
+// lockOption is every Option of this package. What makes it one for the other packages, option.NewConfig finds.
+type lockOption func(*option.Config)
 
-func (option) lockOption() {}
+func (lockOption) lockOption() {}
 
 // Apply sets the option.
-func (o option) Apply(c *mutex.Config) { o(c) }
+func (o lockOption) Apply(c *option.Config) { o(c) }
 
 // WithLease fixes the lease to d and switches its renewal off for that hold: the
 // lock is lost when d is over. At least 10 ms. Under re-entry a shorter lease
@@ -29,7 +29,7 @@ func (o option) Apply(c *mutex.Config) { o(c) }
 //
 // A Hold with a fixed lease that is forgotten is left to run out.
 func WithLease(d time.Duration) Option {
-	return option(func(c *mutex.Config) {
+	return lockOption(func(c *option.Config) {
 		c.Lease = d
 		if d == 0 {
 			c.Lease = -1 // told apart from "not given", to be refused
@@ -41,7 +41,7 @@ func WithLease(d time.Duration) Option {
 // says. When it runs out they return a *[LockedError]. Zero does not wait at all.
 // For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
-	return option(func(c *mutex.Config) { c.Wait, c.Bounded = d, true })
+	return lockOption(func(c *option.Config) { c.Wait, c.Bounded = d, true })
 }
 
 // SessionOption sets up a session.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -37,7 +36,7 @@ const blown = "a hook's panic, on purpose"
 func (f *fuse) knows(m *rlock.Mutex) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.scripts = inner.Mutex(m).Kind().Scripts()
+	f.scripts = testlock.Scripts(m)
 }
 
 func (f *fuse) set(at string) { f.at.Store(&at) }

@@ -83,7 +83,7 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 		switch {
 		case begun:
 			return e, left, err
-		case err == mutex.ErrTooLate && past.expired < mutex.MaxExpired:
+		case err == mutex.ErrTooLate && past.expired < protocol.MaxExpired:
 			past.expired++
 			a.NewAttempt()
 			return nil, again, nil
@@ -94,11 +94,11 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 		*past = trouble{}
 		return c.refused(a, r)
 	case r.Status == protocol.Expired:
-		if past.expired++; past.expired > mutex.MaxExpired {
-			return nil, leave, c.Fail(mutex.TooLate(a.Lease()))
+		if past.expired++; past.expired > protocol.MaxExpired {
+			return nil, leave, c.Fail(protocol.TooLate(a.Lease()))
 		}
 		return nil, again, nil
-	case r.Status == protocol.Stale && past.expired < mutex.MaxExpired: // granted, and forced before the answer came
+	case r.Status == protocol.Stale && past.expired < protocol.MaxExpired: // granted, and forced before the answer came
 		past.expired++
 		a.NewAttempt()
 		return nil, again, nil
@@ -138,7 +138,7 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 	c.Saw(r)
 	c.Mu.Unlock()
 	if a.Try {
-		return nil, leave, failure.Public(mutex.Locked(c.Keys.Name, r))
+		return nil, leave, failure.Public(r.Locked(c.Keys.Name))
 	}
 	store := c.Store()
 	if c.news == nil {

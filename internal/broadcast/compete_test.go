@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -30,7 +31,7 @@ func TestWhatFollowsAnAnswer(t *testing.T) {
 		cut      = "cut"    // no answer
 		copyLeft = "copy"   // no answer, and a copy may still arrive
 		refused  = "refused"
-		most     = mutex.MaxExpired
+		most     = protocol.MaxExpired
 	)
 	lease := fake.Config().Lease
 	times := func(n int, answer string) []string { return slices.Repeat([]string{answer}, n) }

@@ -5,10 +5,18 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
+)
+
+// What others have made, and this package's users get from it.
+type (
+	Hold   = handle.Hold
+	Config = option.Config
 )
 
 // Gate, Waiter, List, Handoff and Owner are those of package handover, for tenures.
@@ -59,7 +67,7 @@ func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Cont
 		return ctx, nil, err
 	}
 	hd := e.Handle()
-	return hd.Context(), hd, nil
+	return Context(hd), hd, nil
 }
 
 // AcquireUnit is Acquire of a lock that may be one of several. What is wrong with the call is found before anything is
@@ -102,7 +110,7 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 
 // NewAcquisition begins now. Its unit may take it along with another one, so it need not be run.
 func NewAcquisition(ctx context.Context, l *Lock, cfg Config, u Unit) *Acquisition {
-	return &Acquisition{Bounds: wakeup.Bounds{Ctx: ctx, Closing: l.S().Closing()}, Lock: l, Config: cfg, Owner: OwnerOf(ctx), Unit: u, begun: time.Now()}
+	return &Acquisition{Bounds: wakeup.Bounds{Ctx: ctx, Closing: l.S().Closing()}, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Unit: u, begun: time.Now()}
 }
 
 // run nests under the hold that the context descends from, or has the kind admit a newcomer.
@@ -200,17 +208,4 @@ func (a *Acquisition) Announce() {
 		a.announced = true
 		a.Lock.Observe(a.Ctx, session.Event{Kind: session.EventWaiting})
 	}
-}
-
-type ownerKey struct{}
-
-// OwnerOf is the owner that ctx has of WithOwner, or nil.
-func OwnerOf(ctx context.Context) *Owner {
-	o, _ := ctx.Value(ownerKey{}).(*Owner)
-	return o
-}
-
-// WithOwner makes all that runs below the returned context one owner.
-func WithOwner(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownerKey{}, new(Owner))
 }

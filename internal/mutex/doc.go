@@ -5,7 +5,7 @@
 // Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end. docs/design.md draws the same way.
 //
 //	kind.go       the seams: Kind, Store, Waiting, Unit, Successor
-//	mutex.go      a Mutex, and what an acquisition can be told
+//	mutex.go      a Mutex: a name in a session, and a kind
 //	acquire.go    one acquisition: a newcomer is admitted by its kind's Waiting, others nest
 //	nest.go       how an acquisition becomes an entry of a tenure
 //	wait.go       what ends a wait, and what its error says of the holder
@@ -13,7 +13,6 @@
 //	tenure.go     a tenure: one grant of Redis and the holds under it. Its begin, its loss, its renewal
 //	pass.go       an entry ends: the tenure goes on, is passed on in memory, or is over
 //	hold.go       an entry as its user has it; unlock.go: Unlock; forgotten.go: a Hold without Unlock
-//	handle.go     Hold, the handle of one hold or of several
 //	lock.go       what the goroutines of a session share of one lock; table.go: all locks of a session
 //	release.go    giving a grant back
 //	alone.go      the Unit of one lock; replicas.go: WithReplicas; outer.go: rlock's types

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 )
 
@@ -13,9 +14,9 @@ var errForgotten = fmt.Errorf("%w: neither its Hold nor its context could be rea
 
 // Watch has a Hold of one lock released when its user has forgotten it. A fixed lease may be meant to run out, and goes
 // on.
-func (hd *Hold) Watch() {
+func Watch(hd *Hold) {
 	if e := EntryOf(hd); !e.fixed || e.owner != nil {
-		WhenForgotten(hd, (*view)(e), (*view).forgotten)
+		handle.WhenForgotten(hd, (*view)(e), (*view).forgotten)
 	}
 }
 

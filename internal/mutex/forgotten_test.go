@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 )
 
 // Where a context is observed by its Done channel alone, nothing but its hold knows the cause.
@@ -28,7 +29,7 @@ func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
 func TestTheLossOfAForgottenHoldIsNotItsOwners(t *testing.T) {
 	for _, lostFirst := range []bool{false, true} {
 		l := newLock(t)
-		ctx := mutex.WithOwner(bg)
+		ctx := option.WithOwner(bg)
 		e, err := l.m.AcquireUnit(ctx, mutex.Config{Lease: time.Minute}, false, mutex.Alone)
 		if err != nil {
 			t.Fatal(err)

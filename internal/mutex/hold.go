@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/wakeup"
 )
@@ -63,9 +64,9 @@ func (l *Lock) gateOf(outer *Entry) *Gate {
 type heldContext Hold
 
 // Context is the one to go on with under a hold of one lock.
-func (hd *Hold) Context() context.Context { return (*heldContext)(hd) }
+func Context(hd *Hold) context.Context { return (*heldContext)(hd) }
 
-func (c *heldContext) entry() *Entry { return (*Entry)(c.of.(*view)) }
+func (c *heldContext) entry() *Entry { return EntryOf((*Hold)(c)) }
 
 func (c *heldContext) Deadline() (time.Time, bool) { return c.entry().Context.Deadline() }
 
@@ -89,27 +90,23 @@ func (c *heldContext) String() string {
 type view Entry
 
 // NewHandle is a Hold of the entry that its unit keeps for now: see Watch.
-func (e *Entry) NewHandle() *Hold { return NewHold((*view)(e)) }
+func (e *Entry) NewHandle() *Hold { return handle.NewHold((*view)(e)) }
 
 // Handle is the Hold of a plain lock on its way to the user, who may forget it.
 func (e *Entry) Handle() *Hold {
 	hd := e.NewHandle()
-	hd.Watch()
+	Watch(hd)
 	return hd
 }
 
 // EntryOf is what a Hold of one lock stands for; nil for any other.
 func EntryOf(hd *Hold) *Entry {
-	if hd.valid() {
-		if v, ok := hd.of.(*view); ok {
-			return (*Entry)(v)
-		}
-	}
-	return nil
+	v, _ := hd.Of().(*view)
+	return (*Entry)(v)
 }
 
-// Owner is the owner field under which Redis knows a hold of one lock.
-func (hd *Hold) Owner() string {
+// OwnerField is that under which Redis knows a hold of one lock; "" of any other.
+func OwnerField(hd *Hold) string {
 	if e := EntryOf(hd); e != nil {
 		return e.t.Grant.Owner.(string)
 	}

@@ -32,21 +32,6 @@ type Kind struct {
 	Alarm func(k *protocol.Keys, g *protocol.Grant) (channel, message any)
 }
 
-// Scripts names, by their digests, the scripts that requests run: for tests that look at requests.
-func (k *Kind) Scripts() map[string]string {
-	names := map[string]string{}
-	for name, sc := range map[string]*wire.Script{"keep": protocol.Keep, "lock": k.Lock, "release": k.Release, "force": k.Force,
-		"inspect": k.Inspect, "lock several": k.LockSeveral, "release several": k.ReleaseSeveral} {
-		if sc != nil {
-			names[sc.Digest()] = name
-		}
-	}
-	for name, sc := range k.Further {
-		names[sc.Digest()] = name
-	}
-	return names
-}
-
 // Store is where grants live: one server, or a majority of several. No mutex is held when its methods are called. Ask,
 // Update, Release, ReleaseAll, Read and Holder block until Redis has answered or the request was given up; abandoned, where it is not nil,
 // says that nobody waits for the answer any more.

@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -43,7 +44,7 @@ func TestATenureThatIsLostEndsAllItsHolds(t *testing.T) {
 func TestAnOwnerDoesNotLockAgainBeforeItHasUnlockedAllThatItLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLock(t)
-		ctx := mutex.WithOwner(bg)
+		ctx := option.WithOwner(bg)
 		_, one := l.lock(t, ctx, mutex.Config{})
 		_, two := l.lock(t, ctx, mutex.Config{}) // it shares
 		l.OnUpdate = func(*mutex.Tenure) wire.Outcome { return wire.Outcome{Reply: "L"} }

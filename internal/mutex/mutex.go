@@ -3,44 +3,11 @@ package mutex
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
-
-// Config is what one acquisition can be told.
-type Config struct {
-	Lease   time.Duration // fixed, not renewed; 0: the session's, renewed
-	Wait    time.Duration // at most; only if Bounded
-	Bounded bool
-	Named   bool // the cause of a loss has the lock's name: the context stands for several locks
-}
-
-// Check says what is wrong with it.
-func (c Config) Check() error {
-	if c.Lease != 0 {
-		if err := protocol.CheckLease("WithLease", c.Lease); err != nil {
-			return err
-		}
-	}
-	if c.Bounded && c.Wait < 0 {
-		return fmt.Errorf("lockline: WaitAtMost: a negative wait: %v", c.Wait)
-	}
-	return nil
-}
-
-// NewConfig applies options, of rlock's type, to what an acquisition starts from.
-func NewConfig[O any](c Config, options []O) Config {
-	for _, o := range options {
-		if o, ok := any(o).(interface{ Apply(*Config) }); ok {
-			o.Apply(&c)
-		}
-	}
-	return c
-}
 
 // Mutex is one lock's name in a session, and its kind. It holds no state of any acquisition.
 type Mutex struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -186,7 +187,7 @@ func TestOneAfterTheOtherNestsUnderOneHold(t *testing.T) {
 func TestALockThatIsPassedOnIsItsNewOwnersToShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLock(t)
-		owner := mutex.WithOwner(bg)
+		owner := option.WithOwner(bg)
 		_, hold := l.lock(t, bg, mutex.Config{})
 		one, other, another := l.wait(t, owner, mutex.Config{}), l.wait(t, bg, mutex.Config{}), l.wait(t, owner, mutex.Config{})
 		unlock(t, hold)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/wakeup"
 )
@@ -21,7 +22,7 @@ func (e *Entry) unlock(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- v.Send(sending) }()
-	wait, cancel := UnlockBound(ctx)
+	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
 	err, answered := wakeup.Receive(wait, done)
 	if !answered {
@@ -32,8 +33,8 @@ func (e *Entry) unlock(ctx context.Context) error {
 
 // Leave ends the hold in this process; the tenure passes to the successor that to knows. What it returns Redis has to
 // be told.
-func (hd *Hold) Leave(ctx context.Context, to Successor) (Leaving, error) {
-	hd.cleanup.Stop()
+func Leave(ctx context.Context, hd *Hold, to Successor) (Leaving, error) {
+	hd.Unwatch()
 	return EntryOf(hd).leave(ctx, to)
 }
 

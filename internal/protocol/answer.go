@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -122,4 +123,9 @@ func Read(o wire.Outcome) (Answer, error) {
 // this copy, or by an earlier one. A reply that says nothing may come from a grant, too.
 func MayHold(g *Grant, o wire.Outcome, r Answer) bool {
 	return g.Late != 0 || o.Err == nil && (r.Status == None || r.Status == Granted)
+}
+
+// Locked is the error of an acquisition of the named lock that does not wait, where the answer is Held.
+func (a Answer) Locked(name string) *failure.LockedError {
+	return &failure.LockedError{Name: name, Holder: a.Holder, About: strings.TrimSpace(a.About), Remaining: max(a.Left, 0)}
 }

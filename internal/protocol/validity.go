@@ -28,6 +28,14 @@ func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
 
+// MaxExpired bounds how often in a row a request may come too late.
+const MaxExpired = 8
+
+// TooLate is the error of an attempt whose requests come too late all the time.
+func TooLate(lease time.Duration) error {
+	return fmt.Errorf("requests need longer than %v to reach Redis", Patience(lease))
+}
+
 // Valid is for how long after its sending a lease granted by Redis is valid to its holder: two clocks' rates differ,
 // and Redis counts in milliseconds. The margin, 1 % and 2 ms, is that of the reference implementations of Redlock.
 func Valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }

@@ -328,7 +328,7 @@ func (l *lock) deleted() {
 
 // newHeld is what a Lock has brought, or a part of it.
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, fixed bool) *held {
-	attempt := (*mutex.Hold)(hold).Owner()
+	attempt := mutex.OwnerField((*mutex.Hold)(hold))
 	return &held{who: a.name, ctx: ctx, hold: hold, token: hold.Token(), attempt: attempt, grant: l.grantOf(attempt), p: a.p, since: time.Now(), fixed: fixed}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/simnet"
+	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -26,7 +26,7 @@ var scripts = func() map[string]string {
 	defer s.Close()
 	all := map[string]string{}
 	for _, m := range []*rlock.Mutex{rlock.New(s, "x"), fairlock.New(s, "x"), multilock.NewRedLock("x", s)} {
-		for digest, name := range inner.Mutex(m).Kind().Scripts() {
+		for digest, name := range testlock.Scripts(m) {
 			all[digest] = name
 		}
 	}

@@ -1,4 +1,10 @@
-package mutex
+// Package handle is what a user has of a hold: a Hold, which may stand for one lock or for several as one, and which its
+// user may forget.
+//
+// A Hold is made by NewHold of whatever implements Holding, and is valid from then on; the zero Hold stands for nothing,
+// and each use of it says so. It keeps what it stands for reachable, and never the other way round: else no Hold that was
+// forgotten would ever be collected, and WhenForgotten would never call.
+package handle
 
 import (
 	"context"
@@ -28,6 +34,7 @@ type Hold struct {
 	cleanup runtime.Cleanup
 }
 
+// NewHold is the handle of a Holding.
 func NewHold(of Holding) *Hold { return &Hold{of: of} }
 
 // WhenForgotten has f called with what the handle stands for, if the handle is collected
@@ -37,6 +44,17 @@ func WhenForgotten[H Holding](hd *Hold, of H, f func(H)) {
 }
 
 func (hd *Hold) valid() bool { return hd != nil && hd.of != nil }
+
+// Of is what it stands for; nil of a zero Hold.
+func (hd *Hold) Of() Holding {
+	if hd == nil {
+		return nil
+	}
+	return hd.of
+}
+
+// Unwatch ends what WhenForgotten began: from now on its user's code ends it.
+func (hd *Hold) Unwatch() { hd.cleanup.Stop() }
 
 func (hd *Hold) Name() string {
 	if !hd.valid() {
@@ -89,7 +107,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return failure.ErrNilContext
 	}
-	hd.cleanup.Stop()
+	hd.Unwatch()
 	return hd.of.Unlock(ctx)
 }
 
@@ -111,4 +129,15 @@ func (hd *Hold) Parts() []*Hold {
 		return nil
 	}
 	return hd.of.Parts()
+}
+
+// unlockWait bounds Unlock's wait where its context is done already.
+const unlockWait = 5 * time.Second
+
+// UnlockBound bounds the wait of an Unlock.
+func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), unlockWait)
 }

@@ -1,0 +1,56 @@
+// Package option is what an acquisition can be told: by the options of a call, which make a Config, and by its context,
+// which may name an owner. It never changes once the acquisition has begun.
+package option
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+// Config is what one acquisition can be told.
+type Config struct {
+	Lease   time.Duration // fixed, not renewed; 0: the session's, renewed
+	Wait    time.Duration // at most; only if Bounded
+	Bounded bool
+	Named   bool // the cause of a loss has the lock's name: the context stands for several locks
+}
+
+// Check says what is wrong with it.
+func (c Config) Check() error {
+	if c.Lease != 0 {
+		if err := protocol.CheckLease("WithLease", c.Lease); err != nil {
+			return err
+		}
+	}
+	if c.Bounded && c.Wait < 0 {
+		return fmt.Errorf("lockline: WaitAtMost: a negative wait: %v", c.Wait)
+	}
+	return nil
+}
+
+// NewConfig applies options, of rlock's type, to what an acquisition starts from.
+func NewConfig[O any](c Config, options []O) Config {
+	for _, o := range options {
+		if o, ok := any(o).(interface{ Apply(*Config) }); ok {
+			o.Apply(&c)
+		}
+	}
+	return c
+}
+
+type ownerKey struct{}
+
+// OwnerOf is the owner that ctx has of WithOwner, or nil.
+func OwnerOf(ctx context.Context) *handover.Owner {
+	o, _ := ctx.Value(ownerKey{}).(*handover.Owner)
+	return o
+}
+
+// WithOwner makes all that runs below the returned context one owner.
+func WithOwner(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, new(handover.Owner))
+}
