@@ -22,6 +22,7 @@ var layers = [][]string{
 	{"internal/call"},
 	{"internal/mutex"},
 	{"internal/broadcast", "internal/operate", "internal/single"},
+	{"internal/queue"},
 	{"rlock"},
 	{"internal/inner"},
 	{"fairlock", "locktest", "multilock/internal/quorum"},

@@ -37,61 +37,15 @@
 package fairlock
 
 import (
-	_ "embed"
-	"errors"
-
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/single"
-	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/internal/queue"
 	"github.com/lockline/lockline/rlock"
 )
 
-var (
-	//go:embed lock.lua
-	lockText string
-	//go:embed release.lua
-	releaseText string
-	//go:embed heartbeat.lua
-	heartbeatText string
-	//go:embed force.lua
-	forceText string
-	//go:embed inspect.lua
-	inspectText string
-
-	heartbeatScript = wire.NewScript(heartbeatText)
-
-	kind = &mutex.Kind{
-		Letter:  protocol.Fair,
-		Lock:    wire.NewScript(lockText),
-		Release: wire.NewScript(releaseText),
-		Force:   wire.NewScript(forceText),
-		Inspect: wire.NewScript(inspectText),
-		Further: map[string]*wire.Script{"heartbeat": heartbeatScript},
-		Ordered: true,
-		Keys:    keys,
-		Store:   single.Store,
-		NewLock: newLock,
-		Alarm:   alarm,
-	}
-)
-
-func keys(s *session.Session, name string) (*protocol.Keys, error) {
-	if s.Redisson {
-		return nil, errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
-	}
-	k, err := protocol.NewKeys(s.Prefix, protocol.Fair, name, ":q", ":a", ":d")
-	if err == nil {
-		k.Channel = s.Args.Channels
-	}
-	return k, err
-}
-
-// alarm wakes nobody: those who wait look by themselves, with each heartbeat.
-func alarm(*protocol.Keys, *protocol.Grant) (channel, message any) { return "", "0" }
+var kind = queue.NewKind(protocol.Fair)
 
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.

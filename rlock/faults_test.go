@@ -29,7 +29,7 @@ var scripts = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
 	for _, file := range []string{
 		"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/protocol/keep.lua", "../internal/protocol/confirm.lua",
-		"../fairlock/lock.lua", "../fairlock/release.lua", "../fairlock/heartbeat.lua",
+		"../internal/queue/lock.lua", "../internal/queue/release.lua", "../internal/queue/heartbeat.lua",
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 		}
 		return [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, common, "if false then", 1))}
 	}
-	kinds := map[string][2]*redis.Script{"reentrant": pair(read("lock.lua")), "fair": pair(read("../fairlock/lock.lua"))}
+	kinds := map[string][2]*redis.Script{"reentrant": pair(read("lock.lua")), "fair": pair(read("../internal/queue/lock.lua"))}
 
 	const owner, last, future = "s:7", "1000", "4102444800000000"
 	memories := map[string][]any{

@@ -27,7 +27,7 @@ const shared = "internal/protocol/lua/shared.lua"
 var folders = map[string][]string{
 	"internal/protocol": {shared},
 	"rlock":             {shared, "rlock/lua/several.lua"},
-	"fairlock":          {shared, "fairlock/lua/queue.lua"},
+	"internal/queue":    {shared, "internal/queue/lua/queue.lua"},
 	"multilock":         {shared},
 }
 

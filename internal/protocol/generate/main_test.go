@@ -96,8 +96,8 @@ func TestTheCommonCasePrecedesTheDefinitionsThatItDoesNotUse(t *testing.T) {
 	for file, want := range map[string][]string{
 		"rlock/lock.lua":                {"take"},
 		"rlock/release.lua":             {"BLOCK", "conclude"},
-		"fairlock/lock.lua":             {"take"},
-		"fairlock/release.lua":          {"BLOCK", "conclude"},
+		"internal/queue/lock.lua":             {"take"},
+		"internal/queue/release.lua":          {"BLOCK", "conclude"},
 		"multilock/redlock_lock.lua":    nil,
 		"multilock/redlock_release.lua": nil,
 	} {

@@ -1,4 +1,4 @@
-package fairlock
+package queue
 
 import (
 	"context"

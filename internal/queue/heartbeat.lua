@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
 -- ARGV[1] session
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -14,7 +14,7 @@
 -- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
 -- a second line what the owner's session says of itself
 --
--- Generated from fairlock/lua/heartbeat.lua: edit that, and run go generate ./...
+-- Generated from internal/queue/lua/heartbeat.lua: edit that, and run go generate ./...
 
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()

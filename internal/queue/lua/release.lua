@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] lease in milliseconds
 -- ARGV[3] Redis time in microseconds after which this request has expired
@@ -26,7 +26,7 @@
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 --
--- Generated from fairlock/lua/lock.lua: edit that, and run go generate ./...
+-- Generated from internal/queue/lua/lock.lua: edit that, and run go generate ./...
 
 local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue
 

@@ -1,4 +1,4 @@
-package fairlock
+package queue
 
 import (
 	"context"
@@ -10,11 +10,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/wakeup"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var kind = NewKind("f")
 
 // What follows serves the tests of what is not exported. They run in fake time.
 

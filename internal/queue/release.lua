@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -17,7 +17,7 @@
 --        'L' lost: not held, and never released under this token
 --        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
 --
--- Generated from fairlock/lua/release.lua: edit that, and run go generate ./...
+-- Generated from internal/queue/lua/release.lua: edit that, and run go generate ./...
 
 local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
 

@@ -2,12 +2,12 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: fairlock/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "metadata": {...}, "now": MICROSECONDS,
 -- "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}
 --
--- Generated from fairlock/lua/inspect.lua: edit that, and run go generate ./...
+-- Generated from internal/queue/lua/inspect.lua: edit that, and run go generate ./...
 
 local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
 
