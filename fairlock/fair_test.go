@@ -93,7 +93,7 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 		long := rlock.WithLiveness(time.Hour) // no heartbeat in between
 		first := testlock.NewSession(t, proxy.Client(t), long)
 		testlock.Works(t, fairlock.New(first, "x")) // the scripts are known
-		testlock.Must(t, script(t, "heartbeat.lua").Load(bg, rdb).Err())
+		testlock.Must(t, script(t, "../internal/queue/heartbeat.lua").Load(bg, rdb).Err())
 		hold := testlock.Take(t, fairlock.New(first, "x"))
 		l := newLine(t, rdb)
 		var sessions []*rlock.Session
@@ -289,7 +289,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
 	t.Helper()
 	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
-	reply, err := script(t, "lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1, "", 0).Text()
+	reply, err := script(t, "../internal/queue/lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1, "", 0).Text()
 	testlock.Must(t, err)
 	words := strings.Fields(reply)
 	if words[0] != "G" {
@@ -297,7 +297,7 @@ func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string
 	}
 	return func(channels string) {
 		t.Helper()
-		if reply, err := script(t, "release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
+		if reply, err := script(t, "../internal/queue/release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
 			t.Fatal(reply, err)
 		}
 	}

@@ -99,7 +99,7 @@ func script(t testing.TB, file string) *redis.Script {
 func kindOf(t testing.TB) func(r faultproxy.Request) string {
 	kinds := map[string]string{script(t, "../internal/protocol/keep.lua").Hash(): "keep"}
 	for _, name := range []string{"lock", "release", "heartbeat", "force", "inspect"} {
-		kinds[script(t, name+".lua").Hash()] = name
+		kinds[script(t, "../internal/queue/"+name+".lua").Hash()] = name
 	}
 	return func(r faultproxy.Request) string {
 		if r.Is("EVAL") { // the first time, the body itself

@@ -218,7 +218,7 @@ func TestACopyThatStandsAlreadyTakesNoPlace(t *testing.T) {
 	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		release := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
 		ask := func(owner, behind string) string {
-			reply, err := script(t, "lock.lua").Run(bg, rdb, []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey},
+			reply, err := script(t, "../internal/queue/lock.lua").Run(bg, rdb, []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey},
 				owner, 30000, int64(1)<<52, "", 60000, 15000, "lockline:s:", 1, behind, 1, "nonce").Text()
 			testlock.Must(t, err)
 			return reply[:1]

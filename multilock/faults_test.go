@@ -40,8 +40,8 @@ var scripts = sync.OnceValue(func() map[string]string {
 			m[sc.Text()], m[sc.Digest()] = name, name
 		}
 	}
-	add("lock", "../rlock/lock.lua", "../rlock/lock_several.lua")
-	add("release", "../rlock/release.lua", "../rlock/release_several.lua")
+	add("lock", "../internal/queue/lock.lua", "../internal/queue/lock_several.lua")
+	add("release", "../internal/queue/release.lua", "../internal/queue/release_several.lua")
 	add("keep", "../internal/protocol/keep.lua")
 	return m
 })

@@ -55,7 +55,7 @@ local function holder(any)
       token = value
     elseif field == 'd' then
       about = value
-    elseif field ~= 's' then
+    elseif field ~= 's' and field ~= 'w' then
       other = owner
       owner, count = field, value
     end

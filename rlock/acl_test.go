@@ -133,7 +133,7 @@ func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, 
 	return err
 }
 
-// linger keeps a subscription until it is pinged, and another one has been given up.
+// linger keeps a subscription until it is pinged, and another one has been given up. Of kinds with a queue, there is one in all.
 func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	holder, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
@@ -146,16 +146,16 @@ func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	}
 	defer waiter.Close()
 	for _, name := range []string{"x", "y"} {
-		_, hold, err := rlock.New(holder, name).Lock(ctx)
+		_, hold, err := multilock.NewRedLock(name, holder).Lock(ctx)
 		if err != nil {
 			return err
 		}
 		defer hold.Unlock(bg)
 	}
-	_, _, _ = rlock.New(waiter, "y").Lock(ctx, rlock.WaitAtMost(50*time.Millisecond))
+	_, _, _ = multilock.NewRedLock("y", waiter).Lock(ctx, rlock.WaitAtMost(50*time.Millisecond))
 	waiting, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
-	go func() { defer close(ended); _, _, _ = rlock.New(waiter, "x").Lock(waiting) }()
+	go func() { defer close(ended); _, _, _ = multilock.NewRedLock("x", waiter).Lock(waiting) }()
 	defer func() { cancel(); <-ended }()
 	for !called(admin, "ping") || !called(admin, "unsubscribe") {
 		if ctx.Err() != nil {

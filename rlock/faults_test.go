@@ -28,7 +28,7 @@ const (
 var scripts = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
 	for _, file := range []string{
-		"lock.lua", "release.lua", "force.lua", "inspect.lua", "../internal/protocol/keep.lua", "../internal/protocol/confirm.lua",
+		"../internal/queue/force.lua", "../internal/queue/inspect.lua", "../internal/protocol/keep.lua", "../internal/protocol/confirm.lua",
 		"../internal/queue/lock.lua", "../internal/queue/release.lua", "../internal/queue/heartbeat.lua",
 	} {
 		text, err := os.ReadFile(file)

@@ -6,44 +6,23 @@ import (
 	"github.com/lockline/lockline/internal/broadcast"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/queue"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
-	//go:embed lock.lua
-	lockText string
-	//go:embed release.lua
-	releaseText string
-	//go:embed force.lua
-	forceText string
-	//go:embed inspect.lua
-	inspectText string
-	//go:embed lock_several.lua
-	lockSeveralText string
-	//go:embed release_several.lua
-	releaseSeveralText string
 	//go:embed redisson_lock.lua
-	redissonLockText string
+	redissonLock string
 	//go:embed redisson_release.lua
-	redissonReleaseText string
+	redissonRelease string
+	//go:embed redisson_force.lua
+	redissonForce string
+	//go:embed redisson_inspect.lua
+	redissonInspect string
 
-	reentrant = &mutex.Kind{
-		Letter:         protocol.Reentrant,
-		Lock:           wire.NewScript(lockText),
-		Release:        wire.NewScript(releaseText),
-		Force:          wire.NewScript(forceText),
-		Inspect:        wire.NewScript(inspectText),
-		LockSeveral:    wire.NewScript(lockSeveralText),
-		ReleaseSeveral: wire.NewScript(releaseSeveralText),
-		Keys: func(s *session.Session, name string) (*protocol.Keys, error) {
-			return protocol.NewKeys(s.Prefix, protocol.Reentrant, name)
-		},
-		Store:   single.Store,
-		NewLock: broadcast.NewLock,
-		Alarm:   broadcast.Alarm,
-	}
+	reentrant = queue.NewReentrant(protocol.Reentrant)
 
 	// The kinds of RedissonKeys, and of RedissonFencedKeys, which makes the token counter where there is none.
 	redisson, redissonFenced = sharedWithRedisson(""), sharedWithRedisson("0")
@@ -52,12 +31,18 @@ var (
 // sharedWithRedisson makes a kind with Redisson's keys and channel. counter is what the token counter begins at; "":
 // it is not made.
 func sharedWithRedisson(counter string) *mutex.Kind {
-	k := *reentrant
-	k.Lock, k.Release = wire.NewScript(redissonLockText), wire.NewScript(redissonReleaseText)
-	k.LockArgs = []any{counter}
-	k.LockSeveral, k.ReleaseSeveral = nil, nil
-	k.Keys = func(_ *session.Session, name string) (*protocol.Keys, error) { return protocol.RedissonKeys(name) }
-	return &k
+	return &mutex.Kind{
+		Letter:   protocol.Reentrant,
+		Lock:     wire.NewScript(redissonLock),
+		LockArgs: []any{counter},
+		Release:  wire.NewScript(redissonRelease),
+		Force:    wire.NewScript(redissonForce),
+		Inspect:  wire.NewScript(redissonInspect),
+		Keys:     func(_ *session.Session, name string) (*protocol.Keys, error) { return protocol.RedissonKeys(name) },
+		Store:    single.Store,
+		NewLock:  broadcast.NewLock,
+		Alarm:    broadcast.Alarm,
+	}
 }
 
 // kindOf is the kind of a session's locks.

@@ -1,4 +1,4 @@
--- Takes a free lock that is shared with Redisson, once for each attempt. As lock.lua, but that its tokens also follow
+-- Takes a free lock that is shared with Redisson, once for each attempt. As the lock script of queue, but that its tokens also follow
 -- Redisson's counter, so that there is no common case.
 --
 -- KEYS[1] the lock's hash
@@ -75,7 +75,7 @@ local function holder(any)
       token = value
     elseif field == 'd' then
       about = value
-    elseif field ~= 's' then
+    elseif field ~= 's' and field ~= 'w' then
       other = owner
       owner, count = field, value
     end

@@ -28,7 +28,7 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 		}
 		return [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, common, "if false then", 1))}
 	}
-	kinds := map[string][2]*redis.Script{"reentrant": pair(read("lock.lua")), "fair": pair(read("../internal/queue/lock.lua"))}
+	kinds := map[string][2]*redis.Script{"fair": pair(read("../internal/queue/lock.lua"))}
 
 	const owner, last, future = "s:7", "1000", "4102444800000000"
 	memories := map[string][]any{
@@ -52,9 +52,6 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 					for i, sc := range both {
 						testlock.Must(t, rdb.FlushAll(bg).Err())
 						keys := []string{"l", "m", "q", "a", "d"}
-						if kind == "reentrant" {
-							keys = keys[:2]
-						}
 						if memory != nil {
 							testlock.Must(t, rdb.HSet(bg, "m", memory...).Err())
 						}

@@ -86,6 +86,8 @@ func (v Leaving) Released(ctx context.Context, o wire.Outcome, refused bool) err
 			one.Unanswered = o.Unanswered
 		}
 		o = one
+	} else if o.Err == nil {
+		v.t.Lock.waiting.Freed(o.Reply, o.Sent)
 	}
 	return v.t.released(ctx, v.was, o)
 }

@@ -43,7 +43,7 @@ func (a *Acquisition) confirm(t *Tenure) error {
 func (t *Tenure) confirm(ctx context.Context, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
 	l := t.Lock
 	s := l.S()
-	request := &protocol.Same{Script: protocol.Confirm, Keys: l.Keys, Argv: []any{t.Grant.Token, lease.Milliseconds(), s.Args.Keep}}
+	request := &protocol.Same{Script: protocol.Confirm, Keys: l.Keys, Alone: true, Argv: []any{t.Grant.Token, lease.Milliseconds(), s.Args.Keep}}
 	o := s.Link.Call(ctx, protocol.Confirm, request, wire.Tries, abandoned)
 	reply, count, _ := strings.Cut(o.Reply, " ")
 	o.Reply = reply

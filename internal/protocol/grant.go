@@ -47,11 +47,17 @@ type Release struct {
 	Grant
 	Keep any       // string: milliseconds for which the metadata of an idle lock is kept
 	More []Release // of further locks, in one request; Script releases all then
+
+	copies int // of Alternating
+}
+
+func (r *Release) argv() []any {
+	return []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used()}
 }
 
 // Request makes a copy. All copies are the same.
 func (r *Release) Request(time.Time) wire.Request {
-	argv := []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used()}
+	argv := r.argv()
 	if r.More == nil {
 		return r.Keys.Request(r.Script, argv...)
 	}
@@ -63,12 +69,31 @@ func (r *Release) Request(time.Time) wire.Request {
 	return r.Keys.And(more).Request(r.Script, argv...)
 }
 
+// Alternating is a Release of which every second copy names the hash and the metadata alone. It releases a lock that nobody
+// waits for while its slot moves, and a Cluster refuses the others: of all keys, only some exist.
+type Alternating Release
+
+// Request makes a copy.
+func (r *Alternating) Request(now time.Time) wire.Request {
+	all := (*Release)(r)
+	if r.copies++; r.copies%2 == 1 || r.More != nil {
+		return all.Request(now)
+	}
+	return r.Keys.RequestAlone(r.Script, all.argv()...)
+}
+
 // Same is a request whose copies are all the same.
 type Same struct {
 	Script *wire.Script
 	Keys   *Keys
+	Alone  bool // as RequestAlone
 	Argv   []any
 }
 
 // Request makes a copy.
-func (s *Same) Request(time.Time) wire.Request { return s.Keys.Request(s.Script, s.Argv...) }
+func (s *Same) Request(time.Time) wire.Request {
+	if s.Alone {
+		return s.Keys.RequestAlone(s.Script, s.Argv...)
+	}
+	return s.Keys.Request(s.Script, s.Argv...)
+}

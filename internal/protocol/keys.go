@@ -3,6 +3,7 @@ package protocol
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -35,27 +36,32 @@ const (
 type Keys struct {
 	Name    string
 	Channel any   // string: the argument that says where a release is published
-	boxed   []any // number of keys, then the keys
+	boxed   []any // strings
 }
 
 // Lock is the key of the hash. It names the lock, whatever its kind.
-func (k *Keys) Lock() string { return k.boxed[1].(string) }
+func (k *Keys) Lock() string { return k.boxed[0].(string) }
 
 // Metadata is the key of what outlives the hash.
-func (k *Keys) Metadata() string { return k.boxed[2].(string) }
+func (k *Keys) Metadata() string { return k.boxed[1].(string) }
 
 // Request builds a call of a script on the lock.
 func (k *Keys) Request(sc *wire.Script, argv ...any) wire.Request {
 	return wire.NewRequest(sc, k.boxed, argv...)
 }
 
+// RequestAlone builds a call of a script that needs the hash and the metadata alone. A Cluster refuses a request for keys of
+// which some exist while their slot moves, and a queue seldom does.
+func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) wire.Request {
+	return wire.NewRequest(sc, k.boxed[:2], argv...)
+}
+
 // And is the keys of several locks, as the scripts of several take them.
 func (k *Keys) And(more []*Keys) *Keys {
-	boxed := append([]any{nil}, k.boxed[1:]...)
+	boxed := slices.Clone(k.boxed)
 	for _, m := range more {
-		boxed = append(boxed, m.boxed[1:]...)
+		boxed = append(boxed, m.boxed...)
 	}
-	boxed[0] = len(boxed) - 1
 	return &Keys{Name: k.Name, Channel: k.Channel, boxed: boxed}
 }
 
@@ -100,12 +106,19 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	}
 	metadata := prefix + ":" + kind + ":{" + tag + "}:t"
 	lock := metadata[:len(metadata)-2]
-	boxed := make([]any, 0, 3+len(more))
-	boxed = append(boxed, 2+len(more), lock, metadata)
+	boxed := make([]any, 2, 2+len(more))
+	boxed[0], boxed[1] = lock, metadata
+	var all strings.Builder // of one piece: there may be very many locks
 	for _, end := range more {
-		boxed = append(boxed, lock+end)
+		all.WriteString(lock + end)
 	}
-	return &Keys{Name: name, Channel: boxed[1], boxed: boxed}, nil
+	from := 0
+	for _, end := range more {
+		to := from + len(lock) + len(end)
+		boxed = append(boxed, all.String()[from:to])
+		from = to
+	}
+	return &Keys{Name: name, Channel: boxed[0], boxed: boxed}, nil
 }
 
 // RedissonKeys are the names that Redisson gives to an RLock and its fencing
@@ -137,7 +150,7 @@ func RedissonKeys(name string) (*Keys, error) {
 	}
 	return &Keys{Name: name,
 		Channel: join("redisson_lock__channel:"),
-		boxed:   []any{3, name, metadata, join(redissonToken)}}, nil
+		boxed:   []any{name, metadata, join(redissonToken)}}, nil
 }
 
 // kindIn finds what stands between prefix and name in the keys of a kind.

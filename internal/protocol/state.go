@@ -54,7 +54,7 @@ func DecodeState(name, reply string) (State, error) {
 		switch field {
 		case "d":
 			st.PID, st.Host, st.Label = aboutHolder(value)
-		case "t", "s":
+		case "t", "s", "w":
 		default:
 			st.Owner = field
 			st.Session, _, _ = strings.Cut(field, ":")

@@ -81,7 +81,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 
 // fail ends the attempt. Mu held.
 func (c *cohort) fail(err error, mayHold bool) {
-	c.members.Answer(mutex.Handoff{Err: err})
+	c.dismiss(err)
 	if mayHold {
 		c.withdraw()
 		return
@@ -89,6 +89,14 @@ func (c *cohort) fail(err error, mayHold bool) {
 	c.retire()
 	if c.gone != nil {
 		close(c.gone) // there is nothing to give up
+	}
+}
+
+// dismiss answers the members, if there are any, that there was an error. Mu held.
+func (c *cohort) dismiss(err error) {
+	if c.members.First() != nil {
+		c.members.Answer(mutex.Handoff{Err: err})
+		c.q.vacate()
 	}
 }
 
@@ -164,8 +172,10 @@ func (c *cohort) granted(w award) {
 	switch {
 	case err == mutex.ErrTooLate && c.expired < protocol.MaxExpired && first != nil:
 		c.askAnew()
-	case err != nil:
-		c.members.Answer(mutex.Handoff{Err: q.Fail(err)})
+	case first != nil:
+		c.dismiss(q.Fail(err))
+	default: // it left when the attempt was over already
+		q.vacate()
 	}
 }
 

@@ -71,7 +71,7 @@ func (q *queue) form() *cohort {
 	}
 	a := w.For.(*mutex.Acquisition)
 	c := &cohort{q: q, ctx: a.Ctx, lease: a.Config.Lease}
-	if q.last != nil { // whose place it may take
+	if q.last != nil || !q.Kind.Ordered { // whose place it may take, or another goroutine its own
 		c.outliveMember()
 	}
 	c.fill()
@@ -155,8 +155,11 @@ func (c *cohort) withdraw() {
 // memberLeft is called when a member has gone. If it was the last one, the place is given up, which ends with the
 // channel that is returned. Mu held.
 func (c *cohort) memberLeft() (gone <-chan struct{}) {
-	if c.members.First() != nil {
+	if c.members.First() != nil || c.takeIn() {
 		return nil
+	}
+	if c.state != over {
+		defer c.q.vacate()
 	}
 	switch c.state {
 	case asking: // the answer withdraws

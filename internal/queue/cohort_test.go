@@ -14,7 +14,7 @@ import (
 )
 
 func TestNobodyJoinsACohortThatWasAbandoned(t *testing.T) {
-	q := &queue{}
+	q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
 	gone := &cohort{q: q, state: asking}
 	gone.memberLeft() // its request is not sent again
 	w := newWaiter(q, mutex.Config{})
@@ -37,7 +37,7 @@ func TestACohortIsThoseWhoseGrantCanBeOne(t *testing.T) {
 		{[]time.Duration{fixed, fixed}, 1},
 		{make([]time.Duration, maxCohort+1), maxCohort},
 	} {
-		q := &queue{}
+		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
 		for _, lease := range c.leases {
 			q.forming.Push(newWaiter(q, mutex.Config{Lease: lease}))
 		}
@@ -66,7 +66,7 @@ func TestThoseWhosePlaceACohortTakesStandBeforeItsOwn(t *testing.T) {
 		state cohortState
 		taken bool
 	}{{asking, true}, {queued, true}, {over, false}} {
-		q := &queue{inbox: &inbox{cohorts: map[string]*cohort{}}}
+		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}, inbox: &inbox{cohorts: map[string]*cohort{}}}
 		former, next := group(q, "s:1", c.state, 2), group(q, "s:2", queued, 3)
 		want := in(&next.members)
 		if c.taken {
@@ -88,7 +88,7 @@ func TestThoseWhosePlaceACohortTakesStandBeforeItsOwn(t *testing.T) {
 }
 
 func TestACohortHasRoomAsLongAsItsTokensFitIntoABlock(t *testing.T) {
-	q := &queue{}
+	q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
 	more := group(q, "s:1", queued, 10)
 	for _, c := range []struct {
 		what string
@@ -123,7 +123,7 @@ func TestACohortAsksForThePlaceOfTheOneBeforeItOnlyWhereNothingCanComeLate(t *te
 		{"the next one has", func(c, last *cohort) { c.lease = time.Second }, ""},
 		{"both together are too large", func(c, last *cohort) { c.size = maxCohort - 1 }, ""},
 	} {
-		q := &queue{}
+		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
 		last, next := group(q, "s:1", queued, 2), group(q, "s:2", asking, 3)
 		q.last, next.size = last, 3
 		c.change(next, last)

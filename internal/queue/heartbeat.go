@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -144,7 +143,7 @@ func (q *queue) heartbeatFailed(o wire.Outcome) {
 	}
 	for _, c := range q.standing {
 		if c.state == queued {
-			c.members.Answer(mutex.Handoff{Err: q.Keys.Failed(o.Err)})
+			c.dismiss(q.Keys.Failed(o.Err))
 			c.withdraw()
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var kind = NewKind("f")
+var kind = NewFair("f")
 
 // What follows serves the tests of what is not exported. They run in fake time.
 

@@ -30,16 +30,39 @@ var (
 	forceText string
 	//go:embed inspect.lua
 	inspectText string
+	//go:embed lock_several.lua
+	lockSeveralText string
+	//go:embed release_several.lua
+	releaseSeveralText string
 
 	lockScript      = wire.NewScript(lockText)
 	releaseScript   = wire.NewScript(releaseText)
 	heartbeatScript = wire.NewScript(heartbeatText)
 	forceScript     = wire.NewScript(forceText)
 	inspectScript   = wire.NewScript(inspectText)
+
+	lockSeveralScript    = wire.NewScript(lockSeveralText)
+	releaseSeveralScript = wire.NewScript(releaseSeveralText)
 )
 
-// NewKind is a kind of lock whose waiters stand in a queue, with its letter.
-func NewKind(letter string) *mutex.Kind {
+var errRedisson = errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
+
+// NewFair is a kind of lock, with its letter, that is served first come, first served.
+func NewFair(letter string) *mutex.Kind {
+	k := newKind(letter)
+	k.Ordered, k.NewLock = true, newFair
+	return k
+}
+
+// NewReentrant is a kind of lock, with its letter, whose holder's session goes before the queue for a while. Several can be
+// taken by one request.
+func NewReentrant(letter string) *mutex.Kind {
+	k := newKind(letter)
+	k.LockSeveral, k.ReleaseSeveral = lockSeveralScript, releaseSeveralScript
+	return k
+}
+
+func newKind(letter string) *mutex.Kind {
 	return &mutex.Kind{
 		Letter:  letter,
 		Lock:    lockScript,
@@ -47,10 +70,9 @@ func NewKind(letter string) *mutex.Kind {
 		Force:   forceScript,
 		Inspect: inspectScript,
 		Further: map[string]*wire.Script{"heartbeat": heartbeatScript},
-		Ordered: true,
 		Keys: func(s *session.Session, name string) (*protocol.Keys, error) {
 			if s.Redisson {
-				return nil, errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
+				return nil, errRedisson
 			}
 			k, err := protocol.NewKeys(s.Prefix, letter, name, ":q", ":a", ":d")
 			if err == nil {
@@ -59,7 +81,7 @@ func NewKind(letter string) *mutex.Kind {
 			return k, err
 		},
 		Store:   single.Store,
-		NewLock: newLock,
+		NewLock: newReentrant,
 		Alarm:   alarm,
 	}
 }

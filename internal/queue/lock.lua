@@ -107,7 +107,7 @@ local function holder(any)
       token = value
     elseif field == 'd' then
       about = value
-    elseif field ~= 's' then
+    elseif field ~= 's' and field ~= 'w' then
       other = owner
       owner, count = field, value
     end
@@ -235,6 +235,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
+  redis.call('HSET', KEYS[1], 'w', '1') -- others may
   if session(owner) ~= asking then
     redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
   end
@@ -270,6 +271,7 @@ if liveness > 0 then
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
+      redis.call('HSET', KEYS[1], 'w', '1')
     end
     redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], ARGV[11], ARGV[4] }, ' '))
   else

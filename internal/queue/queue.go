@@ -33,8 +33,11 @@ import (
 type queue struct {
 	mutex.Lock
 	inbox *inbox // of the session
+	*line        // set with Lock.Mu held, once; nil until it is needed: very many locks may be held
+}
 
-	// Lock.Mu guards the following.
+// line is what a session knows of those that want the lock. Lock.Mu guards it.
+type line struct {
 	forming  mutex.List         // goroutines that have not asked yet
 	formed   *time.Timer        // when they ask at the latest
 	expect   int                // how many had the lock one after the other, and may come back
@@ -45,13 +48,39 @@ type queue struct {
 	beat     heartbeat
 }
 
-func newLock(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
+// newFair makes a lock whose goroutines always ask in cohorts.
+func newFair(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
+	in, err := inboxOf(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := &struct {
+		queue
+		line
+	}{queue: queue{inbox: in}}
+	all.queue.line = &all.line
+	return &all.Lock, &all.queue, nil
+}
+
+// newReentrant makes a lock for which nobody may ever wait.
+func newReentrant(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
 	in, err := inboxOf(s)
 	if err != nil {
 		return nil, nil, err
 	}
 	q := &queue{inbox: in}
 	return &q.Lock, q, nil
+}
+
+// wanted notes whether other sessions want the lock. Mu held.
+func (q *queue) wanted(others bool) {
+	if q.line == nil {
+		if !others {
+			return
+		}
+		q.line = &line{}
+	}
+	q.others = others
 }
 
 // Goroutines that take turns at a lock stay together in the queue if they ask together.
@@ -67,6 +96,9 @@ const (
 
 // Admit has a newcomer stand in the queue. One that only tries asks once.
 func (q *queue) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
+	if !q.Kind.Ordered {
+		return q.enter(a)
+	}
 	if a.Try {
 		if q.Tenure() == nil {
 			q.Mu.Unlock()
@@ -76,6 +108,11 @@ func (q *queue) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 		q.Mu.Unlock()
 		return nil, failure.Public(err)
 	}
+	return q.stand(a)
+}
+
+// stand has a newcomer wait in the queue. Mu is held; stand releases it.
+func (q *queue) stand(a *mutex.Acquisition) (*mutex.Entry, error) {
 	w := a.NewWaiter()
 	c := q.enqueue(w)
 	q.Mu.Unlock()
@@ -86,6 +123,15 @@ func (q *queue) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 	default:
 		go c.run()
 	}
+	h, err := q.wait(a, w)
+	if err != nil || !h.In {
+		return nil, err
+	}
+	return a.Unit.Inherit(a, h)
+}
+
+// wait waits for the answer to w, which stands in the queue, or may come to.
+func (q *queue) wait(a *mutex.Acquisition, w *mutex.Waiter) (mutex.Handoff, error) {
 	var gone <-chan struct{}
 	h, err := a.Wait(w, func(withdrawn bool) {
 		c, _ := w.Place.(*cohort)
@@ -95,12 +141,15 @@ func (q *queue) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 		if c != nil && withdrawn {
 			gone = c.memberLeft()
 		}
-	}, func(h mutex.Handoff) { gone = a.Unit.Decline(a, h) })
+	}, func(h mutex.Handoff) {
+		if h.Passed() {
+			gone = a.Unit.Decline(a, h)
+		} else {
+			q.Pass()
+		}
+	})
 	q.awaitLeaving(gone)
-	if err != nil || !h.In {
-		return nil, err
-	}
-	return a.Unit.Inherit(a, h)
+	return h, err
 }
 
 // leavingTime bounds how long a Lock that gave up waits for Redis to learn it.
@@ -124,6 +173,9 @@ func (q *queue) awaitLeaving(gone <-chan struct{}) {
 // enqueue has a goroutine wait with the next cohort, and returns that if it is to ask now. Mu held.
 func (q *queue) enqueue(w *mutex.Waiter) *cohort {
 	q.forming.Push(w)
+	if !q.Kind.Ordered {
+		return q.form()
+	}
 	long := q.behindOwn()
 	switch {
 	case q.Tenure() == nil && q.forming.Len() >= q.expect && !long:
@@ -183,10 +235,14 @@ func (q *queue) unlocked(told bool) {
 }
 
 // Waits: some goroutine of this session waits in the queue, or to ask.
-func (q *queue) Waits() bool { return q.forming.First() != nil || len(q.standing) > 0 }
+func (q *queue) Waits() bool { return q.line != nil && (q.forming.First() != nil || len(q.standing) > 0) }
 
-// Recheck has those of one owner look again.
+// Recheck has those of one owner look again. Where the kind is not Ordered, all but one are at the root gate, and that one
+// gets the lock first.
 func (q *queue) Recheck(o *mutex.Owner) {
+	if !q.Kind.Ordered {
+		return
+	}
 	q.forming.Recheck(o)
 	for _, c := range q.standing {
 		if c.members.First() != nil {
@@ -197,8 +253,11 @@ func (q *queue) Recheck(o *mutex.Owner) {
 }
 
 // Ended leaves the root gate, from which nobody competes. Goroutines that were granted the lock together, and could
-// not have it passed on, ask anew.
+// not have it passed on, ask anew. Where the kind is not Ordered, the next one does so when Redis was told.
 func (q *queue) Ended() {
+	if !q.Kind.Ordered {
+		return
+	}
 	q.Root.Clear()
 	q.Root.Waiters.Recheck(nil)
 	q.unlocked(false)
@@ -206,12 +265,20 @@ func (q *queue) Ended() {
 
 // Lost has the others that were granted the lock together ask anew. They are not waited for.
 func (q *queue) Lost() {
+	if !q.Kind.Ordered {
+		return
+	}
 	q.Root.Waiters.Recheck(nil)
 	q.expect = 0
 }
 
 // Released lets the next cohort ask.
 func (q *queue) Released(*mutex.Tenure, wire.Outcome) {
+	if !q.Kind.Ordered {
+		q.remember()
+		q.Pass()
+		return
+	}
 	q.Mu.Lock()
 	q.unlocked(true)
 	q.Mu.Unlock()
@@ -225,12 +292,17 @@ func (q *queue) Freed(reply string, sent time.Time) {
 		return
 	}
 	q.Mu.Lock()
-	q.others = len(words) == 4
+	q.wanted(len(words) == 4)
 	q.Mu.Unlock()
 }
 
-// PassFor is without end: the order in the queue needs no bound in time.
-func (q *queue) PassFor() time.Duration { return math.MaxInt64 }
+// PassFor is without end where the order in the queue needs no bound in time, and else what WithStreak says.
+func (q *queue) PassFor() time.Duration {
+	if q.Kind.Ordered {
+		return math.MaxInt64
+	}
+	return q.S().Streak
+}
 
 // Idle has nothing to end.
 func (q *queue) Idle() {}

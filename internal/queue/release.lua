@@ -3,7 +3,8 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua. While a slot moves, a Cluster refuses requests for keys
+--         of which some exist, and a queue often does not: without these, a lock is released that nobody waits for
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -19,7 +20,15 @@
 --
 -- Generated from internal/queue/lua/release.lua: edit that, and run go generate ./...
 
-local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
+local waited
+if KEYS[3] then
+  waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
+else
+  local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
+  if not held[1] or held[2] then
+    return redis.error_reply('TRYAGAIN the queue may be needed')
+  end
+end
 
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
@@ -207,6 +216,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
+  redis.call('HSET', KEYS[1], 'w', '1') -- others may
   if session(owner) ~= asking then
     redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
   end

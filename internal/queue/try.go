@@ -20,7 +20,7 @@ type trying mutex.Acquisition
 func (r *trying) Send(abandoned *atomic.Bool) wire.Outcome {
 	a := (*mutex.Acquisition)(r)
 	s := a.Lock.S()
-	o := s.Link.Call(a.Ctx, a.Lock.Kind.Lock, r, wire.Tries, abandoned)
+	o := a.Unit.Answered(s.Link.Call(a.Ctx, a.Unit.Script(a), r, wire.Tries, abandoned))
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter
 	}
@@ -35,7 +35,7 @@ func (r *trying) Request(now time.Time) wire.Request {
 	a := (*mutex.Acquisition)(r)
 	l := a.Lock
 	notAfter := a.WelcomeUntil(now, min(a.Lease(), l.S().Liveness))
-	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, protocol.KeepArg, "0", l.Keys.Channel, "0", "", "0")
+	return a.Unit.Keys(a).Request(a.Unit.Script(a), a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, protocol.KeepArg, "0", l.Keys.Channel, "0", "", "0")
 }
 
 // RollBack releases what nobody waits for any more.

@@ -35,7 +35,7 @@ func newHold(name string) *hold {
 func (h *hold) LeaseKey() string { return h.name }
 
 func (h *hold) Renewal() (*wire.Script, wire.Request) {
-	return script, wire.NewRequest(script, []any{1, h.name})
+	return script, wire.NewRequest(script, []any{h.name})
 }
 
 func (h *hold) LeaseLost(deadlinePassed bool) { h.ended <- deadlinePassed }

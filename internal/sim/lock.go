@@ -289,9 +289,6 @@ func (l *lock) forgotten(s *server) {
 	}
 	// What had left, and what late copies must find, may be forgotten; who waits, too, or they wait again.
 	l.over, l.waiting = map[string]string{}, map[string]*waiter{}
-	if l.kind != 'f' {
-		return
-	}
 	queue := s.scores(l.key + ":q")
 	alive := s.scores(l.key + ":a")
 	var order []string

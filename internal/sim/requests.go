@@ -126,7 +126,7 @@ func (l *lock) executed(c *call, now int64) {
 		}
 	}
 	var queue map[string]float64
-	if l.kind == 'f' {
+	if l.kind != 'q' {
 		queue = c.server.scores(l.key + ":q")
 		l.queued(c, queue, now)
 	}
@@ -167,7 +167,7 @@ func (l *lock) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// queued checks what a request of a fair lock made of the queue.
+// queued checks what a request made of the queue.
 func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 	w := l.w
 	switch c.name {
@@ -238,7 +238,7 @@ func (l *lock) granted(owner string, token, now int64) {
 	l.highest, l.moved = token, time.Now()
 	g := l.grantOf(owner)
 	g.token = token
-	if forgot := l.on[0].forgot; l.kind == 'f' && !forgot.IsZero() && time.Since(forgot) < liveness && g.void.IsZero() {
+	if forgot := l.on[0].forgot; l.kind != 'q' && !forgot.IsZero() && time.Since(forgot) < liveness && g.void.IsZero() {
 		g.void = time.Now() // its session counts from a heartbeat that was forgotten
 	}
 	mine := l.waiting[owner]

@@ -270,12 +270,12 @@ func (w *world) forge(rnd *rand.Rand) {
 		s := l.on[rnd.IntN(len(l.on))]
 		now := s.tick()
 		high := now + rnd.Int64N(1<<62)
-		channel, messages := l.key, []string{"0"}
+		channel, messages := l.key, []string(nil)
 		switch l.kind {
 		case 'q':
 			_, token := l.present(s)
 			messages = []string{fmt.Sprint(token, " ", high), fmt.Sprint("zzz ", high), fmt.Sprint(token, " 0")}
-		case 'f':
+		default:
 			attempts := slices.Sorted(maps.Keys(l.waiting))
 			if len(attempts) == 0 {
 				return

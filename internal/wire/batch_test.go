@@ -38,7 +38,7 @@ func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
 
 func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	l := NewLink(nil, Options{Logger: slog.New(slog.DiscardHandler)})
-	r := NewRequest(NewScript("return 1"), []any{1, "x"})
+	r := NewRequest(NewScript("return 1"), []any{"x"})
 	b := &batch{requests: []Request{r, r.again()}, over: make(chan struct{})}
 	go l.send(ending{}, b)
 	<-b.over

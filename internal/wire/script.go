@@ -41,10 +41,10 @@ type Request struct{ *redis.StringCmd }
 
 func (Request) NoRetry() bool { return true }
 
-// NewRequest builds a call. keys begins with their number, as EVALSHA wants them.
+// NewRequest builds a call.
 func NewRequest(sc *Script, keys []any, argv ...any) Request {
-	args := make([]any, 0, 2+len(keys)+len(argv))
-	args = append(args, "evalsha", sc.sha)
+	args := make([]any, 0, 3+len(keys)+len(argv))
+	args = append(args, "evalsha", sc.sha, len(keys))
 	args = append(args, keys...)
 	args = append(args, argv...)
 	return Request{redis.NewStringCmd(context.Background(), args...)}

@@ -26,8 +26,8 @@ const shared = "internal/protocol/lua/shared.lua"
 // folders of scripts, and the libraries of each. A definition uses only what is before it.
 var folders = map[string][]string{
 	"internal/protocol": {shared},
-	"rlock":             {shared, "rlock/lua/several.lua"},
-	"internal/queue":    {shared, "internal/queue/lua/queue.lua"},
+	"rlock":             {shared},
+	"internal/queue":    {shared, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
 	"multilock":         {shared},
 }
 

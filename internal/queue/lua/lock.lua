@@ -60,6 +60,7 @@ if liveness > 0 then
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
+      redis.call('HSET', KEYS[1], 'w', '1')
     end
     redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], ARGV[11], ARGV[4] }, ' '))
   else

@@ -67,6 +67,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
+  redis.call('HSET', KEYS[1], 'w', '1') -- others may
   if session(owner) ~= asking then
     redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
   end

@@ -3,7 +3,8 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua. While a slot moves, a Cluster refuses requests for keys
+--         of which some exist, and a queue often does not: without these, a lock is released that nobody waits for
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -17,7 +18,15 @@
 --        'L' lost: not held, and never released under this token
 --        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
 
-local waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
+local waited
+if KEYS[3] then
+  waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
+else
+  local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
+  if not held[1] or held[2] then
+    return redis.error_reply('TRYAGAIN the queue may be needed')
+  end
+end
 local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK, waited)
 local reply = used and mine and 'R' or 'L'
 if used and not waited and ARGV[5] == '0' then

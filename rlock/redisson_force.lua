@@ -9,7 +9,7 @@
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 --
--- Generated from rlock/lua/force.lua: edit that, and run go generate ./...
+-- Generated from rlock/lua/redisson_force.lua: edit that, and run go generate ./...
 
 local function stamp(number)
   return string.format('%.0f', number)
@@ -55,7 +55,7 @@ local function holder(any)
       token = value
     elseif field == 'd' then
       about = value
-    elseif field ~= 's' then
+    elseif field ~= 's' and field ~= 'w' then
       other = owner
       owner, count = field, value
     end

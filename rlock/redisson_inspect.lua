@@ -5,7 +5,7 @@
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "metadata": {...}}
 --
--- Generated from rlock/lua/inspect.lua: edit that, and run go generate ./...
+-- Generated from rlock/lua/redisson_inspect.lua: edit that, and run go generate ./...
 
 -- map reads a hash; false if it is empty, which would not encode as an object.
 local function map(key)

@@ -1,15 +1,15 @@
--- Takes several locks, all or none.
+-- Takes several locks that nobody waits for, all or none.
 --
--- KEYS    two for each lock: its hash and its metadata
+-- KEYS    five for each lock, as in lock.lua
 -- ARGV    as in lock.lua, which is one() here, the same for all; ARGV[1] is the owner field, ARGV[3] the Redis
---         time in microseconds after which this request has expired
+--         time in microseconds after which this request has expired. ARGV[6] is 0: the queue of no lock is stood in
 --
 -- Reply: 'G NOW TOKEN...', or the number of a lock that cannot be had and behind it what
 -- one() says of that
 --
--- Generated from rlock/lua/lock_several.lua: edit that, and run go generate ./...
+-- Generated from internal/queue/lua/lock_several.lua: edit that, and run go generate ./...
 
--- several empties KEYS, and returns what was in it: two keys for each lock.
+-- several empties KEYS, and returns what was in it: five keys for each lock.
 local function several()
   local keys = {}
   for i = #KEYS, 1, -1 do
@@ -81,7 +81,7 @@ local function holder(any)
       token = value
     elseif field == 'd' then
       about = value
-    elseif field ~= 's' then
+    elseif field ~= 's' and field ~= 'w' then
       other = owner
       owner, count = field, value
     end
@@ -157,45 +157,142 @@ local function renew(ms, keep)
   end
 end
 
+-- leave takes attempts out of the queue.
+local function leave(...)
+  redis.call('ZREM', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+  redis.call('HDEL', KEYS[5], ...)
+end
+
+-- first is the waiter who is next, the time until which it is known to live, and the
+-- time now, which is read here if the caller has not. If the waiter is dead, all of the dead are dropped.
+local function first(now)
+  while true do
+    local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not next then
+      return
+    end
+    now = now or clock()
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
+    if alive >= now then
+      return next, alive, now
+    end
+    leave(next)
+    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+    if #dead > 0 then
+      leave(unpack(dead))
+    end
+  end
+end
+
+local function session(owner)
+  return string.match(owner, '^[^:]*')
+end
+
+-- lives notes that somebody waits for at least liveness more.
+local function lives(liveness, keep)
+  if redis.call('PTTL', KEYS[3]) < liveness then
+    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[4], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[5], 2 * liveness)
+  end
+  outlive(2 * liveness + keep, keep)
+end
+
+-- handOver gives a free lock to the first living waiter, for the lease that it asks for, but not for longer than
+-- it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. last and lost are what past says. Returns owner, token, what the owner's
+-- session says of itself, and the lease in milliseconds, or nothing.
+local function handOver(asking, channels, now, keep, last, lost)
+  local owner, alive
+  owner, alive, now = first(now)
+  if not owner then
+    return
+  end
+  local lease, nonce, about = string.match(redis.call('HGET', KEYS[5], owner) or '', '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
+  local token = grant(owner, about or '', lease, now, keep, last, lost)
+  leave(owner)
+  redis.call('HSET', KEYS[1], 'w', '1') -- others may
+  if session(owner) ~= asking then
+    redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
+  end
+  return owner, token, about or '', stamp(lease)
+end
+
 -- turn makes KEYS those of the i-th lock.
 local function turn(keys, i)
-  KEYS[1], KEYS[2] = keys[2 * i - 1], keys[2 * i]
+  for k = 1, 5 do
+    KEYS[k] = keys[5 * (i - 1) + k]
+  end
 end
 
 local function one()
-  local free = redis.call('HLEN', KEYS[1]) == 0
+  local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue
   local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
   if reply then
     return reply
   end
+  local asking = ARGV[1]
+  local lease, liveness, keep = tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[5])
   local owner, token, about = holder()
-  if owner and owner ~= ARGV[1] then
-    return 'H ' .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
-  end
-  local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
-  if owner then
+  if owner == asking then
     renew(lease, keep)
-  else
-    local last, lost, over = past(ARGV[1])
-    if over then
-      return 'S ' .. stamped
-    end
-    token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
+    return 'G ' .. stamped .. ' ' .. token
   end
-  return 'G ' .. stamped .. ' ' .. token
+  local last, lost, over = past(asking)
+  if over then
+    return 'S ' .. stamped
+  end
+  if not owner then
+    local next = first(now)
+    if not next or next == asking then
+      if next then
+        leave(asking)
+      end
+      return 'G ' .. stamped .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
+    end
+    owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
+  end
+  local status = 'H '
+  if liveness > 0 then
+    local last = ARGV[9] == '' and {} or redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
+    local joins = last[1] == ARGV[9]
+    local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
+    if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
+      if not joins then
+        redis.call('HSET', KEYS[2], 'q', ticket)
+        redis.call('HSET', KEYS[1], 'w', '1')
+      end
+      redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], ARGV[11], ARGV[4] }, ' '))
+    else
+      joins = false -- an earlier copy stands already, before whoever is the last
+    end
+    redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
+    if joins then
+      leave(ARGV[9])
+      status = 'J '
+    end
+    lives(liveness, keep)
+  end
+  return status .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
 end
 
-for i = 1, #keys / 2 do
+for i = 1, #keys / 5 do
   turn(keys, i)
   local owner = holder()
   local _, _, over = past(ARGV[1])
-  if clock() > tonumber(ARGV[3]) or owner ~= ARGV[1] and (owner or over) then
+  local now = clock()
+  if now > tonumber(ARGV[3]) or owner ~= ARGV[1] and (owner or over or first(now)) then
     return i .. ' ' .. one()
   end
 end
 ARGV[3] = '9e15' -- all of them now, or none
 local reply
-for i = 1, #keys / 2 do
+for i = 1, #keys / 5 do
   turn(keys, i)
   local granted = one()
   reply = reply and reply .. string.match(granted, ' %d+$') or granted

@@ -1,15 +1,15 @@
--- Releases several locks.
+-- Releases several locks, and hands each to the first that waits for it.
 --
--- KEYS    two for each lock: its hash and its metadata
+-- KEYS    five for each lock, as in release.lua
 -- ARGV    as in release.lua, which is one() here, for the first lock; then, of each further one, what one() has as
 --         ARGV[1], [2], [5] and [6]: owner field, token, Redis time until which a copy may
---         arrive, last token used. Its channel has the name of its first key
+--         arrive, last token used
 --
 -- Reply: what one() says of each, with commas between
 --
--- Generated from rlock/lua/release_several.lua: edit that, and run go generate ./...
+-- Generated from internal/queue/lua/release_several.lua: edit that, and run go generate ./...
 
--- several empties KEYS, and returns what was in it: two keys for each lock.
+-- several empties KEYS, and returns what was in it: five keys for each lock.
 local function several()
   local keys = {}
   for i = #KEYS, 1, -1 do
@@ -70,6 +70,34 @@ local function outlive(ms, keep)
   end
 end
 
+-- past reads the metadata: the last token that may have been used; the same again if
+-- it was not released, so lost by now if the lock is free; and whether an attempt is over,
+-- so that this is a late copy of its request.
+local function past(owner)
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
+    last = last + BLOCK - 1
+    lost = last
+  end
+  return last, lost, metadata[3] == owner or metadata[4]
+end
+
+-- grant makes an attempt the owner of a block of tokens above last, and returns the
+-- first. lost is the last token lost, if the lock was.
+local function grant(owner, about, lease, now, keep, last, lost)
+  local token = stamp(math.max(now, last + 1))
+  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  if lost then
+    redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
+  else
+    redis.call('HSET', KEYS[2], 't', token)
+  end
+  outlive(lease + keep, keep)
+  return token
+end
+
 -- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, nobody wants that.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter; waited: this script may grant the lock to somebody. Returns
@@ -128,41 +156,120 @@ local function tombstone(owner, late, keep)
   end
 end
 
+-- leave takes attempts out of the queue.
+local function leave(...)
+  redis.call('ZREM', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+  redis.call('HDEL', KEYS[5], ...)
+end
+
+-- first is the waiter who is next, the time until which it is known to live, and the
+-- time now, which is read here if the caller has not. If the waiter is dead, all of the dead are dropped.
+local function first(now)
+  while true do
+    local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not next then
+      return
+    end
+    now = now or clock()
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
+    if alive >= now then
+      return next, alive, now
+    end
+    leave(next)
+    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+    if #dead > 0 then
+      leave(unpack(dead))
+    end
+  end
+end
+
+local function session(owner)
+  return string.match(owner, '^[^:]*')
+end
+
+-- handOver gives a free lock to the first living waiter, for the lease that it asks for, but not for longer than
+-- it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. last and lost are what past says. Returns owner, token, what the owner's
+-- session says of itself, and the lease in milliseconds, or nothing.
+local function handOver(asking, channels, now, keep, last, lost)
+  local owner, alive
+  owner, alive, now = first(now)
+  if not owner then
+    return
+  end
+  local lease, nonce, about = string.match(redis.call('HGET', KEYS[5], owner) or '', '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
+  local token = grant(owner, about or '', lease, now, keep, last, lost)
+  leave(owner)
+  redis.call('HSET', KEYS[1], 'w', '1') -- others may
+  if session(owner) ~= asking then
+    redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
+  end
+  return owner, token, about or '', stamp(lease)
+end
+
 -- turn makes KEYS those of the i-th lock.
 local function turn(keys, i)
-  KEYS[1], KEYS[2] = keys[2 * i - 1], keys[2 * i]
+  for k = 1, 5 do
+    KEYS[k] = keys[5 * (i - 1) + k]
+  end
 end
 
 local function one()
-  local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
-  local reply = 'L'
-  if used then
-    local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
-    reply = (mine and 'R ' or 'L ') .. heard
-    if ARGV[5] == '0' then
-      return reply
+  local waited
+  if KEYS[3] then
+    waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
+  else
+    local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
+    if not held[1] or held[2] then
+      return redis.error_reply('TRYAGAIN the queue may be needed')
     end
+  end
+  local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK, waited)
+  local reply = used and mine and 'R' or 'L'
+  if used and not waited and ARGV[5] == '0' then
+    return reply
   end
 
   if odd then
     whole(KEYS[1], 't', odd)
   end
-  if not used and ARGV[2] ~= '' then
-    if released(ARGV[2]) then
+  local over = not used and ARGV[2] ~= '' and released(ARGV[2])
+  local gone = not used and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
+  local keep, last, lost = tonumber(ARGV[4]), nil, nil
+  if gone then
+    last, lost = past('')
+  end
+  local next, token, lease, _
+  if not used then
+    leave(ARGV[1])
+    if over then
       reply = 'R'
-    elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
-      redis.call('PUBLISH', ARGV[3], '0')
+    end
+    if gone then
+      next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, last, lost)
+    end
+  elseif waited then
+    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
+    if not next then
+      redis.call('DEL', KEYS[1])
     end
   end
-  tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
+  if next then
+    reply = table.concat({ reply, next, token, lease }, ' ')
+  end
+  tombstone(ARGV[1], ARGV[5], keep)
   return reply
 end
 
-for i = 1, #keys / 2 do
+for i = 1, #keys / 5 do
   turn(keys, i)
   if i > 1 then
     ARGV[1], ARGV[2], ARGV[5], ARGV[6] = unpack(argv, 4 * i - 1, 4 * i + 2)
-    ARGV[3] = KEYS[1]
   end
   replies[i] = one()
 end

@@ -1,6 +1,6 @@
 -- What runs a script of one lock on several. That script is the function one() here.
 
--- several empties KEYS, and returns what was in it: two keys for each lock.
+-- several empties KEYS, and returns what was in it: five keys for each lock.
 local function several()
   local keys = {}
   for i = #KEYS, 1, -1 do
@@ -11,5 +11,7 @@ end
 
 -- turn makes KEYS those of the i-th lock.
 local function turn(keys, i)
-  KEYS[1], KEYS[2] = keys[2 * i - 1], keys[2 * i]
+  for k = 1, 5 do
+    KEYS[k] = keys[5 * (i - 1) + k]
+  end
 end
