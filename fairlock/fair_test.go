@@ -84,7 +84,7 @@ func TestARequestThatIsSentAgainKeepsItsPlace(t *testing.T) {
 	l.serve(2)
 }
 
-func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
+func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 	for _, c := range []struct{ sessions, each, more int }{{10, 50, 0}, {10, 1, 0}, {10, 1, 9990}} {
 		server := testredis.Start(t)
 		proxy := faultproxy.New(t, server.Addr)
@@ -142,7 +142,7 @@ func TestAHandOverCostsOneRequestAndAtMostOneMessage(t *testing.T) {
 			}
 		}
 		t.Logf("%d waiters in %d sessions, %d more: %d hand-overs, %v, %d messages", c.sessions*c.each, c.sessions, c.more, hands, calls, proxy.CountPushed())
-		if calls["release"] > hands || calls["release"] == 0 || len(calls) != 1 || proxy.CountPushed() > calls["release"] {
+		if calls["release"] > hands || calls["release"] == 0 || len(calls) != 1 || proxy.CountPushed() > 2*calls["release"] {
 			t.Errorf("%d hand-overs cost %v and %d messages", hands, calls, proxy.CountPushed())
 		}
 		l.ends()

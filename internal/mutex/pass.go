@@ -69,7 +69,7 @@ func (t *Tenure) passOn(to Successor) bool {
 		return false
 	case t.own || s.Age()-t.begun >= l.waiting.PassFor():
 		return false
-	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness)/4:
+	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness, protocol.FirstLease)/4:
 		return false // it could not be renewed
 	case !to.MayPass(l, w):
 		return false

@@ -28,6 +28,9 @@ func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
 
+// FirstLease is the longest lease of a lock that is handed over: FIRST in queue.lua.
+const FirstLease = 2 * time.Second
+
 // MaxExpired bounds how often in a row a request may come too late.
 const MaxExpired = 8
 

@@ -267,7 +267,7 @@ func (c *cohort) Request(now time.Time) wire.Request {
 		c.notAfter = max(c.notAfter, t+protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds())
 	}
 	attempt, size := c.follow()
-	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce)
+	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.exact())
 }
 
 // newNonce is a text without spaces that nobody can guess.

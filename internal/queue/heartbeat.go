@@ -17,11 +17,11 @@ type heartbeat struct {
 	outage time.Time // since when it is not answered
 }
 
-// schedule sets the next heartbeat: at a third of the liveness time, or when the
+// schedule sets the next heartbeat: after three fifths of the liveness time, which leaves time to repeat it, or when the
 // holder's time is over, if that is earlier. Mu held.
 func (q *queue) schedule(left time.Duration) {
 	b := &q.beat
-	d := q.S().Liveness / 3
+	d := q.S().Liveness / 5 * 3
 	if left >= 0 {
 		d = min(d, left+time.Millisecond)
 	}
@@ -35,6 +35,14 @@ func (q *queue) schedule(left time.Duration) {
 	} else {
 		b.timer.Reset(d)
 	}
+}
+
+// exact is "1" if the server knows all that listen to its messages: of a Cluster, another node may know them.
+func (q *queue) exact() any {
+	if q.S().Link.Single() {
+		return "1"
+	}
+	return "0"
 }
 
 // sendHeartbeat keeps this session's cohorts alive, and learns what became of those that no message told.
@@ -52,13 +60,13 @@ func (q *queue) sendHeartbeat() {
 		q.Mu.Unlock()
 		return
 	}
-	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, protocol.KeepArg}
+	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, protocol.KeepArg, q.exact()}
 	for owner, c := range q.standing {
 		if c.state == queued {
 			args = append(args, owner)
 		}
 	}
-	owners := args[4:]
+	owners := args[5:]
 	if len(owners) == 0 {
 		q.Mu.Unlock()
 		return

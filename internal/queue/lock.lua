@@ -17,6 +17,7 @@
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
 -- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
+-- ARGV[12] 1: this server knows all that listen to its messages
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
@@ -221,29 +222,70 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
--- handOver gives a free lock to the first living waiter, for the lease that it asks for, but not for longer than
--- it is known to live, and tells its session unless that is the one that asks, which the reply
--- tells. last and lost are what past says. Returns owner, token, what the owner's
+-- listens: this server has clients that listen to the channel of a session. Without the right to ask, none.
+local function listens(channels, of)
+  local count = redis.pcall('PUBSUB', 'NUMSUB', channels .. of)
+  return (count[2] or 0) > 0
+end
+
+-- LOOK bounds how many waiters that do not listen are passed over at once.
+local LOOK = 1000
+
+-- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
+-- known to live; and the time now. Those that are passed over keep their places: their connections may have just broken. asking is a
+-- session that gets the reply.
+local function listener(asking, channels, now)
+  local next, alive
+  next, alive, now = first(now)
+  for i = 1, LOOK do
+    if not next then
+      return
+    end
+    local entry = redis.call('HGET', KEYS[5], next) or ''
+    if alive >= now and (session(next) == asking or not string.find(entry, '^%d+ %d+ [^ ]*%+ ') or listens(channels, session(next))) then
+      return next, alive, now, entry
+    end
+    next = redis.call('ZRANGE', KEYS[3], i, i)[1]
+    alive = next and tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+  end
+end
+
+-- tell sends the words to the session of a waiter, with the nonce that proves them, unless that session is asking.
+local function tell(asking, channels, to, nonce, ...)
+  if session(to) ~= asking then
+    redis.call('PUBLISH', channels .. session(to), table.concat({ to, ... }, ' ') .. ' ' .. string.match(nonce or '', '^[^+]*'))
+  end
+end
+
+-- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a process that was
+-- stopped, shows that it lives by renewing it.
+local FIRST = 2000
+
+-- handOver gives a free lock to the first waiter that listens, for the lease that it asks for, but not for longer than
+-- FIRST or than it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. The next in the queue is told when that lease is over. last and lost are what past says. Returns owner, token, what the owner's
 -- session says of itself, and the lease in milliseconds, or nothing.
 local function handOver(asking, channels, now, keep, last, lost)
-  local owner, alive
-  owner, alive, now = first(now)
+  local owner, alive, entry
+  owner, alive, now, entry = listener(asking, channels, now)
   if not owner then
     return
   end
-  local lease, nonce, about = string.match(redis.call('HGET', KEYS[5], owner) or '', '^%d+ (%d+) (%S*) (.*)')
-  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1)
+  local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
-  if session(owner) ~= asking then
-    redis.call('PUBLISH', channels .. session(owner), table.concat({ owner, token, stamp(now), stamp(lease), nonce or '' }, ' '))
+  tell(asking, channels, owner, nonce, token, stamp(now), stamp(lease))
+  local next, _, _, behind = listener(asking, channels, now)
+  if next then
+    tell(asking, channels, next, string.match(behind, '^%d+ %d+ (%S*)'), stamp(lease))
   end
   return owner, token, about or '', stamp(lease)
 end
 
 if not owner then
-  local next = first(now)
+  local next = listener(session(asking), ARGV[7], now)
   if not next or next == asking then
     if next then
       leave(asking)
@@ -269,11 +311,12 @@ if liveness > 0 then
   local joins = last[1] == ARGV[9]
   local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
+    local nonce = ARGV[11] .. (ARGV[12] == '1' and listens(ARGV[7], session(asking)) and '+' or '')
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
       redis.call('HSET', KEYS[1], 'w', '1')
     end
-    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], ARGV[11], ARGV[4] }, ' '))
+    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
   else
     joins = false -- an earlier copy stands already, before whoever is the last
   end

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -244,10 +245,21 @@ func (l *lock) granted(owner string, token, now int64) {
 	mine := l.waiting[owner]
 	delete(l.waiting, owner)
 	for attempt, e := range l.waiting {
-		if e.alive > now && (mine == nil || e.number < mine.number) {
+		if e.alive > now && (mine == nil || e.number < mine.number) && l.deaf(attempt) {
+			w.counts.Add("passed over")
+		} else if e.alive > now && (mine == nil || e.number < mine.number) {
 			w.fail("%s is granted %s with %d before its turn: %s came earlier", short(owner), l.name, token, short(attempt))
 		}
 	}
+}
+
+// deaf: the server has seen the attempt's session listen, and nobody listens to its channel.
+func (l *lock) deaf(attempt string) bool {
+	s := l.on[0]
+	session, _, _ := strings.Cut(attempt, ":")
+	channel := "lockline:s:" + session
+	entry := strings.Fields(s.HGet(l.key+":d", attempt))
+	return s.PubSubNumSub(channel)[channel] == 0 && len(entry) > 2 && strings.HasSuffix(entry[2], "+")
 }
 
 // commands reads RESP arrays of bulk strings, as clients send them.

@@ -55,9 +55,9 @@ type place struct {
 // Kinds are all there are.
 var Kinds = []Kind{
 	{Name: "rlock", servers: 1, locks: []place{{'r', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: lease + time.Second, vital: []string{"forced by token", "handed in memory", "restarts, empty", "restarts, old"}},
+		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "restarts, empty", "restarts, old"}},
 	{Name: "fairlock", servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: time.Second, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "places taken over", "restarts, empty", "restarts, old"}},
+		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "places taken over", "restarts, empty", "restarts, old"}},
 	{Name: "multilock", servers: 2, locks: []place{{'r', "a", 0}, {'r', "b", 0}, {'f', "c", 0}, {'r', "d", 1}, {'f', "e", 1}}, most: 4,
 		latency: 10 * time.Millisecond, actors: 3, crowd: 4, gap: 4 * time.Second, vital: []string{"restarts, empty", "restarts, old", "several by one request"}},
 	{Name: "redlock3", servers: 3, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,

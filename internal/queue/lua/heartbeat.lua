@@ -8,7 +8,8 @@
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with
 -- ARGV[4] milliseconds by which the metadata outlives the queue
--- ARGV[5] and on: attempts of this session that wait
+-- ARGV[5] 1: this server knows all that listen to its messages
+-- ARGV[6] and on: attempts of this session that wait
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...': the Redis time in microseconds, who
 -- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
@@ -20,14 +21,22 @@ if not holder() then
   past('') -- before anything is written: they may end the script
 end
 local missing = {}
-for i = 5, #ARGV do
+local seen = ARGV[5] == '1' and listens(ARGV[3], ARGV[1])
+for i = 6, #ARGV do
   if redis.call('ZSCORE', KEYS[3], ARGV[i]) then
     redis.call('ZADD', KEYS[4], until_, ARGV[i])
+    local entry = seen and redis.call('HGET', KEYS[5], ARGV[i])
+    if entry then
+      local marked, changed = string.gsub(entry, '^(%d+ %d+ [^ +]*) ', '%1+ ')
+      if changed > 0 then
+        redis.call('HSET', KEYS[5], ARGV[i], marked)
+      end
+    end
   else
     missing[#missing + 1] = ARGV[i]
   end
 end
-if #missing < #ARGV - 4 then
+if #missing < #ARGV - 5 then
   lives(liveness, keep)
 end
 local owner, token, about = holder()

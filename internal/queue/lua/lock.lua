@@ -17,6 +17,7 @@
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
 -- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
+-- ARGV[12] 1: this server knows all that listen to its messages
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
@@ -43,7 +44,7 @@ if over then
   return 'S ' .. stamped
 end
 if not owner then
-  local next = first(now)
+  local next = listener(session(asking), ARGV[7], now)
   if not next or next == asking then
     if next then
       leave(asking)
@@ -58,11 +59,12 @@ if liveness > 0 then
   local joins = last[1] == ARGV[9]
   local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
+    local nonce = ARGV[11] .. (ARGV[12] == '1' and listens(ARGV[7], session(asking)) and '+' or '')
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
       redis.call('HSET', KEYS[1], 'w', '1')
     end
-    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], ARGV[11], ARGV[4] }, ' '))
+    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
   else
     joins = false -- an earlier copy stands already, before whoever is the last
   end

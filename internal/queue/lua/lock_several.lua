@@ -13,7 +13,7 @@ for i = 1, #keys / 5 do
   local owner = holder()
   local _, _, over = past(ARGV[1])
   local now = clock()
-  if now > tonumber(ARGV[3]) or owner ~= ARGV[1] and (owner or over or first(now)) then
+  if now > tonumber(ARGV[3]) or owner ~= ARGV[1] and (owner or over or listener(session(ARGV[1]), ARGV[7], now)) then
     return i .. ' ' .. one()
   end
 end
