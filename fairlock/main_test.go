@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +30,18 @@ const (
 
 var bg = context.Background()
 
-func TestMain(m *testing.M) { testlock.Main(m, tenWaiters) }
+func TestMain(m *testing.M) {
+	testlock.Main(m, func(args string) {
+		if words := strings.Fields(args); words[0] == "many" {
+			n, err := strconv.Atoi(words[3])
+			if err != nil {
+				panic(err)
+			}
+			manySessions(words[1], words[2], n)
+		}
+		tenWaiters(args)
+	})
+}
 
 func queued(t testing.TB, rdb redis.Cmdable) int {
 	t.Helper()

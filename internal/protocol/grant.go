@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lockline/lockline/internal/wire"
@@ -48,7 +49,7 @@ type Release struct {
 	Keep any       // string: milliseconds for which the metadata of an idle lock is kept
 	More []Release // of further locks, in one request; Script releases all then
 
-	copies int // of Alternating
+	alone bool // of Migrating
 }
 
 func (r *Release) argv() []any {
@@ -69,17 +70,22 @@ func (r *Release) Request(time.Time) wire.Request {
 	return r.Keys.And(more).Request(r.Script, argv...)
 }
 
-// Alternating is a Release of which every second copy names the hash and the metadata alone. It releases a lock that nobody
-// waits for while its slot moves, and a Cluster refuses the others: of all keys, only some exist.
-type Alternating Release
+// Migrating is a Release that names the hash and the metadata alone where a Cluster refuses more: while a slot moves, all keys
+// of a request must exist, and a queue often does not. So a lock is released that nobody waits for.
+type Migrating Release
 
 // Request makes a copy.
-func (r *Alternating) Request(now time.Time) wire.Request {
+func (r *Migrating) Request(now time.Time) wire.Request {
 	all := (*Release)(r)
-	if r.copies++; r.copies%2 == 1 || r.More != nil {
-		return all.Request(now)
+	if r.alone {
+		return r.Keys.RequestAlone(r.Script, all.argv()...)
 	}
-	return r.Keys.RequestAlone(r.Script, all.argv()...)
+	return all.Request(now)
+}
+
+// Failed is told why the last copy was not answered, and that it will be sent again.
+func (r *Migrating) Failed(err error) {
+	r.alone = !r.alone && r.More == nil && strings.HasPrefix(err.Error(), "TRYAGAIN ")
 }
 
 // Same is a request whose copies are all the same.

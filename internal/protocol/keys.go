@@ -109,6 +109,7 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	boxed := make([]any, 2, 2+len(more))
 	boxed[0], boxed[1] = lock, metadata
 	var all strings.Builder // of one piece: there may be very many locks
+	all.Grow(len(more) * (len(lock) + 2))
 	for _, end := range more {
 		all.WriteString(lock + end)
 	}

@@ -56,7 +56,7 @@ func (s *server) Update(ctx context.Context, t *mutex.Tenure, lease time.Duratio
 }
 
 func (s *server) Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome {
-	return s.Link.Call(ctx, r.Script, (*protocol.Alternating)(r), most, nil)
+	return s.Link.Call(ctx, r.Script, (*protocol.Migrating)(r), most, nil)
 }
 
 // ReleaseAll sends releases in batches, one server's beside another's.

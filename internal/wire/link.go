@@ -130,6 +130,9 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || left != nil && left.Load() {
 			return o
 		}
+		if c, ok := c.(interface{ Failed(error) }); ok {
+			c.Failed(o.Err)
+		}
 	}
 }
 
