@@ -1,5 +1,5 @@
 // Package fairlock is a distributed lock that is served first come, first served
-// across all processes. It has the Session, Hold, options and errors of package
+// across the goroutines of all processes. It has the Session, Hold, options and errors of package
 // rlock; New returns an *rlock.Mutex, so everything said there of Lock, TryLock,
 // Do, re-entry, leases and tokens holds here, too.
 //
@@ -7,18 +7,21 @@
 //
 // A waiter stands in a queue that Redis keeps, in the order in which Redis saw the
 // requests; no client's clock has a say. The unlock itself makes the first living
-// waiter the owner and tells its session, and nobody else: a hand-over costs one
-// request and at most one message, whatever the length of the queue.
+// waiter the owner and tells its session. It tells the next in the queue, too, which then knows when to look
+// whether the new owner lives. So a hand-over costs one
+// request and at most two messages, whatever the length of the queue. A reentrant lock of package rlock has such a queue, too, but
+// goroutines of the session that has the lock go before it. Here nobody is overtaken.
 //
 // Goroutines of one session with nobody between them stand in the queue together and hand
 // the lock from one to the next in memory. Those that come at about the same time (while a request of
 // theirs is under way, or within 200 µs while their session has the lock, and within 2 ms behind others of it) ask together.
 // If the lock is lost under one of them, those behind it ask anew.
 //
-// A session's waiters are kept alive by one request for each lock at a third of the
-// liveness time (10 s unless [rlock.WithLiveness] says otherwise). Waiters whose
-// process died are dropped together once their session has been silent for the
-// liveness time. A lock that is handed over is at first leased for no longer than its
+// A session's waiters are kept alive by one request for each lock at three fifths of the
+// liveness time (10 s unless [rlock.WithLiveness] says otherwise). A waiter whose session Redis has seen listen,
+// and which does not listen any more, is passed over; it keeps its place, as its connection may have just broken. On a Cluster
+// Redis cannot see that. Waiters whose process died are dropped together once their session has been silent for the
+// liveness time. A lock that is handed over is at first leased for 2 s, and no longer than its
 // new owner is known to live, and then renewed to the session's lease. With
 // [rlock.WithLease] it is leased for as long as that says, counted from the grant.
 //

@@ -18,7 +18,7 @@
 //
 // A deadlock needs somebody who holds one lock while waiting for another. A
 // MultiLock never does: it tries all members; if one is taken, it gives back the others,
-// waits for that one alone, woken by message, and, with that one in its hands, tries the
+// waits for that one alone, in its queue if it has one, and, with that one in its hands, tries the
 // rest. This is how std::lock of C++ takes mutexes in any order; across servers nobody has an
 // order to keep. What the caller holds already is the caller's own holding and waiting:
 // to lock x, and then below it a MultiLock of y and z, waits for y and z while holding x.
@@ -30,24 +30,24 @@
 // the third start on, each comes after a random delay whose bound doubles from 4 ms to 128 ms, and
 // with every round it is less likely that they meet. That is a bound in probability:
 // one that needs many locks which others hold most of the time may start over many
-// times. Members that one request can take can't be taken half, so there a start over means
-// that somebody else got through.
+// times.
 //
 // Redisson's rule, which is to wait for the members in order while holding those before, for
 // 1500 ms a member, and then to start over, resolves a deadlock only by that time-out.
 //
 // # What it costs
 //
-// Reentrant Mutexes of one session take one request to lock, and one to unlock,
+// Reentrant Mutexes of one session that are free take one request to lock, and one to unlock,
 // however many they are (100 at most in one script), if their leases are equal and their keys may be in one
 // script: on a standalone server or Sentinel group (a *redis.Client) always, on a
 // Cluster if the keys have one hash tag, as with rlock.WithPrefix("{app}"). All
 // other members, such as fair locks and those of sessions with RedissonKeys, and members that are
 // re-entered, are taken one after another at what they cost by themselves, and given back in
-// parallel. Each start over costs what was taken and given back in it. An Observer is told of
+// parallel. One that has to wait is granted the member that it waits for, and takes the others by one request
+// more. Each start over costs what was taken and given back in it. An Observer is told of
 // every try of every member, also of those that came to nothing.
 //
 // Goroutines of a process that wait for the same members hand them on in memory, all of them together and
-// whatever servers they are on, for as long as [rlock.WithStreak] allows. That takes members without
-// queues and without fixed leases: with a fair lock among them, each turn costs requests.
+// whatever servers they are on, for as long as [rlock.WithStreak] allows. That takes members that are no fair
+// locks and have no fixed leases: with one of these among them, each turn costs requests.
 package multilock

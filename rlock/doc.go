@@ -52,15 +52,22 @@
 //
 // # Waiting
 //
-// A waiter polls nothing: the unlock of another process publishes a message, and
-// one goroutine of each session and lock then asks again: at once, or, if the session has
-// had its turn since those that wait, up to a millisecond later. The others of that
-// session stand behind it, first come, first served, and hand the lock from one to
-// the next in memory, each with a token of its own, until others have waited for
-// 5 ms ([WithStreak]). Sessions with many goroutines take turns, and none is starved,
-// but between processes the reentrant lock is not first come, first served; that of
-// package fairlock is.
+// A waiter does not poll. One goroutine of each session that wants the lock stands in a queue
+// that Redis keeps, and the unlock of another process makes the first in that queue the holder: it
+// costs one request and at most two messages, however many wait. The other goroutines of that
+// session wait behind that one, first come, first served, and hand the lock from one to
+// the next in memory, each with a token of its own, until the session has had it for
+// 5 ms ([WithStreak]). Then the next session has its turn. So between processes the lock is first come, first
+// served, but goroutines of the process that has it overtake the others for that time. In package
+// fairlock nobody is overtaken.
+//
+// A session keeps its place in the queue by a heartbeat for each lock, every 6 s ([WithLiveness]). A waiter
+// whose process died is passed over at once where Redis can see that nobody listens for it, and else
+// costs the others the liveness time. A lock that is handed over is leased for 2 s at first, and then renewed.
+//
+// With [RedissonKeys] there is no queue: an unlock publishes a message, and one goroutine of each session that waits
+// asks again, without a fixed order.
 //
 // The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count
-// whose time to live is the lease, a watchdog, and a channel for wake-ups.
+// whose time to live is the lease, and a watchdog.
 package rlock

@@ -19,10 +19,11 @@ type State struct {
 	Count     int           // hold count
 	Remaining time.Duration // of the lease, if it is not renewed
 	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
-	Queue     []Waiter      // of a fair lock: who waits, in order
+	Queue     []Waiter      // who waits in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
 }
 
-// Waiter is one acquisition that waits for a fair lock. Those of one session with nobody between them wait as one:
+// Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each session: others of that
+// session wait behind it, in memory. For a fair lock, those of one session with nobody between them wait as one:
 // they have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition

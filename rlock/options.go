@@ -74,17 +74,19 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Lease = d })
 }
 
-// WithLiveness sets for how long a waiter of a fair lock is considered alive after its
-// session last reached Redis, 10 s by default, at least 10 ms. The session does so
-// at a third of d. It is how long waiters whose process died can delay those behind
-// them, all together. A lock that is handed over is first leased for no longer than that.
+// WithLiveness sets for how long a waiter in the queue of a reentrant or fair lock is considered alive after its
+// session last reached Redis, 10 s by default, at least 10 ms. The session sends a heartbeat for each lock
+// at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. d is also how
+// long waiters that are gone can delay those behind them, all together, where Redis cannot see that nobody listens for them: on a
+// Cluster, without the right to PUBSUB NUMSUB, and while their connections look open. A lock that is handed over is
+// first leased for no longer than d, and for 2 s at most.
 func WithLiveness(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
 }
 
 // WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
 // goroutines to the next in memory, 5 ms by default, before it frees the lock in
-// Redis, where other sessions compete for it. With 0 or less every Unlock frees it.
+// Redis, so that other sessions have their turn. With 0 or less every Unlock frees it.
 // A fair lock has no need of it: the goroutines whose turn comes next are known.
 func WithStreak(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Streak = d })
