@@ -210,13 +210,10 @@ func locksDo(err error) string {
 }
 
 // trySubscribe: who may not subscribe would only be seen to wait.
-func (o *operator) trySubscribe(ctx context.Context, k lockKind) error {
+func (o *operator) trySubscribe(ctx context.Context) error {
 	channel := o.prefix + ":s:lockline-doctor"
-	switch {
-	case o.redisson:
+	if o.redisson {
 		channel = "redisson_lock__channel:{lockline-doctor}"
-	case k.letter != rlock.KindFair:
-		channel = o.prefix + ":" + k.letter + ":{lockline-doctor}"
 	}
 	sub := o.rdb.Subscribe(ctx, channel)
 	defer sub.Close()
@@ -228,7 +225,7 @@ func (o *operator) trySubscribe(ctx context.Context, k lockKind) error {
 
 // tryKind takes a lock, enters it again, and hands it over to a waiting session.
 func (o *operator) tryKind(ctx context.Context, k lockKind) error {
-	if err := o.trySubscribe(ctx, k); err != nil {
+	if err := o.trySubscribe(ctx); err != nil {
 		return err
 	}
 	const lease = 3 * tryTime

@@ -157,7 +157,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer rdb.Close()
 	var troubles lastTrouble
-	session, err := rlock.NewSession(rdb, rlock.WithPrefix(o.prefix), rlock.WithWatchdogTimeout(o.lease), rlock.WithLiveness(o.liveness()),
+	session, err := rlock.NewSession(rdb, rlock.WithPrefix(o.prefix), rlock.WithWatchdogTimeout(o.lease),
 		rlock.WithLabel("lockline exec "+filepath.Base(path)), rlock.WithObserver(&troubles),
 		rlock.WithLogger(slog.New(slog.DiscardHandler))) // what matters is said here
 	if err != nil {
@@ -174,6 +174,10 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 		return err
 	}
 	defer hold.Unlock(context.Background()) // where release did not; a second one does nothing
+	// What was handed over is leased for two seconds at first: the command would be told to end as soon as it begins.
+	if err := hold.Extend(waiting, o.lease); err != nil {
+		return err
+	}
 
 	run, err := startGroup(path, o.command, environment(o.name, session.ID(), hold.Token()))
 	if err != nil {
@@ -183,10 +187,6 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	g.watch()
 	return g.release()
 }
-
-// liveness is at least the default. A fair lock that is handed over is at first leased for two thirds of it at least, which must
-// be more than the grace: else the command would be told to end as soon as it begins.
-func (o execOptions) liveness() time.Duration { return max(10*time.Second, 3*o.grace) }
 
 // listen catches the signals that are forwarded, but for those that whoever
 // started this wants ignored, as nohup does.

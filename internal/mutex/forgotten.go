@@ -21,8 +21,7 @@ func Watch(hd *Hold) {
 }
 
 // forgotten ends a hold whose Hold was collected, and with it the context: nobody can use it, or unlock it. A fixed lease
-// goes on in Redis. It is
-// called by the runtime, whose cleanups wait for each other, so what takes time has a goroutine.
+// goes on in Redis. The runtime's cleanups wait for each other, so what takes time has a goroutine.
 func (v *view) forgotten() {
 	if v.fixed {
 		(*Entry)(v).forgive()

@@ -60,7 +60,7 @@ type Store interface {
 }
 
 // Waiting is how the goroutines of a session wait for one lock, and what follows from its release: all are told and
-// compete (package broadcast), or the lock is handed to the next in Redis' queue (package fairlock). Lock.Mu is held
+// compete (package broadcast), or the lock is handed to the next in Redis' queue (package queue). Lock.Mu is held
 // when a method is called, unless it says otherwise, and none but Admit blocks.
 type Waiting interface {
 	// Admit lets a newcomer in: it blocks until the lock is held or the wait is over. It releases Lock.Mu, which is held.

@@ -47,7 +47,6 @@ func (q *queue) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
 			return e, err
 		}
 	}
-	a.Announce()
 	q.Mu.Lock()
 	if q.line == nil {
 		q.line = &line{}

@@ -59,12 +59,12 @@ func (in *inbox) deliver(owner string, w award) {
 	}
 }
 
-// receive is deliver for what came on the session's channel: 'OWNER TOKEN NOW LEASE NONCE', or 'OWNER LEASE NONCE' for the
-// next in the queue, who looks when that lease is over. Whoever may publish could have sent it, but only Redis was told the
-// attempt's nonce.
+// receive is deliver for what came on the session's channel: 'OWNER TOKEN NOW LEASE NONCE', or 'OWNER LEASE' for the
+// next in the queue, which looks when that lease is over. Whoever may publish could have sent it, but only Redis was told the
+// attempt's nonce; and to look costs a request.
 func (in *inbox) receive(message string) {
 	words := strings.Fields(message)
-	if len(words) != 5 && len(words) != 3 {
+	if len(words) != 5 && len(words) != 2 {
 		return
 	}
 	c := in.find(words[0])
@@ -74,12 +74,11 @@ func (in *inbox) receive(message string) {
 	c.q.Mu.Lock()
 	defer c.q.Mu.Unlock()
 	switch {
-	case subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[len(words)-1])) != 1:
-	case len(words) == 3:
+	case len(words) == 2:
 		if c.state == queued {
 			c.q.schedule(milliseconds(words[1]))
 		}
-	default:
+	case subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[4])) == 1:
 		c.q.learn(words[0], award{token: protocol.TokenOrZero(words[1]), at: protocol.TokenOrZero(words[2]), lease: milliseconds(words[3])})
 	}
 }

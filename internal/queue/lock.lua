@@ -250,10 +250,10 @@ local function listener(asking, channels, now)
   end
 end
 
--- tell sends the words to the session of a waiter, with the nonce that proves them, unless that session is asking.
-local function tell(asking, channels, to, nonce, ...)
+-- tell sends the words to the session of a waiter, unless that session is asking.
+local function tell(asking, channels, to, ...)
   if session(to) ~= asking then
-    redis.call('PUBLISH', channels .. session(to), table.concat({ to, ... }, ' ') .. ' ' .. string.match(nonce or '', '^[^+]*'))
+    redis.call('PUBLISH', channels .. session(to), table.concat({ to, ... }, ' '))
   end
 end
 
@@ -276,10 +276,10 @@ local function handOver(asking, channels, now, keep, last, lost)
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
-  tell(asking, channels, owner, nonce, token, stamp(now), stamp(lease))
-  local next, _, _, behind = listener(asking, channels, now)
+  tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
+  local next = listener(asking, channels, now)
   if next then
-    tell(asking, channels, next, string.match(behind, '^%d+ %d+ (%S*)'), stamp(lease))
+    tell(asking, channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end

@@ -29,7 +29,7 @@ import (
 // come form the next one, which takes over the place of the one before if nobody has come between. A cohort is granted as
 // a whole: its goroutines have the lock one after the other, in one tenure.
 
-// queue is a lock whose waiters stand in Redis' queue. It is the mutex.Waiting of fair locks.
+// queue is a lock whose waiters stand in Redis' queue. It is the mutex.Waiting of locks with a queue.
 type queue struct {
 	mutex.Lock
 	inbox *inbox // of the session

@@ -72,7 +72,7 @@ var mutants = []mutant{
 	{name: "a place is taken over though others stand between", kind: "fairlock", file: "internal/queue/lock.lua",
 		old: "local joins = last[1] == ARGV[9]", new: "local joins = ARGV[9] ~= ''"},
 	{name: "a message counts whoever sent it", kind: "fairlock", file: "internal/queue/inbox.go",
-		old: "case subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[len(words)-1])) != 1:", new: "case subtle.ConstantTimeCompare(nil, nil) != 1:"},
+		old: "case subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[4])) == 1:", new: "case subtle.ConstantTimeCompare(nil, nil) == 1:"},
 	{name: "a hand-over is for another lease than was asked for", kind: "fairlock", file: "internal/queue/release.lua",
 		old: "lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)", new: "lease = math.ceil((alive - now) / 1000) + 1"},
 	{name: "a waiter that gave up returns before its place is given up", kind: "fairlock", file: "internal/queue/queue.go",
