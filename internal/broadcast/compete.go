@@ -64,7 +64,11 @@ func (c *crowd) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
 
 // ask asks once, and waits until it makes sense to ask again.
 func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, error) {
-	if err := c.letOthersFirst(a); err != nil {
+	othersFirst := c.letOthersFirst
+	if c.Kind.Turnstile != nil {
+		othersFirst = c.awaitTurn
+	}
+	if err := othersFirst(a); err != nil {
 		return nil, leave, err
 	}
 	if err := a.Unit.Claim(); err != nil {
@@ -79,6 +83,7 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 	case o.Err != nil:
 		return c.unanswered(a, past, o)
 	case r.Status == protocol.Granted:
+		c.turn.begin() // while nobody else competes: in a moment the hold may be lost, and the gate another's
 		e, begun, err := a.Unit.Granted(a, o.Sent, r.Token)
 		switch {
 		case begun:
@@ -122,6 +127,7 @@ func (c *crowd) unanswered(a *mutex.Acquisition, past *trouble, o wire.Outcome) 
 		return nil, leave, c.Keys.Failed(o.Err)
 	}
 	past.tries++
+	c.leaveTurn() // others may reach more
 	if _, err := c.sleep(a, wire.Backoff(past.tries, 20*time.Millisecond, time.Second)); err != nil {
 		return nil, leave, err
 	}
@@ -140,6 +146,9 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 	if a.Try {
 		return nil, leave, failure.Public(r.Locked(c.Keys.Name))
 	}
+	if c.Kind.Turnstile != nil && !c.turn.come() {
+		return nil, again, nil // which stands in line first
+	}
 	store := c.Store()
 	if c.news == nil {
 		c.news = store.Listen(c.Keys.Channel.(string))
@@ -150,6 +159,9 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 		return err
 	}); err != nil {
 		return nil, leave, err
+	}
+	if c.turn != nil && c.turn.Void() {
+		c.leaveTurn() // there may be a line by now
 	}
 	return nil, again, nil
 }

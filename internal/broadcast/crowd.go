@@ -20,7 +20,9 @@ type crowd struct {
 	// What follows belongs to the goroutine inside the root gate, and is handed to the next, so that a hot lock stays
 	// subscribed.
 	news *wakeup.Listener
-	due  int // how many more times others may have the lock first, after a tenure of ours that ended for their sake
+	turn *place // in the turnstile, where there is one; nil: none
+	due  int32  // how many more times others may have the lock first, after a tenure of ours that ended for their sake
+	last bool   // it is the turn of others: whoever comes next stands behind them before it asks
 }
 
 // NewLock makes a lock and its Waiting, for a mutex.Kind.
@@ -84,10 +86,13 @@ func (c *crowd) Freed(string, time.Time) {}
 // PassFor is what WithStreak says.
 func (c *crowd) PassFor() time.Duration { return c.S().Streak }
 
-// Idle unsubscribes.
+// Idle unsubscribes, and leaves the turnstile.
 func (c *crowd) Idle() {
 	if c.news != nil {
 		c.news.Close()
+	}
+	if c.turn != nil {
+		c.turn.Leave()
 	}
 }
 
@@ -108,10 +113,13 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 	_, heard, _ := strings.Cut(o.Reply, " ")
 	n, _ := strconv.Atoi(heard)
 	c.due = 0
-	if t.PassedOn() || t.Contested() && n > few {
-		c.due = n
+	switch {
+	case c.Kind.Turnstile != nil:
+		c.turnOver(n)
+	case t.PassedOn() || t.Contested() && n > few:
+		c.due = int32(n)
 	}
-	if c.due > 0 { // also for a goroutine that comes back in a moment
+	if c.due > 0 || c.last || c.turn != nil { // also for a goroutine that comes back in a moment
 		c.Keep()
 		time.AfterFunc(restMemory, c.Drop)
 	}
@@ -123,7 +131,7 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 // others, sleeps until they have had it, or seem not to want it.
 func (c *crowd) letOthersFirst(a *mutex.Acquisition) error {
 	for c.news != nil {
-		c.due -= len(c.news.Take())
+		c.due -= int32(len(c.news.Take()))
 		if c.due <= 0 || a.Try {
 			break
 		}
@@ -138,12 +146,17 @@ func (c *crowd) letOthersFirst(a *mutex.Acquisition) error {
 
 // sleep waits for news of the lock, for d at most. Its error says that the wait is over.
 func (c *crowd) sleep(a *mutex.Acquisition, d time.Duration) (heard bool, err error) {
-	a.Unit.Withdraw()
 	var news <-chan struct{}
 	if c.news != nil {
 		news = c.news.Ready
 	}
-	heard, ended := a.Sleep(d, news)
+	return c.await(a, d, news)
+}
+
+// await is sleep until ready, which may be nil.
+func (c *crowd) await(a *mutex.Acquisition, d time.Duration, ready <-chan struct{}) (heard bool, err error) {
+	a.Unit.Withdraw()
+	heard, ended := a.Sleep(d, ready)
 	if ended {
 		err = a.WhyOver(false)
 	}

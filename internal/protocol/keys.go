@@ -20,8 +20,9 @@ const (
 	Reentrant = "r"
 	Fair      = "f"
 	RedLock   = "q"
+	Turnstile = "t" // where those stand who wait for a RedLock; users have none
 
-	kinds = Reentrant + Fair + RedLock
+	kinds = Reentrant + Fair + RedLock + Turnstile
 )
 
 // What the names of further keys begin with where there is no prefix: with RedissonKeys.

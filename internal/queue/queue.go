@@ -304,6 +304,14 @@ func (q *queue) PassFor() time.Duration {
 	return q.S().Streak
 }
 
+// Others reports whether other sessions want a lock of such a kind, as far as this one knows. Lock.Mu is not held.
+func Others(l *mutex.Lock) bool {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	q := l.Waiting().(*queue)
+	return q.line != nil && q.others
+}
+
 // Idle has nothing to end.
 func (q *queue) Idle() {}
 

@@ -57,6 +57,16 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	return s, nil
 }
 
+// NewBeside makes a session that uses the client, the subscriptions and the clock of another one, and ends before that. It
+// has an identity and leases of its own.
+func NewBeside(s *Session, cfg Config) *Session {
+	b := newSession(cfg, uuid.NewString())
+	b.Link, b.Hub, b.Clock = s.Link, s.Hub, s.Clock
+	b.renewer = &linkRenewer{b}
+	b.onEnd = func() {}
+	return b
+}
+
 // NewVirtual makes a session that has no server of its own: renewals go by r, and onEnd is called at its end. Its Link
 // and Hub are nil.
 func NewVirtual(cfg Config, r Renewer, onEnd func()) *Session {

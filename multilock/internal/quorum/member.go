@@ -19,6 +19,7 @@ type member struct {
 	probing bool
 	probed  time.Time
 	odd     time.Time // when it was last logged that it has a value that Lockline did not write
+	closed  time.Time // until then nobody stands in a turnstile there
 }
 
 // place names the member's server for operators.
@@ -41,6 +42,17 @@ func (q *Quorum) usable(m *member) bool {
 		q.s.Go(func() { q.probe(m) })
 	}
 	return !m.slow
+}
+
+// check asks the member for a sign of life now, unless that is or was being done.
+func (q *Quorum) check(m *member) {
+	m.mu.Lock()
+	due := !m.probing && time.Since(m.probed) > probeEvery
+	m.probing = m.probing || due
+	m.mu.Unlock()
+	if due {
+		q.probe(m)
+	}
 }
 
 // probe finds out whether a slow member answers again. An error by which it refuses the PING is an answer, too.
@@ -79,6 +91,22 @@ func (q *Quorum) dissent(m *member, l *mutex.Lock, err error) error {
 		q.s.Warn("a server of a RedLock has no vote", "lock", l.Keys.Name, "reason", err)
 	}
 	return err
+}
+
+// barred: the turnstiles of the member were of no use lately.
+func (m *member) barred() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Now().Before(m.closed)
+}
+
+// bar has nobody stand at the member for a while, because it refuses that. RedLocks work without it, so operators would
+// not learn it but for the log.
+func (q *Quorum) bar(m *member, l *mutex.Lock, err error) {
+	m.mu.Lock()
+	m.closed = time.Now().Add(oddEvery)
+	m.mu.Unlock()
+	q.s.Warn("those who wait for a RedLock cannot stand in line at a server", "lock", l.Keys.Name, "reason", fmt.Errorf("%s: %w", m.place(), err))
 }
 
 // errSlow is the error of a member that was not asked.

@@ -23,7 +23,8 @@ type Quorum struct {
 	kind    mutex.Kind
 	accept  *wire.Script // a higher token for a grant
 	id      id
-	members []*member
+	members []*member  // by session id
+	listed  []*member  // in the order in which they were given
 	parts   []*quorums // by member
 	need    int        // a majority
 	timeout time.Duration
@@ -107,7 +108,7 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 	if timeout < 0 || timeout >= cfg.Lease/2 {
 		return nil, fmt.Errorf("lockline: RedLock: a timeout of %v for a server is not above 0 and below half of the lease, %v", timeout, cfg.Lease)
 	}
-	sessions = slices.Clone(sessions)
+	listed, sessions := sessions, slices.Clone(sessions)
 	slices.SortFunc(sessions, func(a, b *session.Session) int { return strings.Compare(a.ID(), b.ID()) })
 	q := &Quorum{id: id{timeout: timeout}, accept: scripts.Accept, need: len(sessions)/2 + 1, timeout: timeout}
 	for _, s := range sessions {
@@ -117,6 +118,9 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 		}
 		q.id.members += s.ID() + " "
 		q.members, q.parts = append(q.members, &member{Session: s}), append(q.parts, part)
+	}
+	for _, s := range listed {
+		q.listed = append(q.listed, q.members[slices.Index(sessions, s)])
 	}
 	// Two callers with the same sessions have the same first one, so they make one quorum. A session that ends meanwhile
 	// either has it already, and ends it, or refuses it below.
@@ -132,8 +136,7 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 			return protocol.NewKeys(s.Prefix, protocol.RedLock, name)
 		},
 		Store:   func(*session.Session) mutex.Store { return q },
-		NewLock: newLock,
-		Alarm:   alarm,
+		NewLock: newLock, Alarm: alarm, Turnstile: q.turnstile,
 	}
 	q.s = session.NewVirtual(cfg, q, q.leave)
 	q.s.Args.Keep = protocol.Milliseconds(keepMetadata)

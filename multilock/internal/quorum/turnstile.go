@@ -1,0 +1,132 @@
+package quorum
+
+import (
+	"context"
+	"hash/fnv"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/queue"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// The turnstile of a RedLock is a fair lock on one of the members: whoever holds it votes. It only keeps voters apart, so
+// it may fail or be held twice, and nothing of it is an error of the RedLock. All clients that list the servers in the
+// same order stand at the same one: the first that answers, counted from one that the lock's name decides.
+
+// turnKind has keys of its own, so that users' fair locks of the same name are other locks.
+var turnKind = queue.NewKind(protocol.Turnstile)
+
+// turnLease is the lease and the liveness time of turnstiles: for how long one that is killed or frozen holds others up.
+const turnLease = 2 * time.Second
+
+// attendant is the part of a member's session that stands in turnstiles.
+type attendant struct{}
+
+func newAttendant(s *session.Session) *session.Session {
+	cfg := s.Config
+	cfg.Lease = min(cfg.Lease, turnLease)
+	cfg.Liveness = cfg.Lease
+	cfg.Observer, cfg.Logger = nil, slog.New(slog.DiscardHandler)
+	return session.NewBeside(s, cfg)
+}
+
+// turn is a place in a turnstile. It is a mutex.Turn.
+type turn struct {
+	q      *Quorum
+	l      *mutex.Lock
+	ctx    context.Context // ends when the place is given up
+	cancel context.CancelFunc
+	come   chan struct{} // closed once alone or void is set
+	alone  atomic.Bool   // nobody else stood there
+	void   atomic.Bool   // there is no turnstile
+
+	mu   sync.Mutex // guards what follows; a leaf
+	at   *member    // where it stands
+	skip func()     // has it stand elsewhere
+}
+
+func (q *Quorum) turnstile(l *mutex.Lock) mutex.Turn {
+	t := &turn{q: q, l: l, come: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	q.s.Go(t.run)
+	return t
+}
+
+func (t *turn) Come() <-chan struct{} { return t.come }
+func (t *turn) Behind() bool          { return !t.alone.Load() }
+func (t *turn) Void() bool            { return t.void.Load() }
+func (t *turn) Leave()                { t.cancel() }
+
+// run stands at the first member that has a turnstile, until its turn is over.
+func (t *turn) run() {
+	for _, m := range t.q.line(t.l.Keys.Name) {
+		if !t.q.usable(m) || m.barred() {
+			continue
+		}
+		hold := t.stand(m)
+		if t.ctx.Err() == nil && hold == nil {
+			continue
+		}
+		close(t.come)
+		<-t.ctx.Done()
+		if hold != nil {
+			_ = hold.Unlock(context.Background())
+		}
+		return
+	}
+	t.void.Store(true)
+	close(t.come)
+}
+
+// stand blocks until the turn has come at a member; nil: it has not.
+func (t *turn) stand(m *member) *mutex.Hold {
+	s, err := session.PartOf(m.Session, attendant{}, newAttendant)
+	if err != nil {
+		return nil
+	}
+	ctx, skip := context.WithCancel(t.ctx)
+	defer skip()
+	t.mu.Lock()
+	t.at, t.skip = m, skip
+	t.mu.Unlock()
+	lock := mutex.New(s, turnKind, t.l.Keys.Name, mutex.Config{})
+	e, err := lock.AcquireUnit(ctx, mutex.Config{}, false, mutex.Alone)
+	if err != nil {
+		if ctx.Err() == nil && !wire.Judge(err).Transient {
+			t.q.bar(m, t.l, err)
+		}
+		return nil
+	}
+	t.alone.Store(!queue.Others(e.Lock()))
+	return e.NewHandle()
+}
+
+// Look asks the member for a sign of life, unless that was done just before.
+func (t *turn) Look() {
+	t.mu.Lock()
+	m, skip := t.at, t.skip
+	t.mu.Unlock()
+	if m == nil {
+		return
+	}
+	t.q.s.Go(func() {
+		t.q.check(m)
+		if !t.q.usable(m) {
+			skip()
+		}
+	})
+}
+
+// line is the members in the order in which a turnstile of that name is looked for.
+func (q *Quorum) line(name string) []*member {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	first := int(h.Sum32() % uint32(len(q.listed)))
+	return append(q.listed[first:len(q.listed):len(q.listed)], q.listed[:first]...)
+}
