@@ -64,11 +64,7 @@ func (c *crowd) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
 
 // ask asks once, and waits until it makes sense to ask again.
 func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, error) {
-	othersFirst := c.letOthersFirst
-	if c.Kind.Turnstile != nil {
-		othersFirst = c.awaitTurn
-	}
-	if err := othersFirst(a); err != nil {
+	if err := c.othersFirst(a); err != nil {
 		return nil, leave, err
 	}
 	if err := a.Unit.Claim(); err != nil {
@@ -146,7 +142,7 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 	if a.Try {
 		return nil, leave, failure.Public(r.Locked(c.Keys.Name))
 	}
-	if c.Kind.Turnstile != nil && !c.turn.come() {
+	if c.turnstile() != nil && !c.turn.come() {
 		return nil, again, nil // which stands in line first
 	}
 	store := c.Store()

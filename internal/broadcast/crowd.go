@@ -114,7 +114,7 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 	n, _ := strconv.Atoi(heard)
 	c.due = 0
 	switch {
-	case c.Kind.Turnstile != nil:
+	case c.turnstile() != nil:
 		c.turnOver(n)
 	case t.PassedOn() || t.Contested() && n > few:
 		c.due = int32(n)
@@ -124,6 +124,14 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 		time.AfterFunc(restMemory, c.Drop)
 	}
 	c.Pass()
+}
+
+// othersFirst lets those go first whose turn it is.
+func (c *crowd) othersFirst(a *mutex.Acquisition) error {
+	if line := c.turnstile(); line != nil {
+		return c.awaitTurn(a, line)
+	}
+	return c.letOthersFirst(a)
 }
 
 // Without it, a session that comes back at once would win each time: its request leaves before the message of its release

@@ -1,6 +1,7 @@
 package broadcast
 
 import (
+	"math"
 	"time"
 
 	"github.com/lockline/lockline/internal/mutex"
@@ -21,9 +22,37 @@ const (
 // lookTime is the time between two looks whether the line moves.
 const lookTime = time.Second
 
+// Turnstile is a mutex.Store that has those stand in line whom it has refused.
+type Turnstile interface {
+	// Stand takes a place behind all others. The caller is counted in the session's work.
+	Stand(l *mutex.Lock) Turn
+}
+
+// Turn is a place in the line before a lock. It says who should ask next, and grants nothing: whoever asks out of turn is
+// only in the way of others. No method blocks.
+type Turn interface {
+	// Come is closed when it is the turn of this place, and when that cannot be found out.
+	Come() <-chan struct{}
+	// Look has the place move on to another server if that of the line does not answer. Whoever stands there calls it now
+	// and then, and is counted in the session's work.
+	Look()
+	// Behind reports whether others stood in the line, too. Before the turn has come, they do.
+	Behind() bool
+	// Void reports whether the turn has come because there is no line.
+	Void() bool
+	// Leave gives the place up, in the background. It may be called again.
+	Leave()
+}
+
+// turnstile is that of the lock's Store; nil: it has none.
+func (c *crowd) turnstile() Turnstile {
+	t, _ := c.Store().(Turnstile)
+	return t
+}
+
 // place is a session's place in the turnstile of a lock.
 type place struct {
-	mutex.Turn
+	Turn
 	began time.Time   // when the lock was first granted in this turn
 	end   *time.Timer // at which the turn ends; nil: it goes on
 }
@@ -73,29 +102,41 @@ func (c *crowd) leaveTurn() {
 	c.turn = nil
 }
 
-// awaitTurn stands in line until the turn has come. One that nobody is known to be in the way of asks at once. The others ask
-// once before, too, after some time, or the error of a wait that ends could not name the holder.
-func (c *crowd) awaitTurn(a *mutex.Acquisition) error {
+// atMost is for how long an acquisition that stands in line from now on may wait.
+func atMost(a *mutex.Acquisition) time.Duration {
+	d := time.Duration(math.MaxInt64)
+	if a.Expired != nil {
+		d = a.Config.Wait
+	}
+	if end, ok := a.Ctx.Deadline(); ok {
+		d = min(d, time.Until(end))
+	}
+	return d
+}
+
+// awaitTurn stands in line until the turn has come. One that nobody is known to be in the way of asks at once. The others
+// ask once before their turn, too, after half of the time that they have, or the error of a wait that runs out could not name
+// the holder.
+func (c *crowd) awaitTurn(a *mutex.Acquisition, line Turnstile) error {
 	if c.turn != nil && !c.turn.goOn() {
 		c.turn = nil
 	}
 	if c.turn == nil && (c.last || a.Progress() == mutex.Refused) && !a.Try {
-		c.turn = &place{Turn: c.Kind.Turnstile(&c.Lock)}
+		c.turn = &place{Turn: line.Stand(&c.Lock)}
 		a.Announce()
 	}
 	c.last = false
-	for c.turn != nil && !c.turn.come() && !a.Try {
-		refused := a.Progress() == mutex.Refused
+	for left := atMost(a) / 2; c.turn != nil && !c.turn.come() && !a.Try; {
 		d := lookTime
-		if !refused {
-			d = min(d, a.Left()/2)
+		if a.Progress() != mutex.Refused {
+			d = min(d, left)
 		}
 		if _, err := c.await(a, d, c.turn.Come()); err != nil {
 			return err
 		}
 		a.Advance(mutex.Contested)
 		c.turn.Look()
-		if !refused {
+		if left -= d; left <= 0 && a.Progress() != mutex.Refused {
 			break
 		}
 	}

@@ -2,7 +2,6 @@ package mutex
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -180,18 +179,6 @@ func (a *Acquisition) LeaseArg() any {
 		return a.Config.Lease.Milliseconds()
 	}
 	return a.Lock.S().Args.Lease
-}
-
-// Left is for how long the acquisition may wait at most.
-func (a *Acquisition) Left() time.Duration {
-	left := time.Duration(math.MaxInt64)
-	if a.Expired != nil {
-		left = a.Config.Wait - time.Since(a.begun)
-	}
-	if end, ok := a.Ctx.Deadline(); ok {
-		left = min(left, time.Until(end))
-	}
-	return left
 }
 
 // NewAttempt begins a try for the lock in Redis, with an owner field that is never used again. The token is not known

@@ -30,25 +30,6 @@ type Kind struct {
 	// Alarm is the channel and the message by which a request that finds the data of a grant deleted wakes those who
 	// wait; the channel is "" where they find out by themselves.
 	Alarm func(k *protocol.Keys, g *protocol.Grant) (channel, message any)
-	// Turnstile, unless it is nil, takes a place in a line before the lock, for a goroutine that is counted in the session's
-	// work. It does not block.
-	Turnstile func(l *Lock) Turn
-}
-
-// Turn is a place in the line before a lock. It says who should ask for the lock next, and grants nothing: whoever asks
-// out of turn is only in the way of others. No method blocks.
-type Turn interface {
-	// Come is closed when it is the turn of this place, and when that cannot be found out.
-	Come() <-chan struct{}
-	// Look has the place move on to another server where that of the line does not answer. Whoever stands there calls it
-	// now and then, and is counted in the session's work.
-	Look()
-	// Behind reports whether others stood in the line, too. Before the turn has come, they do.
-	Behind() bool
-	// Void reports whether the turn has come because there is no line.
-	Void() bool
-	// Leave gives the place up, in the background. It may be called again, and with Lock.Mu held.
-	Leave()
 }
 
 // Store is where grants live: one server, or a majority of several. No mutex is held when its methods are called. Ask,

@@ -106,6 +106,7 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 	q.beat.outage = time.Time{}
 	r := protocol.Answer{Now: protocol.TokenOrZero(words[1]), Holder: words[3], Token: words[4], About: about}
 	r.Left, _ = protocol.Remaining(words[2])
+	q.S().Clock.Heard(r.Now, o.Sent)
 	if r.Holder != "-" {
 		q.Saw(r)
 	}

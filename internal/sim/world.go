@@ -227,7 +227,7 @@ func (w *world) run() {
 	w.sleep(100 * time.Millisecond) // what was on its way
 	var memories []string
 	for _, l := range w.locks {
-		memories = append(memories, l.key+":t")
+		memories = append(memories, l.key+":t", "lockline:t:{"+l.name+"}:t")
 	}
 	w.leftBehind(memories...)
 	working.Wait()

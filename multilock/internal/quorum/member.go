@@ -44,14 +44,26 @@ func (q *Quorum) usable(m *member) bool {
 	return !m.slow
 }
 
-// check asks the member for a sign of life now, unless that is or was being done.
+// check asks a member that may be silent for a sign of life, and blocks until it has answered, or not in time.
 func (q *Quorum) check(m *member) {
 	m.mu.Lock()
-	due := !m.probing && time.Since(m.probed) > probeEvery
-	m.probing = m.probing || due
+	due := !m.probing
+	m.probing = true
 	m.mu.Unlock()
-	if due {
+	if !due {
+		return
+	}
+	done := make(chan struct{})
+	q.s.Go(func() {
+		defer close(done)
 		q.probe(m)
+	})
+	late := time.NewTimer(q.timeout)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		m.suspect()
 	}
 }
 

@@ -136,7 +136,7 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 			return protocol.NewKeys(s.Prefix, protocol.RedLock, name)
 		},
 		Store:   func(*session.Session) mutex.Store { return q },
-		NewLock: newLock, Alarm: alarm, Turnstile: q.turnstile,
+		NewLock: newLock, Alarm: alarm,
 	}
 	q.s = session.NewVirtual(cfg, q, q.leave)
 	q.s.Args.Keep = protocol.Milliseconds(keepMetadata)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/broadcast"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/queue"
@@ -36,7 +37,7 @@ func newAttendant(s *session.Session) *session.Session {
 	return session.NewBeside(s, cfg)
 }
 
-// turn is a place in a turnstile. It is a mutex.Turn.
+// turn is a place in a turnstile. It is a broadcast.Turn.
 type turn struct {
 	q      *Quorum
 	l      *mutex.Lock
@@ -51,7 +52,8 @@ type turn struct {
 	skip func()     // has it stand elsewhere
 }
 
-func (q *Quorum) turnstile(l *mutex.Lock) mutex.Turn {
+// Stand has the quorum be a broadcast.Turnstile.
+func (q *Quorum) Stand(l *mutex.Lock) broadcast.Turn {
 	t := &turn{q: q, l: l, come: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	q.s.Go(t.run)
@@ -107,20 +109,26 @@ func (t *turn) stand(m *member) *mutex.Hold {
 	return e.NewHandle()
 }
 
-// Look asks the member for a sign of life, unless that was done just before.
+// silence is how long nothing need be heard of the member: longer than the time between two heartbeats.
+const silence = turnLease / 2
+
+// Look has the place move on from a member that does not answer.
 func (t *turn) Look() {
 	t.mu.Lock()
 	m, skip := t.at, t.skip
 	t.mu.Unlock()
-	if m == nil {
-		return
+	switch {
+	case m == nil:
+	case !t.q.usable(m):
+		skip()
+	case time.Since(m.Clock.Last()) > silence:
+		t.q.s.Go(func() {
+			t.q.check(m)
+			if !t.q.usable(m) {
+				skip()
+			}
+		})
 	}
-	t.q.s.Go(func() {
-		t.q.check(m)
-		if !t.q.usable(m) {
-			skip()
-		}
-	})
 }
 
 // line is the members in the order in which a turnstile of that name is looked for.
