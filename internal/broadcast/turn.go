@@ -1,7 +1,6 @@
 package broadcast
 
 import (
-	"math"
 	"time"
 
 	"github.com/lockline/lockline/internal/mutex"
@@ -19,8 +18,11 @@ const (
 	returnTime = 200 * time.Microsecond // about as long as a request takes
 )
 
-// lookTime is the time between two looks whether the line moves.
-const lookTime = time.Second
+// Those who stand look after lookTime, and before that after a firstLook if they have not learned who has the lock.
+const (
+	lookTime  = time.Second
+	firstLook = 50 * time.Millisecond
+)
 
 // Turnstile is a mutex.Store that has those stand in line whom it has refused.
 type Turnstile interface {
@@ -33,9 +35,9 @@ type Turnstile interface {
 type Turn interface {
 	// Come is closed when it is the turn of this place, and when that cannot be found out.
 	Come() <-chan struct{}
-	// Look has the place move on to another server if that of the line does not answer. Whoever stands there calls it now
-	// and then, and is counted in the session's work.
-	Look()
+	// Look has the place move on to another server if that of the line does not answer. With who, it asks who has the
+	// lock, for the error of a wait that ends. Whoever stands there calls it now and then, and is counted in the session's work.
+	Look(who bool)
 	// Behind reports whether others stood in the line, too. Before the turn has come, they do.
 	Behind() bool
 	// Void reports whether the turn has come because there is no line.
@@ -102,21 +104,7 @@ func (c *crowd) leaveTurn() {
 	c.turn = nil
 }
 
-// atMost is for how long an acquisition that stands in line from now on may wait.
-func atMost(a *mutex.Acquisition) time.Duration {
-	d := time.Duration(math.MaxInt64)
-	if a.Expired != nil {
-		d = a.Config.Wait
-	}
-	if end, ok := a.Ctx.Deadline(); ok {
-		d = min(d, time.Until(end))
-	}
-	return d
-}
-
-// awaitTurn stands in line until the turn has come. One that nobody is known to be in the way of asks at once. The others
-// ask once before their turn, too, after half of the time that they have, or the error of a wait that runs out could not name
-// the holder.
+// awaitTurn stands in line until the turn has come. One that nobody is known to be in the way of asks at once.
 func (c *crowd) awaitTurn(a *mutex.Acquisition, line Turnstile) error {
 	if c.turn != nil && !c.turn.goOn() {
 		c.turn = nil
@@ -126,18 +114,20 @@ func (c *crowd) awaitTurn(a *mutex.Acquisition, line Turnstile) error {
 		a.Announce()
 	}
 	c.last = false
-	for left := atMost(a) / 2; c.turn != nil && !c.turn.come() && !a.Try; {
-		d := lookTime
-		if a.Progress() != mutex.Refused {
-			d = min(d, left)
-		}
-		if _, err := c.await(a, d, c.turn.Come()); err != nil {
+	d := lookTime
+	if a.Progress() != mutex.Refused {
+		d = firstLook
+	}
+	for c.turn != nil && !c.turn.come() && !a.Try {
+		come, err := c.await(a, d, c.turn.Come())
+		switch {
+		case err != nil:
 			return err
-		}
-		a.Advance(mutex.Contested)
-		c.turn.Look()
-		if left -= d; left <= 0 && a.Progress() != mutex.Refused {
-			break
+		case come && c.turn.Behind(): // Redis has said so
+			a.Advance(mutex.Refused)
+		case !come:
+			c.turn.Look(d == firstLook)
+			d = lookTime
 		}
 	}
 	if c.news != nil {

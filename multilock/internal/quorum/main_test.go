@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var scripts = Scripts{Lock: wire.NewScript("lock"), Accept: wire.NewScript("accept"), Release: wire.NewScript("release")}
+var scripts = Scripts{Lock: wire.NewScript("lock"), Accept: wire.NewScript("accept"), Release: wire.NewScript("release"), Inspect: wire.NewScript("inspect")}
 
 // memberSessions are sessions of as many servers, of which nothing is asked.
 func memberSessions(t testing.TB, n int) (all []*session.Session) {

@@ -44,29 +44,6 @@ func (q *Quorum) usable(m *member) bool {
 	return !m.slow
 }
 
-// check asks a member that may be silent for a sign of life, and blocks until it has answered, or not in time.
-func (q *Quorum) check(m *member) {
-	m.mu.Lock()
-	due := !m.probing
-	m.probing = true
-	m.mu.Unlock()
-	if !due {
-		return
-	}
-	done := make(chan struct{})
-	q.s.Go(func() {
-		defer close(done)
-		q.probe(m)
-	})
-	late := time.NewTimer(q.timeout)
-	defer late.Stop()
-	select {
-	case <-done:
-	case <-late.C:
-		m.suspect()
-	}
-}
-
 // probe finds out whether a slow member answers again. An error by which it refuses the PING is an answer, too.
 func (q *Quorum) probe(m *member) {
 	sent := time.Now()

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"sync"
@@ -82,6 +83,7 @@ func (t *turn) run() {
 		}
 		return
 	}
+	t.alone.Store(true)
 	t.void.Store(true)
 	close(t.come)
 }
@@ -112,8 +114,8 @@ func (t *turn) stand(m *member) *mutex.Hold {
 // silence is how long nothing need be heard of the member: longer than the time between two heartbeats.
 const silence = turnLease / 2
 
-// Look has the place move on from a member that does not answer.
-func (t *turn) Look() {
+// Look asks the member who has the lock, also for a sign of life.
+func (t *turn) Look(who bool) {
 	t.mu.Lock()
 	m, skip := t.at, t.skip
 	t.mu.Unlock()
@@ -121,13 +123,36 @@ func (t *turn) Look() {
 	case m == nil:
 	case !t.q.usable(m):
 		skip()
-	case time.Since(m.Clock.Last()) > silence:
+	case who || time.Since(m.Clock.Last()) > silence:
 		t.q.s.Go(func() {
-			t.q.check(m)
+			t.ask(m)
 			if !t.q.usable(m) {
 				skip()
 			}
 		})
+	}
+}
+
+// ask notes who has the lock at a member, or that this does not answer in time.
+func (t *turn) ask(m *member) {
+	answer := make(chan wire.Outcome, 1)
+	t.q.s.Go(func() {
+		answer <- m.Link.Call(t.q.s.Ctx, t.l.Kind.Inspect, &protocol.Same{Script: t.l.Kind.Inspect, Keys: t.l.Keys}, 1, nil)
+	})
+	late := time.NewTimer(t.q.timeout)
+	defer late.Stop()
+	select {
+	case o := <-answer:
+		st, err := protocol.DecodeState(t.l.Keys.Name, o.Reply)
+		if o.Err != nil && wire.Judge(o.Err).Transient {
+			m.suspect()
+		} else if o.Err == nil && err == nil && st.Held {
+			t.l.Mu.Lock()
+			defer t.l.Mu.Unlock()
+			t.l.Saw(protocol.Answer{Holder: st.Owner, About: fmt.Sprintf("%d@%s %s", st.PID, st.Host, st.Label), Left: st.Remaining})
+		}
+	case <-late.C:
+		m.suspect()
 	}
 }
 

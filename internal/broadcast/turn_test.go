@@ -1,0 +1,329 @@
+package broadcast
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/fake"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// line is a Store with a turnstile, in which the test says whose turn it is.
+type line struct {
+	fake.Store
+	places []*standing
+	answer string // to a request; "": granted
+	told   int    // of a release
+	void   bool   // there is no line
+	empty  bool   // there is nobody else
+}
+
+type standing struct {
+	l      *line
+	come   chan struct{}
+	looks  int
+	leaves int
+}
+
+func (l *line) Stand(*mutex.Lock) Turn {
+	s := &standing{l: l, come: make(chan struct{})}
+	l.places = append(l.places, s)
+	if l.void {
+		close(s.come)
+	}
+	return s
+}
+
+func (s *standing) Come() <-chan struct{} { return s.come }
+func (s *standing) Look(bool)             { s.looks++ }
+func (s *standing) Behind() bool          { return !s.l.empty }
+func (s *standing) Void() bool            { return s.l.void }
+func (s *standing) Leave()                { s.leaves++ }
+
+const (
+	isHeld = "H 1 1000 s:1 77 me" // for a second
+	isDown = "down"
+)
+
+// standIn returns the lock of a store with a turnstile, whose tenures are passed on for streak. In fake time.
+func standIn(t *testing.T, streak time.Duration) (*line, *mutex.Mutex) {
+	l := &line{}
+	l.OnAsk = func(*mutex.Acquisition) wire.Outcome {
+		switch l.answer {
+		case "":
+			return l.Granted()
+		case isDown:
+			return wire.Outcome{Sent: time.Now(), Err: io.EOF}
+		}
+		return wire.Outcome{Sent: time.Now(), Reply: l.answer}
+	}
+	l.OnRelease = func(*protocol.Release) wire.Outcome {
+		return wire.Outcome{Sent: time.Now(), Reply: fmt.Sprint("R ", l.told)}
+	}
+	kind := l.Kind(NewLock)
+	kind.Store = func(*session.Session) mutex.Store { return l }
+	s := l.Session(t)
+	s.Streak = streak
+	m := mutex.New(s, kind, "x", mutex.Config{})
+	return l, &m
+}
+
+// left fails the test unless there were so many places, and all but the last have been left, that one as it says.
+func (l *line) left(t *testing.T, when string, places int, last bool) {
+	t.Helper()
+	synctest.Wait()
+	if len(l.places) != places {
+		t.Fatalf("%s: %d places, want %d", when, len(l.places), places)
+	}
+	for i, s := range l.places {
+		if want := last || i < places-1; s.leaves > 0 != want {
+			t.Errorf("%s: place %d of %d has been left: %v", when, i+1, places, !want)
+		}
+	}
+}
+
+// goTake is take in a goroutine of its own.
+func goTake(t *testing.T, m *mutex.Mutex) <-chan *mutex.Hold {
+	next := make(chan *mutex.Hold, 1)
+	go func() { next <- take(t, m) }()
+	synctest.Wait()
+	return next
+}
+
+func TestOneThatNobodyIsInTheWayOfDoesNotStandInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		for range 3 {
+			unlock(t, take(t, m))
+		}
+		l.answer = isHeld
+		if _, err := acquire(t, m, bg, true); !is(err, failure.ErrLocked) {
+			t.Errorf("TryLock: %v", err)
+		}
+		l.left(t, "in the end", 0, false)
+		l.Want(t, "in the end", "ask", "release 1", "ask", "release 2001", "ask", "release 4001", "ask")
+	})
+}
+
+func TestOneThatWasRefusedAsksAgainWhenItsTurnHasCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.answer = isHeld
+		next := goTake(t, m)
+		l.left(t, "refused", 1, false)
+		time.Sleep(10*lookTime + 1)
+		l.Want(t, "as it stands", "ask")
+		if n := l.places[0].looks; n != 10 {
+			t.Errorf("it has looked %d times", n)
+		}
+		close(l.places[0].come) // and the lock is held still
+		synctest.Wait()
+		l.Want(t, "as its turn has come", "ask")
+		time.Sleep(time.Second - 1)
+		l.answer = ""
+		time.Sleep(1)
+		l.Want(t, "as the lock is free", "ask")
+		hold := <-next
+		l.left(t, "as it holds", 1, false)
+		time.Sleep(showTime - 1)
+		l.left(t, "as it holds", 1, false)
+		unlock(t, hold)
+		l.left(t, "as it was released", 1, true)
+	})
+}
+
+func TestAnotherComesWhereALockIsHeldForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.answer = isHeld
+		next := goTake(t, m)
+		l.answer = ""
+		close(l.places[0].come)
+		hold := <-next
+		time.Sleep(showTime)
+		l.left(t, "then", 1, true)
+		unlock(t, hold)
+	})
+}
+
+func TestATurnGoesOnForAStreak(t *testing.T) {
+	const streak = 10 * returnTime
+	for _, c := range []struct {
+		what   string
+		holds  time.Duration
+		away   time.Duration
+		goesOn bool
+	}{
+		{"it comes back at once", 0, 0, true},
+		{"it comes back in a moment", streak - 1, returnTime - 1, true},
+		{"it comes back too late", 0, returnTime, false},
+		{"its turn was long", streak, 0, false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, m := standIn(t, streak)
+				l.answer = isHeld
+				next := goTake(t, m)
+				l.answer = ""
+				close(l.places[0].come)
+				hold := <-next
+				time.Sleep(c.holds)
+				unlock(t, hold)
+				time.Sleep(c.away)
+				next = goTake(t, m)
+				if !c.goesOn { // others stand in line: it must, too
+					l.left(t, "again", 2, false)
+					close(l.places[1].come)
+				}
+				l.left(t, "then", len(l.places), false)
+				unlock(t, <-next)
+				time.Sleep(restMemory)
+				l.left(t, "in the end", len(l.places), true)
+			})
+		})
+	}
+}
+
+func TestAfterItsTurnASessionStandsBehindOthersBeforeItAsks(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		waited bool // it stood in line before
+		empty  bool
+		told   int
+		away   time.Duration
+		stands bool
+	}{
+		{what: "nobody waits"},
+		{what: "others are told", told: 1, stands: true},
+		{what: "others stood there, too", waited: true, stands: true},
+		{what: "nobody stood there", waited: true, empty: true},
+		{what: "that was long ago", waited: true, told: 1, away: restMemory},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, m := standIn(t, 0)
+				l.told, l.empty = c.told, c.empty
+				if c.waited {
+					l.answer = isHeld
+				}
+				next := goTake(t, m)
+				l.answer = ""
+				for _, s := range l.places {
+					close(s.come)
+				}
+				unlock(t, <-next)
+				time.Sleep(c.away)
+				before := len(l.places)
+				l.Requests()
+				next = goTake(t, m)
+				if stands := len(l.places) > before; stands != c.stands {
+					t.Fatalf("it stands in line: %v", stands)
+				}
+				if c.stands {
+					l.Want(t, "as it stands")
+					if n := l.places[before].looks; n != 0 {
+						t.Errorf("it has looked %d times", n)
+					}
+					time.Sleep(firstLook)
+					synctest.Wait()
+					if n := l.places[before].looks; n != 1 { // or the error of its wait could not name the holder
+						t.Errorf("it has looked %d times", n)
+					}
+					close(l.places[before].come)
+				}
+				unlock(t, <-next)
+			})
+		})
+	}
+}
+
+func TestOneThatGivesUpLeavesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, come := range []bool{false, true} {
+			l, m := standIn(t, 0)
+			l.answer = isHeld
+			ctx, cancel := context.WithCancel(bg)
+			failed := make(chan error)
+			go func() {
+				_, err := acquire(t, m, ctx, false)
+				failed <- err
+			}()
+			synctest.Wait()
+			if come {
+				close(l.places[0].come)
+			}
+			l.left(t, "before", 1, false)
+			cancel()
+			if err := <-failed; !is(err, "locked by s:1") || !is(err, context.Canceled) {
+				t.Errorf("turn come %v: %v", come, err)
+			}
+			l.left(t, "after", 1, true)
+		}
+	})
+}
+
+// The place is the session's: whoever waits behind the goroutine that gives up goes on in it.
+func TestAPlaceInLineGoesToTheNextGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.answer = isHeld
+		ctx, cancel := context.WithCancel(bg)
+		failed := make(chan error)
+		go func() {
+			_, err := acquire(t, m, ctx, false)
+			failed <- err
+		}()
+		synctest.Wait()
+		next := goTake(t, m)
+		cancel()
+		<-failed
+		l.left(t, "as one gave up", 1, false)
+		l.answer = ""
+		close(l.places[0].come)
+		unlock(t, <-next)
+		l.left(t, "in the end", 1, true)
+	})
+}
+
+// It may reach the turnstile, and no majority: others may.
+func TestOneWhoseRequestsAreNotAnsweredLetsOthersPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.answer = isHeld
+		next := goTake(t, m)
+		l.answer = isDown
+		close(l.places[0].come)
+		time.Sleep(time.Second)
+		l.left(t, "after an outage", 2, false)
+		l.answer = ""
+		close(l.places[1].come)
+		unlock(t, <-next)
+		l.left(t, "in the end", 2, true)
+	})
+}
+
+// Without a line, those that wait are told, or rest until the lease is over.
+func TestWithoutALineOneRestsBeforeItAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.answer, l.void = isHeld, true
+		next := goTake(t, m)
+		time.Sleep(3*time.Second + 1)
+		synctest.Wait()
+		if n := len(slices.DeleteFunc(l.Requests(), func(r string) bool { return r != "ask" })); n != 5 { // once before it stood there
+			t.Errorf("it has asked %d times", n)
+		}
+		l.answer = ""
+		unlock(t, <-next)
+		l.left(t, "in the end", len(l.places), true)
+	})
+}
