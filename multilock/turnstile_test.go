@@ -23,6 +23,9 @@ const (
 	turnQueue = turnKey + ":q"
 )
 
+// crewTimeout is the time-out for a server: this machine has much to do.
+const crewTimeout = 700 * time.Millisecond
+
 // crew is sessions, each with one goroutine, that want one RedLock again and again.
 type crew struct {
 	inside atomic.Int32
@@ -36,7 +39,9 @@ type crew struct {
 func (r *redServers) start(t *testing.T, members, turns int, stay time.Duration, options ...rlock.SessionOption) *crew {
 	c := &crew{turns: make([]atomic.Int32, members), errs: make(chan error, members)}
 	for i := range members {
-		m := multilock.NewRedLock("x", r.client(t, options...)...)
+		q, err := multilock.NewQuorum(r.client(t, options...), multilock.WithServerTimeout(crewTimeout))
+		testlock.Must(t, err)
+		m := q.New("x")
 		c.wg.Go(func() {
 			for range turns {
 				if err := c.turn(t, m, i, stay); err != nil {

@@ -64,7 +64,11 @@ func (c *crowd) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
 
 // ask asks once, and waits until it makes sense to ask again.
 func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, error) {
-	if err := c.othersFirst(a); err != nil {
+	othersFirst := c.letOthersFirst
+	if l := c.line(); l != nil {
+		othersFirst = l.awaitTurn
+	}
+	if err := othersFirst(a); err != nil {
 		return nil, leave, err
 	}
 	if err := a.Unit.Claim(); err != nil {
@@ -79,7 +83,7 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 	case o.Err != nil:
 		return c.unanswered(a, past, o)
 	case r.Status == protocol.Granted:
-		c.turn.begin() // while nobody else competes: in a moment the hold may be lost, and the gate another's
+		c.line().begin() // before the hold, at whose loss others compete
 		e, begun, err := a.Unit.Granted(a, o.Sent, r.Token)
 		switch {
 		case begun:
@@ -123,7 +127,7 @@ func (c *crowd) unanswered(a *mutex.Acquisition, past *trouble, o wire.Outcome) 
 		return nil, leave, c.Keys.Failed(o.Err)
 	}
 	past.tries++
-	c.leaveTurn() // others may reach more
+	c.line().leave() // others may reach more
 	if _, err := c.sleep(a, wire.Backoff(past.tries, 20*time.Millisecond, time.Second)); err != nil {
 		return nil, leave, err
 	}
@@ -142,8 +146,8 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 	if a.Try {
 		return nil, leave, failure.Public(r.Locked(c.Keys.Name))
 	}
-	if c.turnstile() != nil && !c.turn.come() {
-		return nil, again, nil // which stands in line first
+	if l := c.line(); l != nil && !l.turn.come() {
+		return nil, again, nil // it stands in line first
 	}
 	store := c.Store()
 	if c.news == nil {
@@ -156,8 +160,6 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 	}); err != nil {
 		return nil, leave, err
 	}
-	if c.turn != nil && c.turn.Void() {
-		c.leaveTurn() // there may be a line by now
-	}
+	c.line().rested()
 	return nil, again, nil
 }

@@ -20,9 +20,7 @@ type crowd struct {
 	// What follows belongs to the goroutine inside the root gate, and is handed to the next, so that a hot lock stays
 	// subscribed.
 	news *wakeup.Listener
-	turn *place // in the turnstile, where there is one; nil: none
-	due  int32  // how many more times others may have the lock first, after a tenure of ours that ended for their sake
-	last bool   // it is the turn of others: whoever comes next stands behind them before it asks
+	due  int // how many more times others may have the lock first, after a tenure of ours that ended for their sake
 }
 
 // NewLock makes a lock and its Waiting, for a mutex.Kind.
@@ -86,14 +84,12 @@ func (c *crowd) Freed(string, time.Time) {}
 // PassFor is what WithStreak says.
 func (c *crowd) PassFor() time.Duration { return c.S().Streak }
 
-// Idle unsubscribes, and leaves the turnstile.
+// Idle unsubscribes.
 func (c *crowd) Idle() {
 	if c.news != nil {
 		c.news.Close()
 	}
-	if c.turn != nil {
-		c.turn.Leave()
-	}
+	c.line().leave()
 }
 
 // restTime is by how much a session that had its turn lets those go first who were
@@ -113,25 +109,16 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 	_, heard, _ := strings.Cut(o.Reply, " ")
 	n, _ := strconv.Atoi(heard)
 	c.due = 0
-	switch {
-	case c.turnstile() != nil:
-		c.turnOver(n)
-	case t.PassedOn() || t.Contested() && n > few:
-		c.due = int32(n)
+	if l := c.line(); l != nil {
+		l.turnOver(n)
+	} else if t.PassedOn() || t.Contested() && n > few {
+		c.due = n
 	}
-	if c.due > 0 || c.last || c.turn != nil { // also for a goroutine that comes back in a moment
+	if c.due > 0 || c.line().stands() { // also for a goroutine that comes back in a moment
 		c.Keep()
 		time.AfterFunc(restMemory, c.Drop)
 	}
 	c.Pass()
-}
-
-// othersFirst lets those go first whose turn it is.
-func (c *crowd) othersFirst(a *mutex.Acquisition) error {
-	if line := c.turnstile(); line != nil {
-		return c.awaitTurn(a, line)
-	}
-	return c.letOthersFirst(a)
 }
 
 // Without it, a session that comes back at once would win each time: its request leaves before the message of its release
@@ -139,7 +126,7 @@ func (c *crowd) othersFirst(a *mutex.Acquisition) error {
 // others, sleeps until they have had it, or seem not to want it.
 func (c *crowd) letOthersFirst(a *mutex.Acquisition) error {
 	for c.news != nil {
-		c.due -= int32(len(c.news.Take()))
+		c.due -= len(c.news.Take())
 		if c.due <= 0 || a.Try {
 			break
 		}

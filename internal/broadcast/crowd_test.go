@@ -75,7 +75,7 @@ func TestOthersAreLetGoFirstUntilTheyHadTheirTurnOrSeemNotToWantIt(t *testing.T)
 			synctest.Test(t, func(t *testing.T) {
 				crowd := enter(t, newMutex(t, &fake.Store{}))
 				news, release := listen(t)
-				crowd.news, crowd.due = news, int32(c.due)
+				crowd.news, crowd.due = news, c.due
 				for range c.before {
 					release()
 				}
@@ -145,7 +145,7 @@ func TestWhoeverWasToldIsDueAfterATurnThatOthersWaitedFor(t *testing.T) {
 			}
 			unlock(t, hold)
 			synctest.Wait()
-			if int(crowd.due) != c.due {
+			if crowd.due != c.due {
 				t.Errorf("%+v: %d are due", c, crowd.due)
 			}
 			for _, after := range []time.Duration{0, restMemory + 1} {

@@ -4,29 +4,13 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// Where a kind has a turnstile, a session that was refused stands there in line, and asks again when its turn has come.
-// Its turn lasts while it holds the lock, so that the next in line asks when the lock is free. But:
-//
-//   - After showTime another's turn comes: that session is told of the release, however the lock gets free, and asks then.
-//   - A turn that has not lasted for PassFor waits for returnTime after the release: a goroutine that comes back by then
-//     goes on in it.
-const (
-	showTime   = 100 * time.Millisecond
-	returnTime = 200 * time.Microsecond // about as long as a request takes
-)
-
-// Those who stand look after lookTime, and before that after a firstLook if they have not learned who has the lock.
-const (
-	lookTime  = time.Second
-	firstLook = 50 * time.Millisecond
-)
-
-// Turnstile is a mutex.Store that has those stand in line whom it has refused.
+// Turnstile has those stand in line who wait for a lock.
 type Turnstile interface {
-	// Stand takes a place behind all others. The caller is counted in the session's work.
+	// Stand takes a place behind all others, and does not block. The caller is counted in the session's work.
 	Stand(l *mutex.Lock) Turn
 }
 
@@ -46,92 +30,137 @@ type Turn interface {
 	Leave()
 }
 
-// turnstile is that of the lock's Store; nil: it has none.
-func (c *crowd) turnstile() Turnstile {
-	t, _ := c.Store().(Turnstile)
-	return t
+// A session that was refused stands in line, and asks again when its turn has come. The turn lasts while it holds the lock,
+// so that the next in line asks when the lock is free. But:
+//
+//   - After showTime another's turn comes: that session is told of the release, however the lock gets free, and asks then.
+//   - A turn that has not lasted for PassFor waits for returnTime after the release: a goroutine that comes back by then
+//     goes on in it.
+const (
+	showTime   = 100 * time.Millisecond
+	returnTime = 200 * time.Microsecond // about as long as a request takes
+)
+
+// Those who stand look after lookTime, and before that after firstLook if they have not learned who has the lock.
+const (
+	lookTime  = time.Second
+	firstLook = 50 * time.Millisecond
+)
+
+// line is a crowd that stands in line before it competes.
+type line struct {
+	crowd
+	turnstile Turnstile
+
+	// What follows belongs to the goroutine inside the root gate, and is handed to the next.
+	turn   *place
+	behind bool // it is the turn of others: whoever comes next stands in line before it asks
 }
 
-// place is a session's place in the turnstile of a lock.
+// place is where the session stands.
 type place struct {
 	Turn
 	began time.Time   // when the lock was first granted in this turn
-	end   *time.Timer // at which the turn ends; nil: it goes on
+	end   *time.Timer // at which it is left; nil: none is set
+}
+
+// NewLine makes locks and their Waiting, for a mutex.Kind whose waiters stand in line.
+func NewLine(t Turnstile) func(*session.Session) (*mutex.Lock, mutex.Waiting, error) {
+	return func(*session.Session) (*mutex.Lock, mutex.Waiting, error) {
+		l := &line{turnstile: t}
+		return &l.Lock, l, nil
+	}
+}
+
+// line is the crowd as one that stands in line; nil if it does not.
+func (c *crowd) line() *line {
+	l, _ := c.Waiting().(*line)
+	return l
 }
 
 // come: it is the turn of the place, which may be nil.
 func (p *place) come() bool { return p != nil && wakeup.Closed(p.Come()) }
 
-// begin is called when the lock was granted. p may be nil.
-func (p *place) begin() {
-	if p == nil {
-		return
-	}
-	if p.began.IsZero() {
-		p.began = time.Now()
-	}
-	p.endIn(showTime)
-}
+func (p *place) leaveIn(d time.Duration) { p.end = time.AfterFunc(d, p.Leave) }
 
-func (p *place) endIn(d time.Duration) { p.end = time.AfterFunc(d, p.Leave) }
-
-// goOn reports whether the place was not left.
-func (p *place) goOn() bool {
+// stay keeps the place from being left, or reports that it has been.
+func (p *place) stay() bool {
 	end := p.end
 	p.end = nil
 	return end == nil || end.Stop()
 }
 
+// begin is called when the lock was granted. l may be nil.
+func (l *line) begin() {
+	if l == nil || l.turn == nil {
+		return
+	}
+	if l.turn.began.IsZero() {
+		l.turn.began = time.Now()
+	}
+	l.turn.leaveIn(showTime)
+}
+
 // turnOver is called when the lock was released, of which so many clients were told.
-func (c *crowd) turnOver(told int) {
-	if c.news != nil { // this session is one of them
+func (l *line) turnOver(told int) {
+	if l.news != nil { // this session is one of them
 		told--
 	}
-	p := c.turn
-	c.last = told > 0 || p != nil && p.Behind()
-	if p.come() && time.Since(p.began) < c.PassFor() && p.goOn() {
-		p.endIn(returnTime)
+	p := l.turn
+	l.behind = told > 0 || p != nil && p.Behind()
+	if p.come() && time.Since(p.began) < l.PassFor() && p.stay() {
+		p.leaveIn(returnTime)
 	} else {
-		c.leaveTurn()
+		l.leave()
 	}
 }
 
-// leaveTurn leaves the turnstile.
-func (c *crowd) leaveTurn() {
-	if c.turn != nil {
-		c.turn.Leave()
+// stands: the session has a place, or is to take one. l may be nil.
+func (l *line) stands() bool { return l != nil && (l.turn != nil || l.behind) }
+
+// rested is called when the session has rested and asks again. l may be nil.
+func (l *line) rested() {
+	if l != nil && l.turn.Void() {
+		l.leave() // there may be a turnstile by now
 	}
-	c.turn = nil
+}
+
+// leave gives the place up, if there is one. l may be nil.
+func (l *line) leave() {
+	if l != nil && l.turn != nil {
+		l.turn.Leave()
+		l.turn = nil
+	}
 }
 
 // awaitTurn stands in line until the turn has come. One that nobody is known to be in the way of asks at once.
-func (c *crowd) awaitTurn(a *mutex.Acquisition, line Turnstile) error {
-	if c.turn != nil && !c.turn.goOn() {
-		c.turn = nil
+func (l *line) awaitTurn(a *mutex.Acquisition) error {
+	if l.turn != nil && !l.turn.stay() {
+		l.turn = nil
 	}
-	if c.turn == nil && (c.last || a.Progress() == mutex.Refused) && !a.Try {
-		c.turn = &place{Turn: line.Stand(&c.Lock)}
+	if l.turn == nil && (l.behind || a.Progress() == mutex.Refused) && !a.Try {
+		l.turn = &place{Turn: l.turnstile.Stand(&l.Lock)}
 		a.Announce()
 	}
-	c.last = false
+	l.behind = false
 	d := lookTime
 	if a.Progress() != mutex.Refused {
 		d = firstLook
 	}
-	for c.turn != nil && !c.turn.come() && !a.Try {
-		come, err := c.await(a, d, c.turn.Come())
+	for l.turn != nil && !l.turn.come() && !a.Try {
+		come, err := l.await(a, d, l.turn.Come())
 		switch {
 		case err != nil:
 			return err
-		case come && c.turn.Behind(): // Redis has said so
-			a.Advance(mutex.Refused)
 		case !come:
-			c.turn.Look(d == firstLook)
+			l.turn.Look(d == firstLook)
 			d = lookTime
+		case l.turn.Behind(): // Redis has said so
+			a.Advance(mutex.Refused)
 		}
 	}
-	if c.news != nil {
-		c.news.Take() // what comes from here on is news
+	if l.news != nil {
+		l.news.Take() // what comes from here on is news
 	}
 	return nil
 }

@@ -13,12 +13,11 @@ import (
 	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// line is a Store with a turnstile, in which the test says whose turn it is.
-type line struct {
+// turns is a Store and a Turnstile, of which the test says whose turn it is.
+type turns struct {
 	fake.Store
 	places []*standing
 	answer string // to a request; "": granted
@@ -28,13 +27,13 @@ type line struct {
 }
 
 type standing struct {
-	l      *line
+	l      *turns
 	come   chan struct{}
 	looks  int
 	leaves int
 }
 
-func (l *line) Stand(*mutex.Lock) Turn {
+func (l *turns) Stand(*mutex.Lock) Turn {
 	s := &standing{l: l, come: make(chan struct{})}
 	l.places = append(l.places, s)
 	if l.void {
@@ -54,9 +53,9 @@ const (
 	isDown = "down"
 )
 
-// standIn returns the lock of a store with a turnstile, whose tenures are passed on for streak. In fake time.
-func standIn(t *testing.T, streak time.Duration) (*line, *mutex.Mutex) {
-	l := &line{}
+// standIn returns a lock with a turnstile, whose tenures are passed on for streak. In fake time.
+func standIn(t *testing.T, streak time.Duration) (*turns, *mutex.Mutex) {
+	l := &turns{}
 	l.OnAsk = func(*mutex.Acquisition) wire.Outcome {
 		switch l.answer {
 		case "":
@@ -69,8 +68,7 @@ func standIn(t *testing.T, streak time.Duration) (*line, *mutex.Mutex) {
 	l.OnRelease = func(*protocol.Release) wire.Outcome {
 		return wire.Outcome{Sent: time.Now(), Reply: fmt.Sprint("R ", l.told)}
 	}
-	kind := l.Kind(NewLock)
-	kind.Store = func(*session.Session) mutex.Store { return l }
+	kind := l.Kind(NewLine(l))
 	s := l.Session(t)
 	s.Streak = streak
 	m := mutex.New(s, kind, "x", mutex.Config{})
@@ -78,7 +76,7 @@ func standIn(t *testing.T, streak time.Duration) (*line, *mutex.Mutex) {
 }
 
 // left fails the test unless there were so many places, and all but the last have been left, that one as it says.
-func (l *line) left(t *testing.T, when string, places int, last bool) {
+func (l *turns) left(t *testing.T, when string, places int, last bool) {
 	t.Helper()
 	synctest.Wait()
 	if len(l.places) != places {
@@ -131,6 +129,7 @@ func TestOneThatWasRefusedAsksAgainWhenItsTurnHasCome(t *testing.T) {
 		time.Sleep(time.Second - 1)
 		l.answer = ""
 		time.Sleep(1)
+		synctest.Wait()
 		l.Want(t, "as the lock is free", "ask")
 		hold := <-next
 		l.left(t, "as it holds", 1, false)
@@ -165,7 +164,7 @@ func TestATurnGoesOnForAStreak(t *testing.T) {
 	}{
 		{"it comes back at once", 0, 0, true},
 		{"it comes back in a moment", streak - 1, returnTime - 1, true},
-		{"it comes back too late", 0, returnTime, false},
+		{"it comes back too late", 0, returnTime + 1, false},
 		{"its turn was long", streak, 0, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -186,7 +185,7 @@ func TestATurnGoesOnForAStreak(t *testing.T) {
 				}
 				l.left(t, "then", len(l.places), false)
 				unlock(t, <-next)
-				time.Sleep(restMemory)
+				time.Sleep(restMemory + 1)
 				l.left(t, "in the end", len(l.places), true)
 			})
 		})
@@ -206,7 +205,7 @@ func TestAfterItsTurnASessionStandsBehindOthersBeforeItAsks(t *testing.T) {
 		{what: "others are told", told: 1, stands: true},
 		{what: "others stood there, too", waited: true, stands: true},
 		{what: "nobody stood there", waited: true, empty: true},
-		{what: "that was long ago", waited: true, told: 1, away: restMemory},
+		{what: "that was long ago", waited: true, told: 1, away: restMemory + 1},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -105,6 +105,8 @@ var mutants = []mutant{
 	{name: "RedLock: a release does not know of a request to join", kind: "redlock3", file: "multilock/internal/quorum/keep.go",
 		old: "	v.asked, v.late = true, true\n", new: "	v.asked = true\n",
 		harmless: "it takes a request to join that arrives after the release, in the one round trip between them: TestARequestToJoinThatComesAfterUnlockTakesNothing of multilock catches it"},
+	{name: "RedLock: the first in line holds it without a majority", kind: "redlock3", file: "internal/broadcast/compete.go",
+		old: "case r.Status == protocol.Granted:", new: "case r.Status == protocol.Granted || r.Status == protocol.Held && c.line() != nil && c.line().turn.come():"},
 	{name: "RedLock: joins without a majority", kind: "redlock3", file: "multilock/internal/quorum/keep.go",
 		old: "if b.undecided(v) || !v.until.IsZero() || !b.renewedSince(start) {", new: "if b.undecided(v) || !v.until.IsZero() {",
 		harmless: "it takes a majority that forgets at one time; here a server that forgets stays away for a lease: TestAHoldThatAMajorityForgotJoinsNobody of multilock catches it"},

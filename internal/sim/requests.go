@@ -68,6 +68,9 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 		for _, key := range keys {
 			i := slices.IndexFunc(w.locks, func(l *lock) bool { return l.key == key })
 			if i < 0 {
+				if strings.HasPrefix(key, "lockline:t:") && strings.HasSuffix(key, "}") && scripts[digest] == "lock" {
+					w.counts.Add("stood in line")
+				}
 				continue
 			}
 			one := &call{from, s, scripts[digest], argv}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/broadcast"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
@@ -136,7 +137,8 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 			return protocol.NewKeys(s.Prefix, protocol.RedLock, name)
 		},
 		Store:   func(*session.Session) mutex.Store { return q },
-		NewLock: newLock, Alarm: alarm,
+		NewLock: broadcast.NewLine(q),
+		Alarm:   alarm,
 	}
 	q.s = session.NewVirtual(cfg, q, q.leave)
 	q.s.Args.Keep = protocol.Milliseconds(keepMetadata)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockline/lockline/internal/broadcast"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
@@ -17,8 +16,6 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/pubsub"
 )
-
-var newLock = broadcast.NewLock
 
 // alarm says which grant is gone.
 func alarm(k *protocol.Keys, g *protocol.Grant) (channel, message any) {
