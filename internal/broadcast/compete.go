@@ -146,18 +146,22 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 	if a.Try {
 		return nil, leave, failure.Public(r.Locked(c.Keys.Name))
 	}
-	if l := c.line(); l != nil && !l.turn.come() {
-		return nil, again, nil // it stands in line first
+	sleep := func(d time.Duration) error {
+		_, err := c.sleep(a, d)
+		return err
+	}
+	if l := c.line(); l != nil {
+		if !l.turn.come() {
+			return nil, again, nil // it stands in line first
+		}
+		sleep = restless(sleep)
 	}
 	store := c.Store()
 	if c.news == nil {
 		c.news = store.Listen(c.Keys.Channel.(string))
 	}
 	a.Announce()
-	if err := store.Rest(&a.Grant, c.news, r.Left, func(d time.Duration) error {
-		_, err := c.sleep(a, d)
-		return err
-	}); err != nil {
+	if err := store.Rest(&a.Grant, c.news, r.Left, sleep); err != nil && err != errLook {
 		return nil, leave, err
 	}
 	c.line().rested()

@@ -1,6 +1,7 @@
 package broadcast
 
 import (
+	"errors"
 	"time"
 
 	"github.com/lockline/lockline/internal/mutex"
@@ -41,7 +42,8 @@ const (
 	returnTime = 200 * time.Microsecond // about as long as a request takes
 )
 
-// Those who stand look after lookTime, and before that after firstLook if they have not learned who has the lock.
+// Those who stand look after lookTime, and before that after firstLook if they have not learned who has the lock. Whoever is
+// first in line looks by asking.
 const (
 	lookTime  = time.Second
 	firstLook = 50 * time.Millisecond
@@ -117,6 +119,22 @@ func (l *line) turnOver(told int) {
 
 // stands: the session has a place, or is to take one. l may be nil.
 func (l *line) stands() bool { return l != nil && (l.turn != nil || l.behind) }
+
+// errLook ends a rest.
+var errLook = errors.New("time to look")
+
+// restless is sleep for the first in line, with whom all would sleep: where the data of a lock were deleted, another can have
+// taken and released it without any message of the grant that was in the way.
+func restless(sleep func(time.Duration) error) func(time.Duration) error {
+	end := time.Now().Add(lookTime)
+	return func(d time.Duration) error {
+		left := time.Until(end)
+		if left <= 0 {
+			return errLook
+		}
+		return sleep(min(d, left))
+	}
+}
 
 // rested is called when the session has rested and asks again. l may be nil.
 func (l *line) rested() {

@@ -140,6 +140,25 @@ func TestOneThatWasRefusedAsksAgainWhenItsTurnHasCome(t *testing.T) {
 	})
 }
 
+// All would sleep with it.
+func TestTheFirstInLineAsksNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.answer = "H 1 60000 s:1 77 me"
+		next := goTake(t, m)
+		close(l.places[0].come)
+		synctest.Wait()
+		l.Want(t, "at first", "ask", "ask")
+		for range 3 {
+			time.Sleep(lookTime)
+			synctest.Wait()
+			l.Want(t, "after a while", "ask")
+		}
+		l.answer = ""
+		unlock(t, <-next)
+	})
+}
+
 func TestAnotherComesWhereALockIsHeldForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, m := standIn(t, 0)

@@ -146,10 +146,14 @@ func (t *turn) ask(m *member) {
 		st, err := protocol.DecodeState(t.l.Keys.Name, o.Reply)
 		if o.Err != nil && wire.Judge(o.Err).Transient {
 			m.suspect()
-		} else if o.Err == nil && err == nil && st.Held {
+		} else if o.Err == nil && err == nil {
+			var saw protocol.Answer // nobody, but it is the turn of another
+			if st.Held {
+				saw = protocol.Answer{Holder: st.Owner, About: fmt.Sprintf("%d@%s %s", st.PID, st.Host, st.Label), Left: st.Remaining}
+			}
 			t.l.Mu.Lock()
 			defer t.l.Mu.Unlock()
-			t.l.Saw(protocol.Answer{Holder: st.Owner, About: fmt.Sprintf("%d@%s %s", st.PID, st.Host, st.Label), Left: st.Remaining})
+			t.l.Saw(saw)
 		}
 	case <-late.C:
 		m.suspect()
