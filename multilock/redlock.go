@@ -56,8 +56,16 @@ var (
 // instant, none may get a majority: then all TryLocks return [rlock.ErrLocked]. Lock asks
 // again after a random time, which doubles with each vote in a row that nobody has won.
 //
-// A waiter is told by each server when the holder is gone there, and asks when a majority
-// is free by that, or by the end of leases. It polls nothing meanwhile.
+// # Waiting
+//
+// A client that was refused stands in line at one of the servers, and only the first in line asks again: at once when the one
+// before has unlocked, or, where the lock is held for long, when the servers tell that the holder is gone, when its lease is
+// over, and once a second. So the cost of a cycle does not grow with the number of clients, and they have the lock in turn.
+// A newcomer asks first, and may come before those in line. The line grants nothing: the majority does.
+//
+// The server of the line is the first that answers, in the order in which the sessions are given, from one on that the lock's
+// name decides. So give them in the same order in all processes. Those with another order stand elsewhere, which costs
+// requests, and no more. One that is killed or frozen as the first in line holds the others up for 2 s, or for the watchdog timeout if that is shorter.
 //
 // A vote waits for a server for the time of [WithServerTimeout], if it must: not when the others decide it.
 // A server that did not answer in time is not asked for a while, so that it costs nothing.
@@ -125,7 +133,7 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
 
-// NewQuorum makes a quorum of the servers of the sessions, in whatever order. No I/O. It refuses, with the
+// NewQuorum makes a quorum of the servers of the sessions, best in the same order everywhere (see Waiting). No I/O. It refuses, with the
 // reason, no sessions at all, a nil or closed session, sessions with [rlock.RedissonKeys], ones that differ in prefix
 // or watchdog timeout, and two that have the same client or whose clients have the same
 // address. A server that is reached by two addresses is not noticed: it would have two votes.

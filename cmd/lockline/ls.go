@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -118,7 +119,7 @@ func (o *operator) lockOf(key string) (lock found, ok bool) {
 		return found{rlock.KindReentrant, name}, ok
 	}
 	letter, name, ok := lockOf(o.prefix, key)
-	return found{letter, name}, ok
+	return found{letter, name}, ok && letter != protocol.Turnstile // which is no lock of users
 }
 
 // inspect asks who holds a lock. A lock of a kind that a newer Lockline made is

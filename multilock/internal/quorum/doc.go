@@ -8,6 +8,7 @@
 //	member.go    one of the servers; slow ones are not asked
 //	token.go     proposing tokens by the servers' clocks
 //	round.go     a round of votes; rest.go: waiting for the next one
+//	turnstile.go where those stand in line who were refused; package broadcast has them ask in turn
 //	vote.go      what is known of a round at one server
 //	tally.go     the arithmetic of majorities
 //	request.go   requests about a grant, to all that may have granted it

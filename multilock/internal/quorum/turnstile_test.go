@@ -125,7 +125,7 @@ func TestWhereOneStandsInLine(t *testing.T) {
 	}
 }
 
-// Who stands at a server that falls silent goes on to the next, and learns who has the lock where it does not.
+// One that stands at a server which falls silent goes on to the next. Before that, it learns there who has the lock.
 func TestOneThatStandsInLineLooksWhetherTheServerAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const holder = `{"ttl": 60000, "lock": {"s:1": "1", "t": "7", "d": "12@host label"}}`
