@@ -65,7 +65,8 @@ var (
 //
 // The server of the line is the first that answers, in the order in which the sessions are given, from one on that the lock's
 // name decides. So give them in the same order in all processes. Those with another order stand elsewhere, which costs
-// requests, and no more. One that is killed or frozen as the first in line holds the others up for 2 s, or for the watchdog timeout if that is shorter.
+// requests, and no more. One that is killed or frozen as the first in line holds
+// the others up for 2 s.
 //
 // A vote waits for a server for the time of [WithServerTimeout], if it must: not when the others decide it.
 // A server that did not answer in time is not asked for a while, so that it costs nothing.

@@ -32,8 +32,7 @@ type attendant struct{}
 
 func newAttendant(s *session.Session) *session.Session {
 	cfg := s.Config
-	cfg.Lease = min(cfg.Lease, turnLease)
-	cfg.Liveness = cfg.Lease
+	cfg.Lease, cfg.Liveness = turnLease, turnLease
 	cfg.Observer, cfg.Logger = nil, slog.New(slog.DiscardHandler)
 	return session.NewBeside(s, cfg)
 }
