@@ -46,7 +46,7 @@ const (
 // first in line looks by asking.
 const (
 	lookTime  = time.Second
-	firstLook = 50 * time.Millisecond
+	firstLook = 100 * time.Millisecond
 )
 
 // line is a crowd that stands in line before it competes.
