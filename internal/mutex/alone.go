@@ -13,10 +13,9 @@ type alone struct{}
 var Alone Unit = alone{}
 
 func (alone) Claim() error { return nil }
-
-func (alone) Withdraw() {}
-
-func (alone) Keep() {}
+func (alone) Withdraw()    {}
+func (alone) Keep()        {}
+func (alone) Along() int   { return 0 }
 
 func (alone) Script(a *Acquisition) *wire.Script { return a.Lock.Kind.Lock }
 
@@ -42,5 +41,3 @@ func (alone) RollBack(a *Acquisition, granted bool) {
 }
 
 func (alone) ReleaseUntilDone(a *Acquisition) { a.ReleaseUntilDone() }
-
-func (alone) Along() int { return 0 }

@@ -35,7 +35,10 @@ func TestTheNextInLineHasTheNextTokenOfTheBlock(t *testing.T) {
 }
 
 func TestALockIsPassedOnInMemoryUnlessSomethingSpeaksAgainstIt(t *testing.T) {
-	const lease = time.Minute // of the session
+	const (
+		lease = time.Minute // of the session
+		least = protocol.FirstLease / 4
+	)
 	fixed := mutex.Config{Lease: lease}
 	down := func() error { return wire.Unexpected("down") }
 	type step func(*testing.T, *lock, *mutex.Hold) *mutex.Hold
@@ -72,8 +75,8 @@ func TestALockIsPassedOnInMemoryUnlessSomethingSpeaksAgainstIt(t *testing.T) {
 		{what: "the holder has one", holder: fixed, before: sleep(0)},
 		{what: "it was made as long as it was", passed: true, before: extend(lease)},
 		{what: "it was made longer", before: extend(lease + 1)},
-		{what: "a quarter of the lease is left", passed: true, renew: down, before: sleep(protocol.Valid(lease) - lease/4)},
-		{what: "less is left", renew: down, before: sleep(protocol.Valid(lease) - lease/4 + 1)},
+		{what: "a quarter of a first lease is left", passed: true, renew: down, before: sleep(protocol.Valid(lease) - least)},
+		{what: "less is left", renew: down, before: sleep(protocol.Valid(lease) - least + 1)},
 		{what: "one token is left", passed: true, before: passOn(protocol.Block - 2)},
 		{what: "none is", before: passOn(protocol.Block - 1)},
 		{what: "the streak goes on", passed: true, before: sleep(fake.Config().Streak - 1)},

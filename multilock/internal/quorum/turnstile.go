@@ -22,7 +22,7 @@ import (
 // same order stand at the same one: the first that answers, counted from one that the lock's name decides.
 
 // turnKind has keys of its own, so that users' fair locks of the same name are other locks.
-var turnKind = queue.NewKind(protocol.Turnstile)
+var turnKind = queue.NewFair(protocol.Turnstile)
 
 // turnLease is the lease and the liveness time of turnstiles: for how long one that is killed or frozen holds others up.
 const turnLease = 2 * time.Second
