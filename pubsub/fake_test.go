@@ -28,6 +28,7 @@ type server struct {
 	dialing chan struct{} // if not nil, Subscribe waits for it, whatever its context says
 	frozen  bool          // replies and messages are held back
 	latency func() time.Duration
+	cluster *cluster // that it is a node of, or nil
 }
 
 type conn struct {
@@ -109,6 +110,10 @@ func (s *server) thaw(n int) {
 func (s *server) publish(channel, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.deliver(channel, message)
+}
+
+func (s *server) deliver(channel, message string) {
 	for _, c := range s.conns {
 		if c.channels[channel] && !c.isClosed && !c.cut {
 			c.say(&redis.Message{Channel: channel, Payload: message})
@@ -126,6 +131,10 @@ func (s *server) cutAll() {
 			close(c.in)
 		}
 	}
+}
+
+func reply(kind, channel string) *redis.Subscription {
+	return &redis.Subscription{Kind: kind, Channel: channel}
 }
 
 // say is called with s.mu held.
@@ -165,6 +174,9 @@ func (c *conn) Subscribe(ctx context.Context, channels ...string) error {
 	if first && refuse != nil {
 		return refuse
 	}
+	if c.s.cluster != nil {
+		return c.ssubscribe(ctx, channels)
+	}
 	return c.command(ctx, "SUBSCRIBE "+strings.Join(channels, " "), func() {
 		for _, name := range channels {
 			c.channels[name] = true
@@ -176,6 +188,9 @@ func (c *conn) Subscribe(ctx context.Context, channels ...string) error {
 func (c *conn) Unsubscribe(ctx context.Context, channels ...string) error {
 	if len(channels) == 0 {
 		c.s.t.Error("UNSUBSCRIBE without a channel")
+	}
+	if c.s.cluster != nil {
+		return c.sunsubscribe(ctx, channels)
 	}
 	return c.command(ctx, "UNSUBSCRIBE "+strings.Join(channels, " "), func() {
 		for _, name := range channels {
@@ -211,6 +226,9 @@ func (c *conn) Receive(ctx context.Context) (any, error) {
 		}
 		if latency != nil {
 			time.Sleep(latency())
+		}
+		if refused, ok := m.(refusal); ok {
+			return nil, refused
 		}
 		return m, nil
 	case <-c.closed:

@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,31 +35,42 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Hub shares one subscription connection among any number of [Subscription]s.
-// All methods may be called by many goroutines at once.
+// Hub shares one subscription connection among any number of [Subscription]s; of a Cluster's sharded channels, one for
+// each master that has some. All methods may be called by many goroutines at once.
 type Hub struct {
-	dial    func(context.Context) Conn
 	options Options
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	poked   chan struct{} // cap 1: the owner has to look again
+	sole    *shard        // has all channels; nil if a cluster tells where they are
+	cluster Cluster       // nil if sole is not
+	strayed chan struct{} // cap 1: the placing goroutine has to look again
 
-	// mu guards all below, the fields of every channel, the mailbox of every Subscription, and what a
+	// mu guards all below, the fields of every channel and shard, the mailbox of every Subscription, and what a
 	// link says is under it. It is held for moments: never across I/O, a wait or a log line.
 	mu       sync.Mutex
 	channels map[string]*channel // those with a listener, and those that linger
-	fresh    []string            // of these, the ones that the connection has no SUBSCRIBE for yet
-	idle     *list.List          // of these, the ones that linger, the longest idle first
-	running  bool                // there is an owner
-	done     chan struct{}       // closed by the last owner as it ends; nil before the first one
+	running  int                 // goroutines: the owners of shards, and the placing one
+	done     chan struct{}       // closed by the last of these as it ends; nil before the first one
+
+	// Of a cluster:
+	shards  map[Node]*shard // that have a channel
+	astray  []*channel      // those that no shard has
+	placing bool            // there is a goroutine that places them
+	stale   bool            // the cluster's map may be: it is to be loaded again
+	warned  time.Time       // when it was last logged that a channel cannot be subscribed
 }
 
 type channel struct {
 	name      string
 	listeners map[*Subscription]struct{}
+	shard     *shard        // nil while astray
 	confirmed bool          // by the server, on the present connection
-	idle      *list.Element // its place in Hub.idle while nobody listens
+	idle      *list.Element // its place in shard.idle while nobody listens
 	idleSince time.Time
+
+	// While astray, when to look for its shard, and how long the last such pause was: 0 once it is confirmed.
+	due   time.Time
+	pause time.Duration
 }
 
 // NewHub returns a hub that gets its connections from dial, one after another, as each one fails or
@@ -72,6 +81,12 @@ type channel struct {
 // what could not connect says so in its first Subscribe. A panic in it or in the Conn, as in a hook of go-redis, is an
 // outage, too.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
+	h := newHub(o)
+	h.sole = newShard(h, dialer(dial))
+	return h
+}
+
+func newHub(o Options) *Hub {
 	if o.PingInterval <= 0 {
 		o.PingInterval = 3 * time.Second
 	}
@@ -83,13 +98,10 @@ func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{
-		dial:     dial,
 		options:  o,
 		ctx:      ctx,
 		cancel:   cancel,
-		poked:    make(chan struct{}, 1),
 		channels: make(map[string]*channel),
-		idle:     list.New(),
 	}
 }
 
@@ -119,11 +131,14 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	if ch == nil {
 		ch = &channel{name: name, listeners: make(map[*Subscription]struct{})}
 		h.channels[name] = ch
-		h.fresh = append(h.fresh, name)
-		h.poke()
+		if h.sole != nil {
+			h.sole.add(ch)
+		} else {
+			h.stray(ch, 0)
+		}
 	}
 	if ch.idle != nil {
-		h.idle.Remove(ch.idle)
+		ch.shard.idle.Remove(ch.idle)
 		ch.idle = nil
 	}
 	s.channel = ch
@@ -131,19 +146,15 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	if ch.confirmed {
 		s.resubscribe()
 	}
-	if !h.running {
-		h.running, h.done = true, make(chan struct{})
-		go h.own(h.done)
-	}
 	return s
 }
 
-// Close ends the connection and the hub's goroutines, and waits for them; but a dial that doesn't heed
+// Close ends the connections and the hub's goroutines, and waits for them; but a dial that doesn't heed
 // its context is left behind after a fraction of a second, to end by itself. Subscriptions need no closing then:
 // they hear nothing more. Close may be called any number of times.
 func (h *Hub) Close() {
 	h.cancel()
-	h.mu.Lock() // a Subscribe that saw the hub open has left done here; no later one starts an owner
+	h.mu.Lock() // a Subscribe that saw the hub open has left done here; no later one starts a goroutine
 	done := h.done
 	h.mu.Unlock()
 	if done == nil {
@@ -155,39 +166,20 @@ func (h *Hub) Close() {
 	}
 }
 
-func (h *Hub) poke() {
-	select {
-	case h.poked <- struct{}{}:
-	default:
+// start runs f in a goroutine that Close waits for. The caller holds mu.
+func (h *Hub) start(f func()) {
+	if h.running == 0 {
+		h.done = make(chan struct{})
 	}
-}
-
-// own is the owner: it serves one connection after another while anybody needs one.
-func (h *Hub) own(done chan struct{}) {
-	defer close(done)
-	var (
-		backoff time.Duration
-		outage  time.Time // when the present outage began; zero if there is none
-	)
-	for h.needed() {
-		l := &link{hub: h, outage: outage, awaited: make(map[string]int)}
-		err := l.serve()
-		if err == nil || h.ctx.Err() != nil {
-			continue
+	h.running++
+	go func() {
+		f()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.running--; h.running == 0 {
+			close(h.done)
 		}
-		if l.answered {
-			backoff, outage = 0, time.Time{}
-		}
-		if outage.IsZero() {
-			outage = time.Now()
-			h.log(slog.LevelWarn, "pubsub: connection lost, reconnecting", "error", err)
-		}
-		backoff = min(max(2*backoff, firstBackoff), lastBackoff)
-		select {
-		case <-time.After(backoff/2 + rand.N(backoff/2)): // many clients lose one server together
-		case <-h.ctx.Done():
-		}
-	}
+	}()
 }
 
 // log keeps the hub whole whatever the logger does.
@@ -196,7 +188,7 @@ func (h *Hub) log(level slog.Level, msg string, args ...any) {
 	contain.Run(log, "pubsub: the logger", func() { log.Log(context.Background(), level, msg, args...) })
 }
 
-// survive, deferred around calls of dial and its Conns, makes a panic in them an outage.
+// survive, deferred around calls of dial, its Conns and a Cluster, makes a panic in them an outage.
 func (h *Hub) survive(err *error) {
 	if p := recover(); p != nil {
 		h.log(slog.LevelError, "pubsub: the connection panicked", "panic", p, "stack", string(debug.Stack()))
@@ -204,30 +196,16 @@ func (h *Hub) survive(err *error) {
 	}
 }
 
-// needed tells whether a connection is called for, and prepares for one, on which nothing is
-// subscribed yet. If it isn't, the owner ends, and the next Subscribe starts another one.
-func (h *Hub) needed() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.expire(time.Now())
-	if len(h.channels) == 0 || h.ctx.Err() != nil {
-		h.running = false
-		return false
+// poke has a goroutine look again.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
-	h.fresh = slices.Sorted(maps.Keys(h.channels))
-	return true
 }
 
-// expire forgets the channels whose linger is over, and names them. The caller holds mu.
-func (h *Hub) expire(now time.Time) (expired []string) {
-	for e := h.idle.Front(); e != nil; e = h.idle.Front() {
-		ch := e.Value.(*channel)
-		if now.Before(ch.idleSince.Add(h.options.Linger)) {
-			break
-		}
-		h.idle.Remove(e)
-		delete(h.channels, ch.name)
-		expired = append(expired, ch.name)
-	}
-	return expired
+// longer is the pause after one, and half of it by chance: many clients lose one server together.
+func longer(pause time.Duration) (next, wait time.Duration) {
+	next = min(max(2*pause, firstBackoff), lastBackoff)
+	return next, next/2 + rand.N(next/2)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 // Conn is one subscription connection. *[redis.PubSub] is one; a simulation can supply its own.
 //
 // The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine and, once the
-// first Subscribe has succeeded, Receive from another. Any error makes it close the Conn and dial a new one.
+// first Subscribe has succeeded, Receive from another. Any error makes it close the Conn and dial a new one; of a sharded hub,
+// any but a [redis.Error] from Receive, by which the server refuses a channel.
 type Conn interface {
 	// Subscribe writes one command; the replies come through Receive, in the order of the
 	// commands. The first Subscribe may connect. ctx is live.
@@ -21,7 +24,7 @@ type Conn interface {
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context, payload ...string) error
 
-	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong.
+	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong, or the error that is the reply to a command.
 	// Only Close and failure end the wait. ctx has ended already and says nothing
 	// but: do not connect from here.
 	Receive(ctx context.Context) (any, error)
@@ -48,14 +51,28 @@ var ended = func() context.Context {
 // link is one connection, from its dial to its end.
 type link struct {
 	hub    *Hub
+	shard  *shard
 	conn   Conn
 	outage time.Time // when the outage began that this connection is to end; zero if there is none
 
 	// Guarded by hub.mu while the reader runs.
 	awaited  map[string]int // replies to SUBSCRIBE and UNSUBSCRIBE still to come, by channel
+	expected []command      // of a sharded hub, the commands that these replies are to, and pings
 	heard    time.Time      // when anything was last received, or could first have been
 	answered bool           // anything was received
 }
+
+// command is what the server answers by one reply.
+type command struct {
+	kind    string // of the reply
+	channel string // "" for a ping
+}
+
+const (
+	pong         = "pong"
+	subscribed   = "ssubscribe"
+	unsubscribed = "sunsubscribe"
+)
 
 // serve dials, and keeps the channels subscribed as the hub wants them, until the connection
 // fails or falls silent (an error) or nobody needs it (nil).
@@ -63,7 +80,7 @@ func (l *link) serve() (err error) {
 	defer l.hub.survive(&err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)
 	defer fail(nil)
-	l.conn = l.hub.dial(ctx)
+	l.conn = l.shard.node.Dial(ctx)
 	var reader sync.WaitGroup
 	defer func() {
 		fail(nil) // before Close, which in go-redis waits for a dial
@@ -96,7 +113,7 @@ func (l *link) tend(ctx context.Context) error {
 		now := time.Now()
 		if !now.Before(nextPing) {
 			nextPing = now.Add(interval)
-			if err := l.write(ctx, func(ctx context.Context) error { return l.conn.Ping(ctx) }); err != nil {
+			if err := l.ping(ctx); err != nil {
 				return err
 			}
 		}
@@ -108,7 +125,7 @@ func (l *link) tend(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.hub.poked:
+		case <-l.shard.poked:
 		case <-timer.C:
 		}
 		if needed, err := l.update(ctx); err != nil || !needed {
@@ -125,27 +142,35 @@ func (l *link) deadlines() (silent, expiry time.Time) {
 	defer h.mu.Unlock()
 	silent = l.heard.Add(2 * h.options.PingInterval)
 	expiry = silent
-	if e := h.idle.Front(); e != nil {
+	if e := l.shard.idle.Front(); e != nil {
 		expiry = e.Value.(*channel).idleSince.Add(h.options.Linger)
 	}
 	return silent, expiry
 }
 
-// update subscribes what is fresh, all in one command, and unsubscribes what is
-// expired, all in one command; if nothing else is left it tells so instead.
+// ping asks for a sign of life. Of several shards, it also looks whether the channels are still with this one: a
+// server that is cut off from the others does not know that its slots have another master.
+func (l *link) ping(ctx context.Context) error {
+	if l.shard.sharded() {
+		l.shard.review()
+		l.hub.mu.Lock()
+		l.expected = append(l.expected, command{kind: pong})
+		l.hub.mu.Unlock()
+	}
+	return l.write(ctx, func(ctx context.Context) error { return l.conn.Ping(ctx) })
+}
+
+// update subscribes what is fresh, all in one call, and unsubscribes what has
+// left, all in one call; if nothing else is left it tells so instead.
 func (l *link) update(ctx context.Context) (needed bool, err error) {
-	h := l.hub
+	h, s := l.hub, l.shard
 	h.mu.Lock()
-	// A channel may be in both. Then the commands, in this order, leave it unsubscribed, as it should be.
-	fresh, expired := h.fresh, h.expire(time.Now())
-	h.fresh = nil
-	for _, name := range fresh {
-		l.awaited[name]++
-	}
-	for _, name := range expired {
-		l.awaited[name]++
-	}
-	needed = len(h.channels) > 0
+	left := append(slices.DeleteFunc(s.left, s.has), s.expire(time.Now())...)
+	fresh := slices.DeleteFunc(s.fresh, func(name string) bool { return !s.has(name) })
+	s.fresh, s.left = nil, nil
+	l.expect(subscribed, fresh)
+	l.expect(unsubscribed, left)
+	needed = s.size > 0
 	h.mu.Unlock()
 
 	if !needed {
@@ -154,8 +179,8 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 	if len(fresh) > 0 {
 		err = l.write(ctx, func(ctx context.Context) error { return l.conn.Subscribe(ctx, fresh...) })
 	}
-	if err == nil && len(expired) > 0 { // without channels, UNSUBSCRIBE means all of them
-		err = l.write(ctx, func(ctx context.Context) error { return l.conn.Unsubscribe(ctx, expired...) })
+	if err == nil && len(left) > 0 { // without channels, UNSUBSCRIBE means all of them
+		err = l.write(ctx, func(ctx context.Context) error { return l.conn.Unsubscribe(ctx, left...) })
 	}
 	return true, err
 }
@@ -167,23 +192,94 @@ func (l *link) write(ctx context.Context, command func(context.Context) error) e
 	return command(ctx)
 }
 
+// expect notes the replies that are to come. The caller holds hub.mu.
+func (l *link) expect(kind string, channels []string) {
+	for _, name := range channels {
+		l.awaited[name]++
+		if l.shard.sharded() {
+			l.expected = append(l.expected, command{kind, name})
+		}
+	}
+}
+
 // read is the reader: it hands out what arrives until the connection fails or is closed.
 func (l *link) read() (err error) {
 	defer l.hub.survive(&err)
 	for {
 		arrived, err := l.conn.Receive(ended)
-		if err != nil {
+		if err != nil && !l.refuse(err) {
 			return err
 		}
 		if first := l.deliver(arrived); first && !l.outage.IsZero() {
-			l.hub.log(slog.LevelInfo, "pubsub: connection restored", "after", time.Since(l.outage))
+			l.hub.log(slog.LevelInfo, "pubsub: connection restored", l.shard.describe("after", time.Since(l.outage))...)
 		}
 	}
 }
 
+// refuse reports whether the error is only about one channel, for which another shard is sought then: it is the
+// reply to the first command that has none.
+func (l *link) refuse(err error) bool {
+	if !l.shard.sharded() || !errors.As(err, new(redis.Error)) {
+		return false
+	}
+	h := l.hub
+	h.mu.Lock()
+	if len(l.expected) == 0 || l.expected[0].kind == pong {
+		h.mu.Unlock()
+		return false
+	}
+	c := l.expected[0]
+	l.expected = l.expected[1:]
+	l.fail(c)
+	h.mu.Unlock()
+	if c.kind == subscribed && !strings.HasPrefix(err.Error(), "MOVED ") {
+		h.warn(err)
+	}
+	return true
+}
+
+// fail notes that a command was not carried out. The caller holds hub.mu.
+func (l *link) fail(c command) {
+	if c.kind == pong {
+		return
+	}
+	if last := l.settle(c.channel); last && c.kind == subscribed && l.shard.has(c.channel) {
+		l.hub.displace(l.hub.channels[c.channel])
+	}
+}
+
+// settle counts a reply about a channel, and reports whether no later one is to come, which would have the last word.
+// The caller holds hub.mu.
+func (l *link) settle(channel string) (last bool) {
+	if l.awaited[channel] > 1 {
+		l.awaited[channel]--
+		return false
+	}
+	delete(l.awaited, channel)
+	return true
+}
+
+// match finds the command that a reply is to. Those before it have had theirs, or have failed. It reports false if
+// there is none: the server has said that by itself. The caller holds hub.mu.
+func (l *link) match(c command) bool {
+	if c.kind != pong && l.awaited[c.channel] == 0 {
+		return false
+	}
+	i := slices.Index(l.expected, c)
+	if i < 0 {
+		return false
+	}
+	before := l.expected[:i]
+	l.expected = l.expected[i+1:]
+	for _, c := range before {
+		l.fail(c)
+	}
+	return true
+}
+
 // deliver never waits for a listener. It tells whether this is the first that the connection brought.
 func (l *link) deliver(arrived any) (first bool) {
-	h := l.hub
+	h, s := l.hub, l.shard
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	first = !l.answered
@@ -191,20 +287,29 @@ func (l *link) deliver(arrived any) (first bool) {
 
 	switch m := arrived.(type) {
 	case *redis.Message:
-		if ch := h.channels[m.Channel]; ch != nil {
-			for s := range ch.listeners {
+		if s.has(m.Channel) {
+			for s := range h.channels[m.Channel].listeners {
 				s.put(m.Payload)
 			}
 		}
+	case *redis.Pong:
+		if s.sharded() {
+			l.match(command{kind: pong})
+		}
 	case *redis.Subscription:
-		if l.awaited[m.Channel] > 1 {
-			l.awaited[m.Channel]-- // a later command has had the last word
+		if s.sharded() && !l.match(command{m.Kind, m.Channel}) && m.Kind == unsubscribed {
+			if s.has(m.Channel) { // its slot has moved
+				h.displace(h.channels[m.Channel])
+			}
 			break
 		}
-		delete(l.awaited, m.Channel)
+		if !l.settle(m.Channel) {
+			break
+		}
 		// After an UNSUBSCRIBE a channel can be there again, its SUBSCRIBE not yet written.
-		if ch := h.channels[m.Channel]; ch != nil && m.Kind == "subscribe" {
-			ch.confirmed = true
+		if (m.Kind == "subscribe" || m.Kind == subscribed) && s.has(m.Channel) {
+			ch := h.channels[m.Channel]
+			ch.confirmed, ch.pause = true, 0
 			for s := range ch.listeners {
 				s.resubscribe()
 			}
@@ -218,6 +323,8 @@ func (l *link) forget() {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	for _, ch := range l.hub.channels {
-		ch.confirmed = false
+		if ch.shard == l.shard {
+			ch.confirmed = false
+		}
 	}
 }

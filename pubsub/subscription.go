@@ -57,10 +57,14 @@ func (s *Subscription) Close() {
 	if len(ch.listeners) > 0 {
 		return
 	}
+	if ch.shard == nil {
+		delete(h.channels, ch.name) // it is subscribed nowhere
+		return
+	}
 	ch.idleSince = time.Now()
-	ch.idle = h.idle.PushBack(ch)
-	if h.idle.Len() == 1 { // else the owner has an earlier expiry to wake up for
-		h.poke()
+	ch.idle = ch.shard.idle.PushBack(ch)
+	if ch.shard.idle.Len() == 1 { // else the owner has an earlier expiry to wake up for
+		poke(ch.shard.poked)
 	}
 }
 
