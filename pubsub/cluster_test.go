@@ -26,10 +26,11 @@ type cluster struct {
 	refused map[string]refusal
 	lost    int // commands still to be ignored
 
-	asleep  bool  // Reload has no effect
-	failing error // of Node
-	located int   // calls of Node
-	reloads int
+	asleep   bool          // Reload has no effect
+	failing  error         // of Node
+	locating chan struct{} // if not nil, Node waits for it
+	located  int           // calls of Node
+	reloads  int
 }
 
 func newCluster(t *testing.T, nodes int) *cluster {
@@ -49,6 +50,9 @@ type fakeNode struct{ *server }
 func (n fakeNode) Dial(ctx context.Context) pubsub.Conn { return n.dial(ctx) }
 
 func (c *cluster) Node(_ context.Context, channel string) (pubsub.Node, error) {
+	if c.locating != nil {
+		<-c.locating
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.located++

@@ -26,6 +26,7 @@ type server struct {
 	dialed  []time.Time
 	refuse  error         // what a first Subscribe gets
 	dialing chan struct{} // if not nil, Subscribe waits for it, whatever its context says
+	pinging chan struct{} // if not nil, Ping waits for it
 	frozen  bool          // replies and messages are held back
 	latency func() time.Duration
 	cluster *cluster // that it is a node of, or nil
@@ -110,10 +111,6 @@ func (s *server) thaw(n int) {
 func (s *server) publish(channel, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deliver(channel, message)
-}
-
-func (s *server) deliver(channel, message string) {
 	for _, c := range s.conns {
 		if c.channels[channel] && !c.isClosed && !c.cut {
 			c.say(&redis.Message{Channel: channel, Payload: message})
@@ -201,6 +198,12 @@ func (c *conn) Unsubscribe(ctx context.Context, channels ...string) error {
 }
 
 func (c *conn) Ping(ctx context.Context, _ ...string) error {
+	c.s.mu.Lock()
+	pinging := c.s.pinging
+	c.s.mu.Unlock()
+	if pinging != nil {
+		<-pinging
+	}
 	return c.command(ctx, "PING", func() { c.say(&redis.Pong{}) })
 }
 

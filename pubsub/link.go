@@ -165,8 +165,8 @@ func (l *link) ping(ctx context.Context) error {
 func (l *link) update(ctx context.Context) (needed bool, err error) {
 	h, s := l.hub, l.shard
 	h.mu.Lock()
-	left := append(slices.DeleteFunc(s.left, s.has), s.expire(time.Now())...)
-	fresh := slices.DeleteFunc(s.fresh, func(name string) bool { return !s.has(name) })
+	// A channel may be in both. Then the commands, in this order, leave it unsubscribed, as it should be.
+	fresh, left := s.fresh, append(slices.DeleteFunc(s.left, s.has), s.expire(time.Now())...)
 	s.fresh, s.left = nil, nil
 	l.expect(subscribed, fresh)
 	l.expect(unsubscribed, left)

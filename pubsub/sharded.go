@@ -225,6 +225,7 @@ func (s *shard) review() {
 		if ch := h.channels[name]; ch != nil && ch.shard == s {
 			s.remove(ch)
 			s.left = append(s.left, name)
+			poke(s.poked)
 			if len(ch.listeners) > 0 {
 				h.move(ch, node)
 			} else {
