@@ -504,8 +504,12 @@ func TestAFixedLeaseRunsOutAndIsNotRenewed(t *testing.T) {
 		if took := time.Since(start); took > 11*time.Second {
 			t.Errorf("the next one got it after %v", took)
 		}
-		if left := time.Until(next.Deadline()); next.Token() <= hold.Token() || left < 9*time.Second || left > time.Minute {
+		if left := time.Until(next.Deadline()); next.Token() <= hold.Token() || left < time.Second || left > time.Minute { // two seconds at first
 			t.Errorf("token %d after %d, for %v", next.Token(), hold.Token(), left)
+		}
+		time.Sleep(time.Second)
+		if left := time.Until(next.Deadline()); left < 55*time.Second || left > 59*time.Second {
+			t.Errorf("after a second it is leased for %v", left)
 		}
 		testlock.WantError(t, "a late Unlock", hold.Unlock(bg), rlock.ErrLost)
 		testlock.Unlock(t, next)

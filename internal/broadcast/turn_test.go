@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,10 +21,12 @@ import (
 type turns struct {
 	fake.Store
 	places []*standing
-	answer string // to a request; "": granted
-	told   int    // of a release
-	void   bool   // there is no line
-	empty  bool   // there is nobody else
+
+	mu     sync.Mutex // guards what follows, and the counts of places
+	answer string     // to a request; "": granted
+	told   int        // of a release
+	void   bool       // there is no line
+	empty  bool       // there is nobody else
 }
 
 type standing struct {
@@ -43,10 +46,29 @@ func (l *turns) Stand(*mutex.Lock) Turn {
 }
 
 func (s *standing) Come() <-chan struct{} { return s.come }
-func (s *standing) Look(bool)             { s.looks++ }
+func (s *standing) Look(bool)             { s.count(&s.looks) }
 func (s *standing) Behind() bool          { return !s.l.empty }
 func (s *standing) Void() bool            { return s.l.void }
-func (s *standing) Leave()                { s.leaves++ }
+func (s *standing) Leave()                { s.count(&s.leaves) }
+
+func (s *standing) count(n *int) {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	*n++
+}
+
+func (s *standing) looked() int {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	return s.looks
+}
+
+// say changes the answer.
+func (l *turns) say(answer string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answer = answer
+}
 
 const (
 	isHeld = "H 1 1000 s:1 77 me" // for a second
@@ -57,13 +79,16 @@ const (
 func standIn(t *testing.T, streak time.Duration) (*turns, *mutex.Mutex) {
 	l := &turns{}
 	l.OnAsk = func(*mutex.Acquisition) wire.Outcome {
-		switch l.answer {
+		l.mu.Lock()
+		answer := l.answer
+		l.mu.Unlock()
+		switch answer {
 		case "":
 			return l.Granted()
 		case isDown:
 			return wire.Outcome{Sent: time.Now(), Err: io.EOF}
 		}
-		return wire.Outcome{Sent: time.Now(), Reply: l.answer}
+		return wire.Outcome{Sent: time.Now(), Reply: answer}
 	}
 	l.OnRelease = func(*protocol.Release) wire.Outcome {
 		return wire.Outcome{Sent: time.Now(), Reply: fmt.Sprint("R ", l.told)}
@@ -89,6 +114,12 @@ func (l *turns) left(t *testing.T, when string, places int, last bool) {
 	}
 }
 
+// pass lets time pass, and all that it wakes be done.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // goTake is take in a goroutine of its own.
 func goTake(t *testing.T, m *mutex.Mutex) <-chan *mutex.Hold {
 	next := make(chan *mutex.Hold, 1)
@@ -103,7 +134,7 @@ func TestOneThatNobodyIsInTheWayOfDoesNotStandInLine(t *testing.T) {
 		for range 3 {
 			unlock(t, take(t, m))
 		}
-		l.answer = isHeld
+		l.say(isHeld)
 		if _, err := acquire(t, m, bg, true); !is(err, failure.ErrLocked) {
 			t.Errorf("TryLock: %v", err)
 		}
@@ -115,25 +146,25 @@ func TestOneThatNobodyIsInTheWayOfDoesNotStandInLine(t *testing.T) {
 func TestOneThatWasRefusedAsksAgainWhenItsTurnHasCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, m := standIn(t, 0)
-		l.answer = isHeld
+		l.say(isHeld)
 		next := goTake(t, m)
 		l.left(t, "refused", 1, false)
-		time.Sleep(10*lookTime + 1)
+		pass(10*lookTime + 1)
 		l.Want(t, "as it stands", "ask")
-		if n := l.places[0].looks; n != 10 {
+		if n := l.places[0].looked(); n != 10 {
 			t.Errorf("it has looked %d times", n)
 		}
 		close(l.places[0].come) // and the lock is held still
 		synctest.Wait()
 		l.Want(t, "as its turn has come", "ask")
-		time.Sleep(time.Second - 1)
-		l.answer = ""
-		time.Sleep(1)
+		pass(time.Second - 1)
+		l.say("")
+		pass(1)
 		synctest.Wait()
 		l.Want(t, "as the lock is free", "ask")
 		hold := <-next
 		l.left(t, "as it holds", 1, false)
-		time.Sleep(showTime - 1)
+		pass(showTime - 1)
 		l.left(t, "as it holds", 1, false)
 		unlock(t, hold)
 		l.left(t, "as it was released", 1, true)
@@ -144,17 +175,17 @@ func TestOneThatWasRefusedAsksAgainWhenItsTurnHasCome(t *testing.T) {
 func TestTheFirstInLineAsksNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, m := standIn(t, 0)
-		l.answer = "H 1 60000 s:1 77 me"
+		l.say("H 1 60000 s:1 77 me")
 		next := goTake(t, m)
 		close(l.places[0].come)
 		synctest.Wait()
 		l.Want(t, "at first", "ask", "ask")
 		for range 3 {
-			time.Sleep(lookTime)
+			pass(lookTime)
 			synctest.Wait()
 			l.Want(t, "after a while", "ask")
 		}
-		l.answer = ""
+		l.say("")
 		unlock(t, <-next)
 	})
 }
@@ -162,12 +193,12 @@ func TestTheFirstInLineAsksNowAndThen(t *testing.T) {
 func TestAnotherComesWhereALockIsHeldForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, m := standIn(t, 0)
-		l.answer = isHeld
+		l.say(isHeld)
 		next := goTake(t, m)
-		l.answer = ""
+		l.say("")
 		close(l.places[0].come)
 		hold := <-next
-		time.Sleep(showTime)
+		pass(showTime)
 		l.left(t, "then", 1, true)
 		unlock(t, hold)
 	})
@@ -189,14 +220,14 @@ func TestATurnGoesOnForAStreak(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, m := standIn(t, streak)
-				l.answer = isHeld
+				l.say(isHeld)
 				next := goTake(t, m)
-				l.answer = ""
+				l.say("")
 				close(l.places[0].come)
 				hold := <-next
-				time.Sleep(c.holds)
+				pass(c.holds)
 				unlock(t, hold)
-				time.Sleep(c.away)
+				pass(c.away)
 				next = goTake(t, m)
 				if !c.goesOn { // others stand in line: it must, too
 					l.left(t, "again", 2, false)
@@ -204,7 +235,7 @@ func TestATurnGoesOnForAStreak(t *testing.T) {
 				}
 				l.left(t, "then", len(l.places), false)
 				unlock(t, <-next)
-				time.Sleep(restMemory + 1)
+				pass(restMemory + 1)
 				l.left(t, "in the end", len(l.places), true)
 			})
 		})
@@ -231,15 +262,15 @@ func TestAfterItsTurnASessionStandsBehindOthersBeforeItAsks(t *testing.T) {
 				l, m := standIn(t, 0)
 				l.told, l.empty = c.told, c.empty
 				if c.waited {
-					l.answer = isHeld
+					l.say(isHeld)
 				}
 				next := goTake(t, m)
-				l.answer = ""
+				l.say("")
 				for _, s := range l.places {
 					close(s.come)
 				}
 				unlock(t, <-next)
-				time.Sleep(c.away)
+				pass(c.away)
 				before := len(l.places)
 				l.Requests()
 				next = goTake(t, m)
@@ -248,12 +279,12 @@ func TestAfterItsTurnASessionStandsBehindOthersBeforeItAsks(t *testing.T) {
 				}
 				if c.stands {
 					l.Want(t, "as it stands")
-					if n := l.places[before].looks; n != 0 {
+					if n := l.places[before].looked(); n != 0 {
 						t.Errorf("it has looked %d times", n)
 					}
-					time.Sleep(firstLook)
+					pass(firstLook)
 					synctest.Wait()
-					if n := l.places[before].looks; n != 1 { // or the error of its wait could not name the holder
+					if n := l.places[before].looked(); n != 1 { // or the error of its wait could not name the holder
 						t.Errorf("it has looked %d times", n)
 					}
 					close(l.places[before].come)
@@ -268,7 +299,7 @@ func TestOneThatGivesUpLeavesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, come := range []bool{false, true} {
 			l, m := standIn(t, 0)
-			l.answer = isHeld
+			l.say(isHeld)
 			ctx, cancel := context.WithCancel(bg)
 			failed := make(chan error)
 			go func() {
@@ -293,7 +324,7 @@ func TestOneThatGivesUpLeavesTheLine(t *testing.T) {
 func TestAPlaceInLineGoesToTheNextGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, m := standIn(t, 0)
-		l.answer = isHeld
+		l.say(isHeld)
 		ctx, cancel := context.WithCancel(bg)
 		failed := make(chan error)
 		go func() {
@@ -305,7 +336,7 @@ func TestAPlaceInLineGoesToTheNextGoroutine(t *testing.T) {
 		cancel()
 		<-failed
 		l.left(t, "as one gave up", 1, false)
-		l.answer = ""
+		l.say("")
 		close(l.places[0].come)
 		unlock(t, <-next)
 		l.left(t, "in the end", 1, true)
@@ -316,13 +347,13 @@ func TestAPlaceInLineGoesToTheNextGoroutine(t *testing.T) {
 func TestOneWhoseRequestsAreNotAnsweredLetsOthersPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, m := standIn(t, 0)
-		l.answer = isHeld
+		l.say(isHeld)
 		next := goTake(t, m)
-		l.answer = isDown
+		l.say(isDown)
 		close(l.places[0].come)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		l.left(t, "after an outage", 2, false)
-		l.answer = ""
+		l.say("")
 		close(l.places[1].come)
 		unlock(t, <-next)
 		l.left(t, "in the end", 2, true)
@@ -333,14 +364,15 @@ func TestOneWhoseRequestsAreNotAnsweredLetsOthersPass(t *testing.T) {
 func TestWithoutALineOneRestsBeforeItAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, m := standIn(t, 0)
-		l.answer, l.void = isHeld, true
+		l.void = true
+		l.say(isHeld)
 		next := goTake(t, m)
-		time.Sleep(3*time.Second + 1)
+		pass(3*time.Second + 1)
 		synctest.Wait()
 		if n := len(slices.DeleteFunc(l.Requests(), func(r string) bool { return r != "ask" })); n != 5 { // once before it stood there
 			t.Errorf("it has asked %d times", n)
 		}
-		l.answer = ""
+		l.say("")
 		unlock(t, <-next)
 		l.left(t, "in the end", len(l.places), true)
 	})
