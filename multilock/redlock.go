@@ -60,7 +60,7 @@ var (
 //
 // A client that was refused stands in line at one of the servers, and only the first in line asks again: at once when the one
 // before has unlocked, or, where the lock is held for long, when the servers tell that the holder is gone, when its lease is
-// over, and once a second. So the cost of a cycle does not grow with the number of clients, and they have the lock in turn.
+// over, and after a third of the watchdog timeout. So the cost of a cycle does not grow with the number of clients, and they have the lock in turn.
 // A newcomer asks first, and may come before those in line. The line grants nothing: the majority does.
 //
 // The server of the line is the first that answers, in the order in which the sessions are given, from one on that the lock's

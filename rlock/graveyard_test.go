@@ -178,10 +178,11 @@ func TestRueidis602AWaiterThatLivesLongIsNotBusy(t *testing.T) {
 		alone := w.Wrote.Load()
 		got := testlock.Go(bg, newMutex(waiter, "x"))
 		time.Sleep(time.Hour)
-		// Pings, heartbeats, and a look when the lease as it was known is over.
+		// Pings, heartbeats, and a look when the lease as it was known is over. A RedLock's first in line also renews its place,
+		// of two seconds.
 		n := w.Wrote.Load() - 2*alone
 		t.Logf("a waiter's requests within an hour: %d", n)
-		if n > 3600 {
+		if n > 3*3600 {
 			t.Errorf("a waiter sent %d requests within an hour", n)
 		}
 		testlock.Unlock(t, hold)

@@ -154,7 +154,7 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 		if !l.turn.come() {
 			return nil, again, nil // it stands in line first
 		}
-		sleep = restless(sleep)
+		sleep = restless(sleep, c.S().Lease/3)
 	}
 	store := c.Store()
 	if c.news == nil {

@@ -125,8 +125,8 @@ var errLook = errors.New("time to look")
 
 // restless is sleep for the first in line, with whom all would sleep: where the data of a lock were deleted, another can have
 // taken and released it without any message of the grant that was in the way.
-func restless(sleep func(time.Duration) error) func(time.Duration) error {
-	end := time.Now().Add(lookTime)
+func restless(sleep func(time.Duration) error, most time.Duration) func(time.Duration) error {
+	end := time.Now().Add(most)
 	return func(d time.Duration) error {
 		left := time.Until(end)
 		if left <= 0 {

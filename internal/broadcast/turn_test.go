@@ -181,8 +181,7 @@ func TestTheFirstInLineAsksNowAndThen(t *testing.T) {
 		synctest.Wait()
 		l.Want(t, "at first", "ask", "ask")
 		for range 3 {
-			pass(lookTime)
-			synctest.Wait()
+			pass(fake.Config().Lease / 3)
 			l.Want(t, "after a while", "ask")
 		}
 		l.say("")
