@@ -151,6 +151,10 @@ func (c *cohort) granted(w award) {
 	q := c.q
 	if w.at != 0 {
 		w.since = c.since(w.at)
+		if !time.Now().Before(w.since.Add(protocol.Valid(w.lease))) && c.expired < protocol.MaxExpired {
+			c.askAgain()
+			return
+		}
 	}
 	if t := c.former; t != nil && c.hasRoomFor(t) {
 		c.absorb(t) // they came before, so they are not in the queue any more
@@ -191,6 +195,20 @@ func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
 		until := w.since.Add(left)
 		q.S().Go(func() { t.Update(q.S().Ctx, time.Until(until), nil) })
 	}
+}
+
+// askAgain has Redis say what became of a grant that seems to be over. It may not be: where the last answer took long, the
+// grant is counted from long before. A lock that the attempt still has is made its own for the whole lease. Mu held.
+func (c *cohort) askAgain() {
+	q := c.q
+	c.expired++
+	c.state, c.told = asking, award{}
+	if q.last == c {
+		q.last = nil // it must not ask for its own place
+	}
+	q.S().Add(1)
+	q.Keep()
+	go c.run()
 }
 
 // askAnew makes newcomers of those whose grant came too late, as in a process that was stopped: the place is lost.

@@ -232,7 +232,9 @@ func (c *cohort) run() {
 	q, s := c.q, c.q.S()
 	runtime.Gosched()
 	q.Mu.Lock()
-	c.fill() // those who came since
+	if c.redis == 0 { // else others may stand between
+		c.fill() // those who came since
+	}
 	q.Mu.Unlock()
 	defer s.End()
 	defer q.Drop()

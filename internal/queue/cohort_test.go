@@ -294,3 +294,43 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		unlock(t, hold)
 	})
 }
+
+// The answer by which a message's time is known took long, so the lease of the grant may seem over when it is not.
+func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
+	for _, c := range []struct {
+		what, answer string
+		stands       bool
+	}{
+		{"it is not", "G 9000000 9", false},
+		{"it is", held(11), true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			m, q := newQueue(t, s)
+			waits := lock(t, m, context.Background())
+			time.Sleep(3 * time.Second) // for which the answer is under way
+			s.answers <- held(7)
+			synctest.Wait()
+			attempt := s.got()[0].owner
+			q.inbox.deliver(attempt, award{token: 9, lease: 2 * time.Second, at: 1000001})
+			if all := s.got(); kinds(all) != "lock" || all[0].owner != attempt || all[0].behind != "" {
+				t.Fatalf("%s: %+v", c.what, all)
+			}
+			s.answers <- c.answer
+			synctest.Wait()
+			if !c.stands {
+				hold := granted(t, waits)
+				if hold.Token() != 9 || time.Until(hold.Deadline()) < q.S().Lease*9/10 {
+					t.Errorf("token %d for %v", hold.Token(), time.Until(hold.Deadline()))
+				}
+				unlock(t, hold)
+				return
+			}
+			if got := cohortOf(t, q); got.owner() != attempt || got.now() != queued {
+				t.Errorf("%s: it is %v", c.what, got.now())
+			}
+			q.inbox.deliver(attempt, award{token: 12, lease: time.Minute, since: time.Now()})
+			unlock(t, granted(t, waits))
+		})
+	}
+}

@@ -121,7 +121,7 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 	for _, arg := range owners {
 		owner := arg.(string)
 		switch c := q.standing[owner]; {
-		case c == nil || owner == r.Holder: // of the holder, below
+		case c == nil || c.state != queued || owner == r.Holder: // of the holder, below
 		case !missing[owner]:
 			c.heard(o.Sent, r)
 		case c.followers > 0: // whose answer tells whether they have its place

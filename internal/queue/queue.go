@@ -235,7 +235,9 @@ func (q *queue) unlocked(told bool) {
 }
 
 // Waits: some goroutine of this session waits in the queue, or to ask.
-func (q *queue) Waits() bool { return q.line != nil && (q.forming.First() != nil || len(q.standing) > 0) }
+func (q *queue) Waits() bool {
+	return q.line != nil && (q.forming.First() != nil || len(q.standing) > 0)
+}
 
 // Recheck has those of one owner look again. Where the kind is not Ordered, all but one are at the root gate, and that one
 // gets the lock first.
