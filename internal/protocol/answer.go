@@ -29,9 +29,10 @@ type Answer struct {
 	Holder string        // Held: owner field
 	About  string        // Held: what the holder's session says of itself
 	Joined bool          // Held: the attempt has the place of the one that it named
+	Behind bool          // Held: another session is next
 }
 
-// ParseAnswer reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'J...' as 'H...', 'V NOW' or 'S NOW'. Anything
+// ParseAnswer reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...' and 'J...' as 'H...', 'V NOW' or 'S NOW'. Anything
 // else is no answer: the zero one, and false.
 func ParseAnswer(reply string) (a Answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
@@ -46,8 +47,8 @@ func ParseAnswer(reply string) (a Answer, ok bool) {
 	case Granted:
 		a.Token = rest
 		ok = areTokens(rest)
-	case Held, 'J':
-		a.Status, a.Joined = Held, a.Status == 'J'
+	case Held, 'J', 'W':
+		a.Status, a.Joined, a.Behind = Held, a.Status == 'J', a.Status == 'W'
 		left, rest, _ := strings.Cut(rest, " ")
 		a.Holder, rest, _ = strings.Cut(rest, " ")
 		a.Token, a.About, _ = strings.Cut(rest, " ")

@@ -113,6 +113,9 @@ func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Wait
 	// What was told was of a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
 	c.told = award{}
 	q.last = c
+	if r.Behind {
+		r.Left = -1
+	}
 	q.schedule(r.Left)
 	if q.S().Observer != nil { // which learns that they wait
 		for w := newcomer; w != nil; w = w.Next() {

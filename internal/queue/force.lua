@@ -216,9 +216,9 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
   tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
-  local next = listener(asking, channels, now)
+  local next = listener('', channels, now)
   if next then
-    tell(asking, channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end

@@ -95,7 +95,7 @@ func heartbeatRetry() time.Duration { return wire.Backoff(2, 20*time.Millisecond
 // Mu held.
 func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Duration) {
 	reply, about, _ := strings.Cut(o.Reply, "\n")
-	words := strings.Fields(reply) // 'B', the Redis time, the lease left, holder and token, and the attempts that are missing
+	words := strings.Fields(reply) // 'B' or 'A', the Redis time, the lease left, holder and token, and the attempts that are missing
 	if o.Err == nil && len(words) < 5 {
 		o.Err = wire.Unexpected(o.Reply)
 	}
@@ -111,7 +111,7 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 		q.Saw(r)
 	}
 	next = -1
-	if r.Left >= 0 {
+	if r.Left >= 0 && words[0] == "B" { // else another session looks
 		next = r.Left
 	}
 	missing := map[string]bool{}

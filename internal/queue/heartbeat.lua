@@ -11,7 +11,7 @@
 -- ARGV[5] 1: this server knows all that listen to its messages
 -- ARGV[6] and on: attempts of this session that wait
 --
--- Reply: 'B NOW PTTL OWNER TOKEN MISSING...': the Redis time in microseconds, who
+-- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, who
 -- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
 -- a second line what the owner's session says of itself
 --
@@ -250,9 +250,9 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
   tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
-  local next = listener(asking, channels, now)
+  local next = listener('', channels, now)
   if next then
-    tell(asking, channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end
@@ -260,7 +260,14 @@ end
 if not owner then
   owner, token, about = handOver(ARGV[1], ARGV[3], now, keep, past(''))
 end
-local reply = { 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
+
+-- behind: another session is next in the queue, so it is the one that looks when the holder's lease is over.
+local function behind(asking, channels, now)
+  local next = listener(asking, channels, now)
+  return next and session(next) ~= asking
+end
+
+local reply = { behind(ARGV[1], ARGV[3], now) and 'A' or 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
 for _, attempt in ipairs(missing) do
   if attempt ~= owner then
     reply[#reply + 1] = attempt

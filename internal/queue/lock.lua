@@ -23,7 +23,8 @@
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                              expiry), whose session says ABOUT of itself
---   'J NOW PTTL HOLDER TOKEN ABOUT'  the same, and ARGV[9] is over
+--   'W NOW PTTL HOLDER TOKEN ABOUT'  the same, and another session is next in the queue
+--   'J NOW PTTL HOLDER TOKEN ABOUT'  the same as 'H', and ARGV[9] is over
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 --
@@ -277,9 +278,9 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
   tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
-  local next = listener(asking, channels, now)
+  local next = listener('', channels, now)
   if next then
-    tell(asking, channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end
@@ -306,6 +307,12 @@ local function lives(liveness, keep)
   outlive(2 * liveness + keep, keep)
 end
 
+-- behind: another session is next in the queue, so it is the one that looks when the holder's lease is over.
+local function behind(asking, channels, now)
+  local next = listener(asking, channels, now)
+  return next and session(next) ~= asking
+end
+
 if liveness > 0 then
   local last = ARGV[9] == '' and {} or redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
   local joins = last[1] == ARGV[9]
@@ -326,5 +333,8 @@ if liveness > 0 then
     status = 'J '
   end
   lives(liveness, keep)
+  if not joins and behind(session(asking), ARGV[7], now) then
+    status = 'W '
+  end
 end
 return status .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

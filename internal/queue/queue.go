@@ -135,7 +135,7 @@ func (q *queue) wait(a *mutex.Acquisition, w *mutex.Waiter) (mutex.Handoff, erro
 	var gone <-chan struct{}
 	h, err := a.Wait(w, func(withdrawn bool) {
 		c, _ := w.Place.(*cohort)
-		if c != nil && c.redis != 0 { // Redis has answered that it waits
+		if q.refused() {
 			a.Advance(mutex.Refused)
 		}
 		if c != nil && withdrawn {
@@ -150,6 +150,18 @@ func (q *queue) wait(a *mutex.Acquisition, w *mutex.Waiter) (mutex.Handoff, erro
 	})
 	q.awaitLeaving(gone)
 	return h, err
+}
+
+// refused: Redis has said to this session that it waits. Mu held.
+func (q *queue) refused() bool {
+	if q.line != nil {
+		for _, c := range q.standing {
+			if c.redis != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // leavingTime bounds how long a Lock that gave up waits for Redis to learn it.

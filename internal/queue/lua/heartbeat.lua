@@ -11,7 +11,7 @@
 -- ARGV[5] 1: this server knows all that listen to its messages
 -- ARGV[6] and on: attempts of this session that wait
 --
--- Reply: 'B NOW PTTL OWNER TOKEN MISSING...': the Redis time in microseconds, who
+-- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, who
 -- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
 -- a second line what the owner's session says of itself
 
@@ -43,7 +43,7 @@ local owner, token, about = holder()
 if not owner then
   owner, token, about = handOver(ARGV[1], ARGV[3], now, keep, past(''))
 end
-local reply = { 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
+local reply = { behind(ARGV[1], ARGV[3], now) and 'A' or 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
 for _, attempt in ipairs(missing) do
   if attempt ~= owner then
     reply[#reply + 1] = attempt

@@ -23,7 +23,8 @@
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                              expiry), whose session says ABOUT of itself
---   'J NOW PTTL HOLDER TOKEN ABOUT'  the same, and ARGV[9] is over
+--   'W NOW PTTL HOLDER TOKEN ABOUT'  the same, and another session is next in the queue
+--   'J NOW PTTL HOLDER TOKEN ABOUT'  the same as 'H', and ARGV[9] is over
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 
@@ -74,5 +75,8 @@ if liveness > 0 then
     status = 'J '
   end
   lives(liveness, keep)
+  if not joins and behind(session(asking), ARGV[7], now) then
+    status = 'W '
+  end
 end
 return status .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about

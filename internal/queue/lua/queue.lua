@@ -82,6 +82,12 @@ local function lives(liveness, keep)
   outlive(2 * liveness + keep, keep)
 end
 
+-- behind: another session is next in the queue, so it is the one that looks when the holder's lease is over.
+local function behind(asking, channels, now)
+  local next = listener(asking, channels, now)
+  return next and session(next) ~= asking
+end
+
 -- tell sends the words to the session of a waiter, unless that session is asking.
 local function tell(asking, channels, to, ...)
   if session(to) ~= asking then
@@ -109,9 +115,9 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
   tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
-  local next = listener(asking, channels, now)
+  local next = listener('', channels, now)
   if next then
-    tell(asking, channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end
