@@ -224,8 +224,9 @@ func TestACopyThatStandsAlreadyTakesNoPlace(t *testing.T) {
 			return reply[:1]
 		}
 		want := []string{"a:1", "b:1", "a:2"}
+		says := map[string]string{"a:1": "H", "b:1": "W", "a:2": "H"} // W: another session is next
 		for _, owner := range want {
-			if status := ask(owner, ""); status != "H" {
+			if status := ask(owner, ""); status != says[owner] {
 				t.Errorf("%s: %s", owner, status)
 			}
 		}

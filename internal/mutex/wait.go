@@ -70,6 +70,7 @@ func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Ha
 	}
 	if h.Passed() && !h.Tenure.PassedOn() { // Redis granted it to this very waiter, so the holder is none that it stood behind
 		late(h)
+		a.Advance(Refused) // else it would say that Redis has not answered
 		return a.WhyOver(true)
 	}
 	err := a.WhyOver(true)
