@@ -111,6 +111,27 @@ func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	})
 }
 
+// The same where the one behind is of the session that unlocks.
+func TestAFrozenWaiterCostsTheReleasersSessionItsFirstLease(t *testing.T) {
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	long := rlock.WithLiveness(time.Hour)
+	m := fairlock.New(testlock.NewSession(t, rdb, long, rlock.WithWatchdogTimeout(10*time.Minute)), "x")
+	hold := testlock.Take(t, m)
+	child := testlock.Child("many", "f", server.Addr, 1)
+	testlock.Must(t, child.Start())
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	testlock.Eventually(t, "it waits, and listens", func() bool { return marked(rdb, "f") == 1 })
+	got := testlock.Go(bg, m)
+	testlock.Eventually(t, "both do", func() bool { return marked(rdb, "f") == 2 })
+	testlock.Must(t, child.Process.Signal(syscall.SIGSTOP))
+	testlock.Unlock(t, hold)
+	testlock.Unlock(t, testlock.Granted(t, got))
+}
+
 func TestOneWhoseConnectionBrokeIsPassedOverAndKeepsItsPlace(t *testing.T) {
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
 		server := testredis.Start(t)

@@ -531,3 +531,33 @@ func TestWhoeverLeavesWhileStartingOverKeepsNoMember(t *testing.T) {
 		t.Error(log.String())
 	}
 }
+
+// The first copy was granted both, and its reply lost; one of them was forced before the second copy.
+func TestAStaleAnswerLeavesNothingOfTheOtherLocks(t *testing.T) {
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	proxy := faultproxy.New(t, server.Addr)
+	s, direct := testlock.NewSession(t, proxy.Client(t)), testlock.NewSession(t, rdb)
+	both := multilock.New(rlock.New(s, "a"), rlock.New(s, "b"))
+	testlock.Works(t, both)
+	var n atomic.Int64
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if r.Script() == "" || r.Args[2] != "10" { // keys
+			return faultproxy.Pass
+		}
+		switch n.Add(1) {
+		case 1:
+			return faultproxy.CutReply
+		case 2:
+			testlock.ForceUnlock(t, rlock.New(direct, "b"))
+		}
+		return faultproxy.Pass
+	})
+	testlock.Works(t, both)
+	if n.Load() < 3 {
+		t.Errorf("%d requests for both", n.Load())
+	}
+	for _, name := range []string{"a", "b"} {
+		testlock.Works(t, rlock.New(direct, name))
+	}
+}

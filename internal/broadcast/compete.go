@@ -105,6 +105,9 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 		return nil, again, nil
 	case r.Status == protocol.Stale && past.expired < protocol.MaxExpired: // granted, and forced before the answer came
 		past.expired++
+		if a.Grant.Late != 0 { // of another lock of the unit
+			a.Unit.ReleaseUntilDone(a)
+		}
 		a.NewAttempt()
 		return nil, again, nil
 	}

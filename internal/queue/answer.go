@@ -44,6 +44,10 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 		c.expired++
 		return true
 	}
+	if o.Err != nil && c.endures(o) {
+		return true
+	}
+	c.outage = time.Time{}
 	c.state = queued // until it is known to be over
 	newcomer := c.members.First()
 	switch t := c.unfollow(); {
@@ -77,6 +81,18 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 		c.refused(o, r, newcomer)
 	}
 	return false
+}
+
+// endures: an outage only lengthens the wait, up to the session's lease, once Redis has said that it is to wait. Mu held.
+func (c *cohort) endures(o wire.Outcome) bool {
+	w := c.members.First()
+	if w == nil || !wire.Judge(o.Err).Transient || c.redis == 0 && w.For.(*mutex.Acquisition).Progress() < mutex.Refused {
+		return false
+	}
+	if c.outage.IsZero() {
+		c.outage = o.Sent
+	}
+	return time.Since(c.outage) <= c.q.S().Lease
 }
 
 // fail ends the attempt. Mu held.
@@ -117,6 +133,9 @@ func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Wait
 		r.Left = -1
 	}
 	q.schedule(r.Left)
+	if c.hint > 0 {
+		q.schedule(c.hint)
+	}
 	if q.S().Observer != nil { // which learns that they wait
 		for w := newcomer; w != nil; w = w.Next() {
 			w.Queued()
@@ -194,9 +213,18 @@ func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
 	first.Answer(mutex.Handoff{In: true, Tenure: t, Token: t.Token})
 	q.Root.Waiters.Append(&c.members)
 	q.Share(first.Owner)
-	if left := c.lease - w.age; left > w.lease { // it got what was left of its liveness time
-		until := w.since.Add(left)
-		q.S().Go(func() { t.Update(q.S().Ctx, time.Until(until), nil) })
+	if left := c.lease - w.age; left > w.lease { // it got a first lease
+		q.S().Go(func() { q.complete(t, w.since.Add(left)) })
+	}
+}
+
+// complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its deadline.
+func (q *queue) complete(t *mutex.Tenure, until time.Time) {
+	for try := 1; ; try++ {
+		o := t.Update(q.S().Ctx, time.Until(until), nil)
+		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !time.Now().Before(t.Deadline()) || !wire.Pause(q.S().Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
+			return
+		}
 	}
 }
 

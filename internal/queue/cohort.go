@@ -47,6 +47,8 @@ type cohort struct {
 	past    int64         // the token which that answer named: a grant that is not above it is over
 	told    award         // a grant that was learned of while asking
 	expired int           // how often in a row a grant or request came too late
+	outage  time.Time     // since when its request is not answered, once it is to wait; zero: it is
+	hint    time.Duration // when it should look, as a message said while it asked
 	gone    chan struct{} // closed when the place was given up, or could not be at the first try; nil if nobody waits for that
 
 	follows   *cohort // whose place the request under way asks for
@@ -238,7 +240,10 @@ func (c *cohort) run() {
 	q.Mu.Unlock()
 	defer s.End()
 	defer q.Drop()
-	for again := true; again; {
+	for try, again := 1, true; again; try++ {
+		if try > 1 && c.inOutage() && !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, time.Second)) {
+			c.abandoned.Store(true)
+		}
 		o := s.Link.Call(c.ctx, q.Kind.Lock, c, wire.Tries, &c.abandoned)
 		r, err := protocol.Read(o)
 		if err == nil {
@@ -255,6 +260,12 @@ func (c *cohort) run() {
 		again = c.answered(o, r, err)
 		q.Mu.Unlock()
 	}
+}
+
+func (c *cohort) inOutage() bool {
+	c.q.Mu.Lock()
+	defer c.q.Mu.Unlock()
+	return !c.outage.IsZero()
 }
 
 // Request makes a copy of the attempt's request.

@@ -100,6 +100,9 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 		case r.Status == protocol.Expired:
 			err = q.Fail(protocol.TooLate(a.Lease()))
 		case again: // it was granted, and forced before the answer came
+			if a.Grant.Late != 0 { // of another lock of the unit
+				a.Unit.ReleaseUntilDone(a)
+			}
 			a.NewAttempt()
 			continue
 		default:

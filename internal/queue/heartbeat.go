@@ -129,11 +129,15 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 		case c.latter.hasRoomFor(c):
 			c.latter.absorb(c)
 		default: // it asks as a newcomer
-			c.retire()
 			for w := c.members.First(); w != nil; w = w.Next() {
 				w.Place = nil
 			}
 			q.forming.Prepend(&c.members)
+			if c.grant.Late != 0 { // a copy may arrive, and must find it over
+				c.withdraw()
+			} else {
+				c.retire()
+			}
 			q.ask()
 		}
 	}
@@ -147,7 +151,8 @@ func (q *queue) heartbeatFailed(o wire.Outcome) {
 	if b.outage.IsZero() {
 		b.outage = o.Sent
 	}
-	if wire.Judge(o.Err).Transient && time.Since(b.outage) <= q.S().Lease {
+	full := strings.Contains(o.Err.Error(), "OOM ") // the places stay
+	if (full || wire.Judge(o.Err).Transient) && time.Since(b.outage) <= q.S().Lease {
 		return
 	}
 	for _, c := range q.standing {

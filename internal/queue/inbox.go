@@ -75,8 +75,8 @@ func (in *inbox) receive(message string) {
 	defer c.q.Mu.Unlock()
 	switch {
 	case len(words) == 2:
-		if c.state == queued {
-			c.q.schedule(milliseconds(words[1]))
+		if c.hint = milliseconds(words[1]); c.state == queued {
+			c.q.schedule(c.hint)
 		}
 	case subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[4])) == 1:
 		c.q.learn(words[0], award{token: protocol.TokenOrZero(words[1]), at: protocol.TokenOrZero(words[2]), lease: milliseconds(words[3])})

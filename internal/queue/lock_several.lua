@@ -192,32 +192,42 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
--- listens: this server has clients that listen to the channel of a session. Without the right to ask, none.
-local function listens(channels, of)
+-- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
+local function listens(channels, of, unknown)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channels .. of)
-  return (count[2] or 0) > 0
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
 end
 
 -- LOOK bounds how many waiters that do not listen are passed over at once.
 local LOOK = 1000
 
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
--- known to live; and the time now. Those that are passed over keep their places: their connections may have just broken. asking is a
--- session that gets the reply.
-local function listener(asking, channels, now)
-  local next, alive
-  next, alive, now = first(now)
-  for i = 1, LOOK do
+-- known to live; the time now; its entry; and its index, from which a search goes on. Those that are passed over keep their
+-- places: their connections may have just broken. asking is a session that gets the reply.
+local function listener(asking, channels, now, from)
+  if not from then
+    local next, _, read = first(now)
     if not next then
       return
     end
-    local entry = redis.call('HGET', KEYS[5], next) or ''
-    if alive >= now and (session(next) == asking or not string.find(entry, '^%d+ %d+ [^ ]*%+ ') or listens(channels, session(next))) then
-      return next, alive, now, entry
-    end
-    next = redis.call('ZRANGE', KEYS[3], i, i)[1]
-    alive = next and tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    now, from = read, 0
   end
+  for i = from, from + LOOK do
+    local next = redis.call('ZRANGE', KEYS[3], i, i)[1]
+    if not next then
+      return
+    end
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    local entry = redis.call('HGET', KEYS[5], next) or ''
+    if alive >= now and (session(next) == asking or not string.find(entry, '^%d+ %d+ [^ ]*%+ ') or listens(channels, session(next), true)) then
+      return next, alive, now, entry, i
+    end
+  end
+  local next, alive = first(now) -- it may be dead, which costs a first lease
+  return next, alive, now, redis.call('HGET', KEYS[5], next) or '', 0
 end
 
 -- lives notes that somebody waits for at least liveness more.
@@ -252,8 +262,8 @@ local FIRST = 2000
 -- tells. The next in the queue is told when that lease is over. last and lost are what past says. Returns owner, token, what the owner's
 -- session says of itself, and the lease in milliseconds, or nothing.
 local function handOver(asking, channels, now, keep, last, lost)
-  local owner, alive, entry
-  owner, alive, now, entry = listener(asking, channels, now)
+  local owner, alive, entry, at
+  owner, alive, now, entry, at = listener(asking, channels, now)
   if not owner then
     return
   end
@@ -263,7 +273,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
   tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
-  local next = listener('', channels, now)
+  local next = listener('', channels, now, at)
   if next then
     tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
@@ -300,7 +310,11 @@ local function one()
       if next then
         leave(asking)
       end
-      return 'G ' .. stamped .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
+      token = grant(asking, ARGV[4], lease, now, keep, last, lost)
+      if redis.call('EXISTS', KEYS[3]) == 1 then
+        redis.call('HSET', KEYS[1], 'w', '1')
+      end
+      return 'G ' .. stamped .. ' ' .. token
     end
     owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
   end

@@ -287,7 +287,7 @@ func (q *queue) Lost() {
 }
 
 // Released lets the next cohort ask.
-func (q *queue) Released(*mutex.Tenure, wire.Outcome) {
+func (q *queue) Released(_ *mutex.Tenure, o wire.Outcome) {
 	if !q.Kind.Ordered {
 		q.remember()
 		q.Pass()
@@ -295,6 +295,9 @@ func (q *queue) Released(*mutex.Tenure, wire.Outcome) {
 	}
 	q.Mu.Lock()
 	q.unlocked(true)
+	if o.Unanswered != nil && len(q.standing) > 0 { // the reply that was lost may have told of a grant to this session
+		q.schedule(0)
+	}
 	q.Mu.Unlock()
 }
 

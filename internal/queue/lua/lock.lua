@@ -50,7 +50,11 @@ if not owner then
     if next then
       leave(asking)
     end
-    return 'G ' .. stamped .. ' ' .. grant(asking, ARGV[4], lease, now, keep, last, lost)
+    token = grant(asking, ARGV[4], lease, now, keep, last, lost)
+    if redis.call('EXISTS', KEYS[3]) == 1 then
+      redis.call('HSET', KEYS[1], 'w', '1')
+    end
+    return 'G ' .. stamped .. ' ' .. token
   end
   owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
 end
