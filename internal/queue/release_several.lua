@@ -226,7 +226,9 @@ local function listener(asking, channels, now, from)
     end
   end
   local next, alive = first(now) -- it may be dead, which costs a first lease
-  return next, alive, now, redis.call('HGET', KEYS[5], next) or '', 0
+  if next then
+    return next, alive, now, redis.call('HGET', KEYS[5], next) or '', 0
+  end
 end
 
 -- tell sends the words to the session of a waiter, unless that session is asking.
