@@ -313,7 +313,7 @@ local function one()
         leave(asking)
       end
       token = grant(asking, ARGV[4], lease, now, keep, last, lost)
-      if redis.call('EXISTS', KEYS[3]) == 1 then
+      if redis.call('PTTL', KEYS[3]) ~= -2 then
         redis.call('HSET', KEYS[1], 'w', '1')
       end
       return 'G ' .. stamped .. ' ' .. token
