@@ -158,7 +158,8 @@ func TestAFairLockThatWasHandedOverByMessageIsConfirmedByItsNewHolder(t *testing
 		return <-failed
 	}
 	testlock.Must(t, handOver(confirmed))
-	if got := strings.Join(sequence(proxy), " "); !strings.HasSuffix(got, "confirm.lua WAIT release.lua") || strings.Contains(got, "lock.lua") {
+	got := strings.ReplaceAll(strings.Join(sequence(proxy), " "), "keep.lua ", "") // a first lease may be renewed meanwhile
+	if !strings.HasSuffix(got, "confirm.lua WAIT release.lua") || strings.Contains(got, "lock.lua") {
 		t.Errorf("a hand-over: %s", got)
 	}
 	replica.Freeze()

@@ -254,11 +254,11 @@ local function handOver(asking, channels, now, keep, last, lost)
   end
   local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
+  local next = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
   tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
-  local next = listener('', channels, now, at)
   if next then
     tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
