@@ -85,7 +85,7 @@ func (r *Migrating) Request(now time.Time) wire.Request {
 
 // Failed is told why the last copy was not answered, and that it will be sent again.
 func (r *Migrating) Failed(err error) {
-	r.alone = !r.alone && r.More == nil && strings.HasPrefix(err.Error(), "TRYAGAIN ")
+	r.alone = !r.alone && r.Keys.Queued && r.More == nil && strings.HasPrefix(err.Error(), "TRYAGAIN ")
 }
 
 // Same is a request whose copies are all the same.

@@ -37,6 +37,7 @@ const (
 type Keys struct {
 	Name    string
 	Channel any   // string: the argument that says where a release is published
+	Queued  bool  // those behind the metadata are a queue's, which a release can do without where nobody waits
 	boxed   []any // strings
 }
 

@@ -76,7 +76,7 @@ func newKind(letter string) *mutex.Kind {
 			}
 			k, err := protocol.NewKeys(s.Prefix, letter, name, ":q", ":a", ":d")
 			if err == nil {
-				k.Channel = s.Args.Channels
+				k.Channel, k.Queued = s.Args.Channels, true
 			}
 			return k, err
 		},

@@ -1,0 +1,37 @@
+package protocol
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/wire"
+)
+
+func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testing.T) {
+	moving, other := errors.New("TRYAGAIN Multiple keys request during rehashing of slot"), errors.New("LOADING")
+	for _, c := range []struct {
+		what   string
+		queued bool
+		more   []Release
+		failed []error
+		keys   []int // of each copy
+	}{
+		{"with a queue", true, nil, []error{moving, moving, other}, []int{3, 2, 3, 3}},
+		{"with a counter of Redisson", false, nil, []error{moving, moving}, []int{3, 3, 3}},
+		{"with others", true, []Release{{Keys: &Keys{boxed: []any{"y", "y:t", "y:q"}}}}, []error{moving}, []int{6, 6}},
+	} {
+		r := &Migrating{Script: wire.NewScript("return 1"), Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:t", "x:q"}}, More: c.more}
+		var got []int
+		for i := range c.keys {
+			if i > 0 {
+				r.Failed(c.failed[i-1])
+			}
+			got = append(got, r.Request(time.Time{}).Args()[2].(int))
+		}
+		if !slices.Equal(got, c.keys) {
+			t.Errorf("%s: %v keys, want %v", c.what, got, c.keys)
+		}
+	}
+}
