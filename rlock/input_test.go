@@ -104,6 +104,8 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 		"a long prefix":          {rdb, []rlock.SessionOption{rlock.WithPrefix(strings.Repeat("p", 600))}, "600"},
 		"no watchdog timeout":    {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(0)}, "0s"},
 		"a watchdog of 1ms":      {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(time.Millisecond)}, "1ms"},
+		"sharded on one server":  {rdb, []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubSharded)}, "WithPubSub"},
+		"no mode of pub/sub":     {rdb, []rlock.SessionOption{rlock.WithPubSub(7)}, "no mode 7"},
 		"a label that isn't":     {rdb, []rlock.SessionOption{rlock.WithLabel("\xff")}, "UTF-8"},
 		"a label that is a book": {rdb, []rlock.SessionOption{rlock.WithLabel(strings.Repeat("l", 600))}, "512"},
 	}

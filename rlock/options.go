@@ -120,6 +120,28 @@ func WithReplicas(n int, timeout time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Replicas = wire.Replicas{N: n, Timeout: timeout} })
 }
 
+// PubSubMode says how the waiters of a session on a Redis Cluster are woken, for [WithPubSub].
+type PubSubMode uint8
+
+const (
+	// PubSubAuto is the default: PubSubSharded, where the server has it (Redis 7 or newer, Valkey) and the user may
+	// use it, and PubSubClassic elsewhere. The session asks each server once, before it first waits there.
+	PubSubAuto = PubSubMode(session.PubSubAuto)
+
+	// PubSubClassic is SUBSCRIBE and PUBLISH: each message goes to all nodes of the Cluster.
+	PubSubClassic = PubSubMode(session.PubSubClassic)
+
+	// PubSubSharded is SSUBSCRIBE and SPUBLISH: a message goes to the master that has the lock, and its replicas.
+	PubSubSharded = PubSubMode(session.PubSubSharded)
+)
+
+// WithPubSub sets how waiters are woken on a Redis Cluster, [PubSubAuto] by default. PubSubSharded is not checked
+// against server and rights: where it is not possible, waiters sleep until the holder's lease is over. NewSession refuses it with a
+// client that is not of a Cluster; the other modes mean PubSubClassic there.
+func WithPubSub(mode PubSubMode) SessionOption {
+	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
+}
+
 // WithLabel sets what Inspect says of the session beside its host and process id.
 // At most 512 bytes of UTF-8.
 func WithLabel(label string) SessionOption {

@@ -27,7 +27,17 @@ type Config struct {
 	Fenced   bool // with Redisson: its token counter is made where it does not exist
 	Replicas wire.Replicas
 	Batching int // requests under way above which further ones share pipelines; negative: none do
+	PubSub   PubSub
 }
+
+// PubSub says how a session's waiters are woken on a Cluster.
+type PubSub uint8
+
+const (
+	PubSubAuto    PubSub = iota // PubSubSharded where that is possible, else PubSubClassic
+	PubSubClassic               // by PUBLISH, which goes to all nodes
+	PubSubSharded               // by SPUBLISH, which goes to those of one shard
+)
 
 // New makes a session on a client. No I/O.
 func New(c wire.Client, cfg Config) (*Session, error) {
@@ -49,11 +59,21 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
 		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", protocol.MaxName, cfg.Label)
 	}
+	cluster, several := c.(pubsub.ClusterClient)
+	switch {
+	case cfg.PubSub > PubSubSharded:
+		return nil, fmt.Errorf("lockline: WithPubSub: no mode %d", cfg.PubSub)
+	case cfg.PubSub == PubSubSharded && !several:
+		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
+	}
 	s := newSession(cfg, uuid.NewString())
 	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Replicas: cfg.Replicas, Logger: cfg.Logger, Refusal: protocol.Refusal, Context: s.Ctx, Closing: s.closing})
 	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
+	if several && cfg.PubSub != PubSubClassic {
+		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})
+	}
 	s.renewer = &linkRenewer{s}
-	s.onEnd = s.Hub.Close
+	s.onEnd = s.closeHubs
 	return s, nil
 }
 
@@ -68,7 +88,7 @@ func NewBeside(s *Session, cfg Config) *Session {
 }
 
 // NewVirtual makes a session that has no server of its own: renewals go by r, and onEnd is called at its end. Its Link
-// and Hub are nil.
+// and hubs are nil.
 func NewVirtual(cfg Config, r Renewer, onEnd func()) *Session {
 	s := newSession(cfg, uuid.NewString())
 	s.renewer, s.onEnd = r, onEnd

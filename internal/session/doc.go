@@ -9,6 +9,7 @@
 //	parts.go     the registry, and Shutdown
 //	keeper.go    the session as its watchdog sees it: renewal in batches
 //	observer.go  what an Observer is told
+//	sharded.go   whether messages come by sharded pub/sub
 //
 // A session is open, then closing (waits end, nothing begins, what is held is given back), then over. Shutdown waits for
 // everything that was begun, unless its context ends first: then what is still held in Redis ends with its lease. So the

@@ -30,9 +30,13 @@ type Args struct {
 type Session struct {
 	// What follows never changes once the session is made.
 	Config
-	Args     Args
-	Link     *wire.Link
-	Hub      *pubsub.Hub
+	Args Args
+	Link *wire.Link
+	Hub  *pubsub.Hub
+
+	// ShardedHub is for sharded channels; nil where none are used. Sharded tells whether to use it.
+	ShardedHub *pubsub.Hub
+
 	Watchdog *watchdog.Watchdog
 	Clock    *wire.Clock     // of Redis
 	Ctx      context.Context // ends with Shutdown's end: background work ends
