@@ -29,12 +29,12 @@ func everyQueue(t *testing.T, test func(t *testing.T, letter string, newMutex te
 }
 
 // waiting is how many attempts stand in the queue of lock x.
-func waiting(rdb *redis.Client, letter string) int64 {
+func waiting(rdb redis.Cmdable, letter string) int64 {
 	return rdb.ZCard(bg, "lockline:"+letter+":{x}:q").Val()
 }
 
 // marked is how many of them the server has seen listen.
-func marked(rdb *redis.Client, letter string) (n int64) {
+func marked(rdb redis.Cmdable, letter string) (n int64) {
 	for _, entry := range rdb.HVals(bg, "lockline:"+letter+":{x}:d").Val() {
 		if words := strings.Fields(entry); strings.HasSuffix(words[2], "+") {
 			n++
@@ -43,9 +43,13 @@ func marked(rdb *redis.Client, letter string) (n int64) {
 	return n
 }
 
-// manySessions is a process with sessions that wait for lock x, each with one goroutine, until it is killed.
-func manySessions(letter, addr string, n int) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+// manySessions is a process with sessions that wait for lock x, each with one goroutine, until it is killed. Several
+// addresses, with commas between, are those of a Cluster.
+func manySessions(letter, addrs string, n int) {
+	var rdb rlock.Client = redis.NewClient(&redis.Options{Addr: addrs})
+	if several := strings.Split(addrs, ","); len(several) > 1 {
+		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: several})
+	}
 	for range n {
 		s, err := rlock.NewSession(rdb, rlock.WithLiveness(time.Hour))
 		if err != nil {

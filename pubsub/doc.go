@@ -1,12 +1,13 @@
 // Package pubsub wakes waiters by message: a [Hub] keeps one subscription connection, whatever
-// the number of channels and of those who listen to them, and fans what arrives out by channel.
+// the number of channels and of those who listen to them, and fans what arrives out by channel. Of a Cluster's
+// sharded channels, it keeps one for each master that has some ([NewShardedHub]).
 //
 // # Never losing a wake-up
 //
 // Redis forgets a message that nobody was subscribed to at that moment, so a listener has to ask
 // its server for the present state whenever its subscription may have had a gap. The hub says when:
 // [Subscription.Take] reports resubscribed after each confirmation of the channel by the server (the
-// first one, and one after each reconnect), at once for a channel that is confirmed already, and when
+// first one, and one after each reconnect or at a new server), at once for a channel that is confirmed already, and when
 // messages were dropped because nobody took them. Whoever asks after each resubscribed, and
 // acts on each message, knows everything that was published to the channel, or asked later than that.
 //
@@ -20,6 +21,23 @@
 //
 // A channel that nobody listens to any more lingers, for the next waiter on a busy lock is seldom far. With the
 // last channel the connection goes, and both goroutines: a hub at rest costs nothing.
+//
+// # Sharded channels
+//
+// A classic PUBLISH goes to every node of a Cluster. Redis 7 and Valkey also have sharded channels: each belongs to the slot
+// of its name, and SPUBLISH tells only those nodes that have the slot. A sharded hub has an owner and a reader as
+// above for each master that has channels with listeners, and a goroutine that finds the master of each channel that has none.
+//
+// It ends once all are placed. A channel loses its place in four ways: the server says sunsubscribe, since the slot has
+// left it; it refuses the channel by an error (MOVED, CLUSTERDOWN, NOPERM); the connection fails, and the slot has another master
+// by then; or the client's map of the Cluster, which is looked at with each ping, has another one. Then the hub has that
+// map loaded again, and looks for the new place after a pause, which doubles from 20 ms to 1 s until the channel is
+// confirmed. One channel that is refused disturbs no other.
+//
+// An error does not name the command that it is the reply to. The server answers in order, so the error is the reply to
+// the first command that has none. A reply that comes before its turn says that those before it were lost.
+//
+// # Dead connections
 //
 // A connection can be dead without an error (a cable pulled, a frozen server), so the owner pings, and replaces
 // a connection on which nothing at all has arrived for two intervals, as it does one that failed.

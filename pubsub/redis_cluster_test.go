@@ -21,8 +21,7 @@ import (
 func startSharded(t *testing.T, masters, replicas int) (*testredis.Cluster, *redis.ClusterClient) {
 	t.Helper()
 	c := testredis.StartCluster(t, masters, replicas)
-	err := c.Nodes[0].Client(t).Do(t.Context(), "SPUBLISH").Err()
-	if err != nil && strings.HasPrefix(err.Error(), "ERR unknown command") {
+	if !c.Sharded() {
 		t.Skip("this server is older than Redis 7")
 	}
 	return c, c.Client(t, func(o *redis.ClusterOptions) { o.DialTimeout, o.ReadTimeout = time.Second, time.Second })
@@ -168,27 +167,6 @@ func subscribers(t *testing.T, c *testredis.Cluster, want ...int) {
 	}
 }
 
-// sent counts the messages of a kind that the nodes have sent to each other.
-func sent(t *testing.T, c *testredis.Cluster, kind string) (n int) {
-	t.Helper()
-	for _, s := range c.Nodes {
-		info, err := s.Client(t).ClusterInfo(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(info) {
-			if count, ok := strings.CutPrefix(strings.TrimSpace(line), "cluster_stats_messages_"+kind+"_sent:"); ok {
-				i, err := strconv.Atoi(count)
-				if err != nil {
-					t.Fatal(err)
-				}
-				n += i
-			}
-		}
-	}
-	return n
-}
-
 func TestOnAClusterShardedChannels(t *testing.T) {
 	cluster, rdb := startSharded(t, 3, 0)
 
@@ -202,18 +180,18 @@ func TestOnAClusterShardedChannels(t *testing.T) {
 			awaitResubscribed(t, s)
 		}
 		subscribers(t, cluster, 1, 1, 1)
-		before := sent(t, cluster, "publish")
+		before := cluster.Sent(t, "publish")
 		for name, s := range subs {
 			if err := rdb.SPublish(t.Context(), name, "to "+name).Err(); err != nil {
 				t.Fatal(err)
 			}
 			awaitMessage(t, s, "to "+name)
 		}
-		expect(t, "messages between nodes", sent(t, cluster, "publish"), before)
+		expect(t, "messages between nodes", cluster.Sent(t, "publish"), before)
 		if err := rdb.Publish(t.Context(), "classic", "1").Err(); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, "messages between nodes by PUBLISH", sent(t, cluster, "publish"), before+2)
+		expect(t, "messages between nodes by PUBLISH", cluster.Sent(t, "publish"), before+2)
 	})
 
 	t.Run("with one tag leave other masters without a connection", func(t *testing.T) {

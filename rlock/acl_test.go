@@ -20,7 +20,7 @@ import (
 )
 
 // documentedRules are the ACL rules of docs/operations.md, block by block: for a
-// server, in addition for a Cluster, for RedissonKeys, and for WithReplicas.
+// server, in addition for a Cluster, for sharded pub/sub there, for RedissonKeys, and for WithReplicas.
 func documentedRules(t *testing.T) (blocks [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
@@ -29,8 +29,8 @@ func documentedRules(t *testing.T) (blocks [][]string) {
 		rules, _, _ := strings.Cut(block, "```")
 		blocks = append(blocks, strings.Fields(rules))
 	}
-	if len(blocks) != 4 {
-		t.Fatalf("%d blocks of rules, want 4", len(blocks))
+	if len(blocks) != 5 {
+		t.Fatalf("%d blocks of rules, want 5", len(blocks))
 	}
 	return blocks
 }
@@ -216,7 +216,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 		t.Errorf("refused: %q", refused)
 	}
 
-	setUser(t, admin, slices.Concat(rules[0], rules[2]))
+	setUser(t, admin, slices.Concat(rules[0], rules[3]))
 	if err := everything(testlock.Bounded(t), rdb, rlock.New, "orders:1", rlock.RedissonKeys()); err != nil {
 		t.Errorf("with Redisson's keys: %v", err)
 	}
@@ -261,8 +261,8 @@ func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
 			leaveOut(rules[0], rule, func(ctx context.Context, rdb *redis.Client) error { return allKinds(ctx, rdb, admin) })
 		}
 	}
-	for _, rule := range rules[2] {
-		leaveOut(slices.Concat(rules[0], rules[2]), rule, func(ctx context.Context, rdb *redis.Client) error {
+	for _, rule := range rules[3] {
+		leaveOut(slices.Concat(rules[0], rules[3]), rule, func(ctx context.Context, rdb *redis.Client) error {
 			return everything(ctx, rdb, rlock.New, "orders:1", rlock.RedissonKeys())
 		})
 	}
@@ -277,7 +277,7 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 	try := func() error {
 		return everything(testlock.Bounded(t), server.Client(t, asLockline), fairlock.New, "x", rlock.WithReplicas(1, confirmed))
 	}
-	setUser(t, admin, slices.Concat(rules[0], rules[3]))
+	setUser(t, admin, slices.Concat(rules[0], rules[4]))
 	if err := try(); err != nil {
 		t.Error(err)
 	}
@@ -285,8 +285,8 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 		t.Errorf("refused: %q", refused)
 	}
 	setUser(t, admin, rules[0])
-	if err := try(); err == nil || !slices.Equal(rules[3], []string{"+wait"}) || !slices.Equal(denied(t, admin), []string{"wait"}) {
-		t.Errorf("without %s: refused %q, %v", rules[3], denied(t, admin), err)
+	if err := try(); err == nil || !slices.Equal(rules[4], []string{"+wait"}) || !slices.Equal(denied(t, admin), []string{"wait"}) {
+		t.Errorf("without %s: refused %q, %v", rules[4], denied(t, admin), err)
 	}
 }
 
@@ -319,20 +319,69 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		cluster.MoveSlot(t, key, to, func() { err = hold.Unlock(testlock.Bounded(t)) })
 		return err
 	}
-	set(slices.Concat(rules[0], rules[1]))
+	needed, more := slices.Concat(rules[0], rules[1]), []string(nil)
+	if cluster.Sharded() {
+		more = rules[2]
+	}
+	set(slices.Concat(needed, more))
 	if err := try(); err != nil {
 		t.Error(err)
 	}
 	if refused := refused(); refused != nil {
 		t.Errorf("refused: %q", refused)
 	}
-	for i, rule := range rules[1] {
-		set(slices.Concat(rules[0], rules[1][:i], rules[1][i+1:]))
-		err := try()
+	// leaveOut gives all rights but one, and reports what try says and what was refused.
+	leaveOut := func(rule string, try func() error) (refusal bool, err error) {
+		set(slices.DeleteFunc(slices.Concat(needed, more), func(r string) bool { return r == rule }))
+		err = try()
 		name := strings.TrimPrefix(rule, "+")
 		command, _, _ := strings.Cut(name, "|") // all that Redis 6.2 logs
-		if refused := refused(); !slices.Contains(refused, name) && !slices.Contains(refused, command) {
-			t.Errorf("without %s: refused %q, %v", rule, refused, err)
+		refused := refused()
+		return slices.Contains(refused, name) || slices.Contains(refused, command), err
+	}
+	for _, rule := range rules[1] {
+		if refused, err := leaveOut(rule, try); !refused {
+			t.Errorf("without %s, it was not refused; %v", rule, err)
 		}
 	}
+	for _, rule := range more {
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		wait := 300 * time.Millisecond
+		if rule == "+sunsubscribe" {
+			wait = 8 * time.Second // of that it has need later
+		}
+		sharded := func() error { return shardedWaits(testlock.Bounded(t), rdb, wait) }
+		if refused, err := leaveOut(rule, sharded); !refused || err != nil {
+			t.Errorf("without %s: refused: %v; %v", rule, refused, err)
+		}
+	}
+}
+
+// shardedWaits has a session give up the wait for one lock, and wait for another one in the same slot for so long.
+func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (err error) {
+	var sessions []*rlock.Session
+	for range 2 {
+		s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		sessions = append(sessions, s)
+	}
+	_, first, err := rlock.New(sessions[0], "x").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer first.Unlock(bg)
+	_, second, err := fairlock.New(sessions[0], "x").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, _, err := rlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(300*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+		return fmt.Errorf("a wait that ran out: %w", err)
+	}
+	if _, _, err := fairlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(wait)); !errors.Is(err, rlock.ErrLocked) {
+		return fmt.Errorf("a wait that ran out: %w", err)
+	}
+	return second.Unlock(ctx)
 }

@@ -77,8 +77,8 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 // WithLiveness sets for how long a waiter in the queue of a reentrant or fair lock is considered alive after its
 // session last reached Redis, 10 s by default, at least 10 ms. The session sends a heartbeat for each lock
 // at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. d is also how
-// long waiters that are gone can delay those behind them, all together, where Redis cannot see that nobody listens for them: on a
-// Cluster, without the right to PUBSUB NUMSUB, and while their connections look open. A lock that is handed over is
+// long waiters that are gone can delay those behind them, all together, where Redis cannot see that nobody listens for them: by
+// classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while their connections look open. A lock that is handed over is
 // first leased for no longer than d, and for 2 s at most.
 func WithLiveness(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
@@ -135,9 +135,10 @@ const (
 	PubSubSharded = PubSubMode(session.PubSubSharded)
 )
 
-// WithPubSub sets how waiters are woken on a Redis Cluster, [PubSubAuto] by default. PubSubSharded is not checked
-// against server and rights: where it is not possible, waiters sleep until the holder's lease is over. NewSession refuses it with a
-// client that is not of a Cluster; the other modes mean PubSubClassic there.
+// WithPubSub sets how waiters for reentrant and fair locks are woken on a Redis Cluster, [PubSubAuto] by default. Sessions that do it
+// differently can share locks. PubSubSharded is not checked against server and rights: where it is not possible, waiters find
+// out by their heartbeats that they have the lock (see [WithLiveness]). NewSession refuses it with a client that is not of a Cluster; the other
+// modes mean PubSubClassic there. RedLocks are always woken by PubSubClassic.
 func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
 }

@@ -251,7 +251,7 @@ func (c *cohort) run() {
 		}
 		if r.Status == protocol.Held {
 			q.inbox.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
-			q.inbox.listen()
+			q.inbox.listen(q)
 		}
 		q.Mu.Lock()
 		if o.Unanswered != nil {
@@ -280,7 +280,7 @@ func (c *cohort) Request(now time.Time) wire.Request {
 		c.notAfter = max(c.notAfter, t+protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds())
 	}
 	attempt, size := c.follow()
-	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.exact())
+	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.told(c.q))
 }
 
 // newNonce is a text without spaces that nobody can guess.

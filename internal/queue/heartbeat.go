@@ -37,14 +37,6 @@ func (q *queue) schedule(left time.Duration) {
 	}
 }
 
-// exact is "1" if the server knows all that listen to its messages: of a Cluster, another node may know them.
-func (q *queue) exact() any {
-	if q.S().Link.Single() {
-		return "1"
-	}
-	return "0"
-}
-
 // sendHeartbeat keeps this session's cohorts alive, and learns what became of those that no message told.
 func (q *queue) sendHeartbeat() {
 	s := q.S()
@@ -52,6 +44,7 @@ func (q *queue) sendHeartbeat() {
 		return
 	}
 	defer s.End()
+	q.inbox.listen(q) // another server may have the lock by now
 	q.Mu.Lock()
 	b := &q.beat
 	b.at = time.Time{}
@@ -60,7 +53,7 @@ func (q *queue) sendHeartbeat() {
 		q.Mu.Unlock()
 		return
 	}
-	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, protocol.KeepArg, q.exact()}
+	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, protocol.KeepArg, q.inbox.told(q)}
 	for owner, c := range q.standing {
 		if c.state == queued {
 			args = append(args, owner)

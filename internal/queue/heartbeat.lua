@@ -8,7 +8,7 @@
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with
 -- ARGV[4] milliseconds by which the metadata outlives the queue
--- ARGV[5] 1: this server knows all that listen to its messages
+-- ARGV[5] how the session is told
 -- ARGV[6] and on: attempts of this session that wait
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, who
@@ -106,25 +106,38 @@ if not holder() then
 end
 local missing = {}
 
+-- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the prefix in its key.
+local function channel(channels, of, sharded)
+  return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
+end
+
 -- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
-local function listens(channels, of, unknown)
-  local count = redis.pcall('PUBSUB', 'NUMSUB', channels .. of)
+local function listens(channels, of, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
   if count.err then
     return unknown
   end
   return count[2] > 0
 end
 
-local seen = ARGV[5] == '1' and listens(ARGV[3], ARGV[1])
+-- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
+local function marks(channels, of, told, before)
+  local sharded = told == '2'
+  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil) and string.find(before, '+', 1, true)
+  if not seen then
+    seen = told ~= '0' and listens(channels, of, sharded, false)
+  end
+  return (sharded and '/' or '') .. (seen and '+' or '')
+end
+
 for i = 6, #ARGV do
   if redis.call('ZSCORE', KEYS[3], ARGV[i]) then
     redis.call('ZADD', KEYS[4], until_, ARGV[i])
-    local entry = seen and redis.call('HGET', KEYS[5], ARGV[i])
-    if entry then
-      local marked, changed = string.gsub(entry, '^(%d+ %d+ [^ +]*) ', '%1+ ')
-      if changed > 0 then
-        redis.call('HSET', KEYS[5], ARGV[i], marked)
-      end
+    local entry = redis.call('HGET', KEYS[5], ARGV[i]) or ''
+    local head, before, rest = string.match(entry, '^(%d+ %d+ [^ /+]*)([/+]*)( .*)')
+    local after = head and marks(ARGV[3], ARGV[1], ARGV[5], before)
+    if head and after ~= before then
+      redis.call('HSET', KEYS[5], ARGV[i], head .. after .. rest)
     end
   else
     missing[#missing + 1] = ARGV[i]
@@ -225,7 +238,8 @@ local function listener(asking, channels, now, from)
     end
     local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
     local entry = redis.call('HGET', KEYS[5], next) or ''
-    if alive >= now and (session(next) == asking or not string.find(entry, '^%d+ %d+ [^ ]*%+ ') or listens(channels, session(next), true)) then
+    local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
+    if alive >= now and (session(next) == asking or not marked or listens(channels, session(next), marked == '/', true)) then
       return next, alive, now, entry, i
     end
   end
@@ -235,10 +249,12 @@ local function listener(asking, channels, now, from)
   end
 end
 
--- tell sends the words to the session of a waiter, unless that session is asking.
-local function tell(asking, channels, to, ...)
+-- tell sends the words to the session of a waiter with this entry, unless that session is asking.
+local function tell(asking, channels, to, entry, ...)
   if session(to) ~= asking then
-    redis.call('PUBLISH', channels .. session(to), table.concat({ to, ... }, ' '))
+    local sharded = string.find(entry, '^%d+ %d+ [^ /+]*/')
+    -- Not every user may use SPUBLISH, and a server that was put in for another may not have it.
+    redis[sharded and 'pcall' or 'call'](sharded and 'SPUBLISH' or 'PUBLISH', channel(channels, session(to), sharded), table.concat({ to, ... }, ' '))
   end
 end
 
@@ -258,13 +274,13 @@ local function handOver(asking, channels, now, keep, last, lost)
   end
   local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
-  local next = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
+  local next, _, _, its = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
-  tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
+  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end

@@ -17,7 +17,7 @@
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
 -- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
--- ARGV[12] 1: this server knows all that listen to its messages
+-- ARGV[12] how the session is told
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
@@ -223,9 +223,14 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
+-- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the prefix in its key.
+local function channel(channels, of, sharded)
+  return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
+end
+
 -- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
-local function listens(channels, of, unknown)
-  local count = redis.pcall('PUBSUB', 'NUMSUB', channels .. of)
+local function listens(channels, of, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
   if count.err then
     return unknown
   end
@@ -253,7 +258,8 @@ local function listener(asking, channels, now, from)
     end
     local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
     local entry = redis.call('HGET', KEYS[5], next) or ''
-    if alive >= now and (session(next) == asking or not string.find(entry, '^%d+ %d+ [^ ]*%+ ') or listens(channels, session(next), true)) then
+    local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
+    if alive >= now and (session(next) == asking or not marked or listens(channels, session(next), marked == '/', true)) then
       return next, alive, now, entry, i
     end
   end
@@ -263,10 +269,12 @@ local function listener(asking, channels, now, from)
   end
 end
 
--- tell sends the words to the session of a waiter, unless that session is asking.
-local function tell(asking, channels, to, ...)
+-- tell sends the words to the session of a waiter with this entry, unless that session is asking.
+local function tell(asking, channels, to, entry, ...)
   if session(to) ~= asking then
-    redis.call('PUBLISH', channels .. session(to), table.concat({ to, ... }, ' '))
+    local sharded = string.find(entry, '^%d+ %d+ [^ /+]*/')
+    -- Not every user may use SPUBLISH, and a server that was put in for another may not have it.
+    redis[sharded and 'pcall' or 'call'](sharded and 'SPUBLISH' or 'PUBLISH', channel(channels, session(to), sharded), table.concat({ to, ... }, ' '))
   end
 end
 
@@ -286,13 +294,13 @@ local function handOver(asking, channels, now, keep, last, lost)
   end
   local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
-  local next = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
+  local next, _, _, its = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
-  tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
+  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end
@@ -312,6 +320,16 @@ if not owner then
   owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
 end
 local status = 'H '
+
+-- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
+local function marks(channels, of, told, before)
+  local sharded = told == '2'
+  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil) and string.find(before, '+', 1, true)
+  if not seen then
+    seen = told ~= '0' and listens(channels, of, sharded, false)
+  end
+  return (sharded and '/' or '') .. (seen and '+' or '')
+end
 
 -- lives notes that somebody waits for at least liveness more.
 local function lives(liveness, keep)
@@ -334,7 +352,7 @@ if liveness > 0 then
   local joins = last[1] == ARGV[9]
   local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
-    local nonce = ARGV[11] .. (ARGV[12] == '1' and listens(ARGV[7], session(asking)) and '+' or '')
+    local nonce = ARGV[11] .. marks(ARGV[7], session(asking), ARGV[12])
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
       redis.call('HSET', KEYS[1], 'w', '1')

@@ -81,7 +81,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 // has an identity and leases of its own.
 func NewBeside(s *Session, cfg Config) *Session {
 	b := newSession(cfg, uuid.NewString())
-	b.Link, b.Hub, b.Clock = s.Link, s.Hub, s.Clock
+	b.Link, b.Hub, b.ShardedHub, b.Clock, b.PubSub = s.Link, s.Hub, s.ShardedHub, s.Clock, s.PubSub
 	b.renewer = &linkRenewer{b}
 	b.onEnd = func() {}
 	return b

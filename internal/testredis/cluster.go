@@ -3,6 +3,7 @@ package testredis
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +15,8 @@ const slots = 16384
 // Cluster is a Redis Cluster.
 type Cluster struct {
 	Nodes []*Server // the masters first, then the first replica of each, and so on
+
+	sharded bool
 }
 
 // StartCluster starts a Cluster and returns when every node serves and knows all others, and every replica is in sync.
@@ -58,6 +61,8 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	for _, client := range clients {
 		await(t, func() string { return unready(ctx, client, masters, replicasPerMaster) })
 	}
+	err := clients[0].Do(ctx, "SPUBLISH").Err() // an error in any case
+	c.sharded = !strings.HasPrefix(err.Error(), "ERR unknown command")
 	return c
 }
 
@@ -109,6 +114,27 @@ func (c *Cluster) Client(t testing.TB, mod ...func(*redis.ClusterOptions)) *redi
 	client := redis.NewClusterClient(opt)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// Sharded reports whether the servers have sharded pub/sub: Redis 7 or newer, Valkey.
+func (c *Cluster) Sharded() bool { return c.sharded }
+
+// Sent counts the messages of a kind that the nodes have sent to each other since they began.
+func (c *Cluster) Sent(t testing.TB, kind string) (n int) {
+	t.Helper()
+	for _, s := range c.Nodes {
+		client := s.Client(t)
+		info, err := client.ClusterInfo(t.Context()).Result()
+		must(t, err)
+		for line := range strings.Lines(info) {
+			if count, ok := strings.CutPrefix(strings.TrimSpace(line), "cluster_stats_messages_"+kind+"_sent:"); ok {
+				i, err := strconv.Atoi(count)
+				must(t, err)
+				n += i
+			}
+		}
+	}
+	return n
 }
 
 // Master returns the node that serves key now.

@@ -8,7 +8,7 @@
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with
 -- ARGV[4] milliseconds by which the metadata outlives the queue
--- ARGV[5] 1: this server knows all that listen to its messages
+-- ARGV[5] how the session is told
 -- ARGV[6] and on: attempts of this session that wait
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, who
@@ -21,16 +21,14 @@ if not holder() then
   past('') -- before anything is written: they may end the script
 end
 local missing = {}
-local seen = ARGV[5] == '1' and listens(ARGV[3], ARGV[1])
 for i = 6, #ARGV do
   if redis.call('ZSCORE', KEYS[3], ARGV[i]) then
     redis.call('ZADD', KEYS[4], until_, ARGV[i])
-    local entry = seen and redis.call('HGET', KEYS[5], ARGV[i])
-    if entry then
-      local marked, changed = string.gsub(entry, '^(%d+ %d+ [^ +]*) ', '%1+ ')
-      if changed > 0 then
-        redis.call('HSET', KEYS[5], ARGV[i], marked)
-      end
+    local entry = redis.call('HGET', KEYS[5], ARGV[i]) or ''
+    local head, before, rest = string.match(entry, '^(%d+ %d+ [^ /+]*)([/+]*)( .*)')
+    local after = head and marks(ARGV[3], ARGV[1], ARGV[5], before)
+    if head and after ~= before then
+      redis.call('HSET', KEYS[5], ARGV[i], head .. after .. rest)
     end
   else
     missing[#missing + 1] = ARGV[i]

@@ -17,7 +17,7 @@
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
 -- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
--- ARGV[12] 1: this server knows all that listen to its messages
+-- ARGV[12] how the session is told
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
@@ -64,7 +64,7 @@ if liveness > 0 then
   local joins = last[1] == ARGV[9]
   local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
-    local nonce = ARGV[11] .. (ARGV[12] == '1' and listens(ARGV[7], session(asking)) and '+' or '')
+    local nonce = ARGV[11] .. marks(ARGV[7], session(asking), ARGV[12])
     if not joins then
       redis.call('HSET', KEYS[2], 'q', ticket)
       redis.call('HSET', KEYS[1], 'w', '1')

@@ -6,8 +6,11 @@
 --         each is known to live
 -- KEYS[5] 'SIZE LEASE NONCE ABOUT' of each attempt: how many wait with it, the lease in milliseconds that it asks
 --         for, what proves to its session that a message about it is Redis' own, and what
---         its session says of itself. Behind the nonce there is a '+' once this server has seen
---         the session listen, so that nobody who listens means that it is gone, or that its connection broke
+--         its session says of itself. Behind the nonce there is a '/' if the session is to be told by sharded
+--         pub/sub, and a '+' once this server has seen it listen, so that nobody who listens means that it is
+--         gone, or that its connection broke
+-- How a session is told, in the arguments: '0' by PUBLISH, where other servers know who listens, too; '1' by PUBLISH; '2' by
+-- SPUBLISH, on a channel of the lock and the session
 
 -- leave takes attempts out of the queue.
 local function leave(...)
@@ -44,13 +47,28 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
+-- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the prefix in its key.
+local function channel(channels, of, sharded)
+  return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
+end
+
 -- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
-local function listens(channels, of, unknown)
-  local count = redis.pcall('PUBSUB', 'NUMSUB', channels .. of)
+local function listens(channels, of, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
   if count.err then
     return unknown
   end
   return count[2] > 0
+end
+
+-- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
+local function marks(channels, of, told, before)
+  local sharded = told == '2'
+  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil) and string.find(before, '+', 1, true)
+  if not seen then
+    seen = told ~= '0' and listens(channels, of, sharded, false)
+  end
+  return (sharded and '/' or '') .. (seen and '+' or '')
 end
 
 -- LOOK bounds how many waiters that do not listen are passed over at once.
@@ -74,7 +92,8 @@ local function listener(asking, channels, now, from)
     end
     local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
     local entry = redis.call('HGET', KEYS[5], next) or ''
-    if alive >= now and (session(next) == asking or not string.find(entry, '^%d+ %d+ [^ ]*%+ ') or listens(channels, session(next), true)) then
+    local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
+    if alive >= now and (session(next) == asking or not marked or listens(channels, session(next), marked == '/', true)) then
       return next, alive, now, entry, i
     end
   end
@@ -100,10 +119,12 @@ local function behind(asking, channels, now)
   return next and session(next) ~= asking
 end
 
--- tell sends the words to the session of a waiter, unless that session is asking.
-local function tell(asking, channels, to, ...)
+-- tell sends the words to the session of a waiter with this entry, unless that session is asking.
+local function tell(asking, channels, to, entry, ...)
   if session(to) ~= asking then
-    redis.call('PUBLISH', channels .. session(to), table.concat({ to, ... }, ' '))
+    local sharded = string.find(entry, '^%d+ %d+ [^ /+]*/')
+    -- Not every user may use SPUBLISH, and a server that was put in for another may not have it.
+    redis[sharded and 'pcall' or 'call'](sharded and 'SPUBLISH' or 'PUBLISH', channel(channels, session(to), sharded), table.concat({ to, ... }, ' '))
   end
 end
 
@@ -123,13 +144,13 @@ local function handOver(asking, channels, now, keep, last, lost)
   end
   local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
-  local next = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
+  local next, _, _, its = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
   local token = grant(owner, about or '', lease, now, keep, last, lost)
   leave(owner)
   redis.call('HSET', KEYS[1], 'w', '1') -- others may
-  tell(asking, channels, owner, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^+]*'))
+  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
   end
   return owner, token, about or '', stamp(lease)
 end
