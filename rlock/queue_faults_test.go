@@ -50,6 +50,44 @@ func TestAnOutageBehindTheRefusalOnlyLengthensTheWait(t *testing.T) {
 	testlock.Unlock(t, testlock.Granted(t, got))
 }
 
+// The answer to the request for a place is lost, and its time-out is longer than the first lease of a lock that is handed over.
+func TestAWaiterThatIsToldOfItsGrantDoesNotWaitForTheAnswer(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	proxy := faultproxy.New(t, server.Addr)
+	other, waiter := rlock.New(testlock.NewSession(t, rdb), "x"), rlock.New(testlock.NewSession(t, proxy.Client(t)), "x")
+	_, hold := testlock.Lock(t, other, bg)
+	first := testlock.Go(bg, waiter) // so that it listens
+	testlock.Eventually(t, "it listens", func() bool { return seen(rdb) == 1 })
+	testlock.Unlock(t, hold)
+	mine := testlock.Granted(t, first)
+	got := testlock.Go(bg, other)
+	testlock.Eventually(t, "the other waits", func() bool { return rdb.ZCard(bg, lockKey+":q").Val() == 1 })
+	testlock.Unlock(t, mine)
+	hold = testlock.Granted(t, got)
+
+	var lost atomic.Bool
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if stands(r) && lost.CompareAndSwap(false, true) {
+			return faultproxy.SwallowReply
+		}
+		return faultproxy.Pass
+	})
+	got = testlock.Go(bg, waiter)
+	testlock.Eventually(t, "it waits", func() bool { return rdb.ZCard(bg, lockKey+":q").Val() == 1 })
+	behind := testlock.Go(bg, rlock.New(testlock.NewSession(t, rdb), "x"))
+	testlock.Eventually(t, "one behind it", func() bool { return rdb.ZCard(bg, lockKey+":q").Val() == 2 })
+	testlock.Unlock(t, hold)
+	mine = testlock.Granted(t, got)
+	testlock.Unlock(t, mine)
+	last := testlock.Granted(t, behind)
+	if last.Token() < mine.Token() {
+		t.Error("the place was lost")
+	}
+	testlock.Unlock(t, last)
+}
+
 func TestAFixedLeaseIsMadeWholeOnceAnOutageIsOver(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)

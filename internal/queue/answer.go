@@ -23,6 +23,10 @@ func awardOf(r protocol.Answer, sent time.Time) award {
 	return award{token: token, lease: r.Left, since: sent, age: time.Duration(max(0, r.Now-token)) * time.Microsecond}
 }
 
+// toldTime is for how long an attempt that was told of a grant waits for the answer to its request. Then a heartbeat asks: the
+// first lease is shorter than most time-outs of clients.
+const toldTime = 500 * time.Millisecond
+
 // learn is news of a grant to an attempt of this session. Mu held.
 func (q *queue) learn(owner string, w award) {
 	c := q.standing[owner]
@@ -31,14 +35,37 @@ func (q *queue) learn(owner string, w award) {
 	case c.state == asking: // the answer may say that this is over
 		if w.token > c.told.token {
 			c.told = w
+			q.schedule(toldTime)
 		}
 	default:
 		c.granted(w)
 	}
 }
 
+// confirmed: a heartbeat has found that the attempt was granted what it was told of. The request under way is as good as
+// lost: a copy may still come. Mu held.
+func (c *cohort) confirmed() {
+	q := c.q
+	if c.state != asking || c.told.token == 0 || c.members.First() == nil {
+		return
+	}
+	c.abandoned.Store(true)
+	c.grant.Late = c.notAfter
+	c.state = queued
+	if t := c.unfollow(); t != nil {
+		c.former, t.latter = t, c
+	}
+	if q.asking == c {
+		q.asking = nil
+		q.ask()
+	}
+}
+
 // answered is the end of a request; true sends it again. Mu held.
 func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again bool) {
+	if c.state != asking {
+		return false // confirmed
+	}
 	q := c.q
 	if r.Status == protocol.Expired && c.members.First() != nil && c.expired < protocol.MaxExpired {
 		c.expired++

@@ -35,21 +35,20 @@ type cohort struct {
 	nonce string // proves that a message about the attempt is Redis' own
 	size  int    // how many it was when it asked
 
-	notAfter int64 // of the last copy sent; of the goroutine that asks
-
 	// Lock.Mu guards the following.
-	state   cohortState
-	grant   protocol.Grant // its owner field does not change
-	members mutex.List
-	began   time.Time     // before the first request was sent
-	base    time.Time     // before the last request was sent that Redis answered
-	redis   int64         // the Redis time in that answer, in microseconds; 0: there is none
-	past    int64         // the token which that answer named: a grant that is not above it is over
-	told    award         // a grant that was learned of while asking
-	expired int           // how often in a row a grant or request came too late
-	outage  time.Time     // since when its request is not answered, once it is to wait; zero: it is
-	hint    time.Duration // when it should look, as a message said while it asked
-	gone    chan struct{} // closed when the place was given up, or could not be at the first try; nil if nobody waits for that
+	state    cohortState
+	notAfter int64          // of the last copy sent
+	grant    protocol.Grant // its owner field does not change
+	members  mutex.List
+	began    time.Time     // before the first request was sent
+	base     time.Time     // before the last request was sent that Redis answered
+	redis    int64         // the Redis time in that answer, in microseconds; 0: there is none
+	past     int64         // the token which that answer named: a grant that is not above it is over
+	told     award         // a grant that was learned of while asking
+	expired  int           // how often in a row a grant or request came too late
+	outage   time.Time     // since when its request is not answered, once it is to wait; zero: it is
+	hint     time.Duration // when it should look, as a message said while it asked
+	gone     chan struct{} // closed when the place was given up, or could not be at the first try; nil if nobody waits for that
 
 	follows   *cohort // whose place the request under way asks for
 	followers int     // requests under way that ask for this one's place
@@ -186,20 +185,24 @@ func (c *cohort) asksFor() time.Duration {
 	return c.q.S().Lease
 }
 
-// follow names the attempt whose place the cohort is to take, and says how many wait with that.
-func (c *cohort) follow() (attempt any, size int) {
+// copy says when the next copy of the request is void, which attempt's place the cohort is to take, and how many wait with that.
+func (c *cohort) copy(until int64) (notAfter int64, attempt any, size int) {
 	q := c.q
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
+	if c.state != asking { // nothing may come later than was said when its grant was confirmed
+		return c.notAfter, "", 0
+	}
+	c.notAfter = max(c.notAfter, until)
 	c.unfollow()
 	t := q.last
 	// Nothing that comes late may put back one whose place another has.
 	if t == nil || c.ctx.Done() != nil || t.grant.Late != 0 || t.lease != 0 || c.lease != 0 || t.members.Len()+c.size > maxCohort {
-		return "", 0
+		return c.notAfter, "", 0
 	}
 	c.follows = t
 	t.followers++
-	return t.grant.Owner, t.members.Len()
+	return c.notAfter, t.grant.Owner, t.members.Len()
 }
 
 // unfollow returns the cohort whose place the last request asked for. Mu held.
@@ -275,12 +278,13 @@ func (c *cohort) Request(now time.Time) wire.Request {
 	if c.lease != 0 {
 		lease = c.lease.Milliseconds()
 	}
+	var until int64
 	if t := s.Clock.Now(now); t != 0 {
 		// What is handed over expires with the liveness.
-		c.notAfter = max(c.notAfter, t+protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds())
+		until = t + protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds()
 	}
-	attempt, size := c.follow()
-	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.told(c.q))
+	notAfter, attempt, size := c.copy(until)
+	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.told(c.q))
 }
 
 // newNonce is a text without spaces that nobody can guess.

@@ -127,7 +127,7 @@ func TestACohortAsksForThePlaceOfTheOneBeforeItOnlyWhereNothingCanComeLate(t *te
 		last, next := group(q, "s:1", queued, 2), group(q, "s:2", asking, 3)
 		q.last, next.size = last, 3
 		c.change(next, last)
-		attempt, size := next.follow()
+		_, attempt, size := next.copy(0)
 		if attempt != c.want || size != 2 && attempt != "" || (last.followers == 1) != (attempt != "") {
 			t.Errorf("%s: behind %q of %d, with %d followers", c.what, attempt, size, last.followers)
 		}

@@ -55,7 +55,7 @@ func (q *queue) sendHeartbeat() {
 	}
 	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, protocol.KeepArg, q.inbox.told(q)}
 	for owner, c := range q.standing {
-		if c.state == queued {
+		if c.state == queued || c.told.token != 0 {
 			args = append(args, owner)
 		}
 	}
@@ -133,6 +133,9 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 			}
 			q.ask()
 		}
+	}
+	if c := q.standing[r.Holder]; c != nil {
+		c.confirmed()
 	}
 	q.learn(r.Holder, awardOf(r, o.Sent)) // which may have begun to wait since
 	return next
