@@ -120,10 +120,14 @@ local function past(owner)
 end
 
 -- grant makes an attempt the owner of a block of tokens above last, and returns the
--- first. lost is the last token lost, if the lock was.
-local function grant(owner, about, lease, now, keep, last, lost)
+-- first. lost is the last token lost, if the lock was. wanted: others may wait for it.
+local function grant(owner, about, lease, now, keep, last, lost, wanted)
   local token = stamp(math.max(now, last + 1))
-  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  if wanted then
+    redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about, 'w', '1')
+  else
+    redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  end
   redis.call('PEXPIRE', KEYS[1], lease)
   if lost then
     redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))

@@ -153,10 +153,14 @@ local function outlive(ms, keep)
 end
 
 -- grant makes an attempt the owner of a block of tokens above last, and returns the
--- first. lost is the last token lost, if the lock was.
-local function grant(owner, about, lease, now, keep, last, lost)
+-- first. lost is the last token lost, if the lock was. wanted: others may wait for it.
+local function grant(owner, about, lease, now, keep, last, lost, wanted)
   local token = stamp(math.max(now, last + 1))
-  redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  if wanted then
+    redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about, 'w', '1')
+  else
+    redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  end
   redis.call('PEXPIRE', KEYS[1], lease)
   if lost then
     redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
@@ -172,30 +176,6 @@ local function leave(...)
   redis.call('ZREM', KEYS[3], ...)
   redis.call('ZREM', KEYS[4], ...)
   redis.call('HDEL', KEYS[5], ...)
-end
-
--- first is the waiter who is next, the time until which it is known to live, and the
--- time now, which is read here if the caller has not. If the waiter is dead, all of the dead are dropped.
-local function first(now)
-  while true do
-    local next = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-    if not next then
-      return
-    end
-    now = now or clock()
-    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
-    if alive > now + 1e15 then -- decades: it is no liveness time
-      alive = 0
-    end
-    if alive >= now then
-      return next, alive, now
-    end
-    leave(next)
-    local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
-    if #dead > 0 then
-      leave(unpack(dead))
-    end
-  end
 end
 
 local function session(owner)
@@ -216,35 +196,51 @@ local function listens(channels, of, sharded, unknown)
   return count[2] > 0
 end
 
+-- bury takes a dead waiter out of the queue, and all others that are dead by now.
+local function bury(waiter, now)
+  leave(waiter)
+  local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+  if #dead > 0 then
+    leave(unpack(dead))
+  end
+end
+
 -- LOOK bounds how many waiters that do not listen are passed over at once.
 local LOOK = 1000
 
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
--- known to live; the time now; its entry; and its index, from which a search goes on. Those that are passed over keep their
--- places: their connections may have just broken. asking is a session that gets the reply.
+-- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
+-- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
+-- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
-  if not from then
-    local next, _, read = first(now)
-    if not next then
-      return
-    end
-    now, from = read, 0
-  end
-  for i = from, from + LOOK do
+  local i, passed = from or 0, nil
+  for _ = 0, LOOK do
     local next = redis.call('ZRANGE', KEYS[3], i, i)[1]
     if not next then
       return
     end
+    now = now or clock()
     local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
-    local entry = redis.call('HGET', KEYS[5], next) or ''
-    local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
-    if alive >= now and (session(next) == asking or not marked or listens(channels, session(next), marked == '/', true)) then
-      return next, alive, now, entry, i
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
+    if alive < now and i == 0 then
+      bury(next, now)
+    else
+      if alive >= now then
+        local entry = redis.call('HGET', KEYS[5], next) or ''
+        local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
+        if session(next) == asking or not marked or listens(channels, session(next), marked == '/', true) then
+          return next, alive, now, entry, i
+        end
+        passed = passed or { next, alive, now, entry, i }
+      end
+      i = i + 1
     end
   end
-  local next, alive = first(now) -- it may be dead, which costs a first lease
-  if next then
-    return next, alive, now, redis.call('HGET', KEYS[5], next) or '', 0
+  if passed and not from then
+    return unpack(passed)
   end
 end
 
@@ -274,9 +270,8 @@ local function handOver(asking, channels, now, keep, last, lost)
   local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
   local next, _, _, its = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
-  local token = grant(owner, about or '', lease, now, keep, last, lost)
+  local token = grant(owner, about or '', lease, now, keep, last, lost, true)
   leave(owner)
-  redis.call('HSET', KEYS[1], 'w', '1') -- others may
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
     tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then

@@ -50,10 +50,7 @@ if not owner then
     if next then
       leave(asking)
     end
-    token = grant(asking, ARGV[4], lease, now, keep, last, lost)
-    if redis.call('PTTL', KEYS[3]) ~= -2 then
-      redis.call('HSET', KEYS[1], 'w', '1')
-    end
+    token = grant(asking, ARGV[4], lease, now, keep, last, lost, redis.call('PTTL', KEYS[3]) ~= -2)
     return 'G ' .. stamped .. ' ' .. token
   end
   owner, token, about = handOver(session(asking), ARGV[7], now, keep, last, lost)
