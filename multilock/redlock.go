@@ -78,7 +78,7 @@ var (
 // was down when the lock was taken, or has come back empty since, gets the hold with the next renewal, if a majority
 // without that server has just been renewed. So a hold outlives a rolling restart, if each
 // server has a third of the lease to get the hold before the next one goes down.
-// Unlock returns when a majority has answered; the rest is told in the background, as
+// Unlock returns when a majority has answered (with [rlock.WithAsyncUnlock], at once); the rest is told in the background, as
 // long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
 //
 // A hold that was granted by a bare majority, because others had the rest just then, does not

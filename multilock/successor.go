@@ -111,5 +111,5 @@ func (to *successor) reclaim(ctx context.Context, l *mutex.Lock) (mutex.Leaving,
 	}
 	t := to.reserved[i].Tenure
 	to.reserved[i] = mutex.Handoff{}
-	return t.Reclaim(ctx)
+	return t.Quit(ctx, nil)
 }

@@ -41,16 +41,20 @@ func unlockAll(ctx context.Context, holds []*mutex.Hold) []error {
 }
 
 // sendAll tells Redis what was left, and puts the errors where the holds have theirs. It waits as long as an Unlock
-// does.
+// does, and not for those whose sessions do not wait.
 func sendAll(ctx context.Context, leaving []mutex.Leaving, errs []error) {
-	waiting := map[int]*mutex.Lock{}
+	waiting, later := map[int]*mutex.Lock{}, map[int]func(error){}
 	groups := map[any][]int{}
 	for i, v := range leaving {
 		l := v.Lock()
 		if l == nil {
 			continue
 		}
-		waiting[i] = l
+		if l.S().AsyncUnlock {
+			later[i] = l.Later()
+		} else {
+			waiting[i] = l
+		}
 		if g, ok := groupOf(l.S(), l.Kind, l.Keys); ok && v.Frees() {
 			groups[g] = append(groups[g], i)
 		} else {
@@ -70,7 +74,11 @@ func sendAll(ctx context.Context, leaving []mutex.Leaving, errs []error) {
 					together = append(together, leaving[i])
 				}
 				for n, err := range send(context.WithoutCancel(ctx), together) {
-					done <- numbered{some[n], err}
+					if over := later[some[n]]; over != nil {
+						over(err)
+					} else {
+						done <- numbered{some[n], err}
+					}
 				}
 			}()
 		}

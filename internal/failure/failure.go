@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 )
@@ -157,6 +158,52 @@ func EndedWait(ctx context.Context, locked *LockedError) error {
 		holder = "; locked" + holder
 	}
 	return &waitError{named{name: locked.Name, err: OfContext(ctx), hint: holder + locked.Hint}, Public(locked)}
+}
+
+// ErrNoAnswer: a wait ran out, and nothing is known of a holder.
+var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
+
+// Why a tenure was lost, for operators.
+var (
+	ErrExpired = errors.New("its lease ran out before it was renewed")
+	ErrGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
+)
+
+// ErrForgotten is the cause that contexts see that descend from one that nobody could reach any more.
+var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", ErrNotHeld)
+
+// ErrNoToken: somebody took the token out of the lock's hash.
+var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
+
+// OfWait is the error of a wait for a lock that has ended with its context, its session or its time. holder is nil if
+// nobody is known to have the lock.
+func OfWait(ctx context.Context, closing bool, name string, holder *LockedError) error {
+	switch {
+	case ctx.Err() != nil && holder != nil:
+		return EndedWait(ctx, holder)
+	case ctx.Err() != nil:
+		return Named(name, OfContext(ctx))
+	case closing:
+		return Named(name, ErrClosed)
+	case holder == nil:
+		return Named(name, ErrNoAnswer)
+	}
+	return Public(holder)
+}
+
+// Sighting is what was last learned of a holder.
+type Sighting struct {
+	Holder, About string
+	At            time.Time // when that was learned
+	Until         time.Time // when its lease would have been over
+}
+
+// Locked is that holder's for a wait that has begun so; nil if what is known was learned before, of a lease that was over then.
+func (s *Sighting) Locked(name string, begun time.Time) *LockedError {
+	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) {
+		return nil
+	}
+	return &LockedError{Name: name, Holder: s.Holder, About: s.About, Remaining: max(0, time.Until(s.Until))}
 }
 
 // contextError matches the error of a context and its cause.

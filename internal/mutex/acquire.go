@@ -126,6 +126,13 @@ func (a *Acquisition) run() (*Entry, error) {
 			l.Mu.Unlock()
 			return nil, l.Fail(err)
 		}
+		if over := l.unlock.Over(); a.Try && over != nil && (l.tenure == nil || l.tenure.holds == nil) { // in this session, nobody else has it
+			l.Mu.Unlock()
+			if _, ok := wakeup.Await(&a.Bounds, over); !ok {
+				return nil, a.WhyOver(false)
+			}
+			continue
+		}
 		var e *Entry
 		// A goroutine of the owner that has the lock joins it, as one that descends from a hold does.
 		if outer == nil && (l.tenure == nil || !l.Root.Shares(a.Owner)) {

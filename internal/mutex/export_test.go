@@ -1,6 +1,8 @@
 package mutex
 
-var ErrForgotten = errForgotten
+import "github.com/lockline/lockline/internal/failure"
+
+var ErrForgotten = failure.ErrForgotten
 
 // Forget does what the collector has done once the Hold is collected.
 func (e *Entry) Forget() { (*view)(e).forgotten() }

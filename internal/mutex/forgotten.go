@@ -2,15 +2,11 @@ package mutex
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 )
-
-// errForgotten is the cause that contexts see that descend from one that nobody could reach any more.
-var errForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", failure.ErrNotHeld)
 
 // Watch has a Hold of one lock released when its user has forgotten it. A fixed lease may be meant to run out, and goes
 // on.
@@ -30,7 +26,7 @@ func (v *view) forgotten() {
 	go func() {
 		if (*Entry)(v).State() == handover.Held {
 			v.t.Lock.S().Warn("a Hold and its context were forgotten without Unlock; releasing the lock", "lock", v.Name(), "token", v.token)
-			v.cancel(errForgotten)
+			v.cancel(failure.ErrForgotten)
 		}
 		_ = v.Unlock(context.Background())
 	}()

@@ -137,12 +137,10 @@ func (v *view) Extend(ctx context.Context, d time.Duration) error {
 	if !l.S().Begin() {
 		return l.Fail(failure.ErrClosed)
 	}
-	done := make(chan error, 1)
-	go func() {
+	err, answered := wakeup.Call(ctx, func() error {
 		defer l.S().End()
-		done <- v.t.Update(ctx, d, nil).Err
-	}()
-	err, answered := wakeup.Receive(ctx, done)
+		return v.t.Update(ctx, d, nil).Err
+	})
 	if !answered {
 		return l.Fail(failure.OfContext(ctx))
 	}

@@ -24,9 +24,10 @@ type Lock struct {
 	// may be taken the mutexes of a fair lock's inbox, of a RedLock's round, of the table and of the session, in this
 	// order, and those of Owner, Watchdog and Hub, which are leaves. No two Mu are held at once.
 	Mu     sync.Mutex
-	Root   Gate      // for those that compete, or hold
-	tenure *Tenure   // the live one
-	seen   *sighting // what was last learned of another holder; nil if nobody waited
+	Root   Gate              // for those that compete, or hold
+	tenure *Tenure           // the live one
+	seen   *failure.Sighting // of a holder other than the live tenure; nil if nobody waited
+	unlock handover.Pending  // unlocks that nobody waits for
 }
 
 // S is the session.

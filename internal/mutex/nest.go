@@ -59,7 +59,7 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 		l.Mu.Unlock()
 		if why == handover.Held { // the timer that ends it is late
 			why = handover.Lost
-			t.end(handover.Lost, errExpired)
+			t.end(handover.Lost, failure.ErrExpired)
 		}
 		e.cancel(errorOf(why))
 		return nil, l.Fail(errorOf(why))
@@ -88,7 +88,7 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 		l.Mu.Unlock()
 		e.cancel(failure.ErrLost)
 		if why == handover.Held { // the timer that ends it is late
-			t.end(handover.Lost, errExpired)
+			t.end(handover.Lost, failure.ErrExpired)
 		}
 		if why == handover.Closed {
 			return nil, l.Fail(failure.ErrClosed)

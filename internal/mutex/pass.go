@@ -82,36 +82,9 @@ func (t *Tenure) passOn(to Successor) bool {
 	return true
 }
 
-// decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is
-// closed when that is done; it is nil if there is nothing to tell.
-func (t *Tenure) decline(ctx context.Context, outer *Entry) (gone <-chan struct{}) {
-	l := t.Lock
-	l.Mu.Lock()
-	if t.State() != handover.Held {
-		l.Mu.Unlock()
-		return nil
-	}
-	left, was := t.depart(outer, nextInLine{})
-	l.Mu.Unlock()
-	l.S().Add(1)
-	leaving := t.departed(ctx, left, was)
-	if leaving.t == nil {
-		return nil
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = leaving.Send(l.S().Ctx)
-	}()
-	return done
-}
-
-// Decline is decline of a tenure that was passed on, or granted.
-func (t *Tenure) Decline(ctx context.Context) (gone <-chan struct{}) { return t.decline(ctx, nil) }
-
-// Reclaim ends the entry that a Successor has kept for a waiter, where the waiter did not get it. The caller is counted in
-// the session's work.
-func (t *Tenure) Reclaim(ctx context.Context) (Leaving, error) {
+// Quit ends an entry that nobody uses, under outer, or one that a Successor has kept for a waiter that did not get it. The
+// caller is counted in the session's work, until here or until the Leaving is sent.
+func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 	l := t.Lock
 	l.Mu.Lock()
 	if why := t.State(); why != handover.Held {
@@ -119,10 +92,30 @@ func (t *Tenure) Reclaim(ctx context.Context) (Leaving, error) {
 		l.S().End()
 		return Leaving{}, l.Fail(errorOf(why))
 	}
-	left, was := t.depart(nil, nextInLine{})
+	left, was := t.depart(outer, nextInLine{})
 	l.Mu.Unlock()
 	return t.departed(ctx, left, was), nil
 }
+
+// decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is
+// closed when that is done; it is nil if there is nothing to tell. The caller is counted in the session's work.
+func (t *Tenure) decline(ctx context.Context, outer *Entry) (gone <-chan struct{}) {
+	s := t.Lock.S()
+	s.Add(1)
+	v, _ := t.Quit(ctx, outer)
+	if v.t == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = v.Send(s.Ctx)
+	}()
+	return done
+}
+
+// Decline is decline of a tenure that was passed on, or granted.
+func (t *Tenure) Decline(ctx context.Context) (gone <-chan struct{}) { return t.decline(ctx, nil) }
 
 // Leaving is the end of an entry that Redis has to be told of, and counted in the session's work until it has been.
 // The zero Leaving: there is nothing to tell.

@@ -127,7 +127,7 @@ func TestALockIsNotPassedOnOnceItsSessionCloses(t *testing.T) {
 			in.Root.Waiters.Push(w)
 			tenure := in.Tenure()
 			in.Mu.Unlock()
-			left, err := tenure.Reclaim(bg)
+			left, err := tenure.Quit(bg, nil)
 			if err != nil || left.Frees() != closing || len(w.Ready) == 1 == closing {
 				t.Errorf("closing %v: frees %v, %d handoffs, %v", closing, left.Frees(), len(w.Ready), err)
 			}

@@ -2,7 +2,6 @@ package mutex
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -41,19 +40,8 @@ type Tenure struct {
 	refused   bool          // they have not in time: it is not passed on
 }
 
-// Why a tenure was lost, for operators.
-var (
-	errExpired = errors.New("its lease ran out before it was renewed")
-	errGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
-)
-
-// Why a grant did not begin a tenure.
-var (
-	// ErrTooLate: it came when its lease was over, or another grant has followed it.
-	ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
-	// errNoToken: somebody took it out of the lock's hash.
-	errNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
-)
+// ErrTooLate is why a grant did not begin a tenure: it came when its lease was over, or another grant has followed it.
+var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
 // errorOf is the error of a hold that is over.
 func errorOf(s handover.State) error {
@@ -83,7 +71,7 @@ func (t *Tenure) Begin(base time.Time, lease time.Duration, owner *Owner) error 
 	deadline := base.Add(protocol.Valid(lease))
 	for old := l.tenure; old != nil && old.Token < t.Token; old = l.tenure {
 		l.Mu.Unlock()
-		old.end(handover.Lost, errGone) // or Redis would not have granted again
+		old.end(handover.Lost, failure.ErrGone) // or Redis would not have granted again
 		l.Mu.Lock()
 	}
 	switch {
@@ -92,7 +80,7 @@ func (t *Tenure) Begin(base time.Time, lease time.Duration, owner *Owner) error 
 	case l.tenure != nil || !time.Now().Before(deadline):
 		return ErrTooLate
 	case t.Token == 0:
-		return errNoToken
+		return failure.ErrNoToken
 	}
 	l.tenure, l.seen = t, nil
 	l.Root.Install(owner)
@@ -230,7 +218,7 @@ func (t *Tenure) gone() {
 	l.tenure = nil
 	if l.Root.Waiters.First() != nil || l.waiting.Waits() {
 		now := time.Now()
-		l.seen = &sighting{t.Grant.Owner.(string), l.S().About(), now, now}
+		l.seen = &failure.Sighting{Holder: t.Grant.Owner.(string), About: l.S().About(), At: now, Until: now}
 	}
 }
 
@@ -276,7 +264,7 @@ func (t *Tenure) kept(o wire.Outcome, lease time.Duration) wire.Outcome {
 	case o.Err != nil:
 		o.Err = l.Keys.Failed(o.Err)
 	case o.Reply != "K":
-		t.end(handover.Lost, errGone)
+		t.end(handover.Lost, failure.ErrGone)
 		if why := t.lockedState(); why != handover.Released { // else the last Unlock overtook this
 			o.Err = l.Fail(errorOf(why))
 		}
@@ -310,9 +298,9 @@ func (t *Tenure) Renewal() (*wire.Script, wire.Request) {
 
 // LeaseLost ends it.
 func (t *Tenure) LeaseLost(deadlinePassed bool) {
-	reason := errGone
+	reason := failure.ErrGone
 	if deadlinePassed {
-		reason = errExpired
+		reason = failure.ErrExpired
 	}
 	t.end(handover.Lost, reason)
 }

@@ -12,19 +12,19 @@ import (
 // unlock ends the hold here and then tells Redis. The request is sent whatever becomes of ctx, which bounds only the wait
 // for its answer. Where ctx cannot end, that needs no goroutine.
 func (e *Entry) unlock(ctx context.Context) error {
+	if e.t.Lock.S().AsyncUnlock {
+		return e.unlockLater(ctx)
+	}
 	v, err := e.leave(ctx, nextInLine{})
 	if v.t == nil {
 		return err
 	}
-	sending := context.WithoutCancel(ctx)
 	if ctx.Done() == nil {
-		return v.Send(sending)
+		return v.Send(ctx)
 	}
-	done := make(chan error, 1)
-	go func() { done <- v.Send(sending) }()
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
-	err, answered := wakeup.Receive(wait, done)
+	err, answered := wakeup.Call(wait, func() error { return v.Send(context.WithoutCancel(ctx)) })
 	if !answered {
 		return v.t.Lock.Fail(failure.OfContext(wait))
 	}
@@ -38,8 +38,58 @@ func Leave(ctx context.Context, hd *Hold, to Successor) (Leaving, error) {
 	return EntryOf(hd).leave(ctx, to)
 }
 
-// leave ends the hold in this process. From Begin on, the session's Shutdown waits for what comes of it.
+// unlockLater ends the hold here, and has a goroutine end the entry. Until that runs, the session has the lock still: whoever
+// asks for it here meanwhile is passed it in memory.
+func (e *Entry) unlockLater(ctx context.Context) error {
+	if err := e.finish(ctx); err != nil {
+		return err
+	}
+	l := e.t.Lock
+	l.Mu.Unlock()
+	e.cancel(failure.ErrUnlocked)
+	over := l.Later()
+	go func() {
+		ctx := context.WithoutCancel(ctx)
+		v, err := e.t.Quit(ctx, e.outer)
+		if v.t != nil {
+			err = v.Send(ctx)
+		}
+		over(err)
+	}()
+	return nil
+}
+
+// Later counts an unlock that nobody waits for. over is called with what Redis has said.
+func (l *Lock) Later() (over func(error)) {
+	l.Keep()
+	l.Mu.Lock()
+	l.unlock.Begin()
+	l.Mu.Unlock()
+	return func(err error) {
+		l.Mu.Lock()
+		l.unlock.End()
+		l.Mu.Unlock()
+		if err != nil {
+			l.S().Warn("an unlock that nobody waited for has failed", "lock", l.Keys.Name, "error", err)
+		}
+		l.Drop()
+	}
+}
+
+// leave ends the hold in this process. From finish on, the session's Shutdown waits for what comes of it.
 func (e *Entry) leave(ctx context.Context, to Successor) (Leaving, error) {
+	if err := e.finish(ctx); err != nil {
+		return Leaving{}, err
+	}
+	t := e.t
+	left, was := t.depart(e.outer, to)
+	t.Lock.Mu.Unlock()
+	e.cancel(failure.ErrUnlocked)
+	return t.departed(ctx, left, was), nil
+}
+
+// finish ends the hold for its user. If there is no error, the caller is counted in the session's work, and Lock.Mu is held.
+func (e *Entry) finish(ctx context.Context) error {
 	t := e.t
 	l := t.Lock
 	s := l.S()
@@ -56,40 +106,34 @@ func (e *Entry) leave(ctx context.Context, to Successor) (Leaving, error) {
 			e.owner.Lose(l.lostBy(), -1)
 		}
 		l.Mu.Unlock()
-		return Leaving{}, e.tooLate(ctx, again, open, why)
+		return e.tooLate(ctx, again, open, why)
 	}
 	e.state.Store(uint32(handover.Released))
 	t.unlink(e)
 	l.gateOf(e.outer).Inherit(&e.gate) // what is nested goes on without e
 	e.gate.Waiters.Recheck(nil)
-	left, was := t.depart(e.outer, to)
-	l.Mu.Unlock()
-	e.cancel(failure.ErrUnlocked)
-	return t.departed(ctx, left, was), nil
+	return nil
 }
 
 // tooLate is the error of an Unlock that ends nothing. open: it is counted in the session's work.
 func (e *Entry) tooLate(ctx context.Context, again, open bool, why handover.State) error {
 	l := e.t.Lock
 	s := l.S()
-	switch {
-	case again:
-		if open {
-			s.End()
-		}
-		return l.Fail(failure.ErrNotHeld)
-	case why == handover.Closed || !open:
-		if open {
-			s.End()
-		}
-		e.cancel(errorOf(why))
-		return l.Fail(errorOf(why))
+	if !again && open && why == handover.Lost {
+		// It is lost to us, but Redis may still count its lease: nobody need wait for that. With it goes what a late copy of
+		// its request was granted since.
+		go func() {
+			defer s.End()
+			l.ReleaseGrant(context.WithoutCancel(ctx), e.t.Grant.Unnamed(), 1)
+		}()
+		return l.Fail(failure.ErrLost)
 	}
-	// It is lost to us, but Redis may still count its lease: nobody need wait for that. With it goes what a late copy of
-	// its request was granted since.
-	go func() {
-		defer s.End()
-		l.ReleaseGrant(context.WithoutCancel(ctx), e.t.Grant.Unnamed(), 1)
-	}()
-	return l.Fail(failure.ErrLost)
+	if open {
+		s.End()
+	}
+	if again {
+		return l.Fail(failure.ErrNotHeld)
+	}
+	e.cancel(errorOf(why))
+	return l.Fail(errorOf(why))
 }

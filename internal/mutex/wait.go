@@ -1,8 +1,6 @@
 package mutex
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -12,18 +10,10 @@ import (
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// sighting is what was last learned of a holder other than the live tenure: another session, or a former grant of this
-// one.
-type sighting struct {
-	holder, about string
-	at            time.Time // when that was learned
-	until         time.Time // when the lease would have been over
-}
-
 // Saw notes who holds the lock according to an answer of just now. Lock.Mu held.
 func (l *Lock) Saw(r protocol.Answer) {
 	now := time.Now()
-	l.seen = &sighting{r.Holder, strings.TrimSpace(r.About), now, now.Add(max(r.Left, 0))}
+	l.seen = &failure.Sighting{Holder: r.Holder, About: strings.TrimSpace(r.About), At: now, Until: now.Add(max(r.Left, 0))}
 }
 
 // NewWaiter is the acquisition's, in no list yet.
@@ -121,33 +111,16 @@ func (a *Acquisition) over(k known) error {
 		l.S().Warn("a wait ended while this same session held the lock; if the waiter was called by the holder, "+
 			"it must be passed the context that the holder's Lock returned", "lock", l.Keys.Name)
 	}
-	switch {
-	case a.Ctx.Err() != nil && holder != nil:
-		return failure.EndedWait(a.Ctx, holder)
-	case a.Ctx.Err() != nil:
-		return l.Fail(failure.OfContext(a.Ctx))
-	case wakeup.Closed(a.Closing):
-		return l.Fail(failure.ErrClosed)
-	case holder == nil:
-		return l.Fail(errNoAnswer)
-	}
-	return failure.Public(holder)
+	return failure.OfWait(a.Ctx, wakeup.Closed(a.Closing), l.Keys.Name, holder)
 }
 
-// errNoAnswer: the wait ran out, and nothing is known of a holder.
-var errNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
-
-// holder is who holds the lock as far as this session knows; nil if nobody is known to. What was learned before the
-// acquisition began counts if the lease was not over then. Lock.Mu held.
+// holder is who holds the lock as far as this session knows; nil if nobody is known to. Lock.Mu held.
 func (a *Acquisition) holder() *failure.LockedError {
 	l := a.Lock
 	if t := l.tenure; t != nil {
 		return &failure.LockedError{Name: l.Keys.Name, Holder: t.Grant.Owner.(string), About: l.S().About(), Remaining: max(0, time.Until(t.Deadline()))}
 	}
-	if at := l.seen; at != nil && (!at.at.Before(a.begun) || a.begun.Before(at.until)) {
-		return &failure.LockedError{Name: l.Keys.Name, Holder: at.holder, About: at.about, Remaining: max(0, time.Until(at.until))}
-	}
-	return nil
+	return l.seen.Locked(l.Keys.Name, a.begun)
 }
 
 // LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks for. Lock.Mu

@@ -25,12 +25,10 @@ func read(ctx context.Context, m *mutex.Mutex, sc *wire.Script, argv ...any) (st
 	if !s.Begin() {
 		return fail(failure.ErrClosed)
 	}
-	done := make(chan wire.Outcome, 1)
-	go func() {
+	o, answered := wakeup.Call(ctx, func() wire.Outcome {
 		defer s.End()
-		done <- m.Kind().Store(s).Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv})
-	}()
-	o, answered := wakeup.Receive(ctx, done)
+		return m.Kind().Store(s).Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv})
+	})
 	switch {
 	case !answered:
 		return fail(failure.OfContext(ctx))

@@ -28,6 +28,8 @@ type Config struct {
 	Replicas wire.Replicas
 	Batching int // requests under way above which further ones share pipelines; negative: none do
 	PubSub   PubSub
+
+	AsyncUnlock bool // nobody waits for the release
 }
 
 // PubSub says how a session's waiters are woken on a Cluster.

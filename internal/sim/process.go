@@ -42,8 +42,12 @@ func (w *world) boot(name string) *process {
 			ReadBufferSize:  4096,
 			WriteBufferSize: 1 << 20, // what is written at once is whole requests, also where many scripts travel together
 		})
-		session, err := rlock.NewSession(rdb, rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
-			rlock.WithBatching(w.batching))
+		options := []rlock.SessionOption{rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
+			rlock.WithBatching(w.batching)}
+		if w.async {
+			options = append(options, rlock.WithAsyncUnlock())
+		}
+		session, err := rlock.NewSession(rdb, options...)
 		if err != nil {
 			panic(err)
 		}

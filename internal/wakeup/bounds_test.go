@@ -100,17 +100,18 @@ func TestAwaitReceivesUnlessABoundEndsThat(t *testing.T) {
 	}
 }
 
-func TestReceiveReceivesUnlessTheContextEnds(t *testing.T) {
+func TestCallReturnsUnlessTheContextEnds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, took func(time.Duration)) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		c := make(chan int)
-		go func() { c <- 7 }()
-		if v, ok := Receive(ctx, c); v != 7 || !ok {
+		if v, ok := Call(ctx, func() int { return 7 }); v != 7 || !ok {
 			t.Errorf("%v, %v", v, ok)
 		}
 		took(0)
-		if v, ok := Receive(ctx, c); v != 0 || ok {
+		late := make(chan int)
+		defer close(late)
+		slow := func() int { return <-late }
+		if v, ok := Call(ctx, slow); v != 0 || ok {
 			t.Errorf("in the end: %v, %v", v, ok)
 		}
 		took(time.Second)

@@ -54,10 +54,12 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
-// Receive receives from c, or reports false once ctx has ended.
-func Receive[T any](ctx context.Context, c <-chan T) (v T, ok bool) {
+// Call calls f in a goroutine of its own and waits for what it returns, or reports false once ctx has ended.
+func Call[T any](ctx context.Context, f func() T) (v T, ok bool) {
+	done := make(chan T, 1)
+	go func() { done <- f() }()
 	select {
-	case v = <-c:
+	case v = <-done:
 		return v, true
 	case <-ctx.Done():
 		return v, false
