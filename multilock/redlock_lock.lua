@@ -11,13 +11,15 @@
 -- ARGV[6] the proposed token
 -- ARGV[7] the last token of the block that the attempt reserves, from the proposed one on
 -- ARGV[8] channel
--- ARGV[9] '1': the attempt holds the lock on a majority without this server, and joins it here. What it may have
+-- ARGV[9] '0': who is refused goes. 'w': who is refused waits, so the holder's release is to be published.
+--         '1': the attempt holds the lock on a majority without this server, and joins it here. What it may have
 --         used is stored then, whatever it proposed
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW STORED +'     granted, now or by an earlier copy, and the token accepted
 --   'G NOW STORED -'     granted, but STORED, which is not below the token, is stored
---   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another, as in the reentrant lock's
+--   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another, as in the reentrant lock's. PTTL is a second at most where the
+--                        release may not be published
 --   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 --
@@ -43,6 +45,9 @@ local function vote(former, first)
     return
   end
   redis.call('HSET', KEYS[1], ARGV[1], '1', 't', ARGV[6], 's', '0', 'd', ARGV[4])
+  if ARGV[9] == '1' then -- it was lost here, and with it who waits
+    redis.call('HSET', KEYS[1], 'w', '1')
+  end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   if former and metadata[4] == former then
     last = tonumber(first)
@@ -132,7 +137,11 @@ end
 
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] and not succeeds(ARGV[1], owner) then
-  return table.concat({ 'H', now, stamp(redis.call('PTTL', KEYS[1])), owner, token, about }, ' ')
+  local left = redis.call('PTTL', KEYS[1])
+  if ARGV[9] == 'w' and not redis.call('HGET', KEYS[1], 'w') and redis.pcall('HSET', KEYS[1], 'w', '1') ~= 1 then
+    left = math.min(left, 1000) -- not possible while short of memory: who waits has to look
+  end
+  return table.concat({ 'H', now, stamp(left), owner, token, about }, ' ')
 end
 local metadata = redis.call('HMGET', KEYS[2], 't', 'b')
 local stored = whole(KEYS[2], 't', metadata[1], far)
@@ -158,7 +167,10 @@ if owner == ARGV[1] then -- by an earlier copy of this request
   return 'G ' .. now .. ' ' .. stamp(stored) .. (metadata[2] == ARGV[1] and ' +' or ' -')
 end
 if owner then
+  local waited = redis.call('HGET', KEYS[1], 'w')
   redis.call('DEL', KEYS[1])
-  redis.call('PUBLISH', ARGV[8], token)
+  if waited then
+    redis.call('PUBLISH', ARGV[8], token)
+  end
 end
 return vote(owner, token)

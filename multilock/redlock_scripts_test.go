@@ -1,6 +1,8 @@
 package multilock_test
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,10 +31,16 @@ func (v *redVoter) run(s *redis.Script, argv ...any) string {
 	return reply
 }
 
-// ask is answered by what follows the time.
+// ask is answered by what follows the time. It does not wait where it is refused.
 func (v *redVoter) ask(owner string, token int) string {
 	v.t.Helper()
-	words := strings.SplitN(v.run(v.lock, owner, 60000, time.Now().Add(time.Minute).UnixMicro(), "1@h", 60000, token, token+9, redKey), " ", 3)
+	return v.askTo("0", owner, token)
+}
+
+// askTo is ask by a vote for such a purpose: "w" where it waits, "1" to join.
+func (v *redVoter) askTo(purpose, owner string, token int) string {
+	v.t.Helper()
+	words := strings.SplitN(v.run(v.lock, owner, 60000, time.Now().Add(time.Minute).UnixMicro(), "1@h", 60000, token, token+9, redKey, purpose), " ", 3)
 	return strings.Join(append(words[:1], words[2:]...), " ")
 }
 
@@ -90,6 +98,82 @@ func TestAnAttemptThatIsOverIsNotGrantedByALateCopy(t *testing.T) {
 	v.is("forced, if it were the one before", v.run(redScript(t, "redlock_force.lua"), redKey, 60000, "a:3"), "O")
 	v.is("and go", v.free("b:1", 400, 0, 400), "R 0")
 	v.is("and a copy comes", v.ask("a:3", 300), "S")
+}
+
+func TestAServerTellsOfAReleaseThatOneWaitsFor(t *testing.T) {
+	v := newVoter(t)
+	heard := v.rdb.Subscribe(bg, redKey)
+	defer heard.Close()
+	_, err := heard.Receive(bg)
+	testlock.Must(t, err)
+	told := 0
+	tells := func(what string, want int) {
+		t.Helper()
+		n := calls(t, v.rdb, "publish")
+		if n-told != want {
+			t.Errorf("%s: told %d times, want %d", what, n-told, want)
+		}
+		told = n
+	}
+	waits := func(owner string, token int) { v.is("one that waits", v.askTo("w", owner, token)[:1], "H") }
+
+	v.is("granted", v.askTo("w", "a:1", 100), "G 109 +")
+	v.is("one that does not wait", v.ask("b:1", 200)[:1], "H")
+	v.is("one that wants to join", v.askTo("1", "c:1", 200)[:1], "H")
+	v.is("released", v.free("a:1", 100, 0, 100), "R 0")
+	tells("nobody waits", 0)
+
+	v.is("granted", v.ask("a:2", 200), "G 209 +")
+	waits("b:2", 300)
+	waits("c:2", 300)
+	v.is("released", v.free("a:2", 200, 0, 200), "R 1")
+	v.is("its copy", v.free("a:2", 200, 0, 200), "R")
+	tells("two wait", 1)
+	v.is("granted", v.ask("b:3", 300), "G 309 +")
+	v.is("released", v.free("b:3", 300, 0, 300), "R 0")
+	tells("nobody waits for the next", 0)
+
+	v.is("granted", v.ask("a:4", 400), "G 409 +")
+	waits("b:4", 500)
+	v.is("the session's next attempt", v.ask("a:5", 500), "G 509 +")
+	tells("its former one is over", 1)
+	v.is("and its next", v.ask("a:6", 600), "G 609 +")
+	tells("nobody was refused by that", 0)
+	v.is("released", v.free("a:6", 600, 0, 600), "R 0")
+
+	v.is("joined", v.askTo("1", "a:7", 700), "G 709 +")
+	v.is("released", v.free("a:7", 700, 0, 700), "R 1")
+	tells("who waits was forgotten here", 1)
+}
+
+// It cannot note that somebody waits, so that one has to look by itself.
+func TestAServerThatCannotNoteWhoWaitsSaysThatItIsFreeSoon(t *testing.T) {
+	v := newVoter(t)
+	left := func(owner string) int {
+		t.Helper()
+		left, err := strconv.Atoi(strings.Fields(v.askTo("w", owner, 200))[1])
+		testlock.Must(t, err)
+		return left
+	}
+	for i, why := range []string{"maxmemory", "min-replicas-to-write"} {
+		set := func(value string) { testlock.Must(t, v.rdb.ConfigSet(bg, why, value).Err()) }
+		owner, token := fmt.Sprint("a:", i), 100*(i+1)
+		v.is("granted", v.ask(owner, token)[:1], "G")
+		set("1")
+		if ms := left("b:1"); ms > 1000 {
+			t.Errorf("%s: %d ms", why, ms)
+		}
+		set("0")
+		if ms := left("b:2"); ms <= 1000 {
+			t.Errorf("no longer %s: %d ms", why, ms)
+		}
+		set("1")
+		if ms := left("c:1"); ms <= 1000 {
+			t.Errorf("%s, and it has been noted: %d ms", why, ms)
+		}
+		set("0")
+		v.is("released", v.free(owner, token, 0, token), "R 0")
+	}
 }
 
 func TestASessionsNextAttemptTakesTheLockFromTheOneBefore(t *testing.T) {

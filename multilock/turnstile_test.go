@@ -102,20 +102,96 @@ func (c *crew) done(t *testing.T) {
 func (r *redServers) scripts(t *testing.T) (n int) {
 	t.Helper()
 	for _, c := range r.direct {
-		stats, err := c.Info(bg, "commandstats").Result()
-		testlock.Must(t, err)
-		for line := range strings.Lines(stats) {
-			for _, command := range []string{"cmdstat_eval:", "cmdstat_evalsha:"} {
-				var calls int
-				if rest, ok := strings.CutPrefix(line, command); ok {
-					_, err := fmt.Sscanf(rest, "calls=%d,", &calls)
-					testlock.Must(t, err)
-					n += calls
-				}
+		n += calls(t, c, "eval", "evalsha")
+	}
+	return n
+}
+
+// calls is how often clients and scripts have called some commands on a server.
+func calls(t testing.TB, c *redis.Client, commands ...string) (n int) {
+	t.Helper()
+	stats, err := c.Info(bg, "commandstats").Result()
+	testlock.Must(t, err)
+	for line := range strings.Lines(stats) {
+		for _, command := range commands {
+			var calls int
+			if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":"); ok {
+				_, err := fmt.Sscanf(rest, "calls=%d,", &calls)
+				testlock.Must(t, err)
+				n += calls
 			}
 		}
 	}
 	return n
+}
+
+// published is how many messages each server has sent.
+func (r *redServers) published(t *testing.T) (n []int) {
+	t.Helper()
+	for _, c := range r.direct {
+		n = append(n, calls(t, c, "publish"))
+	}
+	return n
+}
+
+// noted is how many servers have noted that somebody waits for the holder's release.
+func (r *redServers) noted(t testing.TB) (n int) {
+	t.Helper()
+	for _, c := range r.direct {
+		if c.HExists(bg, redKey, "w").Val() {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
+	t.Parallel()
+	r := startServers(t, 3)
+	newLock := func() *rlock.Mutex { // of which those that wait look every 20 minutes, if they are not told
+		q, err := multilock.NewQuorum(r.client(t, rlock.WithWatchdogTimeout(time.Hour)), multilock.WithServerTimeout(time.Minute))
+		testlock.Must(t, err)
+		return q.New("x")
+	}
+	onAll := func(held int) { // or one is refused by a request of the other that is still under way
+		t.Helper()
+		testlock.Eventually(t, fmt.Sprint(held, " servers have it"), func() bool { return r.held(t) == held })
+	}
+	m, other := newLock(), newLock()
+	for range 10 {
+		hold := testlock.Take(t, m)
+		onAll(3)
+		_, _, err := other.TryLock(bg)
+		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
+		testlock.Unlock(t, hold)
+		onAll(0)
+		hold = testlock.Take(t, other)
+		onAll(3)
+		testlock.Unlock(t, hold)
+		onAll(0)
+	}
+	if n := r.published(t); slices.Max(n) > 0 {
+		t.Errorf("nobody waits: %d messages", n)
+	}
+	for range 5 {
+		before := r.published(t)
+		hold := testlock.Take(t, m)
+		onAll(3)
+		got := testlock.Go(testlock.Bounded(t), other)
+		testlock.Eventually(t, "it waits for a message", func() bool { // rather than in line, or for its subscription
+			n := r.scripts(t)
+			<-time.After(50 * time.Millisecond)
+			return r.noted(t) == 3 && r.heard(t) == 3 && r.scripts(t) == n
+		})
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, got))
+		onAll(0)
+		for i, n := range r.published(t) {
+			if n == before[i] {
+				t.Errorf("server %d told nobody", i)
+			}
+		}
+	}
 }
 
 func TestManyClientsAreServedInTurnWithFewRequests(t *testing.T) {

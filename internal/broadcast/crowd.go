@@ -78,7 +78,7 @@ func (c *crowd) Ended() {}
 // Lost leaves the next step to the root gate.
 func (c *crowd) Lost() {}
 
-// Freed learns nothing: every release is published.
+// Freed learns nothing: a release is published.
 func (c *crowd) Freed(string, time.Time) {}
 
 // PassFor is what WithStreak says.

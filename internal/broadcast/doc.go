@@ -1,4 +1,4 @@
-// Package broadcast is how goroutines wait for a lock that has no queue in Redis: each release is published, and one
+// Package broadcast is how goroutines wait for a lock that has no queue in Redis: a release is published, and one
 // goroutine of every session that waits asks again. It is a mutex.Waiting, and knows neither queues nor quorums.
 //
 // Where a kind has a Turnstile, sessions stand in line, and the first of them asks alone (turn.go).

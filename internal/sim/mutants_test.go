@@ -102,6 +102,8 @@ var mutants = []mutant{
 		old: "token, won := b.proposal, t.accepted >= q.need", new: "token, won := b.proposal, t.granted >= q.need"},
 	{name: "RedLock: lost votes keep what they got", kind: "redlock3", file: "multilock/internal/quorum/round.go",
 		old: "	b.release(q.s.Ctx, &r, 1)\n", new: "	_ = r\n"},
+	{name: "RedLock: who is refused does not note that it waits", kind: "redlock3", file: "multilock/redlock_lock.lua",
+		old: "redis.pcall('HSET', KEYS[1], 'w', '1') ~= 1", new: "false"},
 	{name: "RedLock: a release does not know of a request to join", kind: "redlock3", file: "multilock/internal/quorum/keep.go",
 		old: "	v.asked, v.late = true, true\n", new: "	v.asked = true\n",
 		harmless: "it takes a request to join that arrives after the release, in the one round trip between them: TestARequestToJoinThatComesAfterUnlockTakesNothing of multilock catches it"},

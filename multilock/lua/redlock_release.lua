@@ -1,4 +1,4 @@
--- Ends what an attempt was granted here, if anything, and tells those who wait which
+-- Ends what an attempt was granted here, if anything, and tells those who wait, if there are any, which
 -- grant is over.
 --
 -- KEYS[1] the lock's hash
@@ -12,19 +12,20 @@
 -- ARGV[6] last token used of the attempt's block, of which the rest is given back;
 --         '' where that is not known, and where its first token was not accepted
 --
--- Reply: 'R HEARD' released, and that many clients of this server were told
+-- Reply: 'R HEARD' released, and that many clients of this server were told; 0 where nobody was refused who waits
 --        'R' released by an earlier copy of this request
 --        'L' not held here
 
 local reply = 'L'
-if redis.call('HGET', KEYS[1], ARGV[1]) then
+local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
+if held[1] then
   redis.call('DEL', KEYS[1])
   local last = ARGV[6]
   if last == '' then
     last = redis.call('HGET', KEYS[2], 't') or '0'
   end
   redis.pcall('HSET', KEYS[2], 't', last, 'a', ARGV[1]) -- not possible while short of memory
-  reply = 'R ' .. redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. last)
+  reply = 'R ' .. (held[2] and redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. last) or 0)
 elseif redis.call('HGET', KEYS[2], 'a') == ARGV[1] then
   reply = 'R'
 elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell

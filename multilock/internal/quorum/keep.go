@@ -101,7 +101,7 @@ func (q *Quorum) join(i int, tenures []*mutex.Tenure, start time.Time) {
 		t.Lock.Mu.Lock()
 		last := t.LastToken()
 		t.Lock.Mu.Unlock()
-		return t.Lock.Kind.Lock, (&ballot{roundOf(&t.Grant), i, last, "1"}).Request(sent)
+		return t.Lock.Kind.Lock, (&ballot{roundOf(&t.Grant), i, last, joins}).Request(sent)
 	}, func(j int, reply string, err error) {
 		t := tenures[j]
 		if errors.As(err, new(*protocol.ValueError)) {

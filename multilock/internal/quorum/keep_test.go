@@ -34,7 +34,7 @@ func TestAReleaseKnowsUntilWhenARequestToJoinMayArrive(t *testing.T) {
 			t.Fatal("it may not be joined")
 		}
 		known := end()
-		args := (&ballot{b, 0, 9, "1"}).Request(time.Now().Add(time.Second)).Args()
+		args := (&ballot{b, 0, 9, joins}).Request(time.Now().Add(time.Second)).Args()
 		if notAfter, _ := args[7].(int64); notAfter == 0 || known < notAfter {
 			t.Errorf("a release then knows of requests until %d, and the one to join may arrive until %v", known, args[7])
 		}
@@ -100,10 +100,10 @@ func TestAMemberIsJoinedForTheLeaseOfRenewals(t *testing.T) {
 	if !b.mayJoin(0, start) {
 		t.Fatal("it may not be joined")
 	}
-	if lease := (&ballot{b, 0, 9, "1"}).Request(start).Args()[6]; lease != b.q.s.Lease.Milliseconds() {
+	if lease := (&ballot{b, 0, 9, joins}).Request(start).Args()[6]; lease != b.q.s.Lease.Milliseconds() {
 		t.Errorf("joined for %v ms, and renewed for %v", lease, b.q.s.Lease)
 	}
-	if lease := (&ballot{b, 0, 9, "0"}).Request(start).Args()[6]; lease != b.lease.Milliseconds() {
+	if lease := (&ballot{b, 0, 9, once}).Request(start).Args()[6]; lease != b.lease.Milliseconds() {
 		t.Errorf("asked for %v ms instead of %v", lease, b.lease)
 	}
 	b.joined(0, wire.Outcome{Reply: "G 1000000000000000 9 +", Sent: start}, 9)

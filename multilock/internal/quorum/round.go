@@ -35,6 +35,7 @@ type round struct {
 	start    time.Time      // before the first request was sent
 	lease    time.Duration
 	proposal int64
+	purpose  string        // of its votes
 	ready    chan struct{} // closed when it is decided
 
 	over atomic.Bool // no vote is sent again
@@ -62,24 +63,31 @@ func (b *round) undecided(v *vote) bool {
 
 // ballot is the request for one member's vote. The same request joins a member later, to a grant that it lost.
 type ballot struct {
-	b    *round
-	i    int
-	last int64  // the block's end
-	join string // "1": the round is won already, without this member; else "0"
+	b       *round
+	i       int
+	last    int64 // the block's end
+	purpose string
 }
+
+// Purposes of a ballot, as its script has them.
+const (
+	once  = "0" // who is refused goes
+	waits = "w" // who is refused waits: the member is to tell of the holder's release
+	joins = "1" // the round is won already, without this member
+)
 
 func (v *ballot) Request(now time.Time) wire.Request {
 	b, s := v.b, v.b.q.s
 	b.mu.Lock()
-	if v.join == "0" { // else mayJoin has, so that a release knows it
+	if v.purpose != joins { // else mayJoin has, so that a release knows it
 		b.welcome(v.i, now)
 	}
 	notAfter, lease := b.votes[v.i].notAfter, b.lease
 	b.mu.Unlock()
-	if v.join == "1" {
+	if v.purpose == joins {
 		lease = b.joinLease()
 	}
-	return b.l.Keys.Request(b.l.Kind.Lock, b.grant.Owner, lease.Milliseconds(), notAfter, s.Args.About, s.Args.Keep, b.grant.Token, v.last, b.l.Keys.Channel, v.join)
+	return b.l.Keys.Request(b.l.Kind.Lock, b.grant.Owner, lease.Milliseconds(), notAfter, s.Args.About, s.Args.Keep, b.grant.Token, v.last, b.l.Keys.Channel, v.purpose)
 }
 
 // welcome bounds the time until which a copy of the request that is made now may still arrive at a member. mu held.
@@ -104,7 +112,10 @@ func (q *Quorum) Ask(a *mutex.Acquisition, abandoned *atomic.Bool) wire.Outcome 
 // round is one round. It returns as soon as that is decided; what was granted to an attempt that is lost is given back,
 // at once, or as soon as it is known.
 func (q *Quorum) round(a *mutex.Acquisition) wire.Outcome {
-	b := &round{q: q, l: a.Lock, start: time.Now(), lease: a.Lease(), proposal: q.propose(), ready: make(chan struct{}), votes: make([]vote, len(q.members))}
+	b := &round{q: q, l: a.Lock, start: time.Now(), lease: a.Lease(), proposal: q.propose(), purpose: waits, ready: make(chan struct{}), votes: make([]vote, len(q.members))}
+	if a.Try {
+		b.purpose = once
+	}
 	if former := a.Grant.Vote; former != nil {
 		b.losses = former.Of.(*round).losses
 	}
@@ -198,7 +209,7 @@ func (b *round) decide() {
 // been; where it was refused they are answered without being sent.
 func (b *round) cast(ctx context.Context, i int) {
 	m := b.q.members[i]
-	o := m.Link.Call(ctx, b.l.Kind.Lock, &ballot{b, i, b.proposal + protocol.Block - 1, "0"}, wire.Tries, &b.over)
+	o := m.Link.Call(ctx, b.l.Kind.Lock, &ballot{b, i, b.proposal + protocol.Block - 1, b.purpose}, wire.Tries, &b.over)
 	r, err := protocol.Read(o)
 	late := o.Unanswered != nil || err != nil && o.Err == nil // whatever it says, it may have been granted
 	var odd *protocol.ValueError
