@@ -303,13 +303,13 @@ func (q *queue) Released(_ *mutex.Tenure, o wire.Outcome) {
 
 // Freed learns whom a release made the owner: 'R OWNER TOKEN LEASE' or 'L OWNER TOKEN LEASE'.
 func (q *queue) Freed(reply string, sent time.Time) {
-	words := strings.Fields(reply)
-	if len(words) == 4 && owns(q.S(), words[1]) {
-		q.inbox.deliver(words[1], award{token: protocol.TokenOrZero(words[2]), lease: milliseconds(words[3]), since: sent})
+	_, next, handed := strings.Cut(reply, " ")
+	if words := strings.Fields(next); len(words) == 3 && owns(q.S(), words[0]) {
+		q.inbox.deliver(words[0], award{token: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2]), since: sent})
 		return
 	}
 	q.Mu.Lock()
-	q.wanted(len(words) == 4)
+	q.wanted(handed)
 	q.Mu.Unlock()
 }
 
