@@ -59,13 +59,14 @@ func trading() []string { return append(slices.Clone(waitingOnes), "watch") }
 
 // What each kind of scenario measures; the second list only of what speaks RESP.
 var (
-	cycling   = "cycles_per_s wait_p50_us wait_p99_us wait_max_us allocs_per_cycle bytes_per_cycle stuck lost violations"
+	cycling   = "cycles_per_s wait_p50_us wait_p99_us wait_max_us cpu_us_per_cycle allocs_per_cycle bytes_per_cycle stuck lost violations"
 	shared32  = " min_share max_share"
-	counting  = "requests_per_cycle server_calls_per_cycle"
+	serving   = " server_us_per_cycle server_cpu_us_per_cycle"
+	counting  = "requests_per_cycle server_calls_per_cycle" + serving
 	ordering  = " fifo_inversions fifo_grants"
-	bargain   = "cycles_per_s per_60s listed_per_s retries_per_cycle wait_p50_us wait_p99_us wait_max_us wait_mean_us stuck violations"
+	bargain   = "cycles_per_s per_60s listed_per_s retries_per_cycle wait_p50_us wait_p99_us wait_max_us wait_mean_us cpu_us_per_cycle stuck violations"
 	thronging = "cycles_per_s inside_share wait_p50_us wait_p99_us wait_max_us cpu_us_per_cycle min_share max_share turn_share lost violations"
-	working   = "requests_per_cycle published_per_cycle server_us_per_cycle server_cpu_us_per_cycle"
+	working   = "requests_per_cycle published_per_cycle" + serving
 	perLock   = "cpu_us_per_lock bytes_per_lock goroutines_per_lock lost violations"
 	perWaiter = "bytes_per_waiter goroutines_per_waiter violations"
 
@@ -77,13 +78,13 @@ var (
 		"rtt-solo": {cycling + " added_rtt_us", counting},
 		"rtt-hot1": {cycling + shared32 + " added_rtt_us", counting},
 		"rtt-hot8": {cycling + shared32 + " added_rtt_us", counting + ordering},
-		"starve":   {cycling + shared32 + " crowd_share lone_share lone_wait_max_us", ""},
+		"starve":   {cycling + shared32 + " crowd_share lone_share lone_wait_max_us", serving},
 		"waiters":  {perWaiter, "requests_per_s"},
 		"held":     {perLock, "requests_per_lock server_cpu_us_per_lock"},
-		"handoff":  {"handoff_p50_us handoff_p99_us stuck lost violations", ""},
+		"handoff":  {"handoff_p50_us handoff_p99_us stuck lost violations", serving},
 		"quorum":   {cycling, counting},
 		"crowd":    {thronging, working},
-		"market":   {bargain, ""},
+		"market":   {bargain, "server_cpu_us_per_cycle"},
 	}
 )
 

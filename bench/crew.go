@@ -54,6 +54,7 @@ type tally struct {
 	Violations int64 // those that this process can tell
 	Mallocs    uint64
 	Bytes      uint64
+	CPU        time.Duration // of the processes of users, while measured; 0 where none can tell
 }
 
 // crew are users in this process.
@@ -65,6 +66,7 @@ type crew struct {
 	phase   atomic.Int32
 	before  runtime.MemStats
 	took    runtime.MemStats
+	cpu     time.Duration // while measured, once that is over
 	wg      sync.WaitGroup
 }
 
@@ -121,9 +123,11 @@ func (c *crew) enter(phase int32) error {
 		runtime.GC() // the garbage of the runs before
 	case measuring:
 		runtime.ReadMemStats(&c.before)
+		c.cpu = -cpuTime()
 	}
 	c.phase.Store(phase)
 	if phase == stopping {
+		c.cpu += cpuTime()
 		runtime.ReadMemStats(&c.took)
 	}
 	return nil
@@ -147,7 +151,7 @@ func (c *crew) finish() (tally, error) {
 	if c.ctx.Err() != nil && context.Cause(c.ctx) != errStuck {
 		return tally{}, context.Cause(c.ctx)
 	}
-	t := tally{Mallocs: c.took.Mallocs - c.before.Mallocs, Bytes: c.took.TotalAlloc - c.before.TotalAlloc}
+	t := tally{Mallocs: c.took.Mallocs - c.before.Mallocs, Bytes: c.took.TotalAlloc - c.before.TotalAlloc, CPU: c.cpu}
 	sections := map[*guard]int64{}
 	for _, w := range c.workers {
 		sections[w.guard] += w.sections
@@ -303,6 +307,9 @@ func (b bout) measure(ctx context.Context, u users, around func(begin bool) erro
 		return t, 0, err
 	}
 	t, err = u.finish()
+	if b.embedded {
+		t.CPU = 0 // the server's is in it
+	}
 	return t, took, err
 }
 
@@ -325,6 +332,9 @@ func (t *tally) figures(took time.Duration) figures {
 	f["cycles_per_s"] = cycles / took.Seconds()
 	f.perCycle("allocs_per_cycle", float64(t.Mallocs), t)
 	f.perCycle("bytes_per_cycle", float64(t.Bytes), t)
+	if t.CPU > 0 {
+		f.perCycle("cpu_us_per_cycle", micros(t.CPU), t)
+	}
 	f.waits(&t.Waits)
 	if n := len(t.Each); n > 1 && cycles > 0 {
 		mean := cycles / float64(n)

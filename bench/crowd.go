@@ -48,17 +48,8 @@ func runCrowd(ctx context.Context, b bout) (_ sample, err error) {
 	if err := b.gathered(ctx); err != nil {
 		return sample{}, err
 	}
-	var before, after effort
-	var cpu, cpuAfter time.Duration
-	var hasCPU bool
-	t, took, err := b.measure(ctx, c, func(bool) (err error) {
-		before, cpu = after, cpuAfter
-		cpuAfter, hasCPU = cpuTime()
-		if !b.foreign && !b.embedded {
-			after, err = b.effort(ctx)
-		}
-		return err
-	})
+	spent, around := b.metered(ctx)
+	t, took, err := b.measure(ctx, c, around)
 	if err != nil {
 		return sample{}, err
 	}
@@ -69,14 +60,10 @@ func runCrowd(ctx context.Context, b bout) (_ sample, err error) {
 	}
 	f["inside_share"] = min(1, t.Inside.Seconds()/took.Seconds()) // a section that was begun in time may end after it
 	f["turn_share"] = t.served() / float64(len(t.Each))
-	if hasCPU {
-		f.perCycle("cpu_us_per_cycle", micros(cpuAfter-cpu), &t)
-	}
-	if !b.foreign && !b.embedded {
-		f.perCycle("requests_per_cycle", after.requests-before.requests, &t)
-		f.perCycle("published_per_cycle", after.published-before.published, &t)
-		f.perCycle("server_us_per_cycle", after.micros-before.micros, &t)
-		f.perCycle("server_cpu_us_per_cycle", (after.cpu-before.cpu)*1e6, &t)
+	if b.tells() {
+		f.perCycle("requests_per_cycle", spent.requests, &t)
+		f.perCycle("published_per_cycle", spent.published, &t)
+		f.serverTime(*spent, &t)
 	}
 	return sample{f, &t.Waits}, nil
 }
@@ -178,46 +165,4 @@ func (b bout) gathered(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// effort is what servers have done for clients.
-type effort struct {
-	requests  float64 // of clients, not what scripts call
-	published float64 // messages, also by scripts
-	micros    float64 // spent in the requests
-	cpu       float64 // seconds of the processes
-}
-
-// neverScripted are commands that only clients send.
-var neverScripted = []string{"eval", "evalsha", "ping", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"}
-
-func (b bout) effort(ctx context.Context) (e effort, err error) {
-	all, err := infos(ctx, b.Redis, "commandstats")
-	if err != nil {
-		return e, err
-	}
-	for _, stats := range all {
-		calls := func(command string) (n, usec float64, err error) {
-			if stat, ok := stats["cmdstat_"+command]; ok {
-				_, err = fmt.Sscanf(stat, "calls=%g,usec=%g,", &n, &usec)
-			}
-			return n, usec, err
-		}
-		for _, command := range slices.Concat(neverScripted, b.unscripted) {
-			n, usec, err := calls(command)
-			if err != nil {
-				return e, fmt.Errorf("%s: %w", command, err)
-			}
-			e.requests, e.micros = e.requests+n, e.micros+usec
-		}
-		for _, command := range []string{"publish", "spublish"} {
-			n, _, err := calls(command)
-			if err != nil {
-				return e, fmt.Errorf("%s: %w", command, err)
-			}
-			e.published += n
-		}
-	}
-	e.cpu, err = serverCPU(ctx, b.Redis)
-	return e, err
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testredis"
 )
 
@@ -23,38 +22,9 @@ func TestTheFiguresOfACrowdAgree(t *testing.T) {
 	r.describe([]scenario{crowdOf(6), quorumCrowdOf(6)}, contenders(*at))
 	for _, x := range r.Results {
 		t.Run(x.scenario.name+"/"+x.contender.name, func(t *testing.T) {
-			near := at.bout(x.scenario, x.contender, window)
-			far := near
-			far.setup.Redis = nil
-			var proxies []*faultproxy.Proxy
-			for _, url := range near.Redis {
-				addr, err := host(url)
-				if err != nil {
-					t.Fatal(err)
-				}
-				p := faultproxy.New(t, addr)
-				proxies = append(proxies, p)
-				far.setup.Redis = append(far.setup.Redis, readdress(url, p.Addr()))
-			}
-			// Of the whole life of the clients, and so without any at the edges of the measured time.
-			before, err := near.effort(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := far.run(t.Context(), far)
-			if err != nil {
-				t.Fatal(err)
-			}
-			after, err := near.effort(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen := 0
-			for _, p := range proxies {
-				seen += p.Count() - p.Count("HELLO", "CLIENT", "CLUSTER", "INFO") // what opens connections, and the bench itself
-			}
+			s, told, seen := toldAndSeen(t, at.bout(x.scenario, x.contender, window))
 			f := s.figures
-			if told := after.requests - before.requests; told != float64(seen) {
+			if told != seen {
 				t.Errorf("the servers tell of %v requests, the proxies of %v", told, seen)
 			}
 			if f["cycles_per_s"] > 200 {

@@ -14,10 +14,10 @@ func newName() string { return "lockline-bench:" + uuid.NewString() }
 
 // cycles is the run of most scenarios: all lock and unlock, over and over.
 func cycles(ctx context.Context, b bout) (_ sample, err error) {
-	near := b.setup
+	near := b
 	if b.delay > 0 {
 		var proxies []*helper
-		b.setup, proxies, err = through(ctx, near, roleDelay, b.delay.String())
+		b.setup, proxies, err = through(ctx, near.setup, roleDelay, b.delay.String())
 		defer func() { err = errors.Join(err, closeAll(proxies)) }()
 		if err != nil {
 			return sample{}, err
@@ -29,21 +29,15 @@ func cycles(ctx context.Context, b bout) (_ sample, err error) {
 	}
 	defer func() { err = errors.Join(err, dismiss()) }()
 
-	var calls float64
-	t, took, err := b.measure(ctx, u, func(begin bool) error {
-		if b.foreign || b.embedded {
-			return nil
-		}
-		n, err := serverCalls(ctx, near.Redis)
-		calls = n - calls
-		return err
-	})
+	spent, around := near.metered(ctx)
+	t, took, err := b.measure(ctx, u, around)
 	if err != nil {
 		return sample{}, err
 	}
 	f := t.figures(took)
-	if !b.foreign && !b.embedded {
-		f.perCycle("server_calls_per_cycle", calls, &t)
+	if b.tells() {
+		f.perCycle("server_calls_per_cycle", spent.calls, &t)
+		f.serverTime(*spent, &t)
 	}
 	if b.delay > 0 {
 		if f["added_rtt_us"], err = addedTrip(ctx, near.Redis[0], b.Redis[0]); err != nil {
@@ -90,11 +84,15 @@ func starve(ctx context.Context, b bout) (_ sample, err error) {
 	}
 	defer func() { err = errors.Join(err, c.disband()) }()
 	c.start()
-	t, took, err := b.measure(ctx, c, func(bool) error { return nil })
+	spent, around := b.metered(ctx)
+	t, took, err := b.measure(ctx, c, around)
 	if err != nil {
 		return sample{}, err
 	}
 	f := t.figures(took)
+	if b.tells() {
+		f.serverTime(*spent, &t)
+	}
 	f.perCycle("lone_share", float64(t.Each[b.goroutines]), &t)
 	f.perCycle("crowd_share", float64(t.cycles()-t.Each[b.goroutines]), &t)
 	f["lone_wait_max_us"] = micros(t.MaxWaits[b.goroutines])

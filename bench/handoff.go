@@ -12,6 +12,10 @@ import (
 // the other, after a random moment that no poll is in step with, unlocks.
 func handoff(ctx context.Context, b bout) (_ sample, err error) {
 	turns := max(10, int(b.window/(5*time.Millisecond)))
+	spent, around := b.metered(ctx)
+	if err := around(true); err != nil {
+		return sample{}, err
+	}
 	g, dismiss, err := b.forkWith(ctx, turns)
 	if err != nil {
 		return sample{}, err
@@ -21,7 +25,13 @@ func handoff(ctx context.Context, b bout) (_ sample, err error) {
 	if err != nil {
 		return sample{}, err
 	}
+	if err := around(false); err != nil {
+		return sample{}, err
+	}
 	f := t.faults()
+	if b.tells() {
+		f.serverTime(*spent, &t)
+	}
 	if t.Waits.N > 0 {
 		f["handoff_p50_us"] = micros(t.Waits.quantile(.5))
 		f["handoff_p99_us"] = micros(t.Waits.quantile(.99))
@@ -32,6 +42,7 @@ func handoff(ctx context.Context, b bout) (_ sample, err error) {
 // handOver takes every other turn, which the other process takes between them.
 // The processes read one clock, that of the machine.
 func (o order) handOver(ctx context.Context, m mutex, mem *shared) (t tally, err error) {
+	t.Each = []int64{0}
 	for turn := int64(o.Rank); turn < int64(o.Turns); turn += 2 {
 		if err := mem.reached(ctx, &mem.taken, turn); err != nil { // the other one has got the turn before
 			return t, ended(err)
@@ -55,6 +66,7 @@ func (o order) handOver(ctx context.Context, m mutex, mem *shared) (t tally, err
 		}
 		mem.section(0)
 		t.Sections++
+		t.Each[0]++
 		mem.taken.Store(turn + 1)
 		if turn+1 < int64(o.Turns) {
 			err = mem.reached(ctx, &mem.waiting, turn+1)

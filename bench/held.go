@@ -50,11 +50,10 @@ func held(ctx context.Context, b bout) (_ sample, err error) {
 	after := takeFootprint()
 
 	meter := func() (requests, server float64, cpu time.Duration, err error) {
-		if requests, err = count(); err == nil && !b.foreign && !b.embedded {
+		if requests, err = count(); err == nil && b.tells() {
 			server, err = serverCPU(ctx, near)
 		}
-		cpu, _ = cpuTime()
-		return requests, server, cpu, err
+		return requests, server, cpuTime(), err
 	}
 	r1, s1, c1, err := meter()
 	if err != nil {

@@ -89,6 +89,11 @@ func runMarket(ctx context.Context, b bout) (_ sample, err error) {
 		}
 		traders = append(traders, t)
 	}
+	spent, around := b.metered(ctx)
+	if err := around(true); err != nil {
+		return sample{}, err
+	}
+	cpu := cpuTime()
 	began := time.Now()
 	for i, t := range traders {
 		trade := t.buy
@@ -122,6 +127,10 @@ func runMarket(ctx context.Context, b bout) (_ sample, err error) {
 	if err != nil {
 		return sample{}, err
 	}
+	cpu = cpuTime() - cpu
+	if err := around(false); err != nil {
+		return sample{}, err
+	}
 	violations, err := m.audit(context.WithoutCancel(ctx), traders)
 	if err != nil {
 		return sample{}, err
@@ -137,6 +146,12 @@ func runMarket(ctx context.Context, b bout) (_ sample, err error) {
 	if purchases > 0 {
 		f["retries_per_cycle"] = float64(m.retries.Load()) / purchases
 		f["wait_mean_us"] = micros(m.total) / purchases
+		if cpu > 0 && !b.embedded {
+			f["cpu_us_per_cycle"] = micros(cpu) / purchases
+		}
+		if b.tells() { // what traders send, scripts call as well, so how long the requests took nobody can say
+			f["server_cpu_us_per_cycle"] = spent.cpu * 1e6 / purchases
+		}
 	}
 	f.waits(&m.waits)
 	return sample{f, &m.waits}, nil

@@ -16,6 +16,8 @@ func message() contender {
 		config: "the floor of a hand-over: PUBLISH, and a PING of who got the message; go-redis defaults",
 		lacks:  lacks{aLock: noLock, waiting: noLock},
 		floor:  true,
+		// It has no scripts.
+		unscripted: []string{"set", "publish"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.Redis[0])
 			return messageClient{rdb}, err

@@ -125,6 +125,7 @@ func (g *gang) finish() (tally, error) {
 		t.Lost += a.Lost
 		t.Mallocs += a.Mallocs
 		t.Bytes += a.Bytes
+		t.CPU += a.CPU
 	}
 	t.Violations = g.shared.violations(t.Sections)
 	return t, err

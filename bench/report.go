@@ -264,7 +264,7 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 	lines = append(lines, r.steadiness(results)...)
 	for _, x := range results {
 		if x.contender.foreign && x.scenario.counted {
-			lines = append(lines, fmt.Sprintf("%s: its protocol is not RESP, so its requests, server calls and inversions are not counted", x.contender.name))
+			lines = append(lines, fmt.Sprintf("%s: its protocol is not RESP, so its requests, server calls, server time and inversions are not counted", x.contender.name))
 		}
 	}
 	return lines
@@ -296,9 +296,12 @@ const legend = `wait: from the call of Lock to its return. requests: as clients 
 allocs, bytes: of the whole process (of all, in procs), libraries' background work and this program's own included.
 share: cycles of one goroutine, relative to the mean. stuck: waiters that had not got the lock 2 s after everybody else was done with it.
 lost: unlocks that failed, which says that the lock was gone before.
-crowds: a wait that the end of the run cuts short counts as long as it was. had a turn: part of the clients that had the lock. Requests, published messages
-(not those of rueidislock, which the server sends by itself) and server time are of commandstats; server CPU, of INFO cpu, is also for reading and writing.
-clients' CPU: of this process, which is all clients. least share is 0 where there are more clients than cycles.
+server time: what commandstats tells of the requests, scripts with all that they call; server CPU, of INFO cpu, is also for reading and writing. Of several servers
+both are sums. clients' CPU: of the processes that run the clients (getrusage), this program's own work there included. A cycle of handoff is a hand-over, of which that
+is not told, since its processes look for each other all the time. A cycle of market is a purchase, CPU of which is also for the trades; what of the server's
+time they took, nobody can say.
+crowds: a wait that the end of the run cuts short counts as long as it was. had a turn: part of the clients that had the lock. Requests and published messages
+(not those of rueidislock, which the server sends by itself) are of commandstats. least share is 0 where there are more clients than cycles.
 inversions: grants that passed over an acquisition whose first request had been answered when that of the granted one was seen; hot8, hold1ms and
 rtt-hot8 only, each goroutine with a client of its own: of one client that goroutines share, requests do not tell whose they are.
 A starred figure is the best of its column; raw, message and watch are no libraries and are not starred.`

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -169,38 +167,6 @@ func infos(ctx context.Context, urls []string, section string) (all []map[string
 		all = append(all, m)
 	}
 	return all, nil
-}
-
-// serverCalls is how many commands the servers have run, those of scripts included, but for what asking takes.
-func serverCalls(ctx context.Context, urls []string) (calls float64, err error) {
-	all, err := infos(ctx, urls, "commandstats")
-	for _, stats := range all {
-		for command, stat := range stats {
-			var n float64
-			if _, err := fmt.Sscanf(stat, "calls=%g,", &n); err != nil {
-				return 0, fmt.Errorf("%s: %w", command, err)
-			}
-			if !slices.Contains([]string{"cmdstat_info", "cmdstat_hello", "cmdstat_client|setinfo", "cmdstat_client|maint_notifications"}, command) {
-				calls += n
-			}
-		}
-	}
-	return calls, err
-}
-
-// serverCPU is how many seconds the servers have computed.
-func serverCPU(ctx context.Context, urls []string) (seconds float64, err error) {
-	all, err := infos(ctx, urls, "cpu")
-	for _, cpu := range all {
-		for _, kind := range []string{"used_cpu_sys", "used_cpu_user"} {
-			n, err := strconv.ParseFloat(cpu[kind], 64)
-			if err != nil {
-				return 0, err
-			}
-			seconds += n
-		}
-	}
-	return seconds, err
 }
 
 // addedTrip is by how much longer a PING takes to one address than to another: the median of some.

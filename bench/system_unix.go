@@ -30,13 +30,13 @@ func mapShared(name string) (*shared, func(), error) {
 	return (*shared)(unsafe.Pointer(&mem[0])), func() { _ = syscall.Munmap(mem) }, nil
 }
 
-// cpuTime is what this process has used.
-func cpuTime() (time.Duration, bool) {
+// cpuTime is what this process has used; 0 where none can tell.
+func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, false
+		return 0
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), true
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // nap sleeps, by the kernel's timer.
