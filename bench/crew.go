@@ -294,7 +294,11 @@ func (b bout) measure(ctx context.Context, u users, around func(begin bool) erro
 		return t, 0, err
 	}
 	// Until one was entered and left within the time, or nobody seems to get the lock any more.
-	for wait := time.Now(); u.entries() < entries+2 && time.Since(wait) < drainFor; {
+	locks := 1
+	if b.ownLocks {
+		locks = b.clients * b.goroutines
+	}
+	for wait := time.Now(); u.entries() <= entries+int64(locks) && time.Since(wait) < drainFor; {
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return t, 0, err
 		}

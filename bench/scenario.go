@@ -70,6 +70,7 @@ func allScenarios() []scenario {
 		{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms inside", needs: rivals, clients: 8, goroutines: 4, critical: time.Millisecond, ordered: true},
 		{name: "nested", what: "1 goroutine, 1 lock, locked 5 times over", needs: append([]need{reentrancy}, alone...), clients: 1, goroutines: 1, depth: 5},
 		{name: "rtt-solo", what: "solo, 0.5 ms each way", needs: alone, clients: 1, goroutines: 1, delay: eachWay},
+		{name: "distinct-rtt", what: "distinct, 0.5 ms each way", needs: alone, clients: 1, goroutines: 128, ownLocks: true, delay: eachWay},
 		{name: "rtt-hot1", what: "hot1, 0.5 ms each way", needs: rivals, clients: 1, goroutines: 32, delay: eachWay},
 		{name: "rtt-hot8", what: "hot8, 0.5 ms each way", needs: rivals, clients: 8, goroutines: 4, delay: eachWay, ordered: true},
 	}
