@@ -25,7 +25,7 @@ const briefly = 40 * time.Millisecond
 func scaled(s scenario) scenario {
 	s.clients = min(s.clients, 5)
 	s.goroutines = min(s.goroutines, max(4, 16/s.clients))
-	if s.name == "waiters" || s.name == "held" {
+	if s.name == "waiters" || s.name == "held" || s.name == "names" {
 		s.count = 100
 	}
 	if s.lease > 0 {
@@ -44,6 +44,7 @@ var (
 
 	takesPart = map[string][]string{
 		"solo": loneOnes, "distinct": loneOnes, "distinct-rtt": loneOnes, "rtt-solo": loneOnes, "held": loneOnes,
+		"names":  {"raw", "rlock", "fairlock", "multilock", "rueidislock", "redislock", "redsync"},
 		"nested": {"raw", "rlock", "fairlock", "multilock"},
 		"hot1":   waitingOnes, "hot8": waitingOnes, "procs": waitingOnes, "hold1ms": waitingOnes, "rtt-hot1": waitingOnes,
 		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": append([]string{"message"}, waitingOnes...),
@@ -82,6 +83,7 @@ var (
 		"starve":       {cycling + shared32 + " crowd_share lone_share lone_wait_max_us", serving},
 		"waiters":      {perWaiter, "requests_per_s"},
 		"held":         {perLock, "requests_per_lock server_cpu_us_per_lock"},
+		"names":        {"cycles_per_s cpu_us_per_cycle lost", serving + " left_keys_per_name left_bytes_per_name"},
 		"handoff":      {"handoff_p50_us handoff_p99_us stuck lost violations", serving},
 		"quorum":       {cycling, counting},
 		"crowd":        {thronging, working},
@@ -107,6 +109,9 @@ func wantedFigures(s scenario, c contender) []string {
 	}
 	if !c.foreign {
 		all += " " + kind[1]
+	}
+	if s.name == "names" && c.ours() { // the others leave nothing, and nothing has no time to live
+		all += " left_for_us"
 	}
 	return slices.Sorted(slices.Values(strings.Fields(all)))
 }
@@ -497,7 +502,7 @@ func TestAnEmbeddedServerIsMarkedInEveryOutput(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	var out, errOut bytes.Buffer
-	args := []string{"--embedded", "--rounds", "1", "--duration", "20ms", "--scenarios", "solo,hot1,quorum-solo,market-1x1-fine",
+	args := []string{"--embedded", "--rounds", "1", "--duration", "20ms", "--scenarios", "solo,hot1,names,quorum-solo,market-1x1-fine",
 		"--contenders", "raw,rlock,fairlock,rueidislock,redislock,redsync,watch", "--json", in("x.json"), "--html", in("x.html"), "--markdown", in("x.md")}
 	if err := run(t.Context(), args, &out, &errOut); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ func etcdMutex() contender {
 		lacks: lacks{
 			reentrancy: "not reentrant: its session can lock again, but the first Unlock frees the lock",
 			crowding:   "it would need a server of its own, and the commands of Redis are counted here",
+			inRedis:    "it keeps nothing in Redis",
 			majority:   "its servers are one group, not independent",
 		},
 		renewals: 3,

@@ -43,6 +43,9 @@ var metrics = []metric{
 	{"bytes_per_cycle", "bytes/cycle", -1, medianOf, whole},
 	{"bytes_per_lock", "bytes/lock", -1, medianOf, whole},
 	{"goroutines_per_lock", "goroutines/lock", -1, medianOf, ratio},
+	{"left_keys_per_name", "keys left/name", -1, medianOf, ratio},
+	{"left_bytes_per_name", "bytes left/name", -1, medianOf, whole},
+	{"left_for_us", "left for", 0, medianOf, life},
 	{"bytes_per_waiter", "bytes/waiter", -1, medianOf, whole},
 	{"goroutines_per_waiter", "goroutines/waiter", -1, medianOf, ratio},
 	{"min_share", "least share", 1, medianOf, ratio},
@@ -115,6 +118,14 @@ func few(x float64) string {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return whole(x)
+}
+
+// life is how long a key lives, in microseconds.
+func life(us float64) string {
+	if us < 0 {
+		return "for ever"
+	}
+	return readable(us)
 }
 
 // readable is a duration in microseconds with about three digits.

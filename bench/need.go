@@ -13,6 +13,7 @@ const (
 	noWaiting              // nobody is in the way, so that how to wait makes no difference
 	reentrancy             // the holder can lock again
 	oneServer              // works with one server
+	inRedis                // what it keeps is in Redis
 	majority               // works with a majority of independent servers
 )
 

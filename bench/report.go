@@ -300,6 +300,8 @@ server time: what commandstats tells of the requests, scripts with all that they
 both are sums. clients' CPU: of the processes that run the clients (getrusage), this program's own work there included. A cycle of handoff is a hand-over, of which that
 is not told, since its processes look for each other all the time. A cycle of market is a purchase, CPU of which is also for the trades; what of the server's
 time they took, nobody can say.
+keys left, bytes left: of all keys whose names contain the lock's, when all are unlocked, bytes by MEMORY USAGE: the key, its value and its entry in the table of keys, but
+neither its entry in the table of expiries nor the tables themselves. left for: how long the one that stays longest stays, by PTTL.
 crowds: a wait that the end of the run cuts short counts as long as it was. had a turn: part of the clients that had the lock. Requests and published messages
 (not those of rueidislock, which the server sends by itself) are of commandstats. least share is 0 where there are more clients than cycles.
 inversions: grants that passed over an acquisition whose first request had been answered when that of the granted one was seen; hot8, hold1ms and

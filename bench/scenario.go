@@ -20,7 +20,7 @@ type scenario struct {
 	critical   time.Duration // spent inside
 	delay      time.Duration // added to every message, each way
 	processes  bool          // each client in a process
-	count      int           // of waiters or locks
+	count      int           // of waiters, locks or names
 	lease      time.Duration // 0: as the contender has it
 	fine       bool          // market: a lock for each item
 	servers    int           // of a majority; 0: all that there are
@@ -82,6 +82,8 @@ func allScenarios() []scenario {
 		scenario{name: "waiters", what: "1,000 waiters of 8 clients on 1 held lock, for 5 times --duration", needs: rivals, clients: 8, goroutines: 125, count: 1000, run: waiters},
 		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals; figures are for both intervals together", needs: alone, clients: 1,
 			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, run: held},
+		scenario{name: "names", what: "50,000 names, each locked and unlocked once by one of 8 goroutines of 1 client", needs: append([]need{inRedis}, alone...), clients: 1,
+			goroutines: 8, ownLocks: true, count: 50_000, run: runNames},
 		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: []need{aTurn, oneServer}, clients: 2, goroutines: 1, processes: true, run: handoff},
 	)
 	quorum := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, majority}, clients: 1, goroutines: 1, run: cycles, counted: true}
