@@ -39,7 +39,7 @@ var (
 	waitingOnes = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock", "redislock-exp", "redsync", "redsync-default", "etcd"}
 	loneOnes    = []string{"raw", "rlock", "fairlock", "multilock", "rueidislock", "redislock", "redsync", "etcd"}
 
-	crowding1 = []string{"rlock", "fairlock", "rueidislock", "redislock-exp", "redsync-default", "redsync-exp"}
+	crowding1 = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock-exp", "redsync-default", "redsync-exp"}
 	crowding3 = []string{"redlock", "redsync-default", "redsync-exp"}
 
 	takesPart = map[string][]string{

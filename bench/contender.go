@@ -23,6 +23,8 @@ type contender struct {
 
 	// renewals is how many times in a lease it renews; the loop that renews for it, if it has none.
 	renewals int
+	// locks is how many one mutex takes, if that is not one.
+	locks int
 	// floor marks what is no library that a user would pick: no ratio is formed to it.
 	floor bool
 	// foreign marks what does not speak RESP, so that its requests can't be counted.
@@ -73,7 +75,7 @@ func contenders(at site) []contender {
 		lockline("fairlock", func(s []*rlock.Session, name string) rlock.Locker { return fairlock.New(s[0], name) }),
 		lockline("multilock", func(s []*rlock.Session, name string) rlock.Locker {
 			return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
-		}).lacking(crowding, "its sessions wait as those of rlock do").configured("a MultiLock of two reentrant locks on the one server"),
+		}).taking(2).configured("a MultiLock of two reentrant locks on the one server"),
 		lockline("redlock", func(s []*rlock.Session, name string) rlock.Locker { return multilock.NewRedLock(name, s...) }).
 			onlyFor(lacks{oneServer: "it is a lock of several servers"}),
 		rueidisLock(at),
@@ -94,6 +96,12 @@ func (c contender) called() string { return c.name }
 // lacking adds to what it lacks.
 func (c contender) lacking(n need, reason string) contender {
 	c.lacks = c.lacks.with(n, reason)
+	return c
+}
+
+// taking says that each of its mutexes is several locks.
+func (c contender) taking(locks int) contender {
+	c.locks = locks
 	return c
 }
 

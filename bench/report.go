@@ -263,6 +263,9 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 	}
 	lines = append(lines, r.steadiness(results)...)
 	for _, x := range results {
+		if n := x.contender.locks; n > 1 {
+			lines = append(lines, fmt.Sprintf("%s: takes %d locks where the others take one", x.contender.name, n))
+		}
 		if x.contender.foreign && x.scenario.counted {
 			lines = append(lines, fmt.Sprintf("%s: its protocol is not RESP, so its requests, server calls, server time and inversions are not counted", x.contender.name))
 		}

@@ -128,6 +128,20 @@ func TestTheUnsteadyHaveFurtherRoundsInTurns(t *testing.T) {
 	}
 }
 
+func TestTheNotesSayWhoTakesSeveralLocks(t *testing.T) {
+	r := newReport(&site{}, nil, 1, briefly)
+	r.describe([]scenario{crowdOf(8)}, contenders(site{}))
+	var got []string
+	for _, line := range r.notes("crowd-8", r.Results) {
+		if strings.Contains(line, "locks where the others") {
+			got = append(got, line)
+		}
+	}
+	if want := []string{"multilock: takes 2 locks where the others take one"}; !slices.Equal(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
 func TestTheNotesSayWhoHadMoreRoundsAndWhoIsUnsteadyStill(t *testing.T) {
 	r := &report{Run: settings{Rounds: 5}}
 	entry := func(name string, rounds []figures) *result {
