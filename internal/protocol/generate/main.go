@@ -114,6 +114,9 @@ func arrange(body, library []statement) (parts []statement, err error) {
 			if len(s.declares) != 1 {
 				return nil, fmt.Errorf("no definition of one function or constant:\n%s", s.text)
 			}
+			if defined[s.declares[0]] {
+				return nil, fmt.Errorf("the libraries define two of this name:\n%s", s.text)
+			}
 			defined[s.declares[0]] = true
 		}
 	}

@@ -196,6 +196,7 @@ func TestSourcesThatMeanSomethingElseThanTheyWouldInAScriptAreRefused(t *testing
 		"a parameter of a library's name":               {library, "-- A script.\n\nreturn pcall(function(low) return 1 end)\n"},
 		"a loop over a library's name":                  {library, "-- A script.\n\nfor i, low in ipairs(KEYS) do\n  return low\nend\n"},
 		"a name defined twice":                          {library + "\nlocal low = 1\n", "-- A script.\n\nreturn low(1)\n"},
+		"a function defined twice":                      {library + "\nlocal function low()\nend\n", "-- A script.\n\nreturn low(1)\n"},
 		"a local that a library's function would see":   {library, "-- A script.\n\nlocal math = 1\nreturn low(math)\n"},
 		"a library with a statement":                    {library + "\nredis.call('PING')\n", "-- A script.\n\nreturn low(1)\n"},
 		"a library with two definitions in a statement": {library + "\nlocal a, b = 1, 2\n", "-- A script.\n\nreturn low(1)\n"},
