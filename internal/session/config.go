@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
@@ -62,6 +63,9 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", protocol.MaxName, cfg.Label)
 	}
 	cluster, several := c.(pubsub.ClusterClient)
+	if c, ok := c.(*redis.ClusterClient); ok && c.Options().ClusterSlots != nil {
+		several = false // its servers know of no Cluster, as those of NewFailoverClusterClient
+	}
 	switch {
 	case cfg.PubSub > PubSubSharded:
 		return nil, fmt.Errorf("lockline: WithPubSub: no mode %d", cfg.PubSub)

@@ -20,6 +20,8 @@ func TestAModeOfPubSubIsRefusedWhereItCannotBe(t *testing.T) {
 	defer one.Close()
 	several := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"nowhere"}})
 	defer several.Close()
+	noCluster := redis.NewFailoverClusterClient(&redis.FailoverOptions{SentinelAddrs: []string{"nowhere"}})
+	defer noCluster.Close()
 	for _, c := range []struct {
 		client  wire.Client
 		mode    PubSub
@@ -33,6 +35,8 @@ func TestAModeOfPubSubIsRefusedWhereItCannotBe(t *testing.T) {
 		{several, PubSubClassic, "", false},
 		{several, PubSubSharded, "", true},
 		{several, 3, "no mode 3", false},
+		{noCluster, PubSubAuto, "", false},
+		{noCluster, PubSubSharded, "no client of a Cluster", false},
 	} {
 		cfg := sound
 		cfg.PubSub = c.mode
@@ -49,7 +53,7 @@ func TestAModeOfPubSubIsRefusedWhereItCannotBe(t *testing.T) {
 		if (s.ShardedHub != nil) != c.hub {
 			t.Errorf("%T, mode %d: a sharded hub: %v", c.client, c.mode, s.ShardedHub)
 		}
-		if c.mode != PubSubAuto || c.client == one { // else it asks
+		if c.mode != PubSubAuto || c.client != several { // else it asks
 			if got, _ := s.Sharded(bounded(t), "k"); got != c.hub {
 				t.Errorf("%T, mode %d: sharded: %v", c.client, c.mode, got)
 			}
