@@ -330,6 +330,21 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	if refused := refused(); refused != nil {
 		t.Errorf("refused: %q", refused)
 	}
+	for _, more := range [][]string{nil, more} {
+		possible := more != nil
+		set(slices.Concat(needed, more, rules[3]))
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		if err := everything(testlock.Bounded(t), rdb, rlock.New, "orders:1", rlock.RedissonKeys()); err != nil {
+			t.Errorf("with Redisson's keys, sharded %v: %v", possible, err)
+		}
+		if refused := refused(); refused != nil {
+			t.Errorf("with Redisson's keys, sharded %v: refused: %q", possible, refused)
+		}
+		used := slices.ContainsFunc(cluster.Nodes, func(node *testredis.Server) bool { return called(node.Client(t), "spublish") })
+		if used != possible {
+			t.Errorf("with Redisson's keys, sharded %v: SPUBLISH was used: %v", possible, used)
+		}
+	}
 	// leaveOut gives all rights but one, and reports what try says and what was refused.
 	leaveOut := func(rule string, try func() error) (refusal bool, err error) {
 		set(slices.DeleteFunc(slices.Concat(needed, more), func(r string) bool { return r == rule }))

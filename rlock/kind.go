@@ -28,13 +28,22 @@ var (
 	redisson, redissonFenced = sharedWithRedisson(""), sharedWithRedisson("0")
 )
 
-// sharedWithRedisson makes a kind with Redisson's keys and channel. counter is what the token counter begins at; "":
-// it is not made.
-func sharedWithRedisson(counter string) *mutex.Kind {
+// sharedWithRedisson makes kinds with Redisson's keys and channel, one for each way to publish. counter is what the token
+// counter begins at; "": it is not made.
+func sharedWithRedisson(counter string) map[session.PubSub]*mutex.Kind {
+	return map[session.PubSub]*mutex.Kind{
+		session.PubSubClassic: newRedisson(counter, "classic"),
+		session.PubSubAuto:    newRedisson(counter, "auto"),
+		session.PubSubSharded: newRedisson(counter, "sharded"),
+	}
+}
+
+func newRedisson(counter, publish string) *mutex.Kind {
 	return &mutex.Kind{
 		Letter:   protocol.Reentrant,
 		Lock:     wire.NewScript(redissonLock),
 		LockArgs: []any{counter},
+		Publish:  publish,
 		Release:  wire.NewScript(redissonRelease),
 		Force:    wire.NewScript(redissonForce),
 		Inspect:  wire.NewScript(redissonInspect),
@@ -47,11 +56,15 @@ func sharedWithRedisson(counter string) *mutex.Kind {
 
 // kindOf is the kind of a session's locks.
 func kindOf(s *session.Session) *mutex.Kind {
-	switch {
-	case s == nil || !s.Redisson:
+	if s == nil || !s.Redisson {
 		return reentrant
-	case s.Fenced:
-		return redissonFenced
 	}
-	return redisson
+	mode := s.PubSub
+	if s.ShardedHub == nil {
+		mode = session.PubSubClassic
+	}
+	if s.Fenced {
+		return redissonFenced[mode]
+	}
+	return redisson[mode]
 }

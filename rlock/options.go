@@ -139,6 +139,11 @@ const (
 // differently can share locks. PubSubSharded is not checked against server and rights: where it is not possible, waiters find
 // out by their heartbeats that they have the lock (see [WithLiveness]). NewSession refuses it with a client that is not of a Cluster; the other
 // modes mean PubSubClassic there. RedLocks are always woken by PubSubClassic.
+//
+// With [RedissonKeys], a release wakes only those that do it alike, in Go or in a JVM, where Redisson's ShardedSubscriptionMode
+// says how: PubSubAuto is for AUTO, which is Redisson's default, and PubSubClassic for OFF. The session sends no request to find
+// out then, because the reply to a lock request says it. With PubSubSharded, where that is not possible, waiters sleep
+// until the holder's lease is over.
 func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
 }

@@ -5,7 +5,8 @@
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- ARGV[1] channel
 -- ARGV[2] milliseconds by which the metadata outlives the lease
--- ARGV[3] the token that was seen, if the lock of no other holder is to be freed
+-- ARGV[3] how the message is published: see sharding in shared.lua
+-- ARGV[4] the token that was seen, if the lock of no other holder is to be freed
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 --
@@ -73,7 +74,7 @@ local owner, token = holder(true)
 if not owner then
   return 'F'
 end
-if ARGV[3] and ARGV[3] ~= token then
+if ARGV[4] and ARGV[4] ~= token then
   return 'O'
 end
 redis.call('DEL', KEYS[1])
@@ -118,5 +119,26 @@ local function disown(owner, keep)
 end
 
 disown(owner, tonumber(ARGV[2]))
-redis.call('PUBLISH', ARGV[1], '0')
+
+-- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
+-- who wakes it get the same answer, if their rights are the same.
+local function sharding(how, channel)
+  local function may(command)
+    local known, allowed = pcall(redis.acl_check_cmd, command, channel) -- older than Redis 7: not known, as the commands are not
+    return known and allowed
+  end
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE') and may('SPUBLISH')
+end
+
+-- publish sends a message, by SPUBLISH or PUBLISH, and returns how many clients of this server got it.
+local function publish(how, channel, message)
+  local heard = sharding(how, channel) and redis.pcall('SPUBLISH', channel, message)
+  return type(heard) == 'number' and heard or redis.call('PUBLISH', channel, message)
+end
+
+publish(ARGV[3], ARGV[1], '0')
+if sharding(ARGV[3], ARGV[1]) then -- this is rare, and who forces may be told another mode than those who wait
+  redis.call('PUBLISH', ARGV[1], '0')
+end
 return 'R'

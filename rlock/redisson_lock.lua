@@ -10,11 +10,14 @@
 -- ARGV[4] what the session says of itself
 -- ARGV[5] milliseconds by which the metadata outlives the lease
 -- ARGV[6] what KEYS[3] begins at; '': where it does not exist, it is not made
+-- ARGV[7] channel
+-- ARGV[8] how messages are published on it: see sharding in shared.lua
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                        expiry), whose session says ABOUT of itself
+--   'P...'               the same, and a release is published by SPUBLISH
 --   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 --
@@ -90,8 +93,20 @@ local function holder(any)
 end
 
 local owner, token, about = holder()
+
+-- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
+-- who wakes it get the same answer, if their rights are the same.
+local function sharding(how, channel)
+  local function may(command)
+    local known, allowed = pcall(redis.acl_check_cmd, command, channel) -- older than Redis 7: not known, as the commands are not
+    return known and allowed
+  end
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE') and may('SPUBLISH')
+end
+
 if owner and owner ~= ARGV[1] then
-  return 'H ' .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+  return (sharding(ARGV[8], ARGV[7]) and 'P ' or 'H ') .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
 end
 local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
 

@@ -11,6 +11,7 @@
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
 --         not known
+-- ARGV[7] how the message is published: see sharding in shared.lua
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
@@ -57,9 +58,27 @@ end
 
 local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
 local reply = 'L'
+
+-- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
+-- who wakes it get the same answer, if their rights are the same.
+local function sharding(how, channel)
+  local function may(command)
+    local known, allowed = pcall(redis.acl_check_cmd, command, channel) -- older than Redis 7: not known, as the commands are not
+    return known and allowed
+  end
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE') and may('SPUBLISH')
+end
+
+-- publish sends a message, by SPUBLISH or PUBLISH, and returns how many clients of this server got it.
+local function publish(how, channel, message)
+  local heard = sharding(how, channel) and redis.pcall('SPUBLISH', channel, message)
+  return type(heard) == 'number' and heard or redis.call('PUBLISH', channel, message)
+end
+
 if used then
   redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
-  local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
+  local heard = publish(ARGV[7], ARGV[3], '0') -- the message is Redisson's own
   reply = (mine and 'R ' or 'L ') .. heard
   if ARGV[5] == '0' then
     return reply
@@ -114,7 +133,7 @@ if not used and ARGV[2] ~= '' then
   if released(ARGV[2]) then
     reply = 'R'
   elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
-    redis.call('PUBLISH', ARGV[3], '0')
+    publish(ARGV[7], ARGV[3], '0')
   end
 end
 

@@ -160,8 +160,12 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 		sleep = restless(sleep, c.S().Lease/3)
 	}
 	store := c.Store()
+	if c.news != nil && c.sharded != r.Sharded { // another server has the lock by now, or the user other rights
+		c.news.Close()
+		c.news = nil
+	}
 	if c.news == nil {
-		c.news = store.Listen(c.Keys.Channel.(string))
+		c.news, c.sharded = store.Listen(c.Keys.Channel.(string), r.Sharded), r.Sharded
 	}
 	a.Announce()
 	if err := store.Rest(&a.Grant, c.news, r.Left, sleep); err != nil && err != errLook {

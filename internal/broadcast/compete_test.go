@@ -123,3 +123,31 @@ func TestWhatFollowsAnAnswer(t *testing.T) {
 		})
 	}
 }
+
+// The server of a lock may be replaced by one of another version, and the user be given other rights.
+func TestAWaiterListensWhereTheLastRefusalSaid(t *testing.T) {
+	for _, c := range []struct {
+		refusals string // their first letters
+		want     []bool
+	}{
+		{"HHH", []bool{false}},
+		{"PPP", []bool{true}},
+		{"HPPHP", []bool{false, true, false, true}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			st := &fake.Store{}
+			asked, listened := 0, []bool{}
+			st.OnListen = func(sharded bool) { listened = append(listened, sharded) }
+			st.OnAsk = func(*mutex.Acquisition) wire.Outcome {
+				if asked++; asked > len(c.refusals) {
+					return st.Granted()
+				}
+				return wire.Outcome{Sent: time.Now(), Reply: c.refusals[asked-1:asked] + " 1 1000 s:1 77 me"}
+			}
+			unlock(t, take(t, newMutex(t, st)))
+			if !slices.Equal(listened, c.want) {
+				t.Errorf("refused by %s, it listened for sharded messages: %v, want %v", c.refusals, listened, c.want)
+			}
+		})
+	}
+}

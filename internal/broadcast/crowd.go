@@ -19,8 +19,9 @@ type crowd struct {
 
 	// What follows belongs to the goroutine inside the root gate, and is handed to the next, so that a hot lock stays
 	// subscribed.
-	news *wakeup.Listener
-	due  int // how many more times others may have the lock first, after a tenure of ours that ended for their sake
+	news    *wakeup.Listener
+	sharded bool // of news
+	due     int  // how many more times others may have the lock first, after a tenure of ours that ended for their sake
 }
 
 // NewLock makes a lock and its Waiting, for a mutex.Kind.

@@ -28,6 +28,7 @@ type Store struct {
 	OnRead    func(r *protocol.Same) wire.Outcome
 	OnRenew   func() error
 	OnHolder  func(token int64) (holder any, ok bool, err error)
+	OnListen  func(sharded bool)
 
 	mu       sync.Mutex // guards what follows; a leaf
 	granted  int64      // blocks of tokens; there are gaps between them
@@ -128,7 +129,12 @@ func (st *Store) ReleaseAll(ended []*mutex.Tenure) error {
 }
 
 // Listen hears nothing.
-func (st *Store) Listen(channel string) *wakeup.Listener { return wakeup.Listen(channel) }
+func (st *Store) Listen(channel string, sharded bool) *wakeup.Listener {
+	if st.OnListen != nil {
+		st.OnListen(sharded)
+	}
+	return wakeup.Listen(channel)
+}
 
 func (st *Store) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error {
 	return sleep(left)

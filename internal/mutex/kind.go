@@ -17,6 +17,7 @@ type Kind struct {
 	Lock, Release, Force, Inspect *wire.Script
 	LockSeveral, ReleaseSeveral   *wire.Script            // nil where locks are taken one by one
 	LockArgs                      []any                   // of the lock script, behind those that all kinds have
+	Publish                       any                     // string: how scripts publish, as sharding of shared.lua has it; nil: by PUBLISH, without being told
 	Further                       map[string]*wire.Script // that its Store or its Waiting sends, by name: for tests that look at requests
 	Ordered                       bool                    // only the kind's queue says which waiter has the lock next
 
@@ -45,8 +46,8 @@ type Store interface {
 	Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome
 	// ReleaseAll ends the grants of many tenures.
 	ReleaseAll(ended []*Tenure) error
-	// Listen subscribes to a channel. It does not block.
-	Listen(channel string) *wakeup.Listener
+	// Listen subscribes to a channel; sharded: for what is published there by SPUBLISH. It does not block.
+	Listen(channel string, sharded bool) *wakeup.Listener
 	// Rest waits until the lock that an attempt was refused may be free. sleep waits for news, and its error says that
 	// the wait is over.
 	Rest(g *protocol.Grant, news *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error

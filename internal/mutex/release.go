@@ -12,7 +12,7 @@ import (
 
 // ReleaseRequest is the request that ends a grant of this lock.
 func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
-	return protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g, Keep: l.S().Args.Keep}
+	return protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g, Keep: l.S().Args.Keep, Publish: l.Kind.Publish}
 }
 
 // ReleaseGrant ends a grant. A second release of the same grant changes nothing, so it may be sent as often as it takes.

@@ -239,7 +239,7 @@ func (t *Tenure) Request(leaseArg any) wire.Request {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	channel, message := l.Kind.Alarm(l.Keys, &t.Grant)
-	return l.Keys.RequestAlone(protocol.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep, channel, message)
+	return l.Keys.RequestAlone(protocol.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep, channel, message, l.Kind.Publish)
 }
 
 // Update is a request with what is true when a copy of it leaves, and a lease. It sets and never adds, so a copy that

@@ -79,6 +79,10 @@ func ForceUnlockToken(ctx context.Context, m *mutex.Mutex, token int64) (bool, e
 
 // force frees the lock; if it is told which holder was seen, only that one's.
 func force(ctx context.Context, m *mutex.Mutex, seen ...any) (bool, error) {
-	reply, err := read(ctx, m, m.Kind().Force, append([]any{m.Keys().Channel, m.Session().Args.Keep}, seen...)...)
+	argv := []any{m.Keys().Channel, m.Session().Args.Keep}
+	if how := m.Kind().Publish; how != nil {
+		argv = append(argv, how)
+	}
+	reply, err := read(ctx, m, m.Kind().Force, append(argv, seen...)...)
 	return strings.Contains(reply, "R"), err // a line for each server
 }

@@ -22,17 +22,18 @@ const (
 
 // Answer is a lock script's reply.
 type Answer struct {
-	Status Status
-	Now    int64         // Redis time, microseconds
-	Token  string        // Granted: of the grant, or several; Held: the holder's
-	Left   time.Duration // Held: of the holder's lease; negative: it has no end
-	Holder string        // Held: owner field
-	About  string        // Held: what the holder's session says of itself
-	Joined bool          // Held: the attempt has the place of the one that it named
-	Behind bool          // Held: another session is next
+	Status  Status
+	Now     int64         // Redis time, microseconds
+	Token   string        // Granted: of the grant, or several; Held: the holder's
+	Left    time.Duration // Held: of the holder's lease; negative: it has no end
+	Holder  string        // Held: owner field
+	About   string        // Held: what the holder's session says of itself
+	Joined  bool          // Held: the attempt has the place of the one that it named
+	Behind  bool          // Held: another session is next
+	Sharded bool          // Held: the release is published by SPUBLISH
 }
 
-// ParseAnswer reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...' and 'J...' as 'H...', 'V NOW' or 'S NOW'. Anything
+// ParseAnswer reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...', 'J...' and 'P...' as 'H...', 'V NOW' or 'S NOW'. Anything
 // else is no answer: the zero one, and false.
 func ParseAnswer(reply string) (a Answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
@@ -47,8 +48,8 @@ func ParseAnswer(reply string) (a Answer, ok bool) {
 	case Granted:
 		a.Token = rest
 		ok = areTokens(rest)
-	case Held, 'J', 'W':
-		a.Status, a.Joined, a.Behind = Held, a.Status == 'J', a.Status == 'W'
+	case Held, 'J', 'W', 'P':
+		a.Status, a.Joined, a.Behind, a.Sharded = Held, a.Status == 'J', a.Status == 'W', a.Status == 'P'
 		left, rest, _ := strings.Cut(rest, " ")
 		a.Holder, rest, _ = strings.Cut(rest, " ")
 		a.Token, a.About, _ = strings.Cut(rest, " ")

@@ -46,14 +46,19 @@ type Release struct {
 	Script *wire.Script
 	Keys   *Keys
 	Grant
-	Keep any       // string: milliseconds for which the metadata of an idle lock is kept
-	More []Release // of further locks, in one request; Script releases all then
+	Keep    any       // string: milliseconds for which the metadata of an idle lock is kept
+	Publish any       // string: how the release is published; nil where Script is not told
+	More    []Release // of further locks, in one request; Script releases all then
 
 	alone bool // of Migrating
 }
 
 func (r *Release) argv() []any {
-	return []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used()}
+	argv := []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used(), r.Publish}
+	if r.Publish == nil {
+		argv = argv[:len(argv)-1]
+	}
+	return argv
 }
 
 // Request makes a copy. All copies are the same.

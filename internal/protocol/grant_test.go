@@ -25,10 +25,14 @@ func TestAReleaseSaysWhichGrantEndsAndWhatOfItWasUsed(t *testing.T) {
 	} {
 		r := &Release{Script: script, Keys: x, Grant: c.grant, Keep: "60000"}
 		want := sent(append([]any{2, x.Lock(), x.Metadata(), "a:1", "5", x.Channel, "60000"}, c.want...)...)
-		for _, now := range []time.Time{{}, time.Now()} { // all copies are the same
-			if got := r.Request(now).Args(); !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v: %v, want %v", c.grant, got, want)
+		for range 2 {
+			for _, now := range []time.Time{{}, time.Now()} { // all copies are the same
+				if got := r.Request(now).Args(); !reflect.DeepEqual(got, want) {
+					t.Errorf("%+v: %v, want %v", c.grant, got, want)
+				}
 			}
+			r.Publish = "auto"
+			want = append(want, "auto")
 		}
 	}
 }

@@ -13,18 +13,13 @@
 -- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
 --         where none is: they look by themselves
 -- ARGV[8] message
+-- ARGV[9] how it is published: see sharding in shared.lua; '' by PUBLISH
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 --
 -- Generated from internal/protocol/lua/keep.lua: edit that, and run go generate ./...
 
 local held = redis.call('HMGET', KEYS[1], 't', 's')
-if held[1] ~= ARGV[2] then
-  if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
-    redis.call('PUBLISH', ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
-  end
-  return 'L'
-end
 
 -- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
 local MOST = 9e15
@@ -34,8 +29,6 @@ local function sound(value, most)
   local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
   return number and number <= (most or MOST) and number or nil
 end
-
-local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
 
 -- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
@@ -53,11 +46,36 @@ local function renew(ms, keep)
   end
 end
 
-if lease > 0 then
-  renew(lease, tonumber(ARGV[6]))
+if held[1] == ARGV[2] then
+  local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
+  if lease > 0 then
+    renew(lease, tonumber(ARGV[6]))
+  end
+  if not change or tonumber(ARGV[3]) > change then
+    -- The lease comes first: a server short of memory refuses this, and takes it the next time.
+    redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
+  end
+  return 'K'
 end
-if not change or tonumber(ARGV[3]) > change then
-  -- The lease comes first: a server short of memory refuses this, and takes it the next time.
-  redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
+
+-- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
+-- who wakes it get the same answer, if their rights are the same.
+local function sharding(how, channel)
+  local function may(command)
+    local known, allowed = pcall(redis.acl_check_cmd, command, channel) -- older than Redis 7: not known, as the commands are not
+    return known and allowed
+  end
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE') and may('SPUBLISH')
 end
-return 'K'
+
+-- publish sends a message, by SPUBLISH or PUBLISH, and returns how many clients of this server got it.
+local function publish(how, channel, message)
+  local heard = sharding(how, channel) and redis.pcall('SPUBLISH', channel, message)
+  return type(heard) == 'number' and heard or redis.call('PUBLISH', channel, message)
+end
+
+if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
+  publish(ARGV[9], ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
+end
+return 'L'

@@ -31,7 +31,7 @@ var mutants = []mutant{
 	{name: "lock skips the owner check", kind: "rlock", file: "internal/queue/lock.lua",
 		old: "if not owner then\n  local next", new: "if true then\n  local next"},
 	{name: "renewal skips the token check", kind: "rlock", file: "internal/protocol/keep.lua",
-		old: "if held[1] ~= ARGV[2] then", new: "if not held[1] then"},
+		old: "if held[1] == ARGV[2] then", new: "if held[1] then"},
 	{name: "release skips the owner check", kind: "rlock", file: "internal/queue/release.lua",
 		old: "if not held[1] then", new: "if not held[2] then"},
 	{name: "the count is added to, not set", kind: "rlock", file: "internal/protocol/keep.lua",

@@ -45,8 +45,12 @@ func (r *asking) Request(now time.Time) wire.Request {
 	args := &a.Lock.S().Args
 	notAfter := a.WelcomeUntil(now, a.Lease())
 	sc, keys := a.Unit.Script(a), a.Unit.Keys(a)
-	if more := a.Lock.Kind.LockArgs; len(more) > 0 {
-		return keys.Request(sc, append([]any{a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep}, more...)...)
+	if k := a.Lock.Kind; len(k.LockArgs) > 0 || k.Publish != nil {
+		argv := append([]any{a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep}, k.LockArgs...)
+		if k.Publish != nil {
+			argv = append(argv, keys.Channel, k.Publish)
+		}
+		return keys.Request(sc, argv...)
 	}
 	return keys.Request(sc, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep)
 }
@@ -96,7 +100,12 @@ func (s *server) ReleaseAll(ended []*mutex.Tenure) error {
 	return failure.Join(failed...)
 }
 
-func (s *server) Listen(channel string) *wakeup.Listener { return wakeup.Listen(channel, s.Hub) }
+func (s *server) Listen(channel string, sharded bool) *wakeup.Listener {
+	if sharded {
+		return wakeup.Listen(channel, s.ShardedHub)
+	}
+	return wakeup.Listen(channel, s.Hub)
+}
 
 func (s *server) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error {
 	if left < 0 { // no expiry: not a lock of ours, look again now and then

@@ -99,23 +99,29 @@ type client struct {
 	id int
 }
 
-// dial makes a RedissonClient in the shared JVM, for the length of the test.
+// dial makes a RedissonClient in the shared JVM, for the length of the test. Its mode of subscriptions is Redisson's default.
 func dial(t testing.TB, watchdog time.Duration, addrs ...string) client {
+	t.Helper()
+	return dialMode(t, watchdog, "-", addrs...)
+}
+
+// dialMode is dial with a ShardedSubscriptionMode.
+func dialMode(t testing.TB, watchdog time.Duration, mode string, addrs ...string) client {
 	t.Helper()
 	needJVM(t)
 	sharedOnce.Do(func() { shared = startJVM(t) })
-	c := shared.dial(t, watchdog, addrs...)
+	c := shared.dial(t, watchdog, mode, addrs...)
 	t.Cleanup(func() { c.thread("main").do("shutdown") })
 	return c
 }
 
-func (j *jvm) dial(t testing.TB, watchdog time.Duration, addrs ...string) client {
+func (j *jvm) dial(t testing.TB, watchdog time.Duration, mode string, addrs ...string) client {
 	t.Helper()
 	j.mu.Lock()
 	j.clients++
 	c := client{t, j, j.clients}
 	j.mu.Unlock()
-	args := []any{watchdog.Milliseconds()}
+	args := []any{watchdog.Milliseconds(), mode}
 	for _, addr := range addrs {
 		args = append(args, "redis://"+addr)
 	}

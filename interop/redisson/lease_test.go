@@ -69,7 +69,7 @@ func TestWhatAKilledJVMHeldIsFreeAfterItsLease(t *testing.T) {
 	rdb := server.Client(t)
 	own := startJVM(t)
 	defer own.end()
-	own.dial(t, short, server.Addr).thread("a").do("lock", "x")
+	own.dial(t, short, "-", server.Addr).thread("a").do("lock", "x")
 	waiting := waiter(rlock.New(newSession(t, rdb), "x"))
 	renewals(t, rdb, 1, "x")
 	testlock.Must(t, own.cmd.Process.Kill())

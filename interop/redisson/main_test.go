@@ -115,11 +115,13 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// subscribed waits until somebody waits for a message of the lock, on any of the nodes.
+// subscribed waits until somebody waits for a message of the lock, on any of the nodes, sharded or not.
 func subscribed(t testing.TB, name string, nodes ...*redis.Client) {
 	t.Helper()
 	channel := "redisson_lock__channel:{" + name + "}"
 	eventually(t, "a subscription to "+channel, func() bool {
-		return slices.ContainsFunc(nodes, func(node *redis.Client) bool { return node.PubSubNumSub(bg, channel).Val()[channel] > 0 })
+		return slices.ContainsFunc(nodes, func(node *redis.Client) bool {
+			return node.PubSubNumSub(bg, channel).Val()[channel] > 0 || node.PubSubShardNumSub(bg, channel).Val()[channel] > 0
+		})
 	})
 }

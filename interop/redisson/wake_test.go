@@ -156,10 +156,16 @@ func TestAStreakDoesNotStarveTheJVM(t *testing.T) {
 	}
 }
 
-// Redisson's sharded subscriptions must be off, as Driver.java has it.
+// With the defaults of both sides, and with sharded pub/sub switched off on both.
 func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 	needJVM(t)
 	cluster := testredis.StartCluster(t, 3, 0)
+	t.Run("by default", func(t *testing.T) { eachSideWakesTheOther(t, cluster, "-", rlock.PubSubAuto) })
+	t.Run("without shards", func(t *testing.T) { eachSideWakesTheOther(t, cluster, "OFF", rlock.PubSubClassic) })
+}
+
+// How Redisson publishes is up to its own mode, and how we do to ours, so both have to be set alike.
+func eachSideWakesTheOther(t *testing.T, cluster *testredis.Cluster, theirs string, ours rlock.PubSubMode) {
 	var addrs []string
 	var nodes []*redis.Client
 	for _, node := range cluster.Nodes {
@@ -168,10 +174,11 @@ func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 	}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s := newSession(t, rdb, rlock.WithWatchdogTimeout(lease))
-	a := dial(t, lease, addrs...).thread("a")
+	s := newSession(t, rdb, rlock.WithWatchdogTimeout(lease), rlock.WithPubSub(ours))
+	a := dialMode(t, lease, theirs, addrs...).thread("a")
 	for i := range 4 { // in several slots
-		x, y := fmt.Sprint("x", i), fmt.Sprint("y", i)
+		name := func(letter string) string { return fmt.Sprint(letter, i, theirs) }
+		x, y, u, v := name("x"), name("y"), name("u"), name("v")
 		a.do("lock", x)
 		waiting := waiter(rlock.New(s, x))
 		subscribed(t, x, nodes...)
@@ -184,5 +191,19 @@ func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 		testlock.Unlock(t, hold)
 		testlock.Must(t, receive(t, "lock in the JVM", locked).err)
 		a.do("unlock", y)
+
+		a.do("lock", u)
+		waiting = waiter(rlock.New(s, u))
+		subscribed(t, u, nodes...)
+		a.do("forceUnlock", u)
+		testlock.Unlock(t, granted(t, waiting).hold)
+
+		_, hold = testlock.Lock(t, rlock.New(s, v), bg)
+		locked = a.start("lock", v)
+		subscribed(t, v, nodes...)
+		testlock.ForceUnlock(t, rlock.New(s, v))
+		testlock.Must(t, receive(t, "lock in the JVM", locked).err)
+		a.do("unlock", v)
+		testlock.WantError(t, "the unlock of a lock that was forced", hold.Unlock(bg), rlock.ErrLost)
 	}
 }

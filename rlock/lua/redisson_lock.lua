@@ -10,11 +10,14 @@
 -- ARGV[4] what the session says of itself
 -- ARGV[5] milliseconds by which the metadata outlives the lease
 -- ARGV[6] what KEYS[3] begins at; '': where it does not exist, it is not made
+-- ARGV[7] channel
+-- ARGV[8] how messages are published on it: see sharding in shared.lua
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                        expiry), whose session says ABOUT of itself
+--   'P...'               the same, and a release is published by SPUBLISH
 --   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 
@@ -24,7 +27,7 @@ if now > tonumber(ARGV[3]) then
 end
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
-  return 'H ' .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+  return (sharding(ARGV[8], ARGV[7]) and 'P ' or 'H ') .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
 end
 local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
 if owner then

@@ -11,6 +11,7 @@
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
 --         not known
+-- ARGV[7] how the message is published: see sharding in shared.lua
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
@@ -21,7 +22,7 @@ local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
 local reply = 'L'
 if used then
   redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
-  local heard = redis.call('PUBLISH', ARGV[3], '0') -- the message is Redisson's own
+  local heard = publish(ARGV[7], ARGV[3], '0') -- the message is Redisson's own
   reply = (mine and 'R ' or 'L ') .. heard
   if ARGV[5] == '0' then
     return reply
@@ -35,7 +36,7 @@ if not used and ARGV[2] ~= '' then
   if released(ARGV[2]) then
     reply = 'R'
   elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
-    redis.call('PUBLISH', ARGV[3], '0')
+    publish(ARGV[7], ARGV[3], '0')
   end
 end
 tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))

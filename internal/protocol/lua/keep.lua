@@ -13,22 +13,24 @@
 -- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
 --         where none is: they look by themselves
 -- ARGV[8] message
+-- ARGV[9] how it is published: see sharding in shared.lua; '' by PUBLISH
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 
 local held = redis.call('HMGET', KEYS[1], 't', 's')
-if held[1] ~= ARGV[2] then
-  if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
-    redis.call('PUBLISH', ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
+if held[1] == ARGV[2] then
+  local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
+  if lease > 0 then
+    renew(lease, tonumber(ARGV[6]))
   end
-  return 'L'
+  if not change or tonumber(ARGV[3]) > change then
+    -- The lease comes first: a server short of memory refuses this, and takes it the next time.
+    redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
+  end
+  return 'K'
 end
-local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
-if lease > 0 then
-  renew(lease, tonumber(ARGV[6]))
+
+if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
+  publish(ARGV[9], ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
 end
-if not change or tonumber(ARGV[3]) > change then
-  -- The lease comes first: a server short of memory refuses this, and takes it the next time.
-  redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
-end
-return 'K'
+return 'L'

@@ -60,8 +60,8 @@ func (q *Quorum) ReleaseAll(ended []*mutex.Tenure) error {
 	return failure.Join(failed...)
 }
 
-// Listen subscribes at all members.
-func (q *Quorum) Listen(channel string) *wakeup.Listener {
+// Listen subscribes at all members. Each is one server, which has no shards.
+func (q *Quorum) Listen(channel string, _ bool) *wakeup.Listener {
 	hubs := make([]*pubsub.Hub, len(q.members))
 	for i, m := range q.members {
 		hubs[i] = m.Hub

@@ -17,6 +17,7 @@ import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.ShardedSubscriptionMode;
 
@@ -61,8 +62,8 @@ public final class Driver {
   private static Object step(String client, String verb, String[] args) throws Exception {
     RedissonClient redisson = clients.get(client);
     switch (verb) {
-      case "connect": // WATCHDOG_MS ADDRESS... (of a Cluster, if there are several)
-        clients.put(client, connect(Long.parseLong(args[0]), Arrays.copyOfRange(args, 1, args.length)));
+      case "connect": // WATCHDOG_MS MODE ADDRESS... (of a Cluster, if there are several; - is the default of MODE)
+        clients.put(client, connect(Long.parseLong(args[0]), args[1], Arrays.copyOfRange(args, 2, args.length)));
         return "";
       case "shutdown":
         clients.remove(client).shutdown();
@@ -90,12 +91,15 @@ public final class Driver {
     }
   }
 
-  private static RedissonClient connect(long watchdog, String... addresses) {
+  private static RedissonClient connect(long watchdog, String mode, String... addresses) {
     Config config = new Config().setLockWatchdogTimeout(watchdog);
     if (addresses.length == 1) {
       config.useSingleServer().setAddress(addresses[0]);
     } else {
-      config.useClusterServers().addNodeAddress(addresses).setShardedSubscriptionMode(ShardedSubscriptionMode.OFF);
+      ClusterServersConfig servers = config.useClusterServers().addNodeAddress(addresses);
+      if (!mode.equals("-")) {
+        servers.setShardedSubscriptionMode(ShardedSubscriptionMode.valueOf(mode));
+      }
     }
     return Redisson.create(config);
   }
@@ -131,7 +135,7 @@ public final class Driver {
     ExecutorService pool = Executors.newCachedThreadPool();
     try {
       for (int i = 0; i < Integer.parseInt(args[2]); i++) {
-        own.add(connect(30_000, args[5]));
+        own.add(connect(30_000, "-", args[5]));
       }
       long began = System.nanoTime();
       long end = began + Long.parseLong(args[4]) * 1_000_000;
