@@ -252,7 +252,9 @@ func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
 			err = <-done
 		}
 		refused := denied(t, admin)
-		if name, isCommand := strings.CutPrefix(without, "+"); refused == nil || isCommand && !slices.Contains(refused, name) {
+		name, isCommand := strings.CutPrefix(without, "+")
+		command, _, _ := strings.Cut(name, "|") // all that Redis 6.2 logs
+		if refused == nil || isCommand && !slices.Contains(refused, name) && !slices.Contains(refused, command) {
 			t.Errorf("without %s: refused %q, %v", without, refused, err)
 		}
 	}

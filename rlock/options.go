@@ -126,13 +126,13 @@ type PubSubMode uint8
 const (
 	// PubSubAuto is the default: PubSubSharded, where the server has it (Redis 7 or newer, Valkey) and the user may
 	// use it, and PubSubClassic elsewhere. The session asks each server once, before it first waits there.
-	PubSubAuto = PubSubMode(session.PubSubAuto)
+	PubSubAuto PubSubMode = iota
 
 	// PubSubClassic is SUBSCRIBE and PUBLISH: each message goes to all nodes of the Cluster.
-	PubSubClassic = PubSubMode(session.PubSubClassic)
+	PubSubClassic
 
 	// PubSubSharded is SSUBSCRIBE and SPUBLISH: a message goes to the master that has the lock, and its replicas.
-	PubSubSharded = PubSubMode(session.PubSubSharded)
+	PubSubSharded
 )
 
 // WithPubSub sets how waiters for reentrant and fair locks are woken on a Redis Cluster, [PubSubAuto] by default. Sessions that do it
