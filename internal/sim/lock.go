@@ -113,6 +113,24 @@ func (l *lock) present(s *server) (owner string, token int64) {
 	return owner, number(s.HGet(l.key, "t"))
 }
 
+// endsFirst is the server where the lease ends first of an attempt that has the lock on all of them, if one does. What the last request
+// found on a server is not asked: the lease may have run out since.
+func (l *lock) endsFirst() (at int, ok bool) {
+	var one string
+	var least float64
+	for i, s := range l.on {
+		owner, _ := l.present(s)
+		if owner == "" || i > 0 && owner != one {
+			return 0, false
+		}
+		if left := float64(s.TTL(l.key)) / s.rate; i == 0 || left < least { // by one clock
+			at, least = i, left
+		}
+		one = owner
+	}
+	return at, true
+}
+
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n

@@ -157,7 +157,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	t.Logf("\n| mutant | worlds | caught |\n|---|---|---|\n%s", strings.Join(table, "\n"))
 }
 
-var caught = regexp.MustCompile(`the (\d+)th; it failed again in (\d+) of (\d+) runs of\n.*\n\s*(.*)`)
+var caught = regexp.MustCompile(`seed (\d+), the (\d+)th; it failed again in (\d+) of (\d+) runs of\n.*\n\s*(.*)`)
 
 // outside is how the runtime ends a program that touched a bubble from outside.
 var outside = regexp.MustCompile(`inside and outside synctest bubble|from outside bubble`)
@@ -188,7 +188,8 @@ func (m *mutant) run(t *testing.T, root string) string {
 	case found != nil && m.harmless != "":
 		t.Errorf("it is not harmless: %s", out)
 	case found != nil:
-		return fmt.Sprintf("by seed %s, again in %s of %s runs: %.70s", found[1], found[2], found[3], found[4])
+		// Seeds run in parallel, in no order: the number of the last is not how many it took.
+		return fmt.Sprintf("by seed %s, the %sth, again in %s of %s runs: %.70s", found[1], found[2], found[3], found[4], found[5])
 	case err != nil:
 		t.Errorf("%v: %s", err, out)
 	case m.harmless == "":
