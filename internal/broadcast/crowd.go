@@ -70,6 +70,14 @@ func (c *crowd) decline(a *mutex.Acquisition, h mutex.Handoff) {
 // Waits: nobody waits elsewhere than at the root gate.
 func (c *crowd) Waits() bool { return false }
 
+// Stands is for a line to say.
+func (c *crowd) Stands() *time.Time {
+	if l := c.line(); l != nil {
+		return l.since
+	}
+	return nil
+}
+
 // Recheck has nobody to tell.
 func (c *crowd) Recheck(*mutex.Owner) {}
 

@@ -57,6 +57,8 @@ type line struct {
 	// What follows belongs to the goroutine inside the root gate, and is handed to the next.
 	turn   *place
 	behind bool // it is the turn of others: whoever comes next stands in line before it asks
+
+	since *time.Time // when the wait began of the goroutine that stands in line; nil: none does. Guarded by Mu
 }
 
 // place is where the session stands.
@@ -151,6 +153,13 @@ func (l *line) leave() {
 	}
 }
 
+// standing notes since when the goroutine inside the root gate waits, or that it does not stand in line any more.
+func (l *line) standing(since *time.Time) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.since = since
+}
+
 // awaitTurn stands in line until the turn has come. One that nobody is known to be in the way of asks at once.
 func (l *line) awaitTurn(a *mutex.Acquisition) error {
 	if l.turn != nil && !l.turn.stay() {
@@ -164,6 +173,10 @@ func (l *line) awaitTurn(a *mutex.Acquisition) error {
 	d := lookTime
 	if a.Progress() != mutex.Refused {
 		d = firstLook
+	}
+	if l.turn != nil && !l.turn.come() && !a.Try {
+		l.standing(&a.Begun) // those behind this one know as much of the holder as it does
+		defer l.standing(nil)
 	}
 	for l.turn != nil && !l.turn.come() && !a.Try {
 		come, err := l.await(a, d, l.turn.Come())

@@ -376,3 +376,27 @@ func TestWithoutALineOneRestsBeforeItAsksAgain(t *testing.T) {
 		l.left(t, "in the end", len(l.places), true)
 	})
 }
+
+// Whoever waits behind a goroutine that stands in line is told that the lock is held, however long ago that was learned: it is
+// the turn of others, and nobody here asks who has the lock.
+func TestOneBehindAnotherThatStandsInLineIsToldThatTheLockIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.say(isHeld)
+		first := goTake(t, m)
+		pass(5 * time.Second) // longer than the lease that it was told of
+		_, hold, err := m.Acquire(bg, mutex.Config{Wait: 300 * time.Millisecond, Bounded: true}, false)
+		if !is(err, failure.ErrLocked) {
+			t.Errorf("it waited behind one that stands in line: %v, %v", hold, err)
+		}
+		l.say("")
+		close(l.places[0].come)
+		unlock(t, <-first)
+		// Now nobody does, and what was learned then is of no use.
+		l.say(isDown)
+		_, hold, err = m.Acquire(bg, mutex.Config{Wait: 300 * time.Millisecond, Bounded: true}, false)
+		if err == nil || is(err, failure.ErrLocked) {
+			t.Errorf("nobody stands in line, and Redis is down: %v, %v", hold, err)
+		}
+	})
+}

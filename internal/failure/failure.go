@@ -199,8 +199,9 @@ type Sighting struct {
 }
 
 // Locked is that holder's for a wait that has begun so; nil if what is known was learned before, of a lease that was over then.
-func (s *Sighting) Locked(name string, begun time.Time) *LockedError {
-	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) {
+// What others have learned since stands, and stand in line since then, counts too: it is not their turn yet. Nil: nobody does.
+func (s *Sighting) Locked(name string, begun time.Time, stands *time.Time) *LockedError {
+	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && (stands == nil || s.At.Before(*stands)) {
 		return nil
 	}
 	return &LockedError{Name: name, Holder: s.Holder, About: s.About, Remaining: max(0, time.Until(s.Until))}

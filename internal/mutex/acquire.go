@@ -49,7 +49,7 @@ type Acquisition struct {
 	Try    bool
 	Owner  *Owner
 	Unit   Unit
-	begun  time.Time
+	Begun  time.Time
 
 	// The attempt in Redis. Its owner field is never used for another.
 	Grant    protocol.Grant
@@ -102,7 +102,7 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 	}
 	e, err := a.run()
 	if err != nil {
-		l.Observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
+		l.Observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.Begun), Err: err})
 		return nil, err
 	}
 	return e, nil
@@ -110,7 +110,7 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 
 // NewAcquisition begins now. Its unit may take it along with another one, so it need not be run.
 func NewAcquisition(ctx context.Context, l *Lock, cfg Config, u Unit) *Acquisition {
-	return &Acquisition{Bounds: wakeup.Bounds{Ctx: ctx, Closing: l.S().Closing()}, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Unit: u, begun: time.Now()}
+	return &Acquisition{Bounds: wakeup.Bounds{Ctx: ctx, Closing: l.S().Closing()}, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Unit: u, Begun: time.Now()}
 }
 
 // run nests under the hold that the context descends from, or has the kind admit a newcomer.

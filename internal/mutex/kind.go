@@ -69,6 +69,8 @@ type Waiting interface {
 	Admit(a *Acquisition) (*Entry, error)
 	// Waits: goroutines wait elsewhere than at the root gate.
 	Waits() bool
+	// Stands: since when the goroutine inside the root gate has waited that stands in line behind other sessions; nil: none does.
+	Stands() *time.Time
 	// Recheck has those of an owner look again, who wait elsewhere than at the root gate.
 	Recheck(o *Owner)
 	// Ended: a tenure is over by its last Unlock, and Redis was not told yet. Whoever waits at the root gate stays there,

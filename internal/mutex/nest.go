@@ -67,7 +67,7 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 	t.link(e)
 	depth := int(t.Entries)
 	l.Mu.Unlock()
-	l.Observe(a.Ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: e.token})
+	l.Observe(a.Ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.Begun), Depth: depth, Token: e.token})
 	return e, nil
 }
 
@@ -105,7 +105,7 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 	}
 	t.link(e)
 	l.Mu.Unlock()
-	l.Observe(a.Ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: e.token, HandedOver: passed})
+	l.Observe(a.Ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.Begun), Depth: 1, Token: e.token, HandedOver: passed})
 	return e, nil
 }
 

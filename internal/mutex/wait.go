@@ -120,11 +120,10 @@ func (a *Acquisition) holder() *failure.LockedError {
 	if t := l.tenure; t != nil {
 		return &failure.LockedError{Name: l.Keys.Name, Holder: t.Grant.Owner.(string), About: l.S().About(), Remaining: max(0, time.Until(t.Deadline()))}
 	}
-	return l.seen.Locked(l.Keys.Name, a.begun)
+	return l.seen.Locked(l.Keys.Name, a.Begun, l.waiting.Stands())
 }
 
-// LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks for. Lock.Mu
-// held.
+// LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks for. Lock.Mu held.
 func (a *Acquisition) LockedHere() *failure.LockedError {
 	e := a.holder()
 	if e == nil {

@@ -251,6 +251,9 @@ func (q *queue) Waits() bool {
 	return q.line != nil && (q.forming.First() != nil || len(q.standing) > 0)
 }
 
+// Stands: heartbeats tell who has the lock.
+func (q *queue) Stands() *time.Time { return nil }
+
 // Recheck has those of one owner look again. Where the kind is not Ordered, all but one are at the root gate, and that one
 // gets the lock first.
 func (q *queue) Recheck(o *mutex.Owner) {
