@@ -276,9 +276,9 @@ func (u *unit) Decline(a *mutex.Acquisition, h mutex.Handoff) (gone <-chan struc
 
 func decline(a *mutex.Acquisition, h mutex.Handoff) (gone <-chan struct{}) {
 	for _, w := range h.With {
-		w.Tenure.Decline(a.Ctx)
+		w.Tenure.Decline(a.Ctx, nil)
 	}
-	return h.Tenure.Decline(a.Ctx)
+	return h.Tenure.Decline(a.Ctx, nil)
 }
 
 // inherited: what was reserved is counted in the work of its session until it is inherited, or declined.

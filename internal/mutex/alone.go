@@ -31,7 +31,7 @@ func (alone) Granted(a *Acquisition, base time.Time, tokens string) (*Entry, boo
 
 func (alone) Inherit(a *Acquisition, h Handoff) (*Entry, error) { return a.Succeed(h) }
 
-func (alone) Decline(a *Acquisition, h Handoff) <-chan struct{} { return h.Tenure.Decline(a.Ctx) }
+func (alone) Decline(a *Acquisition, h Handoff) <-chan struct{} { return h.Tenure.Decline(a.Ctx, nil) }
 
 func (alone) RollBack(a *Acquisition, granted bool) {
 	if granted {

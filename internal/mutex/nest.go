@@ -28,7 +28,7 @@ func (a *Acquisition) nest(outer *Entry) (*Entry, error) {
 		gate.Waiters.Push(w)
 		l.Mu.Unlock()
 		a.Announce()
-		h, err := a.Wait(w, func(bool) {}, func(Handoff) { t.decline(a.Ctx, outer) })
+		h, err := a.Wait(w, func(bool) {}, func(Handoff) { t.Decline(a.Ctx, outer) })
 		if err != nil || !h.In {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 		}
 	}
 	if err != nil {
-		t.decline(a.Ctx, outer)
+		t.Decline(a.Ctx, outer)
 		return nil, err
 	}
 	e := a.newEntry(new(Entry), t)
@@ -100,7 +100,7 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 	if err != nil {
 		l.Mu.Unlock()
 		e.cancel(err)
-		t.decline(a.Ctx, nil)
+		t.Decline(a.Ctx, nil)
 		return nil, err
 	}
 	t.link(e)

@@ -97,9 +97,9 @@ func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 	return t.departed(ctx, left, was), nil
 }
 
-// decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is
+// Decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is
 // closed when that is done; it is nil if there is nothing to tell. The caller is counted in the session's work.
-func (t *Tenure) decline(ctx context.Context, outer *Entry) (gone <-chan struct{}) {
+func (t *Tenure) Decline(ctx context.Context, outer *Entry) (gone <-chan struct{}) {
 	s := t.Lock.S()
 	s.Add(1)
 	v, _ := t.Quit(ctx, outer)
@@ -113,9 +113,6 @@ func (t *Tenure) decline(ctx context.Context, outer *Entry) (gone <-chan struct{
 	}()
 	return done
 }
-
-// Decline is decline of a tenure that was passed on, or granted.
-func (t *Tenure) Decline(ctx context.Context) (gone <-chan struct{}) { return t.decline(ctx, nil) }
 
 // Leaving is the end of an entry that Redis has to be told of, and counted in the session's work until it has been.
 // The zero Leaving: there is nothing to tell.

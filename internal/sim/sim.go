@@ -61,9 +61,9 @@ var Kinds = []Kind{
 	{Name: "multilock", servers: 2, locks: []place{{'r', "a", 0}, {'r', "b", 0}, {'f', "c", 0}, {'r', "d", 1}, {'f', "e", 1}}, most: 4,
 		latency: 10 * time.Millisecond, actors: 3, crowd: 4, gap: 4 * time.Second, vital: []string{"restarts, empty", "restarts, old", "several by one request"}},
 	{Name: "redlock3", servers: 3, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
-		gap: 800 * time.Millisecond, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
+		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
 	{Name: "redlock5", servers: 5, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
-		gap: 800 * time.Millisecond, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
+		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
 }
 
 // Vital is what must happen in many seeds.
