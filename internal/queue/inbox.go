@@ -23,7 +23,8 @@ type inbox struct {
 
 	mu      sync.Mutex         // guards what follows; may be taken under Lock.Mu; only the session's and the hubs' are taken under it
 	cohorts map[string]*cohort // those that wait in Redis, by owner field
-	ears    map[string]*ear    // by channel; the goroutine that listens lives as long as there are any
+	ears    map[string]*ear    // by channel
+	running bool               // the goroutine that listens
 	probing map[string]bool    // locks of which it is asked whether their server can shard pub/sub
 }
 
@@ -171,7 +172,8 @@ func (in *inbox) hear(q *queue, sharded, known bool) {
 	}
 	defer in.s.End()
 	in.ears[name] = &ear{sub: hub.SubscribeTo(name, in.ready)}
-	if len(in.ears) == 1 {
+	if !in.running {
+		in.running = true
 		in.s.Go(in.run)
 	}
 }
@@ -238,7 +240,8 @@ func (in *inbox) rest() bool {
 		}
 		e.idle = !needed[name]
 	}
-	return len(in.ears) > 0
+	in.running = len(in.ears) > 0
+	return in.running
 }
 
 // earOf is the channel on which the session listens for a lock. mu held.
