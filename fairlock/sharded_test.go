@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,12 +104,12 @@ func TestSessionsThatAreToldDifferentlyShareALock(t *testing.T) {
 					return false
 				}
 				if mode == rlock.PubSubClassic { // on any node
-					n := 0
+					var n atomic.Int32
 					_ = rdb.ForEachMaster(bg, func(ctx context.Context, node *redis.Client) error {
-						n += len(node.PubSubChannels(ctx, "lockline:s:"+s.ID()).Val())
+						n.Add(int32(len(node.PubSubChannels(ctx, "lockline:s:"+s.ID()).Val())))
 						return nil
 					})
-					return n == 1
+					return n.Load() == 1
 				}
 				return marked(rdb, letter) == map[int]int64{0: 1, 2: 2, 4: 3}[i]
 			})

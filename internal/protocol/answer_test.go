@@ -12,13 +12,16 @@ import (
 
 func FuzzRepliesAreParsedOrRefused(f *testing.F) {
 	for _, s := range []string{"G 1795210080033706 1795210080033706", "H 1 -1 a:1 12 4711@host a label", "J 1 30000 a:1 12 4711@host", "V 1", "S 2", "", "G", "G x y", "H 1 x", "OK",
-		"G 1 5 +", "G 1 5 -", "P 1 30000 a:1 12 4711@host", "G 1 5 6 7", "G 1 -5", "G 1 inf", "G 1", "H 1 9e+15 a:1 12 x", "H 1 9000000000000000 a:1 12 x", "H 1 30000 a:1 -5 x", "H 1 30000 a b 12 x", "X 1", "J"} {
+		"G 1 5 +", "G 1 5 -", "P 1 30000 a:1 12 4711@host", "W 1 30000 a:1 12 4711@host", "G 1 5 6 7", "G 1 -5", "G 1 inf", "G 1", "H 1 9e+15 a:1 12 x", "H 1 9000000000000000 a:1 12 x", "H 1 30000 a:1 -5 x", "H 1 30000 a b 12 x", "X 1", "J"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		a, ok := ParseAnswer(s)
 		if a.Joined { // as H, and says so
 			s = strings.Replace(s, "J", "H", 1)
+		}
+		if a.Behind {
+			s = strings.Replace(s, "W", "H", 1)
 		}
 		if a.Sharded {
 			s = strings.Replace(s, "P", "H", 1)
