@@ -123,7 +123,7 @@ func few(x float64) string {
 // life is how long a key lives, in microseconds.
 func life(us float64) string {
 	if us < 0 {
-		return "for ever"
+		return "forever"
 	}
 	return readable(us)
 }

@@ -14,7 +14,7 @@ import (
 type littering struct {
 	*redis.Client
 	name string
-	keys map[string]time.Duration // what is behind the name in the key, and how long it stays; 0: for ever
+	keys map[string]time.Duration // what is behind the name in the key, and how long it stays; 0: forever
 }
 
 func (l littering) mutex(name string) mutex {
@@ -87,7 +87,7 @@ func TestWhatNamesLeaveBehindIsCountedAndClearedAway(t *testing.T) {
 }
 
 func TestTheLifeOfAKeyIsReadable(t *testing.T) {
-	for us, want := range map[float64]string{always: "for ever", micros(150 * time.Second): "150.00 s"} {
+	for us, want := range map[float64]string{always: "forever", micros(150 * time.Second): "150.00 s"} {
 		if got := life(us); got != want {
 			t.Errorf("%v: %s", us, got)
 		}
