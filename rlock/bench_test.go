@@ -29,6 +29,9 @@ func BenchmarkUncontended(b *testing.B) {
 	s, err := rlock.NewSession(rdb)
 	testlock.Must(b, err)
 	defer s.Close()
+	later, err := rlock.NewSession(rdb, rlock.WithAsyncUnlock())
+	testlock.Must(b, err)
+	defer later.Close()
 	cancelable, cancel := context.WithCancel(bg)
 	defer cancel()
 
@@ -39,6 +42,18 @@ func BenchmarkUncontended(b *testing.B) {
 			_, h, err := l.Lock(ctx)
 			testlock.Must(b, err)
 			testlock.Must(b, h.Unlock(ctx))
+		}
+	}
+	// many takes one lock after another, so that none is taken again while its release is under way.
+	many := func(s *rlock.Session) func() {
+		var locks []rlock.Locker
+		for i := range 100 {
+			locks = append(locks, rlock.New(s, fmt.Sprint("many", i)))
+		}
+		i := 0
+		return func() {
+			i++
+			cycle(locks[i%len(locks)], bg)()
 		}
 	}
 	for _, x := range []struct {
@@ -55,6 +70,9 @@ func BenchmarkUncontended(b *testing.B) {
 		}},
 		{"rlock", cycle(rlock.New(s, "x"), bg)},
 		{"rlock, cancelable", cycle(rlock.New(s, "x"), cancelable)},
+		{"rlock, of many", many(s)},
+		{"rlock, of many, unlock not waited for", many(later)},
+		{"rlock, unlock not waited for", cycle(rlock.New(later, "x"), bg)},
 		{"fairlock", cycle(fairlock.New(s, "x"), bg)},
 		{"fairlock, cancelable", cycle(fairlock.New(s, "x"), cancelable)},
 	} {
