@@ -44,7 +44,8 @@ func toldAndSeen(t *testing.T, near bout) (_ sample, told, seen float64) {
 	return s, spent.requests, seen
 }
 
-// A request that is not known as one would be missing from the server time; a command of a script that is taken for one would be in it twice.
+// If a request were taken for a script's command, its time would be left out. If a script's command were taken for a request, its time would
+// be counted twice.
 func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)
 	if err != nil {

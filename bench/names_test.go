@@ -56,7 +56,7 @@ func TestWhatNamesLeaveBehindIsCountedAndClearedAway(t *testing.T) {
 		"nothing":         {nil, 0, 0},
 		"a key":           {map[string]time.Duration{":a": time.Hour}, micros(time.Minute), micros(time.Hour)},
 		"two, one longer": {map[string]time.Duration{":a": time.Hour, ":b": 48 * time.Hour}, micros(24 * time.Hour), micros(48 * time.Hour)},
-		"one for ever":    {map[string]time.Duration{":a": time.Hour, ":b": 0}, always, always},
+		"one forever":     {map[string]time.Duration{":a": time.Hour, ":b": 0}, always, always},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := contender{name: "littering", dial: func(to setup) (client, error) {

@@ -51,7 +51,9 @@ func sendAll(ctx context.Context, leaving []mutex.Leaving, errs []error) {
 			continue
 		}
 		if l.S().AsyncUnlock {
+			l.Mu.Lock()
 			later[i] = l.Later()
+			l.Mu.Unlock()
 		} else {
 			waiting[i] = l
 		}

@@ -45,9 +45,9 @@ func (e *Entry) unlockLater(ctx context.Context) error {
 		return err
 	}
 	l := e.t.Lock
+	over := l.Later() // while the tenure, which has not ended yet, keeps the lock known
 	l.Mu.Unlock()
 	e.cancel(failure.ErrUnlocked)
-	over := l.Later()
 	go func() {
 		ctx := context.WithoutCancel(ctx)
 		v, err := e.t.Quit(ctx, e.outer)
@@ -59,12 +59,10 @@ func (e *Entry) unlockLater(ctx context.Context) error {
 	return nil
 }
 
-// Later counts an unlock that nobody waits for. over is called with what Redis has said.
+// Later counts an unlock that nobody waits for. over is called with what Redis has said, without Lock.Mu. Mu held.
 func (l *Lock) Later() (over func(error)) {
 	l.Keep()
-	l.Mu.Lock()
 	l.unlock.Begin()
-	l.Mu.Unlock()
 	return func(err error) {
 		l.Mu.Lock()
 		l.unlock.End()
