@@ -549,6 +549,37 @@ func TestSplitVotesResolve(t *testing.T) {
 }
 
 // Close gives back the rest of a hold's block, and not what was used of it.
+// What a second round reserves is given back like any other block, or the next round would find it in its way, and so on.
+func TestASecondRoundIsFollowedByNoOther(t *testing.T) {
+	r := startServers(t, 3)
+	proxies, clients := r.proxied(t)
+	a, b := warmed(t, multilock.NewRedLock("x", sessions(t, clients)...)), multilock.NewRedLock("x", sessions(t, clients)...)
+	accept := scriptFile(t, "redlock_accept.lua")
+	testlock.Eventually(t, "the rest of the warming", func() bool { return r.held(t) == 0 })
+	for _, c := range r.direct { // a client whose servers' clocks are ahead was there
+		testlock.Must(t, c.HSet(bg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
+	}
+	for i := range 20 {
+		m := a
+		if i >= 10 {
+			m = b
+		}
+		testlock.Unlock(t, testlock.Take(t, m))
+		testlock.Eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+	}
+	for i, p := range proxies {
+		second := 0
+		for _, q := range p.Requests() {
+			if q.Script() == accept {
+				second++
+			}
+		}
+		if second > 2 { // one for each of the two
+			t.Errorf("server %d was asked to accept another token %d times", i, second)
+		}
+	}
+}
+
 func TestCloseKeepsTheTokensThatWereUsed(t *testing.T) {
 	r := startServers(t, 3)
 	waits := make(testlock.Waits, 10)

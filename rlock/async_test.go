@@ -125,7 +125,7 @@ func TestAnAsyncUnlockSendsNoRequestTooMany(t *testing.T) {
 			}
 			testlock.Must(t, s.Close())
 			n := proxy.Count("evalsha", "eval")
-			if n > 2*cycles+2 {
+			if n > 2*cycles+cycles/10 { // the last release from before, and a RedLock's second round
 				t.Errorf("%d requests for %d cycles", n, cycles)
 			}
 		})

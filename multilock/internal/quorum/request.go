@@ -94,7 +94,7 @@ func (b *round) releaseAt(end *protocol.Release, i int) *protocol.Release {
 	if !v.accepted {
 		one.Used = ""
 	} else if one.Used == nil {
-		one.Used = b.grant.Token
+		one.Used = max(b.proposal, v.raised)
 	}
 	return &one
 }

@@ -285,7 +285,11 @@ func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
 	accepts := q.replies(len(asked))
 	same := &protocol.Same{Script: q.accept, Keys: b.l.Keys, Argv: []any{b.grant.Owner, token, protocol.Block}}
 	for _, i := range asked {
-		q.s.Go(func() { accepts.add(q.members[i].Link.Call(ctx, q.accept, same, wire.Tries, &b.over)) })
+		q.s.Go(func() {
+			o := q.members[i].Link.Call(ctx, q.accept, same, wire.Tries, &b.over)
+			b.raised(i, o, token)
+			accepts.add(o)
+		})
 	}
 	timer := time.NewTimer(q.timeout)
 	defer timer.Stop()
@@ -295,6 +299,16 @@ func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
 	case <-timer.C:
 		return 0, false
 	}
+}
+
+// raised notes what a member said of the second round's token.
+func (b *round) raised(i int, o wire.Outcome, token int64) {
+	if o.Err != nil || o.Reply != "A" {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.votes[i].accepted, b.votes[i].raised = true, token
 }
 
 // lost is the outcome of a round without a majority, as one server would answer: held by the one that most members name,

@@ -44,6 +44,7 @@ type server struct {
 	mu       sync.Mutex // guards what follows
 	requests []string
 	offered  int64     // the higher token
+	used     any       // of the attempt's tokens, as the last release says
 	released time.Time // when the last release came
 }
 
@@ -53,7 +54,7 @@ func (s *server) answer(c fake.Call) (string, error) {
 		s.note("accept", func() { s.offered = c.Argv[1].(int64) })
 		return s.accept, nil
 	case c.Is(scripts.Release):
-		s.note("release", func() { s.released = time.Now() })
+		s.note("release", func() { s.released, s.used = time.Now(), c.Argv[5] })
 		return s.release, nil
 	}
 	s.note("lock", func() {})
@@ -238,6 +239,22 @@ func TestAMajorityThatHasStoredAHigherTokenIsOfferedAnother(t *testing.T) {
 			}
 		})
 	}
+}
+
+// To give back what was offered down to the first proposal would forget the tokens of others in between.
+func TestALostSecondRoundGivesBackWhatItReservedAndNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		with := func(accept string) *server {
+			return &server{vote: "G 1000000000000000 1000000000005000 -", after: inTime, accept: accept, release: "R"}
+		}
+		raised, not := with("A"), with("L")
+		q, a := acquisition(t, raised, not, &server{vote: refused})
+		o, _ := ask(q, a)
+		synctest.Wait()
+		if o.Err == nil && strings.HasPrefix(o.Reply, "G") || fmt.Sprint(raised.used) != fmt.Sprint(raised.offered) || not.used != "" {
+			t.Errorf("%q, %v; offered %d, given back down to %v, and %q where it was not accepted", o.Reply, o.Err, raised.offered, raised.used, not.used)
+		}
+	})
 }
 
 func TestAServerWithAnIncredibleTokenHasNoVote(t *testing.T) {

@@ -16,7 +16,8 @@ type vote struct {
 	protocol.Answer           // its Status is None until the vote is in; who holds the lock, if another does
 	asked           bool      // never changed after the first request, but by mayJoin
 	err             error     // of a request that failed
-	accepted        bool      // the proposal is stored there
+	accepted        bool      // a token of the round is stored there
+	raised          int64     // the second round's, if that is the one
 	stored          int64     // a token in the way that was heard of there
 	notAfter        int64     // of the last copy sent
 	late            bool      // a copy may still arrive
