@@ -159,6 +159,8 @@ func serveDelay(upstream, delay string) (addr string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
+	parcels := make(chan parcel, 4096)
+	go deliver(parcels)
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -170,39 +172,44 @@ func serveDelay(upstream, delay string) (addr string, stop func(), err error) {
 				_ = client.Close()
 				continue
 			}
-			go forward(client, server, late)
-			go forward(server, client, late)
+			go forward(client, server, late, parcels)
+			go forward(server, client, late, parcels)
 		}
 	}()
 	return listener.Addr().String(), func() { _ = listener.Close() }, nil
 }
 
+// parcel is what one read brought; without data, the end of it.
 type parcel struct {
-	due  time.Time
-	data []byte
+	due      time.Time
+	from, to net.Conn
+	data     []byte
 }
 
-// forward moves what comes from one end to the other until either is closed.
-func forward(from, to net.Conn, late time.Duration) {
-	parcels := make(chan parcel, 1024)
-	go func() {
-		for p := range parcels {
-			nap(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
-				break
-			}
+// deliver writes what is due, for all connections: all are equally late, so what came first is due first. A goroutine
+// for each connection would keep the others waiting, since a nap occupies a processor.
+func deliver(parcels <-chan parcel) {
+	for p := range parcels {
+		nap(time.Until(p.due))
+		var err error
+		if p.data != nil {
+			_, err = p.to.Write(p.data)
 		}
-		_, _ = to.Close(), from.Close()
-		for range parcels {
+		if p.data == nil || err != nil {
+			_, _ = p.to.Close(), p.from.Close()
 		}
-	}()
+	}
+}
+
+// forward passes on what comes from one end until that is closed.
+func forward(from, to net.Conn, late time.Duration, parcels chan<- parcel) {
 	for {
 		buf := make([]byte, 16<<10)
 		n, err := from.Read(buf)
 		if err != nil {
-			break
+			parcels <- parcel{time.Now().Add(late), from, to, nil}
+			return
 		}
-		parcels <- parcel{time.Now().Add(late), buf[:n]}
+		parcels <- parcel{time.Now().Add(late), from, to, buf[:n]}
 	}
-	close(parcels)
 }
