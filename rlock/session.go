@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -45,7 +46,8 @@ func (s *Session) unwrap() *session.Session {
 // another server when one fails its pings, so that two owners could hold one
 // lock) and a *redis.AutoPipeliner (which makes a holder wait for a batch to fill).
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
-	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching}
+	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching,
+		Retention: protocol.MinRetention}
 	for _, o := range options {
 		if o != nil {
 			o.apply(&cfg)

@@ -8,11 +8,9 @@ import (
 // MinLease is the shortest lease: less than network and timers need.
 const MinLease = 10 * time.Millisecond
 
-// KeepMetadata is how long the metadata of an idle lock is kept, and with it the last token.
-const KeepMetadata = time.Minute
-
-// KeepArg is KeepMetadata as a script argument.
-var KeepArg any = Milliseconds(KeepMetadata)
+// MinRetention is the shortest time for which the metadata of a free lock are kept, and with them the last token. Late
+// copies of requests must find them: those of a lock request come within 10 s (Patience).
+const MinRetention = 15 * time.Second
 
 // CheckLease says what is wrong with a lease that the option what was given.
 func CheckLease(what string, d time.Duration) error {

@@ -284,7 +284,7 @@ func (c *cohort) Request(now time.Time) wire.Request {
 		until = t + protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds()
 	}
 	notAfter, attempt, size := c.copy(until)
-	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, protocol.KeepArg, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.told(c.q))
+	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, s.Args.Keep, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.told(c.q))
 }
 
 // newNonce is a text without spaces that nobody can guess.

@@ -53,7 +53,7 @@ func (q *queue) sendHeartbeat() {
 		q.Mu.Unlock()
 		return
 	}
-	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, protocol.KeepArg, q.inbox.told(q)}
+	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, s.Args.Keep, q.inbox.told(q)}
 	for owner, c := range q.standing {
 		if c.state == queued || c.told.token != 0 {
 			args = append(args, owner)

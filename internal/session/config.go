@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"time"
@@ -30,7 +31,8 @@ type Config struct {
 	Batching int // requests under way above which further ones share pipelines; negative: none do
 	PubSub   PubSub
 
-	AsyncUnlock bool // nobody waits for the release
+	Retention   time.Duration // for which the metadata of a free lock are kept, with the last token
+	AsyncUnlock bool          // nobody waits for the release
 }
 
 // PubSub says how a session's waiters are woken on a Cluster.
@@ -41,6 +43,12 @@ const (
 	PubSubClassic               // by PUBLISH, which goes to all nodes
 	PubSubSharded               // by SPUBLISH, which goes to those of one shard
 )
+
+// newID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in Redis.
+func newID() string {
+	id := uuid.New()
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
 
 // New makes a session on a client. No I/O.
 func New(c wire.Client, cfg Config) (*Session, error) {
@@ -55,6 +63,9 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	}
 	if err := protocol.CheckLease("WithLiveness", cfg.Liveness); err != nil {
 		return nil, err
+	}
+	if cfg.Retention < protocol.MinRetention {
+		return nil, fmt.Errorf("lockline: WithTokenRetention: %v is shorter than %v", cfg.Retention, protocol.MinRetention)
 	}
 	if err := cfg.Replicas.Check(c, cfg.Lease); err != nil {
 		return nil, fmt.Errorf("lockline: WithReplicas: %w", err)
@@ -72,7 +83,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	case cfg.PubSub == PubSubSharded && !several:
 		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
 	}
-	s := newSession(cfg, uuid.NewString())
+	s := newSession(cfg, newID())
 	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Replicas: cfg.Replicas, Logger: cfg.Logger, Refusal: protocol.Refusal, Context: s.Ctx, Closing: s.closing})
 	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
 	if several && cfg.PubSub != PubSubClassic {
@@ -86,7 +97,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 // NewBeside makes a session that uses the client, the subscriptions and the clock of another one, and ends before that. It
 // has an identity and leases of its own.
 func NewBeside(s *Session, cfg Config) *Session {
-	b := newSession(cfg, uuid.NewString())
+	b := newSession(cfg, newID())
 	b.Link, b.Hub, b.ShardedHub, b.Clock, b.PubSub = s.Link, s.Hub, s.ShardedHub, s.Clock, s.PubSub
 	b.renewer = &linkRenewer{b}
 	b.onEnd = func() {}
@@ -96,7 +107,7 @@ func NewBeside(s *Session, cfg Config) *Session {
 // NewVirtual makes a session that has no server of its own: renewals go by r, and onEnd is called at its end. Its Link
 // and hubs are nil.
 func NewVirtual(cfg Config, r Renewer, onEnd func()) *Session {
-	s := newSession(cfg, uuid.NewString())
+	s := newSession(cfg, newID())
 	s.renewer, s.onEnd = r, onEnd
 	return s
 }

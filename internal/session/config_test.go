@@ -15,6 +15,7 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 		"WithWatchdogTimeout": func(c *Config) { c.Lease = protocol.MinLease - 1 },
 		"WithLiveness":        func(c *Config) { c.Liveness = 0 },
 		"WithReplicas":        func(c *Config) { c.Replicas.N = -1 },
+		"WithTokenRetention":  func(c *Config) { c.Retention = protocol.MinRetention - 1 },
 		"WithLabel":           func(c *Config) { c.Label = "\xff" },
 	} {
 		cfg := sound
@@ -43,7 +44,7 @@ func TestTheShortestConfigIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer end(t, s)
-	if s.Args.Lease != "10" || s.Args.Liveness != "10" || s.Args.Keep != "60000" || s.Args.Channels != "p:s:" || s.Lease != 10*time.Millisecond {
+	if s.Args.Lease != "10" || s.Args.Liveness != "10" || s.Args.Keep != "15000" || s.Args.Channels != "p:s:" || s.Lease != 10*time.Millisecond {
 		t.Errorf("%+v", s.Args)
 	}
 }
