@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/lockline/lockline/rlock"
 	"github.com/redis/go-redis/v9"
 )
 
 // lockline is a kind of lock of this module, over one session for each server.
-func lockline(kind string, newLocker newLocker) contender {
+func lockline(kind string, newLocker newLocker, chosen ...rlock.SessionOption) contender {
 	return contender{
 		name:     kind,
 		module:   ownModule,
@@ -18,7 +19,7 @@ func lockline(kind string, newLocker newLocker) contender {
 		renewals: 3,
 		dial: func(to setup) (client, error) {
 			c := &locklineClient{newLocker: newLocker}
-			var options []rlock.SessionOption
+			options := slices.Clone(chosen)
 			if to.Lease > 0 {
 				options = append(options, rlock.WithWatchdogTimeout(to.Lease))
 			}
