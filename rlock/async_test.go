@@ -1,10 +1,13 @@
 package rlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -134,10 +137,14 @@ func TestAnAsyncUnlockSendsNoRequestTooMany(t *testing.T) {
 
 func TestCloseWaitsForAsyncUnlocks(t *testing.T) {
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
-		s, err := rlock.NewSession(rdb, rlock.WithAsyncUnlock(), rlock.WithLogger(testlock.Quiet))
+		var logged bytes.Buffer
+		s, err := rlock.NewSession(rdb, rlock.WithAsyncUnlock(), rlock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 		testlock.Must(t, err)
 		other := testlock.NewSession(t, rdb)
-		names := []string{"a", "b", "c", "d"}
+		var names []string
+		for i := range 50 {
+			names = append(names, strconv.Itoa(i))
+		}
 		for _, name := range names {
 			ctx, hold := testlock.Lock(t, newMutex(s, name), bg)
 			_, nested := testlock.Lock(t, newMutex(s, name), ctx)
@@ -145,6 +152,9 @@ func TestCloseWaitsForAsyncUnlocks(t *testing.T) {
 			testlock.Unlock(t, hold)
 		}
 		testlock.Must(t, s.Close())
+		if logged.Len() > 0 {
+			t.Errorf("nothing was wrong, and yet it logs %s", logged.String())
+		}
 		for _, name := range names {
 			testlock.Unlock(t, testlock.Take(t, newMutex(other, name))) // TryLock
 		}

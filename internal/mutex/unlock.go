@@ -2,6 +2,7 @@ package mutex
 
 import (
 	"context"
+	"errors"
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
@@ -53,6 +54,8 @@ func (e *Entry) unlockLater(ctx context.Context) error {
 		v, err := e.t.Quit(ctx, e.outer)
 		if v.t != nil {
 			err = v.Send(ctx)
+		} else if errors.Is(err, failure.ErrClosed) {
+			err = nil // Shutdown gives the lock back, and says if it can't
 		}
 		over(err)
 	}()
