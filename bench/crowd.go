@@ -9,13 +9,16 @@ import (
 	"time"
 )
 
+// patient is how many times the usual time a crowd has: of 300 clients, each has its turn in about 2 s.
+const patient = 5
+
 // crowdOf is the scenario with so many clients that want one lock, as processes do with one goroutine each.
 func crowdOf(clients int) scenario {
 	const what = "clients x 1 goroutine, 1 lock, 5 ms inside"
 	return scenario{
 		name: fmt.Sprint("crowd-", clients), family: family{"crowd", what},
-		what:  fmt.Sprintf("%d %s; 200 cycles/s are possible", clients, what),
-		needs: []need{aLock, crowding, oneServer}, clients: clients, goroutines: 1, critical: 5 * time.Millisecond, run: runCrowd,
+		what:  fmt.Sprintf("%d %s, for %d times --duration; 200 cycles/s are possible", clients, what, patient),
+		needs: []need{aLock, crowding, oneServer}, clients: clients, goroutines: 1, critical: 5 * time.Millisecond, stretch: patient, run: runCrowd,
 	}
 }
 

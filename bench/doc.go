@@ -11,12 +11,13 @@
 // overlap. One round has no range, so with --rounds 1 there are no further ones.
 //
 //	go run ./bench [--scenarios a,b] [--contenders a,b] [--rounds 5] [--duration 2s]
-//	               [--redis URL | --embedded] [--json FILE] [--html FILE] [--plots DIR] [--markdown FILE]
-//	               [--compare FILE]
+//	               [--redis URL | --embedded] [--json FILE] [--html FILE] [--markdown FILE]
+//	               [--plots DIR [--only-plots a,b]] [--compare FILE]
 //
 // In crowd-N and quorum-crowd-N as many clients want one lock, as processes with one goroutine each
-// would: --scenarios crowd runs all sizes, and a plot shows the cycles over the number of clients. All of
-// them run in this process, and their requests are counted by the servers.
+// would, for 5 times --duration: --scenarios crowd runs all sizes, and a plot shows the cycles over the number
+// of clients. All of them run in this process, and their requests are counted by the servers. held takes a minute
+// for each contender, and runs once, however many rounds the others have.
 //
 // In other scenarios requests are counted, and the order of grants is looked at, in rounds of their own,
 // behind proxies. Proxies, etcd, and the users of some scenarios are processes of their

@@ -45,8 +45,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		jsonFile       = flags.String("json", "", "write the results as JSON to this `file`; - is the output, in place of the table")
 		htmlFile       = flags.String("html", "", "write a page with tables and plots to this `file`")
 		plotDir        = flags.String("plots", "", "write the plots as SVG to this `directory`")
+		onlyPlots      = flags.String("only-plots", "", "of the plots, write only these `names`, separated by commas, as hot8-waits or crowd-clients")
 		compareFile    = flags.String("compare", "", "tell where the order of contenders is another than in this `file`, which --json of an earlier run wrote; exit with 1 if it is so clearly")
-		markdownFile   = flags.String("markdown", "", "put the tables into this Markdown `file`, between its lines "+markdownBegin+" and "+markdownEnd)
+		markdownFile   = flags.String("markdown", "", "write the tables as a page in Markdown to this `file`, in place of what is there")
 	)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -62,6 +63,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		return errors.New("--embedded or --redis, not both")
 	}
 	chosenScenarios, err := pick("--scenarios", scenarios, *onlyScenarios)
+	if err != nil {
+		return err
+	}
+	chosenPlots, err := pick("--only-plots", drawable(scenarios), *onlyPlots)
 	if err != nil {
 		return err
 	}
@@ -95,8 +100,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	}{
 		{*jsonFile, func() error { return writeFile(*jsonFile, r.writeJSON) }},
 		{*htmlFile, func() error { return writeFile(*htmlFile, r.writeHTML) }},
-		{*plotDir, func() error { return r.writePlots(*plotDir) }},
-		{*markdownFile, func() error { return r.intoMarkdown(*markdownFile) }},
+		{*plotDir, func() error { return r.writePlots(*plotDir, chosenPlots) }},
+		{*markdownFile, func() error { return writeFile(*markdownFile, r.writeMarkdown) }},
 	} {
 		if f.name != "" && f.name != "-" {
 			err = errors.Join(err, f.write())

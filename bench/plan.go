@@ -24,9 +24,17 @@ const furthest = 4
 func (p plan) run(ctx context.Context, r *report, bar *progressbar.ProgressBar) error {
 	defer func() { _ = bar.Finish() }()
 	bar.ChangeMax(len(r.Results) * (p.rounds + 1))
+	due := func(scenario string) []*result {
+		some := r.of(scenario)
+		if len(some) > 0 && some[0].scenario.once && len(some[0].rounds) > 0 {
+			bar.AddMax(-len(some))
+			return nil
+		}
+		return some
+	}
 	for n := range p.rounds {
 		title := fmt.Sprintf("round %d of %d", n+1, p.rounds)
-		if err := p.round(ctx, bar, round{title, n, r.of, false}); err != nil {
+		if err := p.round(ctx, bar, round{title, n, due, false}); err != nil {
 			return err
 		}
 	}
@@ -64,7 +72,7 @@ func (p plan) round(ctx context.Context, bar *progressbar.ProgressBar, r round) 
 		for i := range some {
 			x := some[(i+r.n)%len(some)] // nobody is always first
 			bar.Describe(fmt.Sprintf("%s: %s, %s", r.title, s.name, x.contender.name))
-			if err := p.at.bout(s, x.contender, p.window).into(ctx, x, r.own); err != nil {
+			if err := p.at.bout(s, x.contender, p.window*time.Duration(max(1, s.stretch))).into(ctx, x, r.own); err != nil {
 				return fmt.Errorf("%s, %s: %w", s.name, x.contender.name, err)
 			}
 			_ = bar.Add(1)

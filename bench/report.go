@@ -2,16 +2,18 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // report is the document that --json writes, and all else is made from.
@@ -37,6 +39,7 @@ type machine struct {
 
 type settings struct {
 	Command string  `json:"command"`
+	Day     string  `json:"day"` // on which it began, in UTC
 	Rounds  int     `json:"rounds"`
 	Seconds float64 `json:"duration_s"`
 }
@@ -86,11 +89,25 @@ func (r *result) MarshalJSON() ([]byte, error) {
 }
 
 func newReport(at *site, args []string, rounds int, window time.Duration) *report {
+	command := []string{"go run ./bench"}
+	for _, a := range args {
+		command = append(command, quoted(a))
+	}
 	return &report{
 		Machine: machine{runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU(), runtime.Version(), at.version, at.origin, at.embedded},
-		Run:     settings{strings.Join(append([]string{"go run ./bench"}, args...), " "), rounds, window.Seconds()},
+		Run:     settings{strings.Join(command, " "), time.Now().UTC().Format(time.DateOnly), rounds, window.Seconds()},
 		Results: []*result{},
 	}
+}
+
+// quoted is an argument as a shell takes it.
+func quoted(arg string) string {
+	if arg != "" && !strings.ContainsFunc(arg, func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("-_=.,:/@%+", c)
+	}) {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
 // cpuModel is what Linux calls it.
@@ -173,16 +190,15 @@ type cell struct {
 	Best bool // of its column, floors aside
 }
 
-func (r *report) tables() (all []table) {
+// tables are of all columns, or of those that a page has which is read as a whole.
+func (r *report) tables(brief bool) (all []table) {
 	for _, s := range r.Scenarios {
 		results := r.of(s.Name)
 		t := table{Name: s.Name, What: s.What}
 		for _, m := range metrics {
-			for _, x := range results {
-				if _, ok := x.figures[m.name]; ok {
-					t.Columns = append(t.Columns, m)
-					break
-				}
+			has := func(x *result) bool { _, ok := x.figures[m.name]; return ok }
+			if slices.ContainsFunc(results, has) && !(brief && omitted(m, results)) {
+				t.Columns = append(t.Columns, m)
 			}
 		}
 		best := map[string]float64{}
@@ -203,7 +219,12 @@ func (r *report) tables() (all []table) {
 			}
 			t.Rows = append(t.Rows, line)
 		}
-		t.Notes = append(ratios(results, t.Columns), r.notes(s.Name, results)...)
+		if brief {
+			t.Notes = ratios(results, compared(t.Columns))
+		} else {
+			t.Notes = append(ratios(results, t.Columns), r.absences(s.Name)...)
+		}
+		t.Notes = append(t.Notes, r.notes(s.Name, results)...)
 		all = append(all, t)
 	}
 	return all
@@ -232,7 +253,7 @@ func ratios(results []*result, columns []metric) (lines []string) {
 		floor := slices.IndexFunc(results, func(x *result) bool { return x.contender.floor })
 		for _, m := range columns[:min(1, len(columns))] {
 			if v, ok := x.figures[m.name]; ok && floor >= 0 && results[floor].figures[m.name] > 0 {
-				lines = append(lines, fmt.Sprintf("%s to %s: %s %.2f x", x.contender.name, results[floor].contender.name, m.title, v/results[floor].figures[m.name]))
+				lines = append(lines, fmt.Sprintf("%s to %s: %s %s x", x.contender.name, results[floor].contender.name, m.title, times(v/results[floor].figures[m.name])))
 			}
 		}
 		var parts []string
@@ -240,7 +261,7 @@ func ratios(results []*result, columns []metric) (lines []string) {
 			other := leader(results, m, func(x *result) bool { return !x.contender.ours() && !x.contender.floor })
 			v, ok := x.figures[m.name]
 			if ok && other != nil && v > 0 && other.figures[m.name] > 0 {
-				parts = append(parts, fmt.Sprintf("%s %.2f x %s", m.title, v/other.figures[m.name], other.contender.name))
+				parts = append(parts, fmt.Sprintf("%s %s x %s", m.title, times(v/other.figures[m.name]), other.contender.name))
 			}
 		}
 		if len(parts) > 0 {
@@ -250,15 +271,21 @@ func ratios(results []*result, columns []metric) (lines []string) {
 	return lines
 }
 
+// times is a ratio with two digits or more.
+func times(ratio float64) string {
+	switch {
+	case ratio >= 10:
+		return whole(ratio)
+	case ratio >= .1:
+		return fmt.Sprintf("%.2f", ratio)
+	}
+	return strconv.FormatFloat(ratio, 'f', max(2, 1-int(math.Floor(math.Log10(ratio)))), 64)
+}
+
 func (r *report) notes(scenario string, results []*result) (lines []string) {
 	for name, published := range book {
 		if strings.HasPrefix(scenario, name+"-") {
 			lines = append(lines, "the book publishes, in 60 s on its machine: "+published)
-		}
-	}
-	for _, a := range r.Absent {
-		if a.Scenario == scenario {
-			lines = append(lines, fmt.Sprintf("without %s: %s", a.Contender, a.Reason))
 		}
 	}
 	lines = append(lines, r.steadiness(results)...)
@@ -268,6 +295,15 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 		}
 		if x.contender.foreign && x.scenario.counted {
 			lines = append(lines, fmt.Sprintf("%s: its protocol is not RESP, so its requests, server calls, server time and inversions are not counted", x.contender.name))
+		}
+	}
+	return lines
+}
+
+func (r *report) absences(scenario string) (lines []string) {
+	for _, a := range r.Absent {
+		if a.Scenario == scenario {
+			lines = append(lines, fmt.Sprintf("without %s: %s", a.Contender, a.Reason))
 		}
 	}
 	return lines
@@ -294,27 +330,28 @@ func (r *report) steadiness(results []*result) (lines []string) {
 	return lines
 }
 
-// legend says what the columns mean.
-const legend = `wait: from the call of Lock to its return. requests: as clients send them. server calls: of commandstats, what scripts call included.
-allocs, bytes: of the whole process (of all, in procs), libraries' background work and this program's own included.
-share: cycles of one goroutine, relative to the mean. stuck: waiters that had not got the lock 2 s after everybody else was done with it.
-lost: unlocks that failed, which says that the lock was gone before.
-server time: what commandstats tells of the requests, scripts with all that they call; server CPU, of INFO cpu, is also for reading and writing. Of several servers
-both are sums. clients' CPU: of the processes that run the clients (getrusage), this program's own work there included. A cycle of handoff is a hand-over, of which that
-is not told, since its processes look for each other all the time. A cycle of market is a purchase, CPU of which is also for the trades; what of the server's
-time they took, nobody can say.
-keys left, bytes left: of all keys whose names contain the lock's, when all are unlocked, bytes by MEMORY USAGE: the key, its value and its entry in the table of keys, but
-neither its entry in the table of expiries nor the tables themselves. left for: how long the one that stays longest stays, by PTTL.
-crowds: a wait that the end of the run cuts short counts as long as it was. had a turn: part of the clients that had the lock. Requests and published messages
-(not those of rueidislock, which the server sends by itself) are of commandstats. least share is 0 where there are more clients than cycles.
-inversions: grants that passed over an acquisition whose first request had been answered when that of the granted one was seen; hot8, hold1ms and
-rtt-hot8 only, each goroutine with a client of its own: of one client that goroutines share, requests do not tell whose they are.
-A starred figure is the best of its column; raw, message and watch are no libraries and are not starred.`
-
 func (r *report) heading() string {
 	m := r.Machine
-	return fmt.Sprintf("%s/%s, %d cores%s, %s, Redis %s (%s)\n%d rounds, or more where notes say so, %v each run; medians, but max is the largest of all rounds, and counts of inversions, stuck, lost and violations are sums",
-		m.OS, m.Arch, m.Cores, cmp.Or(", "+m.CPU, ""), m.Go, m.Redis, m.Server, r.Run.Rounds, time.Duration(r.Run.Seconds*float64(time.Second)))
+	return fmt.Sprintf("%s/%s, %d cores%s, %s, Redis %s (%s)\n%s",
+		m.OS, m.Arch, m.Cores, m.cpu(), m.Go, m.Redis, m.Server, r.rounds())
+}
+
+// rounds says what a figure is made of.
+func (r *report) rounds() string {
+	s := "s"
+	if r.Run.Rounds == 1 {
+		s = ""
+	}
+	return fmt.Sprintf("%d round%s, or more where notes say so, %v each run; medians, but max is the largest of all rounds, and counts of inversions, stuck, lost and violations are sums",
+		r.Run.Rounds, s, time.Duration(r.Run.Seconds*float64(time.Second)))
+}
+
+// cpu follows on the number of cores.
+func (m machine) cpu() string {
+	if m.CPU == "" {
+		return ""
+	}
+	return ", " + m.CPU
 }
 
 func (r *report) writeTable(out io.Writer) error {
@@ -326,7 +363,7 @@ func (r *report) writeTable(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, t := range r.tables() {
+	for _, t := range r.tables(false) {
 		w = tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintf(out, "\n%s: %s\n", t.Name, t.What)
 		fmt.Fprint(w, "contender\t")
@@ -352,61 +389,11 @@ func (r *report) writeTable(out io.Writer) error {
 			fmt.Fprintf(out, "  %s\n", n)
 		}
 	}
-	_, err := fmt.Fprintf(out, "\n%s\n", legend)
-	return err
-}
-
-// The lines in a Markdown file between which --markdown puts the tables.
-const (
-	markdownBegin = "<!-- bench: begin -->"
-	markdownEnd   = "<!-- bench: end -->"
-)
-
-// markdown is the tables as Markdown.
-func (r *report) markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "```sh\n%s\n```\n\n%s\n\n", r.Run.Command, strings.ReplaceAll(r.heading(), "\n", ". "))
-	for _, t := range r.tables() {
-		fmt.Fprintf(&b, "### %s\n\n%s.\n\n| |", t.Name, t.What)
-		for _, m := range t.Columns {
-			fmt.Fprintf(&b, " %s |", m.title)
-		}
-		fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("--:|", len(t.Columns)))
-		for _, line := range t.Rows {
-			fmt.Fprintf(&b, "| %s |", line.Contender)
-			for _, c := range line.Cells {
-				if c.Best {
-					fmt.Fprintf(&b, " **%s** |", c.Text)
-				} else {
-					fmt.Fprintf(&b, " %s |", c.Text)
-				}
-			}
-			fmt.Fprintln(&b)
-		}
-		fmt.Fprintln(&b)
-		for _, n := range t.Notes {
-			fmt.Fprintf(&b, "- %s\n", n)
-		}
-		if len(t.Notes) > 0 {
-			fmt.Fprintln(&b)
+	fmt.Fprintln(out)
+	for _, l := range legend {
+		if _, err := fmt.Fprintf(out, "%s: %s\n", l.Term, l.Meaning); err != nil {
+			return err
 		}
 	}
-	fmt.Fprintf(&b, "%s\n", legend)
-	return b.String()
-}
-
-// intoMarkdown replaces what stands between the marks of a Markdown file, or makes the file.
-func (r *report) intoMarkdown(file string) error {
-	old, err := os.ReadFile(file)
-	if os.IsNotExist(err) {
-		old = []byte(markdownBegin + "\n" + markdownEnd + "\n")
-	} else if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(old), markdownBegin+"\n")
-	_, after, closed := strings.Cut(rest, markdownEnd)
-	if !ok || !closed {
-		return fmt.Errorf("%s has no lines %s and %s to put the tables between", file, markdownBegin, markdownEnd)
-	}
-	return os.WriteFile(file, []byte(before+markdownBegin+"\n"+r.markdown()+markdownEnd+after), 0o644)
+	return nil
 }

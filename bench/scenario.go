@@ -24,6 +24,8 @@ type scenario struct {
 	lease      time.Duration // 0: as the contender has it
 	fine       bool          // market: a lock for each item
 	servers    int           // of a majority; 0: all that there are
+	stretch    int           // it runs for so many times --duration; 0: once
+	once       bool          // one round, however many the others have
 
 	// run measures it once.
 	run func(context.Context, bout) (sample, error)
@@ -80,8 +82,8 @@ func allScenarios() []scenario {
 	all = append(all,
 		scenario{name: "starve", what: "1 client with 8 goroutines against 1 with 1, 1 lock", needs: rivals, clients: 2, goroutines: 8, run: starve},
 		scenario{name: "waiters", what: "1,000 waiters of 8 clients on 1 held lock, for 5 times --duration", needs: rivals, clients: 8, goroutines: 125, count: 1000, run: waiters},
-		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals; figures are for both intervals together", needs: alone, clients: 1,
-			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, run: held},
+		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals; figures are for both intervals together; one round", needs: alone, clients: 1,
+			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, once: true, run: held},
 		scenario{name: "names", what: "50,000 names, each locked and unlocked once by one of 8 goroutines of 1 client", needs: append([]need{inRedis}, alone...), clients: 1,
 			goroutines: 8, ownLocks: true, count: 50_000, run: runNames},
 		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: []need{aTurn, oneServer}, clients: 2, goroutines: 1, processes: true, run: handoff},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 )
@@ -163,5 +164,26 @@ func TestTheNotesSayWhoHadMoreRoundsAndWhoIsUnsteadyStill(t *testing.T) {
 	}
 	if head := r.heading(); !strings.Contains(head, "5 rounds, or more where notes say so") {
 		t.Errorf("%s", head)
+	}
+}
+
+func TestAScenarioMayRunOnceAndForLonger(t *testing.T) {
+	var windows []time.Duration
+	note := func(_ context.Context, b bout) (sample, error) {
+		windows = append(windows, b.window)
+		return sample{figures: figures{"requests_per_lock": 2}}, nil
+	}
+	p := plan{&site{}, 3, briefly, []scenario{{name: "usual", run: note}, {name: "long", stretch: 5, once: true, run: note}}}
+	r := newReport(p.at, nil, p.rounds, p.window)
+	r.describe(p.scenarios, []contender{{name: "a"}})
+	bar := progressbar.DefaultSilent(-1)
+	if err := p.run(t.Context(), r, bar); err != nil {
+		t.Fatal(err)
+	}
+	if want := []time.Duration{briefly, 5 * briefly, briefly, briefly}; !slices.Equal(windows, want) {
+		t.Errorf("%v, not %v", windows, want)
+	}
+	if n, all := bar.State().CurrentNum, bar.GetMax(); n != 6 || all != 6 { // 4, and one of their own each
+		t.Errorf("the bar is at %d of %d", n, all)
 	}
 }
