@@ -46,8 +46,10 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	b.WriteString("# Measurements\n\nThis command wrote the page. Run it again to have figures of your machine. [Performance](performance.md) explains them, and [the comparison](comparison.md) says which lock to take.\n\n")
 	fmt.Fprintf(&b, "<!-- check: %s -->\n```sh\n%s\n```\n\n", brief, r.Run.Command)
 	r.markdownOfRun(&b)
+	tables := r.tables(true)
+	r.markdownSummary(&b, tables)
 	last := ""
-	for _, t := range r.tables(true) {
+	for _, t := range tables {
 		level := "##"
 		if kin := r.kin(t.Name); len(kin) > 0 {
 			if f := kin[0].scenario.family; f.name != last {
@@ -111,6 +113,45 @@ func (r *report) markdownOfRun(b *bytes.Buffer) {
 		rows = append(rows, []string{c.Name, strings.TrimSpace(c.Module + " " + c.Version), c.Config, cmp.Or(strings.Join(reasons, "; "), "-")})
 	}
 	markdownTable(b, words, []string{"", "version", "set up", "not in some scenarios, since"}, rows)
+}
+
+// markdownSummary compares ours with the best other library in the first column of each table.
+func (r *report) markdownSummary(b *bytes.Buffer, tables []table) {
+	header := []string{"", "column", "the best other library"}
+	var ours []string
+	for _, c := range r.Contenders {
+		if c.Module == ownModule {
+			ours = append(ours, c.Name)
+		}
+	}
+	var rows [][]string
+	for _, t := range tables {
+		results := r.of(t.Name)
+		if len(t.Columns) == 0 {
+			continue
+		}
+		m := t.Columns[0]
+		best := leader(results, m, func(x *result) bool { return !x.contender.ours() && !x.contender.floor })
+		if best == nil || best.figures[m.name] == 0 {
+			continue
+		}
+		row := []string{fmt.Sprintf("[%s](#%s)", t.Name, t.Name), metricTitle(m), fmt.Sprintf("%s: %s", best.contender.name, m.show(best.figures[m.name]))}
+		for _, name := range ours {
+			text := "-"
+			for _, x := range results {
+				if v, ok := x.figures[m.name]; ok && x.contender.name == name {
+					text = times(v/best.figures[m.name]) + " x"
+				}
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, row)
+	}
+	if len(ours) == 0 || len(rows) == 0 {
+		return
+	}
+	b.WriteString("## Summary\n\nWhat Lockline has in the first column of each table, as a multiple of what the best other library has. Of cycles more is better, of handoff, requests and CPU less.\n\n")
+	markdownTable(b, numbers, append(header, ours...), rows)
 }
 
 // kin are the results of the family that a scenario belongs to; nil if the others of it did not run.

@@ -51,11 +51,12 @@ func TestThePageHasASectionOfEachScenarioAndATableOverTheSizesOfAFamily(t *testi
 			headings = append(headings, strings.TrimSpace(line))
 		}
 	}
-	if want := []string{"# Measurements", "## Contenders", "## hot8", "## crowd", "### crowd-8", "### crowd-50", "## Columns"}; !slices.Equal(headings, want) {
+	if want := []string{"# Measurements", "## Contenders", "## Summary", "## hot8", "## crowd", "### crowd-8", "### crowd-50", "## Columns"}; !slices.Equal(headings, want) {
 		t.Errorf("%q, not %q", headings, want)
 	}
 	for _, want := range []string{
 		"\n| clients | cycles/s: 8 | 50 | wait p99: 8 | 50 | requests/cycle: 8 | 50 |\n|---|--:|--:|--:|--:|--:|--:|\n| rlock | 250 | 166 | 20 us | 20 us | 2.00 | 2.00 |\n| redislock-exp | 200 | ",
+		"\n|  | column | the best other library | rlock |\n|---|--:|--:|--:|\n| [hot8](#hot8) | cycles/s | redislock-exp: 500 | 2.00 x |\n| [crowd-8](#crowd-8) | cycles/s | redislock-exp: 200 | 1.25 x |\n",
 		"\n8 clients x 4 goroutines, 1 lock.\n\n|  | cycles/s | p99 | requests/cycle | lost |\n|---|--:|--:|--:|--:|\n| rlock | **1000** | **20 us** | **2.00** | 0 |\n",
 		"\n- rlock to the best other library: cycles/s 2.00 x redislock-exp, p99 1.00 x redislock-exp, requests/cycle 1.00 x redislock-exp\n",
 	} {
