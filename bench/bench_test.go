@@ -397,7 +397,7 @@ func TestTheProgramStartsItsServerAndReports(t *testing.T) {
 	testredis.Start(t) // skips without a binary
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if err := os.WriteFile(in("doc.md"), []byte("old"), 0o600); err != nil {
+	if err := os.WriteFile(in("doc.md"), []byte("an earlier page"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, errOut bytes.Buffer
@@ -450,7 +450,7 @@ func TestTheProgramStartsItsServerAndReports(t *testing.T) {
 	if want := []string{"hot8-shares.svg", "hot8-throughput.svg", "hot8-waits.svg", "solo-waits.svg"}; !slices.Equal(files, want) {
 		t.Errorf("%q, not %q", files, want)
 	}
-	if doc := read(t, in("doc.md")); !strings.HasPrefix(doc, "# Measurements\n") || strings.Contains(doc, "old") || !strings.Contains(doc, "| rlock | ") {
+	if doc := read(t, in("doc.md")); !strings.HasPrefix(doc, "# Measurements\n") || strings.Contains(doc, "earlier page") || !strings.Contains(doc, "| rlock | ") {
 		t.Errorf("%s", doc)
 	}
 }
