@@ -16,8 +16,8 @@
 //
 // In crowd-N and quorum-crowd-N as many clients want one lock, as processes with one goroutine each
 // would, for 5 times --duration: --scenarios crowd runs all sizes, and a plot shows the cycles over the number
-// of clients. All of them run in this process, and their requests are counted by the servers. held takes a minute
-// for each contender, and runs once, however many rounds the others have.
+// of clients. All of them run in this process, and their requests are counted by the servers. held takes two
+// renewal intervals for each contender, and runs once, however many rounds the others have.
 //
 // In other scenarios requests are counted, and the order of grants is looked at, in rounds of their own,
 // behind proxies. Proxies, etcd, and the users of some scenarios are processes of their

@@ -83,7 +83,7 @@ func TestTheCheckOfTheDocumentationCanRunTheCommandOfThePage(t *testing.T) {
 }
 
 func TestRatiosHaveTwoDigits(t *testing.T) {
-	for ratio, want := range map[float64]string{41.6: "42", 10: "10", 1.234: "1.23", .5: "0.50", .05: "0.050", .0123: "0.012", .00054: "0.00054"} {
+	for ratio, want := range map[float64]string{41.6: "42", 10: "10", 1.234: "1.23", .5: "0.50", .05: "0.050", .0123: "0.012", .00054: "0.00054", 0: "0.00"} {
 		if got := times(ratio); got != want {
 			t.Errorf("%v is %s, not %s", ratio, got, want)
 		}

@@ -276,7 +276,7 @@ func times(ratio float64) string {
 	switch {
 	case ratio >= 10:
 		return whole(ratio)
-	case ratio >= .1:
+	case ratio >= .1 || ratio == 0:
 		return fmt.Sprintf("%.2f", ratio)
 	}
 	return strconv.FormatFloat(ratio, 'f', max(2, 1-int(math.Floor(math.Log10(ratio)))), 64)
