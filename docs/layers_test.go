@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"internal/queue"},
 	{"rlock"},
 	{"internal/inner"},
-	{"fairlock", "locktest", "multilock/internal/quorum"},
+	{"fairlock", "latch", "locktest", "multilock/internal/quorum"},
 	{"multilock"},
 }
 

@@ -60,7 +60,7 @@ func (o sessionOption) apply(c *sessionConfig) { o(c) }
 // with, "lockline" by default. Sessions that shall exclude each other need the same.
 // It may contain one complete hash tag ("{app}"), which puts all locks into one
 // cluster slot, and no other braces. NewSession refuses prefixes with which a lock could have the key of another
-// one: those that contain ":r:{", ":f:{", ":q:{" or ":t:{", or begin with "redisson_lock_token:" or
+// one: those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{", or begin with "redisson_lock_token:" or
 // "lockline_lock_memory:".
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Prefix = prefix })
@@ -198,7 +198,7 @@ func WithObserver(o Observer) SessionOption {
 // exclude each other and wake each other. The prefix is not used then.
 //
 // The name of a lock is its key then. So every method of the Mutex refuses names that look like keys of other locks: those
-// that begin with "redisson_lock_token:" or "lockline_lock_memory:", and those that contain ":r:{", ":f:{", ":q:{" or ":t:{". It also
+// that begin with "redisson_lock_token:" or "lockline_lock_memory:", and those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{". It also
 // refuses names whose braces are no hash tag.
 //
 // Redisson's token counter, which has no expiry, is raised where an RFencedLock has made it, and

@@ -119,7 +119,7 @@ func (o *operator) lockOf(key string) (lock found, ok bool) {
 		return found{rlock.KindReentrant, name}, ok
 	}
 	letter, name, ok := lockOf(o.prefix, key)
-	return found{letter, name}, ok && letter != protocol.Turnstile // which is no lock of users
+	return found{letter, name}, ok && letter != protocol.Turnstile && letter != protocol.Latch // which are no locks of users
 }
 
 // inspect asks who holds a lock. A lock of a kind that a newer Lockline made is

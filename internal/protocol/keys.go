@@ -21,8 +21,9 @@ const (
 	Fair      = "f"
 	RedLock   = "q"
 	Turnstile = "t" // where those stand who wait for a RedLock; users have none
+	Latch     = "l" // no lock: see package latch
 
-	kinds = Reentrant + Fair + RedLock + Turnstile
+	kinds = Reentrant + Fair + RedLock + Turnstile + Latch
 )
 
 // What the names of further keys begin with where there is no prefix: with RedissonKeys.

@@ -29,6 +29,7 @@ var folders = map[string][]string{
 	"rlock":             {shared},
 	"internal/queue":    {shared, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
 	"multilock":         {shared},
+	"latch":             {shared, "latch/lua/latch.lua"},
 }
 
 func main() {

@@ -1,0 +1,57 @@
+// Package latch is a distributed count-down latch: processes wait until others have counted down from a number to 0. It uses
+// the Session of package rlock.
+//
+//	l := latch.New(session, "import 42")
+//	set, err := l.TrySet(ctx, 3)   // false: somebody else has set it
+//	err = l.CountDown(ctx)         // in each of three workers
+//	err = l.Wait(ctx)              // anywhere: returns nil once all three have counted
+//
+// # Runs
+//
+// TrySet begins a run, which ends when the count is 0 or with Delete. Then the latch can be set again. A waiter waits for
+// the run that was under way when its Wait began. So it returns when that run is over, also if the latch was set again
+// before the waiter learned of it. Where no run is under way there is nothing to wait for, and nothing to count: Wait and
+// CountDown return nil at once.
+//
+// The end of a run is one published message, which wakes all waiters of all processes. A waiter subscribes first and looks
+// at the count after that, so no end is missed. It sends no requests while it sleeps, with these exceptions. It looks again
+// after its subscription was interrupted, when the lease of a party ends that has not counted (with the default lease, every
+// 20 to 30 s while that party is renewed), and after a third of the latch's lifetime. On a Cluster it looks once a minute,
+// since a message between two nodes can be lost. While its subscription is not confirmed, it looks once in each lease of the
+// session.
+//
+// # Requests that are sent again
+//
+// Each CountDown, TrySet and Delete has an id, which the latch remembers for longer than a copy of the request may come. A
+// request whose reply was lost is sent again and takes effect once. A copy that comes later than a third of the session's
+// lease (at least 1 s, at most 10 s) after the request was first sent is void. If the error of a call says that its outcome
+// is not known, the count may have been counted down by it, or not. A program that has to repeat a CountDown after such an
+// error, or after a restart, should use a Party: Party.CountDown counts once, however often it is called.
+//
+// # Parties
+//
+// A plain latch hangs if a process dies before it has counted. A process that calls Join leases one count instead. The session renews the
+// lease, as that of a lock (rlock.WithWatchdogTimeout). If it runs out before Party.CountDown, all Waits end with a
+// *PartyDiedError, which names the party, until another process joins by that name, the count is 0 or the latch is deleted. A
+// waiter knows when the next lease ends, so it returns within moments of that. A session that is closed and a party that
+// calls Abandon tell the waiters immediately.
+//
+// # Lifetime
+//
+// A latch is one hash, P:l:{name}, where P is the session's prefix. While a run is under way, it lives for 24 h after the
+// last call of anybody for it, or for what WithLifetime says. A waiter is such a caller, so a latch that somebody waits for does
+// not expire. When the run is over, the key is deleted after two minutes.
+//
+// # What is guaranteed, and when not
+//
+// Wait returns nil only if the run was seen to reach 0, or if there was none. If the data of the run are gone, it returns
+// ErrGone. So it does if it was cut off from Redis when the run ended, and comes back more than two minutes later.
+//
+// Redis loses what it has acknowledged last in a failover, and in a restart without appendfsync always. Then the count may
+// be higher than it was, so that Wait does not return; or the latch may be gone, and Wait returns ErrGone. A CountDown whose memory is lost and which is
+// sent again counts, as it did not happen for the new master; one that was replicated while its id was not cannot be, since a
+// script is replicated as a whole. Use Parties and a context with a deadline where a count that is lost must not be waited
+// for. rlock.WithReplicas changes nothing here.
+//
+// What a message says is believed if it names the run, whose id is not to be guessed. So the right to publish alone ends no Wait.
+package latch

@@ -1,0 +1,103 @@
+package latch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
+)
+
+var (
+	// ErrDeleted: somebody deleted the latch before its count was 0.
+	ErrDeleted = errors.New("lockline: latch deleted")
+
+	// ErrGone: Redis knows nothing of the run any more. Its data were lost or have expired, or it ended more than two minutes ago. A
+	// Party's context has this cause, too, if its run has ended without it.
+	ErrGone = errors.New("lockline: nothing is known of this run of the latch any more")
+
+	// ErrPartyDied: the lease of a party ended before it counted. The error is a *[PartyDiedError].
+	ErrPartyDied = errors.New("lockline: a party of the latch died")
+
+	// ErrNoCount: there is no count for a party to join for. No run is under way, or as many parties have joined as the count says.
+	ErrNoCount = errors.New("lockline: no count left to join for")
+
+	// ErrPartyExists: another party has joined by this name, and its lease has not ended.
+	ErrPartyExists = errors.New("lockline: a party of this name has joined")
+
+	errNil     = errors.New("lockline: a zero Latch; make one with New")
+	errUnknown = errors.New("it is not known whether the request took effect: its last copy came too late to tell")
+)
+
+// PartyDiedError says which party died. It matches [ErrPartyDied].
+type PartyDiedError struct {
+	Name  string // of the latch
+	Party string // of several, the one whose lease ended first
+}
+
+func (e *PartyDiedError) Error() string {
+	return fmt.Sprintf("lockline: latch %q: the lease of party %q ended before it counted", e.Name, e.Party)
+}
+
+// Unwrap makes errors.Is(err, ErrPartyDied) true.
+func (e *PartyDiedError) Unwrap() error { return ErrPartyDied }
+
+// named puts the latch's name before what happened.
+type named struct {
+	name string
+	err  error
+}
+
+func (e *named) Error() string {
+	return fmt.Sprintf("lockline: latch %q: %s", e.name, failure.Bare(e.err))
+}
+func (e *named) Unwrap() error { return e.err }
+
+// fail is an error for the user.
+func (l *Latch) fail(err error) error {
+	var value *protocol.ValueError
+	var reply redis.Error
+	switch {
+	case errors.As(err, &value):
+		err = fmt.Errorf("the key %q has %q in its field %q, %s, which Lockline did not write; delete that key, or the latch: %w", value.Key, value.Value, value.Field, value.Why, errOdd{value})
+	case errors.As(err, &reply) && redis.HasErrorPrefix(reply, "WRONGTYPE"):
+		err = fmt.Errorf("%w (the latch's key is %q)", err, l.key)
+	}
+	return &named{l.keys.Name, err}
+}
+
+// errOdd is a ValueError whose text, which is about a lock, is not shown.
+type errOdd struct{ *protocol.ValueError }
+
+func (errOdd) Error() string { return "an odd value" }
+
+func (e errOdd) Unwrap() error { return e.ValueError }
+
+// ended is why a wait was ended by its bounds.
+func (l *Latch) ended(b *wakeup.Bounds) error {
+	if b.Ctx.Err() != nil {
+		return l.fail(failure.OfContext(b.Ctx))
+	}
+	return l.fail(failure.ErrClosed)
+}
+
+// begin has the session wait for a call, until done.
+func (l *Latch) begin(ctx context.Context) (b *wakeup.Bounds, done func(), err error) {
+	switch {
+	case l == nil || l.s == nil && l.err == nil:
+		return nil, nil, errNil
+	case l.err != nil:
+		return nil, nil, l.err
+	case ctx == nil:
+		return nil, nil, l.fail(failure.ErrNilContext)
+	case ctx.Err() != nil:
+		return nil, nil, l.fail(failure.OfContext(ctx))
+	case !l.s.Begin():
+		return nil, nil, l.fail(failure.ErrClosed)
+	}
+	return &wakeup.Bounds{Ctx: ctx, Closing: l.s.Closing()}, l.s.End, nil
+}

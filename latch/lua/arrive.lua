@@ -1,0 +1,28 @@
+-- Counts what was leased to a party, once.
+--
+-- KEYS[1] the latch's hash: lua/latch.lua
+-- ARGV[1] id of the party
+-- ARGV[2] name of the party
+-- ARGV[3] id of the run that it has joined
+-- ARGV[4] channel
+--
+-- Reply: 'C NOW' counted, now or before; 'P NOW' its lease has ended; if the run is over, 'Z NOW', 'D NOW' or 'G NOW' as of look.lua
+
+local now, stamped = clock()
+local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
+if run[2] ~= ARGV[3] then
+  local ended = redis.call('HGET', KEYS[1], 'e:' .. ARGV[3])
+  return (ended and string.match(ended, '^%d+ ([ZD])$') or 'G') .. ' ' .. stamped
+end
+if redis.call('HGET', KEYS[1], 'c:' .. ARGV[1]) then
+  return 'C ' .. stamped
+end
+local till, id = leased(ARGV[2])
+if id ~= ARGV[1] or till <= now then
+  return 'P ' .. stamped
+end
+local n, parties = whole(KEYS[1], 'n', run[1]), whole(KEYS[1], 'q', run[4])
+redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', stamp(math.max(parties - 1, 0)))
+redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])
+less(n, run[2], run[3], now, ARGV[4])
+return 'C ' .. stamped

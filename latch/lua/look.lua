@@ -1,0 +1,36 @@
+-- Tells how a run stands, and keeps a run that is under way for its lifetime.
+--
+-- KEYS[1] the latch's hash: lua/latch.lua
+-- ARGV[1] id of the run; '' the one that is under way
+--
+-- Reply: 'R NOW RUN COUNT LEFT LIFETIME' it is under way. In LEFT milliseconds the next lease of a party ends; -1: none has one
+--        'P NOW RUN COUNT PARTY' it is under way, and the lease of this party has ended
+--        'Z NOW' it ended at 0, or none is under way, 'D NOW' it was deleted
+--        'G NOW' nothing is known of it
+
+local now, stamped = clock()
+local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
+if ARGV[1] ~= '' and run[2] ~= ARGV[1] then
+  local ended = redis.call('HGET', KEYS[1], 'e:' .. ARGV[1])
+  return (ended and string.match(ended, '^%d+ ([ZD])$') or 'G') .. ' ' .. stamped
+end
+if not run[1] then
+  return 'Z ' .. stamped
+end
+local n = whole(KEYS[1], 'n', run[1])
+redis.pcall('PEXPIRE', KEYS[1], math.max(ENDED, sound(run[3] or '', 1e13) or 0)) -- a server that cannot write can be read
+local first, party
+if run[4] ~= '0' then
+  local all = redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
+    if till and (not first or till < first) then
+      first, party = till, string.sub(all[i], 3)
+    end
+  end
+end
+local about = stamped .. ' ' .. (run[2] or '') .. ' ' .. stamp(n) .. ' '
+if first and first <= now then
+  return 'P ' .. about .. party
+end
+return 'R ' .. about .. (first and stamp(math.ceil((first - now) / 1000)) or '-1') .. ' ' .. (run[3] or '')

@@ -1,0 +1,207 @@
+package latch
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// onCluster is after how long a waiter looks though nothing was heard, where a message can get lost between two nodes.
+const onCluster = time.Minute
+
+// state is what a waiter knows of its run.
+type state struct {
+	status   byte // R, P, Z, D or G, as look.lua says; 0: not known
+	run      string
+	count    int
+	party    string        // P: the one that died
+	left     time.Duration // R: until the next lease ends; negative: none has one
+	lifetime time.Duration // R
+}
+
+// over reports whether the wait for the run is over, and with what error.
+func (st *state) over(l *Latch) (over bool, err error) {
+	switch st.status {
+	case 'Z':
+		return true, nil
+	case 'D':
+		return true, l.fail(ErrDeleted)
+	case 'G':
+		return true, l.fail(ErrGone)
+	case 'P':
+		return true, &PartyDiedError{Name: l.keys.Name, Party: st.party}
+	}
+	return false, nil
+}
+
+// look asks how a run stands; "": the one that is under way.
+func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
+	a, err := l.ask(b, lookScript, run)
+	if err != nil {
+		return state{}, err
+	}
+	st.status = a.status
+	switch a.status {
+	case 'Z', 'D', 'G':
+		return st, nil
+	case 'P', 'R':
+	default:
+		return state{}, l.unexpected(a)
+	}
+	st.run, a.rest, _ = strings.Cut(a.rest, " ")
+	count, rest, _ := strings.Cut(a.rest, " ")
+	if st.count, err = strconv.Atoi(count); err != nil {
+		return state{}, l.unexpected(a)
+	}
+	if st.status == 'P' {
+		st.party = rest
+		return st, nil
+	}
+	left, lifetime, _ := strings.Cut(rest, " ")
+	var ok bool
+	if st.left, ok = protocol.Remaining(left); !ok {
+		return state{}, l.unexpected(a)
+	}
+	if st.lifetime, ok = protocol.Remaining(lifetime); !ok || st.lifetime <= 0 { // changed by hand
+		st.lifetime = MinLifetime
+	}
+	return st, nil
+}
+
+// Wait blocks until the count of the run that is under way is 0, and returns nil then. It returns nil at once where none is under
+// way. It returns a *[PartyDiedError] if the lease of a party has ended or ends, [ErrDeleted], or [ErrGone] if
+// nothing is known of the run any more. An outage does not end it while it sleeps. If it has to look and gets no answer, it
+// tries again for as long as the session's lease (30 s by default), and returns the error then. After an error nothing has changed: Wait
+// can be called again.
+func (l *Latch) Wait(ctx context.Context) error {
+	b, done, err := l.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	st, err := l.look(b, "") // a latch that is over needs no subscription
+	if err != nil {
+		return err
+	}
+	if over, err := st.over(l); over {
+		return err
+	}
+	return l.wait(b, st.run, st)
+}
+
+// waiter is one wait for one run. It belongs to its goroutine.
+type waiter struct {
+	l        *Latch
+	b        *wakeup.Bounds
+	run      string
+	next     time.Time // when to look, if nothing is heard
+	listens  bool      // the subscription was confirmed
+	failing  time.Time // since when looking has failed; zero: it has not
+	failures int
+}
+
+// wait waits for the end of a run. st is what is known of it.
+func (l *Latch) wait(b *wakeup.Bounds, run string, st state) error {
+	w := &waiter{l: l, b: b, run: run}
+	news := wakeup.Listen(l.channel.(string), l.s.Hub)
+	defer news.Close()
+	w.plan(&st)
+	for {
+		heard, ended := b.Sleep(max(0, time.Until(w.next)), news.Ready)
+		if ended {
+			return l.ended(b)
+		}
+		look := !heard
+		if heard {
+			var over bool
+			var err error
+			news.Each(func(_ int, messages []string, gap bool) {
+				if gap {
+					look, w.listens = true, true
+				}
+				for _, m := range messages {
+					if !over {
+						over, err = w.hear(m)
+					}
+				}
+			})
+			if over {
+				return err
+			}
+		}
+		if !look {
+			continue
+		}
+		if over, err := w.look(); over {
+			return err
+		}
+	}
+}
+
+// hear takes a message: it may end the wait, or bring the next look forward.
+func (w *waiter) hear(message string) (over bool, err error) {
+	kind, rest, _ := strings.Cut(message, " ")
+	run, left, _ := strings.Cut(rest, " ")
+	if run != w.run {
+		return false, nil
+	}
+	switch kind {
+	case "Z", "D":
+		return (&state{status: kind[0]}).over(w.l)
+	case "L": // a lease that ends then
+		if d, ok := protocol.Remaining(left); ok && d >= 0 {
+			w.sooner(d)
+		}
+	}
+	return false, nil
+}
+
+// sooner has the waiter look when a lease has ended that lasts for d, if it would look later.
+func (w *waiter) sooner(d time.Duration) {
+	if at := time.Now().Add(d + time.Millisecond); at.Before(w.next) {
+		w.next = at
+	}
+}
+
+// plan sets when to look next, if nothing is heard.
+func (w *waiter) plan(st *state) {
+	rest := w.l.lifetime
+	if st.status == 'R' {
+		rest = st.lifetime
+	}
+	rest = min(rest/3, protocol.MaxRest)
+	if !w.l.s.Link.Single() {
+		rest = min(rest, onCluster)
+	}
+	if !w.listens {
+		rest = min(rest, w.l.s.Lease)
+	}
+	w.next = time.Now().Add(rest)
+	if st.status == 'R' && st.left >= 0 {
+		w.sooner(st.left)
+	}
+}
+
+// look looks how the run stands, and when to look again. In an outage it is soon, until the session's lease has passed.
+func (w *waiter) look() (over bool, err error) {
+	st, err := w.l.look(w.b, w.run)
+	if err == nil {
+		w.failing, w.failures = time.Time{}, 0
+		w.plan(&st)
+		return st.over(w.l)
+	}
+	if w.failing.IsZero() {
+		w.failing = time.Now()
+	}
+	if w.b.Over() || !wire.Judge(err).Transient || time.Since(w.failing) > w.l.s.Lease {
+		return true, err
+	}
+	w.failures++
+	w.next = time.Now().Add(wire.Backoff(w.failures, 16*time.Millisecond, time.Second))
+	return false, nil
+}
