@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -66,12 +67,24 @@ func wait(ctx context.Context, l *latch.Latch) <-chan error {
 	return done
 }
 
-// waits calls l.Wait as wait does, and returns when it listens.
+// waits calls l.Wait as wait does, and returns when it has looked after it listens. Nobody else may use the server meanwhile.
 func waits(t testing.TB, rdb redis.Cmdable, l *latch.Latch) <-chan error {
 	t.Helper()
+	before := evals(t, rdb)
 	done := wait(bg, l)
-	listening(t, rdb, 1)
+	testlock.Eventually(t, "it has looked twice", func() bool { return evals(t, rdb) >= before+2 })
 	return done
+}
+
+// evals counts the scripts that a server has run by their digests.
+func evals(t testing.TB, rdb redis.Cmdable) (n int) {
+	t.Helper()
+	_, stats, ok := strings.Cut(rdb.Info(bg, "commandstats").Val(), "cmdstat_evalsha:calls=")
+	if ok {
+		_, err := fmt.Sscanf(stats, "%d", &n)
+		testlock.Must(t, err)
+	}
+	return n
 }
 
 // listening waits until n clients of the server listen to the latch.
