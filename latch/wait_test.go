@@ -81,12 +81,13 @@ func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
 
 func TestALatchThatSomebodyWaitsForDoesNotExpire(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		ls := latchesOf(t, w.Client, 2)
-		set(t, ls[0], 1)
-		done := wait(bg, ls[1])
-		time.Sleep(80 * time.Hour)
-		wantCount(t, ls[0], 1)
-		countDown(t, ls[0])
+		s := testlock.NewSession(t, w.Client)
+		l := latch.New(s, "x", latch.WithLifetime(time.Hour))
+		set(t, l, 1)
+		done := wait(bg, latchesOf(t, w.Client, 1)[0]) // whose own lifetime would be a day
+		time.Sleep(5 * time.Hour)
+		wantCount(t, l, 1)
+		countDown(t, l)
 		ended(t, done, nil)
 	})
 }
