@@ -24,9 +24,9 @@
 //
 // Each CountDown, TrySet and Delete has an id, which the latch remembers for longer than a copy of the request may come. A
 // request whose reply was lost is sent again and takes effect once. A copy that comes later than a third of the session's
-// lease (at least 1 s, at most 10 s) after the request was first sent is void. If the error of a call says that its outcome
+// lease after the request was first sent is void. (That is at least 1 s and at most 10 s, and never more than the lease.) If the error of a call says that its outcome
 // is not known, the count may have been counted down by it, or not. A program that has to repeat a CountDown after such an
-// error, or after a restart, should use a Party: Party.CountDown counts once, however often it is called.
+// error should use a Party: Party.CountDown counts once, however often it is called.
 //
 // # Parties
 //
@@ -34,7 +34,7 @@
 // lease, as that of a lock (rlock.WithWatchdogTimeout). If it runs out before Party.CountDown, all Waits end with a
 // *PartyDiedError, which names the party, until another process joins by that name, the count is 0 or the latch is deleted. A
 // waiter knows when the next lease ends, so it returns within moments of that. A session that is closed and a party that
-// calls Abandon tell the waiters immediately.
+// calls Abandon tell the waiters immediately. A party that has counted is forgotten, so its name can be used for another count of the run.
 //
 // # Lifetime
 //
@@ -48,10 +48,9 @@
 // ErrGone. So it does if it was cut off from Redis when the run ended, and comes back more than two minutes later.
 //
 // Redis loses what it has acknowledged last in a failover, and in a restart without appendfsync always. Then the count may
-// be higher than it was, so that Wait does not return; or the latch may be gone, and Wait returns ErrGone. A CountDown whose memory is lost and which is
-// sent again counts, as it did not happen for the new master; one that was replicated while its id was not cannot be, since a
-// script is replicated as a whole. Use Parties and a context with a deadline where a count that is lost must not be waited
-// for. rlock.WithReplicas changes nothing here.
+// be higher than it was, so that Wait does not return. Or the run may be gone, and Wait returns ErrGone. A count down and the memory of
+// its id are lost together, or not at all. If a count that is lost must not be waited for without end, give Wait a context with a deadline.
+// Parties help against processes that die, and not against this. rlock.WithReplicas has no effect on a latch.
 //
 // What a message says is believed if it names the run, whose id is not to be guessed. So the right to publish alone ends no Wait.
 package latch

@@ -113,12 +113,8 @@ func TestWaitersLearnOfADeadPartyAtTheEndOfItsLease(t *testing.T) {
 	}
 	testlock.Must(t, ctx.Err())
 	proxy.Refuse(true)
-	cut := time.Now()
 	for _, done := range []<-chan error{before, after, both} {
 		diedAs(t, "Wait", testlock.Receive(t, "told", done), "doomed")
-	}
-	if took := time.Since(cut); took > testlock.Patience/2 {
-		t.Errorf("it took %v", took)
 	}
 	testlock.Receive(t, "the party knows", ctx.Done())
 	diedAs(t, "the cause", context.Cause(ctx), "doomed")
@@ -176,21 +172,17 @@ func TestAbandonAndCloseTellWaitersAtOnce(t *testing.T) {
 	rdb, ls := open(t, 1)
 	for _, what := range []string{"Abandon", "Close"} {
 		set(t, ls[0], 1)
-		s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+		s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet), rlock.WithWatchdogTimeout(time.Hour)) // nobody waits for that to end
 		testlock.Must(t, err)
 		ctx, p, err := latch.New(s, "x").Join(bg, what)
 		testlock.Must(t, err)
 		done := waits(t, rdb, ls[0])
-		leave := s.Close // its lease is 30 s
+		leave := s.Close
 		if what == "Abandon" {
 			leave = func() error { return p.Abandon(bg) }
 		}
-		start := time.Now()
 		testlock.Must(t, leave())
 		diedAs(t, "Wait", testlock.Receive(t, "told", done), what)
-		if took := time.Since(start); took > 20*time.Second {
-			t.Errorf("%s: told after %v", what, took)
-		}
 		testlock.Receive(t, "its context", ctx.Done())
 		if what == "Close" {
 			testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)

@@ -190,6 +190,7 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 	must(rdb.HSet(t.Context(), "lockline:zz:{newer}", "owner", "1").Err())
 	must(rdb.ZAdd(t.Context(), "lockline:f:{dead holder}:q", redis.Z{Score: 1, Member: "s:1"}).Err())
 	must(rdb.HSet(t.Context(), "lockline:t:{line}", "s:1", "1").Err()) // where those stand who wait for a RedLock
+	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err())  // no lock
 	got := operateJSON[[]lockState](t, m.Addr(), "ls")
 	if len(got) != 3 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
 		got[1].Name != "newer" || got[1].Error == "" || got[2].Name != "text" || got[2].Error == "" {
