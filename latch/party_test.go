@@ -258,35 +258,52 @@ func TestAPartyOfARunThatIsOverIsTold(t *testing.T) {
 
 func TestAJoinThatWasCanceledLeavesNoParty(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	ls := latchesOf(t, rdb, 2)
-	set(t, ls[0], 1)
-	_, p := join(t, ls[0], "warm")
-	testlock.Must(t, p.CountDown(bg))
-	set(t, ls[0], 1)
-	server.Freeze()
-	ctx, cancel := context.WithCancel(bg)
-	joined := make(chan error, 1)
-	go func() { _, _, err := ls[0].Join(ctx, "p"); joined <- err }()
-	select {
-	case err := <-joined:
-		t.Fatal(err)
-	case <-time.After(50 * time.Millisecond): // the request has left, most likely; else there is nothing to undo
-	}
-	cancel()
-	ended(t, joined, context.Canceled)
-	server.Thaw()
-	testlock.Eventually(t, "there is room for another", func() bool {
-		_, p, err := ls[1].Join(bg, "q")
-		if err == nil {
-			testlock.Must(t, p.CountDown(bg))
-		} else if !errors.Is(err, latch.ErrNoCount) {
-			t.Fatal(err)
+	proxy, l, other := proxied(t)
+	set(t, other, 1)
+	_, warm := join(t, other, "warm") // so that the server knows the scripts
+	testlock.Must(t, warm.Abandon(bg))
+	_, err := other.Delete(bg)
+	testlock.Must(t, err)
+	for what, action := range map[string]faultproxy.Action{"its reply is late": faultproxy.SwallowReply, "it comes late": faultproxy.Hold} {
+		set(t, other, 1)
+		sent := make(chan faultproxy.Request, 1)
+		left := make(chan struct{}, 10) // one for each answer to the script that undoes it
+		proxy.OnReply(func(r faultproxy.Request) {
+			if r.Is("EVALSHA", "EVAL") && len(r.Args) == 8 && r.Args[5] == what {
+				left <- struct{}{}
+			}
+		})
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if !r.Is("EVALSHA", "EVAL") || len(sent) > 0 || len(r.Args) < 8 || r.Args[7] != what {
+				return faultproxy.Pass
+			}
+			sent <- *r
+			return action
+		})
+		ctx, cancel := context.WithCancel(bg)
+		joined := make(chan error, 1)
+		go func() { _, _, err := l.Join(ctx, what); joined <- err }()
+		request := testlock.Receive(t, "sent", sent)
+		sent <- request // so that no further one is lost
+		cancel()
+		ended(t, joined, context.Canceled)
+		if action == faultproxy.Hold {
+			testlock.Receive(t, "told that it has left", left)
+			testlock.Must(t, proxy.Release(request))
 		}
-		return err == nil
-	})
-	wantCount(t, ls[1], 0)
+		testlock.Eventually(t, "there is room for another", func() bool {
+			_, p, err := other.Join(bg, "q")
+			if err == nil {
+				testlock.Must(t, p.CountDown(bg))
+			} else if !errors.Is(err, latch.ErrNoCount) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		wantCount(t, other, 0)
+		proxy.OnReply(nil)
+		proxy.OnRequest(nil)
+	}
 }
 
 func TestManyPartiesComeAndGo(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -254,4 +255,36 @@ func TestAWaiterThatCannotLookGivesUpAfterALease(t *testing.T) {
 		t.Errorf("Wait: %v", err)
 	}
 	proxy.OnRequest(nil)
+}
+
+func TestAReplyThatComesTooLateSaysWhetherAnEarlierCopyRan(t *testing.T) {
+	t.Parallel()
+	rdb, ls := open(t, 1)
+	set(t, ls[0], 3)
+	text, err := os.ReadFile("count.lua")
+	testlock.Must(t, err)
+	now, err := rdb.Time(bg).Result()
+	testlock.Must(t, err)
+	count := func(id string, deadline time.Time) string {
+		t.Helper()
+		reply, err := rdb.Eval(bg, string(text), []string{key}, id, deadline.UnixMicro(), key).Text()
+		testlock.Must(t, err)
+		return reply[:1]
+	}
+	for _, c := range []struct {
+		id       string
+		deadline time.Time
+		want     string
+	}{
+		{"late", now.Add(-time.Second), "V"},
+		{"void", time.UnixMicro(0), "V"},
+		{"too late to tell", now.Add(-time.Minute), "U"},
+		{"in time", now.Add(time.Minute), "C"},
+		{"in time", now.Add(-time.Minute), "C"}, // as its first copy said
+	} {
+		if got := count(c.id, c.deadline); got != c.want {
+			t.Errorf("%s: %s, want %s", c.id, got, c.want)
+		}
+	}
+	wantCount(t, ls[0], 2)
 }
