@@ -63,19 +63,21 @@ func (l *Latch) fail(err error) error {
 	var reply redis.Error
 	switch {
 	case errors.As(err, &value):
-		err = fmt.Errorf("the key %q has %q in its field %q, %s, which Lockline did not write; delete that key, or the latch: %w", value.Key, value.Value, value.Field, value.Why, errOdd{value})
+		err = oddError{value}
 	case errors.As(err, &reply) && redis.HasErrorPrefix(reply, "WRONGTYPE"):
 		err = fmt.Errorf("%w (the latch's key is %q)", err, l.key)
 	}
 	return &named{l.keys.Name, err}
 }
 
-// errOdd is a ValueError whose text, which is about a lock, is not shown.
-type errOdd struct{ *protocol.ValueError }
+// oddError is a ValueError with advice about a latch, not about a lock.
+type oddError struct{ *protocol.ValueError }
 
-func (errOdd) Error() string { return "an odd value" }
+func (e oddError) Error() string {
+	return fmt.Sprintf("the key %q has %q in its field %q, %s, which Lockline did not write; delete the latch", e.Key, e.Value, e.Field, e.Why)
+}
 
-func (e errOdd) Unwrap() error { return e.ValueError }
+func (e oddError) Unwrap() error { return e.ValueError }
 
 // ended is why a wait was ended by its bounds.
 func (l *Latch) ended(b *wakeup.Bounds) error {

@@ -3,7 +3,9 @@ package latch_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -335,4 +337,22 @@ func TestManyPartiesComeAndGo(t *testing.T) {
 		all.Wait()
 		wantCount(t, ls[1], 0)
 	}
+}
+
+func TestALeaseThatHasEndedIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	rdb, ls := open(t, 1)
+	set(t, ls[0], 1)
+	_, p := join(t, ls[0], "p")
+	lease, err := rdb.HGet(bg, key, "p:p").Result()
+	testlock.Must(t, err)
+	_, id, _ := strings.Cut(lease, " ")
+	testlock.Must(t, rdb.HSet(bg, key, "p:p", "1 "+id).Err()) // as if no renewal had come for long
+	text, err := os.ReadFile("renew.lua")
+	testlock.Must(t, err)
+	if reply, err := rdb.Eval(bg, string(text), []string{key}, id, "p", 30000).Text(); err != nil || reply != "L" {
+		t.Errorf("%s, %v", reply, err)
+	}
+	diedAs(t, "Wait", ls[0].Wait(testlock.Bounded(t)), "p")
+	diedAs(t, "CountDown", p.CountDown(bg), "p")
 }

@@ -261,7 +261,7 @@ func TestAForgedMessageEndsNoWait(t *testing.T) {
 	rdb, ls := open(t, 2)
 	set(t, ls[0], 1)
 	done := waits(t, rdb, ls[1])
-	for _, message := range []string{"Z", "Z ", "D x", "", "Z " + key, "L", "L x 0", "nonsense"} {
+	for _, message := range []string{"D x", "D", "Z", "Z ", "", "Z " + key, "L", "L x 0", "nonsense"} {
 		testlock.Must(t, rdb.Publish(bg, key, message).Err())
 	}
 	countDown(t, ls[0])
