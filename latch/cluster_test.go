@@ -91,7 +91,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	}
 	testlock.Must(t, admin.Do(bg, args...).Err())
 	rdb := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "lockline", "PASSWORD" })
-	ls := latchesOf(t, rdb, 2, rlock.WithWatchdogTimeout(300*time.Millisecond))
+	ls := latchesOf(t, rdb, 2, rlock.WithWatchdogTimeout(2*time.Second))
 	set(t, ls[0], 3)
 	done := waits(t, admin, ls[1])
 	ctx, p := join(t, ls[0], "p")

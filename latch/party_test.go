@@ -99,7 +99,7 @@ func TestWaitersLearnOfADeadPartyAtTheEndOfItsLease(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
 	proxy := faultproxy.New(t, server.Addr)
-	const lease = 500 * time.Millisecond
+	const lease = 1500 * time.Millisecond
 	doomed := latchesOf(t, proxy.Client(t, testlock.Impatient), 1, rlock.WithWatchdogTimeout(lease))[0]
 	ls := latchesOf(t, rdb, 2)
 	set(t, ls[0], 2)
@@ -111,7 +111,7 @@ func TestWaitersLearnOfADeadPartyAtTheEndOfItsLease(t *testing.T) {
 	select {
 	case err := <-before:
 		t.Fatalf("Wait returned while the party lives: %v", err)
-	case <-time.After(3 * lease): // it is renewed
+	case <-time.After(2 * lease): // it is renewed
 	}
 	testlock.Must(t, ctx.Err())
 	proxy.Refuse(true)
