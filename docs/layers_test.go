@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"rlock"},
 	{"internal/inner"},
 	{"fairlock", "latch", "locktest", "multilock/internal/quorum"},
-	{"multilock"},
+	{"election", "multilock"},
 }
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.

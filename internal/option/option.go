@@ -54,3 +54,8 @@ func OwnerOf(ctx context.Context) *handover.Owner {
 func WithOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, new(handover.Owner))
 }
+
+// As makes what runs below the returned context that owner, whatever owner ctx has; none, if o is nil.
+func As(ctx context.Context, o *handover.Owner) context.Context {
+	return context.WithValue(ctx, ownerKey{}, o)
+}

@@ -30,6 +30,7 @@ var folders = map[string][]string{
 	"internal/queue":    {shared, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
 	"multilock":         {shared},
 	"latch":             {shared, "latch/lua/latch.lua"},
+	"election":          {shared},
 }
 
 func main() {

@@ -8,7 +8,8 @@
 --         it is released, the last one used; r -> last token released; l -> last token
 --         lost; a -> last owner field that released; and for each attempt that was
 --         given up with a request under way, its owner field -> Redis time in
---         microseconds until which that request could arrive
+--         microseconds until which that request could arrive; v -> of an election, the last
+--         value: owner field and token of its leader, the value's number, and the value
 
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000

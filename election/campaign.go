@@ -1,0 +1,235 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Leadership is what a leader has until it resigns or loses the lock. All methods are safe for concurrent use, and on a
+// nil Leadership.
+//
+// Resign each one. If neither the Leadership nor its context can be reached any more, the leadership is logged as forgotten, and ends when the
+// lease is over.
+type Leadership struct {
+	e      *Election
+	record *record
+	ended  <-chan struct{} // closed with the context
+
+	// Two holds of one grant. The outer one has a lease of its own choice, which gives it a grant that is passed to no other goroutine in
+	// memory: Redis knows each leader. The other one has that lease renewed.
+	outer, hold *rlock.Hold
+
+	resigned atomic.Bool
+}
+
+// leadershipKey is that of a Leadership in its context.
+type leadershipKey struct {
+	s    *session.Session
+	lock string
+}
+
+// of is the live leadership that ctx descends from, or nil.
+func (e *Election) of(ctx context.Context) *Leadership {
+	l, _ := ctx.Value(leadershipKey{e.session, e.channel()}).(*Leadership)
+	if l.Err() != nil {
+		return nil
+	}
+	return l
+}
+
+// maxLost bounds how often a candidate begins anew that has lost the lock before it could lead.
+const maxLost = 8
+
+// Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns the Leadership and the
+// context to go on with. That context ends with the leadership: with cause [rlock.ErrLost] before Redis
+// gives the lock to another candidate, with [rlock.ErrClosed] if the session is closed, and after Resign. It inherits
+// from ctx, so it ends with ctx, too. The leadership itself does not end with ctx: resign it.
+//
+// If ctx descends from a live leadership of this election and session, Campaign is [Leadership.Proclaim] and returns ctx
+// and that Leadership, also with an error. WithOwner makes no difference: each other call is a candidate of its own.
+//
+// It blocks until ctx ends. On error the context is the one given, and the Leadership is nil unless ctx had one. Nothing is left behind. What an unanswered request may have taken is given back in the
+// background. The error matches
+//   - ctx.Err() and context.Cause(ctx), if ctx ended;
+//   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
+//   - [rlock.ErrLost], if the lock was lost eight times in a row before the value could be stored, or if ctx descends from a leadership that was lost;
+//   - else it is an error of go-redis. If Redis does not answer the first request, Campaign fails as Lock of package rlock does. Later, an
+//     outage only lengthens the wait, up to the watchdog timeout.
+func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
+	if err := e.check(ctx); err != nil {
+		return ctx, nil, err
+	}
+	if l := e.of(ctx); l != nil {
+		return ctx, l, l.Proclaim(ctx, value)
+	}
+	if err := e.checkValue(value); err != nil {
+		return ctx, nil, err
+	}
+	for lost := 1; ; lost++ {
+		// An owner that ctx has is not this candidate: its goroutines would all lead at once.
+		held, outer, err := e.lock.Lock(option.WithOwner(ctx), rlock.WithLease(e.session.Lease))
+		if err != nil {
+			return ctx, nil, err
+		}
+		led, l, err := e.assume(held, outer, value)
+		if err == nil {
+			led = option.As(led, option.OwnerOf(ctx))
+			return context.WithValue(led, leadershipKey{e.session, e.channel()}, l), l, nil
+		}
+		if !errors.Is(err, failure.ErrLost) || lost == maxLost || ctx.Err() != nil {
+			return ctx, nil, err
+		}
+	}
+}
+
+// assume makes a leadership of the lock. If it cannot, the lock is given back in the background.
+func (e *Election) assume(held context.Context, outer *rlock.Hold, value string) (led context.Context, l *Leadership, err error) {
+	s := e.session
+	l = &Leadership{e: e, outer: outer, record: &record{e: e, owner: mutex.OwnerField((*mutex.Hold)(outer)), token: protocol.Number(outer.Token())}}
+	err = persist(held, outer, func() (err error) {
+		led, l.hold, err = e.lock.Lock(held)
+		return err
+	})
+	if err == nil {
+		number := l.record.set(value)
+		err = persist(held, outer, func() error { return l.record.store(held, number, value) })
+	}
+	if err != nil {
+		if s.Begin() { // else Close gives it back
+			go func() {
+				defer s.End()
+				_, _ = l.hold.Unlock(s.Ctx), outer.Unlock(s.Ctx)
+			}()
+		}
+		return held, nil, err
+	}
+	l.ended = led.Done()
+	l.record.keep(l.ended)
+	return led, l, nil
+}
+
+// persist repeats f, which returns the error of a request, through an outage, while the lock is held.
+func persist(ctx context.Context, hold *rlock.Hold, f func() error) error {
+	for try := 1; ; try++ {
+		err := f()
+		over := hold.Err()
+		switch {
+		case err == nil:
+			return nil
+		case over != nil:
+			return failure.Named(hold.Name(), over)
+		case ctx.Err() != nil, errors.Is(err, failure.ErrLost), !wire.Judge(err).Unsettled(),
+			!wire.Pause(ctx, wire.Backoff(try, 20*time.Millisecond, 500*time.Millisecond)):
+			return err
+		}
+	}
+}
+
+// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, not longer than ctx. Of several values, the one that was proclaimed last counts, whenever requests
+// arrive. It returns
+//   - nil: the value is stored, or a newer one already is;
+//   - [rlock.ErrNotHeld] after Resign, or for a nil Leadership;
+//   - [rlock.ErrLost] or [rlock.ErrClosed] if the leadership has ended;
+//   - else an error of ctx or of go-redis: whether the value is stored is not known. The next renewal of the leadership, after at most a third of
+//     the lease, tries again, unless there is a newer value.
+func (l *Leadership) Proclaim(ctx context.Context, value string) error {
+	if l == nil {
+		return failure.ErrNotHeld
+	}
+	e := l.e
+	if err := e.check(ctx); err != nil {
+		return err
+	}
+	if err := e.checkValue(value); err != nil {
+		return err
+	}
+	if err := l.Err(); err != nil {
+		return e.fail(err)
+	}
+	err := l.record.store(ctx, l.record.set(value), value)
+	if errors.Is(err, failure.ErrLost) {
+		_ = l.hold.Extend(ctx, e.session.Lease) // finds out, and ends the context
+	}
+	return err
+}
+
+// Resign ends the leadership and hands the lock to the next candidate. The session lives on. The context ends before Redis is
+// told. ctx bounds only the wait for the answers of Redis, to three requests, and if ctx is done already, 5 s do. It returns
+//   - nil: the leadership has ended, and observers are told;
+//   - [rlock.ErrNotHeld] for a second call, or for a nil Leadership, which does nothing;
+//   - [rlock.ErrLost] if the leadership had been lost before;
+//   - [rlock.ErrClosed] if the session gave it back;
+//   - else an error of ctx or of go-redis: whether Redis was told is not known. It is tried again in the background until the lease is over.
+//
+// Whatever it returns, the context has ended: act as if another one leads.
+func (l *Leadership) Resign(ctx context.Context) error {
+	if l == nil {
+		return failure.ErrNotHeld
+	}
+	e := l.e
+	if err := e.check(ctx); err != nil {
+		return err
+	}
+	if !l.resigned.CompareAndSwap(false, true) {
+		return e.fail(failure.ErrNotHeld)
+	}
+	s := e.session
+	wait, cancel := handle.UnlockBound(ctx)
+	defer cancel()
+	if !s.Begin() { // Close has given it back, or does so now
+		_ = l.hold.Unlock(wait)
+		return l.outer.Unlock(wait)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer s.End()
+		done <- l.giveBack(context.WithoutCancel(ctx))
+	}()
+	<-l.ended // before anything is sent
+	select {
+	case err := <-done:
+		return err
+	case <-wait.Done():
+		return e.fail(failure.OfContext(wait))
+	}
+}
+
+// giveBack ends the leadership in Redis. The caller is counted in the session's work.
+func (l *Leadership) giveBack(ctx context.Context) error {
+	l.record.drop()
+	_ = l.hold.Unlock(ctx) // what became of this request, the next one's answer tells
+	err := l.outer.Unlock(ctx)
+	if err == nil {
+		l.record.retract(ctx)
+	}
+	return err
+}
+
+// Token is the fencing token: larger than that of every leader before. What the leader changes can refuse a request
+// whose token is smaller than one it has seen. 0 of a nil Leadership.
+func (l *Leadership) Token() int64 {
+	if l == nil {
+		return 0
+	}
+	return l.outer.Token()
+}
+
+// Err is nil while the leadership lasts, and then says why it has ended: [rlock.ErrNotHeld] after Resign,
+// [rlock.ErrLost], or [rlock.ErrClosed]. It looks at the clock, so a process that stood still finds a lease that is over.
+func (l *Leadership) Err() error {
+	if l == nil || l.resigned.Load() {
+		return failure.ErrNotHeld
+	}
+	return l.hold.Err()
+}

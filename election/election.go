@@ -1,0 +1,213 @@
+package election
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/rlock"
+)
+
+var (
+	//go:embed proclaim.lua
+	proclaimText string
+	//go:embed leader.lua
+	leaderText string
+	//go:embed retract.lua
+	retractText string
+
+	proclaimScript = wire.NewScript(proclaimText)
+	leaderScript   = wire.NewScript(leaderText)
+	retractScript  = wire.NewScript(retractText)
+)
+
+// MaxValue is the length of the longest value, in bytes.
+const MaxValue = 64 << 10
+
+// Election is a name in a session. It keeps no state of any campaign: any number of goroutines can use one, and any number of Elections of one
+// name are one election. The zero Election returns an error from every method.
+type Election struct {
+	session *session.Session
+	lock    *rlock.Mutex
+}
+
+// New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with a name
+// or session, each method returns.
+func New(s *rlock.Session, name string) *Election {
+	return &Election{inner.Session(s), fairlock.New(s, name)}
+}
+
+// Name is the election's name, and that of its fair lock.
+func (e *Election) Name() string { return e.mutex().Name() }
+
+func (e *Election) mutex() *rlock.Mutex {
+	if e == nil {
+		return nil
+	}
+	return e.lock
+}
+
+// check says what is wrong with a call.
+func (e *Election) check(ctx context.Context) error { return inner.Mutex(e.mutex()).CheckUse(ctx) }
+
+func (e *Election) keys() *protocol.Keys { return inner.Mutex(e.lock).Keys() }
+
+// channel is where changes are published.
+func (e *Election) channel() string { return e.keys().Lock() }
+
+// fail puts the name before what happened.
+func (e *Election) fail(err error) error { return failure.Named(e.keys().Name, err) }
+
+// Leader is a leader and its value at one instant. The zero Leader says that there is none.
+type Leader struct {
+	Value string // that it has proclaimed last
+	Token int64  // its fencing token, above 0
+	Owner string // id of its session, a colon, and the number of the acquisition, as rlock.State has it
+}
+
+// None reports whether there is no leader.
+func (l Leader) None() bool { return l.Token == 0 }
+
+// Leader asks Redis for the present leader, and reports whether there is one. There is none while nobody has been elected, and for the
+// instant between the end of a leadership and the first value of the next. It blocks for one request, not longer than ctx.
+// The error matches ctx.Err(), or [rlock.ErrClosed], or is one of go-redis.
+func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
+	if err := e.check(ctx); err != nil {
+		return Leader{}, false, err
+	}
+	v, err := e.look(ctx)
+	return v.Leader, !v.None(), err
+}
+
+// Candidate is a session that leads or waits to lead.
+type Candidate struct {
+	Leader  bool          // it holds the lock, and so leads, or is about to proclaim its first value
+	Token   int64         // of the leader; 0 of others
+	Owner   string        // id of its session, a colon, and the number of the acquisition
+	Session string        // id of its session
+	Host    string        // where that runs
+	PID     int           // its process id
+	Label   string        // what rlock.WithLabel says of it
+	Age     time.Duration // since it began to wait; 0 of the leader
+}
+
+// Candidates asks Redis who takes part in the election: the leader first, if there is one, then the candidates that wait, in the
+// order in which they will be elected. A candidate that has died is listed for its liveness time ([rlock.WithLiveness]), and a leader
+// until its lease is over. It changes nothing, and blocks for one request, not longer than ctx. The errors are those of [Election.Leader].
+func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
+	st, err := e.mutex().Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Candidate
+	if st.Held {
+		all = append(all, Candidate{Leader: true, Token: st.Token, Owner: st.Owner, Session: st.Session, Host: st.Host, PID: st.PID, Label: st.Label})
+	}
+	for _, w := range st.Queue {
+		all = append(all, Candidate{Owner: w.Owner, Session: w.Session, Host: w.Host, PID: w.PID, Label: w.Label, Age: w.Age})
+	}
+	return all, nil
+}
+
+// view is what one look has found.
+type view struct {
+	Leader
+	number int64         // of the value
+	until  time.Duration // after the sending of the request, the lease is over unless it is renewed; negative: it has no end
+	sent   time.Time
+}
+
+// look asks for the present leader. It blocks for the answer, as long as ctx and the session last.
+func (e *Election) look(ctx context.Context) (view, error) {
+	reply, sent, err := e.do(ctx, leaderScript)
+	if err != nil {
+		return view{}, err
+	}
+	v, ok := parse(reply)
+	if !ok {
+		return view{}, e.keys().Failed(wire.Unexpected(reply))
+	}
+	v.sent = sent
+	return v, nil
+}
+
+// parse reads 'N' or 'L PTTL OWNER TOKEN NUMBER VALUE'.
+func parse(reply string) (v view, ok bool) {
+	if reply == "N" {
+		return view{}, true
+	}
+	words := strings.SplitN(reply, " ", 6)
+	if len(words) != 6 || words[0] != "L" {
+		return view{}, false
+	}
+	left, isTime := protocol.Remaining(words[1])
+	token, isToken := protocol.Token(words[3])
+	number, err := strconv.ParseInt(words[4], 10, 64)
+	return view{Leader: Leader{Value: words[5], Token: token, Owner: words[2]}, number: number, until: left}, isTime && isToken && err == nil
+}
+
+// request is one of the election's scripts. Copies of it may come late or twice.
+type request struct {
+	e    *Election
+	ctx  context.Context
+	sc   *wire.Script
+	argv []any
+}
+
+func (r *request) Request(time.Time) wire.Request { return r.e.keys().RequestAlone(r.sc, r.argv...) }
+
+func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
+	return r.e.session.Link.Call(r.ctx, r.sc, r, wire.Tries, abandoned)
+}
+
+// RollBack has nothing to do: a value that nobody waits for may count.
+func (r *request) RollBack(wire.Outcome) {}
+
+// do runs a script and blocks for the reply, as long as ctx and the session last.
+func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (reply string, sent time.Time, err error) {
+	s := e.session
+	if ctx.Err() != nil {
+		return "", sent, e.fail(failure.OfContext(ctx))
+	}
+	if !s.Begin() {
+		return "", sent, e.fail(failure.ErrClosed)
+	}
+	defer s.End()
+	b := wakeup.Bounds{Ctx: ctx, Closing: s.Closing()}
+	o, answered := call.Exchange(&b, s, &request{e, ctx, sc, argv}, func() (rolledBack func()) { return func() {} })
+	switch {
+	case !answered:
+		return "", sent, e.over(ctx)
+	case o.Err != nil:
+		return "", sent, e.keys().Failed(o.Err)
+	}
+	return o.Reply, o.Sent, nil
+}
+
+// over is why a wait has ended that ctx or the session has ended.
+func (e *Election) over(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return e.fail(failure.OfContext(ctx))
+	}
+	return e.fail(failure.ErrClosed)
+}
+
+// checkValue says what is wrong with a value.
+func (e *Election) checkValue(value string) error {
+	if len(value) > MaxValue {
+		return e.fail(fmt.Errorf("the value has %d bytes, over %d", len(value), MaxValue))
+	}
+	return nil
+}

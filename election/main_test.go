@@ -1,0 +1,153 @@
+package election_test
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+const (
+	lockKey     = "lockline:f:{x}"
+	metadataKey = "lockline:f:{x}:t"
+)
+
+var bg = context.Background()
+
+func TestMain(m *testing.M) { testlock.Main(m, func(string) {}) }
+
+// term is one leadership, as its candidate got it.
+type term struct {
+	who int
+	ctx context.Context
+	*election.Leadership
+	err error
+}
+
+// lead campaigns and must win.
+func lead(t testing.TB, e *election.Election, value string) (context.Context, *election.Leadership) {
+	t.Helper()
+	ctx, l, err := e.Campaign(testlock.Bounded(t), value)
+	testlock.Must(t, err)
+	return ctx, l
+}
+
+// line is candidates, each known to wait behind the one before it.
+type line struct {
+	t   testing.TB
+	got chan term
+}
+
+func newLine(t testing.TB) *line { return &line{t, make(chan term, 100)} }
+
+// join starts a candidate and returns once it waits.
+func (l *line) join(e *election.Election, who int, value string) {
+	l.t.Helper()
+	before := len(candidates(l.t, e))
+	ctx := testlock.Bounded(l.t)
+	go func() {
+		led, lead, err := e.Campaign(ctx, value)
+		l.got <- term{who, led, lead, err}
+	}()
+	testlock.Eventually(l.t, "it waits", func() bool { return len(candidates(l.t, e)) > before })
+}
+
+// next is the next leader.
+func (l *line) next() term {
+	l.t.Helper()
+	n := testlock.Receive(l.t, "elected", l.got)
+	testlock.Must(l.t, n.err)
+	return n
+}
+
+func candidates(t testing.TB, e *election.Election) []election.Candidate {
+	t.Helper()
+	all, err := e.Candidates(bg)
+	testlock.Must(t, err)
+	return all
+}
+
+func resign(t testing.TB, l *election.Leadership) {
+	t.Helper()
+	testlock.Must(t, l.Resign(bg))
+}
+
+// wantLeader checks what Leader says: a value, or "" for none.
+func wantLeader(t testing.TB, e *election.Election, token int64, value string) {
+	t.Helper()
+	got, ok, err := e.Leader(bg)
+	testlock.Must(t, err)
+	if ok != (token != 0) || got.Token != token || got.Value != value {
+		t.Errorf("the leader is %+v, %v; want token %d, %q", got, ok, token, value)
+	}
+}
+
+// watch is an observer whose yields can be awaited.
+type watch struct {
+	t    testing.TB
+	next func() (election.Leader, error, bool)
+}
+
+func observe(t testing.TB, e *election.Election) *watch {
+	next, stop := iter.Pull2(e.Observe(testlock.Bounded(t)))
+	t.Cleanup(stop)
+	return &watch{t, next}
+}
+
+// sees waits for the next change.
+func (w *watch) sees() election.Leader {
+	w.t.Helper()
+	l, err, ok := w.next()
+	if err != nil || !ok {
+		w.t.Fatalf("the observer ended: %v, %v", err, ok)
+	}
+	return l
+}
+
+// seesAtLast waits for one state, and checks that no token before it is higher.
+func (w *watch) seesAtLast(token int64, value string) {
+	w.t.Helper()
+	for {
+		l := w.sees()
+		if l.Token > token && token != 0 {
+			w.t.Fatalf("%+v comes before token %d", l, token)
+		}
+		if l.Token == token && l.Value == value {
+			return
+		}
+	}
+}
+
+// scripts names the script of a request by the first line of its source.
+func kindOf(t testing.TB, e *rlock.Mutex) func(r *faultproxy.Request) string {
+	names := testlock.Scripts(e)
+	for name, digest := range election.Digests() {
+		names[digest] = name
+	}
+	return func(r *faultproxy.Request) string {
+		if r.Is("EVAL") {
+			return names[election.Digest(r.Script())]
+		}
+		return names[r.Script()]
+	}
+}
+
+// requests are those of a kind that the proxy has seen.
+func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name string) (all []faultproxy.Request) {
+	for _, r := range p.Requests() {
+		if kind(&r) == name {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func addrOf(args string) (addr, rest string) {
+	addr, rest, _ = strings.Cut(args, " ")
+	return addr, rest
+}

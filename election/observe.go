@@ -1,0 +1,89 @@
+package election
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// Observe yields the present leader first, or the zero Leader if there is none, and then each change: another leader, another
+// value, or none. Tokens never go backwards, nor do the values of one leader. What was overtaken before Redis was asked may be skipped, as a leader
+// that resigned at once.
+//
+// It ends when the loop ends, or with an error, which it yields last, with the zero Leader. That matches ctx.Err() if ctx ended,
+// [rlock.ErrClosed] if the session was closed, or else is an error of go-redis that waiting does not mend, as a missing right.
+// An outage is no error: what was yielded last can be outdated while it lasts, and Observe asks again as soon as it is over.
+//
+// Messages wake it. It also asks when the present leader's lease would be over, to find out whether that was renewed, and once in the session's lease if there is no leader, in case a message was
+// lost between the nodes of a Cluster. A leader that died is noticed so, and one whose lock was forced. It uses the session's subscription connection. The loop's body delays only its own observer.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
+		if err := e.check(ctx); err != nil {
+			yield(Leader{}, err)
+			return
+		}
+		s := e.session
+		bounds := wakeup.Bounds{Ctx: ctx, Closing: s.Closing()}
+		news := wakeup.Listen(e.channel(), s.Hub)
+		defer news.Close()
+		var seen history
+		for failed := 0; ; {
+			v, err := e.look(ctx)
+			rest := s.Lease
+			switch {
+			case bounds.Over():
+				yield(Leader{}, e.over(ctx))
+				return
+			case err != nil && !wire.Judge(err).Unsettled():
+				yield(Leader{}, err)
+				return
+			case err != nil:
+				failed++
+				rest = wire.Backoff(failed, 50*time.Millisecond, 2*time.Second)
+			default:
+				failed = 0
+				if seen.advance(v) && !yield(seen.shown, nil) {
+					return
+				}
+				if !v.None() && v.until >= 0 {
+					rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts in milliseconds
+				}
+			}
+			if _, ended := bounds.Sleep(rest, news.Ready); ended {
+				yield(Leader{}, e.over(ctx))
+				return
+			}
+			news.Take() // that something has changed is all they say
+		}
+	}
+}
+
+// history is what one observer was shown.
+type history struct {
+	begun bool
+	shown Leader // last
+
+	token, number int64 // the highest token that was shown, and the last value's number of that leader
+}
+
+// advance takes what a look has found and reports whether there is something new to show. An older leader, which Redis has again
+// after it lost its data, counts as none.
+func (h *history) advance(v view) bool {
+	if v.Token < h.token {
+		v = view{}
+	}
+	if v.Token != 0 && v.Token == h.token && v.number < h.number {
+		return false // Redis has lost the newer value, and gets it with the next renewal
+	}
+	if !v.None() {
+		h.token, h.number = v.Token, v.number
+	}
+	if h.begun && v.Leader == h.shown {
+		return false
+	}
+	h.begun, h.shown = true, v.Leader
+	return true
+}
