@@ -94,10 +94,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 }
 
 // assume makes a leadership of the lock. If it cannot, the lock is given back in the background.
-func (e *Election) assume(held context.Context, outer *rlock.Hold, value string) (led context.Context, l *Leadership, err error) {
-	s := e.session
-	l = &Leadership{e: e, outer: outer, record: &record{e: e, owner: mutex.OwnerField((*mutex.Hold)(outer)), token: protocol.Number(outer.Token())}}
-	err = persist(held, outer, func() (err error) {
+func (e *Election) assume(held context.Context, outer *rlock.Hold, value string) (context.Context, *Leadership, error) {
+	l := &Leadership{e: e, outer: outer, record: &record{e: e, owner: mutex.OwnerField((*mutex.Hold)(outer)), token: protocol.Number(outer.Token())}}
+	led := held
+	err := persist(held, outer, func() (err error) {
 		led, l.hold, err = e.lock.Lock(held)
 		return err
 	})
@@ -106,7 +106,7 @@ func (e *Election) assume(held context.Context, outer *rlock.Hold, value string)
 		err = persist(held, outer, func() error { return l.record.store(held, number, value) })
 	}
 	if err != nil {
-		if s.Begin() { // else Close gives it back
+		if s := e.session; s.Begin() { // else Close gives it back
 			go func() {
 				defer s.End()
 				_, _ = l.hold.Unlock(s.Ctx), outer.Unlock(s.Ctx)

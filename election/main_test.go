@@ -3,7 +3,6 @@ package election_test
 import (
 	"context"
 	"iter"
-	"strings"
 	"testing"
 
 	"github.com/lockline/lockline/election"
@@ -19,7 +18,7 @@ const (
 
 var bg = context.Background()
 
-func TestMain(m *testing.M) { testlock.Main(m, func(string) {}) }
+func TestMain(m *testing.M) { testlock.Main(m, leaderProcess) }
 
 // term is one leadership, as its candidate got it.
 type term struct {
@@ -123,7 +122,7 @@ func (w *watch) seesAtLast(token int64, value string) {
 	}
 }
 
-// scripts names the script of a request by the first line of its source.
+// kindOf names the script of a request.
 func kindOf(t testing.TB, e *rlock.Mutex) func(r *faultproxy.Request) string {
 	names := testlock.Scripts(e)
 	for name, digest := range election.Digests() {
@@ -145,9 +144,4 @@ func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name
 		}
 	}
 	return all
-}
-
-func addrOf(args string) (addr, rest string) {
-	addr, rest, _ = strings.Cut(args, " ")
-	return addr, rest
 }

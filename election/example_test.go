@@ -1,0 +1,214 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/rlock"
+)
+
+// newSession is a session on a server in memory: use your own.
+func newSession() (session *rlock.Session, end func(), err error) {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		return nil, nil, err
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	session, err = rlock.NewSession(rdb)
+	return session, func() {
+		_ = session.Close()
+		_ = rdb.Close()
+		server.Close()
+	}, err
+}
+
+func ExampleNew() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	ctx, leadership, err := scheduler.Campaign(context.Background(), "10.0.0.7:8080") // blocks until elected
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// Lead, with ctx, until it ends.
+	fmt.Println("leading:", ctx.Err() == nil)
+	fmt.Println("resigned:", leadership.Resign(context.Background()))
+	fmt.Println("leading:", ctx.Err() == nil)
+	// Output:
+	// leading: true
+	// resigned: <nil>
+	// leading: false
+}
+
+func ExampleElection_Campaign() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	ctx, leadership, err := scheduler.Campaign(context.Background(), "starting")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = leadership.Resign(context.Background()) }()
+	_, same, err := scheduler.Campaign(ctx, "ready") // by the leader: a new value
+	fmt.Println(same == leadership, err)
+	leader, ok, err := scheduler.Leader(context.Background())
+	fmt.Println(leader.Value, ok, err)
+	// Output:
+	// true <nil>
+	// ready true <nil>
+}
+
+func ExampleElection_Leader() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	_, ok, err := scheduler.Leader(context.Background())
+	fmt.Println(ok, err)
+	_, leadership, err := scheduler.Campaign(context.Background(), "10.0.0.7:8080")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = leadership.Resign(context.Background()) }()
+	leader, ok, err := scheduler.Leader(context.Background())
+	fmt.Println(leader.Value, leader.Token == leadership.Token(), ok, err)
+	// Output:
+	// false <nil>
+	// 10.0.0.7:8080 true true <nil>
+}
+
+func ExampleElection_Observe() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var leadership *election.Leadership
+	for leader, err := range scheduler.Observe(ctx) {
+		switch {
+		case errors.Is(err, context.Canceled):
+			fmt.Println("the end")
+		case err != nil:
+			fmt.Println(err)
+		case leader.None() && leadership == nil:
+			fmt.Println("nobody leads")
+			if _, leadership, err = scheduler.Campaign(ctx, "10.0.0.7:8080"); err != nil {
+				return
+			}
+		case leader.None():
+			fmt.Println("nobody leads any more")
+			cancel()
+		default:
+			fmt.Println(leader.Value, "leads")
+			_ = leadership.Resign(ctx)
+		}
+	}
+	// Output:
+	// nobody leads
+	// 10.0.0.7:8080 leads
+	// nobody leads any more
+	// the end
+}
+
+func ExampleElection_Candidates() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	_, leadership, err := scheduler.Campaign(context.Background(), "10.0.0.7:8080")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = leadership.Resign(context.Background()) }()
+	candidates, err := scheduler.Candidates(context.Background())
+	for _, c := range candidates {
+		fmt.Println("leads:", c.Leader, "by this session:", c.Session == session.ID())
+	}
+	fmt.Println(err)
+	// Output:
+	// leads: true by this session: true
+	// <nil>
+}
+
+func ExampleLeadership_Proclaim() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	_, leadership, err := scheduler.Campaign(context.Background(), "starting")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = leadership.Resign(context.Background()) }()
+	fmt.Println(leadership.Proclaim(context.Background(), "ready"))
+	leader, _, err := scheduler.Leader(context.Background())
+	fmt.Println(leader.Value, err)
+	// Output:
+	// <nil>
+	// ready <nil>
+}
+
+func ExampleLeadership_Resign() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	_, first, err := scheduler.Campaign(context.Background(), "first")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(first.Err(), first.Resign(context.Background()))
+	_, second, err := scheduler.Campaign(context.Background(), "second")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("tokens grow:", second.Token() > first.Token())
+	fmt.Println(errors.Is(first.Err(), rlock.ErrNotHeld), second.Resign(context.Background()))
+	// Output:
+	// <nil> <nil>
+	// tokens grow: true
+	// true <nil>
+}
