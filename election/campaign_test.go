@@ -173,10 +173,7 @@ func TestALeadershipIsRenewed(t *testing.T) {
 	all.join(e, 1, "two") // which is handed the lock, with a first lease
 	resign(t, l)
 	n := all.next()
-	for range 3 {
-		first := rdb.PExpireTime(bg, lockKey).Val()
-		testlock.Eventually(t, "renewed", func() bool { return rdb.PExpireTime(bg, lockKey).Val() > first })
-	}
+	renewed(t, rdb, 6)
 	if n.Err() != nil || n.ctx.Err() != nil {
 		t.Errorf("it has ended: %v", n.Err())
 	}

@@ -199,6 +199,25 @@ func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 	resign(t, l)
 }
 
+// A server without memory renews the lock, but does not store the value, for longer than a lease.
+func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
+	t.Parallel()
+	rdb := testredis.Start(t).Client(t)
+	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(400*time.Millisecond)), "x")
+	_, l := lead(t, e, "one")
+	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
+	testlock.Must(t, rdb.HDel(bg, metadataKey, "v").Err())
+	renewed(t, rdb, 6) // two leases
+	wantLeader(t, e, 0, "")
+	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "0").Err())
+	testlock.Eventually(t, "it is back", func() bool {
+		leader, _, err := e.Leader(bg)
+		testlock.Must(t, err)
+		return leader.Value == "one" && leader.Token == l.Token()
+	})
+	resign(t, l)
+}
+
 // The value is stored though no reply ever comes to the Proclaim that gave up.
 func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testlock"
@@ -144,4 +146,17 @@ func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name
 		}
 	}
 	return all
+}
+
+// renewed waits until the lock was renewed so many times. Its time to live shrinks but for that.
+func renewed(t testing.TB, rdb redis.Cmdable, times int) {
+	t.Helper()
+	left := rdb.PTTL(bg, lockKey).Val()
+	testlock.Eventually(t, "renewed", func() bool {
+		before := left
+		if left = rdb.PTTL(bg, lockKey).Val(); left > before {
+			times--
+		}
+		return times <= 0
+	})
 }

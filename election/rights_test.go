@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/testredis"
 )
 
-func TestTheDocumentedRightsSuffice(t *testing.T) {
+func TestTheDocumentedRightsSufficeForElections(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/operations.md")
 	testlock.Must(t, err)
