@@ -36,8 +36,8 @@ var (
 // MaxValue is the length of the longest value, in bytes.
 const MaxValue = 64 << 10
 
-// Election is a name in a session. It keeps no state of any campaign: any number of goroutines can use one, and any number of Elections of one
-// name are one election. The zero Election returns an error from every method.
+// Election is a name in a session. It keeps no state of any campaign, so any number of goroutines can use one, and any
+// number of Elections of one name are one election. The zero Election returns an error from every method that can.
 type Election struct {
 	session *session.Session
 	lock    *rlock.Mutex
@@ -80,9 +80,9 @@ type Leader struct {
 // None reports whether there is no leader.
 func (l Leader) None() bool { return l.Token == 0 }
 
-// Leader asks Redis for the present leader, and reports whether there is one. There is none while nobody has been elected, and for the
-// instant between the end of a leadership and the first value of the next. It blocks for one request, not longer than ctx.
-// The error matches ctx.Err(), or [rlock.ErrClosed], or is one of go-redis.
+// Leader asks Redis for the present leader, and reports whether there is one. There is none before anybody was elected,
+// and from the end of a leadership to the first value of the next. It blocks for one request, not longer than ctx. The
+// error matches ctx.Err() if ctx ended, or [rlock.ErrClosed], or is one of go-redis.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, false, err
@@ -91,7 +91,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	return v.Leader, !v.None(), err
 }
 
-// Candidate is a session that leads or waits to lead.
+// Candidate is a call of Campaign that leads or waits to lead.
 type Candidate struct {
 	Leader  bool          // it holds the lock, and so leads, or is about to proclaim its first value
 	Token   int64         // of the leader; 0 of others
@@ -103,9 +103,10 @@ type Candidate struct {
 	Age     time.Duration // since it began to wait; 0 of the leader
 }
 
-// Candidates asks Redis who takes part in the election: the leader first, if there is one, then the candidates that wait, in the
-// order in which they will be elected. A candidate that has died is listed for its liveness time ([rlock.WithLiveness]), and a leader
-// until its lease is over. It changes nothing, and blocks for one request, not longer than ctx. The errors are those of [Election.Leader].
+// Candidates asks Redis for the leader, if there is one, and then the candidates that wait, in the order in which they
+// will lead. A candidate that has died is listed until its liveness time is over and another one was looked for, and a
+// leader that has died until its lease is over. It changes nothing, and blocks for one request, not longer than ctx. The
+// errors are those of [Election.Leader].
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	st, err := e.mutex().Inspect(ctx)
 	if err != nil {

@@ -322,3 +322,37 @@ func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
 	resign(t, next)
 	p.OnRequest(nil)
 }
+
+// Its value is stored, but it does not know that. Neither its lease nor that of the observer's session is over soon.
+func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	p := faultproxy.New(t, server.Addr)
+	long := rlock.WithWatchdogTimeout(time.Hour)
+	s := testlock.NewSession(t, p.Client(t, testlock.Impatient), long)
+	kind := kindOf(t, fairlock.New(s, "x"))
+	sound := election.New(testlock.NewSession(t, server.Client(t), long), "x")
+	_, l := lead(t, sound, "zero") // from then on the server knows the scripts
+	resign(t, l)
+	w := observe(t, sound)
+	w.seesAtLast(0, "")
+	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if kind(r) == "proclaim" {
+			return faultproxy.SwallowReply
+		}
+		return faultproxy.Pass
+	})
+	ctx, cancel := context.WithCancel(bg)
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := election.New(s, "x").Campaign(ctx, "one")
+		failed <- err
+	}()
+	if got := w.sees(); got.Value != "one" {
+		t.Errorf("%+v", got)
+	}
+	cancel()
+	testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
+	w.seesAtLast(0, "")
+	p.OnRequest(nil)
+}
