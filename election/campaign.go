@@ -215,7 +215,7 @@ func (l *Leadership) giveBack(ctx context.Context) error {
 	_ = l.hold.Unlock(ctx) // what became of this request, the next one's answer tells
 	err := l.outer.Unlock(ctx)
 	if err == nil {
-		l.record.retract(ctx) // behind the release: no copy of a Proclaim can store it again
+		l.record.retract(ctx) // behind the release, or a late copy of a Proclaim could store it again
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,6 +162,55 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 	if left := rdb.PTTL(bg, metadataKey).Val(); left <= 0 || left > 150*time.Second {
 		t.Errorf("the metadata stay for %v", left)
 	}
+}
+
+func TestResignHandsOnInASessionThatUnlocksWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	rdb := testredis.Start(t).Client(t)
+	e := election.New(testlock.NewSession(t, rdb, rlock.WithAsyncUnlock()), "x")
+	w := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+	w.seesAtLast(0, "")
+	all := newLine(t)
+	for i := range 4 {
+		all.join(e, i, fmt.Sprint(i))
+	}
+	last := int64(0)
+	for i := range 4 {
+		n := all.next()
+		if n.who != i || n.Token() <= last {
+			t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
+		}
+		last = n.Token()
+		w.seesAtLast(last, fmt.Sprint(i))
+		resign(t, n.Leadership)
+		if n.ctx.Err() == nil {
+			t.Error("the context goes on")
+		}
+	}
+	w.seesAtLast(0, "")
+}
+
+func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
+	t.Parallel()
+	rdb := testredis.Start(t).Client(t)
+	e := election.New(testlock.NewSession(t, rdb), "x")
+	_, l := lead(t, e, "first")
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			if err := l.Proclaim(bg, fmt.Sprint(i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	stored := rdb.HGet(bg, metadataKey, "v").Val()
+	if words := strings.Fields(stored); len(words) != 4 || words[2] != "51" {
+		t.Errorf("stored is %q, not the 51st value", stored)
+	}
+	testlock.Must(t, l.Proclaim(bg, "last"))
+	wantLeader(t, e, l.Token(), "last")
+	resign(t, l)
 }
 
 func TestALeadershipIsRenewed(t *testing.T) {

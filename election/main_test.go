@@ -2,7 +2,6 @@ package election_test
 
 import (
 	"context"
-	"iter"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -91,23 +90,35 @@ func wantLeader(t testing.TB, e *election.Election, token int64, value string) {
 // watch is an observer whose yields can be awaited.
 type watch struct {
 	t    testing.TB
-	next func() (election.Leader, error, bool)
+	seen chan sight
 }
 
+type sight struct {
+	leader election.Leader
+	err    error
+}
+
+// observe starts an observer, which ends with the test.
 func observe(t testing.TB, e *election.Election) *watch {
-	next, stop := iter.Pull2(e.Observe(testlock.Bounded(t)))
-	t.Cleanup(stop)
-	return &watch{t, next}
+	w := &watch{t, make(chan sight, 1000)}
+	ctx, cancel := context.WithCancel(bg)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for l, err := range e.Observe(ctx) {
+			w.seen <- sight{l, err}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return w
 }
 
 // sees waits for the next change.
 func (w *watch) sees() election.Leader {
 	w.t.Helper()
-	l, err, ok := w.next()
-	if err != nil || !ok {
-		w.t.Fatalf("the observer ended: %v, %v", err, ok)
-	}
-	return l
+	s := testlock.Receive(w.t, "the observer sees something", w.seen)
+	testlock.Must(w.t, s.err)
+	return s.leader
 }
 
 // seesAtLast waits for one state, and checks that no token before it is higher.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,22 +47,27 @@ func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 	want(0, "")
 }
 
-// Of ten changes, the observer asks about each once. Twice more it may have asked at the beginning.
+// The observer asks once for each of ten changes, and before that at the beginning, in full if the server does not know
+// the script, and when it is subscribed.
 func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	p := faultproxy.New(t, server.Addr)
 	s := testlock.NewSession(t, p.Client(t))
 	kind := kindOf(t, fairlock.New(s, "x"))
-	_, l := lead(t, election.New(testlock.NewSession(t, server.Client(t)), "x"), "0")
+	rdb := server.Client(t)
+	_, l := lead(t, election.New(testlock.NewSession(t, rdb), "x"), "0")
 	w := observe(t, election.New(s, "x"))
 	w.seesAtLast(l.Token(), "0")
 	testlock.Eventually(t, "it is subscribed", func() bool { return len(requests(p, kind, "leader")) >= 2 })
 	for i := range 10 {
+		for range 100 { // time for it to ask, if it did
+			testlock.Must(t, rdb.Ping(bg).Err())
+		}
 		testlock.Must(t, l.Proclaim(bg, fmt.Sprint(i+1)))
 		w.seesAtLast(l.Token(), fmt.Sprint(i+1))
 	}
-	if n := len(requests(p, kind, "leader")); n > 12 {
+	if n := len(requests(p, kind, "leader")); n > 13 {
 		t.Errorf("%d requests for 10 changes", n)
 	}
 	resign(t, l)
@@ -93,6 +99,29 @@ func TestAnObserverSeesEveryLeaderThroughCutConnections(t *testing.T) {
 		resign(t, l)
 	}
 	w.seesAtLast(0, "")
+}
+
+func TestAnObserverWaitsOutAnOutage(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	_, l := lead(t, election.New(testlock.NewSession(t, server.Client(t)), "x"), "one")
+	p := faultproxy.New(t, server.Addr)
+	s := testlock.NewSession(t, p.Client(t))
+	kind := kindOf(t, fairlock.New(s, "x"))
+	var lost atomic.Int32
+	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if kind(r) == "leader" && lost.Add(1) <= 10 { // a request is sent four times
+			return faultproxy.DropAndCut
+		}
+		return faultproxy.Pass
+	})
+	if got := observe(t, election.New(s, "x")).sees(); got.Token != l.Token() {
+		t.Errorf("%+v", got)
+	}
+	if lost.Load() <= 10 {
+		t.Errorf("%d requests", lost.Load())
+	}
+	resign(t, l)
 }
 
 func TestAnObserverFindsALeaderGoneWhenItsLeaseEnds(t *testing.T) {
@@ -153,6 +182,7 @@ func TestAnObserverThatLeavesItsLoopLeavesNoSubscription(t *testing.T) {
 		if !l.None() {
 			t.Errorf("%+v", l)
 		}
+		testlock.Eventually(t, "it is subscribed", func() bool { return rdb.PubSubNumSub(bg, lockKey).Val()[lockKey] == 1 })
 		break
 	}
 	testlock.Eventually(t, "no subscription is left", func() bool { return rdb.PubSubNumSub(bg, lockKey).Val()[lockKey] == 0 })
