@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -355,4 +356,32 @@ func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.
 	testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
 	w.seesAtLast(0, "")
 	p.OnRequest(nil)
+}
+
+func TestACandidateThatLosesTheLockBeforeItLeadsCampaignsOn(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	p := faultproxy.New(t, server.Addr)
+	s := testlock.NewSession(t, p.Client(t))
+	kind := kindOf(t, fairlock.New(s, "x"))
+	var once atomic.Bool
+	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if kind(r) == "proclaim" && once.CompareAndSwap(false, true) {
+			if err := rdb.Del(bg, lockKey).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		return faultproxy.Pass
+	})
+	e := election.New(s, "x")
+	ctx, l := lead(t, e, "one")
+	if ctx.Err() != nil || l.Err() != nil {
+		t.Errorf("it leads no more: %v", l.Err())
+	}
+	wantLeader(t, e, l.Token(), "one")
+	resign(t, l)
+	if !once.Load() {
+		t.Error("it lost nothing")
+	}
 }
