@@ -38,8 +38,8 @@
 // An election named NAME uses the fair lock NAME. So fairlock.New(session, NAME), its Inspect and ForceUnlock, and
 // `lockline inspect NAME` work on it. Use that lock for nothing else.
 //
-// The value is a field of the lock's metadata, PREFIX:f:{NAME}:t. That key expires some minutes after the last leader:
-// after one at least, and with the default lease and liveness time after two and a half at most. Resign deletes the
+// The value is a field of the lock's metadata, PREFIX:f:{NAME}:t. That key expires after the last leader: 15 s later at
+// the earliest ([rlock.WithTokenRetention]), and with the defaults a minute later at the latest. Resign deletes the
 // value. Observers subscribe to the channel PREFIX:f:{NAME}. Its messages only say that something has changed. Sessions
 // with [rlock.RedissonKeys] are refused.
 package election

@@ -37,7 +37,7 @@ func (r *record) set(value string) (number int64) {
 }
 
 func (r *record) argv(number int64, value string) []any {
-	return []any{r.owner, r.token, number, value, r.e.channel(), protocol.KeepArg}
+	return []any{r.owner, r.token, number, value, r.e.channel(), r.e.session.Args.Keep}
 }
 
 // store sends a value and blocks for the answer, not longer than ctx.
