@@ -237,7 +237,7 @@ func TestTheSecondHolderIsNotFreedByTheFirstOnesLateUnlock(t *testing.T) {
 	})
 }
 
-// SETNX and EXPIRE as two requests leave a lock for ever if the client dies between them.
+// SETNX and EXPIRE as two requests leave a lock forever if the client dies between them.
 func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) { noKeyWithoutExpiry(t, newMutex) })
 	t.Run("RedissonKeys", func(t *testing.T) { noKeyWithoutExpiry(t, rlock.New, rlock.RedissonKeys()) })

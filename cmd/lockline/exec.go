@@ -84,7 +84,7 @@ func execCommand() *cli.Command {
 		ShellComplete:   completeName,
 		Flags: append(redisFlags(), prefixFlag(),
 			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
-			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "for ever"},
+			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "indefinitely"},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not say on stderr for whom it waits"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},

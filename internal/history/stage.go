@@ -273,7 +273,7 @@ func (p *play) name(s string) string {
 	return s
 }
 
-// leftovers sees what the locks have left on a server: once all leases are over nothing but memories, and these not for ever.
+// leftovers sees what the locks have left on a server: once all leases are over nothing but memories, and these not indefinitely.
 func (p *play) leftovers(url string) error {
 	o, err := redis.ParseURL(url)
 	if err != nil {

@@ -133,7 +133,7 @@ func (n *Net) Host(name string) *Host {
 	return &Host{Name: name, n: n, id: n.hosts, links: map[*link]struct{}{}}
 }
 
-// Kill cuts the host off for ever. What it sent before may still arrive.
+// Kill cuts the host off for good. What it sent before may still arrive.
 func (h *Host) Kill() {
 	h.mu.Lock()
 	h.dead = true
