@@ -14,7 +14,7 @@ changed. A reentrant lock, a fair lock and a RedLock of one name are three locks
 --kind, all are looked at, and what is known of each is shown (as JSON, always all).
 Of a RedLock it is what this one server knows: who holds it has a majority of them.
 
-The token of a free lock is that of its last holder; it is remembered for at least a minute.
+The token of a free lock is that of its last holder; it is remembered for at least 15 s.
 A lock that a JVM holds has token 0: it is not known.`
 
 func inspectCommand() *cli.Command {

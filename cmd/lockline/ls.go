@@ -27,7 +27,7 @@ the database, in steps: it slows nobody down, but takes its time on a large one,
 what is locked or freed meanwhile may be shown or not.
 
 With --redissonkeys only those locks are found that a Lockline session holds, or held
-a minute ago: nothing tells the key of a JVM's lock from any other.`
+seconds ago: nothing tells the key of a JVM's lock from any other.`
 
 func lsCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
