@@ -86,7 +86,7 @@ func TestAnObserverSeesEveryLeaderThroughCutConnections(t *testing.T) {
 		if i%2 == 1 {
 			p.CutAll()
 		}
-		if i == 3 { // it is elected while the observer cannot hear of it
+		if i == 3 { // it is elected while the observer is cut off
 			p.Refuse(true)
 		}
 		_, l := lead(t, e, fmt.Sprint(i))

@@ -52,5 +52,5 @@
 // its id are lost together, or not at all. If a count that is lost must not be waited for without end, give Wait a context with a deadline.
 // Parties help against processes that die, and not against this. rlock.WithReplicas has no effect on a latch.
 //
-// What a message says is believed if it names the run, whose id is not to be guessed. So the right to publish alone ends no Wait.
+// A message counts only if it names the run, whose id cannot be guessed. So the right to publish alone ends no Wait.
 package latch
