@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -52,10 +53,21 @@ func (p plan) run(ctx context.Context, r *report, bar *progressbar.ProgressBar) 
 	if err := p.round(ctx, bar, round{"counting", 0, r.of, true}); err != nil {
 		return err
 	}
+	r.leaveOut()
 	for _, x := range r.Results {
 		x.finish()
 	}
 	return nil
+}
+
+// leaveOut makes those absent that failed.
+func (r *report) leaveOut() {
+	r.Results = slices.DeleteFunc(r.Results, func(x *result) bool {
+		if x.failed != nil {
+			r.Absent = append(r.Absent, absent{x.scenario.name, x.contender.name, "it failed in this run: " + x.failed.Error()})
+		}
+		return x.failed != nil
+	})
 }
 
 // round is one turn of those of each scenario that it is for.
@@ -72,8 +84,13 @@ func (p plan) round(ctx context.Context, bar *progressbar.ProgressBar, r round) 
 		for i := range some {
 			x := some[(i+r.n)%len(some)] // nobody is always first
 			bar.Describe(fmt.Sprintf("%s: %s, %s", r.title, s.name, x.contender.name))
-			if err := p.at.bout(s, x.contender, p.window*time.Duration(max(1, s.stretch))).into(ctx, x, r.own); err != nil {
+			err := p.at.bout(s, x.contender, p.window*time.Duration(max(1, s.stretch))).into(ctx, x, r.own)
+			switch {
+			case err == nil:
+			case x.contender.ours() || ctx.Err() != nil:
 				return fmt.Errorf("%s, %s: %w", s.name, x.contender.name, err)
+			default: // the others are worth measuring all the same
+				x.failed = err
 			}
 			_ = bar.Add(1)
 		}

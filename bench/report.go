@@ -68,6 +68,7 @@ type result struct {
 	extra     []figures
 	waits     histogram
 	waited    bool
+	failed    error // it takes part no more
 }
 
 // MarshalJSON puts the figures beside the names, in the order of metrics.
@@ -141,7 +142,7 @@ func (r *report) describe(scenarios []scenario, contenders []contender) {
 // of are the results of one scenario.
 func (r *report) of(scenario string) (some []*result) {
 	for _, x := range r.Results {
-		if x.scenario.name == scenario {
+		if x.scenario.name == scenario && x.failed == nil {
 			some = append(some, x)
 		}
 	}

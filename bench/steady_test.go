@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -185,5 +186,33 @@ func TestAScenarioMayRunOnceAndForLonger(t *testing.T) {
 	}
 	if n, all := bar.State().CurrentNum, bar.GetMax(); n != 6 || all != 6 { // 4, and one of their own each
 		t.Errorf("the bar is at %d of %d", n, all)
+	}
+}
+
+func TestAContenderThatFailsIsLeftOutUnlessItIsOurs(t *testing.T) {
+	broken := errors.New("broken")
+	tries := 0
+	run := func(_ context.Context, b bout) (sample, error) {
+		if b.contender.name == "breaks" {
+			tries++
+			return sample{}, broken
+		}
+		return sample{figures: figures{"cycles_per_s": 1}}, nil
+	}
+	for module, want := range map[string]error{"others": nil, ownModule: broken} {
+		tries = 0
+		r := &report{}
+		s := scenario{name: "s", run: run}
+		for _, c := range []contender{{name: "breaks", module: module}, {name: "works", module: "others"}} {
+			r.Results = append(r.Results, &result{scenario: s, contender: c})
+		}
+		p := plan{&site{}, 3, briefly, []scenario{s}}
+		err := p.run(t.Context(), r, progressbar.DefaultSilent(0))
+		if !errors.Is(err, want) || tries != 1 {
+			t.Errorf("%s: %v, tried %d times", module, err, tries)
+		}
+		if want == nil && (len(r.Results) != 1 || !slices.Equal(r.absences("s"), []string{"without breaks: it failed in this run: broken"})) {
+			t.Errorf("%v, without %q", r.Results, r.absences("s"))
+		}
 	}
 }
