@@ -31,11 +31,16 @@ func TestAShardedHubHasOneConnectionForEachNodeWithChannels(t *testing.T) {
 		expect(t, "y", heard(t, y), "2")
 		expect(t, "z", heard(t, z), "resubscribed")
 		expect(t, "connections to the first node", c.nodes[0].dials(), 1)
-		expect(t, "its commands", c.nodes[0].commands(), "SSUBSCRIBE a b")
+		expect(t, "its channels", channels(c.nodes[0]), "a b")
 		expect(t, "connections to the second node", c.nodes[1].dials(), 1)
-		expect(t, "its commands", c.nodes[1].commands(), "SSUBSCRIBE x y; SSUBSCRIBE z")
+		expect(t, "its channels", channels(c.nodes[1]), "x y z")
 		expect(t, "connections to the third node", c.nodes[2].dials(), 0)
 	})
+}
+
+// channels are those that a node was asked for, by one command or several: the hub may begin before all are named.
+func channels(n *server) string {
+	return strings.ReplaceAll(strings.TrimPrefix(n.commands(), "SSUBSCRIBE "), "; SSUBSCRIBE ", " ")
 }
 
 func TestAShardedHubAtRestHasNoConnectionAndNoGoroutineAndStartsAgain(t *testing.T) {

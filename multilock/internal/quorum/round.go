@@ -281,13 +281,13 @@ func (b *round) close() {
 func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
 	q := b.q
 	asked := b.mayHold(nil)
-	token = q.propose() // above all that they answered
+	next := q.propose() // above all that they answered
 	accepts := q.replies(len(asked))
-	same := &protocol.Same{Script: q.accept, Keys: b.l.Keys, Argv: []any{b.grant.Owner, token, protocol.Block}}
+	same := &protocol.Same{Script: q.accept, Keys: b.l.Keys, Argv: []any{b.grant.Owner, next, protocol.Block}}
 	for _, i := range asked {
 		q.s.Go(func() {
 			o := q.members[i].Link.Call(ctx, q.accept, same, wire.Tries, &b.over)
-			b.raised(i, o, token)
+			b.raised(i, o, next)
 			accepts.add(o)
 		})
 	}
@@ -295,7 +295,7 @@ func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
 	defer timer.Stop()
 	select {
 	case <-accepts.ready:
-		return token, accepts.outcome().Reply == "A"
+		return next, accepts.outcome().Reply == "A"
 	case <-timer.C:
 		return 0, false
 	}
