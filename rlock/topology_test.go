@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -287,7 +288,8 @@ func TestAForcedUnlockWhileTheSlotIsAboutToMoveHandsOn(t *testing.T) {
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
 	held := fairlock.New(testlock.NewSession(t, rdb), "x")
-	testlock.Lock(t, held, bg)
+	_, forced := testlock.Lock(t, held, bg)
+	defer runtime.KeepAlive(forced) // or it is released as a forgotten one
 	waits := make(testlock.Waits, 1)
 	next := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
 	got := testlock.Go(testlock.Bounded(t), fairlock.New(next, "x"))
