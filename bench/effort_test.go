@@ -44,7 +44,7 @@ func toldAndSeen(t *testing.T, near bout) (_ sample, told, seen float64) {
 	return s, spent.requests, seen
 }
 
-// If a request were taken for a script's command, its time would be left out. If a script's command were taken for a request, its time would
+// If a request counted as a script's command, its time would be left out. If a script's command counted as a request, its time would
 // be counted twice.
 func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)

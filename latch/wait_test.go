@@ -145,7 +145,7 @@ func TestWhatALatchRemembersIsForgottenWhileItRuns(t *testing.T) {
 		}
 		fields, err := w.HKeys(key)
 		testlock.Must(t, err)
-		if len(fields) > 90 { // a request is remembered for 40 s, and looked for every 30 s
+		if len(fields) > 90 { // requests are remembered for 40 s, and old ones are deleted every 30 s
 			t.Errorf("%d fields", len(fields))
 		}
 		wantCount(t, l, 9800)
