@@ -21,7 +21,7 @@ var layers = [][]string{
 	{"internal/handle", "internal/option", "internal/session"},
 	{"internal/call"},
 	{"internal/mutex"},
-	{"internal/broadcast", "internal/operate", "internal/single"},
+	{"internal/broadcast", "internal/inbox", "internal/operate", "internal/single"},
 	{"internal/queue"},
 	{"rlock"},
 	{"internal/inner"},

@@ -26,7 +26,7 @@ func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
 
-// FirstLease is the longest lease of a lock that is handed over: FIRST in queue.lua.
+// FirstLease is the longest lease of a lock that is handed over: FIRST in line.lua.
 const FirstLease = 2 * time.Second
 
 // MaxExpired bounds how often in a row a request may come too late.

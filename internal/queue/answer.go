@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"crypto/subtle"
 	"time"
 
 	"github.com/lockline/lockline/internal/mutex"
@@ -279,4 +280,44 @@ func (c *cohort) askAnew() {
 	again.members.Append(&c.members)
 	again.begin()
 	go again.run()
+}
+
+// A cohort is an inbox.Attempt.
+
+// Key is the lock's.
+func (c *cohort) Key() string { return c.q.Keys.Lock() }
+
+// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEASE' for the next in the queue, which looks when that lease is over. A
+// grant counts only with the attempt's nonce, which only Redis was told. To look costs no more than a request.
+func (c *cohort) Told(words []string) {
+	q := c.q
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	switch {
+	case len(words) == 1:
+		if c.hint = milliseconds(words[0]); c.state == queued {
+			q.schedule(c.hint)
+		}
+	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[3])) == 1:
+		q.learn(c.owner(), award{token: protocol.TokenOrZero(words[0]), at: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2])})
+	}
+}
+
+// Missed has a heartbeat ask.
+func (c *cohort) Missed() {
+	c.q.Mu.Lock()
+	defer c.q.Mu.Unlock()
+	if len(c.q.standing) > 0 {
+		c.q.schedule(0)
+	}
+}
+
+// deliver gives an award to the attempt that it is for, if that still waits here. The caller must be counted in the
+// session's work. Mu is not held.
+func (q *queue) deliver(owner string, w award) {
+	if c, _ := q.inbox.Find(owner).(*cohort); c != nil {
+		c.q.Mu.Lock()
+		defer c.q.Mu.Unlock()
+		c.q.learn(owner, w)
+	}
 }

@@ -120,7 +120,7 @@ func (c *cohort) begin() {
 		q.standing = map[string]*cohort{}
 	}
 	q.standing[c.owner()] = c
-	q.inbox.add(c)
+	q.inbox.Add(c.owner(), c)
 	q.S().Add(1)
 	q.Keep() // until the request is answered: it is rolled back if nobody waits for it any more
 }
@@ -129,7 +129,7 @@ func (c *cohort) begin() {
 func (c *cohort) retire() {
 	q := c.q
 	c.state = over
-	q.inbox.remove(c)
+	q.inbox.Remove(c.owner())
 	delete(q.standing, c.owner())
 	if q.last == c {
 		q.last = nil
@@ -253,8 +253,8 @@ func (c *cohort) run() {
 			s.Clock.Heard(r.Now, o.Sent)
 		}
 		if r.Status == protocol.Held {
-			q.inbox.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
-			q.inbox.listen(q)
+			q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
+			q.inbox.Listen(q.Keys.Lock())
 		}
 		q.Mu.Lock()
 		if o.Unanswered != nil {
@@ -284,7 +284,7 @@ func (c *cohort) Request(now time.Time) wire.Request {
 		until = t + protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds()
 	}
 	notAfter, attempt, size := c.copy(until)
-	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, s.Args.Keep, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.told(c.q))
+	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, s.Args.Keep, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.Mode(c.q.Keys.Lock()))
 }
 
 // newNonce is a text without spaces that nobody can guess.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 )
@@ -66,7 +67,7 @@ func TestThoseWhosePlaceACohortTakesStandBeforeItsOwn(t *testing.T) {
 		state cohortState
 		taken bool
 	}{{asking, true}, {queued, true}, {over, false}} {
-		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}, inbox: &inbox{cohorts: map[string]*cohort{}}}
+		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}, inbox: inbox.New(nil)}
 		former, next := group(q, "s:1", c.state, 2), group(q, "s:2", queued, 3)
 		want := in(&next.members)
 		if c.taken {
@@ -179,14 +180,14 @@ func TestACohortAsksThenIsQueuedThenIsOver(t *testing.T) {
 		want(asking)
 		s.answers <- held(7)
 		want(queued)
-		q.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), newNonce())) // anybody may have sent that
+		q.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), newNonce())) // anybody may have sent that
 		want(queued)
-		q.inbox.receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner(), c.nonce)) // over: another is the holder's
+		q.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner(), c.nonce)) // over: another is the holder's
 		want(queued)
-		q.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), c.nonce))
+		q.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), c.nonce))
 		want(over)
 		hold := granted(t, waits)
-		if hold.Token() != 9 || len(q.standing) > 0 || q.inbox.find(c.owner()) != nil {
+		if hold.Token() != 9 || len(q.standing) > 0 || q.inbox.Find(c.owner()) != nil {
 			t.Errorf("token %d, %d cohorts stand", hold.Token(), len(q.standing))
 		}
 		unlock(t, hold)
@@ -212,7 +213,7 @@ func TestWhatIsLearnedWhileAskingCountsUnlessTheAnswerIsNewer(t *testing.T) {
 			waits := lock(t, m, ctx)
 			attempt := cohortOf(t, q)
 			for _, token := range c.learned {
-				q.inbox.deliver(attempt.owner(), award{token: token, lease: time.Minute, since: time.Now()})
+				q.deliver(attempt.owner(), award{token: token, lease: time.Minute, since: time.Now()})
 			}
 			if attempt.now() != asking {
 				t.Errorf("%v: it is %v before the answer", c.learned, attempt.now())
@@ -277,7 +278,7 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		former := cohortOf(t, q)
 		s.answers <- held(7)
 		synctest.Wait()
-		q.inbox.deliver(former.owner(), award{token: 9, lease: time.Second, since: time.Now().Add(-time.Second)})
+		q.deliver(former.owner(), award{token: 9, lease: time.Second, since: time.Now().Add(-time.Second)})
 		all := s.got()
 		if next := cohortOf(t, q); next == former || next.now() != asking || next.expired != 1 {
 			t.Errorf("it is %v, after %d times", next.now(), next.expired)
@@ -312,7 +313,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			s.answers <- held(7)
 			synctest.Wait()
 			attempt := s.got()[0].owner
-			q.inbox.deliver(attempt, award{token: 9, lease: 2 * time.Second, at: 1000001})
+			q.deliver(attempt, award{token: 9, lease: 2 * time.Second, at: 1000001})
 			if all := s.got(); kinds(all) != "lock" || all[0].owner != attempt || all[0].behind != "" {
 				t.Fatalf("%s: %+v", c.what, all)
 			}
@@ -329,7 +330,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			if got := cohortOf(t, q); got.owner() != attempt || got.now() != queued {
 				t.Errorf("%s: it is %v", c.what, got.now())
 			}
-			q.inbox.deliver(attempt, award{token: 12, lease: time.Minute, since: time.Now()})
+			q.deliver(attempt, award{token: 12, lease: time.Minute, since: time.Now()})
 			unlock(t, granted(t, waits))
 		})
 	}

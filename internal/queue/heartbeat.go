@@ -44,7 +44,7 @@ func (q *queue) sendHeartbeat() {
 		return
 	}
 	defer s.End()
-	q.inbox.listen(q) // another server may have the lock by now
+	q.inbox.Listen(q.Keys.Lock()) // another server may have the lock by now
 	q.Mu.Lock()
 	b := &q.beat
 	b.at = time.Time{}
@@ -53,7 +53,7 @@ func (q *queue) sendHeartbeat() {
 		q.Mu.Unlock()
 		return
 	}
-	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, s.Args.Keep, q.inbox.told(q)}
+	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, s.Args.Keep, q.inbox.Mode(q.Keys.Lock())}
 	for owner, c := range q.standing {
 		if c.state == queued || c.told.token != 0 {
 			args = append(args, owner)

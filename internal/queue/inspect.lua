@@ -2,7 +2,7 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/inbox/lua/line.lua
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "metadata": {...}, "now": MICROSECONDS,
 -- "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}

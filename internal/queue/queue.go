@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -21,7 +22,7 @@ import (
 //     passed over.
 //   - Whatever finds the lock free grants it to the first that lives, inside of its script (handOver in lua/queue.lua): the
 //     release of the holder, a heartbeat, another request, a forced unlock. The session of the new owner learns it by a
-//     message on its own channel, or in the reply if it was the one that asked (inbox.go, then queue.learn and
+//     message on its own channel, or in the reply if it was the one that asked (package inbox, cohort.Told, then queue.learn and
 //     cohort.granted in answer.go).
 //   - A cohort that nobody waits with any more leaves the queue by a release of its attempt (cohort.withdraw, release.lua).
 //
@@ -32,8 +33,8 @@ import (
 // queue is a lock whose waiters stand in Redis' queue. It is the mutex.Waiting of locks with a queue.
 type queue struct {
 	mutex.Lock
-	inbox *inbox // of the session
-	*line        // set with Lock.Mu held, once; nil until it is needed: very many locks may be held
+	inbox *inbox.Inbox // of the session
+	*line              // set with Lock.Mu held, once; nil until it is needed: very many locks may be held
 }
 
 // line is what a session knows of those that want the lock. Lock.Mu guards it.
@@ -50,7 +51,7 @@ type line struct {
 
 // newFair makes a lock whose goroutines always ask in cohorts.
 func newFair(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
-	in, err := inboxOf(s)
+	in, err := inbox.Of(s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,7 +65,7 @@ func newFair(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
 
 // newReentrant makes a lock for which nobody may ever wait.
 func newReentrant(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
-	in, err := inboxOf(s)
+	in, err := inbox.Of(s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -308,7 +309,7 @@ func (q *queue) Released(_ *mutex.Tenure, o wire.Outcome) {
 func (q *queue) Freed(reply string, sent time.Time) {
 	_, next, handed := strings.Cut(reply, " ")
 	if words := strings.Fields(next); len(words) == 3 && owns(q.S(), words[0]) {
-		q.inbox.deliver(words[0], award{token: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2]), since: sent})
+		q.deliver(words[0], award{token: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2]), since: sent})
 		return
 	}
 	q.Mu.Lock()

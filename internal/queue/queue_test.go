@@ -130,7 +130,7 @@ func TestTheNextCohortAsksOnceTheOneBeforeItIsAnswered(t *testing.T) {
 		s.answers <- "J" + held(7)[1:] // they have its place, for all three
 		synctest.Wait()
 		c := cohortOf(t, q)
-		q.inbox.deliver(c.owner(), award{token: 9, lease: time.Minute, since: time.Now()})
+		q.deliver(c.owner(), award{token: 9, lease: time.Minute, since: time.Now()})
 		for i, waits := range []<-chan got{first, second, third} {
 			hold := granted(t, waits)
 			if hold.Token() != int64(9+i) {

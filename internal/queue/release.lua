@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua. While a slot moves, a Cluster refuses requests for keys
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/inbox/lua/line.lua. While a slot moves, a Cluster refuses requests for keys
 --         of which some exist, and a queue often does not: without these, a lock is released that nobody waits for
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted

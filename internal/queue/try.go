@@ -81,7 +81,7 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 
 // lockedThere is the error of a lock that Redis has given to another.
 func (q *queue) lockedThere(o wire.Outcome, r protocol.Answer) error {
-	q.inbox.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
+	q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
 	locked := r.Locked(q.Keys.Name)
 	if owns(q.S(), r.Holder) {
 		locked.Hint = failure.SelfHint

@@ -21,13 +21,16 @@ import (
 	"strings"
 )
 
-const shared = "internal/protocol/lua/shared.lua"
+const (
+	shared = "internal/protocol/lua/shared.lua"
+	line   = "internal/inbox/lua/line.lua"
+)
 
 // folders of scripts, and the libraries of each. A definition uses only what is before it.
 var folders = map[string][]string{
 	"internal/protocol": {shared},
 	"rlock":             {shared},
-	"internal/queue":    {shared, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
+	"internal/queue":    {shared, line, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
 	"multilock":         {shared},
 	"latch":             {shared, "latch/lua/latch.lua"},
 	"election":          {shared},

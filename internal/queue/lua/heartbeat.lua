@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/queue/lua/queue.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/inbox/lua/line.lua
 -- ARGV[1] session
 -- ARGV[2] liveness in milliseconds
 -- ARGV[3] what the names of the sessions' channels begin with

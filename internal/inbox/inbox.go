@@ -1,0 +1,257 @@
+package inbox
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/pubsub"
+)
+
+// An Attempt waits in a queue in Redis. Its methods are called with no mutex held, by callers that are counted in the session's
+// work, and must not block.
+type Attempt interface {
+	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
+	Key() string
+	// Told is a message that begins with the attempt's owner field: the words behind that. Whoever may publish could have sent it.
+	Told(words []string)
+	// Missed: messages about the attempt may have been missed.
+	Missed()
+}
+
+// Inbox is that of a session: which attempts wait, and where the session listens for them. It is a part of the session.
+type Inbox struct {
+	s     *session.Session
+	ready chan struct{} // cap 1: something has arrived on one of the channels
+
+	mu       sync.Mutex         // guards what follows; may be taken under the mutex of a lock; only the session's and the hubs' are taken under it
+	attempts map[string]Attempt // those that wait in Redis, by owner field
+	ears     map[string]*ear    // by channel
+	running  bool               // the goroutine that listens
+	probing  map[string]bool    // locks of which it is asked whether their server can shard pub/sub
+}
+
+// ear listens on one channel. inbox.mu guards it.
+type ear struct {
+	sub  *pubsub.Subscription
+	idle bool // nobody needed it when that was last looked at
+}
+
+type key struct{}
+
+// Of is a session's inbox. The error is that of session.PartOf.
+func Of(s *session.Session) (*Inbox, error) {
+	return session.PartOf(s, key{}, New)
+}
+
+// New is an inbox on its own, of no session's parts.
+func New(s *session.Session) *Inbox {
+	return &Inbox{s: s, ready: make(chan struct{}, 1), attempts: map[string]Attempt{}, ears: map[string]*ear{}, probing: map[string]bool{}}
+}
+
+// Shutdown has nothing to give back: waits end by themselves, and what is granted to them is released.
+func (in *Inbox) Shutdown(context.Context) error { return nil }
+
+// Add notes that an attempt waits, or is about to.
+func (in *Inbox) Add(owner string, a Attempt) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.attempts[owner] = a
+}
+
+// Remove forgets an attempt.
+func (in *Inbox) Remove(owner string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	delete(in.attempts, owner)
+}
+
+// Find is the attempt that waits under an owner field; nil if none does.
+func (in *Inbox) Find(owner string) Attempt {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.attempts[owner]
+}
+
+// Receive takes what came on one of the session's channels.
+func (in *Inbox) Receive(message string) {
+	words := strings.Fields(message)
+	if len(words) == 0 {
+		return
+	}
+	if a := in.Find(words[0]); a != nil {
+		a.Told(words[1:])
+	}
+}
+
+// channel is the session's by classic pub/sub.
+func (in *Inbox) channel() string { return in.s.Args.Channels.(string) + in.s.ID() }
+
+// shardedChannel is the session's for a lock by sharded pub/sub, as the scripts make it.
+func (in *Inbox) shardedChannel(key string) string {
+	prefix := in.s.Args.Channels.(string)
+	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
+}
+
+// Mode is what scripts are told of how the session is to be told about the lock with this key: lua/line.lua.
+func (in *Inbox) Mode(key string) any {
+	switch {
+	case in.s.Link.Single():
+		return "1"
+	case in.s.ShardedHub == nil:
+		return "0"
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ears[in.shardedChannel(key)] == nil {
+		return "0"
+	}
+	return "2"
+}
+
+// Listen subscribes to what is said about a lock while anybody here is queued for it, and a little longer. It asks
+// first, in the background, whether the lock's server can shard pub/sub, if that is not known. After each confirmation of
+// the subscription a heartbeat tells Redis how the session is to be told. The caller must be counted in the session's work.
+func (in *Inbox) Listen(key string) {
+	if possible, known := in.s.KnownSharded(key); known {
+		in.hear(key, possible, true)
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.probing[key] {
+		return
+	}
+	in.probing[key] = true
+	in.s.Go(func() {
+		possible, known := in.s.Sharded(in.s.Ctx, key)
+		in.hear(key, possible, known)
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		delete(in.probing, key)
+	})
+}
+
+// hear listens on the channel for a lock. Where it is not known which one that is, it keeps to the one that it has.
+func (in *Inbox) hear(key string, sharded, known bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var name string
+	if in.s.ShardedHub != nil {
+		name = in.shardedChannel(key)
+		e := in.ears[name]
+		switch {
+		case !known && e != nil:
+			return
+		case !sharded && e != nil:
+			e.sub.Close()
+			delete(in.ears, name)
+		}
+	}
+	hub := in.s.ShardedHub
+	if !sharded {
+		name, hub = in.channel(), in.s.Hub
+	}
+	if in.ears[name] != nil || !in.s.Begin() {
+		return
+	}
+	defer in.s.End()
+	in.ears[name] = &ear{sub: hub.SubscribeTo(name, in.ready)}
+	if !in.running {
+		in.running = true
+		in.s.Go(in.run)
+	}
+}
+
+// earTime is for how long a channel that nobody needs stays subscribed, and at most as long again.
+const earTime = 2 * time.Second
+
+// run hands out what arrives on the session's channels.
+func (in *Inbox) run() {
+	idle := time.NewTicker(earTime)
+	defer idle.Stop()
+	for {
+		select {
+		case <-in.ready:
+			in.take()
+		case <-idle.C:
+			if !in.rest() {
+				return
+			}
+		case <-in.s.Closing():
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			for _, e := range in.ears {
+				e.sub.Close()
+			}
+			return
+		}
+	}
+}
+
+// take hands out what has arrived.
+func (in *Inbox) take() {
+	in.mu.Lock()
+	var messages []string
+	gaps := map[string]bool{} // a grant may have been missed on these
+	for name, e := range in.ears {
+		arrived, gap := e.sub.Take()
+		messages = append(messages, arrived...)
+		if gap {
+			gaps[name] = true
+		}
+	}
+	in.mu.Unlock()
+	for _, m := range messages {
+		in.Receive(m)
+	}
+	if len(gaps) > 0 {
+		in.miss(gaps)
+	}
+}
+
+// rest closes the ears that nobody has needed for a while. It reports false if there are no more.
+func (in *Inbox) rest() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	needed := map[string]bool{}
+	for _, a := range in.attempts {
+		needed[in.earOf(a.Key())] = true
+	}
+	for name, e := range in.ears {
+		if e.idle && !needed[name] {
+			e.sub.Close()
+			delete(in.ears, name)
+		}
+		e.idle = !needed[name]
+	}
+	in.running = len(in.ears) > 0
+	return in.running
+}
+
+// earOf is the channel on which the session listens for a lock. mu held.
+func (in *Inbox) earOf(key string) string {
+	if in.s.ShardedHub != nil {
+		if name := in.shardedChannel(key); in.ears[name] != nil {
+			return name
+		}
+	}
+	return in.channel()
+}
+
+// miss tells the attempts that listen on one of these channels.
+func (in *Inbox) miss(channels map[string]bool) {
+	in.mu.Lock()
+	var attempts []Attempt
+	for _, a := range in.attempts {
+		if channels[in.earOf(a.Key())] {
+			attempts = append(attempts, a)
+		}
+	}
+	in.mu.Unlock()
+	for _, a := range attempts {
+		a.Missed()
+	}
+}
