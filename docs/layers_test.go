@@ -22,10 +22,10 @@ var layers = [][]string{
 	{"internal/call"},
 	{"internal/mutex"},
 	{"internal/broadcast", "internal/inbox", "internal/operate", "internal/single"},
-	{"internal/queue"},
+	{"internal/permit", "internal/queue"},
 	{"rlock"},
 	{"internal/inner"},
-	{"fairlock", "latch", "locktest", "multilock/internal/quorum"},
+	{"fairlock", "latch", "locktest", "multilock/internal/quorum", "rwlock", "semaphore"},
 	{"election", "multilock"},
 }
 

@@ -46,17 +46,6 @@ func (e *PartyDiedError) Error() string {
 // Unwrap makes errors.Is(err, ErrPartyDied) true.
 func (e *PartyDiedError) Unwrap() error { return ErrPartyDied }
 
-// named puts the latch's name before what happened.
-type named struct {
-	name string
-	err  error
-}
-
-func (e *named) Error() string {
-	return fmt.Sprintf("lockline: latch %q: %s", e.name, failure.Bare(e.err))
-}
-func (e *named) Unwrap() error { return e.err }
-
 // fail is an error for the user.
 func (l *Latch) fail(err error) error {
 	var value *protocol.ValueError
@@ -67,7 +56,7 @@ func (l *Latch) fail(err error) error {
 	case errors.As(err, &reply) && redis.HasErrorPrefix(reply, "WRONGTYPE"):
 		err = fmt.Errorf("%w (the latch's key is %q)", err, l.key)
 	}
-	return &named{l.keys.Name, err}
+	return failure.Of("latch", l.keys.Name, err)
 }
 
 // oddError is a ValueError with advice about a latch, not about a lock.

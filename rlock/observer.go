@@ -48,12 +48,14 @@ const (
 	KindReentrant = "r" // of this package
 	KindFair      = "f" // of package fairlock
 	KindRedLock   = "q" // of package multilock; a MultiLock has no kind of its own, its members have
+	KindReadWrite = "w" // of package rwlock
+	KindSemaphore = "p" // of package semaphore
 )
 
 // Event is one thing that happened to a lock. More fields may come.
 type Event struct {
 	Kind    EventKind
-	Lock    string // kind of lock: [KindReentrant], [KindFair] or [KindRedLock]
+	Lock    string // kind of lock: [KindReentrant] and so on
 	Name    string // of the lock
 	Session string // id of the session; of a RedLock, that of its quorum
 	At      time.Time

@@ -124,8 +124,9 @@ func (j *joined) Error() string {
 
 func (j *joined) Unwrap() []error { return j.errs }
 
-// named puts the lock's name before what happened to it.
+// named puts what it is, and its name, before what happened to it.
 type named struct {
+	what string // a noun; "": a lock
 	name string
 	err  error
 	hint string
@@ -135,10 +136,19 @@ type named struct {
 func Named(name string, err error) error { return &named{name: name, err: err} }
 
 // Hinted is Named with a hint behind the text.
-func Hinted(name string, err error, hint string) error { return &named{name, err, hint} }
+func Hinted(name string, err error, hint string) error {
+	return &named{name: name, err: err, hint: hint}
+}
+
+// Of is Named for what is no lock.
+func Of(what, name string, err error) error { return &named{what: what, name: name, err: err} }
 
 func (e *named) Error() string {
-	return fmt.Sprintf("%slock %q: %s%s", prefix, e.name, Bare(e.err), e.hint)
+	what := e.what
+	if what == "" {
+		what = "lock"
+	}
+	return fmt.Sprintf("%s%s %q: %s%s", prefix, what, e.name, Bare(e.err), e.hint)
 }
 func (e *named) Unwrap() error { return e.err }
 

@@ -21,9 +21,11 @@ const (
 	Fair      = "f"
 	RedLock   = "q"
 	Turnstile = "t" // where those stand who wait for a RedLock; users have none
+	ReadWrite = "w"
+	Semaphore = "p" // for permits
 	Latch     = "l" // no lock: see package latch
 
-	kinds = Reentrant + Fair + RedLock + Turnstile + Latch
+	kinds = Reentrant + Fair + RedLock + Turnstile + ReadWrite + Semaphore + Latch
 )
 
 // What the names of further keys begin with where there is no prefix: with RedissonKeys.

@@ -53,7 +53,7 @@ func DecodeState(name, reply string) (State, error) {
 	for field, value := range raw.Lock {
 		switch field {
 		case "d":
-			st.PID, st.Host, st.Label = aboutHolder(value)
+			st.PID, st.Host, st.Label = About(value)
 		case "t", "s", "w":
 		default:
 			st.Owner = field
@@ -69,7 +69,7 @@ func DecodeState(name, reply string) (State, error) {
 		_, rest, _ = strings.Cut(rest, " ") // the lease
 		_, about, _ := strings.Cut(rest, " ")
 		w.Session, _, _ = strings.Cut(w.Owner, ":")
-		w.PID, w.Host, w.Label = aboutHolder(about)
+		w.PID, w.Host, w.Label = About(about)
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later
 			w.Age = time.Duration(max(0, min(now-ticket, float64(MaxLeft.Microseconds())))) * time.Microsecond
 		}
@@ -82,8 +82,8 @@ func DecodeState(name, reply string) (State, error) {
 	return st, nil
 }
 
-// aboutHolder reads what a session said of itself: pid@host label.
-func aboutHolder(about string) (pid int, host, label string) {
+// About reads what a session said of itself: pid@host label.
+func About(about string) (pid int, host, label string) {
 	id, label, _ := strings.Cut(about, " ")
 	p, host, _ := strings.Cut(id, "@")
 	pid, _ = strconv.Atoi(p)

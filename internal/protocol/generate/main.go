@@ -31,6 +31,7 @@ var folders = map[string][]string{
 	"internal/protocol": {shared},
 	"rlock":             {shared},
 	"internal/queue":    {shared, line, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
+	"internal/permit":   {shared, line, "internal/permit/lua/permit.lua"},
 	"multilock":         {shared},
 	"latch":             {shared, "latch/lua/latch.lua"},
 	"election":          {shared},

@@ -1,0 +1,376 @@
+package permit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// Permits are those of one name in a session. They keep no state of any acquisition.
+type Permits struct {
+	s    *session.Session
+	all  *pools
+	kind *Kind
+	keys *protocol.Keys
+	err  error // of New, returned by every use
+}
+
+// New names permits. What is wrong with the session or the name, every use returns.
+func New(s *session.Session, kind *Kind, name string) Permits {
+	ps := Permits{s: s, kind: kind}
+	switch {
+	case s == nil:
+		ps.err = errors.New("lockline: the session is nil")
+		return ps
+	case s.Redisson:
+		ps.err = kind.Named(name, errors.New("it cannot be shared with Redisson: use a session without RedissonKeys"))
+		return ps
+	}
+	if ps.keys, ps.err = protocol.NewKeys(s.Prefix, kind.Letter, name, ":q", ":a", ":d", ":h"); ps.err != nil {
+		return ps
+	}
+	ps.all, ps.err = poolsOf(s)
+	if ps.err != nil {
+		ps.err = kind.Named(name, ps.err)
+	}
+	return ps
+}
+
+var errZero = errors.New("lockline: a zero value; make one with New")
+
+// CheckUse says what is wrong with a call that has this context.
+func (ps *Permits) CheckUse(ctx context.Context) error {
+	switch {
+	case ps == nil || ps.s == nil && ps.err == nil:
+		return errZero
+	case ps.err != nil:
+		return ps.err
+	case ctx == nil:
+		return ps.kind.Named(ps.keys.Name, failure.ErrNilContext)
+	}
+	return nil
+}
+
+// Name is the name; "" where there is none.
+func (ps *Permits) Name() string {
+	if ps == nil || ps.keys == nil {
+		return ""
+	}
+	return ps.keys.Name
+}
+
+// acquisition is one call of Acquire. It belongs to its goroutine.
+type acquisition struct {
+	p        *pool
+	ctx      context.Context
+	want     Want
+	owner    *handover.Owner
+	bounds   wakeup.Bounds
+	begun    time.Time
+	observed bool // as waiting
+}
+
+// Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and nothing is held; what an unanswered request
+// may have taken is given back in the background.
+func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, try bool) (context.Context, *handle.Hold, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return ctx, nil, err
+	}
+	if err := cfg.Check(); err != nil {
+		return ctx, nil, err
+	}
+	want.Lease = cfg.Lease
+	want.Shared = want.Shared && want.Lease == 0
+	p := ps.all.use(ps.kind, ps.keys)
+	defer p.drop()
+	a := &acquisition{p: p, ctx: ctx, want: want, owner: option.OwnerOf(ctx), begun: time.Now()}
+	e, err := a.run(cfg, try)
+	if err != nil {
+		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
+		return ctx, nil, err
+	}
+	ctx, hd := a.hold(e)
+	return ctx, hd, nil
+}
+
+func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
+	p := a.p
+	s := p.s()
+	if !s.Begin() {
+		return nil, p.fail(failure.ErrClosed)
+	}
+	defer s.End()
+	a.bounds = wakeup.Bounds{Ctx: a.ctx, Closing: s.Closing()}
+	if try && cfg.Bounded && cfg.Wait > 0 || !try && cfg.Bounded {
+		t := time.NewTimer(cfg.Wait)
+		defer t.Stop()
+		a.bounds.Expired = t.C
+	}
+	for {
+		if a.ctx.Err() != nil {
+			return nil, p.fail(failure.OfContext(a.ctx))
+		}
+		p.mu.Lock()
+		outer, err := a.outer()
+		if err != nil {
+			p.mu.Unlock()
+			return nil, err
+		}
+		if outer != nil {
+			if e, err := a.nest(outer, try); e != nil || err != nil {
+				return e, err
+			}
+			continue
+		}
+		h, err := a.enter(try)
+		if err != nil {
+			return nil, err
+		}
+		if e := a.begin(h.Tenure); e != nil {
+			return e, nil
+		}
+	}
+}
+
+// enter gets an entry of a grant. mu is held; enter releases it.
+func (a *acquisition) enter(try bool) (handoff, error) {
+	l := a.p.lane(a.want)
+	switch {
+	case l.joinable():
+		g := l.live
+		g.entries++
+		a.p.mu.Unlock()
+		return handoff{In: true, Tenure: g}, nil
+	case try:
+		l.forget()
+		a.p.mu.Unlock()
+		return a.try()
+	}
+	return a.wait(l)
+}
+
+// wait waits in a lane. mu is held; wait releases it.
+func (a *acquisition) wait(l *lane) (handoff, error) {
+	p := a.p
+	w := handover.NewWaiter[*Grant](a.owner)
+	w.For = a
+	l.waiters.Push(w)
+	l.ask()
+	p.mu.Unlock()
+	for {
+		h, ok := wakeup.Await(&a.bounds, w.Ready)
+		switch {
+		case !ok:
+			return handoff{}, a.leave(l, w)
+		case h.Queued:
+			a.waits()
+		default:
+			return h, h.Err
+		}
+	}
+}
+
+// waits tells the observer, once.
+func (a *acquisition) waits() {
+	if !a.observed {
+		a.observed = true
+		a.p.observe(a.ctx, session.Event{Kind: session.EventWaiting})
+	}
+}
+
+// leavingTime bounds how long a wait that is over waits for Redis to learn it.
+const leavingTime = 100 * time.Millisecond
+
+// leave ends a wait in a lane. It returns when the place in the queue is given up, if Redis answers in time.
+func (a *acquisition) leave(l *lane, w *waiter) error {
+	p := a.p
+	p.mu.Lock()
+	err := a.over(a.holder())
+	if !w.Withdraw() { // answered in that instant
+		p.mu.Unlock()
+		for h := range w.Ready {
+			if !h.Queued {
+				if h.Err == nil {
+					h.Tenure.decline(a.ctx)
+				}
+				return err
+			}
+		}
+	}
+	last := l.trim()
+	p.mu.Unlock()
+	if last == nil {
+		return err
+	}
+	t := time.NewTimer(leavingTime)
+	defer t.Stop()
+	select {
+	case <-last.gone:
+	case <-t.C:
+	case <-p.s().Closing():
+	}
+	return err
+}
+
+// over is why a wait has ended. mu held.
+func (a *acquisition) over(holder *failure.LockedError) error {
+	return a.p.kind.Ended(a.ctx, wakeup.Closed(a.bounds.Closing), a.p.keys.Name, holder)
+}
+
+// holder is one of those that have permits, as far as is known; nil if nobody is. mu held.
+func (a *acquisition) holder() *failure.LockedError {
+	for g := range a.p.grants {
+		return a.lockedHere(g)
+	}
+	return a.p.seen.Locked(a.p.keys.Name, a.begun, nil)
+}
+
+// lockedHere is the error where this session has a grant that is in the way. mu held.
+func (a *acquisition) lockedHere(g *Grant) *failure.LockedError {
+	e := &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: a.p.s().About(), Remaining: max(0, time.Until(g.deadline()))}
+	if a.p.kind.Reentrant {
+		e.Hint = failure.SelfHint
+	}
+	return e
+}
+
+// begin makes a hold of an entry. nil: the grant is over meanwhile, look again.
+func (a *acquisition) begin(g *Grant) *Entry {
+	p := a.p
+	e := a.newEntry(g)
+	p.mu.Lock()
+	if !g.held() || !time.Now().Before(g.deadline()) {
+		overdue, late := g.held(), g.late // the timer that ends it is late
+		p.mu.Unlock()
+		e.cancel(failure.ErrLost)
+		if overdue {
+			g.end(handover.Lost, failure.ErrExpired)
+		}
+		p.keep()
+		p.s().Go(func() { // there is no Hold whose Unlock would tell Redis
+			defer p.drop()
+			p.releaseUntilDone(g.owner, late, g.deadline())
+		})
+		return nil
+	}
+	handed := g.used
+	g.link(e)
+	p.mu.Unlock()
+	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: e.token, HandedOver: handed})
+	return e
+}
+
+// trying is the request of one that does not wait. It belongs to the goroutine that sends it.
+type trying struct {
+	a        *acquisition
+	owner    any
+	notAfter int64
+	late     int64
+}
+
+// Request makes a copy.
+func (t *trying) Request(now time.Time) wire.Request {
+	p := t.a.p
+	lease := t.a.want.Lease
+	if lease == 0 {
+		lease = p.s().Lease
+	}
+	if n := p.s().Clock.Now(now); n != 0 {
+		t.notAfter = max(t.notAfter, n+protocol.Patience(lease).Microseconds())
+	}
+	return p.acquireRequest(t.a.want, t.owner, t.notAfter, "0", "", "0", "")
+}
+
+// Send sends it.
+func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
+	p := t.a.p
+	for n := 1; ; n++ {
+		o := p.s().Link.Call(t.a.ctx, acquireScript, t, wire.Tries, abandoned)
+		if o.Unanswered != nil {
+			t.late = t.notAfter
+		}
+		r, err := p.took(o)
+		if err != nil {
+			o.Err = err
+		}
+		if r.status != expired || n == protocol.MaxExpired || abandoned.Load() {
+			return o
+		}
+	}
+}
+
+// RollBack gives back what nobody waits for.
+func (t *trying) RollBack(o wire.Outcome) {
+	if r, err := read(o); err != nil || r.status == granted || t.late != 0 {
+		p := t.a.p
+		p.releaseUntilDone(t.owner, t.late, time.Now().Add(p.s().Lease))
+	}
+}
+
+// try asks once.
+func (a *acquisition) try() (handoff, error) {
+	p := a.p
+	t := &trying{a: a, owner: p.s().Attempt()}
+	p.keep()
+	o, ok := call.Exchange(&a.bounds, p.s(), t, func() func() { return p.drop })
+	if !ok { // its goroutine rolls back
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return handoff{}, a.over(nil)
+	}
+	defer p.drop()
+	r, err := read(o)
+	switch {
+	case err != nil:
+		err = p.kind.Failed(p.keys, err)
+	case r.status == expired:
+		err = p.fail(protocol.TooLate(p.s().Lease))
+	case r.status == stale:
+		err = p.fail(errOver)
+	case r.status == queued:
+		e := &failure.LockedError{Name: p.keys.Name, Holder: r.holder, About: r.about, Remaining: max(0, r.left)}
+		if p.kind.Reentrant && strings.HasPrefix(r.holder, p.s().ID()) {
+			e.Hint = failure.SelfHint
+		}
+		err = p.kind.Locked(e)
+	default:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		lease := a.want.Lease
+		if lease == 0 {
+			lease = p.s().Lease
+		}
+		l := p.lane(a.want)
+		if g := p.begin(l, t.owner, r.token, o.Sent, lease); g != nil {
+			g.late = t.late
+			g.entries = 1
+			if a.want.Shared {
+				l.live = g
+			}
+			return handoff{In: true, Tenure: g}, nil
+		}
+		l.forget()
+		err = p.fail(fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost))
+	}
+	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.status == granted || t.late != 0) {
+		p.keep()
+		p.s().Go(func() {
+			defer p.drop()
+			p.releaseUntilDone(t.owner, t.late, time.Now().Add(p.s().Lease))
+		})
+	}
+	return handoff{}, err
+}

@@ -1,0 +1,423 @@
+package permit
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// attemptState is what an attempt is doing. It changes in begin, answered, giveUp and end.
+type attemptState uint8
+
+const (
+	asking   attemptState = iota // its first request is under way
+	standing                     // in Redis' queue: it asks again now and then, which keeps its place
+	unwanted                     // nobody waits for it: its goroutine gives up what it has
+	over                         // what comes now is nobody's
+)
+
+func (s attemptState) String() string {
+	return [...]string{"asking", "standing", "unwanted", "over"}[s]
+}
+
+// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run).
+type attempt struct {
+	// What follows never changes.
+	l     *lane
+	owner any // string
+	nonce string
+	ctx   context.Context
+	joins *Grant        // that may go on instead, if nobody else waits; nil: none
+	gone  chan struct{} // closed when run returns
+	news  chan struct{} // cap 1: look at what follows
+
+	left atomic.Bool // nobody wants it: do not send again
+
+	// pool.mu guards the following.
+	state    attemptState
+	out      bool      // a request is under way
+	at       time.Time // when to ask again
+	notAfter int64     // of the last copy sent
+	late     int64     // Redis time until which an unanswered copy may come; 0: there is none
+	base     time.Time // before the last request was sent that was answered, or the first one
+	redis    int64     // the Redis time in that answer; 0: there is none
+	expired  int       // how often in a row a request came too late
+	outage   time.Time // since when it is not answered; zero: it is
+}
+
+// begin begins an attempt of the lane. The caller must be counted in the session's work. mu held.
+func (l *lane) begin() {
+	p := l.p
+	var nonce [12]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	a := &attempt{
+		l: l, owner: p.s().Attempt(), nonce: base64.RawURLEncoding.EncodeToString(nonce[:]), base: time.Now(),
+		ctx: context.WithoutCancel(l.waiters.First().For.(*acquisition).ctx), joins: l.live, gone: make(chan struct{}), news: make(chan struct{}, 1),
+	}
+	l.attempts = append(l.attempts, a)
+	p.all.inbox.Add(a.owner.(string), a)
+	p.keep()
+	p.s().Go(a.run)
+}
+
+// end ends the attempt as far as the lane is concerned. mu held.
+func (a *attempt) end(to attemptState) {
+	l := a.l
+	if i := slices.Index(l.attempts, a); i >= 0 {
+		l.attempts = slices.Delete(l.attempts, i, i+1)
+	}
+	if a.state == standing {
+		l.standing--
+	}
+	a.state = to
+	l.p.all.inbox.Remove(a.owner.(string))
+}
+
+// giveUp has the attempt's goroutine give up what it has. mu held.
+func (a *attempt) giveUp() {
+	a.end(unwanted)
+	a.left.Store(true)
+	a.wake()
+}
+
+func (a *attempt) wake() {
+	select {
+	case a.news <- struct{}{}:
+	default:
+	}
+}
+
+// lease is what it asks for.
+func (a *attempt) lease() time.Duration {
+	if a.l.want.Lease != 0 {
+		return a.l.want.Lease
+	}
+	return a.l.p.s().Lease
+}
+
+// Request makes a copy of its request.
+func (a *attempt) Request(now time.Time) wire.Request {
+	p := a.l.p
+	s := p.s()
+	var until int64
+	if t := s.Clock.Now(now); t != 0 { // else the reply brings the time
+		// What is handed over expires with the liveness.
+		until = t + protocol.Patience(min(a.lease(), s.Liveness)).Microseconds()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a.state < unwanted { // else nothing may come later than was said when it ended
+		a.notAfter = max(a.notAfter, until)
+	}
+	joins := any("")
+	if a.joins != nil && a.joins.held() {
+		joins = a.joins.owner
+	}
+	return p.acquireRequest(a.l.want, a.owner, a.notAfter, s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins)
+}
+
+// acquireRequest is a call of acquireScript.
+func (p *pool) acquireRequest(w Want, owner any, notAfter int64, liveness any, nonce string, mode, joins any) wire.Request {
+	s := p.s()
+	lease := s.Args.Lease
+	if w.Lease != 0 {
+		lease = protocol.Milliseconds(w.Lease)
+	}
+	return p.keys.Request(acquireScript, owner, w.N, notAfter, lease, s.Args.About, s.Args.Keep, liveness, s.Args.Channels, nonce, mode, w.Limit, joins)
+}
+
+// run asks until it is known what becomes of the attempt.
+func (a *attempt) run() {
+	p := a.l.p
+	defer p.drop()
+	defer close(a.gone)
+	for {
+		p.mu.Lock()
+		a.out = true
+		p.mu.Unlock()
+		o := p.s().Link.Call(a.ctx, acquireScript, a, wire.Tries, &a.left)
+		r, err := p.took(o)
+		if r.status == queued {
+			p.all.inbox.Listen(p.keys.Lock())
+		}
+		p.mu.Lock()
+		again := a.answered(o, r, err)
+		p.mu.Unlock()
+		if !again || !a.rest() {
+			return
+		}
+	}
+}
+
+// took reads a reply, and delivers what other attempts were served. mu is not held.
+func (p *pool) took(o wire.Outcome) (answer, error) {
+	r, err := read(o)
+	if err != nil {
+		return r, err
+	}
+	p.s().Clock.Heard(r.now, o.Sent)
+	for _, s := range r.served {
+		if a, ok := p.all.inbox.Find(s.owner).(*attempt); ok {
+			a.l.p.mu.Lock()
+			a.told(s.token, o.Sent, s.lease)
+			a.l.p.mu.Unlock()
+		}
+	}
+	return r, nil
+}
+
+// rest waits until it is time to ask again, and reports false if the attempt is over.
+func (a *attempt) rest() bool {
+	p := a.l.p
+	for {
+		p.mu.Lock()
+		state, d := a.state, time.Until(a.at)
+		p.mu.Unlock()
+		switch {
+		case state == over:
+			return false
+		case state == unwanted:
+			p.mu.Lock()
+			late := a.late
+			p.mu.Unlock()
+			p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness))
+			return false
+		case d <= 0:
+			return true
+		}
+		t := time.NewTimer(d)
+		select {
+		case <-a.news:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// sooner has it ask again after d, if it would ask later. mu held.
+func (a *attempt) sooner(d time.Duration) {
+	if at := time.Now().Add(d); at.Before(a.at) {
+		a.at = at
+		a.wake()
+	}
+}
+
+var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
+
+// answered takes in the answer to its request, and reports whether there is more to do. mu held.
+func (a *attempt) answered(o wire.Outcome, r answer, err error) (again bool) {
+	l := a.l
+	p := l.p
+	a.out = false
+	if o.Unanswered != nil {
+		a.late = a.notAfter
+	}
+	switch {
+	case a.state == over: // told of a grant while the request was under way
+		return false
+	case a.state == unwanted:
+		return a.late != 0 || err != nil && wire.Judge(err).Unknown || r.status == queued || r.status == granted // rest gives it up
+	case r.status == expired && a.expired < protocol.MaxExpired:
+		a.expired++
+		a.at = time.Time{}
+		return true
+	case err != nil && a.endures(o, err):
+		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
+		return true
+	}
+	a.outage = time.Time{}
+	switch {
+	case err != nil:
+		err = p.kind.Failed(p.keys, err)
+	case r.status == expired:
+		err = p.fail(protocol.TooLate(a.lease()))
+	case r.status == stale:
+		err = p.fail(errOver)
+	}
+	switch {
+	case err != nil:
+		a.end(over)
+		if a.late != 0 || o.Err != nil && wire.Judge(o.Err).Unknown || a.redis != 0 {
+			a.release()
+		}
+		l.fail(err)
+		return false
+	case r.status == granted:
+		if a.state == asking {
+			l.others = false
+		}
+		a.granted(r.token, o.Sent, a.lease())
+		return false
+	case r.status == goesOn:
+		a.end(over)
+		a.extended(o.Sent)
+		return false
+	}
+	a.stands(o, r)
+	return true
+}
+
+// stands notes that it is in the queue. mu held.
+func (a *attempt) stands(o wire.Outcome, r answer) {
+	l := a.l
+	if a.state == asking {
+		a.state = standing
+		l.standing++
+	}
+	l.others = true
+	l.p.saw(r)
+	a.expired = 0
+	a.base, a.redis = o.Sent, r.now
+	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
+	if r.left >= 0 {
+		d = min(d, r.left+time.Millisecond)
+	}
+	a.at = time.Now().Add(d)
+	if l.p.s().Observer != nil { // which learns that they wait
+		for w := l.waiters.First(); w != nil; w = w.Next() {
+			w.Queued()
+		}
+	}
+}
+
+// saw notes who has permits. mu held.
+func (p *pool) saw(r answer) {
+	if r.holder != "" {
+		now := time.Now()
+		p.seen = &failure.Sighting{Holder: r.holder, About: r.about, At: now, Until: now.Add(max(0, r.left))}
+	}
+}
+
+// endures: an outage only lengthens the wait, up to the session's lease, once Redis has said that it is to wait. mu held.
+func (a *attempt) endures(o wire.Outcome, err error) bool {
+	full := strings.Contains(err.Error(), "OOM ") // the place stays
+	if a.state != standing || !full && !wire.Judge(err).Transient {
+		return false
+	}
+	if a.outage.IsZero() {
+		a.outage = o.Sent
+	}
+	return time.Since(a.outage) <= a.l.p.s().Lease
+}
+
+// granted makes a grant of what Redis gave at base or later, for this lease. mu held.
+func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
+	l := a.l
+	a.end(over)
+	g := l.p.begin(l, a.owner, token, base, lease)
+	if g == nil {
+		a.release()
+		l.ask()
+		return
+	}
+	g.late = a.late
+	l.give(g)
+}
+
+// extended has those that wait enter the grant that goes on. mu held.
+func (a *attempt) extended(sent time.Time) {
+	l, g := a.l, a.joins
+	if !g.held() || l.live != g { // given back meanwhile
+		l.ask()
+		return
+	}
+	l.others = false
+	g.since = time.Now()
+	l.p.s().Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.lease())))
+	for l.waiters.Len() > 0 {
+		l.admit(g)
+	}
+	l.trim()
+}
+
+// release gives back, in the background, what the attempt may have. The caller must be counted in the session's work.
+func (a *attempt) release() {
+	p, late := a.l.p, a.late
+	p.keep()
+	p.s().Go(func() {
+		defer p.drop()
+		p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness))
+	})
+}
+
+// An attempt is an inbox.Attempt.
+
+// Key is the holders' key.
+func (a *attempt) Key() string { return a.l.p.keys.Lock() }
+
+// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEFT' to the next in the queue, until a lease ends. A grant counts only with the
+// attempt's nonce, which only Redis was told. To look costs no more than a request.
+func (a *attempt) Told(words []string) {
+	p := a.l.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case len(words) == 1:
+		if left, ok := protocol.Remaining(words[0]); ok && a.state == standing {
+			a.sooner(max(0, left) + time.Millisecond)
+		}
+	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
+		lease, ok := protocol.Remaining(words[2])
+		if ok {
+			a.told(protocol.TokenOrZero(words[0]), a.since(protocol.TokenOrZero(words[1])), lease)
+		}
+	}
+}
+
+// told is news of a grant. mu held.
+func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
+	if a.state > standing || token == 0 {
+		return
+	}
+	if a.out { // it may arrive when the grant is over
+		a.late = a.notAfter
+	}
+	if !time.Now().Before(since.Add(protocol.Valid(lease))) { // or so it seems: it asks, and gets the whole lease if it has it still
+		a.sooner(0)
+		return
+	}
+	a.granted(token, since, lease)
+	a.wake()
+}
+
+// since converts the Redis time of a grant of this attempt to a local time that is not after the grant. When Redis' clock showed redis,
+// the local one showed base or more. How far the two have gone from there to the grant may differ by the margin for drift. mu held.
+func (a *attempt) since(at int64) time.Time {
+	if a.redis == 0 {
+		return a.base
+	}
+	d := time.Duration(at-a.redis) * time.Microsecond
+	t := a.base.Add(d - d.Abs()/100)
+	if now := time.Now(); t.After(now) {
+		t = now // a clock that was set
+	}
+	return t
+}
+
+// Missed has it ask: a message may have been lost.
+func (a *attempt) Missed() {
+	a.l.p.mu.Lock()
+	defer a.l.p.mu.Unlock()
+	if a.state == standing {
+		a.sooner(0)
+	}
+}
+
+// observe tells the observer.
+func (p *pool) observe(ctx context.Context, e session.Event) {
+	p.s().Observe(ctx, p.kind.Letter, p.keys.Name, e)
+}
+
+// fail puts the name before an error.
+func (p *pool) fail(err error) error { return p.kind.Named(p.keys.Name, err) }

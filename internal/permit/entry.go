@@ -1,0 +1,123 @@
+package permit
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+)
+
+// Entry is what one goroutine has of a grant. It must not refer to its Hold, which its user may forget.
+type Entry struct {
+	// What follows never changes once it is a hold.
+	ctx    context.Context // ends with the hold; what the user has descends from it
+	cancel context.CancelCauseFunc
+	g      *Grant
+	owner  *handover.Owner
+	token  int64
+	write  bool // it excludes others
+	began  time.Time
+	nested bool
+
+	// pool.mu guards the following.
+	state    handover.State
+	unlocked bool                // or forgotten: nobody will unlock it
+	outer    *Entry              // the live one that it is nested in; nil: none
+	inner    map[*Entry]struct{} // live ones that are nested in it
+	changed  chan struct{}       // closed when another one may nest in it; nil: nobody waits for that
+}
+
+// entryKey finds the innermost hold of a name in a context.
+type entryKey struct {
+	s    *session.Session
+	name string
+}
+
+func (p *pool) entryKey() entryKey { return entryKey{p.s(), p.keys.Lock()} }
+
+// newEntry is one of the acquisition's goroutine, which is not a hold yet.
+func (a *acquisition) newEntry(g *Grant) *Entry {
+	e := &Entry{g: g, owner: a.owner, write: a.want.exclusive(), began: time.Now()}
+	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
+	return e
+}
+
+// hold makes an entry the user's.
+func (a *acquisition) hold(e *Entry) (context.Context, *handle.Hold) {
+	hd := handle.NewHold(e)
+	if a.want.Lease == 0 || e.owner != nil { // a fixed lease may be meant to run out
+		handle.WhenForgotten(hd, e, (*Entry).forgotten)
+	}
+	return context.WithValue(e.ctx, a.p.entryKey(), hd), hd // the context keeps the Hold from being forgotten
+}
+
+// forgotten ends a hold that nobody can reach any more. The runtime's cleanups wait for each other, so what takes time has a goroutine.
+func (e *Entry) forgotten() {
+	p := e.g.p
+	go func() {
+		p.mu.Lock()
+		held, fixed := e.state == handover.Held, e.g.fixed
+		if fixed {
+			e.unlocked = true
+			if e.state == handover.Lost {
+				e.owner.Lose(p.lostBy(), -1)
+			}
+		}
+		p.mu.Unlock()
+		switch {
+		case fixed: // it goes on in Redis
+			return
+		case held:
+			p.s().Warn("a Hold and its context were forgotten without Unlock; releasing it", "lock", p.keys.Name, "kind", p.kind.Letter, "token", e.token)
+			e.cancel(failure.ErrForgotten)
+		}
+		_ = e.Unlock(context.Background())
+	}()
+}
+
+// An Entry is a handle.Holding.
+
+// Name is the name of what is held.
+func (e *Entry) Name() string { return e.g.p.keys.Name }
+
+// Token is the fencing token.
+func (e *Entry) Token() int64 { return e.token }
+
+// Deadline is until when the hold is valid.
+func (e *Entry) Deadline() time.Time { return e.g.deadline() }
+
+// Parts are none.
+func (e *Entry) Parts() []*handle.Hold { return nil }
+
+// Err is why it is not held any more.
+func (e *Entry) Err() error {
+	p := e.g.p
+	p.mu.Lock()
+	err := errorOf(e.state)
+	p.mu.Unlock()
+	// The timer may be late, in a process that was stopped for a while.
+	if err == nil && !time.Now().Before(e.g.deadline()) {
+		return failure.ErrLost
+	}
+	return err
+}
+
+// Extend makes the lease at least d.
+func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
+	s := e.g.p.s()
+	if !s.Begin() {
+		return e.g.p.fail(failure.ErrClosed)
+	}
+	err, answered := wakeup.Call(ctx, func() error {
+		defer s.End()
+		return e.g.extend(context.WithoutCancel(ctx), d)
+	})
+	if !answered {
+		return e.g.p.fail(failure.OfContext(ctx))
+	}
+	return err
+}

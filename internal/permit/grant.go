@@ -1,0 +1,257 @@
+package permit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/watchdog"
+)
+
+// Grant is permits that Redis gave to one attempt, and what goroutines have of them. It is held; then released, lost or closed.
+type Grant struct {
+	// What follows never changes.
+	p     *pool
+	owner any   // string: the attempt's
+	first int64 // token of the grant
+	fixed bool  // the lease is one that the goroutine chose
+
+	lease watchdog.Lease // guarded by the watchdog
+
+	// pool.mu guards the following.
+	l       *lane // for whose goroutines it is
+	state   handover.State
+	n       int64     // permits
+	token   int64     // of the present holder
+	late    int64     // Redis time until which a copy of the attempt's request may come
+	since   time.Time // when Redis was last asked whether others wait
+	entries int       // of goroutines, with those that are on their way
+	writers int       // of these, how many exclude others
+	holds   map[*Entry]struct{}
+	used    bool // some goroutine has had it
+	own     bool // its lease is, or was made longer, as a holder chose
+}
+
+// begin makes a grant of what Redis gave, whose lease counts from base. nil: it came too late, or the session closes; the caller
+// gives it back. mu held.
+func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time.Duration) *Grant {
+	s := p.s()
+	deadline := base.Add(protocol.Valid(lease))
+	if wakeup.Closed(s.Closing()) || !time.Now().Before(deadline) || token == 0 {
+		return nil
+	}
+	fixed := l.want.Lease != 0
+	g := &Grant{p: p, owner: owner, first: token, token: token, fixed: fixed, own: fixed, l: l, n: l.want.N, since: time.Now(), holds: map[*Entry]struct{}{}}
+	g.lease.Owner = g
+	l.grants++
+	p.grants[g] = struct{}{}
+	p.keep()
+	every := s.Lease / 3
+	if fixed {
+		every = 0
+	}
+	s.Watchdog.Add(&g.lease, deadline, every)
+	return g
+}
+
+// held reports whether the grant goes on. mu held.
+func (g *Grant) held() bool { return g.state == handover.Held }
+
+// exclusive reports whether it excludes all others. mu held.
+func (g *Grant) exclusive() bool { return g.n == All }
+
+// deadline is until when it is valid.
+func (g *Grant) deadline() time.Time { return g.p.s().Watchdog.Deadline(&g.lease) }
+
+// lasts reports whether enough is left of its lease to give it to another goroutine. mu held.
+func (g *Grant) lasts() bool {
+	s := g.p.s()
+	return g.held() && !g.own && !wakeup.Closed(s.Closing()) && time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
+}
+
+// over ends it for its session. mu held.
+func (g *Grant) over(why handover.State) {
+	g.state = why
+	delete(g.p.grants, g)
+	g.leaveLane()
+}
+
+// leaveLane takes it out of its lane. mu held.
+func (g *Grant) leaveLane() {
+	if g.l.live == g {
+		g.l.live = nil
+	}
+	g.l.grants--
+	g.l.forget()
+}
+
+// end is an end that nobody asked for, for a reason if it was lost. It reports whether it was this call that ended it; then the caller,
+// or the Unlock of a hold, gives it back. Contexts are canceled before Redis can give the permits to others, if the deadline has passed.
+func (g *Grant) end(why handover.State, reason error) bool {
+	p := g.p
+	s := p.s()
+	p.mu.Lock()
+	if !g.held() {
+		p.mu.Unlock()
+		return false
+	}
+	g.over(why)
+	var ended []*Entry
+	for e := range g.holds {
+		e.state = why
+		e.wake()
+		if why == handover.Lost && !e.unlocked {
+			e.owner.Lose(p.lostBy(), 1)
+		}
+		ended = append(ended, e)
+	}
+	held, token := time.Since(g.since), g.token
+	p.mu.Unlock()
+	s.Watchdog.Remove(&g.lease)
+	for _, e := range ended {
+		held = max(held, time.Since(e.began))
+		e.cancel(errorOf(why))
+	}
+	if len(ended) > 0 && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
+		go func() {
+			defer s.End()
+			if reason == nil {
+				p.observe(s.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
+				return
+			}
+			s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held, "reason", reason)
+			p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: fmt.Errorf("%w: %w", failure.ErrLost, reason)})
+		}()
+	}
+	p.drop()
+	return true
+}
+
+// errorOf is the error of a hold that is over.
+func errorOf(s handover.State) error {
+	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
+}
+
+// discard gives it back in the background: nobody has it. The caller must be counted in the session's work. mu held.
+func (g *Grant) discard() {
+	p := g.p
+	g.over(handover.Released)
+	p.s().Watchdog.Remove(&g.lease)
+	late := g.late
+	p.s().Go(func() { // which the grant has kept the pool for
+		defer p.drop()
+		p.releaseUntilDone(g.owner, late, g.deadline())
+	})
+}
+
+// lastUsed is the last token of its block that was used, for scripts. mu held.
+func (g *Grant) lastUsed() any {
+	if !g.exclusive() {
+		return ""
+	}
+	return g.token
+}
+
+// release is a request that ends an attempt, whatever it has.
+func (p *pool) release(owner, token any, late int64, lastUsed any) *protocol.Same {
+	s := p.s()
+	return &protocol.Same{Script: releaseScript, Keys: p.keys, Argv: []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}}
+}
+
+// releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
+func (p *pool) releaseUntilDone(owner any, late int64, until time.Time) {
+	s := p.s()
+	r := p.release(owner, "", late, "")
+	for try := 1; ; try++ {
+		o := s.Link.Call(s.Ctx, releaseScript, r, 1, nil)
+		if _, err := p.took(o); err == nil || !wire.Judge(err).Unsettled() || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
+			return
+		}
+	}
+}
+
+// send gives a grant back that is over for its session. It blocks for the answer. What could not be given back is tried again in the background. The
+// caller must be counted in the session's work.
+func (g *Grant) send(ctx context.Context) error {
+	p := g.p
+	p.mu.Lock()
+	late, lastUsed := g.late, g.lastUsed()
+	p.mu.Unlock()
+	o := p.s().Link.Call(ctx, releaseScript, p.release(g.owner, g.first, late, lastUsed), wire.Tries, nil)
+	r, err := p.took(o)
+	switch {
+	case err != nil:
+		if wire.Judge(err).Unsettled() {
+			p.keep()
+			p.s().Go(func() {
+				defer p.drop()
+				p.releaseUntilDone(g.owner, late, g.deadline())
+			})
+		}
+		return p.kind.Failed(p.keys, err)
+	case r.status == lost && o.Unanswered == nil: // else an earlier copy has released it
+		return p.fail(failure.ErrLost)
+	}
+	return nil
+}
+
+// extend makes its lease at least d. It blocks for the answer.
+func (g *Grant) extend(ctx context.Context, d time.Duration) error {
+	p := g.p
+	s := p.s()
+	p.mu.Lock()
+	g.own = g.own || d > s.Lease
+	p.mu.Unlock()
+	o := s.Link.Call(ctx, renewScript, &protocol.Same{Script: renewScript, Keys: p.keys, Argv: []any{g.owner, g.first, protocol.Milliseconds(d), s.Args.Keep}}, wire.Tries, nil)
+	switch {
+	case o.Err != nil:
+		return p.kind.Failed(p.keys, o.Err)
+	case !strings.HasPrefix(o.Reply, "K"):
+		g.end(handover.Lost, failure.ErrGone)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.fail(errorOf(g.state))
+	}
+	s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
+	return nil
+}
+
+// A Grant is a session.Lessee.
+
+// LeaseKey is the holders' key.
+func (g *Grant) LeaseKey() string { return g.p.keys.Lock() }
+
+// Renewal is the request that renews it to the session's lease.
+func (g *Grant) Renewal() (*wire.Script, wire.Request) {
+	s := g.p.s()
+	return renewScript, g.p.keys.Request(renewScript, g.owner, g.first, s.Args.Lease, s.Args.Keep)
+}
+
+// LeaseLost ends it.
+func (g *Grant) LeaseLost(deadlinePassed bool) {
+	reason := failure.ErrGone
+	if deadlinePassed {
+		reason = failure.ErrExpired
+	}
+	g.end(handover.Lost, reason)
+}
+
+// RenewalFailed tells the observer.
+func (g *Grant) RenewalFailed(err error) {
+	g.p.mu.Lock()
+	token := g.token
+	g.p.mu.Unlock()
+	g.p.observe(g.p.s().Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
+}
+
+// lostBy names it to an owner that has lost it.
+func (p *pool) lostBy() handover.LostLock {
+	return handover.LostLock{Session: p.s(), Lock: p.keys.Lock()}
+}

@@ -1,0 +1,162 @@
+package permit
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// Unlock ends the hold here, and tells Redis if nobody in this session goes on with the grant. The request is sent whatever becomes of ctx,
+// which bounds only the wait for its answer.
+func (e *Entry) Unlock(ctx context.Context) error {
+	g := e.g
+	p := g.p
+	s := p.s()
+	if !s.Begin() {
+		return e.tooLate(handover.Closed)
+	}
+	p.mu.Lock()
+	if e.unlocked || e.state != handover.Held {
+		p.mu.Unlock()
+		defer s.End()
+		return e.tooLate(handover.Held)
+	}
+	e.unlocked = true
+	e.state = handover.Released
+	e.unnest()
+	delete(g.holds, e)
+	tell := g.leave(e.write)
+	p.mu.Unlock()
+	e.cancel(failure.ErrUnlocked)
+	finish := func(ctx context.Context) error {
+		defer s.End()
+		var err error
+		if tell != nil {
+			err = tell(ctx)
+		}
+		if !e.nested {
+			p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
+		}
+		return err
+	}
+	switch {
+	case tell == nil || ctx.Done() == nil && !s.AsyncUnlock:
+		return finish(ctx)
+	case s.AsyncUnlock:
+		go func() {
+			if err := finish(context.WithoutCancel(ctx)); err != nil {
+				s.Warn("an unlock that nobody waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
+			}
+		}()
+		return nil
+	}
+	wait, cancel := handle.UnlockBound(ctx)
+	defer cancel()
+	err, answered := wakeup.Call(wait, func() error { return finish(context.WithoutCancel(ctx)) })
+	if !answered {
+		return p.fail(failure.OfContext(wait))
+	}
+	return err
+}
+
+// tooLate is the error of an Unlock that ends nothing. why: the session has ended.
+func (e *Entry) tooLate(why handover.State) error {
+	g := e.g
+	p := g.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	again := e.unlocked
+	e.unlocked = true
+	if e.state != handover.Held {
+		why = e.state
+	}
+	switch {
+	case again:
+		return p.fail(failure.ErrNotHeld)
+	case why == handover.Lost:
+		e.owner.Lose(p.lostBy(), -1)
+		// It is lost to us, but Redis may still count its lease: nobody need wait for that.
+		if !wakeup.Closed(p.s().Closing()) {
+			p.keep()
+			late := g.late
+			p.s().Go(func() {
+				defer p.drop()
+				_ = p.s().Link.Call(p.s().Ctx, releaseScript, p.release(g.owner, "", late, ""), 1, nil)
+			})
+		}
+	}
+	return p.fail(errorOf(why))
+}
+
+// leave ends an entry. What it returns tells Redis, and blocks for the answer; nil: there is nothing to tell. The caller must be counted in the
+// session's work. mu held.
+func (g *Grant) leave(write bool) (tell func(context.Context) error) {
+	l := g.l
+	g.entries--
+	if write {
+		g.writers--
+	}
+	switch {
+	case !g.held():
+		return nil
+	case g.entries > 0:
+		if g.exclusive() && g.writers == 0 {
+			return g.reduce()
+		}
+		return nil
+	case g.mayPass():
+		if g.exclusive() {
+			g.token++
+		}
+		l.admit(g)
+		l.trim()
+		return nil
+	}
+	g.over(handover.Released)
+	g.p.s().Watchdog.Remove(&g.lease)
+	l.ask()
+	return func(ctx context.Context) error {
+		defer g.p.drop()
+		return g.send(ctx)
+	}
+}
+
+// mayPass reports whether the next in the lane gets it without a request. mu held.
+func (g *Grant) mayPass() bool {
+	return g.l.waiters.Len() > 0 && time.Since(g.since) < g.p.s().Streak && g.lasts() && g.token < g.first+protocol.Block-1
+}
+
+// reduce has readers go on with what a writer held: they have nested in it. mu held.
+func (g *Grant) reduce() (tell func(context.Context) error) {
+	p := g.p
+	lastUsed := g.lastUsed()
+	g.n = 1
+	g.since = time.Now()
+	limit := g.l.want.Limit
+	g.leaveLane()
+	g.l = p.lane(Want{N: 1, Limit: limit, Shared: true})
+	g.l.grants++
+	if g.l.live == nil && !g.own {
+		g.l.live = g
+	}
+	return func(ctx context.Context) error {
+		s := p.s()
+		o := s.Link.Call(ctx, reduceScript, &protocol.Same{Script: reduceScript, Keys: p.keys, Argv: []any{g.owner, g.first, s.Args.Channels, s.Args.Keep, lastUsed}}, wire.Tries, nil)
+		r, err := p.took(o)
+		switch {
+		case err != nil: // the lease of all is given back with the last of the readers
+			return p.kind.Failed(p.keys, err)
+		case r.status == lost:
+			g.end(handover.Lost, failure.ErrGone)
+			return p.fail(failure.ErrLost)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,131 @@
+-- What the scripts of permits share, beside internal/protocol/lua/shared.lua and internal/inbox/lua/line.lua.
+--
+-- KEYS[1] holders: owner field of each by the Redis time in microseconds at which its lease ends
+-- KEYS[2] metadata: t -> last token that may be in use; n -> how many permits there are; i -> id of the request
+--         that has set that; and tombstones, as shared.lua has them
+-- KEYS[3], KEYS[4], KEYS[5] the queue: line.lua. SIZE is how many permits an attempt wants
+-- KEYS[6] of each holder 'N TOKEN ABOUT', by its owner field: how many permits it has, the first token of its grant, and what its session says
+--         of itself; u -> how many permits are in use
+
+-- ALL is how many permits one takes that excludes all others: All of permit.go.
+local ALL = 1000000000
+
+-- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
+local BATCH = 1000
+
+-- entry is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function entry(owner)
+  local value = redis.call('HGET', KEYS[6], owner)
+  if not value then
+    return nil
+  end
+  local n, token, about = string.match(value, '^(%d+) (%d+) (.*)$')
+  if not n then
+    bad(KEYS[6], owner, value, 'not a number of permits and a token')
+  end
+  return tonumber(n), token, about
+end
+
+-- used is how many permits are in use.
+local function used()
+  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
+end
+
+-- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
+-- again that it has deleted.
+local function giveBack(owner, n)
+  redis.call('HDEL', KEYS[6], owner)
+  redis.call('HINCRBY', KEYS[6], 'u', -n)
+end
+
+-- expire returns the permits of those whose leases are over. They are to be settled.
+local function expire(now)
+  if redis.call('PTTL', KEYS[1]) == -2 then -- nobody has any, or the key was deleted by hand
+    redis.call('DEL', KEYS[6])
+    return {}
+  end
+  local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
+  for _, owner in ipairs(over) do
+    local n = entry(owner)
+    if n then
+      giveBack(owner, n)
+    end
+  end
+  return over
+end
+
+-- settle forgets those that hold nothing any more.
+local function settle(over)
+  if #over > 0 then
+    redis.call('ZREM', KEYS[1], unpack(over))
+  end
+  if redis.call('PTTL', KEYS[1]) == -2 then
+    redis.call('DEL', KEYS[6])
+  end
+end
+
+-- prolong sets the lease of a holder: ms from now.
+local function prolong(owner, ms, now, keep)
+  redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
+  if redis.call('PTTL', KEYS[1]) < ms then
+    redis.call('PEXPIRE', KEYS[1], 2 * ms)
+    redis.call('PEXPIRE', KEYS[6], 2 * ms)
+  end
+  outlive(ms + keep, keep)
+end
+
+-- allot gives n permits to an attempt, and returns its token. Whoever takes all has a block of tokens for its own.
+local function allot(owner, n, about, lease, now, keep, limit)
+  local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
+  redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about)
+  redis.call('HINCRBY', KEYS[6], 'u', n)
+  prolong(owner, lease, now, keep)
+  return stamp(token)
+end
+
+-- serve gives permits to those that wait, in their order, as long as there are enough for the next one. Who wants more than there are at all
+-- waits, and holds up nobody. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
+-- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
+-- ends, or nobody would look if a process that was handed permits is gone.
+local function serve(asking, channels, now, keep, limit)
+  local reply, from, free, handed = '', nil, limit - used(), false
+  while true do
+    local owner, alive, _, its, at = listener(asking, channels, now, from)
+    if not owner then
+      return reply
+    end
+    local n, lease, nonce, about = string.match(its, '^(%d+) (%d+) (%S*) (.*)')
+    n = tonumber(n)
+    if not n then
+      leave(owner) -- somebody changed it: it asks anew
+    elseif n > limit then
+      from = at + 1
+    elseif n > free then
+      if handed then
+        tell('', channels, owner, its, stamp(FIRST))
+      end
+      return reply
+    else
+      lease = math.min(tonumber(lease), math.ceil((alive - now) / 1000) + 1, FIRST)
+      local token = allot(owner, n, about, lease, now, keep, limit)
+      free, handed = free - n, true
+      leave(owner)
+      tell(asking, channels, owner, its, token, stamp(now), stamp(lease), string.match(nonce, '^[^/+]*'))
+      if session(owner) == asking then
+        reply = reply .. ' ' .. owner .. ' ' .. token .. ' ' .. stamp(lease)
+      end
+    end
+  end
+end
+
+-- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known.
+local function yield(owner, n, token, lastUsed)
+  giveBack(owner, n)
+  if n == ALL and lastUsed ~= '' then
+    local most = whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't'))
+    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most then
+      redis.call('HSET', KEYS[2], 't', lastUsed)
+    end
+  end
+end

@@ -1,0 +1,18 @@
+-- Makes the lease of a holder at least so long. It sets and never adds, so a copy that comes twice or late changes nothing.
+--
+-- KEYS    internal/permit/lua/permit.lua
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant
+-- ARGV[3] lease in milliseconds
+-- ARGV[4] milliseconds by which the metadata outlives the lease
+--
+-- Reply: 'K' kept, 'L' lost: not held under this token
+
+local now = clock()
+local till = redis.call('ZSCORE', KEYS[1], ARGV[1])
+local _, token = entry(ARGV[1])
+if not till or tonumber(till) <= now or token ~= ARGV[2] then
+  return 'L'
+end
+prolong(ARGV[1], math.max(tonumber(ARGV[3]), math.ceil((till - now) / 1000)), now, tonumber(ARGV[4]))
+return 'K'

@@ -1,0 +1,173 @@
+package permit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/session"
+)
+
+// ErrUpgrade is why nobody gets all permits who has one of them.
+var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
+
+// outer finds the live hold that an acquisition nests in. nil: none. The error says that such a hold was lost. mu held.
+func (a *acquisition) outer() (*Entry, error) {
+	p := a.p
+	if !p.kind.Reentrant {
+		return nil, nil
+	}
+	hd, _ := a.ctx.Value(p.entryKey()).(*handle.Hold)
+	e, _ := hd.Of().(*Entry)
+	if e == nil {
+		return a.outerOfOwner()
+	}
+	for o := e; o != nil; o = o.outer {
+		switch o.state {
+		case handover.Held:
+			return o, nil
+		case handover.Lost, handover.Closed:
+			return nil, p.fail(errorOf(o.state))
+		}
+	}
+	return nil, nil
+}
+
+// outerOfOwner finds a live hold of the same owner. mu held.
+func (a *acquisition) outerOfOwner() (*Entry, error) {
+	if a.owner == nil {
+		return nil, nil
+	}
+	if a.owner.HasLost(a.p.lostBy()) {
+		return nil, a.p.fail(failure.ErrLost)
+	}
+	for g := range a.p.grants {
+		for e := range g.holds {
+			if e.owner == a.owner {
+				return e, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// nest enters the grant of a hold that it descends from. Neither an entry nor an error: the hold is over, look again. mu is held; nest releases it.
+func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
+	p, g := a.p, outer.g
+	defer p.mu.Unlock()
+	if a.want.exclusive() && !g.exclusive() {
+		return nil, p.fail(ErrUpgrade)
+	}
+	for !outer.admits(a) {
+		if try {
+			return nil, p.kind.Locked(a.lockedHere(g))
+		}
+		if outer.changed == nil {
+			outer.changed = make(chan struct{})
+		}
+		changed := outer.changed
+		p.mu.Unlock()
+		_, ended := a.bounds.Sleep(longTime, changed)
+		p.mu.Lock()
+		if ended {
+			return nil, a.over(a.lockedHere(g))
+		}
+		if outer.state != handover.Held || a.want.exclusive() && !g.exclusive() {
+			return nil, nil
+		}
+	}
+	if outer.state != handover.Held || !time.Now().Before(g.deadline()) {
+		return nil, nil
+	}
+	p.mu.Unlock()
+	e := a.newEntry(g)
+	e.nested = true
+	p.mu.Lock()
+	if outer.state != handover.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
+		e.cancel(failure.ErrUnlocked)
+		return nil, nil
+	}
+	g.enter(e)
+	e.outer = outer
+	if outer.inner == nil {
+		outer.inner = map[*Entry]struct{}{}
+	}
+	outer.inner[e] = struct{}{}
+	depth := 1
+	for o := outer; o != nil; o = o.outer {
+		depth++
+	}
+	p.mu.Unlock()
+	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: e.token})
+	p.mu.Lock()
+	return e, nil
+}
+
+// longTime is longer than any wait: only news or a bound ends it.
+const longTime = 1000 * time.Hour
+
+// admits reports whether one may nest in e now, beside those that are: as in a lock of its own, but for goroutines of one owner. mu held.
+func (e *Entry) admits(a *acquisition) bool {
+	for in := range e.inner {
+		if (in.write || a.want.exclusive()) && (a.owner == nil || in.owner != a.owner) {
+			return false
+		}
+	}
+	return true
+}
+
+// wake has those look again that wait to nest in e. mu held.
+func (e *Entry) wake() {
+	if e.changed != nil {
+		close(e.changed)
+		e.changed = nil
+	}
+}
+
+// unnest takes e out of the hold that it is nested in. What is nested in e goes on there. mu held.
+func (e *Entry) unnest() {
+	outer := e.outer
+	if outer != nil {
+		delete(outer.inner, e)
+	}
+	for in := range e.inner {
+		in.outer = outer
+		if outer != nil {
+			outer.inner[in] = struct{}{}
+		}
+	}
+	e.inner = nil
+	e.wake()
+	if outer != nil {
+		outer.wake()
+	}
+}
+
+// enter links a hold that counts among the grant's entries from now on. mu held.
+func (g *Grant) enter(e *Entry) {
+	g.entries++
+	g.link(e)
+}
+
+// link makes e, which counts among the entries already, a hold. mu held.
+func (g *Grant) link(e *Entry) {
+	if e.write {
+		g.writers++
+	}
+	e.token = g.token
+	g.used = true
+	g.holds[e] = struct{}{}
+}
+
+// decline ends an entry that never was a hold. The caller must be counted in the session's work.
+func (g *Grant) decline(ctx context.Context) {
+	g.p.mu.Lock()
+	tell := g.leave(false)
+	g.p.mu.Unlock()
+	if tell != nil {
+		g.p.s().Go(func() { _ = tell(context.WithoutCancel(ctx)) })
+	}
+}

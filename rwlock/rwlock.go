@@ -1,0 +1,199 @@
+package rwlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/rlock"
+)
+
+// ErrUpgrade: a goroutine that holds the lock to read cannot get it to write. Two that tried would wait for each other without
+// end.
+var ErrUpgrade = permit.ErrUpgrade
+
+// RWMutex is a read-write lock: a name in a session. It keeps no state of its own. Safe for concurrent use. Any number of RWMutexes of
+// one name are one lock. It is a [rlock.Locker], to write; that to read is [RWMutex.RLocker].
+type RWMutex struct {
+	permits permit.Permits
+	cfg     option.Config
+}
+
+var _ rlock.Locker = (*RWMutex)(nil)
+
+var kind = &permit.Kind{
+	Letter:    protocol.ReadWrite,
+	Reentrant: true,
+	Named:     failure.Named,
+	Failed:    func(k *protocol.Keys, err error) error { return k.Failed(err) },
+	Locked:    func(e *failure.LockedError) error { return failure.Public(e) },
+	Ended:     failure.OfWait,
+}
+
+var (
+	write = permit.Want{N: permit.All, Limit: permit.All}
+	read  = permit.Want{N: 1, Limit: permit.All, Shared: true}
+)
+
+// New names a read-write lock. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with a name or session, every method
+// returns. The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
+func New(s *rlock.Session, name string, options ...rlock.Option) *RWMutex {
+	return &RWMutex{permit.New(inner.Session(s), kind, name), option.NewConfig(option.Config{}, options)}
+}
+
+func (m *RWMutex) unwrap() *permit.Permits {
+	if m == nil {
+		return nil
+	}
+	return &m.permits
+}
+
+// Name is the lock's name.
+func (m *RWMutex) Name() string { return m.unwrap().Name() }
+
+// Lock waits until the lock is held to write: nobody else holds it, to read or to write. It returns the hold and the context to go on with, which
+// carries the hold and ends with it. A ctx that descends from a live hold of this lock re-enters if that is to write, and else gets
+// [ErrUpgrade] at once.
+//
+// What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
+func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return m.acquire(ctx, write, options, false)
+}
+
+// TryLock is Lock that never waits: it returns a *[rlock.LockedError] instead, also if others wait. It blocks for one request, not longer than ctx and a
+// [rlock.WaitAtMost] above zero say.
+func (m *RWMutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return m.acquire(ctx, write, options, true)
+}
+
+// RLock waits until the lock is held to read: others may hold it to read, too, but nobody holds it to write. A ctx that descends from a live hold of this lock, to read or to write,
+// re-enters. After that the write hold may be unlocked first: then the lock goes on being held to read, and no writer has come between.
+//
+// What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
+func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return m.acquire(ctx, read, options, false)
+}
+
+// TryRLock is RLock that never waits: it returns a *[rlock.LockedError] instead, also if a writer waits. It blocks for one request, not longer than ctx and a
+// [rlock.WaitAtMost] above zero say.
+func (m *RWMutex) TryRLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return m.acquire(ctx, read, options, true)
+}
+
+func (m *RWMutex) acquire(ctx context.Context, want permit.Want, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+	var cfg option.Config
+	if m != nil {
+		cfg = m.cfg
+	}
+	ctx, hd, err := m.unwrap().Acquire(ctx, want, option.NewConfig(cfg, options), try)
+	return ctx, (*rlock.Hold)(hd), err
+}
+
+// Do runs fn while the lock is held to write, and releases it also if fn panics or calls runtime.Goexit. fn gets the context of [RWMutex.Lock].
+// Do returns Lock's error, or fn's joined with that of Unlock, which matches [rlock.ErrLost] if the lock was lost before fn returned.
+func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+	return do(m.Lock, ctx, fn, options)
+}
+
+// RDo is Do with [RWMutex.RLock].
+func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+	return do(m.RLock, ctx, fn, options)
+}
+
+func do(lock func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error), ctx context.Context, fn func(context.Context) error, options []rlock.Option) error {
+	held, hold, err := lock(ctx, options...)
+	if err != nil {
+		return err
+	}
+	return (*handle.Hold)(hold).Do(held, fn)
+}
+
+// RLocker is the lock to read, as a [rlock.Locker]: its Lock is RLock, and its TryLock is TryRLock.
+func (m *RWMutex) RLocker() rlock.Locker { return reader{m} }
+
+type reader struct{ m *RWMutex }
+
+func (r reader) Name() string { return r.m.Name() }
+
+func (r reader) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return r.m.RLock(ctx, options...)
+}
+
+func (r reader) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return r.m.TryRLock(ctx, options...)
+}
+
+// State is what Redis knows of a lock at one instant.
+type State struct {
+	Name    string
+	Writer  *Holder  // nil: nobody holds it to write
+	Readers []Holder // one for each session that holds it to read, or a few; the one whose lease ends first is the first
+	Queue   []Waiter // in order. Of each session there is at most one to read and one to write, when it has waited for a while; others of that session wait behind it, in memory
+}
+
+// Holder is a session that holds the lock.
+type Holder struct {
+	Owner     string        // session id and number of the acquisition
+	Session   string        // id of its session
+	Host      string        // where that runs
+	PID       int           // its process id
+	Label     string        // what rlock.WithLabel says of it
+	Token     int64         // of the grant
+	Remaining time.Duration // of the lease, if it is not renewed
+}
+
+// Waiter is an acquisition that waits.
+type Waiter struct {
+	Owner   string        // session id and number of the acquisition
+	Session string        // id of its session
+	Host    string        // where that runs
+	PID     int           // its process id
+	Label   string        // what rlock.WithLabel says of it
+	Write   bool          // it waits to write
+	Age     time.Duration // since it asked
+}
+
+// Inspect asks Redis who holds the lock, and who waits. It changes nothing, and blocks for one request, not longer than ctx.
+func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
+	in, err := m.unwrap().Inspect(ctx)
+	st := State{Name: m.Name()}
+	for _, p := range in.Holders {
+		h := Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, p.Token, p.Remaining}
+		if p.N == permit.All {
+			st.Writer = &h
+		} else {
+			st.Readers = append(st.Readers, h)
+		}
+	}
+	for _, p := range in.Queue {
+		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, p.N == permit.All, p.Age})
+	}
+	return st, err
+}
+
+// ForceUnlock takes the lock from whoever holds it to write, and reports whether anybody did. It is for operators: the holder goes on for a moment without the
+// lock, until its next request or renewal, at most a third of its lease, tells it that it is lost. It blocks for one request, not longer than ctx.
+func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
+	n, err := m.unwrap().Force(ctx, permit.Writer)
+	return n > 0, err
+}
+
+// ForceRUnlock is ForceUnlock of all that hold the lock to read. It returns how many sessions did.
+func (m *RWMutex) ForceRUnlock(ctx context.Context) (int, error) {
+	return m.unwrap().Force(ctx, permit.Readers)
+}
+
+// ForceUnlockToken is ForceUnlock of the one holder, to read or to write, that [RWMutex.Inspect] has shown with this token. If it does not hold the lock any more,
+// nothing changes.
+func (m *RWMutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
+	if token <= 0 {
+		return false, failure.Named(m.Name(), errors.New("ForceUnlockToken: a token is above 0"))
+	}
+	return m.unwrap().ForceToken(ctx, token)
+}

@@ -1,0 +1,44 @@
+package semaphore
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+)
+
+// nothing is a hold of no permits, which Redis is told nothing of. It is a handle.Holding.
+type nothing struct {
+	name   string
+	cancel context.CancelCauseFunc
+	over   atomic.Bool
+}
+
+func none(ctx context.Context, name string) (context.Context, *handle.Hold) {
+	n := &nothing{name: name}
+	ctx, n.cancel = context.WithCancelCause(ctx)
+	return ctx, handle.NewHold(n)
+}
+
+func (n *nothing) Name() string                                { return n.name }
+func (n *nothing) Token() int64                                { return 0 }
+func (n *nothing) Deadline() time.Time                         { return time.Time{} }
+func (n *nothing) Parts() []*handle.Hold                       { return nil }
+func (n *nothing) Extend(context.Context, time.Duration) error { return nil }
+
+func (n *nothing) Err() error {
+	if n.over.Load() {
+		return failure.ErrNotHeld
+	}
+	return nil
+}
+
+func (n *nothing) Unlock(context.Context) error {
+	if n.over.Swap(true) {
+		return named(n.name, failure.ErrNotHeld)
+	}
+	n.cancel(failure.ErrUnlocked)
+	return nil
+}

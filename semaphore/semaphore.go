@@ -1,0 +1,269 @@
+package semaphore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/rlock"
+)
+
+// MaxLimit is the highest number of permits.
+const MaxLimit = permit.All - 1
+
+// Semaphore is a semaphore's name in a session, and how many permits it has. It keeps no state of its own. Safe for concurrent
+// use. Any number of Semaphores of one name are one semaphore.
+type Semaphore struct {
+	permits permit.Permits
+	limit   int
+	cfg     option.Config
+	err     error // of New, returned by every use
+}
+
+var kind = &permit.Kind{
+	Letter: protocol.Semaphore,
+	Named:  named,
+	Failed: func(k *protocol.Keys, err error) error { return named(k.Name, err) },
+	Locked: notFree,
+	Ended:  ended,
+}
+
+func named(name string, err error) error { return failure.Of("semaphore", name, err) }
+
+// ended is the error of a wait that has ended.
+func ended(ctx context.Context, closing bool, name string, holder *failure.LockedError) error {
+	switch {
+	case ctx.Err() != nil:
+		return named(name, failure.OfContext(ctx))
+	case closing:
+		return named(name, failure.ErrClosed)
+	case holder == nil:
+		return named(name, failure.ErrNoAnswer)
+	}
+	return notFree(holder)
+}
+
+func notFree(e *failure.LockedError) error {
+	return &NotFreeError{e.Name, e.Holder, e.About, e.Remaining}
+}
+
+// New names a semaphore that has limit permits, from 1 to [MaxLimit], unless Redis has another number: see [Semaphore.SetLimit]. It does no I/O and is cheap. Any string of 1 to 512
+// bytes is a name. What is wrong with a session, name or limit, every method returns. The options are those of each acquisition:
+// [rlock.WithLease] and [rlock.WaitAtMost].
+func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
+	sem := &Semaphore{permits: permit.New(inner.Session(s), kind, name), limit: limit, cfg: option.NewConfig(option.Config{}, options)}
+	sem.err = sem.check("New: a limit", limit)
+	return sem
+}
+
+// check says why n is no number of permits.
+func (s *Semaphore) check(what string, n int) error {
+	if n < 1 || n > MaxLimit {
+		return named(s.Name(), fmt.Errorf("%s is from 1 to %d, not %d", what, MaxLimit, n))
+	}
+	return nil
+}
+
+// use says what is wrong with a call.
+func (s *Semaphore) use(ctx context.Context) error {
+	if s == nil {
+		return errors.New("lockline: a nil Semaphore; make one with New")
+	}
+	if err := s.permits.CheckUse(ctx); err != nil {
+		return err
+	}
+	return s.err
+}
+
+// Name is the semaphore's name.
+func (s *Semaphore) Name() string {
+	if s == nil {
+		return ""
+	}
+	return s.permits.Name()
+}
+
+// Acquire waits until n permits are held, all or none, and returns the hold and the context to go on with, which ends with
+// the hold. Unlock of the hold gives the permits back. Waiters are served first come, first served.
+//
+// It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context returned inherits from it;
+// the end of ctx does not end the hold: only Unlock, loss, Close and a fixed lease do. n is from 0 to [MaxLimit]. With n = 0 it returns at once, and asks
+// nobody. An n above the limit waits until the limit is raised, and holds up nobody meanwhile.
+//
+// On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is held; what an
+// unanswered request may have taken is given back in the background. The error matches
+//   - ctx.Err() and context.Cause(ctx), if ctx ended;
+//   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out; os.ErrDeadlineExceeded instead, if Redis has not answered so that nothing is
+//     known of a holder;
+//   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
+//   - else it is go-redis's error. If Redis does not answer the first request, Acquire fails after four tries, each within the client's own
+//     timeouts. Once Redis has answered, an outage only lengthens the wait, up to the watchdog timeout.
+func (s *Semaphore) Acquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return s.acquire(ctx, n, options, false)
+}
+
+// TryAcquire is Acquire that never waits for permits: it returns a *[NotFreeError] if n are not free, or if others wait. It blocks for one request,
+// not longer than ctx and a [rlock.WaitAtMost] above zero say.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return s.acquire(ctx, n, options, true)
+}
+
+func (s *Semaphore) acquire(ctx context.Context, n int, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+	if err := s.use(ctx); err != nil {
+		return ctx, nil, err
+	}
+	if n == 0 {
+		ctx, hd := none(ctx, s.Name())
+		return ctx, (*rlock.Hold)(hd), nil
+	}
+	if err := s.check("Acquire: a number of permits", n); err != nil {
+		return ctx, nil, err
+	}
+	want := permit.Want{N: int64(n), Limit: int64(s.limit)}
+	ctx, hd, err := s.permits.Acquire(ctx, want, option.NewConfig(s.cfg, options), try)
+	return ctx, (*rlock.Hold)(hd), err
+}
+
+// Do runs fn while n permits are held, and gives them back also if fn panics or calls runtime.Goexit. fn gets the context of
+// [Semaphore.Acquire]. Do returns Acquire's error, or fn's joined with that of Unlock, which matches [rlock.ErrLost] if the permits
+// were lost before fn returned.
+func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error, options ...rlock.Option) error {
+	held, hold, err := s.Acquire(ctx, n, options...)
+	if err != nil {
+		return err
+	}
+	return (*handle.Hold)(hold).Do(held, fn)
+}
+
+// Locker is n permits as a lock, for package multilock and others that take a [rlock.Locker].
+func (s *Semaphore) Locker(n int) rlock.Locker { return locker{s, n} }
+
+type locker struct {
+	*Semaphore
+	n int
+}
+
+func (l locker) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return l.Acquire(ctx, l.n, options...)
+}
+
+func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return l.TryAcquire(ctx, l.n, options...)
+}
+
+// SetLimit changes how many permits there are, for all sessions. If there are more now, waiters are served. If there are fewer, holders
+// keep theirs, and nobody is served until enough have come back. Redis keeps the number for as long as anybody uses the semaphore, and for a while after that
+// ([rlock.WithTokenRetention], 15 s by default). Then the limit is again the one that New was given by whoever uses the semaphore first. So a program that
+// changes the limit for good also gives another one to New. It blocks for one request, not longer than ctx.
+func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
+	if err := s.use(ctx); err != nil {
+		return err
+	}
+	if err := s.check("SetLimit: a limit", n); err != nil {
+		return err
+	}
+	_, err := s.permits.SetLimit(ctx, int64(n), false)
+	return err
+}
+
+// TrySetLimit is SetLimit if Redis has no number yet, since nobody has used the semaphore lately, and reports whether it was set.
+func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
+	if err := s.use(ctx); err != nil {
+		return false, err
+	}
+	if err := s.check("TrySetLimit: a limit", n); err != nil {
+		return false, err
+	}
+	return s.permits.SetLimit(ctx, int64(n), true)
+}
+
+// NotFreeError says that so many permits are not free, or that others wait. It matches [rlock.ErrLocked].
+type NotFreeError struct {
+	Name      string        // of the semaphore
+	Holder    string        // owner field of one holder: session id and number of the acquisition; "" if not known
+	About     string        // what its session says of itself: process id, host, label
+	Remaining time.Duration // of its lease, if it is not renewed
+}
+
+func (e *NotFreeError) Error() string {
+	msg := fmt.Sprintf("lockline: semaphore %q: not so many permits are free", e.Name)
+	if e.Holder != "" {
+		msg += "; " + e.Holder
+		if e.About != "" {
+			msg += " (" + e.About + ")"
+		}
+		msg += " has some"
+	}
+	return msg
+}
+
+// Unwrap makes errors.Is(err, rlock.ErrLocked) true.
+func (e *NotFreeError) Unwrap() error { return rlock.ErrLocked }
+
+// State is what Redis knows of a semaphore at one instant.
+type State struct {
+	Name    string
+	Limit   int      // 0: Redis has no number, since nobody has used the semaphore lately
+	Used    int      // permits that are held. It is more than Limit where that was reduced
+	Holders []Holder // the one whose lease ends first is the first
+	Queue   []Waiter // in order. Of each session there is at most one for each number of permits, when it has waited for a while; others of that session wait behind it, in memory
+}
+
+// Available is how many permits are free: negative where the limit was reduced below what is held.
+func (s State) Available() int { return s.Limit - s.Used }
+
+// Holder is one acquisition that holds permits.
+type Holder struct {
+	Owner     string // session id and number of the acquisition
+	Session   string // id of its session
+	Host      string // where that runs
+	PID       int    // its process id
+	Label     string // what rlock.WithLabel says of it
+	Permits   int
+	Token     int64         // of the grant
+	Remaining time.Duration // of the lease, if it is not renewed
+}
+
+// Waiter is one acquisition that waits.
+type Waiter struct {
+	Owner   string // session id and number of the acquisition
+	Session string // id of its session
+	Host    string // where that runs
+	PID     int    // its process id
+	Label   string // what rlock.WithLabel says of it
+	Permits int
+	Age     time.Duration // since it asked
+}
+
+// Inspect asks Redis who has permits, and who waits. It changes nothing, and blocks for one request, not longer than ctx.
+func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
+	if err := s.use(ctx); err != nil {
+		return State{}, err
+	}
+	in, err := s.permits.Inspect(ctx)
+	st := State{Name: s.Name(), Limit: int(in.Limit), Used: int(in.Used)}
+	for _, p := range in.Holders {
+		st.Holders = append(st.Holders, Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining})
+	}
+	for _, p := range in.Queue {
+		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Age})
+	}
+	return st, err
+}
+
+// ForceRelease takes back the permits of the one holder that [Semaphore.Inspect] has shown with this token, and reports whether there was
+// one. It is for operators: the holder goes on for a moment without them, until its next request or renewal, at most a third of its lease,
+// tells it that they are lost. It blocks for one request, not longer than ctx.
+func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
+	if err := s.use(ctx); err != nil {
+		return false, err
+	}
+	return s.permits.ForceToken(ctx, token)
+}
