@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-var errFenced = errors.New("fenced off: somebody has written under a later lock")
+var errFenced = errors.New("fenced off: the row was written under a later lock")
 
 func createTable(ctx context.Context, db *sql.DB) error {
 	_, err := db.ExecContext(ctx, `
@@ -58,6 +58,13 @@ func withdraw(ctx context.Context, db *sql.DB, lock *rlock.Mutex, id, amount int
 		return err
 	}
 	return setBalance(ctx, db, id, now-amount, hold.Token())
+}
+
+func result(err error) string {
+	if err != nil {
+		return "refused, " + err.Error()
+	}
+	return "done"
 }
 
 // outcome is what became of the two withdrawals.
@@ -102,11 +109,11 @@ func run(ctx context.Context, url string, out io.Writer) (o outcome, err error) 
 
 	// Meanwhile the second one takes 30.
 	o.fast = withdraw(ctx, db, account, 1, 30)
-	fmt.Fprintln(out, "30 are taken:", o.fast)
+	fmt.Fprintln(out, "second holder withdraws 30:", result(o.fast))
 
 	// The first one goes on, unaware (it does not look at its context), with what it saw.
 	o.frozen = setBalance(ctx, db, 1, seen-50, frozen.Token())
-	fmt.Fprintln(out, "50 are taken:", o.frozen)
+	fmt.Fprintln(out, "first holder withdraws 50:", result(o.frozen))
 
 	o.balance, err = balance(ctx, db, 1)
 	fmt.Fprintln(out, "balance:", o.balance)

@@ -62,11 +62,14 @@ func serve(stop context.Context, url string, out io.Writer) error {
 				say("%s: begun", name)
 				return job(ctx, needs)
 			})
-			if errors.Is(err, rlock.ErrClosed) {
+			switch {
+			case errors.Is(err, rlock.ErrClosed):
 				say("%s: given up", name)
-				return
+			case err != nil:
+				say("%s: failed, %v", name, err)
+			default:
+				say("%s: done", name)
 			}
-			say("%s: done, %v", name, err)
 		})
 	}
 	start("short job", grace/3)

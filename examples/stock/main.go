@@ -1,7 +1,8 @@
-// Command stock sells limited stock through two server processes, to 800 clients that
+// Command stock sells limited stock through two server processes, to 400 clients that
 // ask at once, and compares what the locks are put around: the whole stock, an item, or
-// a segment of an item's stock. Selling is to read, to think (the payment), and to
-// write: without a lock, units are sold twice.
+// a segment of an item's stock. Selling is to read, to wait for the payment, and to
+// write: without a lock, units are sold twice. The more locks there are, the more
+// payments are under way at once.
 package main
 
 import (
@@ -26,10 +27,10 @@ import (
 
 const (
 	servers  = 2
-	requests = 800
+	requests = 400
 	items    = 4
-	units    = 100 // of each item: twice as many want one
-	segments = 5   // of an item, where it is split
+	units    = 50 // of each item: twice as many want one
+	segments = 5  // of an item, where it is split
 )
 
 // sale is the figures of one way to lock.
@@ -38,6 +39,7 @@ type sale struct {
 	sold, refused int
 	failed        int
 	left          int // units in stock afterwards
+	atOnce        int // most payments that were under way at one instant
 	took          time.Duration
 	waits         []time.Duration // of the clients, sorted
 }
@@ -72,10 +74,10 @@ func run(ctx context.Context, url string, out io.Writer) (sales []sale, err erro
 
 func print(out io.Writer, sales []sale) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "lock\tsold\trefused\tleft\toversold\ttook\tmedian\tlongest\t")
+	fmt.Fprintln(w, "lock\tsold\trefused\tleft\toversold\tat once\ttook\tmedian\tlongest\t")
 	for _, s := range sales {
 		ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n", s.way, s.sold, s.refused, s.left, s.oversold(),
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n", s.way, s.sold, s.refused, s.left, s.oversold(), s.atOnce,
 			ms(s.took), ms(s.waits[len(s.waits)/2]), ms(s.waits[len(s.waits)-1]))
 	}
 	_ = w.Flush()
@@ -87,17 +89,20 @@ func buy(ctx context.Context, shops []string, way string) sale {
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: requests}}
 	defer client.CloseIdleConnections()
 	var (
-		mu  sync.Mutex // guards s
-		all sync.WaitGroup
+		mu   sync.Mutex // guards s and paid
+		paid []payment
+		all  sync.WaitGroup
 	)
 	begin := time.Now()
 	for i := range requests {
 		all.Go(func() {
 			code := 0
+			var p payment
 			request, _ := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/buy/%s/%d", shops[i%servers], way, i/servers%items), nil)
 			if response, err := client.Do(request); err == nil {
 				_ = response.Body.Close()
 				code = response.StatusCode
+				p = paymentOf(response.Header)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -105,6 +110,7 @@ func buy(ctx context.Context, shops []string, way string) sale {
 			switch code {
 			case http.StatusNoContent:
 				s.sold++
+				paid = append(paid, p)
 			case http.StatusGone:
 				s.refused++
 			default:
@@ -115,6 +121,7 @@ func buy(ctx context.Context, shops []string, way string) sale {
 	all.Wait()
 	s.took = time.Since(begin)
 	slices.Sort(s.waits)
+	s.atOnce = atOnce(paid)
 	return s
 }
 

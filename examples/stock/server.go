@@ -37,6 +37,39 @@ func stockKey(w way, item, part int) string {
 	return fmt.Sprintf("example:stock:%s:%d:%d", w.name, item, part)
 }
 
+// payment is when one began and ended, in nanoseconds of the machine's clock.
+type payment struct{ begin, end int64 }
+
+const (
+	beginHeader = "Payment-Begin"
+	endHeader   = "Payment-End"
+)
+
+func (p payment) put(h http.Header) {
+	h.Set(beginHeader, strconv.FormatInt(p.begin, 10))
+	h.Set(endHeader, strconv.FormatInt(p.end, 10))
+}
+
+func paymentOf(h http.Header) (p payment) {
+	p.begin, _ = strconv.ParseInt(h.Get(beginHeader), 10, 64)
+	p.end, _ = strconv.ParseInt(h.Get(endHeader), 10, 64)
+	return p
+}
+
+// atOnce counts the payments at the instant when most are under way.
+func atOnce(payments []payment) (most int) {
+	for _, p := range payments {
+		n := 0
+		for _, other := range payments {
+			if other.begin <= p.begin && p.begin < other.end {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
 // shop sells in one server process.
 type shop struct {
 	rdb     *redis.Client
@@ -45,17 +78,17 @@ type shop struct {
 
 // sell reports false if the item is sold out. It begins with any segment, so that
 // buyers spread over them, and tries the others where that is empty.
-func (s *shop) sell(ctx context.Context, w way, item int) (sold bool, err error) {
+func (s *shop) sell(ctx context.Context, w way, item int) (paid payment, sold bool, err error) {
 	for _, part := range rand.Perm(w.parts) {
 		key := stockKey(w, item, part)
-		// Stock only falls: who sees none needs no lock to know.
+		// Stock only falls: a buyer that sees none needs no lock.
 		if n, err := s.rdb.Get(ctx, key).Int(); err != nil {
-			return false, err
+			return paid, false, err
 		} else if n == 0 {
 			continue
 		}
 		sell := func(ctx context.Context) (err error) {
-			sold, err = s.sellFrom(ctx, key)
+			paid, sold, err = s.sellFrom(ctx, key)
 			return err
 		}
 		if w.lock == nil {
@@ -64,22 +97,24 @@ func (s *shop) sell(ctx context.Context, w way, item int) (sold bool, err error)
 			err = rlock.New(s.session, w.lock(item, part)).Do(ctx, sell)
 		}
 		if sold || err != nil {
-			return sold, err
+			return paid, sold, err
 		}
 	}
-	return false, nil
+	return paid, false, nil
 }
 
-func (s *shop) sellFrom(ctx context.Context, key string) (sold bool, err error) {
+func (s *shop) sellFrom(ctx context.Context, key string) (paid payment, sold bool, err error) {
 	n, err := s.rdb.Get(ctx, key).Int()
 	if err != nil || n == 0 {
-		return false, err
+		return paid, false, err
 	}
-	time.Sleep(time.Millisecond) // the payment
+	paid.begin = time.Now().UnixNano()
+	time.Sleep(20 * time.Millisecond)
+	paid.end = time.Now().UnixNano()
 	if err := context.Cause(ctx); err != nil {
-		return false, err // the lock is lost: do not write
+		return paid, false, err // the lock is lost: do not write
 	}
-	return true, s.rdb.Set(ctx, key, n-1, 0).Err()
+	return paid, true, s.rdb.Set(ctx, key, n-1, 0).Err()
 }
 
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -88,11 +123,12 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil || way.name != r.PathValue("way") {
 			continue
 		}
-		sold, err := s.sell(r.Context(), way, item)
+		paid, sold, err := s.sell(r.Context(), way, item)
 		switch {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		case sold:
+			paid.put(w.Header())
 			w.WriteHeader(http.StatusNoContent)
 		default:
 			http.Error(w, "sold out", http.StatusGone)
