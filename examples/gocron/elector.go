@@ -61,7 +61,7 @@ func (e *elector) task(work func(ctx context.Context) error) func(ctx context.Co
 	return func(ctx context.Context) error {
 		t := e.term.Load()
 		if t == nil {
-			return rlock.ErrLost // since gocron has asked
+			return rlock.ErrLost // after gocron's call of IsLeader
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)

@@ -31,7 +31,8 @@ var (
 // are DurationJobs that begin whenever their process does, it is a bit less than their
 // interval. The record outlives the run, the lock and the process.
 //
-// So a tick is run at most once. It is not run again if the job fails or its process dies.
+// So a tick is run at most once, unless Redis loses the record. It is not run again if the job
+// fails or its process dies.
 type locker struct {
 	session *rlock.Session
 	rdb     *redis.Client

@@ -189,7 +189,7 @@ func TestALeaderThatHasNotNoticedTheEndIsNone(t *testing.T) {
 func TestAJobEndsWithTheLeadership(t *testing.T) {
 	m := start(t, 1)[0]
 	e := &elector{}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	m.campaign.Go(func() { e.campaign(ctx, election.New(m.session, "scheduler"), "1") })
 	if err := e.await(ctx); err != nil {
@@ -201,7 +201,7 @@ func TestAJobEndsWithTheLeadership(t *testing.T) {
 		}
 		<-ctx.Done()
 		return context.Cause(ctx)
-	})(t.Context())
+	})(ctx)
 	if !errors.Is(err, rlock.ErrLost) {
 		t.Errorf("the job ended with %v, want %v", err, rlock.ErrLost)
 	}
