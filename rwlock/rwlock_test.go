@@ -118,14 +118,15 @@ func TestAWriterGoesOnAsAReader(t *testing.T) {
 	if r.Token() != w.Token() {
 		t.Errorf("tokens %d and %d", w.Token(), r.Token())
 	}
-	writer, reader := begin(bg, locks[1]), begin(bg, locks[2].RLocker())
+	writer := begin(bg, locks[1])
+	queue(t, locks[0], 1)
+	reader := begin(bg, locks[2].RLocker())
 	queue(t, locks[0], 2)
 	unlock(t, w)
-	if rctx.Err() == nil || r.Err() != nil {
-		// The reader's context descends from the writer's, which has ended. Its hold has not.
-		t.Errorf("after the writer's Unlock: %v, %v", rctx.Err(), r.Err())
-	}
 	time.Sleep(20 * time.Millisecond)
+	if ctx.Err() == nil || rctx.Err() != nil || r.Err() != nil {
+		t.Errorf("after the writer's Unlock: %v, %v, %v", ctx.Err(), rctx.Err(), r.Err())
+	}
 	waits(t, "a writer beside what became a reader", writer)
 	if st := inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 1 || st.Readers[0].Token != r.Token() {
 		t.Errorf("%+v", st)
@@ -134,6 +135,9 @@ func TestAWriterGoesOnAsAReader(t *testing.T) {
 		t.Errorf("it is no writer any more: %v", err)
 	}
 	unlock(t, r)
+	if !errors.Is(context.Cause(rctx), rlock.ErrNotHeld) {
+		t.Errorf("the reader's context after its Unlock: %v", context.Cause(rctx))
+	}
 	hold := await(t, writer).hold
 	if hold.Token() <= r.Token() {
 		t.Error("the token does not grow")
@@ -283,5 +287,29 @@ func TestNobodyIsBesideAWriterUnderLoad(t *testing.T) {
 	}
 	if st := inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 0 || len(st.Queue) != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T) {
+	t.Parallel()
+	_, locks := open(t, 1)
+	for _, first := range []bool{true, false} { // the context ends before the writer's Unlock, or after it
+		why := errors.New("enough")
+		given, cancel := context.WithCancelCause(bg)
+		ctx, w := lock(t, given, locks[0])
+		rctx, r := lock(t, ctx, locks[0].RLocker())
+		if first {
+			cancel(why)
+			testlock.Receive(t, "the end of the context", rctx.Done())
+			unlock(t, w)
+		} else {
+			unlock(t, w)
+			cancel(why)
+			testlock.Receive(t, "the end of the context", rctx.Done())
+		}
+		if !errors.Is(context.Cause(rctx), why) || !errors.Is(context.Cause(rctx), context.Canceled) || r.Err() != nil {
+			t.Errorf("%v, %v", context.Cause(rctx), r.Err())
+		}
+		unlock(t, r)
 	}
 }

@@ -22,6 +22,7 @@ type Entry struct {
 	write  bool // it excludes others
 	began  time.Time
 	nested bool
+	given  context.Context // to the outermost acquisition
 
 	// pool.mu guards the following.
 	state    handover.State
@@ -41,8 +42,33 @@ func (p *pool) entryKey() entryKey { return entryKey{p.s(), p.keys.Lock()} }
 
 // newEntry is one of the acquisition's goroutine, which is not a hold yet.
 func (a *acquisition) newEntry(g *Grant) *Entry {
-	e := &Entry{g: g, owner: a.owner, write: a.want.exclusive(), began: time.Now()}
+	e := &Entry{g: g, owner: a.owner, write: a.want.exclusive(), began: time.Now(), given: a.ctx}
 	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
+	return e
+}
+
+// newNested is one that is to nest in outer.
+func (a *acquisition) newNested(outer *Entry) *Entry {
+	if a.want.exclusive() {
+		e := a.newEntry(outer.g)
+		e.nested, e.given = true, outer.given
+		return e
+	}
+	// The context of one that reads does not end when one that writes is unlocked first, from which it descends: it goes on with what the outermost was given.
+	e := &Entry{g: outer.g, owner: a.owner, began: time.Now(), nested: true, given: outer.given}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
+	e.ctx, e.cancel = ctx, cancel
+	follow := func(of context.Context, ended func()) {
+		stop := context.AfterFunc(of, ended)
+		context.AfterFunc(ctx, func() { stop() })
+	}
+	follow(a.ctx, func() {
+		if context.Cause(a.ctx) != failure.ErrUnlocked {
+			cancel(failure.OfContext(a.ctx))
+			return
+		}
+		follow(e.given, func() { cancel(failure.OfContext(e.given)) })
+	})
 	return e
 }
 

@@ -83,8 +83,7 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 		return nil, nil
 	}
 	p.mu.Unlock()
-	e := a.newEntry(g)
-	e.nested = true
+	e := a.newNested(outer)
 	p.mu.Lock()
 	if outer.state != handover.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
 		e.cancel(failure.ErrUnlocked)
