@@ -171,7 +171,7 @@ func TestACanceledWaiterLeavesNothing(t *testing.T) {
 	for range 5 {
 		all = append(all, begin(ctx, sems[1], 1))
 	}
-	queue(t, sems[0], 1) // one for all, or one for each that asked before it was known
+	testlock.Eventually(t, "they wait", func() bool { return len(inspect(t, sems[0]).Queue) > 0 }) // one for all, or for each that asked before it was known
 	cancel(why)
 	for _, done := range all {
 		if g := testlock.Receive(t, "the end", done); !errors.Is(g.err, context.Canceled) || !errors.Is(g.err, why) || g.hold != nil {
