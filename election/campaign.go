@@ -48,7 +48,7 @@ func (e *Election) of(ctx context.Context) *Leadership {
 	return l
 }
 
-// maxLost bounds how often a candidate begins anew that has lost the lock before it could lead.
+// maxLost bounds how often a candidate begins again that has lost the lock before it could lead.
 const maxLost = 8
 
 // Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns the context

@@ -80,7 +80,7 @@ type Leader struct {
 // None reports whether there is no leader.
 func (l Leader) None() bool { return l.Token == 0 }
 
-// Leader asks Redis for the present leader, and reports whether there is one. There is none before anybody was elected,
+// Leader asks Redis for the present leader, and reports whether there is one. There is none before the first is elected,
 // and from the end of a leadership to the first value of the next. It blocks for one request, not longer than ctx. The
 // error matches ctx.Err() if ctx ended, or [rlock.ErrClosed], or is one of go-redis.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
@@ -173,7 +173,7 @@ func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
 	return r.e.session.Link.Call(r.ctx, r.sc, r, wire.Tries, abandoned)
 }
 
-// RollBack has nothing to do: a value that nobody waits for may count.
+// RollBack has nothing to do: a value may count though its caller has left.
 func (r *request) RollBack(wire.Outcome) {}
 
 // do runs a script and blocks for the reply, as long as ctx and the session last.

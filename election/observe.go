@@ -20,7 +20,7 @@ import (
 //
 // Messages wake it. It also asks when the leader's lease would be over if it was not renewed since, so it notices a leader
 // that has died or was forced. If there is no leader it asks once in the session's lease, because nodes of a Cluster can
-// lose a message. It uses the session's subscription connection. A slow loop delays nobody else.
+// lose a message. It uses the session's subscription connection. A slow loop delays no other.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {

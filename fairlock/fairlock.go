@@ -10,12 +10,12 @@
 // waiter the owner and tells its session. It tells the next in the queue, too, which then knows when to look
 // whether the new owner lives. So a hand-over costs one
 // request and at most two messages, whatever the length of the queue. A reentrant lock of package rlock has such a queue, too, but
-// goroutines of the session that has the lock go before it. Here nobody is overtaken.
+// goroutines of the session that has the lock go before it. Here no goroutine is overtaken.
 //
-// Goroutines of one session with nobody between them stand in the queue together and hand
-// the lock from one to the next in memory. Those that come at about the same time (while a request of
-// theirs is under way, or within 200 µs while their session has the lock, and within 2 ms behind others of it) ask together.
-// If the lock is lost under one of them, those behind it ask anew.
+// Goroutines of one session with no other waiter between them stand in the queue together and hand
+// the lock from one to the next in memory. Those that come at about the same time ask together. That is while a request of
+// theirs is under way, or within 200 µs while their session has the lock, and within 2 ms behind others of it.
+// If the lock is lost under one of them, those behind it ask again.
 //
 // A session's waiters are kept alive by one request for each lock at three fifths of the
 // liveness time (10 s unless [rlock.WithLiveness] says otherwise). A waiter whose session Redis has seen listen,
@@ -25,12 +25,12 @@
 // new owner is known to live, and then renewed to the session's lease. With
 // [rlock.WithLease] it is leased for as long as that says, counted from the grant.
 //
-// TryLock takes the lock only if nobody waits, and never stands in the queue. A
+// TryLock takes the lock only if no goroutine waits, and never stands in the queue. A
 // waiter that gives up leaves the queue before its Lock returns, if Redis answers
 // within 100 ms. If not, it leaves in the background.
 //
 // A lease that its holder made longer than the watchdog timeout (Extend) is not handed on in
-// memory: goroutines that wait directly behind it ask anew, and may be served after those of other processes.
+// memory. Goroutines that wait directly behind it ask again, and may be served after those of other processes.
 //
 // A fair and a reentrant lock of one name are two locks. Sessions with
 // [rlock.RedissonKeys] are refused: Redisson's queue is another.

@@ -15,8 +15,8 @@
 //
 // The end of a run is one published message, which wakes all waiters of all processes. A waiter subscribes first and looks
 // at the count after that, so no end is missed. It sends no requests while it sleeps, with these exceptions. It looks again
-// after its subscription was interrupted, when the lease of a party ends that has not counted (with the default lease, every
-// 20 to 30 s while that party is renewed), and after a third of the latch's lifetime. On a Cluster it looks once a minute,
+// after its subscription was interrupted, and after a third of the latch's lifetime. It looks when the lease of a party ends that has
+// not counted, with the default lease every 20 to 30 s while that party is renewed. On a Cluster it looks once a minute,
 // since a message between two nodes can be lost. While its subscription is not confirmed, it looks once in each lease of the
 // session.
 //
@@ -39,7 +39,7 @@
 // # Lifetime
 //
 // A latch is one hash, P:l:{name}, where P is the session's prefix. While a run is under way, it lives for 24 h after the
-// last call of anybody for it, or for what WithLifetime says. A waiter is such a caller, so a latch that somebody waits for does
+// last call for it by any process, or for what WithLifetime says. A wait is such a call, so a latch with a waiter does
 // not expire. When the run is over, the key is deleted after two minutes.
 //
 // # What is guaranteed, and when not

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// ErrDeleted: somebody deleted the latch before its count was 0.
+	// ErrDeleted: the latch was deleted before its count was 0.
 	ErrDeleted = errors.New("lockline: latch deleted")
 
 	// ErrGone: Redis knows nothing of the run any more. Its data were lost or have expired, or it ended more than two minutes ago. A

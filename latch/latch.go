@@ -38,7 +38,7 @@ const maxCount = 9e15
 // Option changes a Latch.
 type Option func(*Latch)
 
-// WithLifetime sets for how long a run that is under way is kept in Redis after the last call of anybody for it, 24 h by
+// WithLifetime sets for how long a run that is under way is kept in Redis after the last call for it by any process, 24 h by
 // default. Waiting is such a call all the time. The lifetime is that of the TrySet that begins the run. It is at least [MinLifetime], and at least the session's lease.
 func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime = d } }
 

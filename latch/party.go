@@ -96,7 +96,7 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 	return ctx, p, nil
 }
 
-// leave has Redis forget a party that nobody knows to have joined. It tries for as long as the lease lasts.
+// leave has Redis forget a party that is not known to have joined. It tries for as long as the lease lasts.
 func (l *Latch) leave(id, party string, notAfter int64) {
 	if notAfter == 0 {
 		return // the request was void
@@ -233,7 +233,7 @@ func (p *Party) LeaseLost(deadlinePassed bool) {
 	}
 }
 
-// RenewalFailed has nobody to tell: it will be tried again.
+// RenewalFailed does nothing: the renewal will be tried again.
 func (p *Party) RenewalFailed(error) {}
 
 type partiesKey struct{}

@@ -148,10 +148,10 @@ func (l *lock) admit(t *turn) (in bool, err error) {
 	return true, nil
 }
 
-// serve lets in whoever may enter now.
+// serve lets in the goroutines that may enter now.
 func (l *lock) serve() {
 	if l.s.outage != nil {
-		return // nobody is told
+		return // no waiter is told
 	}
 	l.queue = slices.DeleteFunc(l.queue, func(t *turn) bool {
 		in, err := l.admit(t)
@@ -197,7 +197,7 @@ func (l *lock) leave(h *hold) {
 	l.serve()
 }
 
-// end takes the lock from whoever holds it.
+// end takes the lock from its holder.
 func (l *lock) end() {
 	st := l.st
 	l.st = nil
@@ -242,7 +242,7 @@ func (st *streak) extend(d time.Duration) {
 	}
 }
 
-// remaining is what is left of the lease. Somebody else's was renewed just now.
+// remaining is what is left of the lease. Another session's was renewed just now.
 func (st *streak) remaining() time.Duration {
 	if st.by != here {
 		return lease

@@ -42,10 +42,10 @@ func (s *Space) New(name string, options ...rlock.Option) *Locker {
 	return l
 }
 
-// Lose takes the lock from whoever holds it, as an expired lease, an operator or a
-// failover would, and reports whether anybody did. At once the context of each of
+// Lose takes the lock from its holder, as an expired lease, an operator or a
+// failover would, and reports whether there was one. At once the context of each of
 // the holder's holds ends with cause [rlock.ErrLost], which is what Unlock returns,
-// too; and whoever waits first gets the lock.
+// too. The first waiter gets the lock.
 func (s *Space) Lose(name string) bool {
 	l := s.lock(name)
 	defer l.enter()()
@@ -57,8 +57,8 @@ func (s *Space) Lose(name string) bool {
 	return true
 }
 
-// Occupy has somebody else hold the lock, as another process would, until free is
-// called. Whoever holds it loses it, as by [Space.Lose]; whoever waits goes on waiting.
+// Occupy has another session hold the lock, as one of another process would, until free is
+// called. A holder loses it, as by [Space.Lose]. Waiters go on waiting.
 func (s *Space) Occupy(name string) (free func()) {
 	l := s.lock(name)
 	defer l.enter()()
@@ -78,7 +78,7 @@ func (s *Space) Occupy(name string) (free func()) {
 
 // Fail makes requests fail with err, as an outage of Redis does, until Fail(nil): Lock
 // and TryLock, also those that re-enter, Unlock and Extend. A hold whose Unlock failed has
-// ended. Whoever waits already goes on waiting. No lock is lost by it: for that there is Lose.
+// ended. Goroutines that wait already go on waiting. No lock is lost by it: for that there is Lose.
 func (s *Space) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Space) Fail(err error) {
 	}
 }
 
-// Inspect says who holds the lock, and who waits for it: Queue has all waiters, in
+// Inspect shows the holder of the lock and its waiters. Queue has all waiters, in
 // order, those that wait for a re-entry among them.
 func (s *Space) Inspect(name string) rlock.State {
 	l := s.lock(name)
@@ -98,7 +98,7 @@ func (s *Space) Inspect(name string) rlock.State {
 	if st := l.st; st != nil {
 		state.Held, state.Owner, state.Token, state.Remaining = true, st.owner, st.token, st.remaining()
 		state.Session, state.PID, state.Host = st.by.session, st.by.pid, st.by.host
-		state.Count = max(len(st.holds), 1) // somebody else enters once
+		state.Count = max(len(st.holds), 1) // another session enters once
 	}
 	for _, t := range l.queue {
 		state.Queue = append(state.Queue, rlock.Waiter{

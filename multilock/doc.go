@@ -16,11 +16,11 @@
 //
 // # Why it cannot deadlock
 //
-// A deadlock needs somebody who holds one lock while waiting for another. A
-// MultiLock never does: it tries all members; if one is taken, it gives back the others,
-// waits for that one alone, in its queue if it has one, and, with that one in its hands, tries the
-// rest. This is how std::lock of C++ takes mutexes in any order; across servers nobody has an
-// order to keep. What the caller holds already is the caller's own holding and waiting:
+// A deadlock needs a goroutine that holds one lock while waiting for another. A
+// MultiLock never does. It tries all members. If one is taken, it gives back the others and
+// waits for that one alone, in its queue if it has one. Once it has that one, it tries the
+// rest. This is how std::lock of C++ takes mutexes in any order. So callers need not agree on an
+// order, not even across servers. This does not cover what the caller holds already:
 // to lock x, and then below it a MultiLock of y and z, waits for y and z while holding x.
 // Put x among the members instead.
 //
@@ -33,18 +33,17 @@
 // times.
 //
 // Redisson's rule, which is to wait for the members in order while holding those before, for
-// 1500 ms a member, and then to start over, resolves a deadlock only by that time-out.
+// 1500 ms a member, and then to start over, resolves a deadlock only by that timeout.
 //
 // # What it costs
 //
 // Reentrant Mutexes of one session that are free take one request to lock, and one to unlock,
-// however many they are (100 at most in one script), if their leases are equal and their keys may be in one
-// script: on a standalone server or Sentinel group (a *redis.Client) always, on a
+// however many they are (100 at most in one script). Their leases must be equal, and their keys must be allowed in one
+// script. On a standalone server or Sentinel group (a *redis.Client) they always are, on a
 // Cluster if the keys have one hash tag, as with rlock.WithPrefix("{app}"). All
-// other members, such as fair locks and those of sessions with RedissonKeys, and members that are
-// re-entered, are taken one after another at what they cost by themselves, and given back in
-// parallel. One that has to wait is granted the member that it waits for, and takes the others by one request
-// more. Each start over costs what was taken and given back in it. An Observer is told of
+// other members are taken one after another at what they cost by themselves, and given back in
+// parallel. These are fair locks, locks of sessions with RedissonKeys, and members that are re-entered, among others. One that has to wait is granted the member that it waits for, and takes the others by one request
+// more. Each start over costs what was taken and given back in it. An Observer is notified of
 // every try of every member, also of those that came to nothing.
 //
 // Goroutines of a process that wait for the same members hand them on in memory, all of them together and

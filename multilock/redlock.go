@@ -46,20 +46,20 @@ var (
 // # Votes
 //
 // Lock asks all servers at once, and returns when a majority has granted: 2 of 3, 3 of 5.
-// Of an even number, half and one more are needed, so that a fourth server only
-// costs; of two, both; one is a plain lock that takes the long way. How long a hold is valid is
+// Of an even number, half and one more are needed, so a fourth server only
+// costs. Of two servers both are needed, and one is a plain lock that takes the long way. How long a hold is valid is
 // counted from before the first request, less 1 % and 2 ms for the drift of the
-// servers' clocks. What is granted without a majority is given back at once; where no answer
-// comes, too, and a request that arrives later than that takes nothing.
+// servers' clocks. What is granted without a majority is given back at once, also where no answer
+// comes, and a request that arrives later than that takes nothing.
 //
 // TryLock is one vote, repeated only if too few servers answer. If several ask at the same
 // instant, none may get a majority: then all TryLocks return [rlock.ErrLocked]. Lock asks
-// again after a random time, which doubles with each vote in a row that nobody has won.
+// again after a random time, which doubles with each vote in a row without a winner.
 //
 // # Waiting
 //
-// A client that was refused stands in line at one of the servers, and only the first in line asks again: at once when the one
-// before has unlocked, or, where the lock is held for long, when the servers tell that the holder is gone, when its lease is
+// A client that was refused stands in line at one of the servers, and only the first in line asks again. It does so at once when the one
+// before has unlocked. Where the lock is held for long, it asks when the servers tell that the holder is gone, when its lease is
 // over, and after a third of the watchdog timeout. So the cost of a cycle does not grow with the number of clients, and they have the lock in turn.
 // A newcomer asks first, and may come before those in line. The line grants nothing: the majority does.
 //
@@ -74,40 +74,40 @@ var (
 // # Holding
 //
 // The watchdog renews on all servers. The deadline is that of the majority, so the hold's context
-// ends before the first instant at which anybody else could have one. A server that
-// was down when the lock was taken, or has come back empty since, gets the hold with the next renewal, if a majority
+// ends before the first instant at which another session could have one. A server may have
+// been down when the lock was taken, or have come back empty since. It gets the hold with the next renewal, if a majority
 // without that server has just been renewed. So a hold outlives a rolling restart, if each
 // server has a third of the lease to get the hold before the next one goes down.
 // Unlock returns when a majority has answered (with [rlock.WithAsyncUnlock], at once); the rest is told in the background, as
 // long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
 //
 // A hold that was granted by a bare majority, because others had the rest just then, does not
-// outlive a server of it that fails before the first renewal: the next renewal, re-entry or Unlock fails, and the lease bounds it. The
+// outlive a server of it that fails before the first renewal. The next renewal, re-entry or Unlock fails, and the lease bounds it. The
 // lock itself goes on. The same is true of holds with a fixed lease, which are not renewed.
 //
 // # Fencing tokens
 //
 // Redlock as it was published has none, and without them no lock with leases is safe for what must never
-// be written twice: a process that is stopped in a bad moment acts after its lease
+// be written twice. A process that is stopped in a bad moment acts after its lease
 // (Martin Kleppmann, "How to do distributed locking", 2016). A RedLock's token is
-// one that a majority has stored while it was held, and grows from holder to holder, whichever minority fails: the next
+// one that a majority has stored while it was held. It grows from holder to holder, whichever minority fails, because the next
 // majority has a server in common with this one, and that accepts only a higher token. The
-// client proposes it, by the servers' clocks and the tokens that it saw, so that mostly one round does; a
-// server that has stored a higher one is asked a second time. The other part of that criticism, that the lease depends on
-// clocks, remains: a server whose clock runs faster by more than 1 %, or is set forward by hand, can end
+// client proposes it, by the servers' clocks and the tokens that it saw, so that mostly one round does. A
+// server that has stored a higher one is asked a second time. The other part of that criticism remains: the lease depends on
+// clocks. A server whose clock runs faster by more than 1 %, or is set forward by hand, can end
 // a lease early. Then two may hold the lock, but not with one token.
 //
 // # A server that comes back empty
 //
-// has forgotten which locks it granted and which token it stored: as many of them as make a
-// majority with those that are free can give a held lock to somebody else. So run the servers
+// has forgotten which locks it granted and which token it stored. As many of them as make a
+// majority with those that are free can give a held lock to another session. So run the servers
 // with appendonly yes and appendfsync always, or keep one that crashed away for longer than the longest lease
 // (its tokens are then as good as its clock). Clocks need to agree within 10 minutes: that
 // is how long the last token of a free lock is remembered.
 //
 // # Operators
 //
-// Inspect tells what a majority says: of a lock that nobody has on a majority, that it is
+// Inspect tells what a majority says: of a lock without a majority, that it is
 // free. ForceUnlock frees it on all servers that can be reached, and fails where these are no majority.
 //
 // # Sessions
@@ -128,15 +128,15 @@ type quorumConfig struct{ timeout time.Duration }
 
 // WithServerTimeout sets how long a vote waits for the answer of one server at most,
 // and from when on a server counts as slow. It must be below half of the watchdog timeout. By
-// default it is 1 % of that, at least 100 ms: what is lost of the validity is not more than the
+// default it is 1 % of that, at least 100 ms. What is lost of the validity is then not more than the
 // margin for drift, and an answer from another region is still in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
 
 // NewQuorum makes a quorum of the servers of the sessions, best in the same order everywhere (see Waiting). No I/O. It refuses, with the
-// reason, no sessions at all, a nil or closed session, sessions with [rlock.RedissonKeys], ones that differ in prefix
-// or watchdog timeout, and two that have the same client or whose clients have the same
+// reason, no sessions at all, a nil or closed session, and sessions with [rlock.RedissonKeys]. It also refuses sessions that differ
+// in prefix or watchdog timeout, and two that have the same client or whose clients have the same
 // address. A server that is reached by two addresses is not noticed: it would have two votes.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig

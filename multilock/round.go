@@ -191,7 +191,7 @@ func (r *rounds) giveBack() {
 	}
 }
 
-// pause lets rounds that keep meeting each other fall out of step: from the third on, for
+// pause lets rounds that keep meeting each other fall out of step. From the third on it waits
 // a random time of up to 4 ms, 8 ms, and so on to 128 ms. Nothing is held meanwhile.
 func (r *rounds) pause(restarts int) {
 	if restarts < 2 {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// waiting remembers who waits since when. An event does not name its acquisition;
-// its context and lock do, but for those that share both. Of these, whoever ends
+// waiting remembers since when each acquisition waits. An event does not name its acquisition;
+// its context and lock do, but for those that share both. Of these, the one that ends
 // first counts as having waited longest, which is right in sum.
 type waiting struct {
 	mu    sync.Mutex // guards since

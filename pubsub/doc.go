@@ -1,25 +1,25 @@
 // Package pubsub wakes waiters by message: a [Hub] keeps one subscription connection, whatever
-// the number of channels and of those who listen to them, and fans what arrives out by channel. Of a Cluster's
+// the number of channels and of their listeners, and fans what arrives out by channel. Of a Cluster's
 // sharded channels, it keeps one for each master that has some ([NewShardedHub]).
 //
 // # Never losing a wake-up
 //
-// Redis forgets a message that nobody was subscribed to at that moment, so a listener has to ask
-// its server for the present state whenever its subscription may have had a gap. The hub says when:
-// [Subscription.Take] reports resubscribed after each confirmation of the channel by the server (the
-// first one, and one after each reconnect or at a new server), at once for a channel that is confirmed already, and when
-// messages were dropped because nobody took them. Whoever asks after each resubscribed, and
+// Redis forgets a message without a subscriber at that moment, so a listener has to ask
+// its server for the present state whenever its subscription may have had a gap. The hub says when.
+// [Subscription.Take] reports resubscribed after each confirmation of the channel by the server: the
+// first one, and one after each reconnect or at a new server. It does so at once for a channel that is confirmed already, and when
+// messages were dropped because they were not taken. A listener that asks after each resubscribed, and
 // acts on each message, knows everything that was published to the channel, or asked later than that.
 //
 // # How it works
 //
-// One goroutine, the owner, dials, writes all commands and closes; no caller ever waits for it, since go-redis
+// One goroutine, the owner, dials, writes all commands and closes. No caller ever waits for it, since go-redis
 // dials inside its commands and may take many seconds. What was asked for while it was busy goes
 // out as one SUBSCRIBE. A second goroutine reads. It confirms a channel by the reply to the last
-// command about it: the server answers in the order of the commands, so replies still to come
+// command about it. The server answers in the order of the commands, so replies still to come
 // are counted by channel, and a late reply to an earlier SUBSCRIBE or UNSUBSCRIBE is passed over.
 //
-// A channel that nobody listens to any more lingers, for the next waiter on a busy lock is seldom far. With the
+// A channel without listeners lingers, for the next waiter on a busy lock is seldom far. With the
 // last channel the connection goes, and both goroutines: a hub at rest costs nothing.
 //
 // # Sharded channels
@@ -28,10 +28,13 @@
 // of its name, and SPUBLISH tells only those nodes that have the slot. A sharded hub has an owner and a reader as
 // above for each master that has channels with listeners, and a goroutine that finds the master of each channel that has none.
 //
-// It ends once all are placed. A channel loses its place in four ways: the server says sunsubscribe, since the slot has
-// left it; it refuses the channel by an error (MOVED, CLUSTERDOWN, NOPERM); the connection fails, and the slot has another master
-// by then; or the client's map of the Cluster, which is looked at with each ping, has another one. Then the hub has that
-// map loaded again, and looks for the new place after a pause, which doubles from 20 ms to 1 s until the channel is
+// It ends once all are placed. A channel loses its place in four ways:
+//   - The server unsubscribes it, since the slot has left that server.
+//   - The server refuses it by an error (MOVED, CLUSTERDOWN, NOPERM).
+//   - The connection fails, and the slot has another master by then.
+//   - The client's map of the Cluster, which is looked at with each ping, has another master.
+//
+// Then the hub has that map loaded again, and looks for the new place after a pause, which doubles from 20 ms to 1 s until the channel is
 // confirmed. One channel that is refused disturbs no other.
 //
 // An error does not name the command that it is the reply to. The server answers in order, so the error is the reply to
@@ -39,6 +42,6 @@
 //
 // # Dead connections
 //
-// A connection can be dead without an error (a cable pulled, a frozen server), so the owner pings, and replaces
+// A connection can be dead without an error (a cable pulled, a frozen server), so the owner pings. It replaces
 // a connection on which nothing at all has arrived for two intervals, as it does one that failed.
 package pubsub

@@ -114,8 +114,8 @@ func (h *Hub) Subscribe(name string) *Subscription {
 }
 
 // SubscribeTo is Subscribe with a channel for C of the caller's choice, of capacity 1, which Subscriptions of any
-// hubs can share: one listener then waits for all of them. When C is ready it has to Take from each. Take does not empty
-// such a channel, or it would take the sign of what arrives meanwhile from one that was looked at before: the listener
+// hubs can share, so that one listener waits for all of them. When C is ready it has to Take from each. Take does not empty
+// such a channel, or it would take the sign of what arrives meanwhile from one that was looked at before. The listener
 // empties it, before it takes from the first.
 func (h *Hub) SubscribeTo(name string, ready chan struct{}) *Subscription {
 	return h.subscribe(&Subscription{hub: h, ready: ready, shared: true}, name)
@@ -149,9 +149,9 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	return s
 }
 
-// Close ends the connections and the hub's goroutines, and waits for them; but a dial that doesn't heed
+// Close ends the connections and the hub's goroutines, and waits for them. But a dial that doesn't heed
 // its context is left behind after a fraction of a second, to end by itself. Subscriptions need no closing then:
-// they hear nothing more. Close may be called any number of times.
+// they receive nothing more. Close may be called any number of times.
 func (h *Hub) Close() {
 	h.cancel()
 	h.mu.Lock() // a Subscribe that saw the hub open has left done here; no later one starts a goroutine
@@ -204,7 +204,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// longer is the pause after one, and half of it by chance: many clients lose one server together.
+// longer is the pause after one, and half of it is random: many clients lose one server together.
 func longer(pause time.Duration) (next, wait time.Duration) {
 	next = min(max(2*pause, firstBackoff), lastBackoff)
 	return next, next/2 + rand.N(next/2)

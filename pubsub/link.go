@@ -37,9 +37,9 @@ var _ Conn = (*redis.PubSub)(nil)
 
 var errSilent = errors.New("nothing received for two ping intervals")
 
-// ended is the context for Receive. PubSub.Receive heals a broken connection by itself: it dials,
+// ended is the context for Receive. PubSub.Receive repairs a broken connection by itself. It dials,
 // under the PubSub's mutex, for as long as that takes, and subscribes to whatever it thinks is
-// wanted, so that nobody learns of the gap. An ended context forbids just that: the dial fails at once.
+// wanted, so that the gap goes unnoticed. An ended context forbids just that: the dial fails at once.
 // Reading isn't touched, for (*pool.Conn).deadline looks at a context's deadline only,
 // of which a canceled context has none, and nothing else on the way looks at it.
 var ended = func() context.Context {
@@ -75,7 +75,7 @@ const (
 )
 
 // serve dials, and keeps the channels subscribed as the hub wants them, until the connection
-// fails or falls silent (an error) or nobody needs it (nil).
+// fails or falls silent (an error) or it is not needed any more (nil).
 func (l *link) serve() (err error) {
 	defer l.hub.survive(&err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)

@@ -62,7 +62,7 @@ func (s *shard) has(name string) bool {
 	return ch != nil && ch.shard == s
 }
 
-// own is the owner: it serves one connection after another while anybody needs one.
+// own is the owner: it serves one connection after another while one is needed.
 func (s *shard) own() {
 	h := s.hub
 	var (

@@ -105,7 +105,7 @@ func (h *Hub) displace(ch *channel) {
 	h.retry(ch)
 }
 
-// retry has a channel placed after a pause, unless nobody listens to it any more. The caller holds mu.
+// retry has a channel placed after a pause, unless it has no listeners any more. The caller holds mu.
 func (h *Hub) retry(ch *channel) {
 	if len(ch.listeners) == 0 {
 		delete(h.channels, ch.name)

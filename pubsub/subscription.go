@@ -22,11 +22,11 @@ type Subscription struct {
 // never closed.
 func (s *Subscription) C() <-chan struct{} { return s.ready }
 
-// Take empties the mailbox: the messages since the last Take, in the order in which they were published, and
+// Take empties the mailbox. It returns the messages since the last Take, in the order in which they were published. It also reports
 // whether anything else may have happened before now, so that the listener has to ask its server.
 //
-// That is so when the server has confirmed the subscription (for the first time or again, after a
-// reconnect), when Subscribe found it confirmed, and when more than 1024 messages were
+// That is so when the server has confirmed the subscription, for the first time or again after a
+// reconnect, and when Subscribe found it confirmed. It is also so when more than 1024 messages were
 // waiting, which were then dropped.
 func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	s.hub.mu.Lock()

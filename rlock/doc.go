@@ -45,24 +45,24 @@
 // Redis frees a lock whose holder is gone when its lease runs out. While the
 // holder lives, its session renews the lease (30 s unless [WithWatchdogTimeout]
 // says otherwise) at a third of it. How long a hold is valid is counted on
-// the local monotonic clock from before its request was sent, less 1 % and 2 ms;
-// at that instant, renewed or not, its context is canceled. A process that is
+// the local monotonic clock from before its request was sent, less 1 % and 2 ms.
+// At that instant, renewed or not, its context is canceled. A process that is
 // frozen for longer than its lease, or a machine that sleeps, can act before it
 // notices: what must never be written twice is guarded by [Hold.Token].
 //
 // # Waiting
 //
 // A waiter does not poll. One goroutine of each session that wants the lock stands in a queue
-// that Redis keeps, and the unlock of another process makes the first in that queue the holder: it
-// costs one request and at most two messages, however many wait. The other goroutines of that
-// session wait behind that one, first come, first served, and hand the lock from one to
+// that Redis keeps. The unlock of another process makes the first in that queue the holder, for
+// one request and at most two messages, however many wait. The other goroutines of that
+// session wait behind that one, first come, first served. They hand the lock from one to
 // the next in memory, each with a token of its own, until the session has had it for
 // 5 ms ([WithStreak]). Then the next session has its turn. So between processes the lock is first come, first
 // served, but goroutines of the process that has it overtake the others for that time. In package
-// fairlock nobody is overtaken.
+// fairlock no goroutine is overtaken.
 //
 // A session keeps its place in the queue by a heartbeat for each lock, every 6 s ([WithLiveness]). A waiter
-// whose process died is passed over at once where Redis can see that nobody listens for it, and else
+// whose process died is passed over at once where Redis can see that its session does not listen, and else
 // costs the others the liveness time. A lock that is handed over is leased for 2 s at first, and then renewed.
 //
 // With [RedissonKeys] there is no queue: an unlock publishes a message, and one goroutine of each session that waits

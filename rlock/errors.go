@@ -7,11 +7,11 @@ import (
 )
 
 var (
-	// ErrLocked: somebody else holds the lock. TryLock's answer, and that of a
+	// ErrLocked: another owner holds the lock. It is TryLock's answer, and that of a
 	// wait that [WaitAtMost] ended. The error is a *[LockedError].
 	ErrLocked error = errLocked
 
-	// ErrLost: the lock was held and then lost: its lease could not be renewed
+	// ErrLost: the lock was held and then lost. Its lease could not be renewed
 	// in time, its data in Redis is gone, or it was forcibly unlocked.
 	ErrLost error = errLost
 
@@ -35,7 +35,7 @@ var (
 	errNotReplicated = failure.ErrNotReplicated
 )
 
-// LockedError says who holds the lock, as far as is known. It matches [ErrLocked].
+// LockedError names the holder of the lock, as far as it is known. It matches [ErrLocked].
 type LockedError struct {
 	Name      string        // of the lock
 	Holder    string        // owner field: session id and number of the acquisition; "" if not known

@@ -12,17 +12,17 @@ import (
 // nested share its lease and token, and may be unlocked in any order: the last one
 // frees the lock. All methods are safe for concurrent use, and on a nil Hold.
 //
-// A Hold without a fixed lease that was not unlocked is logged and released when the garbage collector
-// finds that neither the Hold nor the context that came with it can be reached any more. Keep one of them
+// A Hold without a fixed lease that was not unlocked is logged and released by the garbage collector. That happens
+// when neither the Hold nor the context that came with it can be reached any more. Keep one of them
 // for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
 type Hold handle
 
 // handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around it.
 type handle = mutex.Hold
 
-// Unlock ends the hold, and frees the lock if no nested hold is left; or hands it, in
+// Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in
 // memory and at once, to the goroutine of this session that is next in line (see
-// [WithStreak]). The release is always sent; ctx bounds only the wait for its answer,
+// [WithStreak]). The release is always sent. ctx bounds only the wait for its answer,
 // and if ctx is done already, 5 s do. With a ctx that does not end and a Redis that does not answer, it returns
 // after as long as Lock does then: 20 to 25 s with go-redis's defaults. It returns
 //   - nil: the hold has ended;
@@ -33,11 +33,11 @@ type handle = mutex.Hold
 //     is tried again in the background until the lease has run out.
 //
 // Whatever it returns, the hold's context is canceled: treat the lock as released. Unlocking never frees a
-// lock that somebody else holds by now.
+// lock that another owner holds by now.
 func (h *Hold) Unlock(ctx context.Context) error { return (*mutex.Hold)(h).Unlock(ctx) }
 
-// Token is the fencing token: larger than that of every holder of the lock before,
-// also across restarts of Redis, as long as its clock is not set back by more than
+// Token is the fencing token. It is larger than that of every holder of the lock before.
+// This holds across restarts of Redis, too, as long as its clock is not set back by more than
 // it was down. Nested holds share it. What the lock protects can refuse a request
 // whose token is smaller than one it has seen. The Hold of a MultiLock has none, and
 // says 0: its Parts have.
@@ -73,7 +73,7 @@ func (h *Hold) Parts() []*Hold {
 }
 
 // WithOwner makes all that runs below the returned context one owner of whatever
-// locks it takes, whether or not it passes on the contexts that Lock returns: for
+// locks it takes, whether or not it passes on the contexts that Lock returns. It is for
 // code whose layers share a request's context. Two goroutines below it that lock
 // the same name are both inside at once: WithOwner gives no exclusion between them.
 // After a loss its Locks of that name return [ErrLost] until the hold that was lost is unlocked, or

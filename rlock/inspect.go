@@ -23,8 +23,8 @@ type State struct {
 }
 
 // Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each session: others of that
-// session wait behind it, in memory. For a fair lock, those of one session with nobody between them wait as one:
-// they have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.
+// session wait behind it, in memory. For a fair lock, those of one session with no other waiter between them wait as one.
+// They have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition
 	Session string        // id of its session
@@ -34,7 +34,7 @@ type Waiter struct {
 	Age     time.Duration // since it asked, or the first of those that wait with it did
 }
 
-// Inspect asks Redis who holds the lock. It changes nothing, and blocks for one
+// Inspect asks Redis for the holder and the waiters of the lock. It changes nothing, and blocks for one
 // request, not longer than ctx.
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	s, err := operate.Inspect(ctx, m.unwrap())
@@ -46,15 +46,15 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	return st, err
 }
 
-// ForceUnlock frees the lock whoever holds it, and reports whether anybody did. It
-// is for operators: the holder goes on for a moment without the lock, until its
-// next request or renewal, at most a third of its lease, tells it that it is lost.
+// ForceUnlock frees the lock, whichever owner holds it, and reports whether it was held. It
+// is for operators, because the holder goes on for a moment without the lock. Its next request
+// or renewal, after a third of its lease at most, tells it that the lock is lost.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return operate.ForceUnlock(ctx, m.unwrap())
 }
 
-// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token: if somebody
-// else holds the lock by now, or nobody does, it changes nothing and returns false. So an operator who has looked, and thought
+// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token. If another owner
+// holds the lock by now, or the lock is free, it changes nothing and returns false. So an operator who has looked, and thought
 // about it, does not free the lock of the next holder. If the holder's session has handed the lock from goroutine to goroutine in memory,
 // it is the one holder that Inspect shows, and the token is that of the first of them.
 //

@@ -53,10 +53,10 @@ func (m *Mutex) Name() string { return m.unwrap().Name() }
 // hold: only Unlock, loss, Close and a fixed lease do.
 //
 // On error the context is the one given, the hold is nil (its methods are safe to
-// call), and nothing is left behind; what an unanswered request may have taken is
+// call), and nothing is left behind. What an unanswered request may have taken is
 // given back in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended. It is no ErrLocked then, but errors.As finds a
-//     *[LockedError] in it, if it is known who held the lock. If that was this same session, the error says so;
+//     *[LockedError] in it, if the holder of the lock is known. If that was this same session, the error says so;
 //   - [ErrLocked], as a *[LockedError], if WaitAtMost ran out; os.ErrDeadlineExceeded
 //     instead, if Redis has not answered so that nothing is known of a holder;
 //   - [ErrLost], if ctx descends from a hold that was lost;

@@ -75,9 +75,9 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 }
 
 // WithLiveness sets for how long a waiter in the queue of a reentrant or fair lock is considered alive after its
-// session last reached Redis, 10 s by default, at least 10 ms. The session sends a heartbeat for each lock
+// session last reached Redis. The default is 10 s, and the least 10 ms. The session sends a heartbeat for each lock
 // at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. d is also how
-// long waiters that are gone can delay those behind them, all together, where Redis cannot see that nobody listens for them: by
+// long waiters that are gone can delay those behind them, all together, where Redis cannot see that their sessions do not listen. That is so with
 // classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while their connections look open. A lock that is handed over is
 // first leased for no longer than d, and for 2 s at most.
 func WithLiveness(d time.Duration) SessionOption {
@@ -85,19 +85,19 @@ func WithLiveness(d time.Duration) SessionOption {
 }
 
 // WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
-// goroutines to the next in memory, 5 ms by default, before it frees the lock in
-// Redis, so that other sessions have their turn. With 0 or less every Unlock frees it.
+// goroutines to the next in memory. Then it frees the lock in
+// Redis, so that other sessions have their turn. The default is 5 ms. With 0 or less every Unlock frees it.
 // A fair lock has no need of it: the goroutines whose turn comes next are known.
 func WithStreak(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Streak = d })
 }
 
 // WithBatching sets how many requests of the session may be under way at an instant before further
-// ones share pipelines, 16 by default; with 0 they always do, with a negative number never. A request
+// ones share pipelines, 16 by default. With 0 they always do, with a negative number never. A request
 // shares a pipeline with those that other goroutines send at the same instant. It does
 // not wait for time to pass, nor for others' answers before it is sent, but its own answer is read
-// with theirs; beside goroutines that compute for long, requests go alone. Many goroutines with locks of their own get half as much again through a server, or twice as
-// much; a few get less, as they come to run in step. Pipelines have no trace of a caller's
+// with theirs. Beside goroutines that compute for long, requests go alone. Many goroutines with locks of their own get
+// 1.5 to 2 times as much through a server. A few get less, as they come to run in step. Pipelines have no trace of a caller's
 // context, and use connections of the client's pipeline pool. The client must be a *redis.Client or a
 // *redis.ClusterClient: a wrapper of one shares none. Hooks of a ClusterClient itself do not see
 // pipelines; those of its nodes do.
@@ -141,7 +141,7 @@ const (
 // modes mean PubSubClassic there. RedLocks are always woken by PubSubClassic.
 //
 // With [RedissonKeys], a release wakes only those that do it alike, in Go or in a JVM, where Redisson's ShardedSubscriptionMode
-// says how: PubSubAuto is for AUTO, which is Redisson's default, and PubSubClassic for OFF. The session sends no request to find
+// says how. PubSubAuto is for AUTO, which is Redisson's default, and PubSubClassic for OFF. The session sends no request to find
 // out then, because the reply to a lock request says it. With PubSubSharded, where that is not possible, waiters sleep
 // until the holder's lease is over.
 func WithPubSub(mode PubSubMode) SessionOption {
@@ -165,7 +165,7 @@ func WithAsyncUnlock() SessionOption {
 // next token is higher than the one that is remembered, and at least the server's time in microseconds. So the time matters only where a
 // server's clock is set back, or a replica takes over whose clock is behind: while the token is remembered, tokens grow all the same.
 //
-// The key is not set anew for each hold. It may stay for the lease and twice d. A RedLock remembers its tokens for 10 minutes.
+// The key is not set again for each hold. It may stay for the lease and twice d. A RedLock remembers its tokens for 10 minutes.
 func WithTokenRetention(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Retention = d })
 }
@@ -183,7 +183,7 @@ func WithLogger(l *slog.Logger) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Logger = l })
 }
 
-// WithObserver sets who is told what happens to the session's locks.
+// WithObserver sets the observer of what happens to the session's locks.
 func WithObserver(o Observer) SessionOption {
 	return sessionOption(func(c *sessionConfig) {
 		c.Observer = nil
@@ -194,10 +194,10 @@ func WithObserver(o Observer) SessionOption {
 }
 
 // RedissonKeys gives keys, channels and owner fields the names and the form that
-// Redisson gives them, so that this session and an RLock or RFencedLock of a JVM
+// Redisson gives them. So this session and an RLock or RFencedLock of a JVM
 // exclude each other and wake each other. The prefix is not used then.
 //
-// The name of a lock is its key then. So every method of the Mutex refuses names that look like keys of other locks: those
+// The name of a lock is its key then. So every method of the Mutex refuses names that look like keys of other locks. These are those
 // that begin with "redisson_lock_token:" or "lockline_lock_memory:", and those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{". It also
 // refuses names whose braces are no hash tag.
 //

@@ -22,7 +22,7 @@ type Client interface {
 }
 
 // Session is one identity that locks are held by, and what they share: a
-// subscription connection while anybody waits, one watchdog for all leases. One
+// subscription connection while a goroutine waits, one watchdog for all leases. One
 // for each process and Redis is usual. Safe for concurrent use.
 type Session struct {
 	inner *session.Session
@@ -42,9 +42,9 @@ func (s *Session) unwrap() *session.Session {
 }
 
 // NewSession makes a session on a client, which stays the caller's and must
-// outlive it. No I/O. It refuses a nil client, a *redis.Ring (which moves keys to
-// another server when one fails its pings, so that two owners could hold one
-// lock) and a *redis.AutoPipeliner (which makes a holder wait for a batch to fill).
+// outlive it. No I/O. It refuses a nil client, a *redis.Ring and a *redis.AutoPipeliner.
+// A Ring moves keys to another server when one fails its pings, so two owners could
+// hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching,
 		Retention: protocol.MinRetention}

@@ -9,14 +9,14 @@
 //
 // # Time
 //
-// The interval is cut into four slots, and what falls due within one slot leaves at its start: leases taken at
+// The interval is cut into four slots, and what falls due within one slot leaves at its start. So leases taken at
 // different moments travel together, at most a quarter of an interval early. All leases of one interval cost a server
 // about one batch for every MaxBatch of them in each interval, and never more than four that are not full. The slots
 // are counted from the first lease kept, so one that is alone is renewed exactly at its interval. A lease with less
 // than two intervals left is renewed halfway to its deadline at the latest.
 //
 // A renewal that failed is tried again after at most a sixteenth of the interval, then twice that, up to half the
-// interval, but before half of the time to the deadline has passed: a server that is back just in time is asked
+// interval. It is always tried again before half of the time to the deadline has passed. So a server that is back just in time is asked
 // again. One that has not come back is tried again after at most half the interval, and from the fourth on at
-// growing distances: whatever the server does, the renewals out for one lease stay few.
+// growing distances. Whatever the server does, the renewals out for one lease stay few.
 package watchdog

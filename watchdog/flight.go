@@ -53,7 +53,7 @@ func (w *Watchdog) fly(server any, waiting []seat, launched time.Duration) {
 	}
 }
 
-// board fills a batch with those of waiting that still need it. It returns them, who waits still, and the latest
+// board fills a batch with those of waiting that still need it. It returns them, those that still wait, and the latest
 // deadline in the batch.
 func (w *Watchdog) board(waiting []seat, launched time.Duration) (seats, rest []seat, until time.Duration) {
 	w.mu.Lock()

@@ -169,7 +169,7 @@ func (w *Watchdog) Len() int {
 }
 
 // Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for callbacks that run,
-// save for Renew: it may be deaf to its context, so its calls may return after Close, and their results are ignored.
+// save for Renew. A Renew may ignore its context, so its calls may return after Close, and their results are ignored.
 // (One that was about to begin may even begin after Close, with a context that has ended.) No other callback runs after Close.
 // Close must not be called from a callback, for it would wait for itself.
 func (w *Watchdog) Close() {

@@ -351,7 +351,7 @@ func (d *director) settle(until time.Time) {
 	d.pending = slices.Delete(d.pending, 0, n)
 }
 
-// look sees who stands in the queue. What it misses, it sees the next time.
+// look reads the queue. What it misses, it sees the next time.
 func (d *director) look(ctx context.Context) {
 	if d.lock == nil {
 		return

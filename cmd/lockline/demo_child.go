@@ -61,7 +61,7 @@ func seen(s rlock.State) event {
 }
 
 // assignment is the first line of a process's stdin. It is not in the
-// arguments, where everybody could read the password of the URL.
+// arguments, where any user could read the password of the URL.
 type assignment struct {
 	Process  int
 	Redis    []target // of several servers, a majority has the lock
@@ -272,7 +272,7 @@ func (p *process) increment(ctx context.Context) error {
 	return p.look(ctx)
 }
 
-// look sees who stands in the queue shortly before the lock is handed on.
+// look reads the queue shortly before the lock is handed on.
 func (p *process) look(ctx context.Context) error {
 	if p.Liveness == 0 {
 		return nil

@@ -192,7 +192,7 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 	return f
 }
 
-// tryTime is much more than it takes, and less than the lease: who gets a lock in
+// tryTime is much more than it takes, and less than the lease: a waiter that gets a lock in
 // that time was woken.
 const tryTime = 10 * time.Second
 
@@ -209,7 +209,7 @@ func locksDo(err error) string {
 	return "see the error"
 }
 
-// trySubscribe: who may not subscribe would only be seen to wait.
+// trySubscribe: a user without the right to subscribe would only be seen to wait.
 func (o *operator) trySubscribe(ctx context.Context) error {
 	channel := o.prefix + ":s:lockline-doctor"
 	if o.redisson {

@@ -188,8 +188,8 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	return g.release()
 }
 
-// listen catches the signals that are forwarded, but for those that whoever
-// started this wants ignored, as nohup does.
+// listen catches the signals that are forwarded, but for those that its
+// parent process wants ignored, as nohup does.
 func listen() chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	for _, s := range forwarded {
@@ -259,7 +259,7 @@ type contender struct {
 	errOut  io.Writer
 }
 
-// refuseOwn: a command that runs under the lock must not wait for it. Nobody gets it while the command runs, so to look once is enough.
+// refuseOwn: a command that runs under the lock must not wait for it. No other session gets it while the command runs, so to look once is enough.
 func (c *contender) refuseOwn(ctx context.Context) error {
 	own := owners()
 	if len(own) == 0 {
@@ -305,7 +305,7 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 // silence is how long a wait may last without a word.
 const silence = time.Second
 
-// tell says for whom the command waits, once, unless the wait is over soon. The function that it returns ends that.
+// tell names the holder that the command waits for, once, unless the wait is over soon. The function that it returns ends that.
 func (c *contender) tell(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.quiet {
@@ -339,7 +339,7 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 	}
 }
 
-// holder says who is in the way, if Redis can tell.
+// holder is the one in the way, if Redis can tell.
 func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownWait)
 	defer cancel()

@@ -16,7 +16,7 @@ func execSupported() error { return nil }
 
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// endsWait: who waits for the lock is ended by what would end any process that
+// endsWait: a wait for the lock is ended by the signals that would end any process that
 // has not asked for something else.
 func endsWait(s os.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
 
@@ -66,7 +66,7 @@ func (g *group) run(started chan<- error) {
 
 func (g *group) ended() <-chan struct{} { return g.done }
 
-// signal signals the whole group. Who is stopped must go on to receive it.
+// signal signals the whole group. A stopped process must go on to receive it.
 func (g *group) signal(s syscall.Signal) {
 	_ = syscall.Kill(-g.cmd.Process.Pid, s)
 	if s != syscall.SIGKILL {

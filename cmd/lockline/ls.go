@@ -122,7 +122,7 @@ func (o *operator) lockOf(key string) (lock found, ok bool) {
 	return found{letter, name}, ok && letter != protocol.Turnstile && letter != protocol.Latch // which are no locks of users
 }
 
-// inspect asks who holds a lock. A lock of a kind that a newer Lockline made is
+// inspect asks for the holder of a lock. A lock of a kind that a newer Lockline made is
 // only named, and one whose key is something else says so.
 func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.letter == l.letter })

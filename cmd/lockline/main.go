@@ -1,5 +1,5 @@
-// Command lockline shows the library at work (lockline demo) and proves it (soak), lends its locks to
-// any command (lockline exec), and shows operators what is locked, by whom, and
+// Command lockline shows the library at work (lockline demo), proves it (soak), and lends its locks to
+// any command (lockline exec). It also shows operators what is locked, the holders, and
 // what may go wrong (ls, inspect, watch, unlock, doctor).
 package main
 
@@ -48,7 +48,7 @@ func (e *exitError) Unwrap() error { return e.err }
 // errInterrupted ends a command that a signal has ended.
 var errInterrupted = &exitError{exitInterrupted, errors.New("interrupted")}
 
-// untilSignal ends ctx with a signal that asks to end, but for those that whoever started this wants ignored, as nohup does.
+// untilSignal ends ctx with a signal that asks to end, but for those that its parent process wants ignored, as nohup does.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 	if len(asks) == 0 { // which would mean all signals

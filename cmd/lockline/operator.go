@@ -163,7 +163,7 @@ func (o *operator) write(v any) error {
 }
 
 // lockOf reads a key: prefix:KIND:{tag}, which is held, or prefix:KIND:{tag}:q, where
-// somebody waits. ok is false for all other keys.
+// a session waits. ok is false for all other keys.
 func lockOf(prefix, key string) (letter, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, prefix+":")
 	if !ok {

@@ -18,7 +18,7 @@ import (
 )
 
 // quiet keeps go-redis's own remarks about connections off a stderr that
-// belongs to somebody's command. What they lead to is reported as an error.
+// belongs to the user's command. What they lead to is reported as an error.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

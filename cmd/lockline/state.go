@@ -24,7 +24,7 @@ type lockState struct {
 	Error       string   `json:"error,omitempty"` // why all this is not known
 }
 
-// party is who holds a lock or waits for it, as its session describes itself.
+// party is a holder of a lock or a waiter, as its session describes itself.
 type party struct {
 	Owner   string `json:"owner"`
 	Session string `json:"session"`
@@ -60,7 +60,7 @@ func short(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// String says who it is.
+// String identifies it.
 func (p party) String() string {
 	if p.PID == 0 {
 		return printable(p.Owner)

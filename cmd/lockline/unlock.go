@@ -69,13 +69,13 @@ func unlockCommand() *cli.Command {
 	})
 }
 
-// held is the locks of the name that somebody holds.
+// held is the locks of the name that are held.
 func (o *operator) held(ctx context.Context) ([]lockState, error) {
 	states, err := o.look(ctx)
 	return slices.DeleteFunc(states, func(s lockState) bool { return !s.Held }), err
 }
 
-// notFreed says who holds the lock instead of the holder that was to lose it.
+// notFreed names the holder of the lock if it is not the one that was to lose it.
 func (o *operator) notFreed(held []lockState) error {
 	if len(held) == 0 {
 		return errNothing
@@ -92,7 +92,7 @@ func (o *operator) notFreed(held []lockState) error {
 	return &exitError{exitWrong, fmt.Errorf("lock %q: not freed: %s", o.name, strings.Join(by, ", "))}
 }
 
-// forceUnlock frees the lock; from nobody but the holder with the token, if that is not 0.
+// forceUnlock frees the lock, and only from the holder with the token, if that is not 0.
 func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) error {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.name == was.Kind })
 	m := o.kinds[i].mutex(o.session, o.name)
