@@ -2,7 +2,7 @@
 // the Session of package rlock.
 //
 //	l := latch.New(session, "import 42")
-//	set, err := l.TrySet(ctx, 3)   // false: somebody else has set it
+//	set, err := l.TrySet(ctx, 3)   // false: another process has set it
 //	err = l.CountDown(ctx)         // in each of three workers
 //	err = l.Wait(ctx)              // anywhere: returns nil once all three have counted
 //

@@ -114,7 +114,7 @@ func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
 		case expired == protocol.MaxExpired:
 			o.Err = protocol.TooLate(s.Lease)
 		case abandoned.Load():
-			o.Err = context.Canceled // nobody sees it
+			o.Err = context.Canceled // no caller sees it
 		default:
 			continue
 		}

@@ -6,7 +6,7 @@
 //	var space locktest.Space
 //	orders := space.New("orders:42")   // for the code under test
 //	space.Lose("orders:42")            // its holder's context ends with rlock.ErrLost
-//	free := space.Occupy("orders:42")  // somebody else holds it until free is called
+//	free := space.Occupy("orders:42")  // another session holds it until free is called
 //	space.Fail(errors.New("outage"))   // Lock, TryLock, Unlock and Extend fail
 //
 // There is no server, and no goroutine. Time can be that of testing/synctest.

@@ -27,7 +27,7 @@ type Options struct {
 	// has been silent for two intervals is replaced. Default 3s.
 	PingInterval time.Duration
 
-	// Linger is how long a channel that nobody listens to stays subscribed. Default 2s.
+	// Linger is how long a channel without listeners stays subscribed. Default 2s.
 	Linger time.Duration
 
 	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged.
@@ -65,7 +65,7 @@ type channel struct {
 	listeners map[*Subscription]struct{}
 	shard     *shard        // nil while astray
 	confirmed bool          // by the server, on the present connection
-	idle      *list.Element // its place in shard.idle while nobody listens
+	idle      *list.Element // its place in shard.idle while it has no listeners
 	idleSince time.Time
 
 	// While astray, when to look for its shard, and how long the last such pause was: 0 once it is confirmed.

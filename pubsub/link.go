@@ -94,7 +94,7 @@ func (l *link) serve() (err error) {
 	}
 	// Not earlier: a Receive would find no connection yet, and a mutex held by the Subscribe that dials.
 	l.heard = time.Now()
-	reader.Go(func() { fail(l.read()) }) // which also ends a command that dials anew
+	reader.Go(func() { fail(l.read()) }) // which also ends a command that dials again
 
 	err = l.tend(ctx)
 	if err != nil && ctx.Err() != nil {

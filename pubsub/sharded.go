@@ -160,7 +160,7 @@ func (h *Hub) strays() (due []*channel, next time.Time, stale, needed bool) {
 	var later []*channel
 	for _, ch := range h.astray {
 		switch {
-		case h.channels[ch.name] != ch: // nobody listens any more
+		case h.channels[ch.name] != ch: // it has no listeners any more
 		case !ch.due.After(now):
 			due = append(due, ch)
 		default:
@@ -191,7 +191,7 @@ func (h *Hub) settle(due []*channel) {
 	h.mu.Lock()
 	for i, ch := range due {
 		switch {
-		case h.channels[ch.name] != ch: // nobody listens any more
+		case h.channels[ch.name] != ch: // it has no listeners any more
 		case nodes[i] == nil:
 			h.stale = true
 			h.retry(ch)

@@ -19,7 +19,7 @@ type State struct {
 	Count     int           // hold count
 	Remaining time.Duration // of the lease, if it is not renewed
 	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
-	Queue     []Waiter      // who waits in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
+	Queue     []Waiter      // the waiters in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
 }
 
 // Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each session: others of that

@@ -59,7 +59,7 @@ func (w *Watchdog) board(waiting []seat, launched time.Duration) (seats, rest []
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
-	seats, rest = waiting[:0], waiting // who was passed over makes room
+	seats, rest = waiting[:0], waiting // a seat that was passed over makes room
 	for len(rest) > 0 && len(seats) < MaxBatch {
 		s := rest[0]
 		rest = rest[1:]

@@ -66,7 +66,7 @@ type Watchdog struct {
 	cancel context.CancelFunc
 
 	// busy counts what Close waits for: the armed timer, ticks, and callbacks. It is raised under mu while not closed,
-	// or by one who is counted already, so never from zero while Close waits.
+	// or by one that is counted already, so never from zero while Close waits.
 	busy sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows and the unexported fields of every Lease; nothing is called while it is held

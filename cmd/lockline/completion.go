@@ -45,7 +45,7 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 		return
 	}
 	for _, f := range cmd.Flags {
-		_ = f.PostParse() // reads the environment; before a completion nobody does
+		_ = f.PostParse() // reads the environment; before a completion nothing else does
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()

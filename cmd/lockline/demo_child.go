@@ -33,7 +33,7 @@ const (
 	unnested kind = "unnested" // is about to unlock the nested hold
 	stalled  kind = "stalled"  // has read the counter, and will stand still there
 	wrote    kind = "wrote"    // has written the counter
-	looked   kind = "looked"   // has asked Redis who holds a fair lock, and who waits
+	looked   kind = "looked"   // has asked Redis for the holder and the waiters of a fair lock
 	left     kind = "left"     // is about to call Unlock
 	hindered kind = "hindered" // a server failed in the midst of a visit, which is over
 	failed   kind = "failed"
@@ -47,7 +47,7 @@ type event struct {
 	Kind    kind           `json:"kind"`
 	Token   int64          `json:"token,omitempty"`
 	Count   int            `json:"count,omitempty"`   // the counter as read or written
-	Session string         `json:"session,omitempty"` // waiting: who is
+	Session string         `json:"session,omitempty"` // waiting: the waiter's
 	Owner   string         `json:"owner,omitempty"`   // looked: the acquisition that holds, with Token
 	Queue   []rlock.Waiter `json:"queue,omitempty"`   // looked: those that wait
 	Error   string         `json:"error,omitempty"`

@@ -118,7 +118,7 @@ func (g *group) restoreTerminal() {
 		return
 	}
 	signal.Stop(g.stops)
-	signal.Ignore(syscall.SIGTTOU) // it would stop who asks from the background
+	signal.Ignore(syscall.SIGTTOU) // it would stop a process that asks from the background
 	_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 	signal.Reset(syscall.SIGTTOU)
 }

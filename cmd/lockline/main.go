@@ -20,7 +20,7 @@ import (
 // Exit codes. Those from 124 on mean what they mean for timeout(1) and env(1).
 const (
 	exitOK          = 0
-	exitWrong       = 1   // demo, soak, doctor: the verdict is that something is wrong; unlock: nobody held it
+	exitWrong       = 1   // demo, soak, doctor: the verdict is that something is wrong; unlock: it was not held
 	exitLost        = 123 // exec: the lock was lost, or could not be kept, under the command
 	exitLocked      = 124 // exec: the lock was not free in time
 	exitTrouble     = 125 // lockline itself failed: arguments, Redis

@@ -377,7 +377,7 @@ func (h account) deadWaiterWasSkipped(stays []stay) check {
 		c.says = "no waiter was killed"
 		return c
 	}
-	// Nobody was served between the last look before the kill and the kill, if one
+	// No waiter was served between the last look before the kill and the kill, if one
 	// and the same hold lasted all the time.
 	var look event
 	for _, e := range h.events {

@@ -16,6 +16,6 @@
 //	store.go     the rest of mutex.Store
 //
 // A round is voting, then decided, then closed (roundState). Invariants kept here (docs/design.md, section 2): a hold is valid as
-// long as it is on a majority (round.deadline), a grant without a majority is given back at once, and tokens grow
+// long as it is on a majority (round.deadline). A grant without a majority is given back at once. Tokens grow,
 // whichever minority fails.
 package quorum

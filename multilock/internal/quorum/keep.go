@@ -85,7 +85,7 @@ func (q *Quorum) renewAt(ctx context.Context, i int, tenures []*mutex.Tenure, st
 }
 
 // join takes tenures at a member that does not have them, because it came back empty, or was not reached when they
-// were granted: else each restart of a server would leave them one fewer, until there is no majority.
+// were granted. Else each restart of a server would leave them one fewer, until there is no majority.
 func (q *Quorum) join(i int, tenures []*mutex.Tenure, start time.Time) {
 	tenures = slices.DeleteFunc(tenures, func(t *mutex.Tenure) bool {
 		t.Lock.Mu.Lock()
@@ -145,7 +145,7 @@ func (b *round) until() time.Time {
 }
 
 // mayJoin allows a request to join, and notes it, or reports false. The grant may be taken at a member that has just said
-// that it does not have it only if a majority without that one has been renewed since start. So it had the grant all the time, and nobody else
+// that it does not have it only if a majority without that one has been renewed since start. So it had the grant all the time, and no other attempt
 // had a majority. From then on a copy of the request may arrive there, which a release must know. Lock.Mu held.
 func (b *round) mayJoin(i int, start time.Time) bool {
 	b.mu.Lock()

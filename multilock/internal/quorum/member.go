@@ -30,10 +30,10 @@ func (m *member) place() string {
 	return "the server of session " + m.ID()
 }
 
-// probeEvery is the time between two PINGs of a slow member, sent only while somebody locks.
+// probeEvery is the time between two PINGs of a slow member, sent only while a goroutine locks.
 const probeEvery = 500 * time.Millisecond
 
-// usable reports whether to ask the member. A server that stands still would cost each round the whole time-out. A slow one is asked for a PING instead, now and then.
+// usable reports whether to ask the member. A server that stands still would cost each round the whole timeout. A slow one is asked for a PING instead, now and then.
 func (q *Quorum) usable(m *member) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *member) barred() bool {
 	return time.Now().Before(m.closed)
 }
 
-// bar has nobody stand at the member for a while, because it refuses that. RedLocks work without it, so operators would
+// bar keeps waiters from standing at the member for a while, because it refuses that. RedLocks work without it, so operators would
 // not learn it but for the log.
 func (q *Quorum) bar(m *member, l *mutex.Lock, err error) {
 	m.mu.Lock()

@@ -39,7 +39,7 @@ type id struct {
 	timeout time.Duration
 }
 
-// keepMetadata is how long an idle lock's tokens are remembered by a quorum. The tokens of those who come later are as
+// keepMetadata is how long an idle lock's tokens are remembered by a quorum. The tokens of later holders are as
 // high as the clocks of the servers that they reach, which may be behind.
 const keepMetadata = 10 * time.Minute
 

@@ -80,7 +80,7 @@ func (b *round) release(ctx context.Context, end *protocol.Release, most int) *r
 	})
 }
 
-// releaseAt is the release as it goes to one member: it says until when a late copy of the request for the vote could
+// releaseAt is the release as it goes to one member. It says until when a late copy of the request for the vote could
 // come there, and gives tokens back where they were accepted.
 func (b *round) releaseAt(end *protocol.Release, i int) *protocol.Release {
 	one := *end

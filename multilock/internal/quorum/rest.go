@@ -9,13 +9,13 @@ import (
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// freeAt is when a majority is free of those who hold it now, as far as that is known. mu held.
+// freeAt is when a majority is free of the present holders, as far as that is known. mu held.
 func (b *round) freeAt() time.Time {
 	return nth(b.votes, b.q.need-1, func(v *vote) time.Time { return v.free })
 }
 
 // Rest is the pause between rounds. It waits until a majority is free. A member counts as free by a message, when the holder's lease
-// ends there, or after a gap in the subscription. Then some time more, by chance, so that those who wait do not split the votes.
+// ends there, or after a gap in the subscription. Then it waits a random time more, so that waiters do not split the votes.
 func (q *Quorum) Rest(g *protocol.Grant, news *wakeup.Listener, _ time.Duration, sleep func(time.Duration) error) error {
 	b := roundOf(g)
 	for {
@@ -46,7 +46,7 @@ func (q *Quorum) Rest(g *protocol.Grant, news *wakeup.Listener, _ time.Duration,
 	}
 }
 
-// spread is by how much rounds are kept apart by chance, after so many in a row were lost.
+// spread is by how much rounds are kept apart at random, after so many in a row were lost.
 func spread(took time.Duration, losses int) time.Duration {
 	return rand.N(min(max(took, 200*time.Microsecond)<<min(losses, 8), 100*time.Millisecond))
 }

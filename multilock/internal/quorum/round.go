@@ -141,7 +141,7 @@ func (q *Quorum) round(a *mutex.Acquisition) wire.Outcome {
 }
 
 // open asks the members for their votes, all at once, so a round takes as long as the majority's slowest request. The
-// time-out runs from here, and closes the round whoever waits for it.
+// timeout runs from here, and closes the round, whichever goroutines wait for it.
 func (b *round) open(ctx context.Context) {
 	q := b.q
 	b.mu.Lock()
@@ -197,7 +197,7 @@ func (b *round) tally() (t tally) {
 	return t
 }
 
-// decide wakes whoever waits for the outcome, once. mu held.
+// decide wakes the goroutines that wait for the outcome, once. mu held.
 func (b *round) decide() {
 	if t := b.tally(); b.state == voting && (t.won(b.q.need) || t.lost(b.q.need)) {
 		b.state = decided
@@ -276,8 +276,8 @@ func (b *round) close() {
 	}
 }
 
-// secondRound is where a majority has granted but not accepted the proposal: a higher one to all that may hold. Nobody
-// else can raise what is stored where this attempt holds.
+// secondRound is where a majority has granted but not accepted the proposal: a higher one to all that may hold. No other
+// attempt can raise what is stored where this one holds.
 func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
 	q := b.q
 	asked := b.mayHold(nil)

@@ -15,7 +15,7 @@ type tally struct{ granted, accepted, refused, expired, undecided int }
 // won: a majority has granted.
 func (t tally) won(need int) bool { return t.granted >= need }
 
-// lost: no majority can grant any more. A majority must also say who holds the lock; and where a request for a vote had expired, as while
+// lost: no majority can grant any more. A majority must also name the holder of the lock. And where a request for a vote had expired, as while
 // a server's clock is not known yet, all are waited for.
 func (t tally) lost(need int) bool {
 	return t.granted+t.undecided < need && (t.undecided == 0 || t.granted+t.refused >= need && t.expired == 0)

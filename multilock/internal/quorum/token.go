@@ -31,7 +31,7 @@ func (q *Quorum) now() int64 {
 func (q *Quorum) credible(token int64) bool { return token <= q.now()+ahead.Microseconds() }
 
 // saw notes a token, for all later proposals to be higher. One that is not credible comes from a message or a key that
-// somebody else wrote: to follow it would drive the tokens up until the servers refuse them.
+// another program wrote: to follow it would drive the tokens up until the servers refuse them.
 func (q *Quorum) saw(token int64) {
 	for {
 		seen := q.seen.Load()
@@ -41,8 +41,8 @@ func (q *Quorum) saw(token int64) {
 	}
 }
 
-// propose makes, without asking anybody, the first token of a new block: the time of the server that is ahead of the others, or one above the
-// highest token heard of, if that is later. No other proposal of this session is the same.
+// propose makes the first token of a new block, without a request. It is the time of the server that is ahead of the others, or one above the
+// highest token seen, if that is later. No other proposal of this session is the same.
 func (q *Quorum) propose() int64 {
 	now := max(1, q.now())
 	for {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// The turnstile of a RedLock is a fair lock on one of the members: whoever holds it votes. It only keeps voters apart, so
+// The turnstile of a RedLock is a fair lock on one of the members: its holder votes. It only keeps voters apart, so
 // it may fail or be held twice, and nothing of it is an error of the RedLock. All clients that list the servers in the
 // same order stand at the same one: the first that answers, counted from one that the lock's name decides.
 
@@ -110,10 +110,10 @@ func (t *turn) stand(m *member) *mutex.Hold {
 	return e.NewHandle()
 }
 
-// silence is how long nothing need be heard of the member: longer than the time between two heartbeats.
+// silence is for how long a member need not answer: longer than the time between two heartbeats.
 const silence = turnLease / 2
 
-// Look asks the member who has the lock, also for a sign of life.
+// Look asks the member for the holder of the lock, and so for a sign of life.
 func (t *turn) Look(who bool) {
 	t.mu.Lock()
 	m, skip := t.at, t.skip
@@ -132,7 +132,7 @@ func (t *turn) Look(who bool) {
 	}
 }
 
-// ask notes who has the lock at a member, or that this does not answer in time.
+// ask notes the holder of the lock at a member, or that this does not answer in time.
 func (t *turn) ask(m *member) {
 	answer := make(chan wire.Outcome, 1)
 	t.q.s.Go(func() {
