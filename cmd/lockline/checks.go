@@ -81,7 +81,7 @@ func checkEviction(f facts) finding {
 	case policy == "noeviction":
 		found.Status = fine
 	case limit == 0:
-		found.Status, found.Do = warning, "set maxmemory-policy noeviction, before somebody sets maxmemory: every policy but that one can drop a lock"
+		found.Status, found.Do = warning, "set maxmemory-policy noeviction, before an operator sets maxmemory: every policy but that one can drop a lock"
 	default:
 		found.Status, found.Do = failure, "set maxmemory-policy noeviction: this one drops locks when memory is short; or keep locks on a server without a cache"
 	}
@@ -142,7 +142,7 @@ func checkPersistence(f facts) finding {
 		found.Do = "set appendonly yes: a restart forgets the locks that were taken since the last snapshot"
 	default:
 		found.Status, found.Found = warning, "none"
-		found.Do = "set appendonly yes and appendfsync everysec: a restart forgets all locks, and somebody else gets them while their holders run"
+		found.Do = "set appendonly yes and appendfsync everysec: a restart forgets all locks, and others get them while their holders run"
 	}
 	return found
 }
@@ -160,12 +160,12 @@ func checkReplication(f facts) finding {
 		found.Do = "name the master in the URL, or the Sentinels with ?master_name=NAME: replicas take no locks"
 	case behind(f) != "":
 		found.Status, found.Found = warning, behind(f)
-		found.Do = "see that replica's log: a failover to it forgets the locks that it has not heard of"
+		found.Do = "see that replica's log: a failover to it forgets the locks that it has not received"
 	case least != "" && least != "0" && strconv.FormatInt(replicas, 10) < least:
 		found.Status, found.Found = failure, fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
 		found.Do = "bring the replicas back: without them the master refuses writes"
 	case replicas == 0:
-		found.Found = "no replica: while this server is down, nobody gets a lock"
+		found.Found = "no replica: while this server is down, no lock can be had"
 	case !known:
 		found.Status, found.Found, found.Do = unknown, fmt.Sprintf("%d replicas", replicas), fmt.Sprintf(configDo, "min-replicas-to-write")
 	case least == "0":
@@ -194,7 +194,7 @@ func behind(f facts) string {
 		}
 		lag, _ := strconv.Atoi(fields["lag"])
 		if fields["state"] != "online" || lag > maxLag {
-			return fmt.Sprintf("the replica %s:%s is %s, last heard of %d s ago", fields["ip"], fields["port"], fields["state"], lag)
+			return fmt.Sprintf("the replica %s:%s is %s, and last answered %d s ago", fields["ip"], fields["port"], fields["state"], lag)
 		}
 	}
 	return ""

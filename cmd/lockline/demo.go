@@ -44,16 +44,16 @@ type demoOptions struct {
 func demoCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "demo",
-		Usage: "several processes share one lock; one is killed while it holds it; the outcome is checked",
+		Usage: "several processes share one lock, one is killed while it holds it, and the outcome is checked",
 		Description: "Starts several processes that increment a counter in a file (read, pause, write)\n" +
-			"under one lock, kills one of them while it holds the lock, and shows who holds,\n" +
-			"with which fencing token, and who waits. At the end it checks what happened:\n" +
-			"exit code 0 if all was right, 1 if not.\n\n" +
-			"With --fair the lock is a fair one. The queue that Redis keeps is shown, too, one\n" +
-			"process is killed while it is first in the queue, and it is checked that the lock\n" +
-			"was given in the order of arrival.\n\n" +
+			"under one lock, kills one of them while it holds the lock, and shows the holder,\n" +
+			"its fencing token, and the waiters. At the end it checks what happened. The exit\n" +
+			"code is 0 if all was right, and 1 if not.\n\n" +
+			"With --fair the lock is a fair one. The queue that Redis keeps is shown, too. One\n" +
+			"process is killed while it is first in the queue. It is checked that the lock was\n" +
+			"given in the order of arrival.\n\n" +
 			"With --redlock the lock is one on a majority of five servers, and one of these is\n" +
-			"killed, too: it is checked that the others had the lock from then on.",
+			"killed, too. It is checked that the others had the lock from then on.",
 		HideHelpCommand: true,
 		OnUsageError:    usageError,
 		Flags: append(tlsFlags(),

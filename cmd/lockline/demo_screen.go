@@ -80,12 +80,12 @@ func (s *screen) intro(redis string, victim int) {
 	if s.fair {
 		title = "lockline demo --fair"
 		fairly = fmt.Sprintf(`The lock is fair: first come, first served. Before that kill there will be another,
-of the first in the queue. A waiter is taken to live for %v after it was last heard of.
+of the first in the queue. A waiter is considered alive for %v after its last heartbeat.
 `, demoLiveness)
 	}
 	if s.redlock {
 		title = "lockline demo --redlock"
-		fairly = fmt.Sprintf(`The lock is on %d independent servers, and held by whoever has a majority of them.
+		fairly = fmt.Sprintf(`The lock is on %d independent servers, and its holder has a majority of them.
 Before that kill one server will be killed.
 `, redlockServers)
 	}
@@ -227,7 +227,7 @@ func (s *screen) killed(at time.Time, number, pid int, state string) {
 	s.row = at
 }
 
-// heldUp tells now and then why nothing happens.
+// heldUp says now and then why nothing happens.
 func (s *screen) heldUp(now, killed time.Time, end string) {
 	if now.Sub(s.row) < 500*time.Millisecond {
 		return
@@ -237,7 +237,7 @@ func (s *screen) heldUp(now, killed time.Time, end string) {
 	if s.fair {
 		queue = "; queue: " + s.places(s.queue)
 	}
-	s.say(now, "nobody can enter until the %s: %.1f s since the kill%s", end, now.Sub(killed).Seconds(), queue)
+	s.say(now, "no process can enter until the %s: %.1f s since the kill%s", end, now.Sub(killed).Seconds(), queue)
 }
 
 func (s *screen) verdict(v verdict) {

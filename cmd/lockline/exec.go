@@ -33,7 +33,7 @@ The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
 environment. By LOCKLINE_OWNERS a lockline exec knows that it runs under the lock
 that it wants; it fails at once then, as it would wait for itself.
 
-A line on stderr says who holds the lock if it was not granted within a second.
+A line on stderr names the holder if the lock was not granted within a second.
 From then on stdin, stdout and stderr are the command's own. It runs in a process
 group of its own; in the foreground of a terminal that group becomes the
 terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
@@ -41,23 +41,26 @@ SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
 is waited for: what it leaves running in the background runs without the lock.
 
 The lease is renewed at a third of it. If that fails, the group gets SIGTERM when
-no more than --grace of the lease is left, and SIGKILL just before its end,
-before anybody else can get the lock. If Redis says that the lock is lost already
-(somebody forced it open, or Redis lost its data), the group gets SIGTERM at once
-and SIGKILL after --grace, or where the lease would have ended if that is sooner.
-If lockline itself is killed, Linux and FreeBSD kill the command with it (not
-what the command has started, and not set-user-id programs); elsewhere the
+no more than --grace of the lease is left. It gets SIGKILL just before the end of
+the lease, before another process can get the lock. The lock can also be lost
+already, because it was forced open or Redis lost its data. Then the group gets
+SIGTERM at once and SIGKILL after --grace, or where the lease would have ended if
+that is sooner.
+
+If lockline itself is killed, Linux and FreeBSD kill the command with it, but not
+what the command has started, and not set-user-id programs. Elsewhere the
 command runs on while the lease runs out.
 
-Exit code: that of the command, 128+n if signal n ended it; or
-   123  the lock was lost, or could not be kept, before the command had ended
-   124  the lock was not free within --wait; the command did not run (another code
-        with --conflict-exit-code)
-   125  lockline failed: arguments, Redis, a lock that it runs under itself; the
-        command did not run
-   126  the command could not be run
-   127  the command was not found
- 128+n  signal n ended the wait for the lock; the command did not run`
+Exit code: that of the command, 128+n if signal n ended it. Or:
+
+    123    the lock was lost, or could not be kept, before the command had ended
+    124    the lock was not free within --wait; the command did not run (another
+           code with --conflict-exit-code)
+    125    lockline failed: arguments, Redis, a lock that it runs under itself; the
+           command did not run
+    126    the command could not be run
+    127    the command was not found
+    128+n  signal n ended the wait for the lock; the command did not run`
 
 type execOptions struct {
 	redis        target
@@ -86,7 +89,7 @@ func execCommand() *cli.Command {
 			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "indefinitely"},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not say on stderr for whom it waits"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not name the holder on stderr while it waits"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
 		),
@@ -322,14 +325,14 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 			return
 		}
 		s, known := c.holder(ctx)
-		text := "it is not known who holds it"
+		text := "its holder is not known"
 		switch {
 		case ctx.Err() != nil || known && s.Held && s.Holder.Session == c.session.ID(): // it has just been granted
 			return
 		case known && s.Held:
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, s.remaining())
 		case known:
-			text = "nobody holds it at this moment"
+			text = "it is free at this moment"
 		}
 		complain(c.errOut, fmt.Errorf("lock %q: waiting; %s", c.name, text))
 	}()

@@ -9,17 +9,17 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const inspectDescription = `Shows who holds the lock NAME, and of a fair lock the queue, in order. Nothing is
-changed. A reentrant lock, a fair lock and a RedLock of one name are three locks: without
+const inspectDescription = `Shows the holder of the lock NAME, and of a fair lock the queue, in order. Nothing is
+changed. A reentrant lock, a fair lock and a RedLock of one name are three locks. Without
 --kind, all are looked at, and what is known of each is shown (as JSON, always all).
-Of a RedLock it is what this one server knows: who holds it has a majority of them.
+Of a RedLock it is what this one server knows: the holder has a majority of them.
 
 The token of a free lock is that of its last holder; it is remembered for at least 15 s.
 A lock that a JVM holds has token 0: it is not known.`
 
 func inspectCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "inspect", Usage: "show who holds a lock and who waits", UsageText: "lockline inspect [options] NAME",
+		Name: "inspect", Usage: "show the holder and the waiters of a lock", UsageText: "lockline inspect [options] NAME",
 		Description: inspectDescription,
 	}, true, func(ctx context.Context, o *operator, _ *cli.Command) error {
 		states, err := o.look(ctx)

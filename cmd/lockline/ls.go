@@ -23,8 +23,8 @@ const lsDescription = `Lists the locks that are held or waited for, of all kinds
 them for itself.
 
 The keys are found with SCAN, on every master of a Cluster. That walks over all keys of
-the database, in steps: it slows nobody down, but takes its time on a large one, and
-what is locked or freed meanwhile may be shown or not.
+the database, in steps. It does not slow down others, but takes its time on a large one.
+What is locked or freed meanwhile may be shown or not.
 
 With --redissonkeys only those locks are found that a Lockline session holds, or held
 seconds ago: nothing tells the key of a JVM's lock from any other.`

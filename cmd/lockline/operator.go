@@ -193,4 +193,4 @@ func redissonLockOf(key string) (name string, ok bool) {
 }
 
 // errNothing ends a command that found nothing to do.
-var errNothing = &exitError{code: exitWrong, err: errors.New("nobody holds the lock")}
+var errNothing = &exitError{code: exitWrong, err: errors.New("the lock is not held")}

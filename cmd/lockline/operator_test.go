@@ -260,7 +260,7 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "fair, freed") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitWrong || !strings.Contains(errOut, "nobody holds") {
+	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitWrong || !strings.Contains(errOut, "not held") {
 		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
 	}
 }
@@ -271,7 +271,7 @@ func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 	first := take(t, fairlock.New(session, "x"))
 	seen := fmt.Sprint(first.Token())
 	testlock.Must(t, first.Unlock(t.Context()))
-	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x"); code != exitWrong || !strings.Contains(errOut, "nobody holds") {
+	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x"); code != exitWrong || !strings.Contains(errOut, "not held") {
 		t.Errorf("nobody holds it: exit code %d: %s", code, errOut)
 	}
 	hold := take(t, fairlock.New(session, "x"))

@@ -10,21 +10,21 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const unlockDescription = `Frees the lock NAME whoever holds it. A fair lock goes to the first waiter at once.
+const unlockDescription = `Frees the lock NAME, whichever process holds it. A fair lock goes to the first waiter at once.
 
 The holder does not notice in that instant: it goes on until its next renewal or
-request, at most a third of its lease. So two can be inside for that long; what must
+request, at most a third of its lease. So two can be inside for that long. What must
 not be done twice needs the fencing token. Where the holder's process still runs, end
 that instead.
 
 With --token N only the holder that was seen with that token, by inspect or ls, loses the
-lock. If somebody else has it by now, it is left alone, and who that is is said. A lock that
+lock. If another holder has it by now, it is left alone, and that holder is shown. A lock that
 a JVM holds has no token that is known: it is freed without --token.
 
 A RedLock is freed on this server alone: its holder loses it once a majority of its servers
 has been told.
 
-Exit code: 0 if the lock was freed, 1 if nobody held it, or somebody else than --token says.`
+Exit code: 0 if the lock was freed, 1 if it was not held, or by another holder than --token says.`
 
 // freed is the outcome of unlock --force, and its JSON.
 type freed struct {
@@ -34,10 +34,10 @@ type freed struct {
 
 func unlockCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "unlock", Usage: "free a lock that somebody else holds", UsageText: "lockline unlock --force [options] NAME",
+		Name: "unlock", Usage: "free a lock that another process holds", UsageText: "lockline unlock --force [options] NAME",
 		Description: unlockDescription,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "force", Usage: "yes, whoever holds it"},
+			&cli.BoolFlag{Name: "force", Usage: "yes, whichever process holds it"},
 			&cli.Int64Flag{Name: "token", Usage: "only from the holder with the token `N`", DefaultText: "any"},
 		},
 	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {

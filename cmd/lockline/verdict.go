@@ -249,7 +249,7 @@ func (h account) lockCameBack(stays []stay) check {
 	}
 	next := slices.IndexFunc(stays, func(s stay) bool { return s.enter.After(h.kill.at) })
 	if next < 0 {
-		c.says = fmt.Sprintf("nobody held after process %d was killed", h.kill.process)
+		c.says = fmt.Sprintf("no process held it after process %d was killed", h.kill.process)
 		return c
 	}
 	took := stays[next].enter.Sub(h.kill.at)
@@ -393,7 +393,7 @@ func (h account) deadWaiterWasSkipped(stays []stay) check {
 		return c
 	}
 	if inside+1 == len(stays) {
-		c.says = fmt.Sprintf("nobody held after process %d was killed", h.waiter.process)
+		c.says = fmt.Sprintf("no process held it after process %d was killed", h.waiter.process)
 		return c
 	}
 	next := stays[inside+1]

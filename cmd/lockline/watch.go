@@ -17,7 +17,7 @@ each line is a JSON object.`
 
 func watchCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "watch", Usage: "follow who holds a lock and who waits", UsageText: "lockline watch [options] NAME",
+		Name: "watch", Usage: "follow the holder and the waiters of a lock", UsageText: "lockline watch [options] NAME",
 		Description: watchDescription,
 		Flags:       []cli.Flag{&cli.DurationFlag{Name: "interval", Value: 250 * time.Millisecond, Usage: "between two looks"}},
 	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {

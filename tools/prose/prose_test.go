@@ -25,7 +25,7 @@ var broken = map[string][]string{
 	"Colons":         {"It has two: a lease: and a token."},
 	"Dashes":         {"The lease — or what is left of it — ends.", "The lease -- or what is left of it -- ends."},
 	"People":         {"The goroutine who waits gets it.", "Whoever holds the lock renews it.", "Nobody waits for it.", "The lock of whom it may concern is free."},
-	"Phrases":        {"A copy is taken for a renewal.", "The session hears of the loss.", "It waits for ever.", "It gets half as much again.", "Observers are told of it."},
+	"Phrases":        {"A copy is taken for a renewal.", "The session hears of the loss.", "It waits for ever.", "It ends for want of a lock.", "It gets half as much again.", "Observers are told of it."},
 	"Semicolons":     {"It waits; it asks; it leaves."},
 	"SentenceLength": {"A goroutine that waits" + strings.Repeat(" for a lock that waits", 5) + " asks again at once."},
 	"Spelling":       {"The lock stays unreleasable."},
@@ -83,6 +83,10 @@ func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 			files[name+".md"] = "# Heading\n\n" + fine + "\n" + sentence + "\n"
 			files["rlock/"+name+".go"] = "package rlock\n\n// " + sentence + "\nfunc f() {}\n"
 			want = append(want, name+".md:5 "+rule, "rlock/"+name+".go:3 "+rule)
+			if rule != "Colons" && rule != "Dashes" { // an error may be "name: cause: cause", and help name an option
+				files["cmd/lockline/"+name+".go"] = "package main\n\nvar text = \"" + sentence + "\"\n"
+				want = append(want, "cmd/lockline/"+name+".go:3 "+rule)
+			}
 		}
 	}
 	slices.Sort(want)
@@ -101,7 +105,7 @@ func TestWhatBreaksNoRuleIsLeftAlone(t *testing.T) {
 		"README.md":            fine + "\n```sh\n" + bad + "\n```\n",
 		"docs/measurements.md": fine + "\n| " + bad + " |\n|-|\n\n- " + bad + "\n",
 		"rlock/rlock.go": "//go:build unix\n\n// Package rlock is fine:\n//\n//\t" + bad + "\npackage rlock\n\n" +
-			"type T struct {\n\ta int // three; of a kind\n\tb int // the same; but another\n}\n",
+			"var err = errors.New(\"exec: --wait: -1: it must not be negative -- as it is\")\n\ntype T struct {\n\ta int // three; of a kind\n\tb int // the same; but another\n}\n",
 		"rlock/rlock_test.go": "package rlock\n\n// " + bad + "\nfunc f() {}\n",
 		"internal/call/x.go":  "package call\n\n// " + bad + "\nfunc f() {}\n",
 	})

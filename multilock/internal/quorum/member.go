@@ -95,7 +95,7 @@ func (q *Quorum) bar(m *member, l *mutex.Lock, err error) {
 	m.mu.Lock()
 	m.closed = time.Now().Add(oddEvery)
 	m.mu.Unlock()
-	q.s.Warn("those who wait for a RedLock cannot stand in line at a server", "lock", l.Keys.Name, "reason", fmt.Errorf("%s: %w", m.place(), err))
+	q.s.Warn("waiters of a RedLock cannot stand in line at a server", "lock", l.Keys.Name, "reason", fmt.Errorf("%s: %w", m.place(), err))
 }
 
 // errSlow is the error of a member that was not asked.
