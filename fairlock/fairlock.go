@@ -12,7 +12,7 @@
 // request and at most two messages, whatever the length of the queue. A reentrant lock of package rlock has such a queue, too, but
 // goroutines of the session that has the lock go before it. Here no goroutine is overtaken.
 //
-// Goroutines of one session with no other waiter between them stand in the queue together and hand
+// Goroutines of one session with no other session between them stand in the queue together and hand
 // the lock from one to the next in memory. Those that come at about the same time ask together. That is while a request of
 // theirs is under way, or within 200 µs while their session has the lock, and within 2 ms behind others of it.
 // If the lock is lost under one of them, those behind it ask again.

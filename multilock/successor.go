@@ -9,7 +9,7 @@ import (
 
 // successor waits in this process for one of several locks that are unlocked together, and wants none but these along:
 // it can be passed all of them in memory. They are reserved for it one by one; the one that it waits for comes last.
-// With the zero successor there is none, and each lock goes to the next in its own line. It belongs to the goroutine that unlocks.
+// The zero successor stands for no waiter, and each lock goes to the next in its own line. It belongs to the goroutine that unlocks.
 type successor struct {
 	w        *mutex.Waiter
 	ctx      context.Context // that it began to wait with

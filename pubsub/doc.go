@@ -4,7 +4,7 @@
 //
 // # Never losing a wake-up
 //
-// Redis forgets a message without a subscriber at that moment, so a listener has to ask
+// Redis keeps no message for those that are not subscribed at that moment. So a listener has to ask
 // its server for the present state whenever its subscription may have had a gap. The hub says when.
 // [Subscription.Take] reports resubscribed after each confirmation of the channel by the server: the
 // first one, and one after each reconnect or at a new server. It does so at once for a channel that is confirmed already, and when

@@ -12,7 +12,7 @@ import (
 // nested share its lease and token, and may be unlocked in any order: the last one
 // frees the lock. All methods are safe for concurrent use, and on a nil Hold.
 //
-// A Hold without a fixed lease that was not unlocked is logged and released by the garbage collector. That happens
+// A Hold without a fixed lease that was not unlocked is logged and released once the garbage collector finds it. That is
 // when neither the Hold nor the context that came with it can be reached any more. Keep one of them
 // for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
 type Hold handle

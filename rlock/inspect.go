@@ -23,7 +23,7 @@ type State struct {
 }
 
 // Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each session: others of that
-// session wait behind it, in memory. For a fair lock, those of one session with no other waiter between them wait as one.
+// session wait behind it, in memory. For a fair lock, those of one session with no other session between them wait as one.
 // They have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition

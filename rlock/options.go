@@ -197,8 +197,8 @@ func WithObserver(o Observer) SessionOption {
 // Redisson gives them. So this session and an RLock or RFencedLock of a JVM
 // exclude each other and wake each other. The prefix is not used then.
 //
-// The name of a lock is its key then. So every method of the Mutex refuses names that look like keys of other locks. These are those
-// that begin with "redisson_lock_token:" or "lockline_lock_memory:", and those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{". It also
+// The name of a lock is its key then. So every method of the Mutex refuses names that look like keys of other locks. Such names
+// begin with "redisson_lock_token:" or "lockline_lock_memory:", or contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{". It also
 // refuses names whose braces are no hash tag.
 //
 // Redisson's token counter, which has no expiry, is raised where an RFencedLock has made it, and

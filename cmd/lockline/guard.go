@@ -132,7 +132,7 @@ func (g *guard) release() error {
 	err := g.hold.Unlock(ctx)
 	switch {
 	case g.told:
-		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, since the lock could not be kept (its own exit code: %d)", g.name, code)}
+		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost or could not be kept (its own exit code: %d)", g.name, code)}
 	case errors.Is(err, rlock.ErrLost):
 		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)", g.name, code)}
 	case err != nil:

@@ -110,7 +110,7 @@ func (t *turn) stand(m *member) *mutex.Hold {
 	return e.NewHandle()
 }
 
-// silence is for how long a member need not answer: longer than the time between two heartbeats.
+// silence is how old a member's last answer may be: longer than the time between two heartbeats.
 const silence = turnLease / 2
 
 // Look asks the member for the holder of the lock, and so for a sign of life.
