@@ -71,7 +71,7 @@ func (l *Lock) Later() (over func(error)) {
 		l.unlock.End()
 		l.Mu.Unlock()
 		if err != nil {
-			l.S().Warn("an unlock that nobody waited for has failed", "lock", l.Keys.Name, "error", err)
+			l.S().Warn("an unlock in the background has failed", "lock", l.Keys.Name, "error", err)
 		}
 		l.Drop()
 	}

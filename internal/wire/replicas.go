@@ -31,7 +31,7 @@ func (r Replicas) Check(c Client, lease time.Duration) error {
 		return nil
 	}
 	if r.Timeout < time.Millisecond {
-		return fmt.Errorf("a time-out of %v is shorter than %v", r.Timeout, time.Millisecond)
+		return fmt.Errorf("a timeout of %v is shorter than %v", r.Timeout, time.Millisecond)
 	}
 	if err := r.Fits(lease); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (r Replicas) Check(c Client, lease time.Duration) error {
 		return fmt.Errorf("a %T may know several servers, and WAIT must reach the one that wrote", c)
 	}
 	if read > 0 && r.Timeout >= read {
-		return fmt.Errorf("a time-out of %v is not below the client's ReadTimeout of %v", r.Timeout, read)
+		return fmt.Errorf("a timeout of %v is not below the client's ReadTimeout of %v", r.Timeout, read)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (r Replicas) Check(c Client, lease time.Duration) error {
 // Fits: there is something left of a lease when it is confirmed.
 func (r Replicas) Fits(lease time.Duration) error {
 	if r.N > 0 && r.Timeout > lease/2 {
-		return fmt.Errorf("a lease of %v is not twice as long as the time-out for replicas, %v", lease, r.Timeout)
+		return fmt.Errorf("a lease of %v is not twice as long as the timeout for replicas, %v", lease, r.Timeout)
 	}
 	return nil
 }
