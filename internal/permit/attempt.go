@@ -334,6 +334,7 @@ func (a *attempt) extended(sent time.Time) {
 	}
 	l.others = false
 	g.since = time.Now()
+	l.since = g.since
 	l.p.s().Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.lease())))
 	for l.waiters.Len() > 0 {
 		l.admit(g)

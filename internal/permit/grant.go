@@ -51,6 +51,7 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time
 	g := &Grant{p: p, owner: owner, first: token, token: token, fixed: fixed, own: fixed, l: l, n: l.want.N, since: time.Now(), holds: map[*Entry]struct{}{}}
 	g.lease.Owner = g
 	l.grants++
+	l.since = g.since
 	p.grants[g] = struct{}{}
 	p.keep()
 	every := s.Lease / 3

@@ -15,7 +15,8 @@ type (
 // lane is where those goroutines of a session wait that want the same of one name. pool.mu guards it.
 //
 // There are never more attempts than goroutines that wait. While one of them stands in Redis' queue, or Redis has last said that
-// others wait, there is only that one: the session has one place in the queue for each lane, and its goroutines take turns at it.
+// others wait, there is only that one: the session has one place in the queue for each lane, and its goroutines take turns at it. If others wait, and the
+// session has what may be passed on in memory, it does not ask before that time is over: most would be served before the answer.
 type lane struct {
 	p        *pool
 	want     Want
@@ -25,6 +26,8 @@ type lane struct {
 	others   bool       // others wanted it when Redis was asked last
 	live     *Grant     // shared: the one that goroutines may join; nil if there is none
 	grants   int        // that are held
+	since    time.Time  // when the last of these came, or Redis was asked about it
+	later    *time.Timer
 }
 
 // lane finds or makes a lane. mu held.
@@ -43,9 +46,31 @@ func (l *lane) ask() {
 	if l.others || l.want.Shared {
 		most = min(most, 1)
 	}
+	if rest := l.p.s().Streak - time.Since(l.since); most > 0 && rest > 0 && l.others && l.grants > 0 && l.want.Lease == 0 {
+		l.askAfter(rest)
+		return
+	}
 	for l.standing == 0 && len(l.attempts) < most {
 		l.begin()
 	}
+}
+
+// askAfter has it ask after d. mu held.
+func (l *lane) askAfter(d time.Duration) {
+	if l.later != nil {
+		l.later.Reset(d)
+		return
+	}
+	l.later = time.AfterFunc(d, func() {
+		s := l.p.s()
+		if !s.Begin() {
+			return
+		}
+		defer s.End()
+		l.p.mu.Lock()
+		defer l.p.mu.Unlock()
+		l.ask()
+	})
 }
 
 // trim gives up attempts that nobody waits for, the youngest first, and returns the last of these; nil if there is none. mu held.

@@ -143,6 +143,7 @@ func (g *Grant) reduce() (tell func(context.Context) error) {
 	g.leaveLane()
 	g.l = p.lane(Want{N: 1, Limit: limit, Shared: true})
 	g.l.grants++
+	g.l.since = g.since
 	if g.l.live == nil && !g.own {
 		g.l.live = g
 	}
