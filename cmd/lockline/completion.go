@@ -74,7 +74,7 @@ func namesIn(ctx context.Context, t target, prefix string, redisson bool) (names
 	if err != nil {
 		return nil
 	}
-	for _, l := range locks {
+	for l := range locks {
 		if printable(l.name) == l.name && !strings.Contains(l.name, `\`) {
 			names = append(names, l.name)
 		}

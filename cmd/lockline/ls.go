@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -51,6 +52,10 @@ func lsCommand() *cli.Command {
 // found is a lock whose key was seen.
 type found struct{ letter, name string }
 
+// parts are the keys of a lock that were seen: that of its holder, and that of its queue. Locks with RedissonKeys
+// have neither; they are found by another key, which says nothing of the two.
+type parts struct{ held, queue bool }
+
 func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return nil, fmt.Errorf("ls: not a pattern: %q", pattern)
@@ -59,28 +64,34 @@ func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error
 	if err != nil {
 		return nil, err
 	}
+	states, err := o.inspectAll(ctx, slices.Collect(maps.Keys(locks)), 16)
+	if err != nil {
+		return nil, err
+	}
+	states = slices.DeleteFunc(states, lockState.gone)
+	slices.SortFunc(states, func(a, b lockState) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
+	return states, nil
+}
+
+// inspectAll asks who holds these locks, so many at once.
+func (o *operator) inspectAll(ctx context.Context, locks []found, atOnce int) ([]lockState, error) {
 	states := make([]lockState, len(locks))
 	asking, ctx := errgroup.WithContext(ctx)
-	asking.SetLimit(16)
+	asking.SetLimit(atOnce)
 	for i, l := range locks {
 		asking.Go(func() (err error) {
 			states[i], err = o.inspect(ctx, l)
 			return err
 		})
 	}
-	if err := asking.Wait(); err != nil {
-		return nil, err
-	}
-	states = slices.DeleteFunc(states, func(s lockState) bool { return !s.Held && len(s.Queue) == 0 && s.Error == "" }) // free by now
-	slices.SortFunc(states, func(a, b lockState) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
-	return states, nil
+	return states, asking.Wait()
 }
 
 // scan finds keys on all masters. A name may be seen twice: SCAN says so itself,
 // and slots move between masters.
-func (o *operator) scan(ctx context.Context, pattern string) ([]found, error) {
+func (o *operator) scan(ctx context.Context, pattern string) (map[found]parts, error) {
 	var mu sync.Mutex // guards seen
-	seen := map[found]bool{}
+	seen := map[found]parts{}
 	match := glob(o.prefix) + ":*:{*}*"
 	if o.redisson {
 		match = "lockline_lock_memory:*"
@@ -90,17 +101,17 @@ func (o *operator) scan(ctx context.Context, pattern string) ([]found, error) {
 		for keys.Next(ctx) {
 			mu.Lock()
 			if l, ok := o.lockOf(keys.Val()); ok && matches(pattern, l.name) {
-				seen[l] = true
+				p, queue := seen[l], strings.HasSuffix(keys.Val(), ":q")
+				if !o.redisson {
+					p.queue, p.held = p.queue || queue, p.held || !queue
+				}
+				seen[l] = p
 			}
 			mu.Unlock()
 		}
 		return keys.Err()
 	})
-	locks := make([]found, 0, len(seen))
-	for l := range seen {
-		locks = append(locks, l)
-	}
-	return locks, err
+	return seen, err
 }
 
 func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) error {

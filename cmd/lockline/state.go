@@ -53,6 +53,9 @@ func stateOf(k lockKind, s rlock.State) lockState {
 	return st
 }
 
+// gone: nobody holds the lock or waits for it, by now.
+func (s lockState) gone() bool { return !s.Held && len(s.Queue) == 0 && s.Error == "" }
+
 func (s lockState) remaining() string { return short(s.RemainingMS) }
 
 // short is a time as people read it.
