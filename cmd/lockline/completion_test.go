@@ -114,6 +114,8 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 		"lockline inspect report ":              "",
 		"lockline watch r":                      "report",
 		"lockline ls r":                         "report",
+		"lockline top r":                        "report",
+		"lockline top --in":                     "--interval",
 		"lockline unlock --force r":             "report",
 		"lockline unlock --fo":                  "--force",
 		"lockline exec --wait 1s r":             "report",

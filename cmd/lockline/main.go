@@ -1,6 +1,6 @@
 // Command lockline shows the library at work (lockline demo), proves it (soak), and lends its locks to
 // any command (lockline exec). It also shows operators what is locked, the holders, and
-// what may go wrong (ls, inspect, watch, unlock, doctor).
+// what may go wrong (ls, top, inspect, watch, unlock, doctor).
 package main
 
 import (
@@ -27,7 +27,7 @@ const (
 	exitCannotRun   = 126 // exec: the command was found but could not be run
 	exitNotFound    = 127 // exec: the command was not found
 	exitSignalBase  = 128 // exec: 128+n, signal n ended the command or the wait
-	exitInterrupted = 130 // demo, soak, watch: ctrl-C
+	exitInterrupted = 130 // demo, soak, top, watch: ctrl-C
 )
 
 // exitError is an error that chooses the exit code. Without an err there is
@@ -106,7 +106,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		UsageText: "lockline demo [--fair | --redlock]\n" +
 			"lockline soak [--for DURATION]\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
-			"lockline ls [PATTERN]\n" +
+			"lockline ls | top [PATTERN]\n" +
 			"lockline inspect | watch | unlock --force NAME\n" +
 			"lockline doctor\n" +
 			"lockline version\n" +
@@ -118,7 +118,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		Writer:                          out,
 		ErrWriter:                       errOut,
 		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), soakCommand(), soakProcessCommand(), execCommand(),
-			lsCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), versionCommand()},
+			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), versionCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		}
 		switch os.Args[1] {
-		case "exec", "demo", "demo-process", "soak", "soak-process", "inspect":
+		case "exec", "demo", "demo-process", "soak", "soak-process", "inspect", "top":
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		case "helper":
 			os.Exit(helper(os.Args[2:]))
@@ -31,12 +31,13 @@ func TestMain(m *testing.M) {
 
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"lockline":             {"demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "version", "completion"},
-		"lockline --help":      {"--version", "demo", "soak", "exec", "ls", "inspect", "watch", "unlock", "doctor", "completion"},
+		"lockline":             {"demo", "soak", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "version", "completion"},
+		"lockline --help":      {"--version", "demo", "soak", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
 		"lockline soak --help": {"--redis", "--processes", "--for", "--lease"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
 		"lockline ls --help":   {"--redis", "--prefix", "--redissonkeys", "--json", "SCAN"},
+		"lockline top --help":  {"--redis", "--prefix", "--redissonkeys", "--interval", "SCAN", "WAITING", "FIRST", "CHANGES", "Keys:"},
 		"lockline unlock -h":   {"--force", "--kind", "--json"},
 	} {
 		var out, errOut bytes.Buffer
@@ -85,6 +86,11 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline ls a b",
 		"lockline ls --redis nonsense",
 		"lockline ls --prefix {",
+		"lockline top", // there is no terminal
+		"lockline top a b",
+		"lockline top [a",
+		"lockline top --interval 1ms",
+		"lockline top --json",
 		"lockline inspect",
 		"lockline inspect a b",
 		"lockline inspect --kind nonsense a",

@@ -59,12 +59,14 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 	c.Flags = slices.Concat(redisFlags(), []cli.Flag{
 		prefixFlag(),
 		&cli.BoolFlag{Name: "redissonkeys", Usage: "the locks are shared with Redisson; there is no prefix then"},
-		&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 	}, c.Flags)
+	if c.Name != "top" { // which writes for people alone
+		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
+	}
 	if named {
 		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant, fair or redlock (default: whichever there is)"})
 	}
-	if named || c.Name == "ls" {
+	if named || c.Name == "ls" || c.Name == "top" {
 		c.ShellComplete = completeName
 	}
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {

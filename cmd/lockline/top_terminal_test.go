@@ -1,0 +1,164 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// pane is a terminal, of a tmux server of its own.
+type pane struct {
+	t            *testing.T
+	tmux, socket string
+}
+
+const noTmux = "no tmux in PATH"
+
+// startPane runs a command of the shell in a terminal.
+func startPane(t *testing.T, width, height int, command string) *pane {
+	t.Helper()
+	tmux, err := exec.LookPath("tmux")
+	switch {
+	case err == nil:
+	case os.Getenv("LOCKLINE_REQUIRE_TMUX") == "1":
+		t.Fatal(noTmux)
+	default:
+		fmt.Fprintln(os.Stderr, t.Name()+": SKIPPED: "+noTmux) // go test hides skips
+		t.Skip("SKIPPED: " + noTmux)
+	}
+	dir, err := os.MkdirTemp("", "lockline") // t.TempDir is too long for a socket
+	testlock.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	p := &pane{t, tmux, filepath.Join(dir, "tmux")}
+	t.Cleanup(func() { _ = p.command("kill-server").Run() })
+	p.run("new-session", "-d", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height), command)
+	return p
+}
+
+func (p *pane) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(p.tmux, append([]string{"-u", "-f", "/dev/null", "-S", p.socket}, args...)...)
+	cmd.Env = append(os.Environ(), "TMUX=", "LC_ALL=C.UTF-8", "SHELL=/bin/sh")
+	return cmd
+}
+
+func (p *pane) run(args ...string) string {
+	p.t.Helper()
+	out, err := p.command(args...).CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("tmux %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+func (p *pane) keys(keys ...string) {
+	p.t.Helper()
+	p.run(append([]string{"send-keys"}, keys...)...)
+}
+
+func (p *pane) screen() string { return p.run("capture-pane", "-p") }
+
+// shows waits until all texts are on the screen.
+func (p *pane) shows(texts ...string) {
+	p.t.Helper()
+	last := ""
+	p.t.Cleanup(func() {
+		if p.t.Failed() {
+			p.t.Logf("looking for %q, the last screen was\n%s", texts, last)
+		}
+	})
+	testlock.Eventually(p.t, strings.Join(texts, ", "), func() bool {
+		last = p.screen()
+		for _, text := range texts {
+			if !strings.Contains(last, text) {
+				return false
+			}
+		}
+		return true
+	})
+	last = "as it should be"
+}
+
+func (p *pane) lacks(text string) {
+	p.t.Helper()
+	testlock.Eventually(p.t, "no "+text, func() bool { return !strings.Contains(p.screen(), text) })
+}
+
+// quoted is a word for the shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func TestTopInATerminal(t *testing.T) {
+	server := testredis.Start(t)
+	session := testlock.NewSession(t, server.Client(t), rlock.WithLabel("till 3"))
+	take(t, rlock.New(session, "orders:42"))
+	take(t, rlock.New(session, "\x1b]2;hacked\x07\x1b[2J"))
+	take(t, fairlock.New(session, "printer"))
+	wait(t, fairlock.New(testlock.NewSession(t, server.Client(t), rlock.WithLabel("till 4")), "printer"))
+
+	p := startPane(t, 80, 24, fmt.Sprintf("echo before; while read -r interval; do %s top --redis redis://%s --interval $interval; echo ended with $?; stty -a; done",
+		quoted(os.Args[0]), server.Addr))
+	p.shows("before")
+	p.keys("100ms", "Enter")
+	p.shows("lockline top  ", server.Addr, "3 locks, 3 held, 1 with waiters, sorted by waiting", "orders:42  ", `"\x1b]2;hacked`, "(till 3), owner", "q quit")
+	if got := strings.Split(p.screen(), "\n"); len(got) < 24 || !strings.HasPrefix(got[above], "printer ") || !strings.HasPrefix(got[23], "q quit") {
+		t.Errorf("it shows\n%s", strings.Join(got, "\n"))
+	}
+	if got := p.run("display-message", "-p", "#{alternate_on} #{pane_title}"); !strings.HasPrefix(got, "1 ") || strings.Contains(got, "hacked") {
+		t.Errorf("alternate screen, and title of the terminal: %q", got)
+	}
+
+	p.keys("Right")
+	p.shows("sorted by first")
+	p.keys("/", "o", "r", "d")
+	p.shows("filter: ord", "1 with ord in the name")
+	p.lacks("printer")
+	p.keys("Escape")
+	p.shows("printer ")
+	p.keys("Enter")
+	p.shows("printer  fair, held", "waiter 1", "(till 4)", "esc list")
+	p.keys("Escape")
+	p.shows("sorted by first")
+
+	p.run("resize-window", "-x", "160", "-y", "40")
+	p.shows("OWNER", "on ")
+	testlock.Eventually(t, "the screen is used", func() bool {
+		got := strings.Split(p.screen(), "\n")
+		return len(got) >= 40 && strings.HasPrefix(got[39], "q quit") && strings.Contains(got[above], "(till 3)")
+	})
+	p.run("resize-window", "-x", "80", "-y", "24")
+	p.lacks("OWNER")
+
+	p.keys("p")
+	p.shows("PAUSED")
+	take(t, rlock.New(session, "while it was paused"))
+	p.keys("p")
+	p.shows("while it was pau…")
+	server.Kill()
+	p.shows("failing since", "orders:42 ")
+	server.Restart(t)
+	p.lacks("failing since")
+	take(t, fairlock.New(testlock.NewSession(t, server.Client(t)), "after it"))
+	p.shows("after it ")
+
+	p.keys("q")
+	p.shows("before", "ended with 0", " icanon", " echo ")
+	if got := p.run("display-message", "-p", "#{alternate_on} #{cursor_flag}"); got != "0 1\n" {
+		t.Errorf("alternate screen, and cursor: %q", got)
+	}
+	p.keys("10m", "Enter")
+	p.shows("every 10m", "after it ")
+	take(t, rlock.New(session, "seen soon"))
+	p.keys("s") // another order wants another look
+	p.shows("seen soon")
+	p.keys("C-c")
+	p.shows("ended with 130", " icanon")
+}
