@@ -57,7 +57,7 @@ func (m *RWMutex) unwrap() *permit.Permits {
 // Name is the lock's name.
 func (m *RWMutex) Name() string { return m.unwrap().Name() }
 
-// Lock waits until the lock is held to write: nobody else holds it, to read or to write. It returns the hold and the context to go on with, which
+// Lock waits until the lock is held to write: no other hold of it is left. It returns the hold and the context to go on with, which
 // carries the hold and ends with it. A ctx that descends from a live hold of this lock re-enters if that is to write, and else gets
 // [ErrUpgrade] at once.
 //
@@ -72,8 +72,9 @@ func (m *RWMutex) TryLock(ctx context.Context, options ...rlock.Option) (context
 	return m.acquire(ctx, write, options, true)
 }
 
-// RLock waits until the lock is held to read: others may hold it to read, too, but nobody holds it to write. A ctx that descends from a live hold of this lock, to read or to write,
-// re-enters. After that the write hold may be unlocked first: then the lock goes on being held to read, and no writer has come between.
+// RLock waits until the lock is held to read. Others may hold it to read, too, and none holds it to write. A ctx that descends
+// from a live hold of this lock, to read or to write, re-enters. If the write hold is unlocked first, the lock goes on being held to read, and no
+// writer comes between. The context of that reader goes on, too: until the context ends that the outermost Lock was given.
 //
 // What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
@@ -132,7 +133,7 @@ func (r reader) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 // State is what Redis knows of a lock at one instant.
 type State struct {
 	Name    string
-	Writer  *Holder  // nil: nobody holds it to write
+	Writer  *Holder  // nil: there is none
 	Readers []Holder // one for each session that holds it to read, or a few; the one whose lease ends first is the first
 	Queue   []Waiter // in order. Of each session there is at most one to read and one to write, when it has waited for a while; others of that session wait behind it, in memory
 }
@@ -159,7 +160,7 @@ type Waiter struct {
 	Age     time.Duration // since it asked
 }
 
-// Inspect asks Redis who holds the lock, and who waits. It changes nothing, and blocks for one request, not longer than ctx.
+// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
 func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
 	in, err := m.unwrap().Inspect(ctx)
 	st := State{Name: m.Name()}
@@ -177,8 +178,8 @@ func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
 	return st, err
 }
 
-// ForceUnlock takes the lock from whoever holds it to write, and reports whether anybody did. It is for operators: the holder goes on for a moment without the
-// lock, until its next request or renewal, at most a third of its lease, tells it that it is lost. It blocks for one request, not longer than ctx.
+// ForceUnlock takes the lock from the holder that writes, and reports whether there was one. It is for operators: the holder goes on without the
+// lock until its next request or renewal. That is at most a third of its lease, or the rest of a fixed one. It blocks for one request, not longer than ctx.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	n, err := m.unwrap().Force(ctx, permit.Writer)
 	return n > 0, err

@@ -54,8 +54,8 @@ func notFree(e *failure.LockedError) error {
 	return &NotFreeError{e.Name, e.Holder, e.About, e.Remaining}
 }
 
-// New names a semaphore that has limit permits, from 1 to [MaxLimit], unless Redis has another number: see [Semaphore.SetLimit]. It does no I/O and is cheap. Any string of 1 to 512
-// bytes is a name. What is wrong with a session, name or limit, every method returns. The options are those of each acquisition:
+// New names a semaphore that has limit permits, from 1 to [MaxLimit], unless Redis has another number: see [Semaphore.SetLimit]. It does no I/O and is cheap.
+// Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns. The options are those of each acquisition:
 // [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
 	sem := &Semaphore{permits: permit.New(inner.Session(s), kind, name), limit: limit, cfg: option.NewConfig(option.Config{}, options)}
@@ -93,18 +93,19 @@ func (s *Semaphore) Name() string {
 // Acquire waits until n permits are held, all or none, and returns the hold and the context to go on with, which ends with
 // the hold. Unlock of the hold gives the permits back. Waiters are served first come, first served.
 //
-// It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context returned inherits from it;
-// the end of ctx does not end the hold: only Unlock, loss, Close and a fixed lease do. n is from 0 to [MaxLimit]. With n = 0 it returns at once, and asks
-// nobody. An n above the limit waits until the limit is raised, and holds up nobody meanwhile.
+// It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context returned inherits from it.
+// The end of ctx does not end the hold. Only Unlock, loss, Close and a fixed lease do. n is from 0 to [MaxLimit]. With n = 0 it returns at once, without a
+// request. An n above the limit waits until the limit is raised, and does not hold up others meanwhile.
 //
-// On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is held; what an
-// unanswered request may have taken is given back in the background. The error matches
+// On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is held.
+// What an unanswered request may have taken is given back in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
-//   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out; os.ErrDeadlineExceeded instead, if Redis has not answered so that nothing is
-//     known of a holder;
+//   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if Redis has not
+//     answered, so that no holder is known;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
-//   - else it is go-redis's error. If Redis does not answer the first request, Acquire fails after four tries, each within the client's own
-//     timeouts. Once Redis has answered, an outage only lengthens the wait, up to the watchdog timeout.
+//   - else it is go-redis's error. If Redis does not answer the first request, Acquire fails after four tries.
+//     Each is bounded by the client's own timeouts. Once Redis has answered, an outage only lengthens the wait, up to the
+//     watchdog timeout.
 func (s *Semaphore) Acquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return s.acquire(ctx, n, options, false)
 }
@@ -159,8 +160,8 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 }
 
 // SetLimit changes how many permits there are, for all sessions. If there are more now, waiters are served. If there are fewer, holders
-// keep theirs, and nobody is served until enough have come back. Redis keeps the number for as long as anybody uses the semaphore, and for a while after that
-// ([rlock.WithTokenRetention], 15 s by default). Then the limit is again the one that New was given by whoever uses the semaphore first. So a program that
+// keep theirs, and no waiter is served until enough have come back. Redis keeps the number while the semaphore is used, and for a while after that
+// ([rlock.WithTokenRetention], 15 s by default). Then the limit is again the one of the first New whose semaphore is used. So a program that
 // changes the limit for good also gives another one to New. It blocks for one request, not longer than ctx.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.use(ctx); err != nil {
@@ -173,7 +174,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetLimit is SetLimit if Redis has no number yet, since nobody has used the semaphore lately, and reports whether it was set.
+// TrySetLimit is SetLimit if Redis has no number, since the semaphore was not used lately. It reports whether it was set.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
 	if err := s.use(ctx); err != nil {
 		return false, err
@@ -210,7 +211,7 @@ func (e *NotFreeError) Unwrap() error { return rlock.ErrLocked }
 // State is what Redis knows of a semaphore at one instant.
 type State struct {
 	Name    string
-	Limit   int      // 0: Redis has no number, since nobody has used the semaphore lately
+	Limit   int      // 0: Redis has no number, since the semaphore was not used lately
 	Used    int      // permits that are held. It is more than Limit where that was reduced
 	Holders []Holder // the one whose lease ends first is the first
 	Queue   []Waiter // in order. Of each session there is at most one for each number of permits, when it has waited for a while; others of that session wait behind it, in memory
@@ -242,7 +243,7 @@ type Waiter struct {
 	Age     time.Duration // since it asked
 }
 
-// Inspect asks Redis who has permits, and who waits. It changes nothing, and blocks for one request, not longer than ctx.
+// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
 func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 	if err := s.use(ctx); err != nil {
 		return State{}, err
@@ -259,8 +260,8 @@ func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 }
 
 // ForceRelease takes back the permits of the one holder that [Semaphore.Inspect] has shown with this token, and reports whether there was
-// one. It is for operators: the holder goes on for a moment without them, until its next request or renewal, at most a third of its lease,
-// tells it that they are lost. It blocks for one request, not longer than ctx.
+// one. It is for operators: the holder goes on without them until its next request or renewal. That is at most a third of its lease, or the rest of a fixed
+// one. It blocks for one request, not longer than ctx.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
 	if err := s.use(ctx); err != nil {
 		return false, err

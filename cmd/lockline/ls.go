@@ -73,7 +73,7 @@ func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error
 	return states, nil
 }
 
-// inspectAll asks who holds these locks, so many at once.
+// inspectAll asks for the holders of these locks, so many at once.
 func (o *operator) inspectAll(ctx context.Context, locks []found, atOnce int) ([]lockState, error) {
 	states := make([]lockState, len(locks))
 	asking, ctx := errgroup.WithContext(ctx)

@@ -53,7 +53,7 @@ func stateOf(k lockKind, s rlock.State) lockState {
 	return st
 }
 
-// gone: nobody holds the lock or waits for it, by now.
+// gone: by now, the lock is neither held nor waited for.
 func (s lockState) gone() bool { return !s.Held && len(s.Queue) == 0 && s.Error == "" }
 
 func (s lockState) remaining() string { return short(s.RemainingMS) }

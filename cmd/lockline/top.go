@@ -29,18 +29,21 @@ CHANGES is how often a sample found another holder than the sample before, over 
 last ten intervals. It is a lower bound of the hand-overs: of several between two
 samples one is seen, and those within a process are not in Redis.
 
-Each sample is a SCAN, as of ls, and one request for each lock on the screen, in shared
-pipelines. Sorting by waiting or first also asks about all locks with waiters. Sorting by
-lease or changes asks about all locks, and so does --redissonkeys. The next sample begins
+Each sample is a SCAN, as of ls, and one request for each lock on the screen. Sorting by
+waiting or first also asks about all locks with waiters. Sorting by lease or changes
+asks about all locks, and so does --redissonkeys. The next sample begins
 --interval after the last one has ended. While a lock is inspected, only that one is
 asked about.
 
-Keys: s, left, right  sort by waiting, first, lease, changes or name
-      /               show only names that contain a text; Esc ends that
-      up, down        select a lock; it is shown in full at the bottom
-      Enter, i        inspect the selected lock; Esc leads back
+Keys:
+
+      s, left, right  sort by waiting, first, lease, changes or name
+      /               show only names that contain a text, until Esc
+      up, down        select a lock, which is shown in full at the bottom
+
+      Enter, i        inspect the selected lock, until Esc
       p               pause, and go on
-      q               quit, with exit code 0; ctrl-C with 130`
+      q               quit, with exit code 0 (ctrl-C: 130)`
 
 func topCommand() *cli.Command {
 	c := operatorCommand(&cli.Command{

@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// page is what lockline top shows and does, without a terminal or Redis: it is told of keys, samples and sizes.
+// page is what lockline top shows and does, without a terminal or Redis: it is given keys, samples and sizes.
 type page struct {
 	server   string // for people
 	pattern  string
@@ -54,7 +54,7 @@ type glance struct {
 // pastLooks is of how many looks the changes a second are made.
 const pastLooks = 11
 
-// saw remembers who has the lock. Of several hand-overs between two looks it sees one.
+// saw remembers the holder. Of several hand-overs between two looks it sees one.
 func (p *past) saw(at time.Time, r topRow) {
 	l := glance{at: at}
 	if r.state.Held {
@@ -96,7 +96,7 @@ func (p *page) wish() wish {
 // ready reports whether a sample may begin.
 func (p *page) ready() bool { return !p.paused && p.asked.IsZero() }
 
-// take is told of a sample. While the page is paused, what it shows stays.
+// take is given a sample. While the page is paused, what it shows stays.
 func (p *page) take(s sample) {
 	p.asked = time.Time{}
 	if p.paused && !p.at.IsZero() {
@@ -160,7 +160,7 @@ const (
 	interrupt
 )
 
-// key is told of a key: its character, or its name.
+// key is given a key: its character, or its name.
 func (p *page) key(k string) action {
 	switch {
 	case k == "ctrl-c":
@@ -222,7 +222,7 @@ func (p *page) top() {
 	p.cursor, p.from = 0, 0
 }
 
-// edit is told of a key of a filter.
+// edit is given a key of a filter.
 func (p *page) edit(k string) {
 	switch k {
 	case "enter":
@@ -242,7 +242,7 @@ func (p *page) edit(k string) {
 	}
 }
 
-// keyOfLock is told of a key while one lock is inspected.
+// keyOfLock is given a key while one lock is inspected.
 func (p *page) keyOfLock(k string) {
 	switch k {
 	case "esc", "enter", "i", "left":

@@ -56,7 +56,7 @@ func (r topRow) waiting() int {
 	return len(r.state.Queue)
 }
 
-// first is for how long the first in the queue has waited, in milliseconds; below 0 if nobody does, or it is not known.
+// first is for how long the first in the queue has waited, in milliseconds; below 0 if there is none, or it is not known.
 func (r topRow) first() int64 {
 	if r.state == nil || len(r.state.Queue) == 0 {
 		return -1
@@ -126,7 +126,7 @@ type sample struct {
 // atOnce is how many locks are asked for at once; these requests share pipelines.
 const atOnce = 100
 
-// sample looks for locks as ls does, but asks only of those who holds them that are on the screen, or whose place in the
+// sample looks for locks as ls does, but asks only for the holders of those that are on the screen, or whose place in the
 // list depends on it.
 func (o *operator) sample(ctx context.Context, w wish) sample {
 	s := sample{of: w, begun: time.Now()}
