@@ -242,25 +242,27 @@ func (o *operator) tryKind(ctx context.Context, k lockKind) error {
 	defer closeSession(second)
 	name := "lockline-doctor-" + rand.Text()
 
-	lock := k.mutex(first, name)
+	lock := k.open(first, name)
 	held, hold, err := lock.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = hold.Unlock(ctx) }() // where it was not reached
-	_, nested, err := lock.Lock(held)
-	if err != nil {
-		return err
+	if lock.nests() {
+		_, nested, err := lock.Lock(held)
+		if err != nil {
+			return err
+		}
+		if err := nested.Unlock(ctx); err != nil {
+			return err
+		}
 	}
-	if err := nested.Unlock(ctx); err != nil {
-		return err
-	}
-	if _, err := lock.Inspect(ctx); err != nil {
+	if _, err := lock.state(ctx); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, hold, err := k.mutex(second, name).Lock(ctx)
+		_, hold, err := k.open(second, name).Lock(ctx)
 		if err == nil {
 			err = hold.Unlock(ctx)
 		}

@@ -26,8 +26,10 @@ import (
 
 const execDescription = `Waits for the lock NAME, runs COMMAND while it holds it, and frees it after the
 command has ended. The lock is rlock.New(session, NAME) of the library, and with
---fair fairlock.New(session, NAME): first come, first served. Programs and commands
-that use one kind, name and prefix exclude each other; the two kinds do not.
+--fair fairlock.New(session, NAME): first come, first served. With --shared or --exclusive
+it is rwlock.New(session, NAME), to read or to write. With --semaphore N, the command
+runs with one of N permits of semaphore.New(session, NAME, N). Programs and commands
+that use one kind, name and prefix exclude each other. Several kinds do not.
 
 The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
 environment. By LOCKLINE_OWNERS a lockline exec knows that it runs under the lock
@@ -65,7 +67,7 @@ Exit code: that of the command, 128+n if signal n ended it. Or:
 type execOptions struct {
 	redis        target
 	prefix, name string
-	kind         lockKind
+	open         func(*rlock.Session, string) subject
 	bounded      bool
 	atMost       time.Duration // to wait, if bounded
 	quiet        bool
@@ -87,6 +89,9 @@ func execCommand() *cli.Command {
 		ShellComplete:   completeName,
 		Flags: append(redisFlags(), prefixFlag(),
 			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
+			&cli.BoolFlag{Name: "shared", Usage: "the read-write lock of that name, to read: beside others that read"},
+			&cli.BoolFlag{Name: "exclusive", Usage: "the read-write lock of that name, to write: alone"},
+			&cli.IntFlag{Name: "semaphore", Usage: "one of `N` permits of the semaphore of that name", DefaultText: "a lock"},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "indefinitely"},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not name the holder on stderr while it waits"},
@@ -105,12 +110,18 @@ func execCommand() *cli.Command {
 
 func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
-		redis: targetOf(cmd), prefix: cmd.String("prefix"), kind: lockKinds[0],
+		redis: targetOf(cmd), prefix: cmd.String("prefix"), open: openReentrant,
 		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
 		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
 	}
-	if cmd.Bool("fair") {
-		o.kind = lockKinds[1]
+	kinds := 0
+	for flag, open := range map[string]func(*rlock.Session, string) subject{
+		"fair": openFair, "shared": openReader, "exclusive": openWriter, "semaphore": openSemaphore(cmd.Int("semaphore")),
+	} {
+		if cmd.IsSet(flag) {
+			o.open = open
+			kinds++
+		}
 	}
 	args := cmd.Args().Slice()
 	if len(args) > 0 {
@@ -124,6 +135,10 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	}
 	o.command = args
 	switch {
+	case kinds > 1:
+		return o, errors.New("exec: of --fair, --shared, --exclusive and --semaphore, give one at most; see lockline exec --help")
+	case cmd.IsSet("semaphore") && cmd.Int("semaphore") < 1:
+		return o, fmt.Errorf("exec: --semaphore must be above 0: %d", cmd.Int("semaphore"))
 	case o.name == "":
 		return o, errors.New("exec: the name of a lock is missing; see lockline exec --help")
 	case len(o.command) == 0:
@@ -168,7 +183,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer closeSession(session)
 
-	c := &contender{o, session, o.kind.mutex(session, o.name), errOut}
+	c := &contender{o, session, o.open(session, o.name), errOut}
 	if err := c.refuseOwn(waiting); err != nil {
 		return err
 	}
@@ -258,24 +273,27 @@ func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.
 type contender struct {
 	execOptions
 	session *rlock.Session
-	lock    *rlock.Mutex
+	lock    subject
 	errOut  io.Writer
 }
 
 // refuseOwn: a command that runs under the lock must not wait for it. No other session gets it while the command runs, so to look once is enough.
 func (c *contender) refuseOwn(ctx context.Context) error {
 	own := owners()
-	if len(own) == 0 {
+	if len(own) == 0 || !c.lock.nests() {
 		return nil
 	}
-	state, err := c.lock.Inspect(ctx)
+	state, err := c.lock.state(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
 		return err
-	case state.Held && slices.Contains(own, state.Session):
-		return fmt.Errorf("lock %q: it would wait for itself: the lockline exec that it runs under holds it (%v)", c.name, stateOf(c.kind, state).Holder)
+	}
+	for _, h := range state.holders() {
+		if slices.Contains(own, h.Session) {
+			return fmt.Errorf("lock %q: it would wait for itself: the lockline exec that it runs under holds it (%v)", c.name, h)
+		}
 	}
 	return nil
 }
@@ -346,8 +364,8 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownWait)
 	defer cancel()
-	state, err := c.lock.Inspect(ctx)
-	return stateOf(c.kind, state), err == nil
+	s, err := c.lock.state(ctx)
+	return s, err == nil
 }
 
 // shutdownWait bounds how long a Redis that does not answer keeps lockline from exiting.

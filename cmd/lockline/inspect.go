@@ -9,8 +9,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const inspectDescription = `Shows the holder of the lock NAME, and of a fair lock the queue, in order. Nothing is
-changed. A reentrant lock, a fair lock and a RedLock of one name are three locks. Without
+const inspectDescription = `Shows the holders and the waiters of the lock or semaphore NAME, in order. Nothing is
+changed. Locks of several kinds that have one name are several locks. Without
 --kind, all are looked at, and what is known of each is shown (as JSON, always all).
 Of a RedLock it is what this one server knows: the holder has a majority of them.
 
@@ -43,13 +43,22 @@ func inspectCommand() *cli.Command {
 func (s lockState) print(out io.Writer) {
 	fmt.Fprintf(out, "%s  %s, %s\n", printable(s.Name), s.Kind, map[bool]string{true: "held", false: "free"}[s.Held])
 	if s.Held {
-		fmt.Fprintf(out, "  holder   %v\n", s.Holder)
-		fmt.Fprintf(out, "  owner    %s\n", printable(s.Holder.Owner))
-		fmt.Fprintf(out, "  count    %d\n", s.Count)
+		if len(s.Holders) == 0 {
+			fmt.Fprintf(out, "  holder   %v\n", s.Holder)
+			fmt.Fprintf(out, "  owner    %s\n", printable(s.Holder.Owner))
+		}
+		fmt.Fprintf(out, "  count    %s\n", s.count())
+		for _, h := range s.Holders {
+			fmt.Fprintf(out, "  holder   %v, lease %s, token %d, owner %s\n", h, short(h.RemainingMS), h.Token, printable(h.Owner))
+		}
+	}
+	if s.Held && len(s.Holders) == 0 {
 		fmt.Fprintf(out, "  lease    %s, unless it is renewed\n", s.remaining())
 	}
-	fmt.Fprintf(out, "  token    %d\n", s.Token)
+	if len(s.Holders) == 0 {
+		fmt.Fprintf(out, "  token    %d\n", s.Token)
+	}
 	for i, w := range s.Queue {
-		fmt.Fprintf(out, "  waiter %-3d %v, for %s, owner %s\n", i+1, w.party, short(w.AgeMS), printable(w.Owner))
+		fmt.Fprintf(out, "  waiter %-3d %v, for %s, owner %s\n", i+1, w, short(w.AgeMS), printable(w.Owner))
 	}
 }

@@ -140,11 +140,11 @@ func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	if i < 0 {
 		return lockState{Name: l.name, Kind: l.letter, Error: "a kind of lock that this program does not know"}, nil
 	}
-	st, err := o.kinds[i].mutex(o.session, l.name).Inspect(ctx)
+	st, err := o.kinds[i].open(o.session, l.name).state(ctx)
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 		return lockState{Name: l.name, Kind: o.kinds[i].name, Error: "its key is something else: " + say(err)}, nil
 	}
-	return stateOf(o.kinds[i], st), err
+	return st, err
 }
 
 // matches is path.Match on a name that is no path.
@@ -170,7 +170,7 @@ func (o *operator) table(states []lockState) error {
 		case s.Error != "":
 			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t%s\n", printable(s.Name), s.Kind, printable(s.Error))
 		case s.Held:
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%v\n", printable(s.Name), s.Kind, s.Count, s.remaining(), s.Token, len(s.Queue), s.Holder)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(s.Name), s.Kind, s.count(), s.remaining(), s.Token, len(s.Queue), s.heldBy())
 		default:
 			fmt.Fprintf(w, "%s\t%s\t\t\t%d\t%d\t\n", printable(s.Name), s.Kind, s.Token, len(s.Queue))
 		}

@@ -9,34 +9,12 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
-	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
-
-// lockKind is a kind of lock: the letter in its keys, and its name for people.
-type lockKind struct {
-	letter, name string
-	mutex        func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
-}
-
-var lockKinds = []lockKind{
-	{rlock.KindReentrant, "reentrant", rlock.New}, {rlock.KindFair, "fair", fairlock.New}, {rlock.KindRedLock, "redlock", redlockHere},
-}
-
-// redlockHere is a RedLock as this one server has it.
-func redlockHere(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(10*time.Second)) // there is no other to ask
-	if err != nil {
-		return multilock.NewRedLock(name, s) // which tells it
-	}
-	return q.New(name, options...)
-}
 
 // operator is what the commands for operators share.
 type operator struct {
@@ -64,7 +42,7 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
 	}
 	if named {
-		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant, fair or redlock (default: whichever there is)"})
+		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant, fair, redlock, rwlock or semaphore (default: whichever there is)"})
 	}
 	if named || c.Name == "ls" || c.Name == "top" {
 		c.ShellComplete = completeName
@@ -145,11 +123,11 @@ func (o *operator) close() {
 func (o *operator) look(ctx context.Context) ([]lockState, error) {
 	var states []lockState
 	for _, k := range o.kinds {
-		st, err := k.mutex(o.session, o.name).Inspect(ctx)
+		st, err := k.open(o.session, o.name).state(ctx)
 		if err != nil {
 			return nil, err
 		}
-		states = append(states, stateOf(k, st))
+		states = append(states, st)
 	}
 	return states, nil
 }

@@ -47,7 +47,7 @@ func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
 }
 
 // take holds a lock until the test ends.
-func take(t *testing.T, m *rlock.Mutex) *rlock.Hold {
+func take(t *testing.T, m rlock.Locker) *rlock.Hold {
 	t.Helper()
 	_, hold := testlock.Lock(t, m, t.Context())
 	t.Cleanup(func() { _ = hold.Unlock(context.Background()) }) // a forgotten one is released at once
@@ -301,7 +301,7 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 	m := theirRedis(t)
 	rdb := testlock.Client(t, m.Addr())
 	for _, k := range lockKinds {
-		lock := k.mutex(testlock.NewSession(t, rdb), "x")
+		lock := k.open(testlock.NewSession(t, rdb), "x")
 		first := take(t, lock)
 		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb, session: testlock.NewSession(t, rdb)}
 		held, err := o.held(t.Context())
@@ -314,7 +314,7 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong || !strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%s)", next.Token(), k.name)) {
 			t.Errorf("%s: %v", k.name, err)
 		}
-		if st, err := lock.Inspect(t.Context()); err != nil || st.Token != next.Token() || !st.Held {
+		if st, err := lock.state(t.Context()); err != nil || st.Token != next.Token() || !st.Held {
 			t.Errorf("%s: %+v, %v", k.name, st, err)
 		}
 	}

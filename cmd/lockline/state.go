@@ -3,11 +3,10 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
-
-	"github.com/lockline/lockline/rlock"
 )
 
 // lockState is a lock as the commands show it, and their JSON.
@@ -19,7 +18,9 @@ type lockState struct {
 	Holder      *party   `json:"holder,omitempty"`
 	Count       int      `json:"count,omitempty"`
 	RemainingMS int64    `json:"remaining_ms,omitempty"`
-	Token       int64    `json:"token,omitempty"` // of a free lock: the last one, while remembered
+	Token       int64    `json:"token,omitempty"`   // of a free lock: the last one, while remembered
+	Limit       int      `json:"limit,omitempty"`   // of a semaphore: how many permits there are
+	Holders     []holder `json:"holders,omitempty"` // of a read-write lock or a semaphore: all of them. Holder is the first
 	Queue       []waiter `json:"queue,omitempty"`
 	Error       string   `json:"error,omitempty"` // why all this is not known
 }
@@ -35,26 +36,76 @@ type party struct {
 
 type waiter struct {
 	party
-	AgeMS int64 `json:"age_ms"`
+	AgeMS   int64  `json:"age_ms"`
+	Side    string `json:"side,omitempty"`    // of a read-write lock: read or write
+	Permits int    `json:"permits,omitempty"` // of a semaphore
 }
 
-func stateOf(k lockKind, s rlock.State) lockState {
-	st := lockState{Name: s.Name, Kind: k.name, Held: s.Held, Token: s.Token}
-	if !utf8.ValidString(s.Name) {
-		st.NameBytes = []byte(s.Name)
+// holder is one of several.
+type holder struct {
+	party
+	Side        string `json:"side,omitempty"`    // of a read-write lock: read or write
+	Permits     int    `json:"permits,omitempty"` // of a semaphore
+	Token       int64  `json:"token"`
+	RemainingMS int64  `json:"remaining_ms"`
+}
+
+// hold adds a holder. The first is shown where there is room for one.
+func (s *lockState) hold(h holder) {
+	if !s.Held {
+		s.Held, s.Holder, s.Token, s.RemainingMS = true, &h.party, h.Token, h.RemainingMS
 	}
-	if s.Held {
-		st.Holder = &party{s.Owner, s.Session, s.Host, s.PID, s.Label}
-		st.Count, st.RemainingMS = s.Count, s.Remaining.Milliseconds()
+	s.Count++
+	s.Holders = append(s.Holders, h)
+}
+
+// holders are all of them.
+func (s lockState) holders() []holder {
+	if s.Held && len(s.Holders) == 0 {
+		return []holder{{party: *s.Holder, Token: s.Token, RemainingMS: s.RemainingMS}}
 	}
-	for _, w := range s.Queue {
-		st.Queue = append(st.Queue, waiter{party{w.Owner, w.Session, w.Host, w.PID, w.Label}, w.Age.Milliseconds()})
+	return s.Holders
+}
+
+// has reports whether one of the holders has this token.
+func (s lockState) has(token int64) bool {
+	return slices.ContainsFunc(s.holders(), func(h holder) bool { return h.Token == token })
+}
+
+// heldBy names the first holder, and counts the others.
+func (s lockState) heldBy() string {
+	all := s.holders()
+	if len(all) == 1 {
+		return all[0].String()
 	}
-	return st
+	return fmt.Sprintf("%v and %d more", all[0], len(all)-1)
+}
+
+func (h holder) String() string { return share(h.Side, h.Permits) + h.party.String() }
+
+func (w waiter) String() string { return share(w.Side, w.Permits) + w.party.String() }
+
+// share is what a holder has of a lock, or a waiter wants.
+func share(side string, permits int) string {
+	switch {
+	case side != "":
+		return side + ": "
+	case permits > 0:
+		return fmt.Sprintf("%d: ", permits)
+	}
+	return ""
 }
 
 // gone: by now, the lock is neither held nor waited for.
 func (s lockState) gone() bool { return !s.Held && len(s.Queue) == 0 && s.Error == "" }
+
+// count is the hold count, how many hold a read-write lock, or how many permits of a semaphore are held, and of how many.
+func (s lockState) count() string {
+	if s.Limit > 0 {
+		return fmt.Sprintf("%d/%d", s.Count, s.Limit)
+	}
+	return strconv.Itoa(s.Count)
+}
 
 func (s lockState) remaining() string { return short(s.RemainingMS) }
 

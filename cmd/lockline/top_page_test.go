@@ -21,7 +21,7 @@ func heldRow(letter, name string, token, leaseMS int64, waits ...int64) topRow {
 	s := &lockState{Name: name, Kind: kind, Held: true, Count: 1, Token: token, RemainingMS: leaseMS,
 		Holder: &party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"}}
 	for i, age := range waits {
-		s.Queue = append(s.Queue, waiter{party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43, Label: "till 4"}, age})
+		s.Queue = append(s.Queue, waiter{party: party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43, Label: "till 4"}, AgeMS: age})
 	}
 	r := topRow{found: found{letter, name}, kind: kind, queues: letter != "q", changes: -1}
 	r.saw(s)

@@ -148,7 +148,7 @@ func (o *operator) rows(ctx context.Context, w wish) ([]topRow, error) {
 	rows := make([]topRow, 0, len(seen))
 	for l, p := range seen {
 		rows = append(rows, topRow{found: l, parts: p, kind: o.kindName(l.letter), changes: -1,
-			queues: !o.redisson && (l.letter == rlock.KindReentrant || l.letter == rlock.KindFair)})
+			queues: !o.redisson && l.letter != rlock.KindRedLock})
 	}
 	look := map[found]int{} // its index in asked
 	var asked []found

@@ -215,7 +215,7 @@ func (r topRow) holderText() string {
 	case r.state.Error != "":
 		return printable(r.state.Error)
 	case r.state.Held:
-		return r.state.Holder.String()
+		return r.state.heldBy()
 	}
 	return ""
 }

@@ -21,6 +21,8 @@ With --token N only the holder that was seen with that token, by inspect or ls, 
 lock. If another holder has it by now, it is left alone, and that holder is shown. A lock that
 a JVM holds has no token that is known: it is freed without --token.
 
+Of a read-write lock or a semaphore, all holders lose it without --token.
+
 A RedLock is freed on this server alone: its holder loses it once a majority of its servers
 has been told.
 
@@ -53,7 +55,7 @@ func unlockCommand() *cli.Command {
 			return err
 		}
 		if token > 0 {
-			i := slices.IndexFunc(held, func(s lockState) bool { return s.Token == token })
+			i := slices.IndexFunc(held, func(s lockState) bool { return s.has(token) })
 			if i < 0 {
 				return o.notFreed(held)
 			}
@@ -82,7 +84,9 @@ func (o *operator) notFreed(held []lockState) error {
 	}
 	var by []string
 	for _, s := range held {
-		by = append(by, fmt.Sprintf("%v holds it with token %d (%s)", s.Holder, s.Token, s.Kind))
+		for _, h := range s.holders() {
+			by = append(by, fmt.Sprintf("%v holds it with token %d (%s)", h, h.Token, s.Kind))
+		}
 		if o.json {
 			if err := o.write(freed{false, s}); err != nil {
 				return err
@@ -95,12 +99,7 @@ func (o *operator) notFreed(held []lockState) error {
 // forceUnlock frees the lock, and only from the holder with the token, if that is not 0.
 func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) error {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.name == was.Kind })
-	m := o.kinds[i].mutex(o.session, o.name)
-	force := m.ForceUnlock
-	if token > 0 {
-		force = func(ctx context.Context) (bool, error) { return m.ForceUnlockToken(ctx, token) }
-	}
-	yes, err := force(ctx)
+	yes, err := o.kinds[i].open(o.session, o.name).force(ctx, token)
 	switch {
 	case err != nil:
 		return err
@@ -115,6 +114,13 @@ func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) 
 	case o.json:
 		return o.write(freed{yes, was})
 	}
-	_, err = fmt.Fprintf(o.out, "%s  %s, freed; it was held by %v with token %d\n", printable(o.name), was.Kind, was.Holder, was.Token)
-	return err
+	for _, h := range was.holders() {
+		if token > 0 && h.Token != token {
+			continue
+		}
+		if _, err = fmt.Fprintf(o.out, "%s  %s, freed; it was held by %v with token %d\n", printable(o.name), was.Kind, h, h.Token); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -84,7 +84,13 @@ func (s lockState) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-9s  ", s.Kind)
 	if s.Held {
-		fmt.Fprintf(&b, "held by %v, count %d, token %d", s.Holder, s.Count, s.Token)
+		b.WriteString("held by ")
+		for i, h := range s.holders() {
+			if i > 0 {
+				b.WriteString("; ")
+			}
+			fmt.Fprintf(&b, "%v, count %s, token %d", h, s.count(), h.Token)
+		}
 	} else {
 		b.WriteString("free")
 	}

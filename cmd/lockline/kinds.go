@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// lockKind is a kind of lock: the letter in its keys, its name for people, and how one is opened.
+type lockKind struct {
+	letter, name string
+	open         func(*rlock.Session, string) subject
+}
+
+var lockKinds = []lockKind{
+	{rlock.KindReentrant, "reentrant", openReentrant},
+	{rlock.KindFair, "fair", openFair},
+	{rlock.KindRedLock, "redlock", openRedLock},
+	{rlock.KindReadWrite, "rwlock", openWriter},
+	{rlock.KindSemaphore, "semaphore", openSemaphore(1)}, // Redis has the limit of one that is used
+}
+
+// subject is one lock, or a permit of one semaphore.
+type subject interface {
+	rlock.Locker
+	// state asks Redis for its holders and waiters.
+	state(ctx context.Context) (lockState, error)
+	// force frees it under its holder: the one with the token, or any if that is 0. It reports whether there was one.
+	force(ctx context.Context, token int64) (bool, error)
+	// nests: a holder's child that wants it, too, waits for itself.
+	nests() bool
+}
+
+// mutex is a lock that has one holder.
+type mutex struct {
+	*rlock.Mutex
+	kind string
+}
+
+func openReentrant(s *rlock.Session, name string) subject {
+	return mutex{rlock.New(s, name), "reentrant"}
+}
+
+func openFair(s *rlock.Session, name string) subject { return mutex{fairlock.New(s, name), "fair"} }
+
+// openRedLock opens a RedLock as this one server has it.
+func openRedLock(s *rlock.Session, name string) subject {
+	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(10*time.Second)) // there is no other to ask
+	if err != nil {
+		return mutex{multilock.NewRedLock(name, s), "redlock"} // which tells it
+	}
+	return mutex{q.New(name), "redlock"}
+}
+
+func (m mutex) state(ctx context.Context) (lockState, error) {
+	s, err := m.Inspect(ctx)
+	st := newState(m.Name(), m.kind)
+	st.Held, st.Token = s.Held, s.Token
+	if s.Held {
+		st.Holder = &party{s.Owner, s.Session, s.Host, s.PID, s.Label}
+		st.Count, st.RemainingMS = s.Count, s.Remaining.Milliseconds()
+	}
+	for _, w := range s.Queue {
+		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label}, AgeMS: w.Age.Milliseconds()})
+	}
+	return st, err
+}
+
+func (m mutex) force(ctx context.Context, token int64) (bool, error) {
+	if token > 0 {
+		return m.ForceUnlockToken(ctx, token)
+	}
+	return m.ForceUnlock(ctx)
+}
+
+func (mutex) nests() bool { return true }
+
+func newState(name, kind string) lockState {
+	st := lockState{Name: name, Kind: kind}
+	if !utf8.ValidString(name) {
+		st.NameBytes = []byte(name)
+	}
+	return st
+}
+
+// rw is a read-write lock, to write or to read.
+type rw struct {
+	rlock.Locker
+	m *rwlock.RWMutex
+}
+
+func openWriter(s *rlock.Session, name string) subject {
+	m := rwlock.New(s, name)
+	return rw{m, m}
+}
+
+func openReader(s *rlock.Session, name string) subject {
+	m := rwlock.New(s, name)
+	return rw{m.RLocker(), m}
+}
+
+func (l rw) state(ctx context.Context) (lockState, error) {
+	s, err := l.m.Inspect(ctx)
+	st := newState(l.Name(), "rwlock")
+	add := func(h rwlock.Holder, side string) {
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side, Token: h.Token, RemainingMS: h.Remaining.Milliseconds()})
+	}
+	if s.Writer != nil {
+		add(*s.Writer, "write")
+	}
+	for _, h := range s.Readers {
+		add(h, "read")
+	}
+	for _, w := range s.Queue {
+		side := map[bool]string{true: "write", false: "read"}[w.Write]
+		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label}, AgeMS: w.Age.Milliseconds(), Side: side})
+	}
+	return st, err
+}
+
+func (l rw) force(ctx context.Context, token int64) (bool, error) {
+	if token > 0 {
+		return l.m.ForceUnlockToken(ctx, token)
+	}
+	forced, err := l.m.ForceUnlock(ctx)
+	if forced || err != nil {
+		return forced, err
+	}
+	n, err := l.m.ForceRUnlock(ctx)
+	return n > 0, err
+}
+
+func (rw) nests() bool { return true }
+
+// permit is one permit of a semaphore.
+type permit struct {
+	rlock.Locker
+	s *semaphore.Semaphore
+}
+
+func openSemaphore(limit int) func(*rlock.Session, string) subject {
+	return func(s *rlock.Session, name string) subject {
+		sem := semaphore.New(s, name, limit)
+		return permit{sem.Locker(1), sem}
+	}
+}
+
+func (p permit) state(ctx context.Context) (lockState, error) {
+	s, err := p.s.Inspect(ctx)
+	st := newState(p.Name(), "semaphore")
+	for _, h := range s.Holders {
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Permits: h.Permits, Token: h.Token, RemainingMS: h.Remaining.Milliseconds()})
+	}
+	st.Count, st.Limit = s.Used, s.Limit
+	for _, w := range s.Queue {
+		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label}, AgeMS: w.Age.Milliseconds(), Permits: w.Permits})
+	}
+	return st, err
+}
+
+func (p permit) force(ctx context.Context, token int64) (forced bool, err error) {
+	if token > 0 {
+		return p.s.ForceRelease(ctx, token)
+	}
+	s, err := p.s.Inspect(ctx)
+	for _, h := range s.Holders {
+		one, e := p.s.ForceRelease(ctx, h.Token)
+		if e != nil {
+			return forced, e
+		}
+		forced = forced || one
+	}
+	return forced, err
+}
+
+func (permit) nests() bool { return false }

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// said runs a command that succeeds, and returns what it writes.
+func said(t *testing.T, url string, args ...string) string {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	if code := run(t.Context(), append([]string{"lockline", args[0], "--redis", url}, args[1:]...), &out, &errOut); code != 0 {
+		t.Fatalf("%v: exit code %d: %s%s", args, code, &out, &errOut)
+	}
+	return out.String()
+}
+
+func wantMatch(t *testing.T, text, pattern string) {
+	t.Helper()
+	if !regexp.MustCompile(pattern).MatchString(text) {
+		t.Errorf("%q\ndoes not match %s", text, pattern)
+	}
+}
+
+func TestSharesAreShownAndFreed(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	url := "redis://" + server.Addr
+	a, b := testlock.NewSession(t, rdb, rlock.WithLabel("a")), testlock.NewSession(t, rdb, rlock.WithLabel("b"))
+	catalog := rwlock.New(a, "catalog")
+	_, r1, err := catalog.RLock(t.Context())
+	testlock.Must(t, err)
+	_, r2, err := rwlock.New(b, "catalog").RLock(t.Context())
+	testlock.Must(t, err)
+	jobs := semaphore.New(a, "jobs", 3)
+	_, p1, err := jobs.Acquire(t.Context(), 2)
+	testlock.Must(t, err)
+	_, p2, err := jobs.Acquire(t.Context(), 1)
+	testlock.Must(t, err)
+	waits := make(chan error, 2)
+	go func() {
+		waits <- rwlock.New(b, "catalog").Do(t.Context(), func(context.Context) error { return nil })
+	}()
+	go func() {
+		waits <- semaphore.New(b, "jobs", 3).Do(t.Context(), 2, func(context.Context) error { return nil })
+	}()
+	testlock.Eventually(t, "they wait", func() bool {
+		st, err := catalog.Inspect(t.Context())
+		testlock.Must(t, err)
+		js, err := jobs.Inspect(t.Context())
+		testlock.Must(t, err)
+		return len(st.Queue) == 1 && len(js.Queue) == 1
+	})
+
+	ls := said(t, url, "ls")
+	wantMatch(t, ls, `catalog +rwlock +2 +\S+ +\d+ +1 +read: process \d+ on \S+ \([ab]\) and 1 more\n`)
+	wantMatch(t, ls, `jobs +semaphore +3/3 +\S+ +\d+ +1 +[12]: process \d+ on \S+ \(a\) and 1 more\n`)
+	shown := said(t, url, "inspect", "jobs")
+	wantMatch(t, shown, `(?s)^jobs  semaphore, held\n  count    3/3\n  holder   [12]: .*, lease \S+, token \d+, owner \S+\n  holder   [12]: .*\n  waiter 1   2: process \d+ on \S+ \(b\), for \S+, owner \S+\n$`)
+	wantMatch(t, said(t, url, "inspect", "catalog"), `(?s)  holder   read: .*  holder   read: .*  waiter 1   write: `)
+	var states []lockState
+	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "ls", "--json", "jobs")), &states))
+	if len(states) != 1 || states[0].Limit != 3 || states[0].Count != 3 || len(states[0].Holders) != 2 || states[0].Queue[0].Permits != 2 {
+		t.Errorf("%+v", states)
+	}
+
+	freed := said(t, url, "unlock", "--force", "--token", fmt.Sprint(p1.Token()), "jobs")
+	wantMatch(t, freed, fmt.Sprintf(`^jobs  semaphore, freed; it was held by 2: .* with token %d\n$`, p1.Token()))
+	wantMatch(t, said(t, url, "unlock", "--force", "catalog"), `(?s)^catalog  rwlock, freed; .*read: .*\ncatalog  rwlock, freed; .*$`)
+	for range 2 {
+		testlock.Must(t, testlock.Receive(t, "a waiter was served", waits))
+	}
+	if p2.Err() != nil {
+		t.Error("the other permit was freed, too")
+	}
+	for _, h := range []*rlock.Hold{r1, r2, p1, p2} {
+		_ = h.Unlock(t.Context())
+	}
+	if out := said(t, url, "ls"); strings.Contains(out, "jobs") || strings.Contains(out, "catalog") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestExecTakesShares(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	url := "redis://" + server.Addr
+	s := testlock.NewSession(t, server.Client(t))
+	exec := func(want int, args ...string) {
+		t.Helper()
+		var out, errOut bytes.Buffer
+		if code := run(t.Context(), append([]string{"lockline", "exec", "--redis", url, "--wait", "50ms", "-q"}, args...), &out, &errOut); code != want {
+			t.Errorf("%v: exit code %d, want %d: %s%s", args, code, want, &out, &errOut)
+		}
+	}
+	_, reads, err := rwlock.New(s, "x").RLock(t.Context())
+	testlock.Must(t, err)
+	exec(0, "--shared", "x", "--", "true")
+	exec(exitLocked, "--exclusive", "x", "--", "true")
+	exec(0, "x", "--", "true") // another lock
+	testlock.Must(t, reads.Unlock(t.Context()))
+	_, writes, err := rwlock.New(s, "x").Lock(t.Context())
+	testlock.Must(t, err)
+	exec(exitLocked, "--shared", "x", "--", "true")
+	testlock.Must(t, writes.Unlock(t.Context()))
+	exec(0, "--exclusive", "x", "--", "true")
+
+	_, one, err := semaphore.New(s, "x", 2).Acquire(t.Context(), 1)
+	testlock.Must(t, err)
+	exec(0, "--semaphore", "2", "x", "--", "true")
+	_, two, err := semaphore.New(s, "x", 2).Acquire(t.Context(), 1)
+	testlock.Must(t, err)
+	exec(exitLocked, "--semaphore", "2", "x", "--", "true")
+	testlock.Must(t, one.Unlock(t.Context()))
+	testlock.Must(t, two.Unlock(t.Context()))
+}
