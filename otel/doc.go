@@ -7,7 +7,7 @@
 //
 // # Metrics
 //
-// All have the attributes lockline.lock.kind (reentrant, fair, redlock) and
+// All have the attributes lockline.lock.kind (reentrant, fair, redlock, rwlock, semaphore) and
 // lockline.lock.pattern, see [WithPattern].
 //
 //	lockline.lock.wait.duration     histogram, s   from Lock to its end, granted or not; without re-entries

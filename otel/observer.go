@@ -176,6 +176,10 @@ func kindName(letter string) string {
 		return "fair"
 	case rlock.KindRedLock:
 		return "redlock"
+	case rlock.KindReadWrite:
+		return "rwlock"
+	case rlock.KindSemaphore:
+		return "semaphore"
 	}
 	return letter
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/lockline/lockline/internal/testredis"
 	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,13 +113,23 @@ func (s *stage) eventually(want int64, name string, attributes ...string) {
 }
 
 func TestMetricsFollowALock(t *testing.T) {
+	lockers := map[string]func(s *rlock.Session, name string) rlock.Locker{
+		"rwlock":    func(s *rlock.Session, name string) rlock.Locker { return rwlock.New(s, name) },
+		"semaphore": func(s *rlock.Session, name string) rlock.Locker { return semaphore.New(s, name, 1).Locker(1) },
+	}
 	for kind, newMutex := range testlock.Kinds {
+		lockers[kind] = func(s *rlock.Session, name string) rlock.Locker { return newMutex(s, name) }
+	}
+	for kind, newLocker := range lockers {
 		s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
-		lock := newMutex(s.session(testredis.Embedded(t).Addr(), rlock.WithStreak(time.Hour)), "orders:42")
+		lock := newLocker(s.session(testredis.Embedded(t).Addr(), rlock.WithStreak(time.Hour)), "orders:42")
 		of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
 
 		ctx, hold := testlock.Lock(t, lock, t.Context())
-		_, nested := testlock.Lock(t, lock, ctx)
+		var nested *rlock.Hold
+		if kind != "semaphore" {
+			_, nested = testlock.Lock(t, lock, ctx)
+		}
 		s.want(1, "lockline.lock.holds", of...)
 		s.want(1, "lockline.lock.wait.duration", of...) // not the re-entry
 
@@ -141,7 +153,9 @@ func TestMetricsFollowALock(t *testing.T) {
 		cancel()
 		s.eventually(1, "lockline.lock.waiters", of...)
 		s.eventually(1, "lockline.lock.wait.duration", append(of, "error.type=canceled")...)
-		testlock.Must(t, nested.Unlock(t.Context()))
+		if nested != nil {
+			testlock.Must(t, nested.Unlock(t.Context()))
+		}
 		testlock.Must(t, hold.Unlock(t.Context()))
 		waiters.Wait()
 

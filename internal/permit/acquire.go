@@ -169,7 +169,11 @@ func (a *acquisition) wait(l *lane) (handoff, error) {
 	w.For = a
 	l.waiters.Push(w)
 	l.ask()
+	taken := l.standing > 0 || len(l.attempts) == 0
 	p.mu.Unlock()
+	if taken {
+		a.waits()
+	}
 	for {
 		h, ok := wakeup.Await(&a.bounds, w.Ready)
 		switch {
