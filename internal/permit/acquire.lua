@@ -128,11 +128,16 @@ local limit = known[1] and whole(KEYS[2], 'n', known[1]) or tonumber(ARGV[11])
 -- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
 local BATCH = 1000
 
+-- used is how many permits are in use.
+local function used()
+  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
+end
+
 -- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
 -- again that it has deleted.
 local function giveBack(owner, n)
   redis.call('HDEL', KEYS[6], owner)
-  redis.call('HINCRBY', KEYS[6], 'u', -n)
+  redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
 end
 
 -- expire returns the permits of those whose leases are over. They are to be settled.
@@ -159,15 +164,12 @@ local BLOCK = 1000
 -- ALL is how many permits one takes that excludes all others: All of permit.go.
 local ALL = 1000000000
 
--- used is how many permits are in use.
-local function used()
-  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
-end
-
--- settle forgets those that hold nothing any more.
+-- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
 local function settle(over)
-  if #over > 0 then
-    redis.call('ZREM', KEYS[1], unpack(over))
+  for _, owner in ipairs(over) do
+    if redis.call('HEXISTS', KEYS[6], owner) == 0 then
+      redis.call('ZREM', KEYS[1], owner)
+    end
   end
   if redis.call('PTTL', KEYS[1]) == -2 then
     redis.call('DEL', KEYS[6])
@@ -178,8 +180,7 @@ end
 local function allot(owner, n, about, lease, now, keep, limit)
   local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
-  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about)
-  redis.call('HINCRBY', KEYS[6], 'u', n)
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(used() + n))
   prolong(owner, lease, now, keep)
   return stamp(token)
 end

@@ -163,6 +163,17 @@ func (a *attempt) run() {
 // took reads a reply, and delivers what other attempts were served. mu is not held.
 func (p *pool) took(o wire.Outcome) (answer, error) {
 	r, err := read(o)
+	if o.Unanswered != nil { // the reply that was lost may have told of a grant to another attempt of this session
+		p.mu.Lock()
+		for _, l := range p.lanes {
+			for _, a := range l.attempts {
+				if a.state == standing {
+					a.sooner(0)
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
 	if err != nil {
 		return r, err
 	}

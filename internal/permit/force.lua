@@ -21,12 +21,33 @@ local function stamp(number)
   return string.format('%.0f', number)
 end
 
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
 -- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
 local function bad(key, field, value, why)
   local function plain(text) -- a server may not pass on every byte
     return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
   end
   error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
 end
 
 -- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
@@ -45,11 +66,16 @@ local function entry(owner)
   return tonumber(n), token, about
 end
 
+-- used is how many permits are in use.
+local function used()
+  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
+end
+
 -- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
 -- again that it has deleted.
 local function giveBack(owner, n)
   redis.call('HDEL', KEYS[6], owner)
-  redis.call('HINCRBY', KEYS[6], 'u', -n)
+  redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
 end
 
 -- expire returns the permits of those whose leases are over. They are to be settled.
@@ -72,27 +98,6 @@ local over, forced = expire(now), 0
 
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
-
--- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
-local MOST = 9e15
-
--- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
-local function sound(value, most)
-  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
-  return number and number <= (most or MOST) and number or nil
-end
-
--- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
-local function whole(key, field, value, most)
-  if not value then
-    return 0
-  end
-  local number = sound(value, most)
-  if not number then
-    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
-  end
-  return number
-end
 
 -- outlive makes the metadata last for at least ms more. It is set to more than that,
 -- so as not to be set each time.
@@ -242,11 +247,6 @@ end
 -- stopped, shows that it lives by renewing it.
 local FIRST = 2000
 
--- used is how many permits are in use.
-local function used()
-  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
-end
-
 -- prolong sets the lease of a holder: ms from now.
 local function prolong(owner, ms, now, keep)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
@@ -261,8 +261,7 @@ end
 local function allot(owner, n, about, lease, now, keep, limit)
   local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
-  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about)
-  redis.call('HINCRBY', KEYS[6], 'u', n)
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(used() + n))
   prolong(owner, lease, now, keep)
   return stamp(token)
 end
@@ -306,10 +305,12 @@ if limit then
   serve('', ARGV[2], now, keep, whole(KEYS[2], 'n', limit))
 end
 
--- settle forgets those that hold nothing any more.
+-- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
 local function settle(over)
-  if #over > 0 then
-    redis.call('ZREM', KEYS[1], unpack(over))
+  for _, owner in ipairs(over) do
+    if redis.call('HEXISTS', KEYS[6], owner) == 0 then
+      redis.call('ZREM', KEYS[1], owner)
+    end
   end
   if redis.call('PTTL', KEYS[1]) == -2 then
     redis.call('DEL', KEYS[6])

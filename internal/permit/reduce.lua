@@ -82,11 +82,16 @@ end
 -- ALL is how many permits one takes that excludes all others: All of permit.go.
 local ALL = 1000000000
 
+-- used is how many permits are in use.
+local function used()
+  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
+end
+
 -- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
 -- again that it has deleted.
 local function giveBack(owner, n)
   redis.call('HDEL', KEYS[6], owner)
-  redis.call('HINCRBY', KEYS[6], 'u', -n)
+  redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
 end
 
 -- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known.
@@ -101,8 +106,7 @@ local function yield(owner, n, token, lastUsed)
 end
 
 yield(owner, n, token, ARGV[5])
-redis.call('HSET', KEYS[6], owner, '1 ' .. token .. ' ' .. about)
-redis.call('HINCRBY', KEYS[6], 'u', 1)
+redis.call('HSET', KEYS[6], owner, '1 ' .. token .. ' ' .. about, 'u', stamp(used() + 1))
 
 -- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
 local BATCH = 1000
@@ -220,11 +224,6 @@ end
 -- stopped, shows that it lives by renewing it.
 local FIRST = 2000
 
--- used is how many permits are in use.
-local function used()
-  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
-end
-
 -- prolong sets the lease of a holder: ms from now.
 local function prolong(owner, ms, now, keep)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
@@ -239,8 +238,7 @@ end
 local function allot(owner, n, about, lease, now, keep, limit)
   local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
-  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about)
-  redis.call('HINCRBY', KEYS[6], 'u', n)
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(used() + n))
   prolong(owner, lease, now, keep)
   return stamp(token)
 end
@@ -282,10 +280,12 @@ end
 
 local served = serve(session(owner), ARGV[3], now, keep, limit)
 
--- settle forgets those that hold nothing any more.
+-- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
 local function settle(over)
-  if #over > 0 then
-    redis.call('ZREM', KEYS[1], unpack(over))
+  for _, owner in ipairs(over) do
+    if redis.call('HEXISTS', KEYS[6], owner) == 0 then
+      redis.call('ZREM', KEYS[1], owner)
+    end
   end
   if redis.call('PTTL', KEYS[1]) == -2 then
     redis.call('DEL', KEYS[6])

@@ -35,7 +35,7 @@ end
 -- again that it has deleted.
 local function giveBack(owner, n)
   redis.call('HDEL', KEYS[6], owner)
-  redis.call('HINCRBY', KEYS[6], 'u', -n)
+  redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
 end
 
 -- expire returns the permits of those whose leases are over. They are to be settled.
@@ -54,10 +54,12 @@ local function expire(now)
   return over
 end
 
--- settle forgets those that hold nothing any more.
+-- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
 local function settle(over)
-  if #over > 0 then
-    redis.call('ZREM', KEYS[1], unpack(over))
+  for _, owner in ipairs(over) do
+    if redis.call('HEXISTS', KEYS[6], owner) == 0 then
+      redis.call('ZREM', KEYS[1], owner)
+    end
   end
   if redis.call('PTTL', KEYS[1]) == -2 then
     redis.call('DEL', KEYS[6])
@@ -78,8 +80,7 @@ end
 local function allot(owner, n, about, lease, now, keep, limit)
   local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
-  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about)
-  redis.call('HINCRBY', KEYS[6], 'u', n)
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(used() + n))
   prolong(owner, lease, now, keep)
   return stamp(token)
 end

@@ -21,8 +21,7 @@ if n == 1 then
   return 'R ' .. stamped
 end
 yield(owner, n, token, ARGV[5])
-redis.call('HSET', KEYS[6], owner, '1 ' .. token .. ' ' .. about)
-redis.call('HINCRBY', KEYS[6], 'u', 1)
+redis.call('HSET', KEYS[6], owner, '1 ' .. token .. ' ' .. about, 'u', stamp(used() + 1))
 local over = expire(now)
 local limit = whole(KEYS[2], 'n', redis.call('HGET', KEYS[2], 'n'))
 local served = serve(session(owner), ARGV[3], now, keep, limit)
