@@ -18,7 +18,7 @@ var layers = [][]string{
 	{"internal/contain", "internal/failure", "internal/handover"},
 	{"internal/wire", "pubsub", "watchdog"},
 	{"internal/protocol", "internal/wakeup"},
-	{"internal/handle", "internal/option", "internal/session"},
+	{"internal/handle", "internal/option", "internal/permit/reply", "internal/session"},
 	{"internal/call"},
 	{"internal/mutex"},
 	{"internal/broadcast", "internal/inbox", "internal/operate", "internal/single"},

@@ -13,6 +13,7 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -310,7 +311,7 @@ func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
 		if err != nil {
 			o.Err = err
 		}
-		if r.status != expired || n == protocol.MaxExpired || abandoned.Load() {
+		if r.Status != reply.Expired || n == protocol.MaxExpired || abandoned.Load() {
 			return o
 		}
 	}
@@ -318,7 +319,7 @@ func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
 
 // RollBack gives back what nobody waits for.
 func (t *trying) RollBack(o wire.Outcome) {
-	if r, err := read(o); err != nil || r.status == granted || t.late != 0 {
+	if r, err := reply.Read(o); err != nil || r.Status == reply.Granted || t.late != 0 {
 		p := t.a.p
 		p.releaseUntilDone(t.owner, t.late, time.Now().Add(p.s().Lease))
 	}
@@ -336,17 +337,17 @@ func (a *acquisition) try() (handoff, error) {
 		return handoff{}, a.over(nil)
 	}
 	defer p.drop()
-	r, err := read(o)
+	r, err := reply.Read(o)
 	switch {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
-	case r.status == expired:
+	case r.Status == reply.Expired:
 		err = p.fail(protocol.TooLate(p.s().Lease))
-	case r.status == stale:
+	case r.Status == reply.Stale:
 		err = p.fail(errOver)
-	case r.status == queued:
-		e := &failure.LockedError{Name: p.keys.Name, Holder: r.holder, About: r.about, Remaining: max(0, r.left)}
-		if p.kind.Reentrant && strings.HasPrefix(r.holder, p.s().ID()) {
+	case r.Status == reply.Queued:
+		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
+		if p.kind.Reentrant && strings.HasPrefix(r.Holder, p.s().ID()) {
 			e.Hint = failure.SelfHint
 		}
 		err = p.kind.Locked(e)
@@ -358,7 +359,7 @@ func (a *acquisition) try() (handoff, error) {
 			lease = p.s().Lease
 		}
 		l := p.lane(a.want)
-		if g := p.begin(l, t.owner, r.token, o.Sent, lease); g != nil {
+		if g := p.begin(l, t.owner, r.Token, o.Sent, lease); g != nil {
 			g.late = t.late
 			g.entries = 1
 			if a.want.Shared {
@@ -369,7 +370,7 @@ func (a *acquisition) try() (handoff, error) {
 		l.forget()
 		err = p.fail(fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost))
 	}
-	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.status == granted || t.late != 0) {
+	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == reply.Granted || t.late != 0) {
 		p.keep()
 		p.s().Go(func() {
 			defer p.drop()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -148,7 +149,7 @@ func (a *attempt) run() {
 		p.mu.Unlock()
 		o := p.s().Link.Call(a.ctx, acquireScript, a, wire.Tries, &a.left)
 		r, err := p.took(o)
-		if r.status == queued {
+		if r.Status == reply.Queued {
 			p.all.inbox.Listen(p.keys.Lock())
 		}
 		p.mu.Lock()
@@ -161,8 +162,8 @@ func (a *attempt) run() {
 }
 
 // took reads a reply, and delivers what other attempts were served. mu is not held.
-func (p *pool) took(o wire.Outcome) (answer, error) {
-	r, err := read(o)
+func (p *pool) took(o wire.Outcome) (reply.Answer, error) {
+	r, err := reply.Read(o)
 	if o.Unanswered != nil { // the reply that was lost may have told of a grant to another attempt of this session
 		p.mu.Lock()
 		for _, l := range p.lanes {
@@ -177,11 +178,11 @@ func (p *pool) took(o wire.Outcome) (answer, error) {
 	if err != nil {
 		return r, err
 	}
-	p.s().Clock.Heard(r.now, o.Sent)
-	for _, s := range r.served {
-		if a, ok := p.all.inbox.Find(s.owner).(*attempt); ok {
+	p.s().Clock.Heard(r.Now, o.Sent)
+	for _, s := range r.Served {
+		if a, ok := p.all.inbox.Find(s.Owner).(*attempt); ok {
 			a.l.p.mu.Lock()
-			a.told(s.token, o.Sent, s.lease)
+			a.told(s.Token, o.Sent, s.Lease)
 			a.l.p.mu.Unlock()
 		}
 	}
@@ -227,7 +228,7 @@ func (a *attempt) sooner(d time.Duration) {
 var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
 // answered takes in the answer to its request, and reports whether there is more to do. mu held.
-func (a *attempt) answered(o wire.Outcome, r answer, err error) (again bool) {
+func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again bool) {
 	l := a.l
 	p := l.p
 	a.out = false
@@ -238,8 +239,8 @@ func (a *attempt) answered(o wire.Outcome, r answer, err error) (again bool) {
 	case a.state == over: // told of a grant while the request was under way
 		return false
 	case a.state == unwanted:
-		return a.late != 0 || err != nil && wire.Judge(err).Unknown || r.status == queued || r.status == granted // rest gives it up
-	case r.status == expired && a.expired < protocol.MaxExpired:
+		return a.late != 0 || err != nil && wire.Judge(err).Unknown || r.Status == reply.Queued || r.Status == reply.Granted // rest gives it up
+	case r.Status == reply.Expired && a.expired < protocol.MaxExpired:
 		a.expired++
 		a.at = time.Time{}
 		return true
@@ -251,9 +252,9 @@ func (a *attempt) answered(o wire.Outcome, r answer, err error) (again bool) {
 	switch {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
-	case r.status == expired:
+	case r.Status == reply.Expired:
 		err = p.fail(protocol.TooLate(a.lease()))
-	case r.status == stale:
+	case r.Status == reply.Stale:
 		err = p.fail(errOver)
 	}
 	switch {
@@ -264,13 +265,13 @@ func (a *attempt) answered(o wire.Outcome, r answer, err error) (again bool) {
 		}
 		l.fail(err)
 		return false
-	case r.status == granted:
+	case r.Status == reply.Granted:
 		if a.state == asking {
 			l.others = false
 		}
-		a.granted(r.token, o.Sent, a.lease())
+		a.granted(r.Token, o.Sent, a.lease())
 		return false
-	case r.status == goesOn:
+	case r.Status == reply.GoesOn:
 		a.end(over)
 		a.extended(o.Sent)
 		return false
@@ -280,7 +281,7 @@ func (a *attempt) answered(o wire.Outcome, r answer, err error) (again bool) {
 }
 
 // stands notes that it is in the queue. mu held.
-func (a *attempt) stands(o wire.Outcome, r answer) {
+func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
 	l := a.l
 	if a.state == asking {
 		a.state = standing
@@ -289,10 +290,10 @@ func (a *attempt) stands(o wire.Outcome, r answer) {
 	l.others = true
 	l.p.saw(r)
 	a.expired = 0
-	a.base, a.redis = o.Sent, r.now
+	a.base, a.redis = o.Sent, r.Now
 	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
-	if r.left >= 0 {
-		d = min(d, r.left+time.Millisecond)
+	if r.Left >= 0 {
+		d = min(d, r.Left+time.Millisecond)
 	}
 	a.at = time.Now().Add(d)
 	if l.p.s().Observer != nil { // which learns that they wait
@@ -303,10 +304,10 @@ func (a *attempt) stands(o wire.Outcome, r answer) {
 }
 
 // saw notes who has permits. mu held.
-func (p *pool) saw(r answer) {
-	if r.holder != "" {
+func (p *pool) saw(r reply.Answer) {
+	if r.Holder != "" {
 		now := time.Now()
-		p.seen = &failure.Sighting{Holder: r.holder, About: r.about, At: now, Until: now.Add(max(0, r.left))}
+		p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
 	}
 }
 

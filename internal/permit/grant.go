@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -197,7 +198,7 @@ func (g *Grant) send(ctx context.Context) error {
 			})
 		}
 		return p.kind.Failed(p.keys, err)
-	case r.status == lost && o.Unanswered == nil: // else an earlier copy has released it
+	case r.Status == reply.Lost && o.Unanswered == nil: // else an earlier copy has released it
 		return p.fail(failure.ErrLost)
 	}
 	return nil

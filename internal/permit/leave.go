@@ -7,6 +7,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -154,7 +155,7 @@ func (g *Grant) reduce() (tell func(context.Context) error) {
 		switch {
 		case err != nil: // the lease of all is given back with the last of the readers
 			return p.kind.Failed(p.keys, err)
-		case r.status == lost:
+		case r.Status == reply.Lost:
 			g.end(handover.Lost, failure.ErrGone)
 			return p.fail(failure.ErrLost)
 		}

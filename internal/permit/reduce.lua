@@ -283,7 +283,7 @@ local served = serve(session(owner), ARGV[3], now, keep, limit)
 -- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
 local function settle(over)
   for _, owner in ipairs(over) do
-    if redis.call('HEXISTS', KEYS[6], owner) == 0 then
+    if not redis.call('HGET', KEYS[6], owner) then
       redis.call('ZREM', KEYS[1], owner)
     end
   end
