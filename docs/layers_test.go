@@ -23,6 +23,7 @@ var layers = [][]string{
 	{"internal/mutex"},
 	{"internal/broadcast", "internal/inbox", "internal/operate", "internal/single"},
 	{"internal/permit", "internal/queue"},
+	{"internal/permit/operate"},
 	{"rlock"},
 	{"internal/inner"},
 	{"fairlock", "latch", "locktest", "multilock/internal/quorum", "rwlock", "semaphore"},

@@ -2,7 +2,6 @@ package rwlock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -10,6 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/permit/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -162,7 +162,7 @@ type Waiter struct {
 
 // Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
 func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
-	in, err := m.unwrap().Inspect(ctx)
+	in, err := operate.Inspect(ctx, m.unwrap())
 	st := State{Name: m.Name()}
 	for _, p := range in.Holders {
 		h := Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, p.Token, p.Remaining}
@@ -181,20 +181,17 @@ func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
 // ForceUnlock takes the lock from the holder that writes, and reports whether there was one. It is for operators: the holder goes on without the
 // lock until its next request or renewal. That is at most a third of its lease, or the rest of a fixed one. It blocks for one request, not longer than ctx.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
-	n, err := m.unwrap().Force(ctx, permit.Writer)
+	n, err := operate.Force(ctx, m.unwrap(), operate.Writer)
 	return n > 0, err
 }
 
 // ForceRUnlock is ForceUnlock of all that hold the lock to read. It returns how many sessions did.
 func (m *RWMutex) ForceRUnlock(ctx context.Context) (int, error) {
-	return m.unwrap().Force(ctx, permit.Readers)
+	return operate.Force(ctx, m.unwrap(), operate.Readers)
 }
 
 // ForceUnlockToken is ForceUnlock of the one holder, to read or to write, that [RWMutex.Inspect] has shown with this token. If it does not hold the lock any more,
 // nothing changes.
 func (m *RWMutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
-	if token <= 0 {
-		return false, failure.Named(m.Name(), errors.New("ForceUnlockToken: a token is above 0"))
-	}
-	return m.unwrap().ForceToken(ctx, token)
+	return operate.ForceToken(ctx, m.unwrap(), token)
 }

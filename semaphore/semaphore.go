@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/permit/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -170,7 +171,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check("SetLimit: a limit", n); err != nil {
 		return err
 	}
-	_, err := s.permits.SetLimit(ctx, int64(n), false)
+	_, err := operate.SetLimit(ctx, &s.permits, int64(n), false)
 	return err
 }
 
@@ -182,7 +183,7 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	if err := s.check("TrySetLimit: a limit", n); err != nil {
 		return false, err
 	}
-	return s.permits.SetLimit(ctx, int64(n), true)
+	return operate.SetLimit(ctx, &s.permits, int64(n), true)
 }
 
 // NotFreeError says that so many permits are not free, or that others wait. It matches [rlock.ErrLocked].
@@ -248,7 +249,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 	if err := s.use(ctx); err != nil {
 		return State{}, err
 	}
-	in, err := s.permits.Inspect(ctx)
+	in, err := operate.Inspect(ctx, &s.permits)
 	st := State{Name: s.Name(), Limit: int(in.Limit), Used: int(in.Used)}
 	for _, p := range in.Holders {
 		st.Holders = append(st.Holders, Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining})
@@ -266,5 +267,5 @@ func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error)
 	if err := s.use(ctx); err != nil {
 		return false, err
 	}
-	return s.permits.ForceToken(ctx, token)
+	return operate.ForceToken(ctx, &s.permits, token)
 }

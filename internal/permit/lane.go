@@ -15,8 +15,8 @@ type (
 // lane is where those goroutines of a session wait that want the same of one name. pool.mu guards it.
 //
 // There are never more attempts than goroutines that wait. While one of them stands in Redis' queue, or Redis has last said that
-// others wait, there is only that one: the session has one place in the queue for each lane, and its goroutines take turns at it. If others wait, and the
-// session has what may be passed on in memory, it does not ask before that time is over: most would be served before the answer.
+// others wait, there is only that one: the session has one place in the queue for each lane, and its goroutines take turns at it. It waits for
+// what its session has and may pass on in memory, if others wait or holds are brief: most goroutines are served before an answer would come.
 type lane struct {
 	p        *pool
 	want     Want
@@ -27,7 +27,8 @@ type lane struct {
 	live     *Grant     // shared: the one that goroutines may join; nil if there is none
 	grants   int        // that are held
 	since    time.Time  // when the last of these came, or Redis was asked about it
-	later    *time.Timer
+	brief    bool       // the last hold was over soon
+	delayed  bool       // it will ask
 }
 
 // lane finds or makes a lane. mu held.
@@ -40,28 +41,54 @@ func (p *pool) lane(w Want) *lane {
 	return l
 }
 
-// ask begins attempts for those that wait. The caller must be counted in the session's work. mu held.
+// ask begins attempts for those that wait, or does so later. The caller must be counted in the session's work. mu held.
 func (l *lane) ask() {
-	most := l.waiters.Len()
-	if l.others || l.want.Shared {
-		most = min(most, 1)
-	}
-	if rest := l.p.s().Streak - time.Since(l.since); most > 0 && rest > 0 && l.others && l.grants > 0 && l.want.Lease == 0 {
-		l.askAfter(rest)
+	if d := l.patience(); d > 0 && l.standing == 0 && len(l.attempts) < l.most() {
+		l.askAfter(d)
 		return
 	}
-	for l.standing == 0 && len(l.attempts) < most {
+	l.askNow()
+}
+
+// askNow begins them. mu held.
+func (l *lane) askNow() {
+	for l.standing == 0 && len(l.attempts) < l.most() {
 		l.begin()
 	}
 }
 
-// askAfter has it ask after d. mu held.
+// most is how many attempts there may be. mu held.
+func (l *lane) most() int {
+	if l.others || l.want.Shared {
+		return min(l.waiters.Len(), 1)
+	}
+	return l.waiters.Len()
+}
+
+// soon is how long a hold lasts that it pays to wait for. It is several times as long as a request takes.
+const soon = time.Millisecond
+
+// patience is for how long those that wait are likely to be served in memory. mu held.
+func (l *lane) patience() time.Duration {
+	rest := l.p.s().Streak - time.Since(l.since)
+	switch {
+	case l.grants == 0 || l.want.Lease != 0:
+		return 0
+	case l.others:
+		return rest
+	case l.brief:
+		return min(rest, soon)
+	}
+	return 0
+}
+
+// askAfter has it ask after d, or earlier if that was said before. mu held.
 func (l *lane) askAfter(d time.Duration) {
-	if l.later != nil {
-		l.later.Reset(d)
+	if l.delayed {
 		return
 	}
-	l.later = time.AfterFunc(d, func() {
+	l.delayed = true
+	time.AfterFunc(d, func() {
 		s := l.p.s()
 		if !s.Begin() {
 			return
@@ -69,7 +96,8 @@ func (l *lane) askAfter(d time.Duration) {
 		defer s.End()
 		l.p.mu.Lock()
 		defer l.p.mu.Unlock()
-		l.ask()
+		l.delayed = false
+		l.askNow()
 	})
 }
 

@@ -33,6 +33,7 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	e.state = handover.Released
 	e.unnest()
 	delete(g.holds, e)
+	g.l.brief = time.Since(e.began) < soon
 	tell := g.leave(e.write)
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked)

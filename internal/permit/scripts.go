@@ -29,13 +29,15 @@ var (
 	releaseScript = wire.NewScript(releaseText)
 	renewScript   = wire.NewScript(renewText)
 	reduceScript  = wire.NewScript(reduceText)
-	limitScript   = wire.NewScript(limitText)
-	forceScript   = wire.NewScript(forceText)
-	inspectScript = wire.NewScript(inspectText)
+
+	// What package operate sends.
+	LimitScript   = wire.NewScript(limitText)
+	ForceScript   = wire.NewScript(forceText)
+	InspectScript = wire.NewScript(inspectText)
 )
 
 // Scripts are all of them, by name, for tests that look at requests.
 func Scripts() map[string]*wire.Script {
 	return map[string]*wire.Script{"acquire": acquireScript, "release": releaseScript, "renew": renewScript, "reduce": reduceScript,
-		"limit": limitScript, "force": forceScript, "inspect": inspectScript}
+		"limit": LimitScript, "force": ForceScript, "inspect": InspectScript}
 }

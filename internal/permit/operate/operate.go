@@ -1,0 +1,83 @@
+// Package operate is what operators do with permits that are not theirs: look at them, change how many there are, and take them from
+// holders by force. It holds nothing, and waits for nothing but the answer of Redis.
+//
+// Begin with Inspect.
+package operate
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/permit/reply"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
+func Inspect(ctx context.Context, ps *permit.Permits) (reply.State, error) {
+	text, err := ps.Ask(ctx, permit.InspectScript)
+	if err != nil {
+		return reply.State{}, err
+	}
+	st, err := reply.Decode(text)
+	if err != nil {
+		return reply.State{}, ps.Failed(wire.Unexpected(text))
+	}
+	return st, nil
+}
+
+// Which holders Force means.
+const (
+	Writer  = "w" // the one that has all permits
+	Readers = "r" // those that have fewer
+)
+
+// Force takes permits back from holders, and returns how many there were: the Writer, the Readers, or the one with this token. They learn that
+// they have lost them. It blocks for one request, not longer than ctx.
+func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return 0, err
+	}
+	args := &ps.Session().Args
+	text, err := ps.Ask(ctx, permit.ForceScript, which, args.Channels, args.Keep)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, ps.Failed(wire.Unexpected(text))
+	}
+	return n, nil
+}
+
+// ForceToken is Force of the one holder that has this token.
+func ForceToken(ctx context.Context, ps *permit.Permits, token int64) (bool, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return false, err
+	}
+	if token <= 0 { // which could mean others than one holder
+		return false, ps.Failed(fmt.Errorf("a token is above 0, not %d", token))
+	}
+	n, err := Force(ctx, ps, protocol.Number(token))
+	return n > 0, err
+}
+
+// SetLimit sets how many permits there are, or only if Redis has no number, and reports whether it did. It blocks for one request, not longer than ctx.
+func SetLimit(ctx context.Context, ps *permit.Permits, n int64, only bool) (bool, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return false, err
+	}
+	try := "0"
+	if only {
+		try = "1"
+	}
+	s := ps.Session()
+	// The request has an id, so that a copy of it knows that an earlier one has set the number.
+	text, err := ps.Ask(ctx, permit.LimitScript, n, try, s.Args.Channels, s.Args.Keep, s.Attempt())
+	if err == nil && text != "S" && text != "N" {
+		err = ps.Failed(wire.Unexpected(text))
+	}
+	return text == "S", err
+}
