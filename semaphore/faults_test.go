@@ -341,3 +341,25 @@ func TestGoroutinesOfASessionAreServedInMemory(t *testing.T) {
 		t.Errorf("%d requests for %d permits", n, goroutines*each)
 	}
 }
+
+func TestThoseThatWaitInMemoryForALostPermitAskRedis(t *testing.T) {
+	t.Parallel()
+	_, sems := open(t, 2, 2, rlock.WithStreak(time.Hour), rlock.WithWatchdogTimeout(600*time.Millisecond), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	_, a := acquire(t, sems[0], 1)
+	_, b := acquire(t, sems[1], 1)
+	waiting := begin(bg, sems[0], 1)
+	queue(t, sems[1], 1)
+	unlock(t, b)
+	second := await(t, waiting) // so the session knows that others want permits
+	third := begin(bg, sems[0], 1)
+	time.Sleep(20 * time.Millisecond)
+	waits(t, "one for which none is free", third)
+	for _, h := range []*rlock.Hold{a, second} {
+		if forced, err := sems[1].ForceRelease(bg, h.Token()); !forced || err != nil {
+			t.Errorf("ForceRelease: %v, %v", forced, err)
+		}
+	}
+	unlock(t, await(t, third))
+	runtime.KeepAlive(a)
+	runtime.KeepAlive(second)
+}

@@ -115,6 +115,10 @@ func (g *Grant) end(why handover.State, reason error) bool {
 		ended = append(ended, e)
 	}
 	held, token := time.Since(g.since), g.token
+	if g.l.waiters.Len() > 0 && s.Begin() { // they may have waited for it in memory
+		g.l.ask()
+		s.End()
+	}
 	p.mu.Unlock()
 	s.Watchdog.Remove(&g.lease)
 	for _, e := range ended {
