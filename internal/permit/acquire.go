@@ -155,6 +155,13 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 		g.entries++
 		a.p.mu.Unlock()
 		return handoff{In: true, Tenure: g}, nil
+	case try && l.waiters.Len() > 0: // they were first
+		defer a.p.mu.Unlock()
+		e := a.holder()
+		if e == nil {
+			e = &failure.LockedError{Name: a.p.keys.Name}
+		}
+		return handoff{}, a.p.kind.Locked(e)
 	case try:
 		l.forget()
 		a.p.mu.Unlock()
