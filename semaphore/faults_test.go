@@ -165,13 +165,17 @@ func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 func TestAWaitEndsSoonWhileRedisStandsStill(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
-	s := semaphore.New(testlock.NewSession(t, server.Client(t)), "x", 1)
+	rdb := server.Client(t)
+	s, other := semaphore.New(testlock.NewSession(t, rdb), "x", 1), semaphore.New(testlock.NewSession(t, rdb), "x", 1)
 	_, hold := acquire(t, s, 1)
 	waiting := begin(bg, s, 1)
 	queue(t, s, 1)
+	if _, _, err := s.TryAcquire(bg, 1); !errors.Is(err, rlock.ErrLocked) {
+		t.Errorf("one that tries before one that waits: %v", err)
+	}
 	server.Freeze()
 	defer server.Thaw()
-	for _, acquire := range []func(context.Context, int, ...rlock.Option) (context.Context, *rlock.Hold, error){s.Acquire, s.TryAcquire} {
+	for _, acquire := range []func(context.Context, int, ...rlock.Option) (context.Context, *rlock.Hold, error){s.Acquire, other.Acquire, other.TryAcquire} {
 		ctx, cancel := context.WithTimeout(bg, 30*time.Millisecond)
 		defer cancel()
 		began := time.Now()
