@@ -367,3 +367,49 @@ func TestThoseThatWaitInMemoryForALostPermitAskRedis(t *testing.T) {
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(second)
 }
+
+// A waiter asks again, is told of its grant before that request arrives, and gives the permit back. Then the request arrives.
+func TestARequestThatComesAfterItsAttemptIsOverTakesNothing(t *testing.T) {
+	t.Parallel()
+	_, proxy, s, other := proxied(t, 1)
+	_, hold := acquire(t, other, 1)
+	acquires := 0
+	held := make(chan faultproxy.Request, 4)
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if !r.Is("EVALSHA") || len(r.Args) < 20 { // an acquire has the most arguments
+			return faultproxy.Pass
+		}
+		if acquires++; acquires != 2 {
+			return faultproxy.Pass
+		}
+		held <- *r
+		return faultproxy.Hold
+	})
+	waiting := begin(bg, s, 1)
+	again := testlock.Receive(t, "it asks again when it listens", held)
+	unlock(t, hold)
+	unlock(t, await(t, waiting))
+	testlock.Must(t, proxy.Release(again))
+	time.Sleep(20 * time.Millisecond)
+	if st := inspect(t, other); st.Used != 0 || len(st.Queue) != 0 {
+		t.Errorf("the late request has taken something: %+v", st)
+	}
+	unlock(t, await(t, begin(bg, s, 1)))
+}
+
+// The reply to a release also says that another attempt of the session was served.
+func TestAReplyThatIsLostHidesNoGrant(t *testing.T) {
+	t.Parallel()
+	_, proxy, s, other := proxied(t, 2, rlock.WithStreak(0))
+	_, a := acquire(t, s, 2)
+	one := begin(bg, s, 1) // other permits than those that are released, so it is not served in memory
+	queue(t, other, 1)
+	proxy.OnRequest(once(faultproxy.SwallowReply))
+	began := time.Now()
+	go func() { _ = a.Unlock(bg) }()
+	hold := await(t, one)
+	if waited := time.Since(began); waited > 5*time.Second { // the next time that it would ask by itself is after 6 s
+		t.Errorf("it was told after %v", waited)
+	}
+	unlock(t, hold)
+}
