@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -400,10 +401,13 @@ func TestARequestThatComesAfterItsAttemptIsOverTakesNothing(t *testing.T) {
 // The reply to a release also says that another attempt of the session was served.
 func TestAReplyThatIsLostHidesNoGrant(t *testing.T) {
 	t.Parallel()
-	_, proxy, s, other := proxied(t, 2, rlock.WithStreak(0))
+	rdb, proxy, s, _ := proxied(t, 2, rlock.WithStreak(0))
 	_, a := acquire(t, s, 2)
 	one := begin(bg, s, 1) // other permits than those that are released, so it is not served in memory
-	queue(t, other, 1)
+	testlock.Eventually(t, "it waits, and has asked again when it listened", func() bool {
+		about := rdb.HVals(bg, "lockline:p:{x}:d").Val()
+		return len(about) == 1 && strings.Contains(about[0], "+ ")
+	})
 	proxy.OnRequest(once(faultproxy.SwallowReply))
 	began := time.Now()
 	go func() { _ = a.Unlock(bg) }()
