@@ -18,6 +18,8 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 // Assignment is what a process is to do, the first line of its stdin. The end of stdin is the order to stop.
@@ -26,7 +28,7 @@ type Assignment struct {
 	Seed       uint64
 	Redis      []string // URLs of the servers
 	Prefix     string
-	Kinds      []string // of locks: Reentrant, Fair, Multi, Red
+	Kinds      []string // of locks: Reentrant, Fair, Multi, Red, ReadWrite, Semaphore
 	Names      int      // locks of each kind
 	Lease      time.Duration
 	Goroutines int
@@ -38,7 +40,12 @@ const (
 	Fair      = "fairlock"
 	Multi     = "multilock"
 	Red       = "redlock"
+	ReadWrite = "rwlock"
+	Semaphore = "semaphore"
 )
+
+// Permits is how many each Semaphore has.
+const Permits = 3
 
 // What is no Op to a model.
 const (
@@ -66,11 +73,14 @@ const patience = 30 * time.Second
 // client is one process.
 type client struct {
 	Assignment
-	locks   []rlock.Locker
+	visits  []visit
 	stop    chan struct{} // closed when stdin ends
 	mu      sync.Mutex    // guards reports
 	reports *json.Encoder
 }
+
+// visit is one way to use one lock: to get it, to stay a while, and to leave it. An error says that it was not to be had.
+type visit func(u user, ctx context.Context) error
 
 // Work is the life of a process that Stage starts. It uses the locks until it is told to stop, then each once more, and
 // reports if it does not get one, or if a goroutine is left of it all.
@@ -139,13 +149,20 @@ func (c *client) open() (end func(), err error) {
 			name := fmt.Sprint(kind, " ", i)
 			switch kind {
 			case Reentrant:
-				c.locks = append(c.locks, rlock.New(here, name))
+				c.visits = append(c.visits, visitMutex(rlock.New(here, name)))
 			case Fair:
-				c.locks = append(c.locks, fairlock.New(here, name))
+				c.visits = append(c.visits, visitMutex(fairlock.New(here, name)))
 			case Multi: // its members are others' locks, too
-				c.locks = append(c.locks, multilock.New(rlock.New(there, name+" there"), fairlock.New(here, fmt.Sprint(Fair, " ", i)), rlock.New(here, fmt.Sprint(Reentrant, " ", i))))
+				c.visits = append(c.visits, visitMutex(multilock.New(rlock.New(there, name+" there"), fairlock.New(here, fmt.Sprint(Fair, " ", i)), rlock.New(here, fmt.Sprint(Reentrant, " ", i)))))
 			case Red:
-				c.locks = append(c.locks, multilock.NewRedLock(name, sessions...))
+				c.visits = append(c.visits, visitMutex(multilock.NewRedLock(name, sessions...)))
+			case ReadWrite: // most of them read
+				m := rwlock.New(here, name)
+				c.visits = append(c.visits, visitReader(m), visitReader(m), visitWriter(m))
+			case Semaphore:
+				for n := 1; n <= Permits; n++ {
+					c.visits = append(c.visits, visitSemaphore(semaphore.New(here, name, Permits), n))
+				}
 			default:
 				return nil, fmt.Errorf("no kind of lock is called %q", kind)
 			}
@@ -173,12 +190,12 @@ func (c *client) use(goroutine int) {
 		if rnd.IntN(10) == 0 {
 			wait = time.Duration(rnd.Int64N(int64(20 * time.Millisecond))) // gives up, perhaps in mid-request
 		}
-		if u.visit(c.locks[rnd.IntN(len(c.locks))], wait) != nil {
+		if u.visit(c.visits[rnd.IntN(len(c.visits))], wait) != nil {
 			c.report(Event{Op: Op{Kind: failed}})
 		}
 	}
-	for _, l := range c.locks { // nothing fails any more
-		if err := u.visit(l, patience); err != nil {
+	for _, v := range c.visits { // nothing fails any more
+		if err := u.visit(v, patience); err != nil {
 			c.report(Event{Op: Op{Kind: Stuck}, Error: err.Error()})
 		}
 	}
@@ -200,30 +217,14 @@ func (u user) pause(most time.Duration) bool {
 	}
 }
 
-// visit locks, mostly for a moment, sometimes for longer than a renewal takes, sometimes twice.
-func (u user) visit(l rlock.Locker, wait time.Duration) error {
+// visit makes a visit, which may wait so long for the lock.
+func (u user) visit(v visit, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	call := time.Now()
-	held, hold, err := l.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	u.entered(call, hold)
-	lost := map[string]bool{} // a Lose ends all holds at once
-	if u.rnd.IntN(3) == 0 {
-		call := time.Now()
-		if _, nested, err := l.Lock(held); err == nil {
-			u.entered(call, nested)
-			u.stay(held, nested)
-			u.leave(nested, lost)
-		}
-	}
-	u.stay(held, hold)
-	u.leave(hold, lost)
-	return nil
+	return v(u, ctx)
 }
 
+// stay stays, mostly for a moment, sometimes for longer than a renewal takes.
 func (u user) stay(held context.Context, hold *rlock.Hold) {
 	most := 2 * time.Millisecond
 	if u.rnd.IntN(100) == 0 {
@@ -258,29 +259,33 @@ func parts(h *rlock.Hold) []*rlock.Hold {
 	return []*rlock.Hold{h}
 }
 
-func (u user) entered(call time.Time, hold *rlock.Hold) {
+// entered reports that it got a hold since call. of is what the hold is of, for a read-write lock and a semaphore.
+func (u user) entered(call time.Time, hold *rlock.Hold, of Op) {
 	at := time.Now().UnixNano()
 	for _, h := range parts(hold) {
-		u.report(Event{Op: Op{h.Name(), u.owner, Acquire, h.Token(), call.UnixNano(), at}, Until: until(h)})
+		of.Lock, of.Owner, of.Kind, of.Token, of.Call, of.Return = h.Name(), u.owner, Acquire, h.Token(), call.UnixNano(), at
+		u.report(Event{Op: of, Until: until(h)})
 	}
 }
 
 // leave unlocks, after it has reported when each lock was believed to be held for the last time: now, or, if it was
-// lost, at its deadline at the latest.
-func (u user) leave(hold *rlock.Hold, lost map[string]bool) {
+// lost, at its deadline at the latest. lost are the locks of whose loss it has reported: that ends all holds at once.
+func (u user) leave(hold *rlock.Hold, of Op, lost map[string]bool) {
 	now := time.Now()
 	for _, h := range parts(hold) {
 		if lost[h.Name()] {
 			continue
 		}
-		kind, at := Release, now
+		at := now
+		of.Kind = Release
 		if h.Err() != nil {
-			kind, lost[h.Name()] = Lose, true
+			of.Kind, lost[h.Name()] = Lose, true
 			if d := h.Deadline(); d.Before(now) {
 				at = d
 			}
 		}
-		u.report(Event{Op: Op{h.Name(), u.owner, kind, h.Token(), at.UnixNano(), at.UnixNano()}})
+		of.Lock, of.Owner, of.Token, of.Call, of.Return = h.Name(), u.owner, h.Token(), at.UnixNano(), at.UnixNano()
+		u.report(Event{Op: of})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), u.Lease)
 	defer cancel()

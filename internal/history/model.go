@@ -25,12 +25,14 @@ const (
 // Release and a Lose are points: when the owner ceased to believe that it holds. The
 // lock is free at some time from then on. An acquisition that failed is none: it has promised nothing to anybody.
 type Op struct {
-	Lock   string `json:",omitempty"`
-	Owner  string `json:",omitempty"` // who may re-enter
-	Kind   Kind
-	Token  int64 `json:",omitempty"`
-	Call   int64 `json:",omitempty"`
-	Return int64 `json:",omitempty"`
+	Lock    string `json:",omitempty"`
+	Owner   string `json:",omitempty"` // who may re-enter
+	Kind    Kind
+	Read    bool  `json:",omitempty"` // of a read-write lock: to read, and not to write
+	Permits int   `json:",omitempty"` // that an Acquire got of a semaphore
+	Token   int64 `json:",omitempty"`
+	Call    int64 `json:",omitempty"`
+	Return  int64 `json:",omitempty"`
 }
 
 // mutex is the state of a model.
@@ -45,15 +47,8 @@ type mutex struct {
 // the same to nested holds. These are the four models of the Jepsen tests of Hazelcast's CP subsystem.
 func Model(reentrant, fenced bool) porcupine.Model {
 	return porcupine.Model{
-		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-			byLock := map[string][]porcupine.Operation{}
-			for _, o := range history {
-				lock := o.Input.(Op).Lock
-				byLock[lock] = append(byLock[lock], o)
-			}
-			return slices.Collect(maps.Values(byLock))
-		},
-		Init: func() any { return mutex{} },
+		Partition: partition,
+		Init:      func() any { return mutex{} },
 		Step: func(state, input, _ any) (bool, any) {
 			m, op := state.(mutex), input.(Op)
 			mine := m.count > 0 && m.owner == op.Owner && (!fenced || m.last == op.Token)
@@ -67,9 +62,21 @@ func Model(reentrant, fenced bool) porcupine.Model {
 			}
 			return mine, mutex{last: m.last}
 		},
-		DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
+		DescribeOperation: describe,
 	}
 }
+
+// partition has each lock judged by itself.
+func partition(history []porcupine.Operation) [][]porcupine.Operation {
+	byLock := map[string][]porcupine.Operation{}
+	for _, o := range history {
+		lock := o.Input.(Op).Lock
+		byLock[lock] = append(byLock[lock], o)
+	}
+	return slices.Collect(maps.Values(byLock))
+}
+
+func describe(input, _ any) string { return fmt.Sprintf("%+v", input) }
 
 // Operations are the ops for porcupine.
 func Operations(ops []Op) []porcupine.Operation {
@@ -86,64 +93,10 @@ func Operations(ops []Op) []porcupine.Operation {
 	return all
 }
 
-// Hold is an owner's time in a lock, from its outermost acquisition to the end of its last hold.
-type Hold struct {
-	Lock, Owner       string
-	Token             int64
-	Call, Return, End int64
-	Nested            int  // nested holds
-	Strange           int  // nested holds with another token, and releases of what was not held
-	Lost              bool // it did not end by itself
-}
-
-// Holds puts the ops together. Those of one owner and lock are in their order; the holds
-// come in the order of their Call.
-func Holds(ops []Op) (holds []Hold) {
-	type key struct{ lock, owner string }
-	open := map[key]*Hold{}
-	count := map[key]int{}
-	end := func(k key, at int64, lost bool) {
-		h := open[k]
-		h.End, h.Lost = at, lost
-		holds = append(holds, *h)
-		delete(open, k)
-		delete(count, k)
-	}
-	for _, o := range ops {
-		k := key{o.Lock, o.Owner}
-		h := open[k]
-		switch {
-		case o.Kind == Acquire && h == nil:
-			open[k] = &Hold{Lock: o.Lock, Owner: o.Owner, Token: o.Token, Call: o.Call, Return: o.Return}
-			count[k] = 1
-		case h == nil:
-			holds = append(holds, Hold{Lock: o.Lock, Owner: o.Owner, Token: o.Token, Call: o.Call, Return: o.Call, End: o.Call, Strange: 1})
-		case o.Kind == Acquire:
-			h.Nested++
-			count[k]++
-			if o.Token != h.Token {
-				h.Strange++
-			}
-		case o.Kind == Lose:
-			end(k, o.Call, true)
-		default:
-			if count[k]--; count[k] == 0 {
-				end(k, o.Call, false)
-			}
-		}
-	}
-	for _, h := range open { // believed until its grant at least
-		h.End = h.Return
-		holds = append(holds, *h)
-	}
-	slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Call, b.Call) })
-	return holds
-}
-
-// Verdict counts what a reentrant fenced mutex could not have shown.
+// Verdict counts what the primitive could not have shown.
 type Verdict struct {
-	Overlaps int    // holds that were granted while one with a smaller token was still believed
-	Unfenced int    // holds whose token is not above that of every hold which was granted before they were asked for
+	Overlaps int    // holds that were granted while what excludes them was still believed
+	Unfenced int    // holds whose token is not above those that it must be above
 	Strange  int    // nested holds with a token of their own, releases of what was not held
 	Example  string // of an overlap
 }
@@ -205,7 +158,8 @@ func Outermost(ops []Op) []Op {
 		if h.Lost {
 			end = Lose
 		}
-		all = append(all, Op{h.Lock, h.Owner, Acquire, h.Token, h.Call, h.Return}, Op{h.Lock, h.Owner, end, h.Token, h.End, h.End})
+		all = append(all, Op{Lock: h.Lock, Owner: h.Owner, Kind: Acquire, Token: h.Token, Call: h.Call, Return: h.Return},
+			Op{Lock: h.Lock, Owner: h.Owner, Kind: end, Token: h.Token, Call: h.End, Return: h.End})
 	}
 	return all
 }

@@ -221,7 +221,7 @@ func (p *play) take(n child.News[Event]) {
 		}
 		for k, b := range a.inside { // the dead believe nothing, nor does who was frozen for longer than its lease before
 			at := max(min(a.killed, b.until), b.last.Return)
-			p.Ops = append(p.Ops, Op{k[0], k[1], Lose, b.last.Token, at, at})
+			p.Ops = append(p.Ops, Op{Lock: k[0], Owner: k[1], Kind: Lose, Token: b.last.Token, Call: at, Return: at})
 		}
 	case n.Err != nil:
 		if a.killed == 0 { // else it was cut off in mid-line
@@ -245,7 +245,7 @@ func (p *play) see(a *actor, e Event) {
 		b = &belief{}
 		a.inside[k] = b
 	}
-	b.until = max(b.until, e.Until)
+	b.until = max(b.until, e.Until, e.Call) // it still held when it released one of its holds
 	switch e.Kind {
 	case renewed:
 		return

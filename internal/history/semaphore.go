@@ -1,0 +1,97 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// counting is the state of a model.
+type counting struct {
+	used   int
+	inside []Op // acquisitions, by owner
+}
+
+// SemaphoreModel is a counting semaphore of so many permits. An owner gets all that it asks for or none, once, and gives them all
+// back, or loses them all. Those that hold some at one time have different tokens.
+func SemaphoreModel(permits int) porcupine.Model {
+	return porcupine.Model{
+		Partition: partition,
+		Init:      func() any { return counting{} },
+		Step: func(state, input, _ any) (bool, any) {
+			st, op := state.(counting), input.(Op)
+			i, found := slices.BinarySearchFunc(st.inside, op.Owner, func(in Op, owner string) int { return cmp.Compare(in.Owner, owner) })
+			if op.Kind != Acquire {
+				if !found || st.inside[i].Token != op.Token {
+					return false, st
+				}
+				return true, counting{st.used - st.inside[i].Permits, slices.Delete(slices.Clone(st.inside), i, i+1)}
+			}
+			shared := slices.ContainsFunc(st.inside, func(in Op) bool { return in.Token == op.Token })
+			if found || shared || op.Permits < 1 || st.used+op.Permits > permits {
+				return false, st
+			}
+			return true, counting{st.used + op.Permits, slices.Insert(slices.Clone(st.inside), i, op)}
+		},
+		Equal: func(a, b any) bool {
+			x, y := a.(counting), b.(counting)
+			return x.used == y.used && slices.Equal(x.inside, y.inside)
+		},
+		DescribeOperation: describe,
+	}
+}
+
+// change is an instant at which permits are taken or given back.
+type change struct {
+	at    int64
+	order int // of what happens at one instant: given back, had for no time, taken
+	Hold
+}
+
+// JudgeSemaphore is Judge of a semaphore of so many permits. It accepts what SemaphoreModel accepts: no grant is harder to explain for being as late
+// as its owner's knowledge of it allows, so all are put there.
+func JudgeSemaphore(holds []Hold, permits int) (v Verdict) {
+	byLock := map[string][]change{}
+	for _, h := range holds {
+		v.Strange += h.Strange + h.Nested
+		if h.Strange > 0 {
+			continue
+		}
+		from := min(h.Return, h.End)
+		if from == h.End {
+			byLock[h.Lock] = append(byLock[h.Lock], change{from, 1, h})
+			continue
+		}
+		byLock[h.Lock] = append(byLock[h.Lock], change{from, 2, h}, change{h.End, 0, h})
+	}
+	for _, changes := range byLock {
+		slices.SortStableFunc(changes, func(a, b change) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
+		})
+		used := 0
+		tokens := map[int64]int{} // how many hold permits under each
+		for _, c := range changes {
+			if c.order == 0 {
+				used -= c.Permits
+				if tokens[c.Token]--; tokens[c.Token] == 0 {
+					delete(tokens, c.Token)
+				}
+				continue
+			}
+			if used+c.Permits > permits || c.Permits < 1 {
+				v.Overlaps++
+				v.Example = cmp.Or(v.Example, fmt.Sprintf("%+v was granted while %d of %d permits were held", c.Hold, used, permits))
+			}
+			if tokens[c.Token] > 0 {
+				v.Unfenced++
+			}
+			if c.order == 2 {
+				used += c.Permits
+				tokens[c.Token]++
+			}
+		}
+	}
+	return v
+}
