@@ -51,6 +51,7 @@ const Permits = 3
 const (
 	failed  Kind = "failed"  // an acquisition, without success
 	renewed Kind = "renewed" // a hold whose deadline may have moved
+	gone    Kind = "gone"    // a hold that Redis did not know, before its deadline
 )
 
 // What may not be, beside what a history shows.
@@ -127,6 +128,7 @@ func (c *client) open() (end func(), err error) {
 		}
 	}()
 	redis.SetLogger(silent{})
+	liveness := c.Lease * time.Duration(1+c.Number%3) // it may end before what was handed over does, or long after that
 	var sessions []*rlock.Session
 	for _, url := range c.Redis {
 		o, err := redis.ParseURL(url)
@@ -135,7 +137,7 @@ func (c *client) open() (end func(), err error) {
 		}
 		o.ReadTimeout, o.DialTimeout = c.Lease/4, c.Lease/4
 		rdb := redis.NewClient(o)
-		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease), rlock.WithLiveness(c.Lease),
+		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease), rlock.WithLiveness(liveness),
 			rlock.WithLabel(fmt.Sprintf("process %d", c.Number)), rlock.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			return nil, err
@@ -271,8 +273,9 @@ func (u user) entered(call time.Time, hold *rlock.Hold, of Op) {
 // leave unlocks, after it has reported when each lock was believed to be held for the last time: now, or, if it was
 // lost, at its deadline at the latest. lost are the locks of whose loss it has reported: that ends all holds at once.
 func (u user) leave(hold *rlock.Hold, of Op, lost map[string]bool) {
-	now := time.Now()
-	for _, h := range parts(hold) {
+	now, all := time.Now(), parts(hold)
+	deadline := hold.Deadline()
+	for _, h := range all {
 		if lost[h.Name()] {
 			continue
 		}
@@ -289,5 +292,7 @@ func (u user) leave(hold *rlock.Hold, of Op, lost map[string]bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), u.Lease)
 	defer cancel()
-	_ = hold.Unlock(ctx)
+	if err := hold.Unlock(ctx); len(all) == 1 && errors.Is(err, rlock.ErrLost) && time.Now().Before(deadline) {
+		u.report(Event{Op: Op{Kind: gone}})
+	}
 }

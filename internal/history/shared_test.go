@@ -59,6 +59,9 @@ func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 			}
 			t.Logf("%d ops, %d holds (%d beside others), %d lost, %d nested holds, %d of readers, %d writers became readers, %d acquisitions failed; %v",
 				len(r.Ops), len(holds), together(holds), lost, nested, reads, downgrades, r.Failed, r.Faults)
+			if r.Gone > 0 {
+				t.Errorf("%d holds were unknown to Redis before their deadlines", r.Gone)
+			}
 			if together(holds) == 0 || p.kind == history.ReadWrite && (downgrades == 0 || nested == 0) {
 				t.Error("this shows too little")
 			}

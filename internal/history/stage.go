@@ -35,6 +35,7 @@ type Record struct {
 	Ops    []Op
 	Got    int           // acquisitions among them, nested ones, too
 	Failed int           // acquisitions that ended without the lock
+	Gone   int           // holds that Redis did not know when they were unlocked, before their deadline
 	Faults map[Fault]int // how many
 	Last   Fault
 	Wrong  []Event // Stuck, Left, Died
@@ -229,6 +230,8 @@ func (p *play) take(n child.News[Event]) {
 		}
 	case e.Kind == failed:
 		p.Failed++
+	case e.Kind == gone:
+		p.Gone++
 	case e.Error != "":
 		p.wrong(e.Kind, "process %d: %s", n.Child, e.Error)
 	default:
