@@ -35,8 +35,8 @@
 // # Tokens
 //
 // A writer's fencing token is larger than that of every holder before it. A reader's is larger than that of every writer before
-// it, and smaller than that of every writer after it. Readers that share an entry have the same token, and so have a writer and the
-// readers nested in its hold.
+// it, and smaller than that of every writer after it. Readers that share an entry have the same token. So have a writer, the
+// readers nested in its hold, and those of its session that join them when it goes on as a reader.
 //
 // # What is guaranteed
 //
