@@ -25,6 +25,7 @@ const briefly = 40 * time.Millisecond
 func scaled(s scenario) scenario {
 	s.clients = min(s.clients, 5)
 	s.goroutines = min(s.goroutines, max(4, 16/s.clients))
+	s.reads = min(s.reads, 50) // so that some write, however few cycles there are
 	if s.name == "waiters" || s.name == "held" || s.name == "names" {
 		s.count = 100
 	}
@@ -39,7 +40,11 @@ var (
 	waitingOnes = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock", "redislock-exp", "redsync", "redsync-default", "etcd"}
 	loneOnes    = []string{"raw", "rlock", "rlock-async", "fairlock", "multilock", "rueidislock", "redislock", "redsync", "etcd"}
 
-	crowding1 = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock-exp", "redsync-default", "redsync-exp"}
+	crowding1   = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock-exp", "redsync-default", "redsync-exp"}
+	readingOnes = []string{"rlock", "redislock", "redislock-exp", "rwlock", "etcd-rw"}
+	permitting  = []string{"semaphore", "redislock-keys", "zset-poll"}
+	latching    = []string{"latch", "counter-poll", "counter-pubsub", "etcd-barrier"}
+
 	crowding3 = []string{"redlock", "redsync-default", "redsync-exp"}
 
 	takesPart = map[string][]string{
@@ -52,6 +57,7 @@ var (
 		"crowd-8": crowding1, "crowd-50": crowding1, "crowd-300": crowding1, "crowd-1000": crowding1,
 		"quorum-crowd-8": crowding3, "quorum-crowd-50": crowding3, "quorum-crowd-200": crowding3,
 		"market-1x1-coarse": trading(), "market-1x1-fine": trading(), "market-5x1-coarse": trading(),
+		"read-mostly": readingOnes, "read-mostly-1ms": readingOnes, "semaphore-1": permitting, "semaphore-8": permitting, "latch": latching, "latch-rtt": latching,
 		"market-5x1-fine": trading(), "market-5x5-coarse": trading(), "market-5x5-fine": trading(),
 	}
 )
@@ -64,6 +70,8 @@ var (
 	shared32  = " min_share max_share"
 	serving   = " server_us_per_cycle server_cpu_us_per_cycle"
 	counting  = "requests_per_cycle server_calls_per_cycle" + serving
+	writing   = " write_wait_p99_us"
+	opening   = "last_return_p50_us last_return_p99_us cpu_us_per_cycle stuck violations"
 	ordering  = " fifo_inversions fifo_grants"
 	bargain   = "cycles_per_s per_60s listed_per_s retries_per_cycle wait_p50_us wait_p99_us wait_max_us wait_mean_us cpu_us_per_cycle stuck violations"
 	thronging = "cycles_per_s inside_share wait_p50_us wait_p99_us wait_max_us cpu_us_per_cycle min_share max_share turn_share lost violations"
@@ -86,8 +94,12 @@ var (
 		"names":        {"cycles_per_s cpu_us_per_cycle lost", serving + " left_keys_per_name left_bytes_per_name"},
 		"handoff":      {"handoff_p50_us handoff_p99_us stuck lost violations", serving},
 		"quorum":       {cycling, counting},
-		"crowd":        {thronging, working},
-		"market":       {bargain, "server_cpu_us_per_cycle"},
+		"read-mostly":  {cycling + shared32 + writing, counting}, "read-mostly-1ms": {cycling + shared32 + writing, counting},
+		"semaphore": {cycling + shared32 + " possible_per_s permits_share", counting},
+		"latch":     {opening, "round_trip_us last_return_trips " + working},
+		"latch-rtt": {opening + " added_rtt_us", "round_trip_us last_return_trips " + working},
+		"crowd":     {thronging, working},
+		"market":    {bargain, "server_cpu_us_per_cycle"},
 	}
 )
 
@@ -533,6 +545,7 @@ func TestTheFirstPartOfANamePicksTheFamily(t *testing.T) {
 	for list, want := range map[string]string{
 		"rtt": "rtt-solo, rtt-hot1, rtt-hot8", "distinct": "distinct", "redislock": "redislock", "crowd": "crowd-8, crowd-50, crowd-300, crowd-1000",
 		"quorum, solo": "solo, quorum-solo, quorum-hot, quorum-8, quorum-crowd-8, quorum-crowd-50, quorum-crowd-200",
+		"semaphore":    "semaphore-1, semaphore-8", "latch": "latch",
 		"quorum-crowd": "quorum-crowd-8, quorum-crowd-50, quorum-crowd-200", "market-5x1": "market-5x1-coarse, market-5x1-fine",
 	} {
 		some, err := pick("scenarios", scenarios, list)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ type renewer interface {
 
 // contenders are all, on that site.
 func contenders(at site) []contender {
-	return []contender{
+	all := locks([]contender{
 		raw(),
 		message(),
 		lockline("rlock", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }),
@@ -89,7 +90,8 @@ func contenders(at site) []contender {
 		redsyncExponential(),
 		etcdMutex(),
 		watch(),
-	}
+	})
+	return slices.Concat(all, rwLocks(), semaphores(), latches())
 }
 
 // asRlock is why rlock-async takes no part where locks are waited for.

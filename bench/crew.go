@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -45,8 +46,9 @@ type users interface {
 // tally is what users did. Its fields travel between processes.
 type tally struct {
 	Each       []int64 // cycles of each goroutine while measured
-	Sections   int64   // in all phases
+	Sections   int64   // in all phases, of those that exclude all others
 	Waits      histogram
+	WriteWaits histogram       // those of Waits to write, where some read
 	MaxWaits   []time.Duration // of each goroutine
 	Inside     time.Duration   // in sections, while measured, if they take time
 	Stuck      int
@@ -84,13 +86,16 @@ func (c *crew) hire(b bout, name string, g *guard, size int) error {
 	}
 	c.clients = append(c.clients, cl)
 	for range size {
-		w := &worker{crew: c, guard: g, depth: max(1, b.depth), critical: b.critical}
+		w := &worker{crew: c, guard: g, depth: max(1, b.depth), critical: b.critical, reads: b.reads, permits: b.permits}
 		own := name
 		if b.ownLocks {
 			w.guard = new(guard)
 			own = fmt.Sprintf("%s:%d", name, len(c.workers))
 		}
 		w.mutex = cl.mutex(own)
+		if b.reads > 0 {
+			w.toRead, w.writeWaits = toRead(w.mutex), new(histogram)
+		}
 		c.workers = append(c.workers, w)
 	}
 	return nil
@@ -137,7 +142,7 @@ func (c *crew) entries() (n int64) {
 	seen := map[*guard]bool{}
 	for _, w := range c.workers {
 		if !seen[w.guard] {
-			n += w.guard.counter.Load()
+			n += w.guard.entries()
 			seen[w.guard] = true
 		}
 	}
@@ -161,6 +166,9 @@ func (c *crew) finish() (tally, error) {
 		t.Each = append(t.Each, w.cycles)
 		t.MaxWaits = append(t.MaxWaits, w.waits.Max)
 		t.Waits.merge(&w.waits)
+		if w.writeWaits != nil {
+			t.WriteWaits.merge(w.writeWaits)
+		}
 		if w.stuck {
 			t.Stuck++
 		}
@@ -186,16 +194,21 @@ type worker struct {
 	crew     *crew
 	guard    *guard
 	mutex    mutex
+	toRead   mutex // where some cycles only read
+	reads    int   // of 100 cycles
+	permits  int   // that may be inside together; 0: one alone
 	depth    int
 	critical time.Duration
 	ticket   *ticket // nil unless the order of grants is looked at
 
-	sections int64 // in all phases
-	lost     int64
-	cycles   int64 // while measuring
-	waits    histogram
-	inside   time.Duration // while measuring
-	stuck    bool
+	reading    bool  // in this cycle
+	sections   int64 // in all phases, that excluded all others
+	lost       int64
+	cycles     int64 // while measuring
+	waits      histogram
+	writeWaits *histogram    // nil unless some cycles read
+	inside     time.Duration // while measuring
+	stuck      bool
 }
 
 func (w *worker) work(ctx context.Context) error {
@@ -204,11 +217,12 @@ func (w *worker) work(ctx context.Context) error {
 		if w.ticket != nil {
 			w.ticket.begin()
 		}
+		w.reading = w.reads > 0 && w.reads > rand.IntN(100)
 		began := time.Now()
 		inner := ctx
 		for range w.depth {
 			var err error
-			if inner, err = w.mutex.lock(inner); err != nil {
+			if inner, err = w.wanted().lock(inner); err != nil {
 				if context.Cause(ctx) == errStuck {
 					w.stuck = true
 					return nil
@@ -229,16 +243,37 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
+// wanted is the lock of this cycle.
+func (w *worker) wanted() mutex {
+	if w.reading {
+		return w.toRead
+	}
+	return w.mutex
+}
+
+// section spends that long inside.
+func (w *worker) section(linger time.Duration) {
+	switch {
+	case w.reading:
+		w.guard.together(linger, sharers)
+	case w.permits > 0:
+		w.guard.together(linger, w.permits)
+	default:
+		w.sections++
+		w.guard.section(linger)
+	}
+}
+
 // visit is the critical section, and tells the phase that it began in.
 func (w *worker) visit() (at int32) {
 	at = w.crew.phase.Load()
 	if at == checking {
-		w.guard.section(max(linger, w.critical))
+		w.section(max(linger, w.critical))
 	} else if w.critical == 0 {
-		w.guard.section(0)
+		w.section(0)
 	} else {
 		entered := time.Now()
-		w.guard.section(w.critical)
+		w.section(w.critical)
 		if at == measuring {
 			w.inside += time.Since(entered)
 		}
@@ -249,25 +284,26 @@ func (w *worker) visit() (at int32) {
 // leave unlocks.
 func (w *worker) leave(ctx context.Context) error {
 	for range w.depth {
-		if err := w.mutex.unlock(ctx); err != nil {
+		if err := w.wanted().unlock(ctx); err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("unlock: %w", err)
 			}
 			w.lost++
 		}
 	}
-	w.sections++
 	return nil
 }
 
 // count counts a cycle whose critical section began in that phase.
 func (w *worker) count(at int32, waited time.Duration) {
-	switch at {
-	case measuring:
+	if at == measuring {
 		w.cycles++
+	}
+	if at == measuring || at == stopping { // else those who wait longest would not be counted
 		w.waits.add(waited)
-	case stopping: // else those who wait longest would not be counted
-		w.waits.add(waited)
+		if w.writeWaits != nil && !w.reading {
+			w.writeWaits.add(waited)
+		}
 	}
 }
 
@@ -340,6 +376,9 @@ func (t *tally) figures(took time.Duration) figures {
 		f.perCycle("cpu_us_per_cycle", micros(t.CPU), t)
 	}
 	f.waits(&t.Waits)
+	if t.WriteWaits.N > 0 {
+		f["write_wait_p99_us"] = micros(t.WriteWaits.quantile(.99))
+	}
 	if n := len(t.Each); n > 1 && cycles > 0 {
 		mean := cycles / float64(n)
 		f["min_share"] = float64(slices.Min(t.Each)) / mean

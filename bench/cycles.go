@@ -15,13 +15,10 @@ func newName() string { return "lockline-bench:" + uuid.NewString() }
 // cycles is the run of most scenarios: all lock and unlock, over and over.
 func cycles(ctx context.Context, b bout) (_ sample, err error) {
 	near := b
-	if b.delay > 0 {
-		var proxies []*helper
-		b.setup, proxies, err = through(ctx, near.setup, roleDelay, b.delay.String())
-		defer func() { err = errors.Join(err, closeAll(proxies)) }()
-		if err != nil {
-			return sample{}, err
-		}
+	b, closeProxies, err := b.delayed(ctx)
+	defer func() { err = errors.Join(err, closeProxies()) }()
+	if err != nil {
+		return sample{}, err
 	}
 	u, dismiss, err := b.users(ctx)
 	if err != nil {
@@ -44,11 +41,24 @@ func cycles(ctx context.Context, b bout) (_ sample, err error) {
 			return sample{}, err
 		}
 	}
-	if b.critical > 0 {
-		f["possible_per_s"] = possible(b.critical, min(b.window, time.Second))
-		f["inside_share"] = min(1, t.Inside.Seconds()/took.Seconds()) // a section that was begun in time may end after it
+	if b.critical > 0 && b.reads == 0 { // those that read may be inside together, however many
+		places, share := 1, "inside_share"
+		if b.permits > 0 {
+			places, share = b.permits, "permits_share"
+		}
+		f["possible_per_s"] = float64(places) * possible(b.critical, min(b.window, time.Second))
+		f[share] = min(1, t.Inside.Seconds()/(float64(places)*took.Seconds())) // a section that was begun in time may end after it
 	}
 	return sample{f, &t.Waits}, nil
+}
+
+// delayed is the bout behind proxies that delay as its scenario says, if it does.
+func (b bout) delayed(ctx context.Context) (_ bout, closeProxies func() error, err error) {
+	var proxies []*helper
+	if b.delay > 0 {
+		b.setup, proxies, err = through(ctx, b.setup, roleDelay, b.delay.String())
+	}
+	return b, func() error { return closeAll(proxies) }, err
 }
 
 // users sets the scenario's to work, in this process or others.

@@ -54,7 +54,7 @@ func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 	for range 3 {
 		at.majority = append(at.majority, "redis://"+testredis.Start(t).Addr)
 	}
-	for _, name := range []string{"solo", "starve", "handoff", "quorum-solo"} {
+	for _, name := range []string{"solo", "starve", "handoff", "quorum-solo", "read-mostly", "semaphore-8", "latch"} {
 		for _, c := range contenders(*at) {
 			s := theScenario(t, name)
 			if c.foreign || c.absence(s) != "" {

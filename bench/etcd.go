@@ -31,24 +31,30 @@ func etcdMutex() contender {
 		},
 		renewals: 3,
 		foreign:  true,
-		dial: func(to setup) (client, error) {
-			c, err := clientv3.New(clientv3.Config{Endpoints: []string{to.Etcd}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
-			if err != nil {
-				return nil, err
-			}
-			e := &etcdClient{Client: c, setup: to}
-			if to.Lease > 0 {
-				e.options = append(e.options, concurrency.WithTTL(int(max(to.Lease, time.Second)/time.Second)))
-			}
-			return e, nil
-		},
+		dial:     etcdDial(func(c *etcdClient, name string) mutex { return &etcdLock{client: c, name: name} }),
+	}
+}
+
+// etcdDial makes clients with such mutexes.
+func etcdDial(newMutex func(c *etcdClient, name string) mutex) func(setup) (client, error) {
+	return func(to setup) (client, error) {
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{to.Etcd}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+		if err != nil {
+			return nil, err
+		}
+		e := &etcdClient{Client: c, setup: to, newMutex: newMutex}
+		if to.Lease > 0 {
+			e.options = append(e.options, concurrency.WithTTL(int(max(to.Lease, time.Second)/time.Second)))
+		}
+		return e, nil
 	}
 }
 
 type etcdClient struct {
 	*clientv3.Client
 	setup
-	options []concurrency.SessionOption
+	newMutex func(c *etcdClient, name string) mutex
+	options  []concurrency.SessionOption
 
 	once     sync.Once  // makes the one session of those that are no rivals
 	err      error      // of that
@@ -56,7 +62,7 @@ type etcdClient struct {
 	sessions []*concurrency.Session
 }
 
-func (c *etcdClient) mutex(name string) mutex { return &etcdLock{client: c, name: name} }
+func (c *etcdClient) mutex(name string) mutex { return c.newMutex(c, name) }
 
 // session makes one for a rival, else returns the one of all.
 func (c *etcdClient) session() (*concurrency.Session, error) {
@@ -81,8 +87,11 @@ func (c *etcdClient) session() (*concurrency.Session, error) {
 	return c.sessions[0], nil
 }
 
-// close leaves the leases to run out: to revoke a thousand takes long.
+// close leaves the leases to run out: to revoke a thousand takes long. Nothing happens where the end of a context has closed the client.
 func (c *etcdClient) close() error {
+	if c.Ctx().Err() != nil {
+		return nil
+	}
 	for _, s := range c.sessions {
 		s.Orphan()
 	}

@@ -13,12 +13,19 @@ import (
 type guard struct {
 	inside   atomic.Int32
 	counter  atomic.Int64
-	overlaps atomic.Int64 // entries that found somebody inside
+	visits   atomic.Int64 // sections of those that share
+	overlaps atomic.Int64 // entries that found more inside than there may be
 }
 
-// section is the critical section.
+// alone is what one that excludes all others adds to inside. It is more than there are goroutines.
+const alone = 1 << 16
+
+// sharers is how many may be inside together where only those that are alone are kept out.
+const sharers = alone - 1
+
+// section is the critical section of one that excludes all others.
 func (g *guard) section(linger time.Duration) {
-	if g.inside.Add(1) != 1 {
+	if g.inside.Add(alone) != alone {
 		g.overlaps.Add(1)
 	}
 	n := g.counter.Load()
@@ -26,10 +33,29 @@ func (g *guard) section(linger time.Duration) {
 		time.Sleep(linger)
 	}
 	g.counter.Store(n + 1)
+	g.inside.Add(-alone)
+}
+
+// together is the section of one that shares: so many may be inside, and nobody who excludes all others.
+func (g *guard) together(linger time.Duration, most int) {
+	if int(g.inside.Add(1)) > most {
+		g.overlaps.Add(1)
+	}
+	n := g.counter.Load()
+	if linger > 0 {
+		time.Sleep(linger)
+	}
+	if g.counter.Load() != n {
+		g.overlaps.Add(1)
+	}
+	g.visits.Add(1)
 	g.inside.Add(-1)
 }
 
-// violations is how often mutual exclusion was seen broken in that many sections.
+// entries is how many sections there have been.
+func (g *guard) entries() int64 { return g.counter.Load() + g.visits.Load() }
+
+// violations is how often exclusion was seen broken, where so many sections excluded all others.
 func (g *guard) violations(sections int64) int64 {
 	lost := sections - g.counter.Load()
 	return max(g.overlaps.Load(), lost)

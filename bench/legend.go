@@ -5,10 +5,13 @@ type explained struct{ Term, Meaning string }
 
 // legend says what the columns mean.
 var legend = []explained{
-	{"cycles", "a cycle is a lock and an unlock. In handoff it is a hand-over, in market a purchase."},
+	{"cycles", "a cycle is a lock and an unlock. In handoff it is a hand-over, in market a purchase, in semaphores a permit that is taken and given back, in latch a latch that is set, waited for by all, and counted down 100 ms later."},
 	{"wait", "from the call of Lock to its return. p50 is the median, p99 is exceeded by one wait of 100. In crowds, a wait that the end of the run cuts short counts as long as it was."},
 	{"possible, time inside", "cycles/s that an idle process could finish, whose sleeps inside are as long; and the part of the time in which somebody has the lock."},
-	{"requests", "as clients send them, counted in a round of its own behind proxies; in crowds by commandstats. Those of etcd are not RESP, and are not counted."},
+	{"permits in use", "the time in which permits are held, of all permits together, in proportion to that of the run times the number of permits."},
+	{"last return, in round trips", "from the call of the last count-down to the return of the last waiter; and its median in round trips, which are the median of PINGs on the same way before the run. Pings of etcd are not measured."},
+	{"writers' p99", "the wait that one writer of 100 exceeds, where the other columns tell of readers and writers together."},
+	{"requests", "as clients send them, counted in a round of its own behind proxies; in crowds and latch by commandstats. Those of etcd are not RESP, and are not counted."},
 	{"published", "messages that clients or their scripts published, of commandstats. Those that the server sends rueidislock by itself are not in it."},
 	{"server time", "what commandstats tells of the requests, scripts with all that they call. Of several servers it is a sum. In market nobody can tell it apart."},
 	{"server CPU", "of the whole server by INFO cpu, so with reading and writing. Of several servers it is a sum."},
@@ -21,6 +24,6 @@ var legend = []explained{
 	{"keys left, bytes left, left for", "of all keys whose names contain the lock's, when all are unlocked. Bytes are by MEMORY USAGE: the key, its value and its entry in the table of keys, but neither its entry in the table of expiries nor the tables themselves. The last is how long the key that stays longest stays, by PTTL."},
 	{"stuck", "waiters that had not got the lock 2 s after everybody else was done with it."},
 	{"lost", "unlocks that failed, which says that the lock was gone before."},
-	{"violations", "two inside at once, or an increment lost under the lock."},
+	{"violations", "two inside at once, or an increment lost under the lock. In read-mostly a writer beside anybody, in semaphores more inside than there are permits, in latch a waiter that returned before the last count-down was called."},
 	{"best", "of its column: starred, or in bold. raw, message and watch are no libraries, and are left out of that."},
 }

@@ -39,6 +39,15 @@ var looks = map[string]look{
 	"raw":             {rgb(0x6e7f8d), dashes(1, 1), polygon{4, .5, 1}},
 	"message":         {rgb(0x8d7f6e), dashes(1, 4), polygon{3, .5, 1}},
 	"watch":           {rgb(0x5f8d6e), dashes(5, 5), polygon{4, 0, 1}},
+	"rwlock":          {rgb(0xe2603f), nil, polygon{3, .5, 1}},
+	"semaphore":       {rgb(0x2f86c6), nil, polygon{4, 0, 1}},
+	"latch":           {rgb(0xb86fb0), nil, polygon{6, 0, 1}},
+	"etcd-rw":         {rgb(0x9a9a80), dashes(2, 6), vgdraw.CircleGlyph{}},
+	"redislock-keys":  {rgb(0x46a0d0), dashes(6, 4), polygon{4, .5, .4}},
+	"zset-poll":       {rgb(0x2f9e5b), dashes(3, 3), polygon{6, .5, .4}},
+	"counter-poll":    {rgb(0xa3852b), dashes(7, 3), polygon{5, .5, 1}},
+	"counter-pubsub":  {rgb(0x6f78a8), dashes(2, 2), polygon{3, .5, .4}},
+	"etcd-barrier":    {rgb(0x84909a), dashes(1, 6), vgdraw.CircleGlyph{}},
 }
 
 // polygon is a filled glyph with so many corners, the first one on top unless it is turned by a part of a corner's angle.

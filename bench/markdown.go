@@ -150,7 +150,7 @@ func (r *report) markdownSummary(b *bytes.Buffer, tables []table) {
 	if len(ours) == 0 || len(rows) == 0 {
 		return
 	}
-	b.WriteString("## Summary\n\nWhat Lockline has in the first column of each table, as a multiple of what the best other library has. Of cycles more is better, of `handoff`, requests and CPU less.\n\n")
+	b.WriteString("## Summary\n\nWhat Lockline has in the first column of each table, as a multiple of what the best other library has. Of cycles more is better, of `handoff`, `latch`, requests and CPU less.\n\n")
 	markdownTable(b, numbers, append(header, ours...), rows)
 }
 

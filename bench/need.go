@@ -6,15 +6,18 @@ import "slices"
 type need int
 
 const (
-	aLock      need = iota // mutual exclusion between a call and another
-	waiting                // Lock waits for its turn
-	aTurn                  // Lock waits for one other
-	crowding               // Lock waits for its turn among a thousand clients
-	noWaiting              // nobody is in the way, so that how to wait makes no difference
-	reentrancy             // the holder can lock again
-	oneServer              // works with one server
-	inRedis                // what it keeps is in Redis
-	majority               // works with a majority of independent servers
+	aLock       need = iota // mutual exclusion between a call and another
+	waiting                 // Lock waits for its turn
+	aTurn                   // Lock waits for one other
+	crowding                // Lock waits for its turn among a thousand clients
+	noWaiting               // nobody is in the way, so that how to wait makes no difference
+	reentrancy              // the holder can lock again
+	oneServer               // works with one server
+	inRedis                 // what it keeps is in Redis
+	majority                // works with a majority of independent servers
+	readOrWrite             // excludes writers, and may let readers in together
+	somePermits             // lets in so many at a time
+	aLatch                  // waiting until others have counted down
 )
 
 // lacks are the needs that a contender does not serve, and why.

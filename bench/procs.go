@@ -111,7 +111,7 @@ func (g *gang) enter(phase int32) (err error) {
 	return err
 }
 
-func (g *gang) entries() int64 { return g.shared.counter.Load() }
+func (g *gang) entries() int64 { return g.shared.guard.entries() }
 
 func (g *gang) finish() (tally, error) {
 	all, err := g.answers()

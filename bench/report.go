@@ -302,10 +302,19 @@ func (r *report) notes(scenario string, results []*result) (lines []string) {
 }
 
 func (r *report) absences(scenario string) (lines []string) {
+	var reasons []string
+	who := map[string][]string{}
 	for _, a := range r.Absent {
-		if a.Scenario == scenario {
-			lines = append(lines, fmt.Sprintf("without %s: %s", a.Contender, a.Reason))
+		if a.Scenario != scenario {
+			continue
 		}
+		if who[a.Reason] == nil {
+			reasons = append(reasons, a.Reason)
+		}
+		who[a.Reason] = append(who[a.Reason], a.Contender)
+	}
+	for _, reason := range reasons {
+		lines = append(lines, fmt.Sprintf("without %s: %s", strings.Join(who[reason], ", "), reason))
 	}
 	return lines
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type scenario struct {
 	goroutines int           // of each client
 	ownLocks   bool          // a lock for each goroutine, else one for all
 	depth      int           // how often each locks before it unlocks as often; 0: once
+	reads      int           // of 100 cycles, those that only read; the others write
+	permits    int           // that may be inside together; 0: one
 	critical   time.Duration // spent inside
 	delay      time.Duration // added to every message, each way
 	processes  bool          // each client in a process
@@ -88,6 +91,19 @@ func allScenarios() []scenario {
 			goroutines: 8, ownLocks: true, count: 50_000, run: runNames},
 		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: []need{aTurn, oneServer}, clients: 2, goroutines: 1, processes: true, run: handoff},
 	)
+	reading := scenario{name: "read-mostly", what: "8 clients x 4 goroutines, 1 lock, 95 % of the cycles read and 5 % write", needs: []need{readOrWrite, oneServer}, clients: 8, goroutines: 4,
+		reads: 95, run: cycles, counted: true}
+	all = append(all, reading)
+	reading.name, reading.what, reading.critical = "read-mostly-1ms", "read-mostly, 1 ms inside", time.Millisecond
+	all = append(all, reading)
+	for _, size := range []struct {
+		name, what          string
+		clients, goroutines int
+	}{{"semaphore-1", "32 goroutines of 1 client", 1, 32}, {"semaphore-8", "8 clients x 4 goroutines", 8, 4}} {
+		all = append(all, scenario{name: size.name, what: fmt.Sprintf("%s, 1 semaphore of %d permits, 1 ms inside", size.what, permits), needs: []need{somePermits, oneServer},
+			clients: size.clients, goroutines: size.goroutines, permits: permits, critical: time.Millisecond, run: cycles, counted: true})
+	}
+	all = append(all, latchOf("latch", 0), latchOf("latch-rtt", eachWay))
 	quorum := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, majority}, clients: 1, goroutines: 1, run: cycles, counted: true}
 	all = append(all, quorum)
 	quorum.name, quorum.what, quorum.needs = "quorum-hot", "5 servers, 8 clients x 4 goroutines, 1 lock", []need{aLock, waiting, majority}

@@ -169,25 +169,30 @@ func infos(ctx context.Context, urls []string, section string) (all []map[string
 	return all, nil
 }
 
-// addedTrip is by how much longer a PING takes to one address than to another: the median of some.
+// pings make a median.
+const pings = 40
+
+// addedTrip is by how much longer a PING takes to one address than to another.
 func addedTrip(ctx context.Context, near, far string) (us float64, err error) {
-	const pings = 40
-	var median [2]float64
-	for i, u := range []string{near, far} {
-		rdb, err := dialRedis(u)
-		if err != nil {
-			return 0, err
-		}
-		var trips []float64
-		for range pings {
-			took, e := timed(func() error { return rdb.Ping(ctx).Err() })
-			err = errors.Join(err, e)
-			trips = append(trips, micros(took))
-		}
-		if err := errors.Join(err, rdb.Close()); err != nil {
-			return 0, err
-		}
-		median[i] = medianOf(trips)
+	a, err := roundTrip(ctx, near)
+	if err != nil {
+		return 0, err
 	}
-	return median[1] - median[0], nil
+	b, err := roundTrip(ctx, far)
+	return b - a, err
+}
+
+// roundTrip is how long a PING takes: the median of some.
+func roundTrip(ctx context.Context, url string) (us float64, err error) {
+	rdb, err := dialRedis(url)
+	if err != nil {
+		return 0, err
+	}
+	var trips []float64
+	for range pings {
+		took, e := timed(func() error { return rdb.Ping(ctx).Err() })
+		err = errors.Join(err, e)
+		trips = append(trips, micros(took))
+	}
+	return medianOf(trips), errors.Join(err, rdb.Close())
 }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/google/uuid"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
+	"github.com/redis/go-redis/v9"
+)
+
+// permits is how many the semaphores have.
+const permits = 4
+
+// semaphores are the contenders that let in more than one.
+func semaphores() []contender {
+	return []contender{
+		lockline("semaphore", func(s []*rlock.Session, name string) rlock.Locker {
+			return semaphore.New(s[0], name, permits).Locker(1)
+		}).
+			onlyFor(besides(somePermits)),
+		redislockKeys(),
+		zsetPoll(),
+	}
+}
+
+// pollEach is the interval of those that poll for a permit; longer and shorter ones gave fewer cycles.
+const pollEach = 4 * time.Millisecond
+
+// redislockKeys makes a semaphore of locks, as many as there are permits.
+func redislockKeys() contender {
+	return contender{
+		name:   "redislock-keys",
+		module: "github.com/bsm/redislock",
+		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, and again after LinearBackoff(%v); TTL 30 s, without renewal; go-redis defaults", permits, pollEach),
+		lacks:  besides(somePermits),
+		dial: func(to setup) (client, error) {
+			rdb, err := dialRedis(to.Redis[0])
+			if err != nil {
+				return nil, err
+			}
+			return &keysClient{redislockClient{rdb, redislock.New(rdb), cmp.Or(to.Lease, defaultLease), func() redislock.RetryStrategy { return redislock.LinearBackoff(pollEach) }}}, nil
+		},
+	}
+}
+
+type keysClient struct{ redislockClient }
+
+func (c *keysClient) mutex(name string) mutex {
+	return &keysPermit{redislockMutex{redislockClient: &c.redislockClient, name: name}}
+}
+
+type keysPermit struct{ redislockMutex }
+
+func (m *keysPermit) lock(ctx context.Context) (_ context.Context, err error) {
+	for retry := m.retry(); ; {
+		first := rand.IntN(permits)
+		for i := range permits {
+			m.held, err = m.locker.Obtain(ctx, fmt.Sprint(m.name, ":", (first+i)%permits), m.ttl, nil)
+			if !errors.Is(err, redislock.ErrNotObtained) {
+				return ctx, err
+			}
+		}
+		if err := pause(ctx, retry.NextBackoff()); err != nil {
+			return ctx, err
+		}
+	}
+}
+
+//go:embed zset_acquire.lua
+var zsetAcquireBody string
+
+var zsetAcquire = redis.NewScript(zsetAcquireBody)
+
+// zsetPoll is a semaphore of a sorted set, as users write it themselves.
+func zsetPoll() contender {
+	return contender{
+		name:   "zset-poll",
+		module: "github.com/redis/go-redis/v9",
+		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those whose lease has ended, and adds one if there are fewer than %d; "+
+			"asked again each %v, given back by ZREM; lease 30 s, without renewal; go-redis defaults", permits, pollEach),
+		lacks:      besides(somePermits),
+		unscripted: []string{"zrem"},
+		dial: func(to setup) (client, error) {
+			rdb, err := dialRedis(to.Redis[0])
+			return zsetClient{rdb, cmp.Or(to.Lease, defaultLease)}, err
+		},
+	}
+}
+
+type zsetClient struct {
+	rdb   *redis.Client
+	lease time.Duration
+}
+
+func (c zsetClient) mutex(name string) mutex { return &zsetPermit{c, name, uuid.NewString()} }
+func (c zsetClient) close() error            { return c.rdb.Close() }
+
+type zsetPermit struct {
+	zsetClient
+	name, owner string
+}
+
+func (m *zsetPermit) lock(ctx context.Context) (context.Context, error) {
+	for {
+		got, err := zsetAcquire.Run(ctx, m.rdb, []string{m.name}, m.owner, permits, m.lease.Milliseconds()).Bool()
+		if got || err != nil {
+			return ctx, err
+		}
+		if err := pause(ctx, pollEach); err != nil {
+			return ctx, err
+		}
+	}
+}
+
+func (m *zsetPermit) unlock(ctx context.Context) error {
+	n, err := m.rdb.ZRem(ctx, m.name, m.owner).Result()
+	if err == nil && n == 0 {
+		err = errors.New("the permit is gone")
+	}
+	return err
+}

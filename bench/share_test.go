@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// slots is a semaphore of this process, with as many permits as fit in.
+type slots chan struct{}
+
+func (s slots) mutex(string) mutex { return s }
+func (s slots) close() error       { return nil }
+
+func (s slots) lock(ctx context.Context) (context.Context, error) {
+	select {
+	case s <- struct{}{}:
+		return ctx, nil
+	case <-ctx.Done():
+		return ctx, context.Cause(ctx)
+	}
+}
+
+func (s slots) unlock(context.Context) error {
+	<-s
+	return nil
+}
+
+// local is a contender that needs no server.
+func local(c client) contender {
+	return contender{name: "local", foreign: true, dial: func(setup) (client, error) { return c, nil }}
+}
+
+func measuredLocally(t *testing.T, s scenario, c client) figures {
+	t.Helper()
+	x := &result{}
+	if err := (&site{}).bout(s, local(c), 5*briefly).into(t.Context(), x, false); err != nil {
+		t.Fatal(err)
+	}
+	return x.rounds[0]
+}
+
+func TestMoreInsideThanThereArePermitsIsCaught(t *testing.T) {
+	s := theScenario(t, "semaphore-8")
+	for size, broken := range map[int]bool{1: false, permits: false, permits + 1: true} {
+		f := measuredLocally(t, s, make(slots, size))
+		if got := f["violations"] > 0; got != broken {
+			t.Errorf("with %d permits there are %v violations", size, f["violations"])
+		}
+		if most := float64(size) / permits; !broken && (f["permits_share"] <= 0 || f["permits_share"] > most+.01) {
+			t.Errorf("with %d permits, %v of %d are in use", size, f["permits_share"], permits)
+		}
+		if f["stuck"] != 0 || f["lost"] != 0 {
+			t.Errorf("with %d permits: %v", size, f)
+		}
+	}
+}
+
+// ways is a lock of this process that has one way to write and one to read.
+type ways struct{ write, read func() (unlock func()) }
+
+func (w ways) mutex(string) mutex { return &way{take: w.write, other: w.read} }
+func (w ways) close() error       { return nil }
+
+type way struct {
+	take, other func() func()
+	unlocked    func()
+}
+
+func (w *way) lock(ctx context.Context) (context.Context, error) {
+	w.unlocked = w.take()
+	return ctx, nil
+}
+
+func (w *way) unlock(context.Context) error {
+	w.unlocked()
+	return nil
+}
+
+func (w *way) reader() mutex {
+	if w.other == nil {
+		return nil
+	}
+	return &way{take: w.other}
+}
+
+func TestAWriterBesideAnybodyIsCaught(t *testing.T) {
+	var mu sync.RWMutex
+	write := func() func() { mu.Lock(); return mu.Unlock }
+	read := func() func() { mu.RLock(); return mu.RUnlock }
+	none := func() func() { return func() {} }
+	s := theScenario(t, "read-mostly")
+	for name, test := range map[string]struct {
+		ways
+		broken bool
+	}{
+		"a read-write lock":         {ways{write, read}, false},
+		"an exclusive lock":         {ways{write, nil}, false},
+		"writers exclude no reader": {ways{write, none}, true},
+		"writers exclude no writer": {ways{read, read}, true},
+		"none excludes another":     {ways{none, none}, true},
+	} {
+		f := measuredLocally(t, s, test.ways)
+		if got := f["violations"] > 0; got != test.broken {
+			t.Errorf("%s: %v violations", name, f["violations"])
+		}
+		if f["write_wait_p99_us"] <= 0 || f["cycles_per_s"] <= 0 {
+			t.Errorf("%s: %v", name, f)
+		}
+	}
+}
+
+func TestReadersAreInsideTogether(t *testing.T) {
+	var g guard
+	g.inside.Add(1) // a reader
+	g.together(0, sharers)
+	if n := g.violations(0); n != 0 || g.entries() != 1 {
+		t.Errorf("%d violations of a reader beside another, %d entries", n, g.entries())
+	}
+	g.section(0)
+	if n := g.violations(1); n != 1 || g.entries() != 2 {
+		t.Errorf("%d violations of a writer beside a reader, %d entries", n, g.entries())
+	}
+	var written guard
+	written.inside.Add(alone) // a writer
+	written.together(0, sharers)
+	if n := written.violations(0); n != 1 {
+		t.Errorf("%d violations of a reader beside a writer", n)
+	}
+}
+
+// oddLatches are latches of this process.
+type oddLatches struct {
+	noClient
+	enough int64 // counts that are left when waiters return
+	deaf   int64 // waiters that nothing wakes
+	asked  *atomic.Int64
+	names  *sync.Map // of *oddLatch
+}
+
+type oddLatch struct {
+	left atomic.Int64
+	over chan struct{}
+}
+
+func (c oddLatches) latch(name string) latched {
+	l, _ := c.names.LoadOrStore(name, &oddLatch{over: make(chan struct{})})
+	return oddLatched{c, l.(*oddLatch)}
+}
+
+type oddLatched struct {
+	oddLatches
+	*oddLatch
+}
+
+func (l oddLatched) set(_ context.Context, n int) error {
+	l.left.Store(int64(n))
+	return nil
+}
+
+func (l oddLatched) countDown(context.Context) error {
+	if l.left.Add(-1) == l.enough {
+		close(l.over)
+	}
+	return nil
+}
+
+func (l oddLatched) wait(ctx context.Context) error {
+	over := l.over
+	if l.asked.Add(1) <= l.deaf {
+		over = nil
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func TestALatchThatOpensEarlyOrNotForAllIsCaught(t *testing.T) {
+	s := theScenario(t, "latch")
+	waiters := int64(s.clients)
+	for name, test := range map[string]struct {
+		enough, deaf     int64
+		violations, lost bool
+	}{
+		"a latch":               {0, 0, false, false},
+		"open one count early":  {1, 0, true, false},
+		"one waiter stays deaf": {0, waiters + 1, false, true}, // the waiters of the first latch, which does not count, and one more
+	} {
+		c := oddLatches{enough: test.enough, asked: new(atomic.Int64), names: new(sync.Map)}
+		if test.deaf > 0 {
+			c.asked.Store(-waiters) // those of the first latch are not deaf
+			c.deaf = test.deaf - waiters
+		}
+		f := measuredLocally(t, s, c)
+		if got := f["violations"] > 0; got != test.violations {
+			t.Errorf("%s: %v violations", name, f["violations"])
+		}
+		if got := f["stuck"] > 0; got != test.lost {
+			t.Errorf("%s: %v stuck", name, f["stuck"])
+		}
+		if _, told := f["last_return_p50_us"]; told == test.lost {
+			t.Errorf("%s: %v", name, f)
+		}
+	}
+}
+
+func TestALatchThatFailsEndsTheRun(t *testing.T) {
+	broken := errors.New("broken")
+	b := (&site{}).bout(theScenario(t, "latch"), local(brokenLatches{err: broken}), briefly)
+	began := time.Now()
+	if _, err := b.run(t.Context(), b); !errors.Is(err, broken) {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// brokenLatches can be set, but not waited for.
+type brokenLatches struct {
+	noClient
+	err error
+}
+
+func (c brokenLatches) latch(string) latched            { return c }
+func (c brokenLatches) set(context.Context, int) error  { return nil }
+func (c brokenLatches) countDown(context.Context) error { return nil }
+func (c brokenLatches) wait(context.Context) (err error) {
+	return fmt.Errorf("no connection: %w", c.err)
+}
