@@ -19,6 +19,10 @@
 // of clients. All of them run in this process, and their requests are counted by the servers. held takes two
 // renewal intervals for each contender, and runs once, however many rounds the others have.
 //
+// In read-mostly, 95 of 100 cycles only read: rlock and redislock take part as locks that let in one at a time. In semaphore-1
+// and semaphore-8, 32 goroutines of as many clients want one of 4 permits, for 1 ms each. In latch, a waiter of each of 100 clients waits until another
+// client has counted down. The clients of latch run in this process, and their requests are counted by the servers.
+//
 // In other scenarios requests are counted, and the order of grants is looked at, in rounds of their own,
 // behind proxies. Proxies, etcd, and the users of some scenarios are processes of their
 // own: this program again, in another role. The exit status is 1 if

@@ -31,7 +31,8 @@ func semaphores() []contender {
 	}
 }
 
-// pollEach is the interval of those that poll for a permit; longer and shorter ones gave fewer cycles.
+// pollEach is the interval of those that poll for a permit, that of redislock elsewhere. Intervals of 8 and 16 ms had a few
+// more cycles and smaller least shares, those of 1 and 2 ms more requests and no more cycles.
 const pollEach = 4 * time.Millisecond
 
 // redislockKeys makes a semaphore of locks, as many as there are permits.

@@ -86,12 +86,16 @@ public final class Driver {
         return count(redisson, Integer.parseInt(args[0]), Arrays.copyOfRange(args, 1, args.length));
       case "cycles": // KIND NAME CLIENTS THREADS MS ADDRESS
         return cycles(args);
+      case "share":
+        return Sharing.cycles(args);
+      case "latch":
+        return Sharing.latch(args);
       default:
         throw new IllegalArgumentException(verb);
     }
   }
 
-  private static RedissonClient connect(long watchdog, String mode, String... addresses) {
+  static RedissonClient connect(long watchdog, String mode, String... addresses) {
     Config config = new Config().setLockWatchdogTimeout(watchdog);
     if (addresses.length == 1) {
       config.useSingleServer().setAddress(addresses[0]);
