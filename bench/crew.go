@@ -330,11 +330,14 @@ func (b bout) measure(ctx context.Context, u users, around func(begin bool) erro
 		return t, 0, err
 	}
 	// Until one was entered and left within the time, or nobody seems to get the lock any more.
-	locks := 1
-	if b.ownLocks {
-		locks = b.clients * b.goroutines
+	inside := 1 // at most, as the time began
+	switch {
+	case b.ownLocks || b.reads > 0:
+		inside = b.clients * b.goroutines
+	case b.permits > 0:
+		inside = b.permits
 	}
-	for wait := time.Now(); u.entries() <= entries+int64(locks) && time.Since(wait) < drainFor; {
+	for wait := time.Now(); u.entries() <= entries+int64(inside) && time.Since(wait) < drainFor; {
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return t, 0, err
 		}

@@ -41,12 +41,8 @@ func (g *guard) together(linger time.Duration, most int) {
 	if int(g.inside.Add(1)) > most {
 		g.overlaps.Add(1)
 	}
-	n := g.counter.Load()
 	if linger > 0 {
 		time.Sleep(linger)
-	}
-	if g.counter.Load() != n {
-		g.overlaps.Add(1)
 	}
 	g.visits.Add(1)
 	g.inside.Add(-1)
