@@ -47,8 +47,9 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 }
 
 // ForceUnlock frees the lock, whichever owner holds it, and reports whether it was held. It
-// is for operators, because the holder goes on for a moment without the lock. Its next request
-// or renewal, after a third of its lease at most, tells it that the lock is lost.
+// is for operators, because the holder goes on for a while without the lock. Its next request
+// or renewal, after a third of its lease at most, tells it that the lock is lost. A hold with
+// [WithLease] is not renewed, so it may go on until its lease ends.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return operate.ForceUnlock(ctx, m.unwrap())
 }

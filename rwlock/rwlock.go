@@ -81,8 +81,8 @@ func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.C
 	return m.acquire(ctx, read, options, false)
 }
 
-// TryRLock is RLock that never waits: it returns a *[rlock.LockedError] instead, also if a writer waits. It blocks for one request, not longer than ctx and a
-// [rlock.WaitAtMost] above zero say.
+// TryRLock is RLock that never waits: it returns a *[rlock.LockedError] instead, also if a writer waits, unless
+// it joins what its session reads. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
 func (m *RWMutex) TryRLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, read, options, true)
 }

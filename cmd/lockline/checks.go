@@ -95,7 +95,7 @@ func checkMemory(f facts) finding {
 	used, limit := f.number("used_memory"), f.number("maxmemory")
 	found := finding{Check: "memory", Status: fine, Found: fmt.Sprintf("%s used of %s", size(used), size(limit))}
 	if limit > 0 && used > limit/10*9 {
-		found.Status, found.Do = warning, "raise maxmemory, or remove data: when it is full, locks can be renewed and freed, but not taken"
+		found.Status, found.Do = warning, "raise maxmemory, or remove data: when it is full, held locks are renewed and freed, and go to waiters in their queue, but new ones are refused"
 	}
 	return found
 }

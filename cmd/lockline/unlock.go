@@ -13,9 +13,9 @@ import (
 const unlockDescription = `Frees the lock NAME, whichever process holds it. A fair lock goes to the first waiter at once.
 
 The holder does not notice in that instant: it goes on until its next renewal or
-request, at most a third of its lease. So two can be inside for that long. What must
-not be done twice needs the fencing token. Where the holder's process still runs, end
-that instead.
+request, at most a third of its lease. A fixed lease is not renewed, so its holder may
+go on until it ends. Two can be inside for that long. What must not be done twice needs
+the fencing token. Where the holder's process still runs, end that instead.
 
 With --token N only the holder that was seen with that token, by inspect or ls, loses the
 lock. If another holder has it by now, it is left alone, and that holder is shown. A lock that
