@@ -189,9 +189,11 @@ end
 
 -- expire returns the permits of those whose leases are over. They are to be settled.
 local function expire(now)
-  if redis.call('PTTL', KEYS[1]) == -2 then -- nobody has any, or the key was deleted by hand
-    redis.call('DEL', KEYS[6])
-    return {}
+  if redis.call('PTTL', KEYS[1]) == -2 then
+    if redis.call('PTTL', KEYS[6]) ~= -2 then -- KEYS[1] was deleted by hand
+      redis.call('DEL', KEYS[6])
+    end
+    return {} -- without a write, behind which a server that is full would take any other
   end
   local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
   for _, owner in ipairs(over) do
@@ -215,7 +217,7 @@ local function settle(over)
   end
 end
 
--- prolong sets the lease of a holder: ms from now.
+-- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it that needs no memory.
 local function prolong(owner, ms, now, keep)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
   if redis.call('PTTL', KEYS[1]) < ms then

@@ -44,6 +44,7 @@ local _, token = entry(ARGV[1])
 if not till or tonumber(till) <= now or token ~= ARGV[2] then
   return 'L'
 end
+redis.call('PEXPIRE', KEYS[6], math.max(2 * ARGV[3], redis.call('PTTL', KEYS[6]))) -- which a full server takes, and all that is behind it
 
 local function stamp(number)
   return string.format('%.0f', number)
@@ -57,7 +58,7 @@ local function outlive(ms, keep)
   end
 end
 
--- prolong sets the lease of a holder: ms from now.
+-- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it that needs no memory.
 local function prolong(owner, ms, now, keep)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
   if redis.call('PTTL', KEYS[1]) < ms then

@@ -14,5 +14,6 @@ local _, token = entry(ARGV[1])
 if not till or tonumber(till) <= now or token ~= ARGV[2] then
   return 'L'
 end
+redis.call('PEXPIRE', KEYS[6], math.max(2 * ARGV[3], redis.call('PTTL', KEYS[6]))) -- which a full server takes, and all that is behind it
 prolong(ARGV[1], math.max(tonumber(ARGV[3]), math.ceil((till - now) / 1000)), now, tonumber(ARGV[4]))
 return 'K'
