@@ -74,7 +74,7 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Lease = d })
 }
 
-// WithLiveness sets for how long a waiter in the queue of a reentrant or fair lock is considered alive after its
+// WithLiveness sets for how long a waiter in the queue of a lock or semaphore is considered alive after its
 // session last reached Redis. The default is 10 s, and the least 10 ms. The session sends a heartbeat for each lock
 // at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. d is also how
 // long waiters that are gone can delay those behind them, all together, where Redis cannot see that their sessions do not listen. That is so with
@@ -87,7 +87,8 @@ func WithLiveness(d time.Duration) SessionOption {
 // WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
 // goroutines to the next in memory. Then it frees the lock in
 // Redis, so that other sessions have their turn. The default is 5 ms. With 0 or less every Unlock frees it.
-// A fair lock has no need of it: the goroutines whose turn comes next are known.
+// A fair lock has no need of it: the goroutines whose turn comes next are known. Permits of a semaphore, and read-write locks held to write, are
+// handed on for as long. For as long, goroutines join what their session holds to read.
 func WithStreak(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Streak = d })
 }
