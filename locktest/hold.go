@@ -88,7 +88,7 @@ func newHold(ctx context.Context, l *lock, cfg mutex.Config) *hold {
 // enter locks the Space and ends what should have ended by now, and returns what unlocks it.
 func (l *lock) enter() (leave func()) {
 	l.s.mu.Lock()
-	l.expire()
+	l.expire() // its timer may be late
 	return l.s.mu.Unlock
 }
 
@@ -104,16 +104,16 @@ func (p *party) about() string { return fmt.Sprintf("%d@%s", p.pid, p.host) }
 // for a newcomer, and ErrLost if what it descends from was lost.
 func (l *lock) descent(h *hold) (*hold, error) {
 	var err error
-	if l.lost[h.as] > 0 {
+	if l.lost[h.as] > 0 { // an owner must first unlock what it has lost
 		err = rlock.ErrLost
 	}
 	for up := h.up; up != nil; up = up.up {
 		switch {
-		case up.l != l:
+		case up.l != l: // a hold of another lock in between
 		case up.err == nil:
 			return up, nil
 		case up.err == rlock.ErrLost:
-			err = rlock.ErrLost
+			err = rlock.ErrLost // unless a hold further up is live
 		}
 	}
 	return nil, err
@@ -127,8 +127,9 @@ func (l *lock) admit(t *turn) (in bool, err error) {
 		return false, l.fail(err)
 	}
 	if st := l.st; st != nil {
+		// Holds that nest in the same one exclude each other, unless they are of one owner.
 		beside := func(other *hold) bool { return other.outer == outer && (h.as == nil || other.as != h.as) }
-		if st.by != here || slices.ContainsFunc(st.holds, beside) {
+		if st.by != here || slices.ContainsFunc(st.holds, beside) { // occupied by another session
 			return false, nil
 		}
 	} else {
@@ -141,7 +142,7 @@ func (l *lock) admit(t *turn) (in bool, err error) {
 	st.holds = append(st.holds, h)
 	if !h.fixed {
 		if st.renewed++; st.renewed == 1 {
-			st.since = time.Now()
+			st.since = time.Now() // renewals are counted from here
 		}
 	}
 	st.arm()
@@ -153,10 +154,10 @@ func (l *lock) serve() {
 	if l.s.outage != nil {
 		return // no waiter is told
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(t *turn) bool {
+	l.queue = slices.DeleteFunc(l.queue, func(t *turn) bool { // in the order in which they came
 		in, err := l.admit(t)
 		if in || err != nil {
-			t.answered <- err
+			t.answered <- err // has room, so this does not block
 		}
 		return in || err != nil
 	})
@@ -178,7 +179,7 @@ func (l *lock) leave(h *hold) {
 	st := h.st
 	if !h.fixed {
 		if st.renewed == 1 {
-			st.until = st.deadline()
+			st.until = st.deadline() // nobody renews it any more, so the last renewal counts
 		}
 		st.renewed--
 	}
@@ -193,7 +194,7 @@ func (l *lock) leave(h *hold) {
 	if len(st.holds) == 0 {
 		l.st = nil
 	}
-	st.arm()
+	st.arm() // stops the timer if the streak is over
 	l.serve()
 }
 
@@ -209,7 +210,7 @@ func (l *lock) end() {
 		}
 		h.cancel(cause)
 		if h.as != nil {
-			l.lost[h.as]++
+			l.lost[h.as]++ // until it is unlocked, the owner cannot lock afresh
 		}
 	}
 	st.arm()
@@ -217,7 +218,7 @@ func (l *lock) end() {
 
 // expire ends a streak whose lease is over.
 func (l *lock) expire() {
-	if st := l.st; st != nil && st.by == here && !time.Now().Before(st.deadline()) {
+	if st := l.st; st != nil && st.by == here && !time.Now().Before(st.deadline()) { // another session renews its lease for as long as it likes
 		l.end()
 		l.serve()
 	}
@@ -228,6 +229,7 @@ func (st *streak) deadline() time.Time {
 	if st.renewed == 0 {
 		return st.until
 	}
+	// As if each renewal had come when it was due. No timer is needed for that.
 	renewed := st.since.Add(time.Since(st.since).Truncate(renewal) + protocol.Valid(lease))
 	if renewed.After(st.until) {
 		return renewed
@@ -254,9 +256,9 @@ func (st *streak) remaining() time.Duration {
 func (st *streak) arm() {
 	switch running := st.l.st == st && st.renewed == 0; {
 	case running && st.timer != nil:
-		st.timer.Reset(time.Until(st.until))
+		st.timer.Reset(time.Until(st.until)) // an Extend may have moved it
 	case running:
-		st.timer = time.AfterFunc(time.Until(st.until), func() { st.l.enter()() })
+		st.timer = time.AfterFunc(time.Until(st.until), func() { st.l.enter()() }) // enter ends what is over
 	case st.timer != nil:
 		st.timer.Stop()
 	}
@@ -308,7 +310,7 @@ func (h *hold) Unlock(context.Context) error {
 		return l.fail(h.err)
 	}
 	l.leave(h)
-	if l.s.outage != nil {
+	if l.s.outage != nil { // the hold is over here all the same
 		return l.fail(l.s.outage)
 	}
 	return nil

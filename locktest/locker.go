@@ -81,7 +81,7 @@ func (l *Locker) check(ctx context.Context, cfg mutex.Config) error {
 
 func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *mutex.Hold, error) {
 	var cfg mutex.Config
-	if l != nil {
+	if l != nil { // check says what is wrong with nil
 		cfg = option.NewConfig(l.cfg, options)
 	}
 	if err := l.check(ctx, cfg); err != nil {
@@ -89,7 +89,7 @@ func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) 
 	}
 	h := newHold(ctx, l.lock, cfg)
 	if err := l.lock.take(ctx, h, cfg, try || cfg.Bounded && cfg.Wait == 0); err != nil {
-		h.cancel(err)
+		h.cancel(err) // or its context would stay registered with ctx
 		return ctx, nil, err
 	}
 	return &heldContext{h.ctx, h}, handle.NewHold(h), nil
@@ -106,13 +106,13 @@ type turn struct {
 // take has h hold the lock, or says why it does not. It is asked for again whenever the lock
 // has changed, in the order in which the callers came.
 func (l *lock) take(ctx context.Context, h *hold, cfg mutex.Config, try bool) error {
-	leave := l.enter()
+	leave := l.enter() // released before it waits
 	if l.s.outage != nil {
 		defer leave()
 		return l.fail(l.s.outage)
 	}
 	l.grants++
-	t := &turn{h: h, number: l.grants, since: time.Now(), answered: make(chan error, 1)}
+	t := &turn{h: h, number: l.grants, since: time.Now(), answered: make(chan error, 1)} // serve sends with Space.mu held, and must not block
 	if in, err := l.admit(t); in || err != nil {
 		leave()
 		return err
@@ -137,12 +137,12 @@ func (l *lock) take(ctx context.Context, h *hold, cfg mutex.Config, try bool) er
 	case <-expired:
 	}
 	defer l.enter()()
-	if i := slices.Index(l.queue, t); i >= 0 {
+	if i := slices.Index(l.queue, t); i >= 0 { // not answered yet, and nobody will from now on
 		l.queue = slices.Delete(l.queue, i, i+1)
-	} else if err := <-t.answered; err != nil {
+	} else if err := <-t.answered; err != nil { // whichever call took it off the queue has sent that
 		return err
 	} else { // admitted in that instant
-		l.leave(h)
+		l.leave(h) // as if it had unlocked at once
 	}
 	if ctx.Err() != nil {
 		return failure.EndedWait(ctx, l.locked())

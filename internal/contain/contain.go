@@ -11,8 +11,8 @@ import (
 func Run(log *slog.Logger, what string, f func()) {
 	done := make(chan struct{})
 	go func() {
-		defer close(done)
-		returned := false
+		defer close(done) // runs last, so the caller goes on when all is logged
+		returned := false // recover cannot tell Goexit from a return
 		defer func() {
 			if returned {
 				return

@@ -88,7 +88,7 @@ func (hd *Hold) Extend(ctx context.Context, d time.Duration) error {
 	if !hd.valid() {
 		return failure.ErrNotHeld
 	}
-	if err := hd.of.Err(); err != nil {
+	if err := hd.of.Err(); err != nil { // a loss matters more than a wrong argument
 		return failure.Named(hd.Name(), err)
 	}
 	if err := protocol.CheckLease("Extend", d); err != nil {
@@ -107,7 +107,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return failure.ErrNilContext
 	}
-	hd.Unwatch()
+	hd.Unwatch() // first, or the collector could release it, too
 	return hd.of.Unlock(ctx)
 }
 
@@ -115,10 +115,10 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 // runtime.Goexit.
 func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(held), unlockWait)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(held), unlockWait) // held may have ended, and the release is sent all the same
 		defer cancel()
 		if e := hd.Unlock(bound); e != nil {
-			err = failure.Join(err, e)
+			err = failure.Join(err, e) // fn may have worked, and yet without the lock
 		}
 	}()
 	return fn(held)
@@ -137,7 +137,7 @@ const unlockWait = 5 * time.Second
 // UnlockBound bounds the wait of an Unlock.
 func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
-		return ctx, func() {}
+		return ctx, func() {} // it ends the wait by itself
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), unlockWait)
 }

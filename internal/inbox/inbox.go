@@ -81,7 +81,7 @@ func (in *Inbox) Receive(message string) {
 	if len(words) == 0 {
 		return
 	}
-	if a := in.Find(words[0]); a != nil {
+	if a := in.Find(words[0]); a != nil { // else the attempt is over, or anybody sent this
 		a.Told(words[1:])
 	}
 }
@@ -91,7 +91,7 @@ func (in *Inbox) channel() string { return in.s.Args.Channels.(string) + in.s.ID
 
 // shardedChannel is the session's for a lock by sharded pub/sub, as the scripts make it.
 func (in *Inbox) shardedChannel(key string) string {
-	prefix := in.s.Args.Channels.(string)
+	prefix := in.s.Args.Channels.(string) // the prefix of all keys, and then "s:"
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
@@ -122,7 +122,7 @@ func (in *Inbox) Listen(key string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.probing[key] {
-		return
+		return // that probe listens, too
 	}
 	in.probing[key] = true
 	in.s.Go(func() {
@@ -144,7 +144,7 @@ func (in *Inbox) hear(key string, sharded, known bool) {
 		e := in.ears[name]
 		switch {
 		case !known && e != nil:
-			return
+			return // a channel that is heard is better than a guess
 		case !sharded && e != nil:
 			e.sub.Close()
 			delete(in.ears, name)
@@ -154,7 +154,7 @@ func (in *Inbox) hear(key string, sharded, known bool) {
 	if !sharded {
 		name, hub = in.channel(), in.s.Hub
 	}
-	if in.ears[name] != nil || !in.s.Begin() {
+	if in.ears[name] != nil || !in.s.Begin() { // a session that closes would not end the subscription
 		return
 	}
 	defer in.s.End()
@@ -203,7 +203,7 @@ func (in *Inbox) take() {
 			gaps[name] = true
 		}
 	}
-	in.mu.Unlock()
+	in.mu.Unlock() // an attempt takes its lock's mutex, which comes before this one
 	for _, m := range messages {
 		in.Receive(m)
 	}
@@ -221,7 +221,7 @@ func (in *Inbox) rest() bool {
 		needed[in.earOf(a.Key())] = true
 	}
 	for name, e := range in.ears {
-		if e.idle && !needed[name] {
+		if e.idle && !needed[name] { // not needed at two looks in a row
 			e.sub.Close()
 			delete(in.ears, name)
 		}

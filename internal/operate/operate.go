@@ -19,15 +19,15 @@ import (
 // read runs a script on the lock; the caller may leave before the answer.
 func read(ctx context.Context, m *mutex.Mutex, sc *wire.Script, argv ...any) (string, error) {
 	s, fail := m.Session(), func(err error) (string, error) { return "", failure.Named(m.Name(), err) }
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // nothing is sent for a caller that has left already
 		return fail(failure.OfContext(ctx))
 	}
 	if !s.Begin() {
 		return fail(failure.ErrClosed)
 	}
 	o, answered := wakeup.Call(ctx, func() wire.Outcome {
-		defer s.End()
-		return m.Kind().Store(s).Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv})
+		defer s.End()                                                                              // with the answer, though the caller may have left before
+		return m.Kind().Store(s).Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}) // a RedLock asks all its servers
 	})
 	switch {
 	case !answered:
@@ -47,7 +47,7 @@ func Inspect(ctx context.Context, m *mutex.Mutex) (protocol.State, error) {
 	if err != nil {
 		return protocol.State{}, err
 	}
-	st, err := m.Kind().Store(m.Session()).State(m.Name(), reply)
+	st, err := m.Kind().Store(m.Session()).State(m.Name(), reply) // only the Store knows how many servers have answered
 	if err != nil {
 		err = failure.Named(m.Name(), err)
 	}
@@ -70,6 +70,8 @@ func ForceUnlockToken(ctx context.Context, m *mutex.Mutex, token int64) (bool, e
 	if token <= 0 {
 		return false, failure.Named(m.Name(), fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
 	}
+	// A RedLock looks first, since its servers have different tokens for one holder. The script compares again, so another
+	// holder that came in between is safe.
 	holder, ok, err := m.Kind().Store(m.Session()).Holder(ctx, token, func(ctx context.Context) (protocol.State, error) { return Inspect(ctx, m) })
 	if !ok || err != nil {
 		return false, err
@@ -80,7 +82,7 @@ func ForceUnlockToken(ctx context.Context, m *mutex.Mutex, token int64) (bool, e
 // force frees the lock; if it is told which holder was seen, only that one's.
 func force(ctx context.Context, m *mutex.Mutex, seen ...any) (bool, error) {
 	argv := []any{m.Keys().Channel, m.Session().Args.Keep}
-	if how := m.Kind().Publish; how != nil {
+	if how := m.Kind().Publish; how != nil { // else the script uses PUBLISH
 		argv = append(argv, how)
 	}
 	reply, err := read(ctx, m, m.Kind().Force, append(argv, seen...)...)

@@ -94,9 +94,9 @@ func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, tr
 		return ctx, nil, err
 	}
 	want.Lease = cfg.Lease
-	want.Shared = want.Shared && want.Lease == 0
+	want.Shared = want.Shared && want.Lease == 0 // nobody joins a lease that one goroutine chose for itself
 	p := ps.all.use(ps.kind, ps.keys)
-	defer p.drop()
+	defer p.drop() // grants and attempts keep the pool for themselves
 	a := &acquisition{p: p, ctx: ctx, want: want, owner: option.OwnerOf(ctx), begun: time.Now()}
 	e, err := a.run(cfg, try)
 	if err != nil {
@@ -113,18 +113,18 @@ func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
 	if !s.Begin() {
 		return nil, p.fail(failure.ErrClosed)
 	}
-	defer s.End()
+	defer s.End() // until then Shutdown waits, and work may be begun in the background
 	a.bounds = wakeup.Bounds{Ctx: a.ctx, Closing: s.Closing()}
-	if try && cfg.Bounded && cfg.Wait > 0 || !try && cfg.Bounded {
+	if try && cfg.Bounded && cfg.Wait > 0 || !try && cfg.Bounded { // a try with a wait of 0 still waits for its answer
 		t := time.NewTimer(cfg.Wait)
 		defer t.Stop()
 		a.bounds.Expired = t.C
 	}
-	for {
+	for { // until there is a hold: what was entered may be over by then
 		if a.ctx.Err() != nil {
 			return nil, p.fail(failure.OfContext(a.ctx))
 		}
-		p.mu.Lock()
+		p.mu.Lock() // nest and enter release it
 		outer, err := a.outer()
 		if err != nil {
 			p.mu.Unlock()
@@ -134,7 +134,7 @@ func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
 			if e, err := a.nest(outer, try); e != nil || err != nil {
 				return e, err
 			}
-			continue
+			continue // the outer hold has ended or changed meanwhile
 		}
 		h, err := a.enter(try)
 		if err != nil {
@@ -152,7 +152,7 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 	switch {
 	case l.joinable():
 		g := l.live
-		g.entries++
+		g.entries++ // before mu is released, or an Unlock could give the grant back first
 		a.p.mu.Unlock()
 		return handoff{In: true, Tenure: g}, nil
 	case try && l.waiters.Len() > 0: // they were first
@@ -163,7 +163,7 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 		}
 		return handoff{}, a.p.kind.Locked(e)
 	case try:
-		l.forget()
+		l.forget() // lane may have made it for this call alone
 		a.p.mu.Unlock()
 		return a.try()
 	}
@@ -174,10 +174,10 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 func (a *acquisition) wait(l *lane) (handoff, error) {
 	p := a.p
 	w := handover.NewWaiter[*Grant](a.owner)
-	w.For = a
+	w.For = a // begin takes the context of the first in the lane
 	l.waiters.Push(w)
 	l.ask()
-	taken := l.standing > 0 || len(l.attempts) == 0
+	taken := l.standing > 0 || len(l.attempts) == 0 // else the first answer tells whether this is a wait at all
 	p.mu.Unlock()
 	if taken {
 		a.waits()
@@ -216,7 +216,7 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 		for h := range w.Ready {
 			if !h.Queued {
 				if h.Err == nil {
-					h.Tenure.decline(a.ctx)
+					h.Tenure.decline(a.ctx) // the next in the lane may have it
 				}
 				return err
 			}
@@ -232,7 +232,7 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	select {
 	case <-last.gone:
 	case <-t.C:
-	case <-p.s().Closing():
+	case <-p.s().Closing(): // Shutdown waits for the goroutine that gives it up
 	}
 	return err
 }
@@ -244,7 +244,7 @@ func (a *acquisition) over(holder *failure.LockedError) error {
 
 // holder is one of those that have permits, as far as is known; nil if nobody is. mu held.
 func (a *acquisition) holder() *failure.LockedError {
-	for g := range a.p.grants {
+	for g := range a.p.grants { // any one will do: the error names one holder
 		return a.lockedHere(g)
 	}
 	return a.p.seen.Locked(a.p.keys.Name, a.begun, nil)
@@ -262,7 +262,7 @@ func (a *acquisition) lockedHere(g *Grant) *failure.LockedError {
 // begin makes a hold of an entry. nil: the grant is over meanwhile, look again.
 func (a *acquisition) begin(g *Grant) *Entry {
 	p := a.p
-	e := a.newEntry(g)
+	e := a.newEntry(g) // without mu: the caller's context may run code of its own
 	p.mu.Lock()
 	if !g.held() || !time.Now().Before(g.deadline()) {
 		overdue, late := g.held(), g.late // the timer that ends it is late
@@ -271,7 +271,7 @@ func (a *acquisition) begin(g *Grant) *Entry {
 		if overdue {
 			g.end(handover.Lost, failure.ErrExpired)
 		}
-		p.keep()
+		p.keep()          // the acquisition may drop its own use first
 		p.s().Go(func() { // there is no Hold whose Unlock would tell Redis
 			defer p.drop()
 			p.releaseUntilDone(g.owner, late, g.deadline())
@@ -300,10 +300,10 @@ func (t *trying) Request(now time.Time) wire.Request {
 	if lease == 0 {
 		lease = p.s().Lease
 	}
-	if n := p.s().Clock.Now(now); n != 0 {
+	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose, and the answer brings the time
 		t.notAfter = max(t.notAfter, n+protocol.Patience(lease).Microseconds())
 	}
-	return p.acquireRequest(t.a.want, t.owner, t.notAfter, "0", "", "0", "")
+	return p.acquireRequest(t.a.want, t.owner, t.notAfter, "0", "", "0", "") // a liveness of 0: it never stands in the queue
 }
 
 // Send sends it.
@@ -312,13 +312,13 @@ func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
 	for n := 1; ; n++ {
 		o := p.s().Link.Call(t.a.ctx, acquireScript, t, wire.Tries, abandoned)
 		if o.Unanswered != nil {
-			t.late = t.notAfter
+			t.late = t.notAfter // a copy may still come until then
 		}
 		r, err := p.took(o)
 		if err != nil {
-			o.Err = err
+			o.Err = err // a reply that cannot be read is a failure, too
 		}
-		if r.Status != reply.Expired || n == protocol.MaxExpired || abandoned.Load() {
+		if r.Status != reply.Expired || n == protocol.MaxExpired || abandoned.Load() { // else it is sent again: the answer has brought the time
 			return o
 		}
 	}
@@ -326,7 +326,7 @@ func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
 
 // RollBack gives back what nobody waits for.
 func (t *trying) RollBack(o wire.Outcome) {
-	if r, err := reply.Read(o); err != nil || r.Status == reply.Granted || t.late != 0 {
+	if r, err := reply.Read(o); err != nil || r.Status == reply.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
 		p := t.a.p
 		p.releaseUntilDone(t.owner, t.late, time.Now().Add(p.s().Lease))
 	}
@@ -336,7 +336,7 @@ func (t *trying) RollBack(o wire.Outcome) {
 func (a *acquisition) try() (handoff, error) {
 	p := a.p
 	t := &trying{a: a, owner: p.s().Attempt()}
-	p.keep()
+	p.keep() // for the rollback, if this caller leaves
 	o, ok := call.Exchange(&a.bounds, p.s(), t, func() func() { return p.drop })
 	if !ok { // its goroutine rolls back
 		p.mu.Lock()
@@ -354,7 +354,7 @@ func (a *acquisition) try() (handoff, error) {
 		err = p.fail(errOver)
 	case r.Status == reply.Queued:
 		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
-		if p.kind.Reentrant && strings.HasPrefix(r.Holder, p.s().ID()) {
+		if p.kind.Reentrant && strings.HasPrefix(r.Holder, p.s().ID()) { // this session is in the way, perhaps this very goroutine
 			e.Hint = failure.SelfHint
 		}
 		err = p.kind.Locked(e)
@@ -368,16 +368,16 @@ func (a *acquisition) try() (handoff, error) {
 		l := p.lane(a.want)
 		if g := p.begin(l, t.owner, r.Token, o.Sent, lease); g != nil {
 			g.late = t.late
-			g.entries = 1
+			g.entries = 1 // for this goroutine, before it has a hold
 			if a.want.Shared {
-				l.live = g
+				l.live = g // the next readers join this one, which is younger
 			}
 			return handoff{In: true, Tenure: g}, nil
 		}
 		l.forget()
 		err = p.fail(fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost))
 	}
-	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == reply.Granted || t.late != 0) {
+	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == reply.Granted || t.late != 0) { // it may have permits, or may get them yet
 		p.keep()
 		p.s().Go(func() {
 			defer p.drop()

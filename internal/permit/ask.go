@@ -26,7 +26,7 @@ func (ps *Permits) Ask(ctx context.Context, sc *wire.Script, argv ...any) (strin
 		return "", ps.kind.Named(ps.keys.Name, failure.ErrClosed)
 	}
 	o, answered := wakeup.Call(ctx, func() wire.Outcome {
-		defer s.End()
+		defer s.End() // with the answer, though the caller may have left before
 		return s.Link.Call(ctx, sc, &protocol.Same{Script: sc, Keys: ps.keys, Argv: argv}, wire.Tries, nil)
 	})
 	switch {

@@ -64,11 +64,11 @@ func (l *lane) begin() {
 	_, _ = rand.Read(nonce[:]) // never fails
 	a := &attempt{
 		l: l, owner: p.s().Attempt(), nonce: base64.RawURLEncoding.EncodeToString(nonce[:]), base: time.Now(),
-		ctx: context.WithoutCancel(l.waiters.First().For.(*acquisition).ctx), joins: l.live, gone: make(chan struct{}), news: make(chan struct{}, 1),
+		ctx: context.WithoutCancel(l.waiters.First().For.(*acquisition).ctx), joins: l.live, gone: make(chan struct{}), news: make(chan struct{}, 1), // for its trace: its end must not end the request
 	}
 	l.attempts = append(l.attempts, a)
-	p.all.inbox.Add(a.owner.(string), a)
-	p.keep()
+	p.all.inbox.Add(a.owner.(string), a) // before the first request: a message may overtake the answer
+	p.keep()                             // run drops it
 	p.s().Go(a.run)
 }
 
@@ -82,20 +82,20 @@ func (a *attempt) end(to attemptState) {
 		l.standing--
 	}
 	a.state = to
-	l.p.all.inbox.Remove(a.owner.(string))
+	l.p.all.inbox.Remove(a.owner.(string)) // from now on no message can grant it anything
 }
 
 // giveUp has the attempt's goroutine give up what it has. mu held.
 func (a *attempt) giveUp() {
 	a.end(unwanted)
-	a.left.Store(true)
+	a.left.Store(true) // not even a copy of its request
 	a.wake()
 }
 
 func (a *attempt) wake() {
 	select {
 	case a.news <- struct{}{}:
-	default:
+	default: // it will look anyway
 	}
 }
 
@@ -122,7 +122,7 @@ func (a *attempt) Request(now time.Time) wire.Request {
 		a.notAfter = max(a.notAfter, until)
 	}
 	joins := any("")
-	if a.joins != nil && a.joins.held() {
+	if a.joins != nil && a.joins.held() { // else the script could prolong what is being released
 		joins = a.joins.owner
 	}
 	return p.acquireRequest(a.l.want, a.owner, a.notAfter, s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins)
@@ -145,12 +145,12 @@ func (a *attempt) run() {
 	defer close(a.gone)
 	for {
 		p.mu.Lock()
-		a.out = true
+		a.out = true // told notes that a copy may come after the grant
 		p.mu.Unlock()
 		o := p.s().Link.Call(a.ctx, acquireScript, a, wire.Tries, &a.left)
 		r, err := p.took(o)
 		if r.Status == reply.Queued {
-			p.all.inbox.Listen(p.keys.Lock())
+			p.all.inbox.Listen(p.keys.Lock()) // only attempts in the queue are told by message
 		}
 		p.mu.Lock()
 		again := a.answered(o, r, err)
@@ -180,9 +180,9 @@ func (p *pool) took(o wire.Outcome) (reply.Answer, error) {
 	}
 	p.s().Clock.Heard(r.Now, o.Sent)
 	for _, s := range r.Served {
-		if a, ok := p.all.inbox.Find(s.Owner).(*attempt); ok {
+		if a, ok := p.all.inbox.Find(s.Owner).(*attempt); ok { // else it was told by message, or is being given up
 			a.l.p.mu.Lock()
-			a.told(s.Token, o.Sent, s.Lease)
+			a.told(s.Token, o.Sent, s.Lease) // it was served after the request had left
 			a.l.p.mu.Unlock()
 		}
 	}
@@ -203,14 +203,14 @@ func (a *attempt) rest() bool {
 			p.mu.Lock()
 			late := a.late
 			p.mu.Unlock()
-			p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness))
+			p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness)) // a place may be granted as late as its liveness ends
 			return false
 		case d <= 0:
 			return true
 		}
 		t := time.NewTimer(d)
 		select {
-		case <-a.news:
+		case <-a.news: // its state or its time has changed
 		case <-t.C:
 		}
 		t.Stop()
@@ -233,7 +233,7 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 	p := l.p
 	a.out = false
 	if o.Unanswered != nil {
-		a.late = a.notAfter
+		a.late = a.notAfter // a copy may still come until then
 	}
 	switch {
 	case a.state == over: // told of a grant while the request was under way
@@ -242,7 +242,7 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 		return a.late != 0 || err != nil && wire.Judge(err).Unknown || r.Status == reply.Queued || r.Status == reply.Granted // rest gives it up
 	case r.Status == reply.Expired && a.expired < protocol.MaxExpired:
 		a.expired++
-		a.at = time.Time{}
+		a.at = time.Time{} // at once: the answer has brought the time
 		return true
 	case err != nil && a.endures(o, err):
 		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
@@ -260,14 +260,14 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 	switch {
 	case err != nil:
 		a.end(over)
-		if a.late != 0 || o.Err != nil && wire.Judge(o.Err).Unknown || a.redis != 0 {
+		if a.late != 0 || o.Err != nil && wire.Judge(o.Err).Unknown || a.redis != 0 { // it may have permits, or a place in the queue
 			a.release()
 		}
 		l.fail(err)
 		return false
 	case r.Status == reply.Granted:
 		if a.state == asking {
-			l.others = false
+			l.others = false // it did not have to wait
 		}
 		a.granted(r.Token, o.Sent, a.lease())
 		return false
@@ -287,12 +287,12 @@ func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
 		a.state = standing
 		l.standing++
 	}
-	l.others = true
+	l.others = true // from now on the lane has one attempt at a time
 	l.p.saw(r)
 	a.expired = 0
 	a.base, a.redis = o.Sent, r.Now
 	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
-	if r.Left >= 0 {
+	if r.Left >= 0 {              // negative: another session looks then, or there is no lease
 		d = min(d, r.Left+time.Millisecond)
 	}
 	a.at = time.Now().Add(d)
@@ -313,8 +313,8 @@ func (p *pool) saw(r reply.Answer) {
 
 // endures: an outage only lengthens the wait, up to the session's lease, once Redis has said that it is to wait. mu held.
 func (a *attempt) endures(o wire.Outcome, err error) bool {
-	full := strings.Contains(err.Error(), "OOM ") // the place stays
-	if a.state != standing || !full && !wire.Judge(err).Transient {
+	full := strings.Contains(err.Error(), "OOM ")                   // the place stays
+	if a.state != standing || !full && !wire.Judge(err).Transient { // without a place there is nothing to lose by an error
 		return false
 	}
 	if a.outage.IsZero() {
@@ -326,14 +326,14 @@ func (a *attempt) endures(o wire.Outcome, err error) bool {
 // granted makes a grant of what Redis gave at base or later, for this lease. mu held.
 func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	l := a.l
-	a.end(over)
+	a.end(over) // a reply and a message may both bring the grant: one counts
 	g := l.p.begin(l, a.owner, token, base, lease)
-	if g == nil {
+	if g == nil { // too late, or the session closes
 		a.release()
-		l.ask()
+		l.ask() // its waiters are still there
 		return
 	}
-	g.late = a.late
+	g.late = a.late // the release leaves a tombstone for copies that are under way
 	l.give(g)
 }
 
@@ -344,8 +344,8 @@ func (a *attempt) extended(sent time.Time) {
 		l.ask()
 		return
 	}
-	l.others = false
-	g.since = time.Now()
+	l.others = false     // the script lets it go on only while there is no queue
+	g.since = time.Now() // readers may join for as long again
 	l.since = g.since
 	l.p.s().Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.lease())))
 	for l.waiters.Len() > 0 {
@@ -359,7 +359,7 @@ func (a *attempt) release() {
 	p, late := a.l.p, a.late
 	p.keep()
 	p.s().Go(func() {
-		defer p.drop()
+		defer p.drop() // kept above: the lane may be forgotten before
 		p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness))
 	})
 }
@@ -390,7 +390,7 @@ func (a *attempt) Told(words []string) {
 
 // told is news of a grant. mu held.
 func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
-	if a.state > standing || token == 0 {
+	if a.state > standing || token == 0 { // an answer was first, or nobody wants it
 		return
 	}
 	if a.out { // it may arrive when the grant is over
@@ -401,7 +401,7 @@ func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
 		return
 	}
 	a.granted(token, since, lease)
-	a.wake()
+	a.wake() // run may be asleep, and is to end
 }
 
 // since converts the Redis time of a grant of this attempt to a local time that is not after the grant. When Redis' clock showed redis,
@@ -422,7 +422,7 @@ func (a *attempt) since(at int64) time.Time {
 func (a *attempt) Missed() {
 	a.l.p.mu.Lock()
 	defer a.l.p.mu.Unlock()
-	if a.state == standing {
+	if a.state == standing { // one whose request is under way learns it by the answer
 		a.sooner(0)
 	}
 }

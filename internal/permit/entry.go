@@ -60,14 +60,14 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
 		stop := context.AfterFunc(of, ended)
-		context.AfterFunc(ctx, func() { stop() })
+		context.AfterFunc(ctx, func() { stop() }) // or that context would keep the entry for as long as it lives
 	}
 	follow(a.ctx, func() {
-		if context.Cause(a.ctx) != failure.ErrUnlocked {
+		if context.Cause(a.ctx) != failure.ErrUnlocked { // lost, or ended by the caller
 			cancel(failure.OfContext(a.ctx))
 			return
 		}
-		follow(e.given, func() { cancel(failure.OfContext(e.given)) })
+		follow(e.given, func() { cancel(failure.OfContext(e.given)) }) // a writer above was unlocked, and the caller's own context still counts
 	})
 	return e
 }
@@ -90,7 +90,7 @@ func (e *Entry) forgotten() {
 		if fixed {
 			e.unlocked = true
 			if e.state == handover.Lost {
-				e.owner.Lose(p.lostBy(), -1)
+				e.owner.Lose(p.lostBy(), -1) // its Unlock, which would say so, does not come
 			}
 		}
 		p.mu.Unlock()
@@ -139,7 +139,7 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 		return e.g.p.fail(failure.ErrClosed)
 	}
 	err, answered := wakeup.Call(ctx, func() error {
-		defer s.End()
+		defer s.End() // the request goes on when the caller leaves
 		return e.g.extend(context.WithoutCancel(ctx), d)
 	})
 	if !answered {

@@ -45,6 +45,7 @@ type Grant struct {
 func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time.Duration) *Grant {
 	s := p.s()
 	deadline := base.Add(protocol.Valid(lease))
+	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not made.
 	if wakeup.Closed(s.Closing()) || !time.Now().Before(deadline) || token == 0 {
 		return nil
 	}
@@ -54,10 +55,10 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time
 	l.grants++
 	l.since = g.since
 	p.grants[g] = struct{}{}
-	p.keep()
+	p.keep() // dropped by end, by discard, or by what leave returns
 	every := s.Lease / 3
 	if fixed {
-		every = 0
+		every = 0 // watched, and not renewed
 	}
 	s.Watchdog.Add(&g.lease, deadline, every)
 	return g
@@ -75,7 +76,7 @@ func (g *Grant) deadline() time.Time { return g.p.s().Watchdog.Deadline(&g.lease
 // lasts reports whether enough is left of its lease to give it to another goroutine. mu held.
 func (g *Grant) lasts() bool {
 	s := g.p.s()
-	return g.held() && !g.own && !wakeup.Closed(s.Closing()) && time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
+	return g.held() && !g.own && !wakeup.Closed(s.Closing()) && time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4 // a grant that was served in the queue has no longer lease than these at first
 }
 
 // over ends it for its session. mu held.
@@ -102,15 +103,15 @@ func (g *Grant) end(why handover.State, reason error) bool {
 	p.mu.Lock()
 	if !g.held() {
 		p.mu.Unlock()
-		return false
+		return false // whatever ended it gives it back
 	}
 	g.over(why)
 	var ended []*Entry
 	for e := range g.holds {
 		e.state = why
-		e.wake()
+		e.wake() // whichever goroutines wait to nest in it look again
 		if why == handover.Lost && !e.unlocked {
-			e.owner.Lose(p.lostBy(), 1)
+			e.owner.Lose(p.lostBy(), 1) // until its Unlock, outer refuses to acquire afresh
 		}
 		ended = append(ended, e)
 	}
@@ -123,7 +124,7 @@ func (g *Grant) end(why handover.State, reason error) bool {
 	s.Watchdog.Remove(&g.lease)
 	for _, e := range ended {
 		held = max(held, time.Since(e.began))
-		e.cancel(errorOf(why))
+		e.cancel(errorOf(why)) // without mu: what hangs on the context runs
 	}
 	if len(ended) > 0 && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
@@ -160,7 +161,7 @@ func (g *Grant) discard() {
 // lastUsed is the last token of its block that was used, for scripts. mu held.
 func (g *Grant) lastUsed() any {
 	if !g.exclusive() {
-		return ""
+		return "" // there is one token, and nothing of it to give back
 	}
 	return g.token
 }
@@ -174,9 +175,9 @@ func (p *pool) release(owner, token any, late int64, lastUsed any) *protocol.Sam
 // releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
 func (p *pool) releaseUntilDone(owner any, late int64, until time.Time) {
 	s := p.s()
-	r := p.release(owner, "", late, "")
+	r := p.release(owner, "", late, "") // whatever the attempt has; its block counts as used
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, releaseScript, r, 1, nil)
+		o := s.Link.Call(s.Ctx, releaseScript, r, 1, nil) // one copy: this loop sends the next
 		if _, err := p.took(o); err == nil || !wire.Judge(err).Unsettled() || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
@@ -213,14 +214,14 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	p := g.p
 	s := p.s()
 	p.mu.Lock()
-	g.own = g.own || d > s.Lease
+	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
 	p.mu.Unlock()
 	o := s.Link.Call(ctx, renewScript, &protocol.Same{Script: renewScript, Keys: p.keys, Argv: []any{g.owner, g.first, protocol.Milliseconds(d), s.Args.Keep}}, wire.Tries, nil)
 	switch {
 	case o.Err != nil:
 		return p.kind.Failed(p.keys, o.Err)
 	case !strings.HasPrefix(o.Reply, "K"):
-		g.end(handover.Lost, failure.ErrGone)
+		g.end(handover.Lost, failure.ErrGone) // nothing happens if it was unlocked meanwhile
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.fail(errorOf(g.state))

@@ -52,7 +52,7 @@ func (l *lane) ask() {
 
 // askNow begins them. mu held.
 func (l *lane) askNow() {
-	for l.standing == 0 && len(l.attempts) < l.most() {
+	for l.standing == 0 && len(l.attempts) < l.most() { // one that stands is the place of the whole lane
 		l.begin()
 	}
 }
@@ -60,7 +60,7 @@ func (l *lane) askNow() {
 // most is how many attempts there may be. mu held.
 func (l *lane) most() int {
 	if l.others || l.want.Shared {
-		return min(l.waiters.Len(), 1)
+		return min(l.waiters.Len(), 1) // one grant serves all of a shared lane
 	}
 	return l.waiters.Len()
 }
@@ -72,10 +72,10 @@ const soon = time.Millisecond
 func (l *lane) patience() time.Duration {
 	rest := l.p.s().Streak - time.Since(l.since)
 	switch {
-	case l.grants == 0 || l.want.Lease != 0:
+	case l.grants == 0 || l.want.Lease != 0: // a grant with a fixed lease is never passed on
 		return 0
 	case l.others:
-		return rest
+		return rest // for no longer does a grant pass in memory
 	case l.brief:
 		return min(rest, soon)
 	}
@@ -88,10 +88,10 @@ func (l *lane) askAfter(d time.Duration) {
 		return
 	}
 	l.delayed = true
-	time.AfterFunc(d, func() {
+	time.AfterFunc(d, func() { // the lane may be forgotten by then, and asks for nobody
 		s := l.p.s()
 		if !s.Begin() {
-			return
+			return // those that wait learn it by their bounds
 		}
 		defer s.End()
 		l.p.mu.Lock()
@@ -152,7 +152,7 @@ func (l *lane) admit(g *Grant) {
 func (l *lane) fail(err error) {
 	for w := l.waiters.First(); w != nil; w = l.waiters.First() {
 		w.Answer(handoff{Err: err})
-		if !l.want.Shared {
+		if !l.want.Shared { // elsewhere, each attempt is for one waiter
 			break
 		}
 	}

@@ -33,23 +33,23 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	e.state = handover.Released
 	e.unnest()
 	delete(g.holds, e)
-	g.l.brief = time.Since(e.began) < soon
+	g.l.brief = time.Since(e.began) < soon // whether those that wait ask at once: patience
 	tell := g.leave(e.write)
 	p.mu.Unlock()
-	e.cancel(failure.ErrUnlocked)
+	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
 	finish := func(ctx context.Context) error {
 		defer s.End()
 		var err error
 		if tell != nil {
 			err = tell(ctx)
 		}
-		if !e.nested {
+		if !e.nested { // the observer is told when the outermost ends
 			p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
 		}
 		return err
 	}
 	switch {
-	case tell == nil || ctx.Done() == nil && !s.AsyncUnlock:
+	case tell == nil || ctx.Done() == nil && !s.AsyncUnlock: // nothing to leave early for, so no goroutine
 		return finish(ctx)
 	case s.AsyncUnlock:
 		go func() {
@@ -61,7 +61,7 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	}
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
-	err, answered := wakeup.Call(wait, func() error { return finish(context.WithoutCancel(ctx)) })
+	err, answered := wakeup.Call(wait, func() error { return finish(context.WithoutCancel(ctx)) }) // the request goes on when the caller leaves
 	if !answered {
 		return p.fail(failure.OfContext(wait))
 	}
@@ -77,15 +77,15 @@ func (e *Entry) tooLate(why handover.State) error {
 	again := e.unlocked
 	e.unlocked = true
 	if e.state != handover.Held {
-		why = e.state
+		why = e.state // it was over before the session was
 	}
 	switch {
 	case again:
 		return p.fail(failure.ErrNotHeld)
 	case why == handover.Lost:
-		e.owner.Lose(p.lostBy(), -1)
+		e.owner.Lose(p.lostBy(), -1) // the owner knows, and may acquire afresh
 		// It is lost to us, but Redis may still count its lease: nobody need wait for that.
-		if !wakeup.Closed(p.s().Closing()) {
+		if !wakeup.Closed(p.s().Closing()) { // else this call may not be counted, and starts no work
 			p.keep()
 			late := g.late
 			p.s().Go(func() {
@@ -107,23 +107,23 @@ func (g *Grant) leave(write bool) (tell func(context.Context) error) {
 	}
 	switch {
 	case !g.held():
-		return nil
+		return nil // Shutdown or the Unlock of a lost hold gives it back, if need be
 	case g.entries > 0:
 		if g.exclusive() && g.writers == 0 {
 			return g.reduce()
 		}
-		return nil
+		return nil // the last entry tells Redis
 	case g.mayPass():
 		if g.exclusive() {
-			g.token++
+			g.token++ // each writer has its own token of the block
 		}
 		l.admit(g)
-		l.trim()
+		l.trim() // there may be an attempt more than waiters now
 		return nil
 	}
 	g.over(handover.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
-	l.ask()
+	l.ask() // if that comes before the release, the release serves it
 	return func(ctx context.Context) error {
 		defer g.p.drop()
 		return g.send(ctx)
@@ -138,15 +138,15 @@ func (g *Grant) mayPass() bool {
 // reduce has readers go on with what a writer held: they have nested in it. mu held.
 func (g *Grant) reduce() (tell func(context.Context) error) {
 	p := g.p
-	lastUsed := g.lastUsed()
+	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
 	g.n = 1
 	g.since = time.Now()
 	limit := g.l.want.Limit
-	g.leaveLane()
+	g.leaveLane() // those that wait there have an attempt, or will ask (askAfter)
 	g.l = p.lane(Want{N: 1, Limit: limit, Shared: true})
 	g.l.grants++
 	g.l.since = g.since
-	if g.l.live == nil && !g.own {
+	if g.l.live == nil && !g.own { // an own lease is not for those that join
 		g.l.live = g
 	}
 	return func(ctx context.Context) error {

@@ -21,19 +21,19 @@ func (a *acquisition) outer() (*Entry, error) {
 		return nil, nil
 	}
 	hd, _ := a.ctx.Value(p.entryKey()).(*handle.Hold)
-	e, _ := hd.Of().(*Entry)
+	e, _ := hd.Of().(*Entry) // hd may be nil
 	if e == nil {
-		return a.outerOfOwner()
+		return a.outerOfOwner() // an owner's hold counts without its context
 	}
 	for o := e; o != nil; o = o.outer {
 		switch o.state {
 		case handover.Held:
 			return o, nil
 		case handover.Lost, handover.Closed:
-			return nil, p.fail(errorOf(o.state))
+			return nil, p.fail(errorOf(o.state)) // to acquire afresh would hide the loss
 		}
 	}
-	return nil, nil
+	return nil, nil // all are unlocked: this is a newcomer
 }
 
 // outerOfOwner finds a live hold of the same owner. mu held.
@@ -69,23 +69,23 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 			outer.changed = make(chan struct{})
 		}
 		changed := outer.changed
-		p.mu.Unlock()
+		p.mu.Unlock() // whatever it waits for needs mu
 		_, ended := a.bounds.Sleep(longTime, changed)
 		p.mu.Lock()
 		if ended {
 			return nil, a.over(a.lockedHere(g))
 		}
-		if outer.state != handover.Held || a.want.exclusive() && !g.exclusive() {
+		if outer.state != handover.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a reader's share
 			return nil, nil
 		}
 	}
 	if outer.state != handover.Held || !time.Now().Before(g.deadline()) {
 		return nil, nil
 	}
-	p.mu.Unlock()
+	p.mu.Unlock() // the caller's context may run code of its own
 	e := a.newNested(outer)
 	p.mu.Lock()
-	if outer.state != handover.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
+	if outer.state != handover.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() { // asked again: mu was free meanwhile
 		e.cancel(failure.ErrUnlocked)
 		return nil, nil
 	}
@@ -101,7 +101,7 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	}
 	p.mu.Unlock()
 	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: e.token})
-	p.mu.Lock()
+	p.mu.Lock() // for the deferred Unlock
 	return e, nil
 }
 
@@ -141,7 +141,7 @@ func (e *Entry) unnest() {
 	e.inner = nil
 	e.wake()
 	if outer != nil {
-		outer.wake()
+		outer.wake() // there may be room beside e now
 	}
 }
 
@@ -156,7 +156,7 @@ func (g *Grant) link(e *Entry) {
 	if e.write {
 		g.writers++
 	}
-	e.token = g.token
+	e.token = g.token // counted up with each pass in memory
 	g.used = true
 	g.holds[e] = struct{}{}
 }
@@ -167,6 +167,6 @@ func (g *Grant) decline(ctx context.Context) {
 	tell := g.leave(false)
 	g.p.mu.Unlock()
 	if tell != nil {
-		g.p.s().Go(func() { _ = tell(context.WithoutCancel(ctx)) })
+		g.p.s().Go(func() { _ = tell(context.WithoutCancel(ctx)) }) // the caller has left and waits for nothing
 	}
 }

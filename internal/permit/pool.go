@@ -61,7 +61,7 @@ type pools struct {
 }
 
 func poolsOf(s *session.Session) (*pools, error) {
-	in, err := inbox.Of(s)
+	in, err := inbox.Of(s) // made before the pools, so Shutdown ends it after them
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 	ps.mu.Lock()
 	var all []*pool
 	for _, p := range ps.pool {
-		p.uses++
+		p.uses++ // end drops the uses of the grants
 		all = append(all, p)
 	}
 	ps.mu.Unlock()
@@ -113,14 +113,14 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 	limit := make(chan struct{}, 16) // requests at once
 	for _, p := range all {
 		p.mu.Lock()
-		var grants []*Grant
+		var grants []*Grant // end takes mu, so they are listed first
 		for g := range p.grants {
 			grants = append(grants, g)
 		}
 		p.mu.Unlock()
 		for _, g := range grants {
 			if !g.end(handover.Closed, nil) {
-				continue
+				continue // lost or unlocked in that instant
 			}
 			wg.Go(func() {
 				limit <- struct{}{}

@@ -26,13 +26,14 @@ type server session.Session
 // Store is the mutex.Store of a session with a server of its own, for a mutex.Kind.
 func Store(s *session.Session) mutex.Store { return (*server)(s) }
 
+// Ask asks the server, up to wire.Tries times. Whatever the reply says, a copy that was not answered may still take the lock.
 func (s *server) Ask(a *mutex.Acquisition, abandoned *atomic.Bool) wire.Outcome {
-	o := a.Unit.Answered(s.Link.Call(a.Ctx, a.Unit.Script(a), (*asking)(a), wire.Tries, abandoned))
+	o := a.Unit.Answered(s.Link.Call(a.Ctx, a.Unit.Script(a), (*asking)(a), wire.Tries, abandoned)) // of several locks, notes which one the reply speaks of
 	if o.Unanswered != nil {
-		a.Grant.Late = a.NotAfter
+		a.Grant.Late = a.NotAfter // the release then leaves a tombstone
 	}
 	if r, ok := protocol.ParseAnswer(o.Reply); ok && o.Err == nil {
-		s.Clock.Heard(r.Now, o.Sent)
+		s.Clock.Heard(r.Now, o.Sent) // by this clock the next request says how long it is welcome
 	}
 	return o
 }
@@ -40,12 +41,13 @@ func (s *server) Ask(a *mutex.Acquisition, abandoned *atomic.Bool) wire.Outcome 
 // asking is the attempt's request.
 type asking mutex.Acquisition
 
+// Request makes a copy. Each is welcome for as long after its own sending.
 func (r *asking) Request(now time.Time) wire.Request {
 	a := (*mutex.Acquisition)(r)
 	args := &a.Lock.S().Args
-	notAfter := a.WelcomeUntil(now, a.Lease())
+	notAfter := a.WelcomeUntil(now, a.Lease()) // the acquisition remembers the latest, for Late
 	sc, keys := a.Unit.Script(a), a.Unit.Keys(a)
-	if k := a.Lock.Kind; len(k.LockArgs) > 0 || k.Publish != nil {
+	if k := a.Lock.Kind; len(k.LockArgs) > 0 || k.Publish != nil { // behind the arguments that all kinds have
 		argv := append([]any{a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep}, k.LockArgs...)
 		if k.Publish != nil {
 			argv = append(argv, keys.Channel, k.Publish)
@@ -55,10 +57,12 @@ func (r *asking) Request(now time.Time) wire.Request {
 	return keys.Request(sc, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep)
 }
 
+// Update has nothing to remember here: its caller judges the answer.
 func (s *server) Update(ctx context.Context, t *mutex.Tenure, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
 	return s.Link.Call(ctx, protocol.Keep, &mutex.Update{T: t, Lease: lease}, wire.Tries, abandoned)
 }
 
+// Release also works while a slot of a Cluster moves (protocol.Migrating).
 func (s *server) Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome {
 	return s.Link.Call(ctx, r.Script, (*protocol.Migrating)(r), most, nil)
 }
@@ -67,7 +71,7 @@ func (s *server) Release(ctx context.Context, r *protocol.Release, most int) wir
 func (s *server) ReleaseAll(ended []*mutex.Tenure) error {
 	servers := map[wire.Server][]*mutex.Tenure{}
 	for _, t := range ended {
-		server := s.Link.Server(t.LeaseKey())
+		server := s.Link.Server(t.LeaseKey()) // in a Cluster, the master of the slot
 		servers[server] = append(servers[server], t)
 	}
 	var (
@@ -77,13 +81,13 @@ func (s *server) ReleaseAll(ended []*mutex.Tenure) error {
 	)
 	for server, tenures := range servers {
 		wg.Go(func() {
-			for chunk := range slices.Chunk(tenures, watchdog.MaxBatch) {
+			for chunk := range slices.Chunk(tenures, watchdog.MaxBatch) { // no pipeline is longer than those of renewals
 				s.Link.Batch(s.Ctx, server, len(chunk), func(i int) (*wire.Script, wire.Request) {
 					r := chunk[i].ReleaseRequest()
 					return r.Script, r.Request(time.Time{})
 				}, func(i int, reply string, err error) {
 					t := chunk[i]
-					if err != nil && wire.Judge(err).Resend {
+					if err != nil && wire.Judge(err).Resend { // alone this time: another release of the batch may be at fault
 						r := t.ReleaseRequest()
 						err = t.Lock.ReleaseGrant(s.Ctx, r.Grant, wire.Tries).Err
 					}
@@ -100,6 +104,7 @@ func (s *server) ReleaseAll(ended []*mutex.Tenure) error {
 	return failure.Join(failed...)
 }
 
+// Listen does not wait until the subscription is confirmed: that comes as news, so that a waiter asks again.
 func (s *server) Listen(channel string, sharded bool) *wakeup.Listener {
 	if sharded {
 		return wakeup.Listen(channel, s.ShardedHub)
@@ -107,6 +112,7 @@ func (s *server) Listen(channel string, sharded bool) *wakeup.Listener {
 	return wakeup.Listen(channel, s.Hub)
 }
 
+// Rest ends by news of any release, or when the lease of the present holder is over and no message need come.
 func (s *server) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error {
 	if left < 0 { // no expiry: not a lock of ours, look again now and then
 		left = s.Lease
@@ -122,6 +128,7 @@ func (s *server) State(name, reply string) (protocol.State, error) {
 	return protocol.DecodeState(name, reply)
 }
 
+// Holder asks nothing: one server never gives two holders the same token, and the script compares it.
 func (s *server) Holder(_ context.Context, token int64, _ func(context.Context) (protocol.State, error)) (any, bool, error) {
 	return token, true, nil
 }

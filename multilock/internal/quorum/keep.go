@@ -34,7 +34,7 @@ func (q *Quorum) Renew(ctx context.Context, _ any, leases []*watchdog.Lease) []w
 			gone, err := q.renewAt(ctx, i, tenures, start)
 			errs <- err
 			if gone != nil {
-				<-done
+				<-done // by then it is known whether a majority holds it without this member
 				q.join(i, gone, start)
 			}
 		})
@@ -47,9 +47,9 @@ func (q *Quorum) Renew(ctx context.Context, _ any, leases []*watchdog.Lease) []w
 				err = e
 			}
 		case <-ctx.Done():
-			n = len(q.members)
+			n = len(q.members) // what has come by now is all that counts
 		}
-		if !slices.ContainsFunc(tenures, func(t *mutex.Tenure) bool { return !roundOf(&t.Grant).renewed(start) }) {
+		if !slices.ContainsFunc(tenures, func(t *mutex.Tenure) bool { return !roundOf(&t.Grant).renewed(start) }) { // all have their majority: the rest may come later
 			break
 		}
 	}
@@ -95,11 +95,11 @@ func (q *Quorum) join(i int, tenures []*mutex.Tenure, start time.Time) {
 	if len(tenures) == 0 {
 		return
 	}
-	m, sent := q.members[i], time.Now()
+	m, sent := q.members[i], time.Now() // the leases count from before the batch
 	m.Link.Batch(q.s.Ctx, m.Link.Entrance(), len(tenures), func(j int) (*wire.Script, wire.Request) {
 		t := tenures[j]
 		t.Lock.Mu.Lock()
-		last := t.LastToken()
+		last := t.LastToken() // passed on meanwhile, the tenure may use all tokens up to there
 		t.Lock.Mu.Unlock()
 		return t.Lock.Kind.Lock, (&ballot{roundOf(&t.Grant), i, last, joins}).Request(sent)
 	}, func(j int, reply string, err error) {

@@ -38,7 +38,7 @@ func (q *Quorum) usable(m *member) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.slow && !m.probing && time.Since(m.probed) > probeEvery {
-		m.probing = true
+		m.probing = true // one PING at a time
 		q.s.Go(func() { q.probe(m) })
 	}
 	return !m.slow
@@ -50,7 +50,7 @@ func (q *Quorum) probe(m *member) {
 	err := m.Link.Ping(q.s.Ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.slow = err != nil && wire.Judge(err).Transient || time.Since(sent) > q.timeout
+	m.slow = err != nil && wire.Judge(err).Transient || time.Since(sent) > q.timeout // an answer as slow as that would miss a round, too
 	m.probing, m.probed = false, time.Now()
 }
 
@@ -58,7 +58,7 @@ func (q *Quorum) probe(m *member) {
 func (m *member) suspect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.slow {
+	if !m.slow { // else each late vote would put off the next PING
 		m.slow, m.probed = true, time.Now()
 	}
 }
@@ -75,7 +75,7 @@ func (q *Quorum) dissent(m *member, l *mutex.Lock, err error) error {
 	if warn {
 		m.odd = time.Now()
 	}
-	m.mu.Unlock()
+	m.mu.Unlock() // loggers run under no mutex
 	if warn {
 		q.s.Warn("a server of a RedLock has no vote", "lock", l.Keys.Name, "reason", err)
 	}

@@ -85,7 +85,7 @@ func (p *quorums) Shutdown(ctx context.Context) error {
 	for _, q := range p.of {
 		all = append(all, q)
 	}
-	p.mu.Unlock()
+	p.mu.Unlock() // the end of a quorum calls remove, which takes it
 	var failed []error
 	for _, q := range all {
 		failed = append(failed, q.s.Shutdown(ctx))
@@ -117,7 +117,7 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 		if err != nil {
 			return nil, failure.Within("RedLock", err)
 		}
-		q.id.members += s.ID() + " "
+		q.id.members += s.ID() + " " // sorted: the same sessions in another order are the same quorum
 		q.members, q.parts = append(q.members, &member{Session: s}), append(q.parts, part)
 	}
 	for _, s := range listed {

@@ -53,7 +53,7 @@ func (b *round) mayHold(r *request) (at []int) {
 		v := &b.votes[i]
 		switch {
 		case b.undecided(v):
-			later++
+			later++ // cast sends it there, or close
 		case v.mayHold():
 			at = append(at, i)
 		}
@@ -70,7 +70,7 @@ func (b *round) mayHold(r *request) (at []int) {
 // release ends what the round was granted. It is sent again to those that do not answer, until the lease is over.
 func (b *round) release(ctx context.Context, end *protocol.Release, most int) *replies {
 	if used, ok := end.Used.(int64); ok {
-		b.q.saw(used)
+		b.q.saw(used) // the next proposal is above what this hold has used
 	}
 	return b.send(&request{
 		ctx: ctx, script: end.Script, most: most,
@@ -87,7 +87,7 @@ func (b *round) releaseAt(end *protocol.Release, i int) *protocol.Release {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[i]
-	if v.Status == protocol.None || v.late {
+	if v.Status == protocol.None || v.late { // its request for the vote may still come
 		one.Late = v.notAfter
 	}
 	one.Token = b.grant.Token // waiters know the grant by it
@@ -105,7 +105,7 @@ func (b *round) releaseUntilDone(end *protocol.Release, i int, o wire.Outcome) {
 	q := b.q
 	until := time.Now().Add(b.lease)
 	for try := 0; o.Err != nil && wire.Judge(o.Err).Unsettled(); try++ {
-		if try > 0 && (time.Now().After(until) || wakeup.Closed(q.s.Closing()) || !wire.Pause(q.s.Ctx, wire.Backoff(try-1, 4*time.Millisecond, 2*time.Second))) {
+		if try > 0 && (time.Now().After(until) || wakeup.Closed(q.s.Closing()) || !wire.Pause(q.s.Ctx, wire.Backoff(try-1, 4*time.Millisecond, 2*time.Second))) { // the first repetition goes at once
 			return
 		}
 		o = q.members[i].Link.Call(q.s.Ctx, end.Script, b.releaseAt(end, i), 1, nil)

@@ -28,10 +28,10 @@ func (q *Quorum) Rest(g *protocol.Grant, news *wakeup.Listener, _ time.Duration,
 		if err := sleep(d); err != nil {
 			return err
 		}
-		news.Each(b.heard)
+		news.Each(b.heard) // some members may be free now
 	}
 	if b.split {
-		b.losses++
+		b.losses++ // nobody has won: keep the voters further apart
 	} else {
 		b.losses = 0
 	}
@@ -40,7 +40,7 @@ func (q *Quorum) Rest(g *protocol.Grant, news *wakeup.Listener, _ time.Duration,
 		if d <= 0 {
 			return nil
 		}
-		if err := sleep(d); err != nil {
+		if err := sleep(d); err != nil { // news may end it early, and change nothing
 			return err
 		}
 	}

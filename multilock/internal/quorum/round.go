@@ -117,18 +117,18 @@ func (q *Quorum) round(a *mutex.Acquisition) wire.Outcome {
 		b.purpose = once
 	}
 	if former := a.Grant.Vote; former != nil {
-		b.losses = former.Of.(*round).losses
+		b.losses = former.Of.(*round).losses // it is the same wait, so they count on
 	}
 	b.grant = protocol.Grant{Owner: q.s.Attempt(), Token: protocol.Number(b.proposal), Vote: &b.self}
 	b.self.Of = b
 	a.Grant = b.grant
 	ctx := context.WithoutCancel(a.Ctx) // a caller that leaves must not look like a server that fails
 	b.open(ctx)
-	<-b.ready
+	<-b.ready // closed by the timer at the latest
 	t := b.count()
 	token, won := b.proposal, t.accepted >= q.need
 	if !won && t.won(q.need) {
-		token, won = b.secondRound(ctx)
+		token, won = b.secondRound(ctx) // a majority granted, but has not stored the token
 	}
 	b.over.Store(true)
 	if won {
@@ -136,7 +136,7 @@ func (q *Quorum) round(a *mutex.Acquisition) wire.Outcome {
 	}
 	b.took = time.Since(b.start)
 	r := a.Lock.ReleaseRequest(b.grant)
-	b.release(q.s.Ctx, &r, 1)
+	b.release(q.s.Ctx, &r, 1) // nobody waits for it: it is repeated in the background
 	return b.lost()
 }
 
@@ -164,7 +164,7 @@ func (b *round) open(ctx context.Context) {
 			q.s.Go(func() { b.cast(ctx, i) })
 		}
 	}
-	q.s.Add(1)
+	q.s.Add(1) // for the timer; cast ends it if it stops the timer
 	b.timer = time.AfterFunc(q.timeout, func() {
 		defer q.s.End()
 		b.close()
@@ -240,7 +240,7 @@ func (b *round) cast(ctx context.Context, i int) {
 		v.until = until
 	}
 	b.decide()
-	if b.missing--; b.missing == 0 && b.timer.Stop() {
+	if b.missing--; b.missing == 0 && b.timer.Stop() { // all are in, so there is nothing to close
 		b.q.s.End()
 	}
 	mayHold := v.mayHold()
@@ -249,7 +249,7 @@ func (b *round) cast(ctx context.Context, i int) {
 		if mayHold {
 			r.run(b, i)
 		} else {
-			r.replies.add(wire.Outcome{Reply: "L"})
+			r.replies.add(wire.Outcome{Reply: "L"}) // it has nothing there, so there is nothing to ask
 		}
 	}
 }
@@ -264,7 +264,7 @@ func (b *round) close() {
 			late = append(late, i)
 		}
 	}
-	if b.state == voting {
+	if b.state == voting { // else decide has closed it
 		close(b.ready)
 	}
 	b.state = closed
@@ -296,7 +296,7 @@ func (b *round) secondRound(ctx context.Context) (token int64, ok bool) {
 	select {
 	case <-accepts.ready:
 		return next, accepts.outcome().Reply == "A"
-	case <-timer.C:
+	case <-timer.C: // which have stored it is not known: the caller releases all
 		return 0, false
 	}
 }

@@ -78,7 +78,7 @@ func (t *turn) run() {
 		close(t.come)
 		<-t.ctx.Done()
 		if hold != nil {
-			_ = hold.Unlock(context.Background())
+			_ = hold.Unlock(context.Background()) // in this goroutine, since Leave does not block
 		}
 		return
 	}
@@ -96,7 +96,7 @@ func (t *turn) stand(m *member) *mutex.Hold {
 	ctx, skip := context.WithCancel(t.ctx)
 	defer skip()
 	t.mu.Lock()
-	t.at, t.skip = m, skip
+	t.at, t.skip = m, skip // from now on Look may end this attempt
 	t.mu.Unlock()
 	lock := mutex.New(s, turnKind, t.l.Keys.Name, mutex.Config{})
 	e, err := lock.AcquireUnit(ctx, mutex.Config{}, false, mutex.Alone)
@@ -119,9 +119,9 @@ func (t *turn) Look(who bool) {
 	m, skip := t.at, t.skip
 	t.mu.Unlock()
 	switch {
-	case m == nil:
+	case m == nil: // run has not come to any yet
 	case !t.q.usable(m):
-		skip()
+		skip() // run goes on to the next member
 	case who || time.Since(m.Clock.Last()) > silence:
 		t.q.s.Go(func() {
 			t.ask(m)
@@ -134,7 +134,7 @@ func (t *turn) Look(who bool) {
 
 // ask notes the holder of the lock at a member, or that this does not answer in time.
 func (t *turn) ask(m *member) {
-	answer := make(chan wire.Outcome, 1)
+	answer := make(chan wire.Outcome, 1) // has room: the answer may come when nobody waits for it
 	t.q.s.Go(func() {
 		answer <- m.Link.Call(t.q.s.Ctx, t.l.Kind.Inspect, &protocol.Same{Script: t.l.Kind.Inspect, Keys: t.l.Keys}, 1, nil)
 	})
