@@ -64,7 +64,8 @@ func (l *lane) begin() {
 	_, _ = rand.Read(nonce[:]) // never fails
 	a := &attempt{
 		l: l, owner: p.s().Attempt(), nonce: base64.RawURLEncoding.EncodeToString(nonce[:]), base: time.Now(),
-		ctx: context.WithoutCancel(l.waiters.First().For.(*acquisition).ctx), joins: l.live, gone: make(chan struct{}), news: make(chan struct{}, 1), // for its trace: its end must not end the request
+		// The context is for traces. Its end must not end a request that is made for the lane.
+		ctx: context.WithoutCancel(l.waiters.First().For.(*acquisition).ctx), joins: l.live, gone: make(chan struct{}), news: make(chan struct{}, 1),
 	}
 	l.attempts = append(l.attempts, a)
 	p.all.inbox.Add(a.owner.(string), a) // before the first request: a message may overtake the answer
@@ -314,7 +315,7 @@ func (p *pool) saw(r reply.Answer) {
 // endures: an outage only lengthens the wait, up to the session's lease, once Redis has said that it is to wait. mu held.
 func (a *attempt) endures(o wire.Outcome, err error) bool {
 	full := strings.Contains(err.Error(), "OOM ")                   // the place stays
-	if a.state != standing || !full && !wire.Judge(err).Transient { // without a place there is nothing to lose by an error
+	if a.state != standing || !full && !wire.Judge(err).Transient { // an attempt without a place fails at once
 		return false
 	}
 	if a.outage.IsZero() {
@@ -359,7 +360,7 @@ func (a *attempt) release() {
 	p, late := a.l.p, a.late
 	p.keep()
 	p.s().Go(func() {
-		defer p.drop() // kept above: the lane may be forgotten before
+		defer p.drop() // run may have dropped its own use by then
 		p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness))
 	})
 }

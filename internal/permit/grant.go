@@ -76,7 +76,8 @@ func (g *Grant) deadline() time.Time { return g.p.s().Watchdog.Deadline(&g.lease
 // lasts reports whether enough is left of its lease to give it to another goroutine. mu held.
 func (g *Grant) lasts() bool {
 	s := g.p.s()
-	return g.held() && !g.own && !wakeup.Closed(s.Closing()) && time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4 // a grant that was served in the queue has no longer lease than these at first
+	// A grant that was served in the queue has no longer lease at first than the least of these three.
+	return g.held() && !g.own && !wakeup.Closed(s.Closing()) && time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
 }
 
 // over ends it for its session. mu held.

@@ -82,7 +82,7 @@ func (l *lane) patience() time.Duration {
 	return 0
 }
 
-// askAfter has it ask after d, or earlier if that was said before. mu held.
+// askAfter has it ask after d, or when an earlier call has said that it will. mu held.
 func (l *lane) askAfter(d time.Duration) {
 	if l.delayed {
 		return
@@ -152,7 +152,7 @@ func (l *lane) admit(g *Grant) {
 func (l *lane) fail(err error) {
 	for w := l.waiters.First(); w != nil; w = l.waiters.First() {
 		w.Answer(handoff{Err: err})
-		if !l.want.Shared { // elsewhere, each attempt is for one waiter
+		if !l.want.Shared { // in other lanes, an attempt is for one waiter
 			break
 		}
 	}

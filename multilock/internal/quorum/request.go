@@ -105,7 +105,8 @@ func (b *round) releaseUntilDone(end *protocol.Release, i int, o wire.Outcome) {
 	q := b.q
 	until := time.Now().Add(b.lease)
 	for try := 0; o.Err != nil && wire.Judge(o.Err).Unsettled(); try++ {
-		if try > 0 && (time.Now().After(until) || wakeup.Closed(q.s.Closing()) || !wire.Pause(q.s.Ctx, wire.Backoff(try-1, 4*time.Millisecond, 2*time.Second))) { // the first repetition goes at once
+		// The first repetition goes at once, also while the session closes: it may be the only one.
+		if try > 0 && (time.Now().After(until) || wakeup.Closed(q.s.Closing()) || !wire.Pause(q.s.Ctx, wire.Backoff(try-1, 4*time.Millisecond, 2*time.Second))) {
 			return
 		}
 		o = q.members[i].Link.Call(q.s.Ctx, end.Script, b.releaseAt(end, i), 1, nil)
