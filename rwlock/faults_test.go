@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -288,4 +289,61 @@ func TestNeitherSideStarvesTheOther(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+func TestTheUnlockOfALostHoldLeavesTheNextOneToItsSession(t *testing.T) {
+	t.Parallel()
+	rdb, locks := open(t, 1)
+	session, err := rlock.NewSession(rdb, rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	testlock.Must(t, err)
+	l := rwlock.New(session, "x")
+	_, first := lock(t, bg, l)
+	forced, err := locks[0].ForceUnlock(bg)
+	testlock.Must(t, err)
+	if err := first.Extend(bg, time.Second); !forced || !errors.Is(err, rlock.ErrLost) {
+		t.Errorf("of a lock that was forced: %v", err)
+	}
+	ctx, second := lock(t, bg, l)
+	if err := first.Unlock(bg); !errors.Is(err, rlock.ErrLost) {
+		t.Errorf("its Unlock: %v", err)
+	}
+	time.Sleep(50 * time.Millisecond) // for what that does in the background
+	testlock.Must(t, session.Close())
+	if ctx.Err() == nil || !errors.Is(second.Err(), rlock.ErrClosed) || inspect(t, locks[0]).Writer != nil {
+		t.Errorf("Close has left it: %v, %v, %+v", ctx.Err(), second.Err(), inspect(t, locks[0]))
+	}
+}
+
+// The request that asks again comes too late, and says no more of the place.
+func TestAWaiterThatGivesUpWhileItAsksAgainGivesUpItsPlace(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	lease := rlock.WithWatchdogTimeout(3 * time.Second) // a request is welcome for a second
+	l := locksOf(t, proxy.Client(t), 1, lease, rlock.WithLiveness(30*time.Second))[0]
+	other := locksOf(t, server.Client(t), 1, lease)[0]
+	_, w := lock(t, bg, l) // so that it knows the clock
+	unlock(t, w)
+	_, hold := lock(t, bg, other)
+	asked := make(chan struct{}, 8)
+	acquires := 0
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if r.Script() != permit.Scripts()["acquire"].Digest() {
+			return faultproxy.Pass
+		}
+		if acquires++; acquires == 2 {
+			asked <- struct{}{}
+			time.Sleep(1500 * time.Millisecond)
+		}
+		return faultproxy.Pass
+	})
+	ctx, cancel := context.WithCancel(bg)
+	waiting := begin(ctx, l)
+	testlock.Receive(t, "it asks again when it listens", asked)
+	cancel()
+	if g := testlock.Receive(t, "the end of the wait", waiting); !errors.Is(g.err, context.Canceled) {
+		t.Errorf("%v", g.err)
+	}
+	testlock.Eventually(t, "it has left the queue", func() bool { return len(inspect(t, other).Queue) == 0 })
+	unlock(t, hold)
 }

@@ -107,6 +107,9 @@ func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, tr
 	return ctx, hd, nil
 }
 
+// lease is what it asks for.
+func (a *acquisition) lease() time.Duration { return a.want.lease(a.p.s()) }
+
 func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
 	p := a.p
 	s := p.s()
@@ -296,12 +299,8 @@ type trying struct {
 // Request makes a copy.
 func (t *trying) Request(now time.Time) wire.Request {
 	p := t.a.p
-	lease := t.a.want.Lease
-	if lease == 0 {
-		lease = p.s().Lease
-	}
 	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose, and the answer brings the time
-		t.notAfter = max(t.notAfter, n+protocol.Patience(lease).Microseconds())
+		t.notAfter = max(t.notAfter, n+protocol.Patience(t.a.lease()).Microseconds())
 	}
 	return p.acquireRequest(t.a.want, t.owner, t.notAfter, "0", "", "0", "") // a liveness of 0: it never stands in the queue
 }
@@ -328,7 +327,7 @@ func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
 func (t *trying) RollBack(o wire.Outcome) {
 	if r, err := reply.Read(o); err != nil || r.Status == reply.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
 		p := t.a.p
-		p.releaseUntilDone(t.owner, t.late, time.Now().Add(p.s().Lease))
+		p.releaseUntilDone(t.owner, t.late, time.Now().Add(t.a.lease()))
 	}
 }
 
@@ -349,7 +348,7 @@ func (a *acquisition) try() (handoff, error) {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
 	case r.Status == reply.Expired:
-		err = p.fail(protocol.TooLate(p.s().Lease))
+		err = p.fail(protocol.TooLate(a.lease()))
 	case r.Status == reply.Stale:
 		err = p.fail(errOver)
 	case r.Status == reply.Queued:
@@ -361,12 +360,8 @@ func (a *acquisition) try() (handoff, error) {
 	default:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		lease := a.want.Lease
-		if lease == 0 {
-			lease = p.s().Lease
-		}
 		l := p.lane(a.want)
-		if g := p.begin(l, t.owner, r.Token, o.Sent, lease); g != nil {
+		if g := p.begin(l, t.owner, r.Token, o.Sent, a.lease()); g != nil {
 			g.late = t.late
 			g.entries = 1 // for this goroutine, before it has a hold
 			if a.want.Shared {
@@ -381,7 +376,7 @@ func (a *acquisition) try() (handoff, error) {
 		p.keep()
 		p.s().Go(func() {
 			defer p.drop()
-			p.releaseUntilDone(t.owner, t.late, time.Now().Add(p.s().Lease))
+			p.releaseUntilDone(t.owner, t.late, time.Now().Add(a.lease()))
 		})
 	}
 	return handoff{}, err

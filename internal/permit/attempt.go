@@ -101,12 +101,7 @@ func (a *attempt) wake() {
 }
 
 // lease is what it asks for.
-func (a *attempt) lease() time.Duration {
-	if a.l.want.Lease != 0 {
-		return a.l.want.Lease
-	}
-	return a.l.p.s().Lease
-}
+func (a *attempt) lease() time.Duration { return a.l.want.lease(a.l.p.s()) }
 
 // Request makes a copy of its request.
 func (a *attempt) Request(now time.Time) wire.Request {
@@ -240,7 +235,8 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 	case a.state == over: // told of a grant while the request was under way
 		return false
 	case a.state == unwanted:
-		return a.late != 0 || err != nil && wire.Judge(err).Unknown || r.Status == reply.Queued || r.Status == reply.Granted // rest gives it up
+		// It may stand in the queue, or hold something: rest gives it up.
+		return a.redis != 0 || a.late != 0 || err != nil && wire.Judge(err).Unknown || r.Status == reply.Queued || r.Status == reply.Granted
 	case r.Status == reply.Expired && a.expired < protocol.MaxExpired:
 		a.expired++
 		a.at = time.Time{} // at once: the answer has brought the time

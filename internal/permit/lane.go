@@ -71,8 +71,12 @@ const soon = time.Millisecond
 // patience is for how long those that wait are likely to be served in memory. mu held.
 func (l *lane) patience() time.Duration {
 	rest := l.p.s().Streak - time.Since(l.since)
+	passes := false // some grant of the lane may: one whose lease a goroutine chose never does
+	for g := range l.p.grants {
+		passes = passes || g.l == l && !g.own
+	}
 	switch {
-	case l.grants == 0 || l.want.Lease != 0: // a grant with a fixed lease is never passed on
+	case !passes:
 		return 0
 	case l.others:
 		return rest // for no longer does a grant pass in memory

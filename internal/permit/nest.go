@@ -79,7 +79,13 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 			return nil, nil
 		}
 	}
-	if outer.state != handover.Held || !time.Now().Before(g.deadline()) {
+	if outer.state != handover.Held {
+		return nil, nil
+	}
+	if !time.Now().Before(g.deadline()) { // the timer that ends it is late
+		p.mu.Unlock()
+		g.end(handover.Lost, failure.ErrExpired)
+		p.mu.Lock()
 		return nil, nil
 	}
 	p.mu.Unlock() // the caller's context may run code of its own

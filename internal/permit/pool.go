@@ -33,6 +33,13 @@ type Want struct {
 
 func (w Want) exclusive() bool { return w.N == All }
 
+func (w Want) lease(s *session.Session) time.Duration {
+	if w.Lease != 0 {
+		return w.Lease
+	}
+	return s.Lease
+}
+
 // pool is what a session knows of one name.
 type pool struct {
 	kind *Kind
@@ -93,7 +100,8 @@ func (p *pool) keep() {
 func (p *pool) drop() {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
-	if p.uses--; p.uses == 0 {
+	// A lost hold's Unlock uses its pool again, when the name may have another one.
+	if p.uses--; p.uses == 0 && p.all.pool[p.keys.Lock()] == p {
 		delete(p.all.pool, p.keys.Lock())
 	}
 }
