@@ -147,3 +147,11 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	}
 	return err
 }
+
+// OwnerField is that under which Redis knows a hold of permits; "" of any other.
+func OwnerField(hd *handle.Hold) string {
+	if e, ok := hd.Of().(*Entry); ok {
+		return e.g.owner.(string)
+	}
+	return ""
+}

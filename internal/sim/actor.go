@@ -37,6 +37,7 @@ type way struct {
 	canceled time.Duration // after which its context is; 0: never
 	lease    time.Duration // fixed; 0: renewed
 	nested   bool
+	n        int64 // permits
 }
 
 func (h way) String() string {
@@ -51,6 +52,9 @@ func (h way) String() string {
 	}
 	if h.nested {
 		s = append(s, "nested")
+	}
+	if h.n != 0 {
+		s = append(s, fmt.Sprint("of ", h.n))
 	}
 	slices.Sort(s)
 	return strings.Join(s, ", ")
@@ -75,6 +79,9 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 		if w.operated && !well && rnd.IntN(20) == 0 {
 			w.force(p, locks[0], rnd)
 		}
+		if l, ok := locks[0].rules.(*permits); ok && l.kind == 'p' && rnd.IntN(10) == 0 {
+			l.setLimit(p, rnd)
+		}
 		a.work(locks)
 	}
 }
@@ -92,8 +99,11 @@ func (a *actor) choose() []*lock {
 	return locks
 }
 
-// locker makes one of several locks.
-func (a *actor) locker(locks []*lock) rlock.Locker {
+// locker makes one of several locks, or of n permits.
+func (a *actor) locker(locks []*lock, n int64) rlock.Locker {
+	if l, ok := locks[0].rules.(*permits); ok {
+		return l.locker(a.p.sessions[l.on[0].number], n)
+	}
 	if len(locks) == 1 {
 		return a.p.mutex(locks[0])
 	}
@@ -113,6 +123,7 @@ func (a *actor) work(locks []*lock) {
 		if err != nil {
 			break
 		}
+		defer e.cancel() // not before: what is nested may outlive it
 		inside, ctx = append(inside, e), e.ctx
 		if a.rnd.IntN(2) == 0 {
 			ctx = context.WithoutCancel(ctx) // it descends from the hold, and must say so if that is lost
@@ -202,11 +213,15 @@ func outer(inside []*entry, l *lock) *held {
 func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*entry, error) {
 	var options []rlock.Option
 	h := way{nested: len(inside) > 0}
-	m := a.locker(locks)
+	ways := 8
+	if l, ok := locks[0].rules.(*permits); ok {
+		h.n, ways = l.choose(a.rnd, h.nested)
+	}
+	m := a.locker(locks, h.n)
 	call := m.Lock
 	wait := 1 + upTo(a.rnd, 3*time.Second)
 	ctx, cancel := context.WithCancel(ctx)
-	switch a.rnd.IntN(8) {
+	switch a.rnd.IntN(ways) { // from 5 on it is not bounded
 	case 0:
 		call, h.try = m.TryLock, true
 	case 1, 2:
@@ -221,11 +236,13 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 		h.lease = 200*time.Millisecond + upTo(a.rnd, 3*time.Second)
 		options = append(options, rlock.WithLease(h.lease))
 	}
-	q := &ask{a.p, locks, time.Now(), map[string]int{}}
+	q := &ask{a.p, locks, h.n, time.Now(), map[string]int{}}
 	a.mu.Lock()
 	a.log("%s: %s of %s", a.name, h, m.Name())
 	if !h.nested && !h.try {
 		a.asking[q] = struct{}{}
+	} else if !h.nested {
+		a.trying[q] = struct{}{}
 	}
 	a.mu.Unlock()
 	var before time.Time
@@ -239,6 +256,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	defer a.mu.Unlock()
 	a.progress()
 	delete(a.asking, q)
+	delete(a.trying, q)
 	if err != nil {
 		a.log("%s: %v", a.name, err)
 		a.refused(h, inside, err)
@@ -256,10 +274,10 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 		a.fail("%s: %d parts of %s", a.name, len(parts), m.Name())
 	}
 	for i, l := range locks {
-		part := a.newHeld(ctx, parts[i], l, h.lease != 0)
+		part := a.newHeld(ctx, parts[i], l, h)
 		a.log("%s: entered %s, %d", a.name, l.name, part.token)
 		e.parts = append(e.parts, part)
-		l.entry(part, outer(inside, l))
+		l.rules.entry(part, outer(inside, l))
 	}
 	a.kept = append(a.kept, hold)
 	if o := len(inside) - 1; h.nested && len(inside[o].locks) == 1 && inside[o].hold.Err() == nil && inside[o].hold.Deadline().Before(before) {
@@ -271,7 +289,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 // refused checks why somebody did not get in. mu held.
 func (a *actor) refused(h way, inside []*entry, err error) {
 	switch {
-	case a.p.over():
+	case a.p.over() || a.upgrade(h, inside, err):
 	case errors.Is(err, rlock.ErrClosed):
 		a.fail("%s: %v, and it is not", a.name, err)
 	case slices.ContainsFunc(inside, func(e *entry) bool { return e.ctx.Err() != nil }):
@@ -309,7 +327,7 @@ func (a *actor) gaveUp(q *ask, h way) {
 		}
 	}
 	for _, l := range q.locks {
-		if l.kind != 'f' {
+		if l.kind != 'f' && l.initial == 0 {
 			continue
 		}
 		a.counts.Add("gave up")
@@ -347,12 +365,17 @@ func (a *actor) leave(e *entry, inside []*entry) {
 			expires = append(expires, part.hold.Deadline())
 		}
 		delete(l.believed, part)
-		kept := slices.ContainsFunc(inside, func(e *entry) bool { return slices.Contains(e.locks, l) })
+		kept := false
+		for other := range l.believed {
+			kept = kept || other.attempt == part.attempt && other.n >= part.n
+		}
 		if !kept && ok {
 			l.free = time.Now()
 		}
-		for q := range a.asking {
-			kept = kept || q.p == a.p && q.of(l)
+		for _, under := range []map[*ask]struct{}{a.asking, a.trying} {
+			for q := range under {
+				kept = kept || q.p == a.p && q.of(l)
+			}
 		}
 		next = append(next, kept)
 	}
@@ -360,11 +383,11 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	a.mu.Unlock()
 
 	err := e.hold.Unlock(ctx)
-	e.cancel()
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.log("%s: unlocked: %v", a.name, err)
+	a.outlives(inside)
 	void = void || slices.ContainsFunc(e.parts, (*held).void)
 	expired := errors.Is(err, rlock.ErrLost) && slices.ContainsFunc(expires, time.Now().After) // on the way to Redis
 	if expired && valid && a.well() {
@@ -384,7 +407,7 @@ func (a *actor) leave(e *entry, inside []*entry) {
 			if l.kind == 'q' || next[i] || a.most > 1 { // a MultiLock that gave up may still give back a member
 				continue
 			}
-			if _, present := l.present(l.on[0]); present == e.parts[i].grant.token {
+			if l.rules.doubt(e.parts[i]) == "" {
 				a.fail("%s: unlocked %s, and Redis still has it", a.name, l.name)
 			}
 		}

@@ -8,18 +8,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
 // lock is what the checkers know of one lock. Guarded by world.mu.
 type lock struct {
-	w    *world
-	kind byte
-	name string
-	key  string
-	on   []*server // the one that it is on; of a RedLock, all
+	w       *world
+	rules   rules
+	kind    byte
+	name    string
+	key     string
+	initial int64     // how many permits there are at first; 0: it is not about permits
+	on      []*server // the one that it is on; of a RedLock, all
 
 	// What the servers did, told from the requests as they got them.
 	owners  []string          // by server: the attempt that had it after the last request
@@ -35,12 +39,35 @@ type lock struct {
 	// What the clients believe.
 	believed map[*held]struct{}
 	last     int64     // the highest token that anybody entered with whose hold was not void
-	free     time.Time // when the last hold ended
+	free     time.Time // when the last hold ended that somebody may have had to wait for
+	first    string    // the attempt that waits though it could be served
+	stuck    time.Time // since when it does
+}
+
+// rules are what locks of a kind promise, and how Redis has them. world.mu is held while they are asked.
+type rules interface {
+	// executed is told of a script call that a server has executed, just now.
+	executed(c *call, now int64)
+	// entry checks that whoever got in may be in. outer is the hold that it is nested in.
+	entry(e, outer *held)
+	// doubt is why Redis does not have the lock for one that believes so; "" if it has.
+	doubt(e *held) string
+	// busy reports whether somebody may have to wait for what the holders have.
+	busy() bool
+	// stuck is the attempt that waits though Redis could serve it; "" if there is none.
+	stuck() string
+	// waits: the waiter's turn cannot come at present.
+	waits(e *waiter) bool
+	// forgotten is told that a server came back without its data, or with old data.
+	forgotten(s *server)
+	// deleted is told that the lock was deleted by hand.
+	deleted()
 }
 
 // grant is what an attempt was granted.
 type grant struct {
 	token int64     // the first of its block; not known of a RedLock
+	limit int64     // of permits: how many there were
 	void  time.Time // when Redis forgot it, or an operator took it away: it is believed no longer than its lease; zero: neither
 }
 
@@ -49,6 +76,7 @@ type waiter struct {
 	number int   // in the order of arrival
 	alive  int64 // until then it is known to live, by the server's clock in microseconds
 	ticket float64
+	n      int64 // permits
 }
 
 // held is a hold that its holder believes in until it gives it up or is told.
@@ -56,6 +84,7 @@ type held struct {
 	who     string
 	ctx     context.Context
 	hold    *rlock.Hold
+	n       int64 // permits
 	token   int64
 	attempt string
 	grant   *grant
@@ -72,6 +101,7 @@ func (h *held) void() bool { return !h.grant.void.IsZero() }
 type ask struct {
 	p     *process
 	locks []*lock
+	n     int64 // permits
 	since time.Time
 	ahead map[string]int // who entered meanwhile, how often
 }
@@ -85,6 +115,15 @@ func newLock(w *world, p place) *lock {
 		l.on = w.servers
 	}
 	l.owners = make([]string, len(l.on))
+	switch l.kind {
+	case 'p':
+		l.initial = 1 + w.rand(1<<35).Int64N(4)
+	case 'w':
+		l.initial = permit.All
+	}
+	if l.rules = (exclusive{l}); l.initial != 0 {
+		l.rules = &permits{lock: l, limit: l.initial}
+	}
 	return l
 }
 
@@ -134,39 +173,6 @@ func (l *lock) endsFirst() (at int, ok bool) {
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
-}
-
-// entry checks that whoever got in may be in. outer is the hold that it is nested in.
-func (l *lock) entry(e, outer *held) {
-	w := l.w
-	if outer != nil {
-		w.counts.Add("nested")
-		if e.token != outer.token || e.attempt != outer.attempt {
-			w.fail("%s: nested in %d of %s it got %d of %s", e.who, outer.token, outer.attempt, e.token, e.attempt)
-		}
-	} else {
-		if e.token <= l.last && !e.void() {
-			w.fail("%s: entered %s with %d after %d", e.who, l.name, e.token, l.last)
-		}
-		if !e.void() {
-			l.last = e.token
-		}
-		l.granting(e)
-		for a := range w.asking {
-			if a.ahead[e.who]++; l.kind == 'f' && len(a.locks) == 1 && a.of(l) && w.well() && a.since.After(w.quiet) && !a.p.closing.Load() && a.ahead[e.who] > 4 {
-				w.fail("%s overtook a waiter %d times", e.who, a.ahead[e.who])
-			}
-		}
-	}
-	for other := range l.believed {
-		excused := other.attempt != e.attempt && (other.void() || e.void())
-		if other.token != e.token && !excused && other.valid() {
-			w.fail("%s entered %s with %d, and %s is inside with %d", e.who, l.name, e.token, other.who, other.token)
-		}
-	}
-	w.kept = append(w.kept, e.hold)
-	l.believed[e] = struct{}{}
-	l.beliefs()
 }
 
 // granting checks an entry against what was granted.
@@ -231,31 +237,18 @@ func (l *lock) beliefs() {
 			delete(l.believed, e)
 			l.free = time.Now()
 		case e.void():
-			if _, present := l.present(l.on[0]); l.kind != 'q' && present == e.grant.token {
+			if l.kind != 'q' && l.rules.doubt(e) == "" {
 				e.grant.void = time.Now() // the old data has it, too
 			} else if since := time.Since(e.grant.void); since > longest {
 				w.fail("%s believes to hold %s with %d, for %v since it was taken away", e.who, l.name, e.token, since)
 			}
-		case l.kind == 'q':
-			n := 0
-			for _, s := range l.on {
-				if owner, _ := l.present(s); owner == e.attempt {
-					n++
-				}
-			}
-			if n <= len(l.on)/2 {
-				w.fail("%s believes to hold %d until %v; it does so on %d of %d servers", e.who, e.token, e.hold.Deadline().Sub(w.start), n, len(l.on))
-			}
-			if l.stored(e.token) == 0 {
-				w.fail("%s has %d, which no server has stored", e.who, e.token)
-			}
 		default:
-			if _, present := l.present(l.on[0]); present != e.grant.token {
-				w.fail("%s believes to hold %s with %d until %v; in Redis it is %d", e.who, l.name, e.token, e.hold.Deadline().Sub(w.start), present)
+			if why := l.rules.doubt(e); why != "" {
+				w.fail("%s believes to hold %s with %d until %v; %s", e.who, l.name, e.token, e.hold.Deadline().Sub(w.start), why)
 			}
 		}
 	}
-	if len(l.believed) > 0 {
+	if l.rules.busy() {
 		l.free = time.Now()
 	}
 }
@@ -272,10 +265,17 @@ func (w *world) progress() {
 	if w.deaf {
 		gap = w.deafGap
 	}
+	for _, l := range w.locks {
+		if who := l.rules.stuck(); who != l.first {
+			l.first, l.stuck = who, time.Now()
+		} else if who != "" && time.Since(l.stuck) > gap {
+			w.fail("for %v %s has been the first in line for %s, and enough of it is free", time.Since(l.stuck), short(who), l.name)
+		}
+	}
 	for a := range w.asking {
 		since, moved, busy := slices.MaxFunc([]time.Time{a.since, w.quiet}, time.Time.Compare), time.Time{}, false
 		for _, l := range a.locks {
-			busy = busy || len(l.believed) > 0
+			busy = busy || l.rules.busy() || l.rules.waits(&waiter{n: a.n})
 			since = slices.MaxFunc([]time.Time{since, l.free}, time.Time.Compare)
 			moved = slices.MaxFunc([]time.Time{moved, l.moved}, time.Time.Compare)
 		}
@@ -292,19 +292,30 @@ func (w *world) progress() {
 	}
 }
 
-// forgotten is told that a server came back without its data, or with old data.
-func (l *lock) forgotten(s *server) {
-	at := slices.Index(l.on, s)
-	l.owners[at], _ = l.present(s)
-	if l.kind == 'q' {
-		return // the others remember
+// overtaking checks that nobody who waits is overtaken by one goroutine more often than most.
+func (l *lock) overtaking(e *held, most int) {
+	w := l.w
+	for a := range w.asking {
+		if l.rules.waits(&waiter{n: a.n}) {
+			continue
+		}
+		if a.ahead[e.who]++; len(a.locks) == 1 && a.of(l) && w.well() && a.since.After(w.quiet) && !a.p.closing.Load() && a.ahead[e.who] > most {
+			w.fail("%s overtook a waiter %d times", e.who, a.ahead[e.who])
+		}
 	}
-	_, l.token = l.present(s)
+}
+
+// voided is told that Redis has forgotten the grants there were.
+func (l *lock) voided() {
 	for _, g := range l.grants {
 		if g.void.IsZero() {
 			g.void = time.Now()
 		}
 	}
+}
+
+// requeued takes the queue as it is on a server that came back with other data.
+func (l *lock) requeued(s *server) {
 	// What had left, and what late copies must find, may be forgotten; who waits, too, or they wait again.
 	l.over, l.waiting = map[string]string{}, map[string]*waiter{}
 	queue := s.scores(l.key + ":q")
@@ -316,35 +327,27 @@ func (l *lock) forgotten(s *server) {
 	slices.SortFunc(order, func(a, b string) int { return cmp.Compare(queue[a], queue[b]) })
 	for _, attempt := range order {
 		l.arrived++
-		l.waiting[attempt] = &waiter{l.arrived, int64(alive[attempt]), queue[attempt]}
+		n, _, _ := strings.Cut(s.HGet(l.key+":d", attempt), " ")
+		l.waiting[attempt] = &waiter{l.arrived, int64(alive[attempt]), queue[attempt], number(n)}
 	}
 }
 
 // deleted is what an operator does who deletes the lock by hand, with nobody's connection broken.
 func (l *lock) deleted() {
-	w := l.w
-	for at, s := range l.on {
+	for _, s := range l.on {
 		s.tick()
 		s.Del(l.key)
-		if l.owners[at] != "" {
-			_ = l.grantOf(l.owners[at]) // of a RedLock, it may not have a majority yet
-		}
-		l.owners[at] = ""
 	}
-	l.token = 0
-	for _, g := range l.grants {
-		if g.void.IsZero() {
-			g.void = time.Now()
-		}
-	}
-	w.counts.Add("deleted by hand")
-	w.log("%s is deleted by hand", l.name)
+	l.rules.deleted()
+	l.voided()
+	l.w.counts.Add("deleted by hand")
+	l.w.log("%s is deleted by hand", l.name)
 }
 
 // newHeld is what a Lock has brought, or a part of it.
-func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, fixed bool) *held {
-	attempt := mutex.OwnerField((*mutex.Hold)(hold))
-	return &held{who: a.name, ctx: ctx, hold: hold, token: hold.Token(), attempt: attempt, grant: l.grantOf(attempt), p: a.p, since: time.Now(), fixed: fixed}
+func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *held {
+	attempt := cmp.Or(mutex.OwnerField((*mutex.Hold)(hold)), permit.OwnerField((*handle.Hold)(hold)))
+	return &held{who: a.name, ctx: ctx, hold: hold, n: h.n, token: hold.Token(), attempt: attempt, grant: l.grantOf(attempt), p: a.p, since: time.Now(), fixed: h.lease != 0}
 }
 
 func short(attempt string) string {

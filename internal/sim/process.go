@@ -67,7 +67,7 @@ func (sharing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return ne
 func (c sharing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if digest, _ := cmd.Args()[1].(string); scripts[digest] == "lock" {
+			if digest, _ := cmd.Args()[1].(string); scripts[digest] == "lock" || scripts[digest] == "acquire" {
 				c.w.counts.Add("locks in a pipeline")
 			}
 		}
@@ -157,6 +157,10 @@ func (w *world) close(p *process) {
 func (w *world) force(p *process, l *lock, rnd *rand.Rand) {
 	ctx, cancel := context.WithTimeout(bg, 2*time.Second)
 	defer cancel()
+	if l, ok := l.rules.(*permits); ok {
+		l.force(ctx, p, rnd)
+		return
+	}
 	m := p.mutex(l)
 	if rnd.IntN(2) == 0 {
 		w.say("%s: forces %s", p.name, l.name)

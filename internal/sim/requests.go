@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/simnet"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/multilock"
@@ -30,6 +30,9 @@ var scripts = func() map[string]string {
 		for digest, name := range testlock.Scripts(m) {
 			all[digest] = name
 		}
+	}
+	for name, sc := range permit.Scripts() {
+		all[sc.Digest()] = name
 	}
 	return all
 }()
@@ -88,99 +91,45 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 					one.argv = argv[6+4*(at-1):]
 				}
 			}
-			w.locks[i].executed(one, now)
+			w.locks[i].rules.executed(one, now)
 			at++
 		}
 	}
 }
 
-// executed is told of a script call that a server has executed, just now.
-func (l *lock) executed(c *call, now int64) {
-	w := l.w
-	at := slices.Index(l.on, c.server)
-	owner, token := l.present(c.server)
-	before := l.owners[at]
-	l.owners[at] = owner
-	switch {
-	case c.name != "force" || before == "":
-	case len(c.argv) > 2 && !(l.kind == 'q' && c.argv[2] == before || l.kind != 'q' && c.number(2) == l.token):
-		w.counts.Add("forced too late") // another has it, whose hold stands
-	default:
-		if w.counts.Add("forced"); len(c.argv) > 2 {
-			w.counts.Add("forced by token")
-		}
-		if g := l.grantOf(before); g.void.IsZero() {
-			g.void = time.Now()
-		}
+// asked is what a request for a lock says.
+type asked struct {
+	attempt  string
+	n        int64 // permits
+	until    int64 // it is void after that
+	lease    int64 // in milliseconds
+	liveness int64 // in milliseconds
+	behind   string
+	joins    string
+}
+
+// asked is what the call asks for; nil if it is none that asks.
+func (c *call) asked() *asked {
+	switch c.name {
+	case "lock":
+		return &asked{attempt: c.argv[0], lease: c.number(1), until: c.number(2), liveness: c.number(5), behind: c.argv[8]}
+	case "acquire":
+		return &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3), liveness: c.number(6), joins: c.argv[11]}
 	}
-	if c.name == "lock" && c.number(2) > 0 && now > c.number(2) {
-		w.counts.Add("too late")
-	}
-	if c.name == "lock" && now > c.number(2) && owner == c.argv[0] && before != owner {
-		w.fail("%s is granted %s by a request that is void", short(owner), l.name)
-	}
-	asking := ""
-	if c.name != "force" && c.name != "inspect" {
-		asking = c.argv[0]
-	}
-	if c.name == "lock" {
-		l.asked[asking] = c.number(1)
-		if l.kind == 'q' && c.argv[8] == "1" && owner == asking && before != owner {
-			w.counts.Add("servers joined")
-		}
-	}
-	var queue map[string]float64
-	if l.kind != 'q' {
-		queue = c.server.scores(l.key + ":q")
-		l.queued(c, queue, now)
-	}
-	here := asking
-	if l.kind == 'q' {
-		here += " on " + strconv.Itoa(at) // a member may learn of the end before another has granted
-	}
-	if c.name == "release" {
-		l.over[here] = "it has left"
-		delete(l.waiting, asking)
-	}
-	if l.kind != 'q' {
-		if token != 0 && token != l.token {
-			if owner != asking {
-				w.counts.Add("handed over")
-			}
-			l.granted(owner, token, now)
-		}
-		l.token = token
-	} else if owner != "" && owner == asking && before != owner && l.over[here] != "" && c.server.forgot.IsZero() {
-		w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, l.over[here])
-	}
-	if owner != "" {
-		w.log("%s %d: %s %s %s: %s has it, %d; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token, len(queue))
-	} else {
-		w.log("%s %d: %s %s %s: free; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), len(queue))
-	}
-	for attempt, e := range l.waiting {
-		if _, queued := queue[attempt]; queued {
-			continue
-		}
-		if e.alive > now {
-			w.fail("%s was dropped from the queue, and is known to live for another %d us", short(attempt), e.alive-now)
-		}
-		w.counts.Add("dropped")
-		delete(l.waiting, attempt)
-	}
-	l.beliefs()
+	return nil
 }
 
 // queued checks what a request made of the queue.
 func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 	w := l.w
 	switch c.name {
-	case "lock":
-		asking := c.argv[0]
+	case "lock", "acquire":
+		q := c.asked()
+		asking, alive := q.attempt, now+q.liveness*1000
 		ticket, queued := queue[asking]
 		e := l.waiting[asking]
-		void := now > c.number(2)
-		behind := c.argv[8]
+		void := now > q.until
+		behind := q.behind
 		place := l.waiting[behind]
 		if _, still := queue[behind]; still || !queued || place != nil && place.ticket != ticket {
 			place = nil
@@ -198,7 +147,7 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 			w.counts.Add("places taken over")
 			l.over[behind] = "another one has its place"
 			delete(l.waiting, behind)
-			l.waiting[asking] = &waiter{place.number, now + c.number(5)*1000, ticket}
+			l.waiting[asking] = &waiter{place.number, alive, ticket, q.n}
 		case queued && (e == nil || e.ticket != ticket):
 			if l.over[asking] != "" || void {
 				w.fail("%s stands in the queue: it is too late (%v), %s", short(asking), void, l.over[asking])
@@ -207,9 +156,9 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 				w.fail("%s lost its place", short(asking))
 			}
 			l.arrived++
-			l.waiting[asking] = &waiter{l.arrived, now + c.number(5)*1000, ticket}
+			l.waiting[asking] = &waiter{l.arrived, alive, ticket, q.n}
 		case queued && !void:
-			e.alive = max(e.alive, now+c.number(5)*1000)
+			e.alive = max(e.alive, alive)
 		}
 	case "release":
 		if _, queued := queue[c.argv[0]]; queued {
@@ -227,30 +176,36 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 	}
 }
 
-// granted checks that it was owner's turn.
-func (l *lock) granted(owner string, token, now int64) {
-	w := l.w
-	if highest := max(l.highest, l.last); token <= highest {
-		w.fail("%s is granted %s with %d after %d", short(owner), l.name, token, highest)
+// dropped checks who is not in the queue any more.
+func (l *lock) dropped(queue map[string]float64, now int64) {
+	for attempt, e := range l.waiting {
+		if _, queued := queue[attempt]; queued {
+			continue
+		}
+		if e.alive > now {
+			l.w.fail("%s was dropped from the queue, and is known to live for another %d us", short(attempt), e.alive-now)
+		}
+		l.w.counts.Add("dropped")
+		delete(l.waiting, attempt)
 	}
+}
+
+// turn checks that it was owner's turn, and that it may be granted anything.
+func (l *lock) turn(owner string, token, now int64) {
+	w := l.w
 	if why := l.over[owner]; why != "" {
 		w.fail("%s is granted %s with %d, but %s", short(owner), l.name, token, why)
-	}
-	if lease := l.on[0].TTL(l.key); lease > time.Duration(l.asked[owner]+1)*time.Millisecond {
-		w.fail("%s is granted %s for %v, and asked for %d ms", short(owner), l.name, lease, l.asked[owner])
-	}
-	l.highest, l.moved = token, time.Now()
-	g := l.grantOf(owner)
-	g.token = token
-	if forgot := l.on[0].forgot; l.kind != 'q' && !forgot.IsZero() && time.Since(forgot) < liveness && g.void.IsZero() {
-		g.void = time.Now() // its session counts from a heartbeat that was forgotten
 	}
 	mine := l.waiting[owner]
 	delete(l.waiting, owner)
 	for attempt, e := range l.waiting {
-		if e.alive > now && (mine == nil || e.number < mine.number) && l.deaf(attempt) {
+		switch {
+		case e.alive <= now || mine != nil && e.number > mine.number:
+		case l.deaf(attempt):
 			w.counts.Add("passed over")
-		} else if e.alive > now && (mine == nil || e.number < mine.number) {
+		case l.rules.waits(e):
+			w.counts.Add("let pass")
+		default:
 			w.fail("%s is granted %s with %d before its turn: %s came earlier", short(owner), l.name, token, short(attempt))
 		}
 	}

@@ -124,7 +124,7 @@ func (s *server) restart(from snapshot) {
 		s.forgot = time.Now()
 		for _, l := range s.w.locks {
 			if slices.Contains(l.on, s) {
-				l.forgotten(s)
+				l.rules.forgotten(s)
 			}
 		}
 	}

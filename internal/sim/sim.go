@@ -52,6 +52,9 @@ type place struct {
 	server int
 }
 
+// permits reports whether it is given away by permits.
+func (p place) permits() bool { return p.kind == 'w' || p.kind == 'p' }
+
 // Kinds are all there are.
 var Kinds = []Kind{
 	{Name: "rlock", servers: 1, locks: []place{{'r', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
@@ -64,6 +67,12 @@ var Kinds = []Kind{
 		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
 	{Name: "redlock5", servers: 5, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
 		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
+	{Name: "rwlock", servers: 1, locks: []place{{'w', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+		gap: 500 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "restarts, empty", "restarts, old",
+			"shared in memory", "side by side", "went on", "reduced", "upgrades refused"}},
+	{Name: "semaphore", servers: 1, locks: []place{{'p', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+		gap: 500 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"forced by token", "handed over", "dropped", "restarts, empty", "restarts, old",
+			"shared in memory", "side by side", "all permits held", "let pass", "limit raised", "limit reduced"}},
 }
 
 // Vital is what must happen in many seeds.

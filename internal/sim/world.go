@@ -58,7 +58,8 @@ type world struct {
 	ending  bool      // actors stop
 	quiet   time.Time // from when on nothing may be late; zero before
 	asking  map[*ask]struct{}
-	kept    []*rlock.Hold // all there were, or a crash would look like a Hold that was forgotten
+	trying  map[*ask]struct{} // calls of TryLock
+	kept    []*rlock.Hold     // all there were, or a crash would look like a Hold that was forgotten
 }
 
 type event struct {
@@ -87,7 +88,7 @@ func (f *Failure) Log(most int) string {
 }
 
 func newWorld(k Kind, seed int64, counts *Counts) *world {
-	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}}
+	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}}
 }
 
 func (w *world) rand(stream uint64) *rand.Rand {
@@ -132,6 +133,9 @@ func (w *world) run() {
 		w.asTeam, actors = true, w.crowd
 	}
 	w.streak = upTo(rnd, 2*time.Second)
+	if w.Kind.locks[0].permits() && rnd.IntN(3) == 0 {
+		w.streak = 0
+	}
 	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
 	w.async = w.rand(1<<33).IntN(2) == 0
 	w.alike = w.most > 1 && rnd.IntN(2) == 0

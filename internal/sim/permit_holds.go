@@ -1,0 +1,230 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// write: it excludes others.
+func (h *held) write() bool { return h.n == permit.All }
+
+// taken is how many permits holders believe to have. Readers of one session share one.
+func (l *permits) taken(counts func(*held) bool) (n int64, latest *grant) {
+	most := map[string]int64{}
+	for h := range l.believed {
+		if !h.valid() || !counts(h) {
+			continue
+		}
+		if latest == nil || h.grant.token > latest.token {
+			latest = h.grant
+		}
+		if l.kind == 'p' {
+			n += h.n
+			continue
+		}
+		n += max(0, h.n-most[h.attempt])
+		most[h.attempt] = max(most[h.attempt], h.n)
+	}
+	return n, latest
+}
+
+func (l *permits) entry(e, outer *held) {
+	w := l.w
+	nested := outer != nil && l.kind == 'w'
+	if nested {
+		w.counts.Add("nested")
+		if e.token != outer.token || e.attempt != outer.attempt {
+			w.fail("%s: nested in %d of %s it got %d of %s", e.who, outer.token, outer.attempt, e.token, e.attempt)
+		}
+		e.fixed = e.fixed || outer.fixed
+	} else {
+		l.order(e)
+		if l.over[e.attempt] != "" {
+			w.counts.Add("shared in memory")
+		}
+		l.granting(e)
+		if w.streak == 0 {
+			l.overtaking(e, 2*w.crowd)
+		}
+	}
+	writes, others := !nested, map[string]bool{}
+	for other := range l.believed {
+		if other.attempt != e.attempt {
+			others[other.attempt] = true
+			continue
+		}
+		writes = writes || other.write() && other.valid()
+		if other.token != e.token && (other.write() || e.write()) && other.valid() && l.kind == 'w' {
+			w.fail("%s entered %s with %d, and %s is inside with %d", e.who, l.name, e.token, other.who, other.token)
+		}
+	}
+	if e.write() && !writes {
+		w.fail("%s has become the writer of %s, and was a reader", e.who, l.name)
+	}
+	if len(others) > 0 {
+		w.counts.Add("side by side")
+	}
+	w.kept = append(w.kept, e.hold)
+	l.believed[e] = struct{}{}
+	if n, latest := l.taken(func(h *held) bool { return !h.void() }); latest != nil && n > latest.limit {
+		w.fail("%s entered %s with %d permits under %d: holders have %d, and there were %d", e.who, l.name, e.n, e.token, n, latest.limit)
+	}
+	l.beliefs()
+}
+
+// order checks the token of one that entered.
+func (l *permits) order(e *held) {
+	if l.kind != 'w' || e.void() {
+		return
+	}
+	if e.write() && e.token <= l.last {
+		l.w.fail("%s: entered %s to write with %d after %d", e.who, l.name, e.token, l.last)
+	}
+	// Readers that join a writer who goes on as a reader have its token.
+	if o := l.written; o != nil && !e.write() && (e.token < o.token || e.token == o.token && e.attempt != o.attempt) {
+		l.w.fail("%s: entered %s to read with %d, after somebody who wrote with %d", e.who, l.name, e.token, o.token)
+	}
+	if l.last = max(l.last, e.token); e.write() {
+		l.written = e
+	}
+}
+
+func (l *permits) doubt(e *held) string {
+	now := l.on[0].tick()
+	all, _, _ := l.read()
+	switch h, ok := all[e.attempt]; {
+	case !ok:
+		return "Redis knows nothing of " + short(e.attempt)
+	case h.token != e.grant.token:
+		return fmt.Sprintf("in Redis it is %d", h.token)
+	case !h.in(now):
+		return fmt.Sprintf("in Redis it ended %d us ago", now-h.till)
+	case h.n < e.n:
+		return fmt.Sprintf("it has %d permits in Redis, and not %d", h.n, e.n)
+	}
+	return ""
+}
+
+// busy: there are not enough for each of those that ask.
+func (l *permits) busy() bool {
+	var most int64
+	for q := range l.w.asking {
+		if q.n <= l.limit {
+			most = max(most, q.n)
+		}
+	}
+	n, _ := l.taken(func(*held) bool { return true })
+	return n > 0 && n+most > l.limit
+}
+
+// locker is that of so many permits.
+func (l *permits) locker(s *rlock.Session, n int64) rlock.Locker {
+	switch {
+	case l.kind == 'p':
+		return semaphore.New(s, l.name, int(l.initial)).Locker(int(n))
+	case n == permit.All:
+		return rwlock.New(s, l.name)
+	}
+	return rwlock.New(s, l.name).RLocker()
+}
+
+// force is an operator who takes permits from holders, or from one that it has seen some time before.
+func (l *permits) force(ctx context.Context, p *process, rnd *rand.Rand) {
+	w, s := l.w, p.sessions[l.on[0].number]
+	m, sem := rwlock.New(s, l.name), semaphore.New(s, l.name, int(min(l.initial, semaphore.MaxLimit)))
+	way := rnd.IntN(4)
+	var forced any
+	var err error
+	switch {
+	case l.kind == 'w' && way == 0:
+		w.say("%s: forces the writer of %s", p.name, l.name)
+		forced, err = m.ForceUnlock(ctx)
+	case l.kind == 'w' && way == 1:
+		w.say("%s: forces the readers of %s", p.name, l.name)
+		forced, err = m.ForceRUnlock(ctx)
+	default:
+		var tokens []int64
+		if l.kind == 'w' {
+			st, _ := m.Inspect(ctx)
+			if st.Writer != nil {
+				tokens = append(tokens, st.Writer.Token)
+			}
+			for _, r := range st.Readers {
+				tokens = append(tokens, r.Token)
+			}
+		} else {
+			st, _ := sem.Inspect(ctx)
+			for _, h := range st.Holders {
+				tokens = append(tokens, h.Token)
+			}
+		}
+		if len(tokens) == 0 {
+			return
+		}
+		token := tokens[rnd.IntN(len(tokens))]
+		w.sleep(upTo(rnd, 20*time.Millisecond, 300*time.Millisecond))
+		w.say("%s: forces %s from %d", p.name, l.name, token)
+		if l.kind == 'w' {
+			forced, err = m.ForceUnlockToken(ctx, token)
+		} else {
+			forced, err = sem.ForceRelease(ctx, token)
+		}
+	}
+	w.say("%s: forced %s: %v, %v", p.name, l.name, forced, err)
+}
+
+// setLimit is somebody who changes the limit of a semaphore.
+func (l *permits) setLimit(p *process, rnd *rand.Rand) {
+	w := l.w
+	ctx, cancel := context.WithTimeout(bg, 2*time.Second)
+	defer cancel()
+	sem, n := semaphore.New(p.sessions[l.on[0].number], l.name, int(l.initial)), 1+rnd.IntN(4)
+	try := rnd.IntN(5) == 0
+	w.say("%s: sets the limit of %s to %d, only if there is none: %v", p.name, l.name, n, try)
+	var err error
+	if try {
+		_, err = sem.TrySetLimit(ctx, n)
+	} else {
+		err = sem.SetLimit(ctx, n)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log("%s: set the limit of %s: %v", p.name, l.name, err)
+	if err != nil && w.well() && !p.over() {
+		w.fail("%s: SetLimit: %v", p.name, err)
+	}
+}
+
+// upgrade checks why a reader was not let in to write.
+func (a *actor) upgrade(h way, inside []*entry, err error) bool {
+	if !errors.Is(err, rwlock.ErrUpgrade) {
+		return false
+	}
+	a.counts.Add("upgrades refused")
+	for _, e := range inside {
+		if e.parts[0].write() && e.hold.Err() == nil {
+			a.fail("%s: %v, and it writes", a.name, err)
+		}
+	}
+	if !h.nested || h.n != permit.All {
+		a.fail("%s: %s: %v", a.name, h, err)
+	}
+	return true
+}
+
+// outlives checks that whoever reads goes on, with a context that goes on, though what it nests in was unlocked.
+func (a *actor) outlives(inside []*entry) {
+	for _, e := range inside {
+		if p := e.parts[0]; e.locks[0].kind == 'w' && !p.write() && p.hold.Err() == nil && e.ctx.Err() != nil {
+			a.fail("%s: it reads under %d, and its context has ended: %v", a.name, p.token, context.Cause(e.ctx))
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/permit"
+)
+
+// permits are the rules of what is given away by permits: a semaphore, or a read-write lock, where a reader takes one and a writer all.
+type permits struct {
+	*lock
+	limit   int64              // in force; of a read-write lock, all
+	holders map[string]holding // by attempt, after the last request
+	set     string             // id of the last SetLimit
+	sets    map[string]bool    // ids of all of them
+	written *held              // the last one that entered to write, whose hold was not void
+}
+
+// holding is what Redis has of a holder.
+type holding struct {
+	n, token int64
+	till     int64 // by the server's clock in microseconds
+}
+
+// in reports whether the lease goes on.
+func (h holding) in(now int64) bool { return h.till > now }
+
+// read asks the server for all holders, and for how many permits it counts as used.
+func (l *permits) read() (all map[string]holding, counted, used int64) {
+	s := l.on[0]
+	ends := s.scores(l.key)
+	all = map[string]holding{}
+	fields, _ := s.HKeys(l.key + ":h")
+	for _, f := range fields {
+		value := s.HGet(l.key+":h", f)
+		if f == "u" {
+			counted = number(value)
+			continue
+		}
+		n, rest, _ := strings.Cut(value, " ")
+		token, _, _ := strings.Cut(rest, " ")
+		used += number(n)
+		if end, ok := ends[f]; ok {
+			all[f] = holding{number(n), number(token), int64(end)}
+		}
+	}
+	return all, counted, used
+}
+
+// sum is how many permits are held.
+func sum(all map[string]holding, now int64) (n int64) {
+	for _, h := range all {
+		if h.in(now) {
+			n += h.n
+		}
+	}
+	return n
+}
+
+func (l *permits) executed(c *call, now int64) {
+	w := l.w
+	before, limit := l.holders, l.limit
+	after, counted, used := l.read()
+	l.holders = after
+	if l.limit = number(c.server.HGet(l.key+":t", "n")); l.limit == 0 {
+		l.limit = l.initial
+	}
+	if counted != used {
+		w.fail("%s of %s: Redis counts %d permits as used, and its holders have %d", c.name, l.name, counted, used)
+	}
+	asking := ""
+	switch c.name {
+	case "acquire", "release", "renew", "reduce":
+		asking = c.argv[0]
+	case "force":
+		l.forced(c.argv[0], before, now)
+	case "limit":
+		l.limited(c, limit)
+	}
+	queue := c.server.scores(l.key + ":q")
+	if q := c.asked(); q != nil {
+		l.asked[asking] = q.lease
+		switch h, ok := after[q.joins]; {
+		case now > q.until && q.until > 0:
+			w.counts.Add("too late")
+		case ok && h.till > before[q.joins].till:
+			w.counts.Add("went on")
+		}
+		if _, ok := before[asking]; !ok && after[asking].in(now) && now > q.until {
+			w.fail("%s is granted %s by a request that is void", short(asking), l.name)
+		}
+	}
+	l.queued(c, queue, now)
+	if c.name == "release" {
+		l.over[asking] = "it has left"
+		delete(l.waiting, asking)
+		if after[asking].in(now) {
+			w.fail("%s is released and has %d permits of %s", short(asking), after[asking].n, l.name)
+		}
+	}
+	for owner, h := range before {
+		l.changed(c, owner, h, after, now)
+	}
+	granted := slices.DeleteFunc(slices.Collect(maps.Keys(after)), func(owner string) bool { return before[owner].token == after[owner].token })
+	slices.SortFunc(granted, func(a, b string) int { return cmp.Compare(after[a].token, after[b].token) })
+	for _, owner := range granted {
+		if owner != asking {
+			w.counts.Add("handed over")
+		}
+		l.granted(owner, after[owner], now)
+	}
+	if n := sum(after, now); len(granted) > 0 && n > l.limit {
+		w.fail("%d permits of %s are held, and there are %d", n, l.name, l.limit)
+	} else if len(granted) > 0 && n == l.limit {
+		w.counts.Add("all permits held")
+	}
+	w.log("%s %d: %s %s %s: %s; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), l.describe(after, now), len(queue))
+	l.dropped(queue, now)
+	l.beliefs()
+}
+
+// describe is for the log.
+func (l *permits) describe(all map[string]holding, now int64) string {
+	var s []string
+	for owner, h := range all {
+		s = append(s, fmt.Sprintf("%s has %d, %d, for %d ms", short(owner), h.n, h.token, (h.till-now)/1000))
+	}
+	return fmt.Sprint(len(s), " holders of ", l.limit, ": ", strings.Join(s, "; "))
+}
+
+// changed checks what a request made of what somebody held before it.
+func (l *permits) changed(c *call, owner string, was holding, after map[string]holding, now int64) {
+	h, ok := after[owner]
+	mine := len(c.argv) > 0 && c.argv[0] == owner
+	switch {
+	case !was.in(now):
+	case !ok || h.token != was.token:
+		if c.name != "force" && !(c.name == "release" && mine) {
+			l.w.fail("%s had %d permits of %s for another %d us, which a request to %s took away", short(owner), was.n, l.name, was.till-now, c.name)
+		}
+	case c.name == "reduce" && mine && c.number(1) == was.token:
+		if l.w.counts.Add("reduced"); h.n != 1 {
+			l.w.fail("%s goes on as a reader, and has %d permits of %s", short(owner), h.n, l.name)
+		}
+	case h.n != was.n:
+		l.w.fail("%s had %d permits of %s, of which a request to %s made %d", short(owner), was.n, l.name, c.name, h.n)
+	}
+}
+
+// granted checks a new holder.
+func (l *permits) granted(owner string, h holding, now int64) {
+	w := l.w
+	if highest := max(l.highest, l.last); h.token <= highest {
+		w.fail("%s is granted %s with %d after %d", short(owner), l.name, h.token, highest)
+	}
+	if lease := h.till - now; lease > (l.asked[owner]+1)*1000 {
+		w.fail("%s is granted %s for %d us, and asked for %d ms", short(owner), l.name, lease, l.asked[owner])
+	}
+	l.highest, l.moved = h.token, time.Now()
+	g := l.grantOf(owner)
+	g.token, g.limit = h.token, l.limit
+	l.turn(owner, h.token, now)
+}
+
+// forced notes from whom an operator took permits.
+func (l *permits) forced(which string, before map[string]holding, now int64) {
+	w := l.w
+	_, err := strconv.Atoi(which)
+	byToken, any := err == nil, false
+	for owner, h := range before {
+		if !h.in(now) || !(which == "w" && h.n == permit.All || which == "r" && h.n != permit.All || byToken && number(which) == h.token) {
+			continue
+		}
+		any = true
+		if l.holders[owner].token == h.token {
+			w.fail("%s is taken from %s, which still has it", l.name, short(owner))
+		}
+		if w.counts.Add("forced"); byToken {
+			w.counts.Add("forced by token")
+		}
+		if g := l.grantOf(owner); g.void.IsZero() {
+			g.void = time.Now()
+		}
+	}
+	if byToken && !any {
+		w.counts.Add("forced too late")
+	}
+}
+
+// limited checks that a limit was set.
+func (l *permits) limited(c *call, before int64) {
+	w := l.w
+	if l.sets == nil {
+		l.sets = map[string]bool{}
+	}
+	id := c.argv[4]
+	if l.sets[id] && l.set != id && c.argv[1] == "0" {
+		w.counts.Add("late copies of SetLimit")
+	}
+	l.sets[id], l.set = true, id
+	if c.argv[1] == "0" && l.limit != c.number(0) {
+		w.fail("the limit of %s was set to %s, and is %d", l.name, c.argv[0], l.limit)
+	}
+	switch {
+	case l.limit < before:
+		w.counts.Add("limit reduced")
+	case l.limit > before:
+		w.counts.Add("limit raised")
+	}
+	w.log("the limit of %s is %d, and was %d", l.name, l.limit, before)
+}
+
+func (l *permits) forgotten(s *server) {
+	l.holders, _, _ = l.read()
+	l.voided()
+	l.requeued(s)
+	if l.limit = number(s.HGet(l.key+":t", "n")); l.limit == 0 {
+		l.limit = l.initial
+	}
+}
+
+func (l *permits) deleted() { l.holders = nil }
+
+// waits: it wants more than there are at all.
+func (l *permits) waits(e *waiter) bool { return e.n > l.limit }
+
+// stuck is the first in the queue, if it could be served.
+func (l *permits) stuck() string {
+	now := l.on[0].tick()
+	all, _, _ := l.read()
+	first, who := (*waiter)(nil), ""
+	for attempt, e := range l.waiting {
+		if e.alive > now && !l.waits(e) && (first == nil || e.number < first.number) && !l.deaf(attempt) {
+			first, who = e, attempt
+		}
+	}
+	if first == nil || first.n > l.limit-sum(all, now) {
+		return ""
+	}
+	return who
+}
+
+// choose is how many permits somebody wants by chance, and how many of the ways to wait may be taken.
+func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	n, ways = 1, 8
+	switch {
+	case l.kind == 'w':
+		if rnd.IntN(3) == 0 {
+			n = permit.All
+		}
+	default:
+		n = 1 + rnd.Int64N(l.limit+1)
+		if nested || n > l.limit && rnd.IntN(4) != 0 { // holders that wait for more may wait for each other
+			ways = 5
+		}
+	}
+	return n, ways
+}
