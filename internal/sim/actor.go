@@ -241,7 +241,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	a.log("%s: %s of %s", a.name, h, m.Name())
 	if !h.nested && !h.try {
 		a.asking[q] = struct{}{}
-	} else if !h.nested {
+	} else if locks[0].initial != 0 {
 		a.trying[q] = struct{}{}
 	}
 	a.mu.Unlock()
@@ -321,13 +321,16 @@ func (a *actor) gaveUp(q *ask, h way) {
 	if h.nested || h.try || a.Kind.most > 1 || a.p.over() || !a.well() || !q.since.After(a.quiet) {
 		return
 	}
-	for other := range a.asking {
-		if other.p == a.p {
-			return
+	for _, under := range []map[*ask]struct{}{a.asking, a.trying} {
+		for other := range under {
+			if other.p == a.p {
+				return
+			}
 		}
 	}
 	for _, l := range q.locks {
-		if l.kind != 'f' && l.initial == 0 {
+		// A place that was too many when another goroutine entered is given up in the background.
+		if l.kind != 'f' && l.initial == 0 || time.Since(l.entered[a.p]) < 200*time.Millisecond {
 			continue
 		}
 		a.counts.Add("gave up")

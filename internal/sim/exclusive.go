@@ -156,6 +156,8 @@ func (exclusive) waits(*waiter) bool { return false }
 // stuck is for busy to tell: there is one holder.
 func (exclusive) stuck() string { return "" }
 
+func (exclusive) lingering() []string { return nil }
+
 func (l exclusive) forgotten(s *server) {
 	at := slices.Index(l.on, s)
 	l.owners[at], _ = l.present(s)

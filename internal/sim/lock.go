@@ -38,10 +38,12 @@ type lock struct {
 
 	// What the clients believe.
 	believed map[*held]struct{}
-	last     int64     // the highest token that anybody entered with whose hold was not void
-	free     time.Time // when the last hold ended that somebody may have had to wait for
-	first    string    // the attempt that waits though it could be served
-	stuck    time.Time // since when it does
+	lost     map[string]bool        // attempts that somebody believed in, and lost
+	entered  map[*process]time.Time // when any goroutine of it last entered
+	last     int64                  // the highest token that anybody entered with whose hold was not void
+	free     time.Time              // when the last hold ended that somebody may have had to wait for
+	first    string                 // the attempt that waits though it could be served
+	stuck    time.Time              // since when it does
 }
 
 // rules are what locks of a kind promise, and how Redis has them. world.mu is held while they are asked.
@@ -60,6 +62,8 @@ type rules interface {
 	waits(e *waiter) bool
 	// forgotten is told that a server came back without its data, or with old data.
 	forgotten(s *server)
+	// lingering are keys that may still be there when all sessions have closed.
+	lingering() []string
 	// deleted is told that the lock was deleted by hand.
 	deleted()
 }
@@ -110,7 +114,7 @@ func (a *ask) of(l *lock) bool { return slices.Contains(a.locks, l) }
 
 func newLock(w *world, p place) *lock {
 	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}", on: w.servers[p.server : p.server+1],
-		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{}, over: map[string]string{}, believed: map[*held]struct{}{}}
+		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{}, over: map[string]string{}, believed: map[*held]struct{}{}, lost: map[string]bool{}, entered: map[*process]time.Time{}}
 	if l.kind == 'q' {
 		l.on = w.servers
 	}
@@ -207,9 +211,11 @@ func (l *lock) granting(e *held) {
 	}
 	// Else a lease that it had unknown to its client ran out; or an old snapshot has it in the queue again.
 	if l.over[e.attempt] == "" && (!e.void() || l.on[0].forgot.IsZero()) {
-		l.over[e.attempt] = "it was entered"
+		l.over[e.attempt] = wasEntered
 	}
 }
+
+const wasEntered = "it was entered"
 
 // stored is how many servers have stored a token at least as high.
 func (l *lock) stored(token int64) (n int) {
@@ -235,6 +241,7 @@ func (l *lock) beliefs() {
 				w.fail("%s has lost %s, %d, and all is well", e.who, l.name, e.token)
 			}
 			delete(l.believed, e)
+			l.lost[e.attempt] = true
 			l.free = time.Now()
 		case e.void():
 			if l.kind != 'q' && l.rules.doubt(e) == "" {

@@ -73,7 +73,7 @@ func (l *permits) entry(e, outer *held) {
 		w.counts.Add("side by side")
 	}
 	w.kept = append(w.kept, e.hold)
-	l.believed[e] = struct{}{}
+	l.believed[e], l.entered[e.p] = struct{}{}, time.Now()
 	if n, latest := l.taken(func(h *held) bool { return !h.void() }); latest != nil && n > latest.limit {
 		w.fail("%s entered %s with %d permits under %d: holders have %d, and there were %d", e.who, l.name, e.n, e.token, n, latest.limit)
 	}

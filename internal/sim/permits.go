@@ -265,3 +265,15 @@ func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 	}
 	return n, ways
 }
+
+// lingering: what holders have lost by their own clocks, and have not unlocked, stays in Redis until its lease ends there.
+func (l *permits) lingering() []string {
+	l.on[0].tick()
+	all, _, _ := l.read()
+	for attempt := range all {
+		if !l.lost[attempt] {
+			return nil
+		}
+	}
+	return []string{l.key, l.key + ":h"}
+}

@@ -149,8 +149,8 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 			delete(l.waiting, behind)
 			l.waiting[asking] = &waiter{place.number, alive, ticket, q.n}
 		case queued && (e == nil || e.ticket != ticket):
-			if l.over[asking] != "" || void {
-				w.fail("%s stands in the queue: it is too late (%v), %s", short(asking), void, l.over[asking])
+			if over := l.past(asking); over != "" || void {
+				w.fail("%s stands in the queue: it is too late (%v), %s", short(asking), void, over)
 			}
 			if e != nil && e.alive > now {
 				w.fail("%s lost its place", short(asking))
@@ -190,10 +190,20 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 	}
 }
 
+// past is why an attempt may get nothing any more; "" if it may.
+func (l *lock) past(attempt string) string {
+	// A late copy of the request of one that entered may come when its short first lease is over, and before the release that the network holds up.
+	if over := l.over[attempt]; over != wasEntered || l.initial == 0 || l.w.well() {
+		return over
+	}
+	l.w.counts.Add("revenants")
+	return ""
+}
+
 // turn checks that it was owner's turn, and that it may be granted anything.
 func (l *lock) turn(owner string, token, now int64) {
 	w := l.w
-	if why := l.over[owner]; why != "" {
+	if why := l.past(owner); why != "" {
 		w.fail("%s is granted %s with %d, but %s", short(owner), l.name, token, why)
 	}
 	mine := l.waiting[owner]

@@ -58,7 +58,7 @@ type world struct {
 	ending  bool      // actors stop
 	quiet   time.Time // from when on nothing may be late; zero before
 	asking  map[*ask]struct{}
-	trying  map[*ask]struct{} // calls of TryLock
+	trying  map[*ask]struct{} // other calls that are about permits: of TryLock, and nested ones
 	kept    []*rlock.Hold     // all there were, or a crash would look like a Hold that was forgotten
 }
 
@@ -234,6 +234,7 @@ func (w *world) run() {
 	var memories []string
 	for _, l := range w.locks {
 		memories = append(memories, l.key+":t", "lockline:t:{"+l.name+"}:t")
+		memories = append(memories, l.rules.lingering()...)
 	}
 	w.leftBehind(memories...)
 	working.Wait()
