@@ -44,6 +44,7 @@ type lock struct {
 	free     time.Time              // when the last hold ended that somebody may have had to wait for
 	first    string                 // the attempt that waits though it could be served
 	stuck    time.Time              // since when it does
+	blind    time.Time              // nobody need know before that time that the lock is free
 }
 
 // rules are what locks of a kind promise, and how Redis has them. world.mu is held while they are asked.
@@ -273,7 +274,7 @@ func (w *world) progress() {
 		gap = w.deafGap
 	}
 	for _, l := range w.locks {
-		if who := l.rules.stuck(); who != l.first {
+		if who := l.rules.stuck(); who != l.first || time.Now().Before(l.blind) {
 			l.first, l.stuck = who, time.Now()
 		} else if who != "" && time.Since(l.stuck) > gap {
 			w.fail("for %v %s has been the first in line for %s, and enough of it is free", time.Since(l.stuck), short(who), l.name)
@@ -282,7 +283,7 @@ func (w *world) progress() {
 	for a := range w.asking {
 		since, moved, busy := slices.MaxFunc([]time.Time{a.since, w.quiet}, time.Time.Compare), time.Time{}, false
 		for _, l := range a.locks {
-			busy = busy || l.rules.busy() || l.rules.waits(&waiter{n: a.n})
+			busy = busy || l.rules.busy() || l.rules.waits(&waiter{n: a.n}) || time.Now().Before(l.blind)
 			since = slices.MaxFunc([]time.Time{since, l.free}, time.Time.Compare)
 			moved = slices.MaxFunc([]time.Time{moved, l.moved}, time.Time.Compare)
 		}

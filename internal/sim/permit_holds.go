@@ -38,9 +38,11 @@ func (l *permits) taken(counts func(*held) bool) (n int64, latest *grant) {
 
 func (l *permits) entry(e, outer *held) {
 	w := l.w
-	nested := outer != nil && l.kind == 'w'
-	if nested {
+	if outer != nil {
 		w.counts.Add("nested")
+	}
+	nested := outer != nil && l.kind == 'w' // another hold of a semaphore is one of its own
+	if nested {
 		if e.token != outer.token || e.attempt != outer.attempt {
 			w.fail("%s: nested in %d of %s it got %d of %s", e.who, outer.token, outer.attempt, e.token, e.attempt)
 		}
@@ -116,9 +118,11 @@ func (l *permits) doubt(e *held) string {
 // busy: there are not enough for each of those that ask.
 func (l *permits) busy() bool {
 	var most int64
-	for q := range l.w.asking {
-		if q.n <= l.limit {
-			most = max(most, q.n)
+	for _, under := range []map[*ask]struct{}{l.w.asking, l.w.trying} {
+		for q := range under {
+			if q.n <= l.limit {
+				most = max(most, q.n)
+			}
 		}
 	}
 	n, _ := l.taken(func(*held) bool { return true })

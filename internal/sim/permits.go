@@ -226,7 +226,11 @@ func (l *permits) forgotten(s *server) {
 	}
 }
 
-func (l *permits) deleted() { l.holders = nil }
+func (l *permits) deleted() {
+	l.holders = nil
+	// Nobody is told: those that wait find out when they ask again.
+	l.blind = time.Now().Add(liveness)
+}
 
 // waits: it wants more than there are at all.
 func (l *permits) waits(e *waiter) bool { return e.n > l.limit }
