@@ -7,12 +7,17 @@
 //
 //   - mutual exclusion: no two valid holds but those that are nested; and the stronger half,
 //     that Redis (of a RedLock, a majority) holds the lock for whoever believes so;
+//   - of permits, no more are held than there were when the last of them was granted: a semaphore's limit may have
+//     been reduced since. A reader has one permit of a read-write lock, and a writer has all. Nobody takes permits
+//     from a holder but its own release, the end of its lease, and force;
 //   - tokens grow from grant to grant and from holder to holder, nested holds share one, and a majority
 //     of a RedLock's servers has stored the holder's;
-//   - first come, first served, as the server saw a fair lock's requests; nobody is dropped
-//     from its queue who is known to live, and nobody gets into it who has left;
+//   - first come, first served, as the server saw the requests; nobody is dropped
+//     from the queue who is known to live, and nobody gets into it who has left. Only somebody who wants more
+//     permits than there are at all is passed;
 //   - no attempt is granted anything once it is over;
-//   - progress: once the faults are over, no lock stays free for long while somebody waits;
+//   - progress: once the faults are over, no lock stays free for long while somebody waits, and enough permits for the
+//     first in the queue do not either;
 //   - a renewed hold is not lost while all is well;
 //   - errors: only those that the documentation names, each only with its reason; what
 //     Extend, re-entry and Unlock say is so;

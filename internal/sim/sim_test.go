@@ -25,7 +25,7 @@ var (
 )
 
 // patience with one kind of lock, in real time: the tests of all kinds are in the gate twice.
-const patience = 6 * time.Second
+const patience = 5 * time.Second
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{}) // go-redis logs each dial that fails

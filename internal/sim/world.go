@@ -217,7 +217,11 @@ func (w *world) run() {
 	for i := range int((grace + 6*time.Second) / (100 * time.Millisecond)) {
 		w.sleep(100 * time.Millisecond)
 		w.mu.Lock()
-		if w.well() && !w.deaf && w.Kind.most == 1 && i%20 == 0 {
+		often := 20
+		if w.Kind.locks[0].permits() {
+			often = 100 // nobody is told, so nothing can be said of progress for a while
+		}
+		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 {
 			w.locks[0].deleted()
 		}
 		w.progress()
