@@ -123,6 +123,9 @@ func (l *permits) executed(c *call, now int64) {
 	}
 	w.log("%s %d: %s %s %s: %s; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), l.describe(after, now), len(queue))
 	l.dropped(queue, now)
+	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" || c.name == "limit") {
+		w.fail("a request to %s leaves %s in the queue, and enough permits of %s are free", c.name, short(who), l.name)
+	}
 	l.beliefs()
 }
 
@@ -235,13 +238,16 @@ func (l *permits) deleted() {
 // waits: it wants more than there are at all.
 func (l *permits) waits(e *waiter) bool { return e.n > l.limit }
 
-// stuck is the first in the queue, if it could be served.
-func (l *permits) stuck() string {
+func (l *permits) stuck() string { return l.next("") }
+
+// next is the first in the queue, if it could be served. The session of the attempt that is asking is told by the reply.
+func (l *permits) next(asking string) string {
+	session, _, _ := strings.Cut(asking, ":")
 	now := l.on[0].tick()
 	all, _, _ := l.read()
 	first, who := (*waiter)(nil), ""
 	for attempt, e := range l.waiting {
-		if e.alive > now && !l.waits(e) && (first == nil || e.number < first.number) && !l.deaf(attempt) {
+		if e.alive > now && !l.waits(e) && (first == nil || e.number < first.number) && (asking != "" && strings.HasPrefix(attempt, session+":") || !l.deaf(attempt)) {
 			first, who = e, attempt
 		}
 	}
