@@ -123,7 +123,7 @@ func (l *permits) executed(c *call, now int64) {
 	}
 	w.log("%s %d: %s %s %s: %s; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), l.describe(after, now), len(queue))
 	l.dropped(queue, now)
-	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" || c.name == "limit") {
+	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" || c.name == "limit" && c.argv[1] == "0") {
 		w.fail("a request to %s leaves %s in the queue, and enough permits of %s are free", c.name, short(who), l.name)
 	}
 	l.beliefs()
