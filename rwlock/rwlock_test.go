@@ -311,3 +311,14 @@ func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T
 		unlock(t, r)
 	}
 }
+
+func TestANestedHoldWithALongerLeaseMakesTheLeaseLonger(t *testing.T) {
+	t.Parallel()
+	_, locks := open(t, 1, rlock.WithWatchdogTimeout(time.Second))
+	ctx, w := lock(t, bg, locks[0])
+	_, nested := lock(t, ctx, locks[0].RLocker(), rlock.WithLease(time.Minute))
+	if left := time.Until(nested.Deadline()); left < 50*time.Second {
+		t.Errorf("%v are left", left)
+	}
+	unlock(t, nested, w)
+}

@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,11 +161,7 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 		return handoff{In: true, Tenure: g}, nil
 	case try && l.waiters.Len() > 0: // they were first
 		defer a.p.mu.Unlock()
-		e := a.holder()
-		if e == nil {
-			e = &failure.LockedError{Name: a.p.keys.Name}
-		}
-		return handoff{}, a.p.kind.Locked(e)
+		return handoff{}, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
 		l.forget() // lane may have made it for this call alone
 		a.p.mu.Unlock()
@@ -250,7 +247,15 @@ func (a *acquisition) holder() *failure.LockedError {
 	for g := range a.p.grants { // any one will do: the error names one holder
 		return a.lockedHere(g)
 	}
-	return a.p.seen.Locked(a.p.keys.Name, a.begun, nil)
+	var stands *time.Time // since when Redis has said that the lane is to wait
+	if l := a.p.lanes[a.want]; l != nil {
+		for _, at := range l.attempts {
+			if at.state == standing {
+				stands = &at.base
+			}
+		}
+	}
+	return a.p.seen.Locked(a.p.keys.Name, a.begun, stands)
 }
 
 // lockedHere is the error where this session has a grant that is in the way. mu held.

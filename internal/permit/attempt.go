@@ -190,15 +190,12 @@ func (a *attempt) rest() bool {
 	p := a.l.p
 	for {
 		p.mu.Lock()
-		state, d := a.state, time.Until(a.at)
+		state, late, d := a.state, a.late, time.Until(a.at)
 		p.mu.Unlock()
 		switch {
 		case state == over:
 			return false
 		case state == unwanted:
-			p.mu.Lock()
-			late := a.late
-			p.mu.Unlock()
 			p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness)) // a place may be granted as late as its liveness ends
 			return false
 		case d <= 0:
@@ -300,12 +297,10 @@ func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
 	}
 }
 
-// saw notes who has permits. mu held.
+// saw notes who has permits, or that there are too few though none are held. mu held.
 func (p *pool) saw(r reply.Answer) {
-	if r.Holder != "" {
-		now := time.Now()
-		p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
-	}
+	now := time.Now()
+	p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
 }
 
 // endures: an outage only lengthens the wait, up to the session's lease, once Redis has said that it is to wait. mu held.

@@ -90,7 +90,7 @@ func (e *Entry) tooLate(why handover.State) error {
 			late := g.late
 			p.s().Go(func() {
 				defer p.drop()
-				_ = p.s().Link.Call(p.s().Ctx, releaseScript, p.release(g.owner, "", late, ""), 1, nil)
+				_, _ = p.took(p.s().Link.Call(p.s().Ctx, releaseScript, p.release(g.owner, "", late, ""), 1, nil))
 			})
 		}
 	}

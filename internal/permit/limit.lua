@@ -6,10 +6,13 @@
 -- ARGV[3] what the names of the sessions' channels begin with
 -- ARGV[4] milliseconds for which the metadata of what nobody uses is kept
 -- ARGV[5] id of the request, which all its copies have
+-- ARGV[6] Redis time in microseconds after which it has expired, or it could undo a later one
 --
--- Reply: 'S' set, 'N' not set
+-- Reply: 'S' set, 'N' not set, 'V NOW' expired: came too late
 --
 -- Generated from internal/permit/lua/limit.lua: edit that, and run go generate ./...
+
+local keep = tonumber(ARGV[4])
 
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
@@ -17,7 +20,10 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
-local now, keep = clock(), tonumber(ARGV[4])
+local now, stamped = clock()
+if now > tonumber(ARGV[6]) then
+  return 'V ' .. stamped
+end
 local known = redis.call('HMGET', KEYS[2], 'n', 'i')
 if ARGV[2] == '1' and known[1] then
   return known[2] == ARGV[5] and 'S' or 'N'

@@ -106,8 +106,14 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 		depth++
 	}
 	p.mu.Unlock()
+	defer p.mu.Lock()      // for the deferred Unlock
+	if a.want.Lease != 0 { // the grant lasts as long as any of its holds wants
+		if err := e.Extend(a.ctx, a.want.Lease); err != nil {
+			_ = e.Unlock(context.WithoutCancel(a.ctx))
+			return nil, err
+		}
+	}
 	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: e.token})
-	p.mu.Lock() // for the deferred Unlock
 	return e, nil
 }
 

@@ -82,7 +82,7 @@ func (l *permits) executed(c *call, now int64) {
 	case "force":
 		l.forced(c.argv[0], before, now)
 	case "limit":
-		l.limited(c, limit)
+		l.limited(c, limit, now)
 	}
 	queue := c.server.scores(l.key + ":q")
 	if q := c.asked(); q != nil {
@@ -123,7 +123,7 @@ func (l *permits) executed(c *call, now int64) {
 	}
 	w.log("%s %d: %s %s %s: %s; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), l.describe(after, now), len(queue))
 	l.dropped(queue, now)
-	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" || c.name == "limit" && c.argv[1] == "0") {
+	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" || c.name == "limit" && c.argv[1] == "0" && now <= c.number(5)) {
 		w.fail("a request to %s leaves %s in the queue, and enough permits of %s are free", c.name, short(who), l.name)
 	}
 	l.beliefs()
@@ -198,8 +198,14 @@ func (l *permits) forced(which string, before map[string]holding, now int64) {
 }
 
 // limited checks that a limit was set.
-func (l *permits) limited(c *call, before int64) {
+func (l *permits) limited(c *call, before, now int64) {
 	w := l.w
+	if now > c.number(5) { // it came too late
+		if l.limit != before {
+			w.fail("the limit of %s was %d, and is %d by a request that came too late", l.name, before, l.limit)
+		}
+		return
+	}
 	if l.sets == nil {
 		l.sets = map[string]bool{}
 	}

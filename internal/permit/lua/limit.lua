@@ -6,10 +6,15 @@
 -- ARGV[3] what the names of the sessions' channels begin with
 -- ARGV[4] milliseconds for which the metadata of what nobody uses is kept
 -- ARGV[5] id of the request, which all its copies have
+-- ARGV[6] Redis time in microseconds after which it has expired, or it could undo a later one
 --
--- Reply: 'S' set, 'N' not set
+-- Reply: 'S' set, 'N' not set, 'V NOW' expired: came too late
 
-local now, keep = clock(), tonumber(ARGV[4])
+local keep = tonumber(ARGV[4])
+local now, stamped = clock()
+if now > tonumber(ARGV[6]) then
+  return 'V ' .. stamped
+end
 local known = redis.call('HMGET', KEYS[2], 'n', 'i')
 if ARGV[2] == '1' and known[1] then
   return known[2] == ARGV[5] and 'S' or 'N'

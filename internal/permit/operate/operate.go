@@ -8,6 +8,8 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/permit/reply"
@@ -74,10 +76,22 @@ func SetLimit(ctx context.Context, ps *permit.Permits, n int64, only bool) (bool
 		try = "1"
 	}
 	s := ps.Session()
-	// The request has an id, so that a copy of it knows that an earlier one has set the number.
-	text, err := ps.Ask(ctx, permit.LimitScript, n, try, s.Args.Channels, s.Args.Keep, s.Attempt())
-	if err == nil && text != "S" && text != "N" {
-		err = ps.Failed(wire.Unexpected(text))
+	for expired := 1; ; expired++ {
+		sent, until := time.Now(), int64(0)
+		if t := s.Clock.Now(sent); t != 0 { // else the reply brings the time
+			until = t + protocol.Patience(s.Lease).Microseconds()
+		}
+		// The request has an id, so that a copy of it knows that an earlier one has set the number.
+		text, err := ps.Ask(ctx, permit.LimitScript, n, try, s.Args.Channels, s.Args.Keep, s.Attempt(), until)
+		now, late := strings.CutPrefix(text, "V ")
+		switch {
+		case err != nil || text == "S" || text == "N":
+			return text == "S", err
+		case !late:
+			return false, ps.Failed(wire.Unexpected(text))
+		case expired == protocol.MaxExpired:
+			return false, ps.Failed(protocol.TooLate(s.Lease))
+		}
+		s.Clock.Heard(protocol.TokenOrZero(now), sent)
 	}
-	return text == "S", err
 }

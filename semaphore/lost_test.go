@@ -1,0 +1,116 @@
+package semaphore_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// A waiter that was never told of a short first lease asks again when that is over: then Redis has it as the holder.
+func TestWhoIsGrantedAnewWhenItsFirstLeaseIsOverIsAHolder(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
+		b := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
+		_, hold := acquire(t, a, 1)
+		testlock.Keep(t, hold)
+		waiter := begin(bg, b, 1)
+		synctest.Wait()
+		keys := []string{"lockline:p:{x}", "lockline:p:{x}:t", "lockline:p:{x}:q", "lockline:p:{x}:a", "lockline:p:{x}:d", "lockline:p:{x}:h"}
+		// Its message goes to somebody else.
+		sub := w.Client.Subscribe(bg, "nobody:s:"+inspect(t, a).Queue[0].Session)
+		defer sub.Close()
+		_, err := sub.Receive(bg)
+		testlock.Must(t, err)
+		testlock.Must(t, w.Client.Eval(bg, permit.Scripts()["release"].Text(), keys, inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
+		got := await(t, waiter)
+		testlock.Keep(t, got)
+		if st := inspect(t, b); st.Used != 1 || got.Err() != nil {
+			t.Errorf("it holds a permit (%v), and Redis has %+v", got.Err(), st)
+		}
+		unlock(t, got)
+	})
+}
+
+// An Unlock that comes long after the loss must not have the session forget what it acquired since.
+func TestCloseGivesBackWhatWasAcquiredBeforeTheUnlockOfALostHold(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		sem, other := semaphore.New(s, "x", 2), semaphore.New(testlock.NewSession(t, w.Client), "x", 2)
+		_, lost := acquire(t, sem, 1)
+		testlock.Keep(t, lost)
+		_, err := other.ForceRelease(bg, lost.Token())
+		testlock.Must(t, err)
+		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
+		ctx, hold := acquire(t, sem, 1)
+		testlock.Keep(t, hold)
+		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
+		synctest.Wait()
+		testlock.Must(t, s.Close())
+		if st := inspect(t, other); st.Used != 0 || ctx.Err() == nil || !errors.Is(hold.Err(), rlock.ErrClosed) {
+			t.Errorf("after Close: %v, %v, %+v", hold.Err(), ctx.Err(), st)
+		}
+	})
+}
+
+// The Unlock of a lost hold serves waiters, also those of its own session.
+func TestTheUnlockOfALostHoldServesItsSession(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		sem := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
+		_, lost := acquire(t, sem, 1)
+		testlock.Keep(t, lost)
+		waiter := begin(bg, sem, 1, rlock.WaitAtMost(2*time.Second))
+		synctest.Wait()
+		w.Del("lockline:p:{x}")
+		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
+		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
+		hold := await(t, waiter)
+		testlock.Keep(t, hold)
+		unlock(t, hold)
+	})
+}
+
+// Redis has answered: that is no ErrDeadlineExceeded.
+func TestAWaitThatIsOverSaysThatItWasRefused(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		sem := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
+		var refused *semaphore.NotFreeError
+		if _, _, err := sem.Acquire(bg, 2, rlock.WaitAtMost(time.Second)); !errors.As(err, &refused) {
+			t.Errorf("more than there are: %v", err)
+		}
+
+		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		hold, err := hold(t, rwlock.New(other, "y"))
+		testlock.Must(t, err)
+		behind := rwlock.New(testlock.NewSession(t, w.Client), "y")
+		for _, m := range []*rwlock.RWMutex{behind, rwlock.New(s, "y")} { // another session is the first in the queue
+			go func() {
+				ctx, stop := testlock.Bounded(t), func() {}
+				defer stop()
+				if _, h, err := m.Lock(ctx); err == nil {
+					testlock.Keep(t, h)
+					_ = h.Unlock(bg)
+				}
+			}()
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		if _, _, err := rwlock.New(s, "y").Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("behind another goroutine of the session: %v", err)
+		}
+		unlock(t, hold)
+		time.Sleep(time.Minute) // until nobody waits
+	})
+}
+
+func hold(t *testing.T, m *rwlock.RWMutex) (*rlock.Hold, error) {
+	_, h, err := m.Lock(bg)
+	testlock.Keep(t, h)
+	return h, err
+}
