@@ -126,6 +126,8 @@ func (l *permits) busy() bool {
 		}
 	}
 	n, _ := l.taken(func(*held) bool { return true })
+	all, _, _ := l.read() // also what was lost and not unlocked yet: its lease may end later than its holder believes
+	n = max(n, sum(all, l.on[0].tick()))
 	return n > 0 && n+most > l.limit
 }
 
