@@ -322,3 +322,19 @@ func TestANestedHoldWithALongerLeaseMakesTheLeaseLonger(t *testing.T) {
 	}
 	unlock(t, nested, w)
 }
+
+func TestAWriterAndItsReaderUnlockAtOnce(t *testing.T) {
+	t.Parallel()
+	_, locks := open(t, 1)
+	for range 200 {
+		ctx, w := lock(t, bg, locks[0])
+		_, r := lock(t, ctx, locks[0].RLocker())
+		done := make(chan error, 1)
+		go func() { done <- r.Unlock(bg) }()
+		unlock(t, w)
+		testlock.Must(t, testlock.Receive(t, "the reader's Unlock", done))
+	}
+	if st := inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 0 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -156,8 +156,7 @@ func (g *Grant) reduce() (tell func(context.Context) error) {
 		switch {
 		case err != nil: // the lease of all is given back with the last of the readers
 			return p.kind.Failed(p.keys, err)
-		case r.Status == reply.Lost:
-			g.end(handover.Lost, failure.ErrGone)
+		case r.Status == reply.Lost && g.end(handover.Lost, failure.ErrGone): // else the last reader's release was faster
 			return p.fail(failure.ErrLost)
 		}
 		return nil
