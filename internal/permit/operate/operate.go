@@ -42,7 +42,7 @@ func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return 0, err
 	}
-	args := &ps.Session().Args
+	args := &ps.Session().Args // of the operator's session: waiters of any are told on channels that begin alike
 	text, err := ps.Ask(ctx, permit.ForceScript, which, args.Channels, args.Keep)
 	if err != nil {
 		return 0, err
@@ -76,7 +76,7 @@ func SetLimit(ctx context.Context, ps *permit.Permits, n int64, only bool) (bool
 		try = "1"
 	}
 	s := ps.Session()
-	for expired := 1; ; expired++ {
+	for expired := 1; ; expired++ { // a copy that came late would undo what was set since, so each has its time
 		sent, until := time.Now(), int64(0)
 		if t := s.Clock.Now(sent); t != 0 { // else the reply brings the time
 			until = t + protocol.Patience(s.Lease).Microseconds()

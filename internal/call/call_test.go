@@ -1,0 +1,84 @@
+package call_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/fake"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// request is answered after a time.
+type request struct {
+	takes     time.Duration
+	abandoned bool // its caller had left when the answer came
+	rolled    []wire.Outcome
+}
+
+func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
+	time.Sleep(r.takes)
+	r.abandoned = abandoned.Load()
+	return wire.Outcome{Reply: "answer"}
+}
+
+func (r *request) RollBack(o wire.Outcome) { r.rolled = append(r.rolled, o) }
+
+// open is a session with a caller that is counted in its work.
+func open(t *testing.T) *session.Session {
+	s := new(fake.Store).Session(t)
+	if !s.Begin() {
+		t.Fatal("the session is closed")
+	}
+	t.Cleanup(s.End)
+	return s
+}
+
+func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ctx := range []context.Context{context.Background(), t.Context()} { // in the caller's goroutine, or one of its own
+			r := &request{takes: time.Second}
+			o, ok := call.Exchange(&wakeup.Bounds{Ctx: ctx}, open(t), r, func() func() { t.Error("it has left"); return func() {} })
+			synctest.Wait()
+			if !ok || o.Reply != "answer" || r.abandoned || len(r.rolled) != 0 {
+				t.Errorf("%v, %+v, %+v", ok, o, r)
+			}
+		}
+	})
+}
+
+func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, patience := range []time.Duration{time.Millisecond, time.Second} { // the latter ends in the instant of the answer
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			r := &request{takes: time.Second}
+			left, over := 0, 0
+			o, ok := call.Exchange(&wakeup.Bounds{Ctx: ctx}, open(t), r, func() func() {
+				if left++; len(r.rolled) != 0 {
+					t.Error("rolled back before the caller has left")
+				}
+				return func() { over++ }
+			})
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			switch {
+			case ok && (left != 0 || len(r.rolled) != 0 || o.Reply != "answer"):
+				t.Errorf("answered: %d, %+v", left, r)
+			case !ok && (left != 1 || over != 1 || len(r.rolled) != 1 || r.rolled[0].Reply != "answer"):
+				t.Errorf("abandoned after %v: left %d, over %d, %+v", patience, left, over, r)
+			case ok && patience < r.takes:
+				t.Error("it was answered before its time")
+			}
+		}
+	})
+}

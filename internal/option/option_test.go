@@ -1,0 +1,63 @@
+package option
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lease is an option as rlock has them.
+type lease time.Duration
+
+func (l lease) Apply(c *Config) { c.Lease = time.Duration(l) }
+
+func TestOptionsApplyInTheirOrderToWhatAnAcquisitionStartsFrom(t *testing.T) {
+	start := Config{Lease: time.Second, Wait: time.Minute, Bounded: true}
+	if got, want := NewConfig(start, []any{lease(2), nil, "no option", lease(3)}), (Config{Lease: 3, Wait: time.Minute, Bounded: true}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := NewConfig(start, []any(nil)); got != start {
+		t.Errorf("without options: %+v", got)
+	}
+}
+
+func TestAConfigThatCannotBeIsAnError(t *testing.T) {
+	for c, ok := range map[Config]bool{
+		{}:                                 true,
+		{Lease: protocol.MinLease}:         true,
+		{Lease: protocol.MinLease - 1}:     false,
+		{Lease: -1}:                        false,
+		{Bounded: true}:                    true,
+		{Bounded: true, Wait: time.Hour}:   true,
+		{Bounded: true, Wait: -1}:          false,
+		{Wait: -1}:                         true, // which nothing reads
+		{Lease: time.Hour, Bounded: true}:  true,
+		{Lease: 1, Bounded: true, Wait: 1}: false,
+		{Lease: time.Hour, Bounded: true, Wait: -time.Second}: false,
+	} {
+		if err := c.Check(); (err == nil) != ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+func TestTheInnermostOwnerOfAContextCounts(t *testing.T) {
+	ctx := context.Background()
+	if OwnerOf(ctx) != nil {
+		t.Error("an owner of nothing")
+	}
+	outer := WithOwner(ctx)
+	inner := WithOwner(outer)
+	if o := OwnerOf(outer); o == nil || o == OwnerOf(inner) || OwnerOf(context.WithoutCancel(outer)) != o {
+		t.Error("owners are not told apart")
+	}
+	if OwnerOf(As(inner, OwnerOf(outer))) != OwnerOf(outer) || OwnerOf(As(inner, nil)) != nil {
+		t.Error("As does not say whose a context is")
+	}
+}
