@@ -43,11 +43,11 @@ func TestAGrantIsCountedFromBeforeItWasMade(t *testing.T) {
 	a.redis = 1_000_000
 	for at, want := range map[int64]time.Duration{
 		1_000_000:         0,
-		2_000_000:         990 * time.Millisecond,  // the clocks' rates may differ by the margin
+		2_000_000:         990 * time.Millisecond,   // the clocks' rates may differ by the margin
 		0:                 -1010 * time.Millisecond, // a clock that was set back
 		8_000_000_000_000: time.Hour,                // one that was set forward: not after now
 	} {
-		if got := a.since(at).Sub(base); (got - want).Abs() > time.Minute/10 || want != time.Hour && got != want {
+		if got := a.since(at).Sub(base); (got-want).Abs() > time.Minute/10 || want != time.Hour && got != want {
 			t.Errorf("at %d: %v, want %v", at, got, want)
 		}
 	}
