@@ -77,8 +77,8 @@ local function bad(key, field, value, why)
   error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
 end
 
--- entry is what is known of a holder: how many permits it has, its token, and what its session says of itself.
-local function entry(owner)
+-- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function holding(owner)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
     return nil
@@ -91,7 +91,7 @@ local function entry(owner)
 end
 
 if till and tonumber(till) > now then
-  local _, token = entry(asking)
+  local _, token = holding(asking)
   if token then
     prolong(asking, math.max(lease, math.ceil((till - now) / 1000)), now, keep)
     return 'G ' .. stamped .. ' ' .. token
@@ -150,7 +150,7 @@ local function expire(now)
   end
   local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
   for _, owner in ipairs(over) do
-    local n = entry(owner)
+    local n = holding(owner)
     if n then
       giveBack(owner, n)
     end
@@ -349,7 +349,7 @@ end
 
 local served = serve(session(asking), ARGV[8], now, keep, limit)
 settle(over)
-local _, token = entry(asking)
+local _, token = holding(asking)
 if token then
   prolong(asking, lease, now, keep)
   served = string.gsub(served, ' ' .. string.gsub(asking, '%-', '%%-') .. ' %d+ %d+', '')
@@ -357,7 +357,7 @@ if token then
 end
 local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local about = ''
-_, token, about = entry(first[1] or '')
+_, token, about = holding(first[1] or '')
 
 -- behind: another session is next in the queue, so it is the one that looks when the holder's lease is over.
 local function behind(asking, channels, now)

@@ -168,8 +168,8 @@ local ALL = 1000000000
 -- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
 local BATCH = 1000
 
--- entry is what is known of a holder: how many permits it has, its token, and what its session says of itself.
-local function entry(owner)
+-- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function holding(owner)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
     return nil
@@ -203,7 +203,7 @@ local function expire(now)
   end
   local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
   for _, owner in ipairs(over) do
-    local n = entry(owner)
+    local n = holding(owner)
     if n then
       giveBack(owner, n)
     end

@@ -29,8 +29,8 @@ local function bad(key, field, value, why)
   error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
 end
 
--- entry is what is known of a holder: how many permits it has, its token, and what its session says of itself.
-local function entry(owner)
+-- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function holding(owner)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
     return nil
@@ -42,7 +42,7 @@ local function entry(owner)
   return tonumber(n), token, about
 end
 
-local n, token, about = entry(owner)
+local n, token, about = holding(owner)
 local till = redis.call('ZSCORE', KEYS[1], owner)
 if not n or token ~= ARGV[2] or not till or tonumber(till) <= now then
   return 'L ' .. stamped
@@ -121,7 +121,7 @@ local function expire(now)
   end
   local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
   for _, owner in ipairs(over) do
-    local n = entry(owner)
+    local n = holding(owner)
     if n then
       giveBack(owner, n)
     end

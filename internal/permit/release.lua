@@ -32,8 +32,8 @@ local function bad(key, field, value, why)
   error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
 end
 
--- entry is what is known of a holder: how many permits it has, its token, and what its session says of itself.
-local function entry(owner)
+-- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function holding(owner)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
     return nil
@@ -45,7 +45,7 @@ local function entry(owner)
   return tonumber(n), token, about
 end
 
-local n, token = entry(owner)
+local n, token = holding(owner)
 local till = redis.call('ZSCORE', KEYS[1], owner)
 local held = n and till and tonumber(till) > now and (ARGV[2] == '' or ARGV[2] == token)
 
@@ -131,7 +131,7 @@ local function expire(now)
   end
   local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
   for _, owner in ipairs(over) do
-    local n = entry(owner)
+    local n = holding(owner)
     if n then
       giveBack(owner, n)
     end

@@ -27,8 +27,8 @@ local function bad(key, field, value, why)
   error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
 end
 
--- entry is what is known of a holder: how many permits it has, its token, and what its session says of itself.
-local function entry(owner)
+-- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function holding(owner)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
     return nil
@@ -40,7 +40,7 @@ local function entry(owner)
   return tonumber(n), token, about
 end
 
-local _, token = entry(ARGV[1])
+local _, token = holding(ARGV[1])
 if not till or tonumber(till) <= now or token ~= ARGV[2] then
   return 'L'
 end

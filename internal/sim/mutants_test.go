@@ -129,7 +129,7 @@ var mutants = []mutant{
 	{name: "permits: a waiter is served though too few are free", kind: "semaphore", file: "internal/permit/release.lua",
 		old: "elseif n > free then", new: "elseif false then"},
 	{name: "permits: the end of a lease gives nothing back", kind: "semaphore", file: "internal/permit/acquire.lua",
-		old: "    local n = entry(owner)\n    if n then\n      giveBack(owner, n)", new: "    local n\n    if n then\n      giveBack(owner, n)"},
+		old: "    local n = holding(owner)\n    if n then\n      giveBack(owner, n)", new: "    local n\n    if n then\n      giveBack(owner, n)"},
 	{name: "permits: the end of a lease gives back twice", kind: "semaphore", file: "internal/permit/acquire.lua",
 		old: "      giveBack(owner, n)\n", new: "      giveBack(owner, n)\n      giveBack(owner, n)\n"},
 	{name: "permits: a release that is repeated gives back twice", kind: "semaphore", file: "internal/permit/release.lua",

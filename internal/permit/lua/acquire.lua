@@ -38,7 +38,7 @@ if ARGV[12] ~= '' and not queue then
 end
 local till = redis.call('ZSCORE', KEYS[1], asking)
 if till and tonumber(till) > now then
-  local _, token = entry(asking)
+  local _, token = holding(asking)
   if token then
     prolong(asking, math.max(lease, math.ceil((till - now) / 1000)), now, keep)
     return 'G ' .. stamped .. ' ' .. token
@@ -69,7 +69,7 @@ if liveness > 0 then
 end
 local served = serve(session(asking), ARGV[8], now, keep, limit)
 settle(over)
-local _, token = entry(asking)
+local _, token = holding(asking)
 if token then
   prolong(asking, lease, now, keep)
   served = string.gsub(served, ' ' .. string.gsub(asking, '%-', '%%-') .. ' %d+ %d+', '')
@@ -77,7 +77,7 @@ if token then
 end
 local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local about = ''
-_, token, about = entry(first[1] or '')
+_, token, about = holding(first[1] or '')
 if first[1] and not (liveness > 0 and behind(session(asking), ARGV[8], now)) then
   left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
 end

@@ -13,7 +13,7 @@ for i = 1, #all, 2 do
   local owner = all[i]
   local n, token, _
   if owner ~= 'u' then
-    n, token, _ = entry(owner)
+    n, token, _ = holding(owner)
   end
   if n and (ARGV[1] == token or ARGV[1] == 'w' and n == ALL or ARGV[1] == 'r' and n ~= ALL) then
     yield(owner, n, token, '')

@@ -12,7 +12,7 @@
 
 local now, stamped = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])
-local n, token, about = entry(owner)
+local n, token, about = holding(owner)
 local till = redis.call('ZSCORE', KEYS[1], owner)
 if not n or token ~= ARGV[2] or not till or tonumber(till) <= now then
   return 'L ' .. stamped

@@ -10,7 +10,7 @@
 
 local now = clock()
 local till = redis.call('ZSCORE', KEYS[1], ARGV[1])
-local _, token = entry(ARGV[1])
+local _, token = holding(ARGV[1])
 if not till or tonumber(till) <= now or token ~= ARGV[2] then
   return 'L'
 end
