@@ -14,7 +14,7 @@ import (
 )
 
 // A waiter that was never told of a short first lease asks again when that is over: then Redis has it as the holder.
-func TestWhoIsGrantedAnewWhenItsFirstLeaseIsOverIsAHolder(t *testing.T) {
+func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
 		b := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
@@ -23,7 +23,7 @@ func TestWhoIsGrantedAnewWhenItsFirstLeaseIsOverIsAHolder(t *testing.T) {
 		waiter := begin(bg, b, 1)
 		synctest.Wait()
 		keys := []string{"lockline:p:{x}", "lockline:p:{x}:t", "lockline:p:{x}:q", "lockline:p:{x}:a", "lockline:p:{x}:d", "lockline:p:{x}:h"}
-		// Its message goes to somebody else.
+		// Its message goes to another channel.
 		sub := w.Client.Subscribe(bg, "nobody:s:"+inspect(t, a).Queue[0].Session)
 		defer sub.Close()
 		_, err := sub.Receive(bg)

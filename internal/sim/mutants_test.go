@@ -166,7 +166,7 @@ var mutants = []mutant{
 		old: "	case g.entries > 0:", new: "	case g.entries > 1:"},
 	{name: "permits: a reader joins a grant that is about to end", kind: "rwlock", file: "internal/permit/lane.go",
 		old: "< l.p.s().Streak && g.lasts()", new: "< l.p.s().Streak",
-		harmless: "who joins one that is over asks anew, and one whose lease runs out is lost as any other"},
+		harmless: "a reader that joins what is over asks again, and one whose lease runs out loses it as any other"},
 	{name: "permits: a writer hands its token on", kind: "rwlock", file: "internal/permit/leave.go",
 		old: "			g.token++ // each writer has its own token of the block\n", new: ""},
 	{name: "permits: one of a session that closes keeps what it has", kind: "semaphore", file: "internal/permit/pool.go",
