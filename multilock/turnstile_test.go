@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -59,7 +60,8 @@ func (r *redServers) start(t *testing.T, members, turns int, stay time.Duration,
 
 func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int, stay time.Duration) error {
 	ctx, hold, err := m.Lock(testlock.Bounded(t))
-	for errors.Is(err, os.ErrDeadlineExceeded) { // where one server is frozen, and another slow, a newcomer is told so at once
+	// Where one server is frozen or refuses connections, and another one is slow, a newcomer is told so at once.
+	for errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(*net.OpError)) {
 		ctx, hold, err = m.Lock(testlock.Bounded(t))
 	}
 	if err != nil {
