@@ -108,7 +108,11 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	p.mu.Unlock()
 	defer p.mu.Lock()      // for the deferred Unlock
 	if a.want.Lease != 0 { // the grant lasts as long as any of its holds wants
-		if err := e.Extend(a.ctx, a.want.Lease); err != nil {
+		err := e.Extend(a.ctx, a.want.Lease)
+		if over := e.Err(); over != nil && err == nil { // while that was asked
+			err = p.fail(over)
+		}
+		if err != nil {
 			_ = e.Unlock(context.WithoutCancel(a.ctx))
 			return nil, err
 		}
