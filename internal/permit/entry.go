@@ -107,16 +107,13 @@ func (e *Entry) forgotten() {
 
 // An Entry is a handle.Holding.
 
-// Name is the name of what is held.
 func (e *Entry) Name() string { return e.g.p.keys.Name }
 
-// Token is the fencing token.
 func (e *Entry) Token() int64 { return e.token }
 
 // Deadline is until when the hold is valid.
 func (e *Entry) Deadline() time.Time { return e.g.deadline() }
 
-// Parts are none.
 func (e *Entry) Parts() []*handle.Hold { return nil }
 
 // Err is why it is not held any more.

@@ -83,6 +83,8 @@ func (g *Grant) lasts() bool {
 // over ends it for its session. mu held.
 func (g *Grant) over(why handover.State) {
 	g.state = why
+	now := time.Now() // those that wait in this session remember it until they learn of another holder
+	g.p.seen = &failure.Sighting{Holder: g.owner.(string), About: g.p.s().About(), At: now, Until: now}
 	delete(g.p.grants, g)
 	g.leaveLane()
 }
