@@ -79,7 +79,7 @@ func (l *lane) patience() time.Duration {
 	case !passes:
 		return 0
 	case l.others:
-		return rest // for no longer does a grant pass in memory
+		return min(rest, 5*soon) // others may want more than is free, and leave enough for this lane
 	case l.brief:
 		return min(rest, soon)
 	}
