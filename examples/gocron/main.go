@@ -144,7 +144,7 @@ func withLockers(ctx context.Context, machines []*machine, out io.Writer) error 
 
 	fmt.Fprintln(out, "An operator frees the lock of a run.")
 	began = make(chan struct{})
-	end = nil // it would go on for ever
+	end = nil // it would go on indefinitely
 	if _, err := lockers[first].newJob(first.scheduler, tick(), "lost", long); err != nil {
 		return err
 	}

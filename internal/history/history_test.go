@@ -100,7 +100,7 @@ func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 			r := play(t, kind, []history.Fault{history.ServerRestart, history.LostReplies, history.Kill})
 			holds := history.Holds(r.Ops)
 			v := history.Judge(holds)
-			t.Logf("%d restarts without data; of %d holds, %d began while another was believed; %d tokens out of order", r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
+			t.Logf("%d restarts without data; of %d holds, %d began while another was considered valid; %d tokens out of order", r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
 			if v.Unfenced > 0 || v.Strange > 0 {
 				t.Errorf("%+v", v)
 			}

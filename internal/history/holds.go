@@ -77,7 +77,7 @@ func Holds(ops []Op) (holds []Hold) {
 			delete(inside, k)
 		}
 	}
-	for _, h := range inside { // believed until its grant at least
+	for _, h := range inside { // considered valid until its grant at least
 		h.End = max(h.Return, h.Downgrade)
 		holds = append(holds, h.Hold)
 	}

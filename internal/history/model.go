@@ -95,7 +95,7 @@ func Operations(ops []Op) []porcupine.Operation {
 
 // Verdict counts what the primitive could not have shown.
 type Verdict struct {
-	Overlaps int    // holds that were granted while what excludes them was still believed
+	Overlaps int    // holds that were granted while a hold that excludes them was still considered valid
 	Unfenced int    // holds whose token is not above those that it must be above
 	Strange  int    // nested holds with a token of their own, releases of what was not held
 	Example  string // of an overlap

@@ -80,7 +80,7 @@ func TestAServerThatForgetsDoesNotBreakTheOrderOfTokensOfAReadWriteLock(t *testi
 	r := play(t, history.ReadWrite, []history.Fault{history.ServerRestart, history.LostReplies, history.Kill})
 	holds := history.Holds(r.Ops)
 	v := history.JudgeReadWrite(holds)
-	t.Logf("%d restarts without data; of %d holds, %d began while another was believed; %d tokens out of order", r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
+	t.Logf("%d restarts without data; of %d holds, %d began while another was considered valid; %d tokens out of order", r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
 	if v.Unfenced > 0 || v.Strange > 0 {
 		t.Errorf("%+v", v)
 	}

@@ -38,7 +38,7 @@ type lock struct {
 
 	// What the clients believe.
 	believed map[*held]struct{}
-	lost     map[string]bool        // attempts that somebody believed in, and lost
+	lost     map[string]bool        // attempts whose holds were considered valid, and then lost
 	entered  map[*process]time.Time // when any goroutine of it last entered
 	last     int64                  // the highest token that anybody entered with whose hold was not void
 	free     time.Time              // when the last hold ended that somebody may have had to wait for
