@@ -99,10 +99,10 @@ var (
 //
 // # A server that comes back empty
 //
-// has forgotten which locks it granted and which token it stored. As many of them as make a
+// Such a server has forgotten which locks it granted and which token it stored. As many of them as make a
 // majority with those that are free can give a held lock to another session. So run the servers
-// with appendonly yes and appendfsync always, or keep one that crashed away for longer than the longest lease
-// (its tokens are then as good as its clock). Clocks need to agree within 10 minutes: that
+// with appendonly yes and appendfsync always, or keep one that crashed away for longer than the longest lease. Those of [rlock.WithLease]
+// and Extend count. (Its tokens are then as good as its clock.) Clocks need to agree within 10 minutes: that
 // is how long the last token of a free lock is remembered.
 //
 // # Operators

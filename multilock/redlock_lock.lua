@@ -14,12 +14,13 @@
 -- ARGV[9] '0': who is refused goes. 'w': who is refused waits, so the holder's release is to be published.
 --         '1': the attempt holds the lock on a majority without this server, and joins it here. What it may have
 --         used is stored then, whatever it proposed
+-- ARGV[10] a nonce. The first that brings one to a grant has the release's message carry it, as a proof that it is Redis' own
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW STORED +'     granted, now or by an earlier copy, and the token accepted
 --   'G NOW STORED -'     granted, but STORED, which is not below the token, is stored
---   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another, as in the reentrant lock's. PTTL is a second at most where the
---                        release may not be published
+--   'H NOW PTTL HOLDER TOKEN NONCE ABOUT'  held by another, as in the reentrant lock's. PTTL is a second at most where the
+--                        release may not be published. NONCE is what its message will carry; '-' where it is not asked for, or not known
 --   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 --
@@ -46,7 +47,7 @@ local function vote(former, first)
   end
   redis.call('HSET', KEYS[1], ARGV[1], '1', 't', ARGV[6], 's', '0', 'd', ARGV[4])
   if ARGV[9] == '1' then -- it was lost here, and with it who waits
-    redis.call('HSET', KEYS[1], 'w', '1')
+    redis.call('HSET', KEYS[1], 'w', ARGV[10])
   end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   if former and metadata[4] == former then
@@ -137,11 +138,15 @@ end
 
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] and not succeeds(ARGV[1], owner) then
-  local left = redis.call('PTTL', KEYS[1])
-  if ARGV[9] == 'w' and not redis.call('HGET', KEYS[1], 'w') and redis.pcall('HSET', KEYS[1], 'w', '1') ~= 1 then
-    left = math.min(left, 1000) -- not possible while short of memory: who waits has to look
+  local left, nonce = redis.call('PTTL', KEYS[1]), ARGV[9] == 'w' and redis.call('HGET', KEYS[1], 'w')
+  if ARGV[9] == 'w' and not nonce then
+    if redis.pcall('HSET', KEYS[1], 'w', ARGV[10]) == 1 then
+      nonce = ARGV[10]
+    else
+      left = math.min(left, 1000) -- not possible while short of memory: who waits has to look
+    end
   end
-  return table.concat({ 'H', now, stamp(left), owner, token, about }, ' ')
+  return table.concat({ 'H', now, stamp(left), owner, token, nonce or '-', about }, ' ')
 end
 local metadata = redis.call('HMGET', KEYS[2], 't', 'b')
 local stored = whole(KEYS[2], 't', metadata[1], far)

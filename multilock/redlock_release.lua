@@ -1,5 +1,5 @@
 -- Ends what an attempt was granted here, if anything, and tells those who wait, if there are any, which
--- grant is over.
+-- grant is over, and the last token used. The nonce that they have of this server proves that it says so.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
@@ -27,11 +27,11 @@ if held[1] then
     last = redis.call('HGET', KEYS[2], 't') or '0'
   end
   redis.pcall('HSET', KEYS[2], 't', last, 'a', ARGV[1]) -- not possible while short of memory
-  reply = 'R ' .. (held[2] and redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. last) or 0)
+  reply = 'R ' .. (held[2] and redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. last .. ' ' .. held[2]) or 0)
 elseif redis.call('HGET', KEYS[2], 'a') == ARGV[1] then
   reply = 'R'
 elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
-  redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. (ARGV[6] == '' and '0' or ARGV[6]))
+  redis.call('PUBLISH', ARGV[3], ARGV[2])
 end
 if ARGV[5] == '0' then
   return reply

@@ -40,7 +40,7 @@ func (v *redVoter) ask(owner string, token int) string {
 // askTo is ask by a vote for such a purpose: "w" where it waits, "1" to join.
 func (v *redVoter) askTo(purpose, owner string, token int) string {
 	v.t.Helper()
-	words := strings.SplitN(v.run(v.lock, owner, 60000, time.Now().Add(time.Minute).UnixMicro(), "1@h", 60000, token, token+9, redKey, purpose), " ", 3)
+	words := strings.SplitN(v.run(v.lock, owner, 60000, time.Now().Add(time.Minute).UnixMicro(), "1@h", 60000, token, token+9, redKey, purpose, "nonce-of-"+owner), " ", 3)
 	return strings.Join(append(words[:1], words[2:]...), " ")
 }
 
@@ -85,6 +85,24 @@ func TestAServerAcceptsATokenOnlyFromWhoHoldsAndAboveWhatIsStored(t *testing.T) 
 	v.is("stored", v.stored(), "119")
 }
 
+// Two that vote may have proposed one token. What the other one was granted must be neither renewed nor counted.
+func TestARenewalRenewsOnlyWhatItsOwnerWasGranted(t *testing.T) {
+	v := newVoter(t)
+	keep := redScript(t, "../internal/protocol/keep.lua")
+	renew := func(owner string) string {
+		return v.run(keep, owner, 100, 1, 1, 600000, 60000, redKey, "100", "")
+	}
+	v.is("a vote", v.ask("a:1", 100), "G 109 +")
+	v.is("the same token of another", renew("b:1"), "L")
+	if left := v.rdb.PTTL(bg, redKey).Val(); left > time.Minute {
+		t.Errorf("it was renewed to %v", left)
+	}
+	if fields := v.rdb.HExists(bg, redKey, "b:1").Val(); fields {
+		t.Error("there is a second owner")
+	}
+	v.is("its own", renew("a:1"), "K")
+}
+
 func TestAnAttemptThatIsOverIsNotGrantedByALateCopy(t *testing.T) {
 	v := newVoter(t)
 	v.is("released before it came", v.free("a:1", 100, time.Now().Add(time.Minute).UnixMicro(), ""), "L")
@@ -115,6 +133,14 @@ func TestAServerTellsOfAReleaseThatOneWaitsFor(t *testing.T) {
 		}
 		told = n
 	}
+	says := func(messages ...string) {
+		t.Helper()
+		for _, want := range messages {
+			m, err := heard.ReceiveMessage(testlock.Bounded(t))
+			testlock.Must(t, err)
+			v.is("message", m.Payload, want)
+		}
+	}
 	waits := func(owner string, token int) { v.is("one that waits", v.askTo("w", owner, token)[:1], "H") }
 
 	v.is("granted", v.askTo("w", "a:1", 100), "G 109 +")
@@ -125,8 +151,10 @@ func TestAServerTellsOfAReleaseThatOneWaitsFor(t *testing.T) {
 
 	v.is("granted", v.ask("a:2", 200), "G 209 +")
 	waits("b:2", 300)
-	waits("c:2", 300)
-	v.is("released", v.free("a:2", 200, 0, 200), "R 1")
+	v.is("another that waits", strings.Join(strings.Fields(v.askTo("w", "c:2", 300))[2:], " "), "a:2 200 nonce-of-b:2 1@h")
+	v.is("one that does not wait", strings.Join(strings.Fields(v.ask("d:2", 300))[2:], " "), "a:2 200 - 1@h")
+	v.is("released", v.free("a:2", 200, 0, 203), "R 1")
+	says("200 203 nonce-of-b:2")
 	v.is("its copy", v.free("a:2", 200, 0, 200), "R")
 	tells("two wait", 1)
 	v.is("granted", v.ask("b:3", 300), "G 309 +")
@@ -142,8 +170,13 @@ func TestAServerTellsOfAReleaseThatOneWaitsFor(t *testing.T) {
 	v.is("released", v.free("a:6", 600, 0, 600), "R 0")
 
 	v.is("joined", v.askTo("1", "a:7", 700), "G 709 +")
+	v.is("one that waits", strings.Fields(v.askTo("w", "b:7", 800))[4], "nonce-of-a:7")
 	v.is("released", v.free("a:7", 700, 0, 700), "R 1")
 	tells("who waits was forgotten here", 1)
+	says("400", "700 700 nonce-of-a:7")
+
+	v.is("its data are gone", v.free("a:8", 800, 0, 800), "L")
+	says("800")
 }
 
 // It cannot note that somebody waits, so that one has to look by itself.

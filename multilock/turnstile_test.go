@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -193,6 +194,66 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 				t.Errorf("server %d told nobody", i)
 			}
 		}
+	}
+}
+
+// Where the servers' clocks are behind the tokens, the first that is above the last one used is known by the message of the release.
+func TestTheMessageOfAReleaseSparesASecondRound(t *testing.T) {
+	r := startServers(t, 3)
+	proxies, clients := r.proxied(t)
+	waits := make(testlock.Waits, 10)
+	newLock := func(all []*rlock.Session) *rlock.Mutex { // of which those that wait look every 20 minutes, if they are not told
+		q, err := multilock.NewQuorum(all, multilock.WithServerTimeout(time.Minute))
+		testlock.Must(t, err)
+		return q.New("x")
+	}
+	lease := rlock.WithWatchdogTimeout(time.Hour)
+	a := newLock(r.client(t, lease, longStreak, rlock.WithObserver(waits)))
+	b := warmed(t, newLock(sessions(t, clients, lease)))
+	accept := scriptFile(t, "redlock_accept.lua")
+	released := func() {
+		t.Helper()
+		testlock.Eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+	}
+	released()
+	for _, c := range r.direct { // a client whose servers' clocks are ahead was there
+		testlock.Must(t, c.HSet(bg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
+	}
+	for _, m := range []*rlock.Mutex{a, b} { // each learns it by a second round
+		testlock.Works(t, m)
+		released()
+	}
+	for range 5 {
+		first := testlock.Take(t, a)
+		testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 })
+		second := testlock.Go(bg, a)
+		<-waits
+		got := testlock.Go(testlock.Bounded(t), b)
+		testlock.Eventually(t, "the other waits for a message", func() bool {
+			n := r.scripts(t)
+			<-time.After(50 * time.Millisecond)
+			return r.noted(t) == 3 && r.heard(t) == 3 && r.scripts(t) == n
+		})
+		testlock.Unlock(t, first) // handed on in memory
+		hold := testlock.Granted(t, second)
+		if hold.Token() != first.Token()+1 {
+			t.Errorf("token %d after %d: not handed on", hold.Token(), first.Token())
+		}
+		for _, p := range proxies {
+			p.Reset()
+		}
+		testlock.Unlock(t, hold)
+		next := testlock.Granted(t, got)
+		for i, p := range proxies {
+			if slices.ContainsFunc(p.Requests(), func(q faultproxy.Request) bool { return q.Script() == accept }) {
+				t.Errorf("server %d was asked to accept another token", i)
+			}
+		}
+		if next.Token() <= hold.Token() || next.Token() > hold.Token()+10 {
+			t.Errorf("token %d after %d", next.Token(), hold.Token())
+		}
+		testlock.Unlock(t, next)
+		released()
 	}
 }
 

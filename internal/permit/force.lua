@@ -137,12 +137,12 @@ end
 -- ALL is how many permits one takes that excludes all others: All of permit.go.
 local ALL = 1000000000
 
--- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known.
+-- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known, and is no former grant's.
 local function yield(owner, n, token, lastUsed)
   giveBack(owner, n)
   if n == ALL and lastUsed ~= '' then
     local most = whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't'))
-    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most then
+    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most and tonumber(lastUsed) >= tonumber(token) then
       redis.call('HSET', KEYS[2], 't', lastUsed)
     end
   end

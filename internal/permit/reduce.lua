@@ -94,12 +94,12 @@ local function giveBack(owner, n)
   redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
 end
 
--- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known.
+-- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known, and is no former grant's.
 local function yield(owner, n, token, lastUsed)
   giveBack(owner, n)
   if n == ALL and lastUsed ~= '' then
     local most = whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't'))
-    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most then
+    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most and tonumber(lastUsed) >= tonumber(token) then
       redis.call('HSET', KEYS[2], 't', lastUsed)
     end
   end

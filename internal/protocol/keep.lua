@@ -19,7 +19,7 @@
 --
 -- Generated from internal/protocol/lua/keep.lua: edit that, and run go generate ./...
 
-local held = redis.call('HMGET', KEYS[1], 't', 's')
+local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
 
 -- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
 local MOST = 9e15
@@ -46,7 +46,7 @@ local function renew(ms, keep)
   end
 end
 
-if held[1] == ARGV[2] then
+if held[1] == ARGV[2] and held[3] then -- two that vote for a RedLock may have proposed one token
   local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
   if lease > 0 then
     renew(lease, tonumber(ARGV[6]))

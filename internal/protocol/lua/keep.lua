@@ -17,8 +17,8 @@
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 
-local held = redis.call('HMGET', KEYS[1], 't', 's')
-if held[1] == ARGV[2] then
+local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
+if held[1] == ARGV[2] and held[3] then -- two that vote for a RedLock may have proposed one token
   local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
   if lease > 0 then
     renew(lease, tonumber(ARGV[6]))

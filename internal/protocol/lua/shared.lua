@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
 --         that was granted, s -> number of the last change of the count, d -> what
---         the holder's session says of itself, w -> others may wait for it (of a RedLock, it was refused to some who do)
+--         the holder's session says of itself, w -> others may wait for it (of a RedLock, it was refused to some who do: their nonce)
 -- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
 --         it is released, the last one used; r -> last token released; l -> last token
 --         lost; a -> last owner field that released; and for each attempt that was

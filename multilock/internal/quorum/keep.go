@@ -180,6 +180,9 @@ func (b *round) joined(i int, o wire.Outcome, last int64) {
 		return
 	}
 	token, accepted := stored(r)
-	v.Status, v.until = protocol.Granted, o.Sent.Add(protocol.Valid(b.joinLease()))
+	v.Status = protocol.Granted
+	if until := o.Sent.Add(protocol.Valid(b.joinLease())); until.After(v.until) { // a renewal that was sent later may have been answered already
+		v.until = until
+	}
 	v.accepted = accepted || v.accepted && token == last
 }

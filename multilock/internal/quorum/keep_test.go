@@ -67,6 +67,18 @@ func TestAMemberIsJoinedOnlyWhereAMajorityWithoutItWasRenewed(t *testing.T) {
 	}
 }
 
+// A request to join may be answered after a renewal that was sent later.
+func TestAJoinThatIsAnsweredLateDoesNotShortenTheHold(t *testing.T) {
+	q := makeQuorum(t, 0, memberSessions(t, 3)...)
+	start := time.Now()
+	renewed := start.Add(time.Hour)
+	b := &round{q: q, lease: time.Minute, votes: []vote{{until: renewed}, {until: renewed}, {}}}
+	b.joined(0, wire.Outcome{Reply: "G 1000000000000000 9 +", Sent: start}, 9)
+	if until := b.deadline(); !until.Equal(renewed) {
+		t.Errorf("it is held until %v after the start, want an hour", until.Sub(start))
+	}
+}
+
 // Answers may come in another order than they were sent in.
 func TestAnAnswerOfBeforeAServerLostTheGrantDoesNotBringItBack(t *testing.T) {
 	b := &round{q: &Quorum{need: 1}, votes: make([]vote, 1)}

@@ -51,17 +51,20 @@ func spread(took time.Duration, losses int) time.Duration {
 	return rand.N(min(max(took, 200*time.Microsecond)<<min(losses, 8), 100*time.Millisecond))
 }
 
-// heard takes the messages of a member: 'GRANT USED', which grant is over there, and the last token that may have been
-// used. A grant other than the one that was in the way changes nothing: others that lose rounds give back, too.
+// heard takes the messages of a member: 'GRANT USED NONCE', which grant is over there, and the last token that may have been
+// used. A grant other than the one that was in the way changes nothing: others that lose rounds give back, too. A client
+// that may only publish can name that grant, which costs a round. The token counts only with the nonce that the member's vote brought.
 func (b *round) heard(i int, messages []string, gap bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[i]
 	free := gap
 	for _, message := range messages {
-		grant, used, _ := strings.Cut(message, " ")
-		b.q.saw(protocol.TokenOrZero(used))
+		grant, rest, _ := strings.Cut(message, " ")
 		free = free || grant == v.Token
+		if used, nonce, _ := strings.Cut(rest, " "); v.proves(nonce) {
+			b.q.saw(protocol.TokenOrZero(used)) // else the next proposal could be in its way, and cost a second round
+		}
 	}
 	if free {
 		v.free = time.Time{}

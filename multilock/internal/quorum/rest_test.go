@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,39 @@ func TestAMessageFreesTheMemberOfTheGrantThatItNames(t *testing.T) {
 			b.heard(0, []string{c.message}, c.gap)
 			if free := b.votes[0].free.IsZero(); free != c.free {
 				t.Errorf("%q, gap %v: free %v", c.message, c.gap, free)
+			}
+		}
+	})
+}
+
+func TestTheLastTokenUsedCountsOnlyWithTheNonceOfTheMembersVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const far = today + hour
+		for _, c := range []struct {
+			nonce   string // of the vote
+			message string
+			counts  bool
+		}{
+			{"secret", "77 %d secret", true},
+			{"secret", "77 %d", false},
+			{"secret", "77 %d ", false},
+			{"secret", "77 %d other", false},
+			{"secret", "77 %d secret more", false},
+			{"secret", "77 secret %d", false},
+			{"secret", "66 %d other", false},
+			{"", "77 %d", false}, // no nonce is known
+			{"", "77 %d ", false},
+			{"", "77 %d -", false},
+		} {
+			b := &round{q: clocks(today), votes: []vote{{nonce: c.nonce}}}
+			b.votes[0].Token = "77"
+			b.heard(0, []string{fmt.Sprintf(c.message, far)}, false)
+			want := today
+			if c.counts {
+				want = far + 1
+			}
+			if got := b.q.propose(); got != want {
+				t.Errorf("%q where the nonce is %q: proposed %d, want %d", c.message, c.nonce, got, want)
 			}
 		}
 	})

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -87,7 +88,11 @@ func (v *ballot) Request(now time.Time) wire.Request {
 	if v.purpose == joins {
 		lease = b.joinLease()
 	}
-	return b.l.Keys.Request(b.l.Kind.Lock, b.grant.Owner, lease.Milliseconds(), notAfter, s.Args.About, s.Args.Keep, b.grant.Token, v.last, b.l.Keys.Channel, v.purpose)
+	nonce := ""
+	if v.purpose != once {
+		nonce = rand.Text()
+	}
+	return b.l.Keys.Request(b.l.Kind.Lock, b.grant.Owner, lease.Milliseconds(), notAfter, s.Args.About, s.Args.Keep, b.grant.Token, v.last, b.l.Keys.Channel, v.purpose, nonce)
 }
 
 // welcome bounds the time until which a copy of the request that is made now may still arrive at a member. mu held.

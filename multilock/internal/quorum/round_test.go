@@ -30,7 +30,7 @@ const (
 // Votes.
 const (
 	granted = "G 1000000000000000 9 +"
-	refused = "H 1000000000000000 60000 s:1 77 me"
+	refused = "H 1000000000000000 60000 s:1 77 nonce me"
 )
 
 // server is one that answers as a test says.
@@ -38,6 +38,7 @@ type server struct {
 	vote    string        // "": no answer
 	after   time.Duration // the vote comes
 	accept  string        // the answer to a higher token
+	later   time.Duration // that comes
 	release string        // the answer to a release
 	member  *session.Session
 
@@ -52,6 +53,7 @@ func (s *server) answer(c fake.Call) (string, error) {
 	switch {
 	case c.Is(scripts.Accept):
 		s.note("accept", func() { s.offered = c.Argv[1].(int64) })
+		time.Sleep(s.later)
 		return s.accept, nil
 	case c.Is(scripts.Release):
 		s.note("release", func() { s.released, s.used = time.Now(), c.Argv[5] })
@@ -248,6 +250,7 @@ func TestALostSecondRoundGivesBackWhatItReservedAndNoMore(t *testing.T) {
 			return &server{vote: "G 1000000000000000 1000000000005000 -", after: inTime, accept: accept, release: "R"}
 		}
 		raised, not := with("A"), with("L")
+		not.later = inTime // else the round is lost before it is known that the other one has stored the token
 		q, a := acquisition(t, raised, not, &server{vote: refused})
 		o, _ := ask(q, a)
 		synctest.Wait()

@@ -19,7 +19,7 @@ import (
 
 // alarm says which grant is gone.
 func alarm(k *protocol.Keys, g *protocol.Grant) (channel, message any) {
-	return k.Channel, g.Token.(string) + " 0"
+	return k.Channel, g.Token
 }
 
 // Update tells all members that may hold the grant. It waits only for the answers of a majority.

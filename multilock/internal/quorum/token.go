@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ahead is by how much a token may be above the servers' clocks for proposals to follow it. So whatever a message says,
+// ahead is by how much a token may be above the servers' clocks for proposals to follow it. So whatever a key has,
 // the tokens that are stored stay far below what the servers refuse (redlock_lock.lua: a day), also where their clocks
 // differ by hours.
 const ahead = 12 * time.Hour
@@ -30,7 +30,7 @@ func (q *Quorum) now() int64 {
 // credible: the token is not far above the clocks, as no token of ours is.
 func (q *Quorum) credible(token int64) bool { return token <= q.now()+ahead.Microseconds() }
 
-// saw notes a token, for all later proposals to be higher. One that is not credible comes from a message or a key that
+// saw notes a token, for all later proposals to be higher. One that is not credible comes from a key that
 // another program wrote: to follow it would drive the tokens up until the servers refuse them.
 func (q *Quorum) saw(token int64) {
 	for {

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"crypto/subtle"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ type vote struct {
 	accepted        bool      // a token of the round is stored there
 	raised          int64     // the second round's, if that is the one
 	stored          int64     // a token in the way that was heard of there
+	nonce           string    // Held: what the message of the holder's release will carry; empty where it is not known
 	notAfter        int64     // of the last copy sent
 	late            bool      // a copy may still arrive
 	until           time.Time // considered held until then
@@ -51,10 +53,18 @@ func (v *vote) fill(r protocol.Answer, sent time.Time) {
 		v.free = time.Time{}
 	case protocol.Held:
 		v.stored = protocol.TokenOrZero(r.Token)
+		if v.nonce, v.About, _ = strings.Cut(r.About, " "); v.nonce == "-" {
+			v.nonce = ""
+		}
 		if r.Left >= 0 { // else no expiry: not a lock of ours, look again now and then
 			v.free = sent.Add(min(r.Left, protocol.MaxRest) + time.Millisecond)
 		}
 	}
+}
+
+// proves: the message that carries this nonce is the server's own.
+func (v *vote) proves(nonce string) bool {
+	return v.nonce != "" && subtle.ConstantTimeCompare([]byte(v.nonce), []byte(nonce)) == 1
 }
 
 // renewed notes what a member said of a lease. Answers may come in another order than they were sent in.

@@ -16,14 +16,16 @@ func TestAVoteNotesTheAnswer(t *testing.T) {
 		accepted bool
 		stored   int64
 		free     time.Time
+		nonce    string
 	}{
-		{"G 5 1007 +", true, 0, time.Time{}},
-		{"G 5 2000 -", false, 2000, time.Time{}},
-		{"H 5 300 s:1 77 me", false, 77, sent.Add(301 * time.Millisecond)},
-		{"H 5 -1 s:1 77 me", false, 77, unknown},
-		{"H 5 9000000000000 s:1 77 me", false, 77, sent.Add(protocol.MaxRest + time.Millisecond)},
-		{"V 5", false, 0, unknown},
-		{"S 5", false, 0, unknown},
+		{"G 5 1007 +", true, 0, time.Time{}, ""},
+		{"G 5 2000 -", false, 2000, time.Time{}, ""},
+		{"H 5 300 s:1 77 nonce 1@me job", false, 77, sent.Add(301 * time.Millisecond), "nonce"},
+		{"H 5 300 s:1 77 - 1@me job", false, 77, sent.Add(301 * time.Millisecond), ""}, // the server could not note that it waits
+		{"H 5 -1 s:1 77 nonce 1@me job", false, 77, unknown, "nonce"},
+		{"H 5 9000000000000 s:1 77 nonce 1@me job", false, 77, sent.Add(protocol.MaxRest + time.Millisecond), "nonce"},
+		{"V 5", false, 0, unknown, ""},
+		{"S 5", false, 0, unknown, ""},
 	} {
 		r, ok := protocol.ParseAnswer(c.reply)
 		if !ok {
@@ -31,7 +33,10 @@ func TestAVoteNotesTheAnswer(t *testing.T) {
 		}
 		v := vote{free: unknown}
 		v.fill(r, sent)
-		if v.Answer != r || v.accepted != c.accepted || v.stored != c.stored || !v.free.Equal(c.free) {
+		if r.Status == protocol.Held {
+			r.About = "1@me job"
+		}
+		if v.Answer != r || v.nonce != c.nonce || v.accepted != c.accepted || v.stored != c.stored || !v.free.Equal(c.free) {
 			t.Errorf("%q: %+v", c.reply, v)
 		}
 	}
