@@ -279,11 +279,7 @@ func (a *acquisition) begin(g *Grant) *Entry {
 		if overdue {
 			g.end(handover.Lost, failure.ErrExpired)
 		}
-		p.keep()          // the acquisition may drop its own use first
-		p.s().Go(func() { // there is no Hold whose Unlock would tell Redis
-			defer p.drop()
-			p.releaseUntilDone(g.owner, late, g.deadline())
-		})
+		p.releaseLater(g.owner, late, g.deadline()) // there is no Hold whose Unlock would tell Redis
 		return nil
 	}
 	handed := g.used
@@ -378,11 +374,7 @@ func (a *acquisition) try() (handoff, error) {
 		err = p.fail(fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost))
 	}
 	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == reply.Granted || t.late != 0) { // it may have permits, or may get them yet
-		p.keep()
-		p.s().Go(func() {
-			defer p.drop()
-			p.releaseUntilDone(t.owner, t.late, time.Now().Add(a.lease()))
-		})
+		p.releaseLater(t.owner, t.late, time.Now().Add(a.lease()))
 	}
 	return handoff{}, err
 }

@@ -233,7 +233,7 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 		return false
 	case a.state == unwanted:
 		// It may stand in the queue, or hold something: rest gives it up.
-		return a.redis != 0 || a.late != 0 || err != nil && wire.Judge(err).Unknown || r.Status == reply.Queued || r.Status == reply.Granted
+		return a.mayHave(err) || r.Status == reply.Queued || r.Status == reply.Granted
 	case r.Status == reply.Expired && a.expired < protocol.MaxExpired:
 		a.expired++
 		a.at = time.Time{} // at once: the answer has brought the time
@@ -252,12 +252,16 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 		err = p.fail(errOver)
 	}
 	switch {
-	case err != nil:
+	case err != nil || r.Status == reply.GoesOn:
 		a.end(over)
-		if a.late != 0 || o.Err != nil && wire.Judge(o.Err).Unknown || a.redis != 0 { // it may have permits, or a place in the queue
+		if a.mayHave(o.Err) {
 			a.release()
 		}
-		l.fail(err)
+		if err == nil {
+			a.extended(o.Sent)
+		} else {
+			l.fail(err)
+		}
 		return false
 	case r.Status == reply.Granted:
 		if a.state == asking {
@@ -265,13 +269,14 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 		}
 		a.granted(r.Token, o.Sent, a.lease())
 		return false
-	case r.Status == reply.GoesOn:
-		a.end(over)
-		a.extended(o.Sent)
-		return false
 	}
 	a.stands(o, r)
 	return true
+}
+
+// mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. err is that of the last copy. mu held.
+func (a *attempt) mayHave(err error) bool {
+	return a.redis != 0 || a.late != 0 || err != nil && wire.Judge(err).Unknown
 }
 
 // stands notes that it is in the queue. mu held.
@@ -348,12 +353,7 @@ func (a *attempt) extended(sent time.Time) {
 
 // release gives back, in the background, what the attempt may have. The caller must be counted in the session's work.
 func (a *attempt) release() {
-	p, late := a.l.p, a.late
-	p.keep()
-	p.s().Go(func() {
-		defer p.drop() // run may have dropped its own use by then
-		p.releaseUntilDone(a.owner, late, time.Now().Add(a.lease()+p.s().Liveness))
-	})
+	a.l.p.releaseLater(a.owner, a.late, time.Now().Add(a.lease()+a.l.p.s().Liveness))
 }
 
 // An attempt is an inbox.Attempt.

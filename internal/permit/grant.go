@@ -187,6 +187,15 @@ func (p *pool) releaseUntilDone(owner any, late int64, until time.Time) {
 	}
 }
 
+// releaseLater is releaseUntilDone in the background. The caller must be counted in the session's work.
+func (p *pool) releaseLater(owner any, late int64, until time.Time) {
+	p.keep()
+	p.s().Go(func() {
+		defer p.drop()
+		p.releaseUntilDone(owner, late, until)
+	})
+}
+
 // send gives a grant back that is over for its session. It blocks for the answer. What could not be given back is tried again in the background. The
 // caller must be counted in the session's work.
 func (g *Grant) send(ctx context.Context) error {
@@ -199,11 +208,7 @@ func (g *Grant) send(ctx context.Context) error {
 	switch {
 	case err != nil:
 		if wire.Judge(err).Unsettled() {
-			p.keep()
-			p.s().Go(func() {
-				defer p.drop()
-				p.releaseUntilDone(g.owner, late, g.deadline())
-			})
+			p.releaseLater(g.owner, late, g.deadline())
 		}
 		return p.kind.Failed(p.keys, err)
 	case r.Status == reply.Lost && o.Unanswered == nil: // else an earlier copy has released it

@@ -86,12 +86,7 @@ func (e *Entry) tooLate(why handover.State) error {
 		e.owner.Lose(p.lostBy(), -1) // the owner knows, and may acquire afresh
 		// It is lost to us, but Redis may still count its lease: nobody need wait for that.
 		if !wakeup.Closed(p.s().Closing()) { // else this call may not be counted, and starts no work
-			p.keep()
-			late := g.late
-			p.s().Go(func() {
-				defer p.drop()
-				_, _ = p.took(p.s().Link.Call(p.s().Ctx, releaseScript, p.release(g.owner, "", late, ""), 1, nil))
-			})
+			p.releaseLater(g.owner, g.late, time.Now().Add(p.s().Lease)) // a copy of its request may still come
 		}
 	}
 	return p.fail(errorOf(why))

@@ -295,8 +295,11 @@ func (c *cohort) Told(words []string) {
 	defer q.Mu.Unlock()
 	switch {
 	case len(words) == 1:
-		if c.hint = milliseconds(words[0]); c.state == queued {
-			q.schedule(c.hint)
+		switch hint := max(milliseconds(words[0]), time.Millisecond); {
+		case c.state == queued:
+			q.schedule(hint)
+		case c.hint == 0 || hint < c.hint: // a client that may only publish must not put the look off
+			c.hint = hint
 		}
 	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[3])) == 1:
 		q.learn(c.owner(), award{token: protocol.TokenOrZero(words[0]), at: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2])})

@@ -236,6 +236,51 @@ func TestWhatIsLearnedWhileAskingCountsUnlessTheAnswerIsNewer(t *testing.T) {
 	}
 }
 
+// A client that may only publish can make an attempt look, and not keep it from looking.
+func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
+	const look = time.Second + time.Millisecond
+	for _, c := range []struct {
+		messages []string
+		at       time.Duration // of the heartbeat
+	}{
+		{nil, 36 * time.Second},
+		{[]string{"1000"}, look},
+		{[]string{"3600000"}, 36 * time.Second},
+		{[]string{"1000", "3600000"}, look},
+		{[]string{"3600000", "1000"}, look},
+		{[]string{"1000", "none"}, 2 * time.Millisecond},
+		{[]string{"1000", "-1"}, 2 * time.Millisecond},
+	} {
+		for _, queued := range []bool{false, true} { // when the messages come
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{}
+				m, q := newQueue(t, s)
+				ctx, cancel := context.WithCancel(context.Background())
+				waits := lock(t, m, ctx)
+				attempt := cohortOf(t, q)
+				if queued {
+					s.answers <- "W 1 60000 other:1 7 me" // another session looks when the holder's lease is over
+					synctest.Wait()
+				}
+				for _, message := range c.messages {
+					q.inbox.Receive(attempt.owner() + " " + message)
+				}
+				if !queued {
+					s.answers <- "W 1 60000 other:1 7 me"
+				}
+				s.got()
+				start := time.Now()
+				time.Sleep(40 * time.Second)
+				if all := s.got(); len(all) == 0 || all[0].kind != "heartbeat" || all[0].at.Sub(start) != c.at {
+					t.Errorf("%q, queued before: %v: %+v, want a heartbeat after %v", c.messages, queued, all, c.at)
+				}
+				cancel()
+				<-waits
+			})
+		}
+	}
+}
+
 func TestTheLastMemberToLeaveGivesUpThePlace(t *testing.T) {
 	for _, c := range []struct {
 		state    cohortState

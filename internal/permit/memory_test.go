@@ -1,0 +1,72 @@
+package permit_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+var bg = context.Background()
+
+// A session knows that others wanted permits, and has one that a goroutine keeps. A further one is free: its own, given back as nobody waited.
+func TestALaneWithALongStreakAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		sem := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithStreak(time.Hour)), "x", 2)
+		other := semaphore.New(testlock.NewSession(t, w.Client), "x", 2)
+		ctx := testlock.Bounded(t)
+		_, kept := testlock.Lock(t, sem.Locker(1), ctx)
+		_, others := testlock.Lock(t, other.Locker(1), ctx)
+		got := testlock.Go(ctx, sem.Locker(1))
+		synctest.Wait() // it stands in the queue
+		testlock.Unlock(t, others)
+		second := testlock.Granted(t, got)
+		time.Sleep(10 * time.Millisecond) // so that holds are not brief
+		testlock.Unlock(t, second)
+
+		before, start := w.Wrote.Load(), time.Now()
+		got = testlock.Go(ctx, sem.Locker(1))
+		time.Sleep(time.Millisecond)
+		if wrote := w.Wrote.Load() - before; wrote != 0 {
+			t.Errorf("%d requests at once: it does not wait in memory at all", wrote)
+		}
+		third := testlock.Granted(t, got) // ctx ends long before the streak
+		if took := time.Since(start); took > 10*time.Millisecond {
+			t.Errorf("it waited in memory for %v", took)
+		}
+		testlock.Unlock(t, third)
+		testlock.Unlock(t, kept)
+	})
+}
+
+// The request that makes the lease longer reaches Redis before the lease ends there, and the answer comes when the deadline of the outer hold has passed. The
+// caller's context has not ended with that.
+func TestANestedHoldThatEndsWhileItsLeaseIsMadeLongerIsNotReturned(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m, other := rwlock.New(testlock.NewSession(t, w.Client), "x"), rwlock.New(testlock.NewSession(t, w.Client), "x")
+		_, warm := testlock.Lock(t, m, bg)
+		testlock.Must(t, warm.Extend(bg, time.Minute)) // so that the server knows the script: it is one request
+		testlock.Unlock(t, warm)
+		for _, nested := range []rlock.Locker{m, m.RLocker()} {
+			ctx, outer := testlock.Lock(t, m, testlock.Bounded(t), rlock.WithLease(time.Second))
+			time.Sleep(900 * time.Millisecond)
+			w.Delay.Store(int64(60 * time.Millisecond))
+			_, hold, err := nested.Lock(context.WithoutCancel(ctx), rlock.WithLease(10*time.Second))
+			w.Delay.Store(0)
+			testlock.WantError(t, "the nested Lock", err, rlock.ErrLost)
+			if hold != nil {
+				t.Errorf("it returns a hold, of which Err says %v", hold.Err())
+			}
+			runtime.KeepAlive(hold)
+			testlock.WantError(t, "the outer Unlock", outer.Unlock(bg), rlock.ErrLost)
+			synctest.Wait()
+			testlock.Works(t, other) // what was made longer is given back
+		}
+	})
+}
