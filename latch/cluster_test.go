@@ -2,7 +2,6 @@ package latch_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -79,18 +78,9 @@ type several struct{ *redis.Client }
 
 func TestTheDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/operations.md")
-	testlock.Must(t, err)
-	_, rules, _ := strings.Cut(string(text), "```\nACL SETUSER lockline ")
-	rules, _, _ = strings.Cut(rules, "```")
 	server := testredis.Start(t)
 	admin := server.Client(t)
-	args := []any{"ACL", "SETUSER", "lockline", "reset"}
-	for _, rule := range strings.Fields(rules) {
-		args = append(args, rule)
-	}
-	testlock.Must(t, admin.Do(bg, args...).Err())
-	rdb := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "lockline", "PASSWORD" })
+	rdb := testlock.DocumentedUser(t, server)
 	ls := latchesOf(t, rdb, 2, rlock.WithWatchdogTimeout(2*time.Second))
 	set(t, ls[0], 3)
 	done := waits(t, admin, ls[1])
@@ -106,7 +96,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	countDown(t, ls[0])
 	set(t, ls[0], 1)
 	done = waits(t, admin, ls[1])
-	_, err = ls[0].Delete(bg)
+	_, err := ls[0].Delete(bg)
 	testlock.Must(t, err)
 	ended(t, done, latch.ErrDeleted)
 	entries, err := admin.ACLLog(bg, 100).Result()

@@ -142,6 +142,20 @@ func ExampleLatch_Delete() {
 	// false <nil>
 }
 
+func ExampleLatch_Inspect() {
+	session, end := newSession()
+	defer end()
+	ctx := context.Background()
+
+	l := latch.New(session, "import 42")
+	_, _ = l.TrySet(ctx, 2)
+	_, party, _ := l.Join(ctx, "worker 7")
+	defer func() { _ = party.Abandon(ctx) }()
+	st, err := l.Inspect(ctx)
+	fmt.Println(st.Count, st.Parties[0].Name, err)
+	// Output: 2 worker 7 <nil>
+}
+
 func ExampleLatch_Join() {
 	session, end := newSession()
 	defer end()

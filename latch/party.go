@@ -41,7 +41,7 @@ type Party struct {
 //	}
 //	defer party.Abandon(context.WithoutCancel(ctx)) // nothing happens after CountDown
 //
-// The context that Join returns ends with the lease, with a *[PartyDiedError] as its cause, or with [ErrGone] if the run is
+// The context that Join returns is canceled at the end of the lease, with a *[PartyDiedError] as its cause, or with [ErrGone] if the run is
 // over, or [rlock.ErrClosed]. It also ends after CountDown, and with ctx. The end of ctx does not end the lease.
 //
 // The name of a party is of 1 to 512 bytes of UTF-8. Join returns [ErrPartyExists] while another party of this name has its lease, and

@@ -2,6 +2,7 @@ package latch
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"strconv"
 	"strings"
@@ -31,15 +32,18 @@ var (
 	arriveText string
 	//go:embed leave.lua
 	leaveText string
+	//go:embed inspect.lua
+	inspectText string
 
-	setScript    = wire.NewScript(setText)
-	countScript  = wire.NewScript(countText)
-	deleteScript = wire.NewScript(deleteText)
-	lookScript   = wire.NewScript(lookText)
-	joinScript   = wire.NewScript(joinText)
-	renewScript  = wire.NewScript(renewText)
-	arriveScript = wire.NewScript(arriveText)
-	leaveScript  = wire.NewScript(leaveText)
+	setScript     = wire.NewScript(setText)
+	countScript   = wire.NewScript(countText)
+	deleteScript  = wire.NewScript(deleteText)
+	lookScript    = wire.NewScript(lookText)
+	joinScript    = wire.NewScript(joinText)
+	renewScript   = wire.NewScript(renewText)
+	arriveScript  = wire.NewScript(arriveText)
+	leaveScript   = wire.NewScript(leaveText)
+	inspectScript = wire.NewScript(inspectText)
 )
 
 // answer is a script's reply: a letter, the Redis time, and what else the script says.
@@ -83,6 +87,9 @@ func (r *request) Request(now time.Time) wire.Request {
 	s := r.l.s
 	if r.id == "" {
 		r.id = s.Attempt()
+		if r.script == setScript { // it begins a run by that id, and messages with it end waits: nobody may guess it, as from the session's
+			r.id += ":" + rand.Text()
+		}
 		if t := s.Clock.Now(now); t != 0 { // else the reply brings the time
 			r.notAfter = t + protocol.Patience(s.Lease).Microseconds()
 		}

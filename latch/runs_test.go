@@ -66,8 +66,9 @@ func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
 		_, set := l.TrySet(bg, 1)
 		_, deleted := l.Delete(bg)
 		_, count := l.Count(bg)
+		_, inspected := l.Inspect(bg)
 		_, _, joined := l.Join(bg, "p")
-		for i, err := range []error{set, deleted, count, joined, l.CountDown(bg), l.Wait(bg), l.CountDownAndWait(bg)} {
+		for i, err := range []error{set, deleted, count, inspected, joined, l.CountDown(bg), l.Wait(bg), l.CountDownAndWait(bg)} {
 			if err == nil || !strings.HasPrefix(err.Error(), "lockline: ") {
 				t.Errorf("%s: method %d: %v", what, i, err)
 			}

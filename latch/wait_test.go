@@ -258,11 +258,26 @@ func TestCountDownAndWaitWaitsForTheRunThatItCounted(t *testing.T) {
 
 func TestAForgedMessageEndsNoWait(t *testing.T) {
 	t.Parallel()
-	rdb, ls := open(t, 2)
+	rdb := testredis.Start(t).Client(t)
+	var ls []*latch.Latch
+	var ids []string
+	for range 2 {
+		s := testlock.NewSession(t, rdb)
+		ls, ids = append(ls, latch.New(s, "x")), append(ids, s.ID())
+	}
 	set(t, ls[0], 1)
 	done := waits(t, rdb, ls[1])
-	for _, message := range []string{"D x", "D", "Z", "Z ", "", "Z " + key, "L", "L x 0", "nonsense"} {
+	messages := []string{"D x", "D", "Z", "Z ", "", "Z " + key, "L", "L x 0", "nonsense"}
+	for n := range 100 { // ids of a session are no secret
+		messages = append(messages, fmt.Sprintf("Z %s:%d", ids[0], n), fmt.Sprintf("D %s:%d ", ids[0], n))
+	}
+	for _, message := range messages {
 		testlock.Must(t, rdb.Publish(bg, key, message).Err())
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("ended by a message: %v", err)
+	case <-time.After(50 * time.Millisecond):
 	}
 	countDown(t, ls[0])
 	ended(t, done, nil)
