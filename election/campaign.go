@@ -52,7 +52,7 @@ func (e *Election) of(ctx context.Context) *Leadership {
 const maxLost = 8
 
 // Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns the context
-// to go on with and the Leadership. That context ends with the leadership: with cause [rlock.ErrLost] before Redis gives
+// to go on with and the Leadership. That context is canceled when the leadership ends: with cause [rlock.ErrLost] before Redis gives
 // the lock to another candidate, with [rlock.ErrClosed] if the session is closed, and with [rlock.ErrNotHeld] by Resign.
 // It also inherits the end of ctx. The leadership itself does not end with ctx. Resign it.
 //

@@ -1,6 +1,16 @@
 // Package election elects a leader among the processes that campaign for it, and tells others which one leads. It is
 // made of the fair lock of package fairlock: the leader holds the lock, and the candidates wait for it.
 //
+//	scheduler := election.New(session, "scheduler")
+//	leading, leadership, err := scheduler.Campaign(ctx, "10.0.0.7:8080")   // blocks until it leads
+//	if err != nil {
+//		return err
+//	}
+//	defer leadership.Resign(ctx)   // hands over at once
+//	return lead(leading)           // leading is canceled when the leadership ends
+//
+//	leader, ok, err := scheduler.Leader(ctx)   // anywhere: leader.Value is "10.0.0.7:8080"
+//
 // A candidate calls [Election.Campaign], which returns once it leads. The leader works until the context that Campaign
 // has returned ends. Any process can ask for the leader ([Election.Leader]), follow the changes ([Election.Observe]) and
 // list the candidates ([Election.Candidates]).

@@ -1,8 +1,6 @@
 package election_test
 
 import (
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/lockline/lockline/election"
@@ -12,18 +10,8 @@ import (
 
 func TestTheDocumentedRightsSufficeForElections(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/operations.md")
-	testlock.Must(t, err)
-	_, rules, _ := strings.Cut(string(text), "```\nACL SETUSER lockline ")
-	rules, _, _ = strings.Cut(rules, "```")
-	var rights []any
-	for _, rule := range strings.Fields(rules) {
-		if rule != "on" && !strings.HasPrefix(rule, ">") { // that User adds
-			rights = append(rights, rule)
-		}
-	}
 	server := testredis.Start(t)
-	rdb := testlock.User(t, server, "lockline", rights...)
+	rdb := testlock.DocumentedUser(t, server)
 	e := election.New(testlock.NewSession(t, rdb), "x")
 	w := observe(t, e)
 	w.seesAtLast(0, "")

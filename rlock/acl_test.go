@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,22 +17,6 @@ import (
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
-
-// documentedRules are the ACL rules of docs/operations.md, block by block: for a
-// server, in addition for a Cluster, for sharded pub/sub there, for RedissonKeys, and for WithReplicas.
-func documentedRules(t *testing.T) (blocks [][]string) {
-	t.Helper()
-	text, err := os.ReadFile("../docs/operations.md")
-	testlock.Must(t, err)
-	for _, block := range strings.Split(string(text), "```\nACL SETUSER lockline ")[1:] {
-		rules, _, _ := strings.Cut(block, "```")
-		blocks = append(blocks, strings.Fields(rules))
-	}
-	if len(blocks) != 5 {
-		t.Fatalf("%d blocks of rules, want 5", len(blocks))
-	}
-	return blocks
-}
 
 func setUser(t *testing.T, admin *redis.Client, rules []string) {
 	t.Helper()
@@ -205,10 +188,10 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	admin := server.Client(t)
-	rules := documentedRules(t)
+	rules := testlock.DocumentedRights(t)
 	rdb := server.Client(t, asLockline)
 
-	setUser(t, admin, rules[0])
+	setUser(t, admin, rules.Server)
 	if err := allKinds(testlock.Bounded(t), rdb, admin); err != nil {
 		t.Error(err)
 	}
@@ -216,7 +199,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 		t.Errorf("refused: %q", refused)
 	}
 
-	setUser(t, admin, slices.Concat(rules[0], rules[3]))
+	setUser(t, admin, slices.Concat(rules.Server, rules.Redisson))
 	if err := everything(testlock.Bounded(t), rdb, rlock.New, "orders:1", rlock.RedissonKeys()); err != nil {
 		t.Errorf("with Redisson's keys: %v", err)
 	}
@@ -231,7 +214,7 @@ func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	admin := server.Client(t)
-	rules := documentedRules(t)
+	rules := testlock.DocumentedRights(t)
 	leaveOut := func(rules []string, without string, try func(ctx context.Context, rdb *redis.Client) error) {
 		rest := slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == without })
 		setUser(t, admin, rest)
@@ -258,13 +241,13 @@ func TestNoneOfTheDocumentedRightsCanBeLeftOut(t *testing.T) {
 			t.Errorf("without %s: refused %q, %v", without, refused, err)
 		}
 	}
-	for _, rule := range rules[0] {
+	for _, rule := range rules.Server {
 		if strings.ContainsAny(rule[:1], "+~&") {
-			leaveOut(rules[0], rule, func(ctx context.Context, rdb *redis.Client) error { return allKinds(ctx, rdb, admin) })
+			leaveOut(rules.Server, rule, func(ctx context.Context, rdb *redis.Client) error { return allKinds(ctx, rdb, admin) })
 		}
 	}
-	for _, rule := range rules[3] {
-		leaveOut(slices.Concat(rules[0], rules[3]), rule, func(ctx context.Context, rdb *redis.Client) error {
+	for _, rule := range rules.Redisson {
+		leaveOut(slices.Concat(rules.Server, rules.Redisson), rule, func(ctx context.Context, rdb *redis.Client) error {
 			return everything(ctx, rdb, rlock.New, "orders:1", rlock.RedissonKeys())
 		})
 	}
@@ -275,27 +258,27 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 	server := testredis.Start(t)
 	server.StartReplica(t)
 	admin := server.Client(t)
-	rules := documentedRules(t)
+	rules := testlock.DocumentedRights(t)
 	try := func() error {
 		return everything(testlock.Bounded(t), server.Client(t, asLockline), fairlock.New, "x", rlock.WithReplicas(1, confirmed))
 	}
-	setUser(t, admin, slices.Concat(rules[0], rules[4]))
+	setUser(t, admin, slices.Concat(rules.Server, rules.Replicas))
 	if err := try(); err != nil {
 		t.Error(err)
 	}
 	if refused := denied(t, admin); refused != nil {
 		t.Errorf("refused: %q", refused)
 	}
-	setUser(t, admin, rules[0])
-	if err := try(); err == nil || !slices.Equal(rules[4], []string{"+wait"}) || !slices.Equal(denied(t, admin), []string{"wait"}) {
-		t.Errorf("without %s: refused %q, %v", rules[4], denied(t, admin), err)
+	setUser(t, admin, rules.Server)
+	if err := try(); err == nil || !slices.Equal(rules.Replicas, []string{"+wait"}) || !slices.Equal(denied(t, admin), []string{"wait"}) {
+		t.Errorf("without %s: refused %q, %v", rules.Replicas, denied(t, admin), err)
 	}
 }
 
 func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 2, 0)
-	rules := documentedRules(t)
+	rules := testlock.DocumentedRights(t)
 	set := func(rules []string) {
 		for _, node := range cluster.Nodes {
 			setUser(t, node.Client(t), rules)
@@ -321,9 +304,9 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		cluster.MoveSlot(t, key, to, func() { err = hold.Unlock(testlock.Bounded(t)) })
 		return err
 	}
-	needed, more := slices.Concat(rules[0], rules[1]), []string(nil)
+	needed, more := slices.Concat(rules.Server, rules.Cluster), []string(nil)
 	if cluster.Sharded() {
-		more = rules[2]
+		more = rules.Sharded
 	}
 	set(slices.Concat(needed, more))
 	if err := try(); err != nil {
@@ -334,7 +317,7 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	}
 	for _, more := range [][]string{nil, more} {
 		possible := more != nil
-		set(slices.Concat(needed, more, rules[3]))
+		set(slices.Concat(needed, more, rules.Redisson))
 		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
 		if err := everything(testlock.Bounded(t), rdb, rlock.New, "orders:1", rlock.RedissonKeys()); err != nil {
 			t.Errorf("with Redisson's keys, sharded %v: %v", possible, err)
@@ -356,7 +339,7 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		refused := refused()
 		return slices.Contains(refused, name) || slices.Contains(refused, command), err
 	}
-	for _, rule := range rules[1] {
+	for _, rule := range rules.Cluster {
 		if refused, err := leaveOut(rule, try); !refused {
 			t.Errorf("without %s, it was not refused; %v", rule, err)
 		}

@@ -11,7 +11,7 @@
 //	orders := rlock.New(session, "orders:42")
 //
 //	err = orders.Do(ctx, func(ctx context.Context) error {
-//		return work(ctx) // ctx ends if the lock is lost
+//		return work(ctx) // ctx is canceled if the lock is lost
 //	})
 //
 // Where a function does not fit, Lock returns a [Hold] and the context to work with. Do not
@@ -21,11 +21,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	defer func() {
-//		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-//		defer cancel()
-//		err = errors.Join(err, hold.Unlock(bound))
-//	}()
+//	defer func() { err = errors.Join(err, hold.Unlock(ctx)) }()
 //	return work(held)
 //
 // # The context
@@ -35,6 +31,8 @@
 // with a cause that matches [ErrLost] if the lease was lost, [ErrNotHeld] after Unlock,
 // [ErrClosed] after Session.Close; and it ends when its parent does. Use it for
 // all work that the lock protects. What comes after Unlock needs the one that Lock was given.
+//
+// Lockline cannot stop code that runs. When the lock is lost, code that does not watch the context works on.
 //
 // A context that descends from a live hold re-enters if nothing live is nested
 // under that hold yet; goroutines that share one hold's context take turns. For
@@ -59,11 +57,11 @@
 // the next in memory, each with a token of its own, until the session has had it for
 // 5 ms ([WithStreak]). Then the next session has its turn. So between processes the lock is first come, first
 // served, but goroutines of the process that has it overtake the others for that time. In package
-// fairlock no goroutine is overtaken.
+// fairlock they do not.
 //
 // A session keeps its place in the queue by a heartbeat for each lock, every 6 s ([WithLiveness]). A waiter
-// whose process died is passed over at once where Redis can see that its session does not listen, and else
-// costs the others the liveness time. A lock that is handed over is leased for 2 s at first, and then renewed.
+// whose process died is passed over at once where Redis can see that its session does not listen. Else it
+// costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased for 2 s at first, and then renewed.
 //
 // With [RedissonKeys] there is no queue: an unlock publishes a message, and one goroutine of each session that waits
 // asks again, without a fixed order.

@@ -22,8 +22,8 @@ type handle = mutex.Hold
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in
 // memory and at once, to the goroutine of this session that is next in line (see
-// [WithStreak]). The release is always sent. ctx bounds only the wait for its answer,
-// and if ctx is done already, 5 s do. With a ctx that does not end and a Redis that does not answer, it returns
+// [WithStreak]). The release is always sent. ctx bounds only the wait for its answer. Pass the ctx that Lock
+// was given. If that is done already, Unlock waits for at most 5 s. If it never ends, and Redis does not answer, Unlock returns
 // after as long as Lock does then: 20 to 25 s with go-redis's defaults. It returns
 //   - nil: the hold has ended;
 //   - [ErrNotHeld] for a second call (or a nil Hold), which does nothing;
@@ -39,8 +39,8 @@ func (h *Hold) Unlock(ctx context.Context) error { return (*mutex.Hold)(h).Unloc
 // Token is the fencing token. It is larger than that of every holder of the lock before.
 // This holds across restarts of Redis, too, as long as its clock is not set back by more than
 // it was down. Nested holds share it. What the lock protects can refuse a request
-// whose token is smaller than one it has seen. The Hold of a MultiLock has none, and
-// says 0: its Parts have.
+// whose token is smaller than one it has seen. The function that Do runs gets no Hold, so use Lock or TryLock where a
+// token is needed. The Hold of a MultiLock has none, and says 0: its Parts have.
 func (h *Hold) Token() int64 { return (*mutex.Hold)(h).Token() }
 
 // Name is the lock's name.
@@ -51,7 +51,9 @@ func (h *Hold) Name() string { return (*mutex.Hold)(h).Name() }
 func (h *Hold) Deadline() time.Time { return (*mutex.Hold)(h).Deadline() }
 
 // Err is nil while the lock is held, and then says why it is not any more:
-// [ErrNotHeld] after Unlock, [ErrLost], or [ErrClosed].
+// [ErrNotHeld] after Unlock, [ErrLost], or [ErrClosed]. It sends no request. It goes by the deadline on the local monotonic clock, so in a
+// process that was stopped it knows of the end of the lease before the context ends. On Linux that clock stands still while the machine is suspended.
+// After that, Err is nil until the next renewal finds the lock lost, or until the end of a fixed lease.
 func (h *Hold) Err() error { return (*mutex.Hold)(h).Err() }
 
 // Extend makes the lease last at least d from now; it never shortens it. It asks

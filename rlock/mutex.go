@@ -84,9 +84,9 @@ func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (contex
 }
 
 // Do runs fn while holding the lock, and releases it also if fn panics or calls
-// runtime.Goexit. fn gets the context of [Mutex.Lock]. Do returns Lock's error, or
-// fn's joined with that of Unlock, which matches [ErrLost] if the lock was lost
-// before fn returned.
+// runtime.Goexit. The function gets the context of [Mutex.Lock]. It must watch that, because Do waits for it
+// even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or
+// fn's joined with that of Unlock. If the lock was lost before fn returned, that matches [ErrLost].
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...Option) error {
 	held, hold, err := m.Lock(ctx, options...)
 	if err != nil {

@@ -37,8 +37,9 @@ func WithLease(d time.Duration) Option {
 	})
 }
 
-// WaitAtMost bounds the wait of Lock and Do to d, beside what the context
-// says. When it runs out they return a *[LockedError]. Zero does not wait at all.
+// WaitAtMost bounds the wait of Lock and Do to d, in addition to the context's
+// deadline. When d runs out they return a *[LockedError], or an error that matches os.ErrDeadlineExceeded
+// if Redis has not answered. A semaphore returns its own *NotFreeError. Zero does not wait at all.
 // For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
 	return lockOption(func(c *option.Config) { c.Wait, c.Bounded = d, true })
@@ -76,10 +77,10 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 
 // WithLiveness sets for how long a waiter in the queue of a lock or semaphore is considered alive after its
 // session last reached Redis. The default is 10 s, and the least 10 ms. The session sends a heartbeat for each lock
-// at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. d is also how
-// long waiters that are gone can delay those behind them, all together, where Redis cannot see that their sessions do not listen. That is so with
-// classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while their connections look open. A lock that is handed over is
-// first leased for no longer than d, and for 2 s at most.
+// at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. A lock that is handed over is
+// first leased for no longer than d, and for 2 s at most. Waiters that are gone are dropped after d where Redis cannot see that their sessions do
+// not listen. Until then they can delay those behind them, all together by d and one more heartbeat. That is so with classic
+// pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while their connections look open.
 func WithLiveness(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
 }

@@ -19,14 +19,16 @@
 //
 // Once a session knows that others wait, it has one place in the queue to read and one to write, at which its goroutines take turns.
 // Two things are done in memory, for as long as rlock.WithStreak says (5 ms by default) since Redis was last asked. Readers join
-// what their session holds, and a writer hands the lock to the next writer of its session. So other sessions wait longer
-// than in the queue's order by that time at most.
+// what their session holds, and a writer hands the lock to the next writer of its session. The last of them begins within that time, and
+// may then hold the lock for as long as it likes. So a writer waits for those ahead of it, for that time, and for the longest read that
+// joined meanwhile. A reader waits for those ahead of it, for that time, and for one write.
 //
 // # Nested holds
 //
 // The context that Lock or RLock returns carries the hold. Below it, a reader can read again, and a writer can read or write
 // again. The holds may be unlocked in any order. A writer that has read again and unlocks its write holds first goes on as a reader, and no
-// other writer comes between. A reader cannot become the writer: Lock returns ErrUpgrade at once.
+// other writer comes between. A reader cannot become the writer: Lock and TryLock return ErrUpgrade at
+// once if their context carries a read hold. With another context, Lock waits for that read hold, and so for itself.
 //
 // Goroutines that share one hold's context exclude each other below it, as they would with a lock of their own. One that writes
 // again waits for the others that are nested in the same hold. With rlock.WithOwner, all goroutines below a context are one

@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,22 +12,6 @@ import (
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 )
-
-// documentedUser is a client with the rights that docs/operations.md lists for a server.
-func documentedUser(t *testing.T, server *testredis.Server) *redis.Client {
-	t.Helper()
-	text, err := os.ReadFile("../docs/operations.md")
-	testlock.Must(t, err)
-	_, rules, _ := strings.Cut(string(text), "```\nACL SETUSER lockline ")
-	rules, _, _ = strings.Cut(rules, "```")
-	var rights []any
-	for _, rule := range strings.Fields(rules) {
-		if rule != "on" && !strings.HasPrefix(rule, ">") { // that User adds
-			rights = append(rights, rule)
-		}
-	}
-	return testlock.User(t, server, "lockline", rights...)
-}
 
 // nothingRefused checks that the server has refused nothing but what go-redis can do without.
 func nothingRefused(t *testing.T, admin *redis.Client) {
@@ -48,7 +31,7 @@ func TestTheDocumentedRightsSufficeForReadWriteLocks(t *testing.T) {
 	admin := server.Client(t)
 	// A waiter whose process died a while ago.
 	testlock.Must(t, admin.ZAdd(bg, "lockline:w:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err())
-	rdb := documentedUser(t, server)
+	rdb := testlock.DocumentedUser(t, server)
 	locks := locksOf(t, rdb, 2, rlock.WithStreak(0))
 	one, two, hasty := locks[0], locks[1], locksOf(t, rdb, 1, rlock.WithLiveness(100*time.Millisecond))[0]
 

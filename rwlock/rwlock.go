@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// ErrUpgrade: a goroutine that holds the lock to read cannot get it to write. Two that tried would wait for each other without
-// end.
+// ErrUpgrade: Lock or TryLock got a context that carries a read hold, or an owner ([rlock.WithOwner]) that has one. A reader cannot become
+// the writer, because two that tried would wait for each other without end. Unlock the read hold first.
 var ErrUpgrade = permit.ErrUpgrade
 
 // RWMutex is a read-write lock: a name in a session. It keeps no state of its own. Safe for concurrent use. Any number of RWMutexes of
@@ -59,15 +59,15 @@ func (m *RWMutex) Name() string { return m.unwrap().Name() }
 
 // Lock waits until the lock is held to write: no other hold of it is left. It returns the hold and the context to go on with, which
 // carries the hold and ends with it. A ctx that descends from a live hold of this lock re-enters if that is to write, and else gets
-// [ErrUpgrade] at once.
+// [ErrUpgrade] at once. With a context that does not descend from the caller's own read hold, it waits for itself.
 //
 // What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, write, options, false)
 }
 
-// TryLock is Lock that never waits: it returns a *[rlock.LockedError] instead, also if others wait. It blocks for one request, not longer than ctx and a
-// [rlock.WaitAtMost] above zero say.
+// TryLock is Lock that never waits: it returns a *[rlock.LockedError] instead, also if others wait. Where Lock returns [ErrUpgrade], so does TryLock.
+// It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
 func (m *RWMutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, write, options, true)
 }

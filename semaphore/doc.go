@@ -1,9 +1,9 @@
-// Package semaphore is a distributed semaphore: so many permits for all processes together, held under leases. It uses the
-// Session of package rlock.
+// Package semaphore is a distributed semaphore: a fixed number of permits, shared by all processes and held under leases. It
+// uses the Session of package rlock.
 //
 //	sem := semaphore.New(session, "reports", 4)   // at most 4 at a time, in all processes
-//	err := sem.Do(ctx, 1, func(ctx context.Context) error {
-//		return makeReport(ctx)                   // ctx ends if the permit is lost
+//	err := sem.Do(ctx, 1, func(ctx context.Context) error { // with 1 of the permits
+//		return makeReport(ctx)                   // ctx is canceled if the permit is lost
 //	})
 //
 // A permit is a Hold, as of a lock. The session renews its lease. If the permit is lost, the hold's context is canceled. The permits of a process
@@ -34,7 +34,7 @@
 //
 // # What is guaranteed
 //
-// Never are more permits held at one instant than the limit says, under the conditions of rlock's mutual exclusion. Clocks run at
+// At no instant are more permits held than the limit, under the conditions of rlock's mutual exclusion. Clocks run at
 // the same rate to within 1 %, and Redis does not lose what it has acknowledged. After a failover, or a restart without
 // appendfsync always, permits that were granted last may be granted again. rlock.WithReplicas has no effect on a semaphore.
 //

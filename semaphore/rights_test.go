@@ -2,7 +2,6 @@ package semaphore_test
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,22 +13,6 @@ import (
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/semaphore"
 )
-
-// documentedUser is a client with the rights that docs/operations.md lists for a server.
-func documentedUser(t *testing.T, server *testredis.Server) *redis.Client {
-	t.Helper()
-	text, err := os.ReadFile("../docs/operations.md")
-	testlock.Must(t, err)
-	_, rules, _ := strings.Cut(string(text), "```\nACL SETUSER lockline ")
-	rules, _, _ = strings.Cut(rules, "```")
-	var rights []any
-	for _, rule := range strings.Fields(rules) {
-		if rule != "on" && !strings.HasPrefix(rule, ">") { // that User adds
-			rights = append(rights, rule)
-		}
-	}
-	return testlock.User(t, server, "lockline", rights...)
-}
 
 // nothingRefused checks that the server has refused nothing but what go-redis can do without.
 func nothingRefused(t *testing.T, admin *redis.Client) {
@@ -47,7 +30,7 @@ func TestTheDocumentedRightsSufficeForSemaphores(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	admin := server.Client(t)
-	rdb := documentedUser(t, server)
+	rdb := testlock.DocumentedUser(t, server)
 	// A waiter whose process died a while ago.
 	testlock.Must(t, admin.ZAdd(bg, "lockline:p:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err())
 	one, two := semaphore.New(testlock.NewSession(t, rdb, rlock.WithStreak(0)), "x", 2), semaphore.New(testlock.NewSession(t, rdb), "x", 2)

@@ -144,7 +144,7 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 	return (*handle.Hold)(hold).Do(held, fn)
 }
 
-// Locker is n permits as a lock, for package multilock and others that take a [rlock.Locker].
+// Locker is n permits as a lock, for package multilock and other code that takes an [rlock.Locker].
 func (s *Semaphore) Locker(n int) rlock.Locker { return locker{s, n} }
 
 type locker struct {
@@ -161,9 +161,9 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 }
 
 // SetLimit changes how many permits there are, for all sessions. If there are more now, waiters are served. If there are fewer, holders
-// keep theirs, and no waiter is served until enough have come back. Redis keeps the number while the semaphore is used, and for a while after that
-// ([rlock.WithTokenRetention], 15 s by default). Then the limit is again the one of the first New whose semaphore is used. So a program that
-// changes the limit for good also gives another one to New. It blocks for one request, not longer than ctx.
+// keep theirs, and no waiter is served until enough have come back. Redis keeps the number while the semaphore is used, and then
+// for 15 s to a minute with the default lease and [rlock.WithTokenRetention]. After that, the limit is again the one of the first New whose semaphore is
+// used. So a program that changes the limit for good also gives another one to New. It blocks for one request, not longer than ctx.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.use(ctx); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetLimit is SetLimit if Redis has no number, since the semaphore was not used lately. It reports whether it was set.
+// TrySetLimit is SetLimit if Redis has no number, because the semaphore was not used lately. It reports whether it was set.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
 	if err := s.use(ctx); err != nil {
 		return false, err
@@ -186,7 +186,7 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	return operate.SetLimit(ctx, &s.permits, int64(n), true)
 }
 
-// NotFreeError says that so many permits are not free, or that others wait. It matches [rlock.ErrLocked].
+// NotFreeError says that not enough permits are free, or that others wait. It matches [rlock.ErrLocked].
 type NotFreeError struct {
 	Name      string        // of the semaphore
 	Holder    string        // owner field of one holder: session id and number of the acquisition; "" if not known
@@ -195,7 +195,7 @@ type NotFreeError struct {
 }
 
 func (e *NotFreeError) Error() string {
-	msg := fmt.Sprintf("lockline: semaphore %q: not so many permits are free", e.Name)
+	msg := fmt.Sprintf("lockline: semaphore %q: not enough permits are free", e.Name)
 	if e.Holder != "" {
 		msg += "; " + e.Holder
 		if e.About != "" {

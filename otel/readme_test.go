@@ -1,0 +1,35 @@
+package otellock_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/internal/testlock"
+)
+
+func TestTheReadmeListsEveryMetricLabelAndAlert(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	testlock.Must(t, err)
+	lists := func(name string) {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("README.md does not name %s", name)
+		}
+	}
+	for series, labels := range exported(t) {
+		name := series
+		for _, part := range []string{"_bucket", "_sum", "_count"} {
+			name = strings.TrimSuffix(name, part)
+		}
+		lists(name)
+		for label := range labels {
+			if label != "le" { // every histogram has it
+				lists(label)
+			}
+		}
+	}
+	for alert := range alerts(t) {
+		lists(alert)
+	}
+}
