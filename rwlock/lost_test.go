@@ -78,3 +78,46 @@ func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 		proxy.OnRequest(nil)
 	}
 }
+
+// A reader asks Redis though its session reads already, and a reply is lost. The next copy is told that the session's grant goes on. But the lost one
+// may have left a request behind that is granted later, to nobody: so the attempt is ended in Redis.
+func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.New(t, testredis.Start(t).Addr)
+	m := locksOf(t, proxy.Client(t), 1, rlock.WithStreak(0))[0]
+	_, first := lock(t, bg, m.RLocker())
+	var ended, lost atomic.Int64
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		switch r.Script() {
+		case permit.Scripts()["acquire"].Digest():
+			if lost.Add(1) == 1 {
+				return faultproxy.CutReply
+			}
+		case permit.Scripts()["release"].Digest():
+			ended.Add(1)
+		}
+		return faultproxy.Pass
+	})
+	_, second := lock(t, bg, m.RLocker())
+	if lost.Load() != 2 {
+		t.Fatalf("%d requests were sent, want a lost one and its copy", lost.Load())
+	}
+	testlock.Eventually(t, "the attempt is ended", func() bool { return ended.Load() == 1 })
+	unlock(t, second)
+	unlock(t, first)
+}
+
+// A writer whose request was granted twice tells the last token of its first grant. Of the second, all count as used then.
+func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
+	t.Parallel()
+	rdb, locks := open(t, 1)
+	_, w := lock(t, bg, locks[0])
+	token := w.Token()
+	keys := []string{"lockline:w:{x}", "lockline:w:{x}:t", "lockline:w:{x}:q", "lockline:w:{x}:a", "lockline:w:{x}:d", "lockline:w:{x}:h"}
+	owner := inspect(t, locks[0]).Writer.Owner
+	testlock.Must(t, rdb.Eval(bg, permit.Scripts()["release"].Text(), keys, owner, "", "nobody:s:", "15000", "0", token-500).Err())
+	if last, err := rdb.HGet(bg, keys[1], "t").Int64(); err != nil || last < token {
+		t.Errorf("the last token is %d, %v, below %d, which was used", last, err, token)
+	}
+	_ = w.Unlock(bg)
+}
