@@ -12,7 +12,7 @@ var checks = []func(facts) finding{
 	checkReach, checkVersion, checkCluster, checkEviction, checkMemory, checkPersistence, checkReplication, checkClock, checkPubSub,
 }
 
-const reachDo = "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; of a Cluster, that it has slots"
+const reachDo = "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; on a Cluster, that it has slots"
 
 func checkReach(f facts) finding {
 	if f.err != nil {
@@ -171,6 +171,9 @@ func checkReplication(f facts) finding {
 	case least == "0":
 		found.Status, found.Found = warning, fmt.Sprintf("%d replicas, min-replicas-to-write 0", replicas)
 		found.Do = "set min-replicas-to-write 1 and min-replicas-max-lag 10: else a master that is cut off goes on granting locks, which the failover forgets"
+		if replicas == 1 {
+			found.Do += "; have two replicas then, or an outage of this one stops all locks"
+		}
 	default:
 		found.Found = fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
 	}

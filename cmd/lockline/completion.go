@@ -51,7 +51,7 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 	defer cancel()
 	names := make(chan []string, 1)
 	go func() { // go-redis does not look at ctx while it waits for an answer
-		names <- namesIn(ctx, targetOf(cmd), cmd.String("prefix"), cmd.Bool("redissonkeys"))
+		names <- namesIn(ctx, targetOf(cmd), &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redissonkeys"), latches: knowsLatches(cmd.Name)})
 	}()
 	select {
 	case all := <-names:
@@ -63,13 +63,13 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 }
 
 // namesIn is the names of the locks that are held or waited for, but for those that no line can have.
-func namesIn(ctx context.Context, t target, prefix string, redisson bool) (names []string) {
+func namesIn(ctx context.Context, t target, o *operator) (names []string) {
 	rdb, err := t.open(ctx)
 	if err != nil {
 		return nil
 	}
 	defer rdb.Close()
-	o := &operator{rdb: rdb, prefix: prefix, redisson: redisson}
+	o.rdb = rdb
 	locks, err := o.scan(ctx, "*")
 	if err != nil {
 		return nil

@@ -46,10 +46,16 @@ func newScreen(out io.Writer, o demoOptions) *screen {
 	}
 }
 
-// colourful: a terminal whose user did not ask for plain text.
+// colourful: a terminal whose user did not ask for plain text, or anything else whose user asked for color.
 func colourful(out io.Writer) bool {
+	if os.Getenv("NO_COLOR") != "" {
+		return false
+	}
+	if force := os.Getenv("CLICOLOR_FORCE"); force != "" && force != "0" {
+		return true
+	}
 	file, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
 	}
 	info, err := file.Stat()

@@ -99,6 +99,9 @@ func TestDoctorKnowsMastersFromReplicas(t *testing.T) {
 	})
 	e := examine(t, "redis://"+master.Addr, time.Now)
 	e.want(t, "replication", warning, "1 replicas, min-replicas-to-write 0")
+	if i := slices.IndexFunc(e, func(f finding) bool { return f.Check == "replication" }); !strings.Contains(e[i].Do, "have two replicas") {
+		t.Errorf("the advice hides what one replica costs: %s", e[i].Do)
+	}
 	testlock.Must(t, master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 	examine(t, "redis://"+master.Addr, time.Now).want(t, "replication", fine, "1 replicas, min-replicas-to-write 1")
 

@@ -10,11 +10,17 @@ import (
 )
 
 const inspectDescription = `Shows the holders and the waiters of the lock or semaphore NAME, in order. Nothing is
-changed. Locks of several kinds that have one name are several locks. Without
+changed. If a fair lock is that of an election, its leader's value is shown. Of a latch,
+the count and the parties are shown. Redis does not know which processes wait for it. Locks of several kinds that have one name are several locks. Without
 --kind, all are looked at, and what is known of each is shown (as JSON, always all).
-Of a RedLock it is what this one server knows: the holder has a majority of them.
+For a RedLock it shows this one server's view. The holder is the owner that most servers
+show.
 
-The token of a free lock is that of its last holder; it is remembered for at least 15 s.
+A lease that is renewed shows at least two thirds of its length. Less means that it is
+not renewed, but for the 2 s of a lock that was just handed over.
+
+A token is about the time, in microseconds, at which the session got the lock. That of
+a free lock is its last holder's; it is remembered for at least 15 s.
 A lock that a JVM holds has token 0: it is not known.`
 
 func inspectCommand() *cli.Command {
@@ -29,7 +35,7 @@ func inspectCommand() *cli.Command {
 		if o.json {
 			return o.write(states)
 		}
-		known := slices.DeleteFunc(slices.Clone(states), func(s lockState) bool { return !s.Held && len(s.Queue) == 0 && s.Token == 0 })
+		known := slices.DeleteFunc(slices.Clone(states), func(s lockState) bool { return !s.Held && !s.counts() && len(s.Queue) == 0 && s.Token == 0 })
 		if len(known) == 0 {
 			fmt.Fprintf(o.out, "%s  free\n", printable(o.name))
 		}
@@ -41,6 +47,13 @@ func inspectCommand() *cli.Command {
 }
 
 func (s lockState) print(out io.Writer) {
+	if s.counts() {
+		fmt.Fprintf(out, "%s  %s, count %d\n", printable(s.Name), s.Kind, s.Count)
+		for _, h := range s.Holders {
+			fmt.Fprintf(out, "  party    %v, lease %s\n", h, short(h.RemainingMS))
+		}
+		return
+	}
 	fmt.Fprintf(out, "%s  %s, %s\n", printable(s.Name), s.Kind, map[bool]string{true: "held", false: "free"}[s.Held])
 	if s.Held {
 		if len(s.Holders) == 0 {
@@ -54,6 +67,9 @@ func (s lockState) print(out io.Writer) {
 	}
 	if s.Held && len(s.Holders) == 0 {
 		fmt.Fprintf(out, "  lease    %s, unless it is renewed\n", s.remaining())
+	}
+	if s.Value != nil {
+		fmt.Fprintf(out, "  value    %s\n", s.said())
 	}
 	if len(s.Holders) == 0 {
 		fmt.Fprintf(out, "  token    %d\n", s.Token)

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 	"unicode/utf8"
 
+	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
@@ -16,21 +20,43 @@ import (
 type lockKind struct {
 	letter, name string
 	open         func(*rlock.Session, string) subject
+	look         func(*rlock.Session, string) looker // of a kind that is no lock; nil: open
+}
+
+// at opens what can be looked at.
+func (k lockKind) at(s *rlock.Session, name string) looker {
+	if k.look != nil {
+		return k.look(s, name)
+	}
+	return k.open(s, name)
 }
 
 var lockKinds = []lockKind{
-	{rlock.KindReentrant, "reentrant", openReentrant},
-	{rlock.KindFair, "fair", openFair},
-	{rlock.KindRedLock, "redlock", openRedLock},
-	{rlock.KindReadWrite, "rwlock", openWriter},
-	{rlock.KindSemaphore, "semaphore", openSemaphore(1)}, // Redis has the limit of one that is used
+	{rlock.KindReentrant, "reentrant", openReentrant, nil},
+	{rlock.KindFair, fairName, openFair, nil},
+	{rlock.KindRedLock, "redlock", openRedLock, nil},
+	{rlock.KindReadWrite, "rwlock", openWriter, nil},
+	{rlock.KindSemaphore, "semaphore", openSemaphore(1), nil}, // Redis has the limit of one that is used
+}
+
+const (
+	fairName  = "fair"
+	latchName = "latch"
+)
+
+// allKinds are also what can only be looked at.
+var allKinds = append(slices.Clip(lockKinds), lockKind{letter: protocol.Latch, name: latchName, look: openLatch})
+
+// looker is what can be looked at.
+type looker interface {
+	// state asks Redis for its holders and waiters.
+	state(ctx context.Context) (lockState, error)
 }
 
 // subject is one lock, or a permit of one semaphore.
 type subject interface {
 	rlock.Locker
-	// state asks Redis for its holders and waiters.
-	state(ctx context.Context) (lockState, error)
+	looker
 	// force frees it under its holder: the one with the token, or any if that is 0. It reports whether there was one.
 	force(ctx context.Context, token int64) (bool, error)
 	// nests: a holder's child that wants it, too, waits for itself.
@@ -47,7 +73,7 @@ func openReentrant(s *rlock.Session, name string) subject {
 	return mutex{rlock.New(s, name), "reentrant"}
 }
 
-func openFair(s *rlock.Session, name string) subject { return mutex{fairlock.New(s, name), "fair"} }
+func openFair(s *rlock.Session, name string) subject { return mutex{fairlock.New(s, name), fairName} }
 
 // openRedLock opens a RedLock as this one server has it.
 func openRedLock(s *rlock.Session, name string) subject {
@@ -180,3 +206,36 @@ func (p permit) force(ctx context.Context, token int64) (forced bool, err error)
 }
 
 func (permit) nests() bool { return false }
+
+// counted is a latch.
+type counted struct{ *latch.Latch }
+
+func openLatch(s *rlock.Session, name string) looker { return counted{latch.New(s, name)} }
+
+func (l counted) state(ctx context.Context) (lockState, error) {
+	s, err := l.Inspect(ctx)
+	st := newState(l.Name(), latchName)
+	st.Count = s.Count
+	for i, p := range s.Parties {
+		if i == 0 {
+			st.RemainingMS = p.Remaining.Milliseconds()
+		}
+		st.Holders = append(st.Holders, holder{party: party{Owner: p.Owner, Session: p.Session}, Party: p.Name, RemainingMS: p.Remaining.Milliseconds()})
+	}
+	return st, err
+}
+
+// addValue asks what the leader says, if the lock is that of an election.
+func (o *operator) addValue(ctx context.Context, st *lockState) error {
+	if !st.Held || st.Kind != fairName {
+		return nil
+	}
+	leader, ok, err := election.New(o.session, st.Name).Leader(ctx)
+	if ok && leader.Owner == st.Holder.Owner { // else another one leads by now
+		st.Value = &leader.Value
+		if !utf8.ValidString(leader.Value) {
+			st.ValueBytes = []byte(leader.Value)
+		}
+	}
+	return err
+}

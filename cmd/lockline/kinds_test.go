@@ -9,8 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
@@ -125,4 +128,74 @@ func TestExecTakesShares(t *testing.T) {
 	exec(exitLocked, "--semaphore", "2", "x", "--", "true")
 	testlock.Must(t, one.Unlock(t.Context()))
 	testlock.Must(t, two.Unlock(t.Context()))
+}
+
+func TestLatchesAreShown(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	url := "redis://" + server.Addr
+	s := testlock.NewSession(t, server.Client(t))
+	plain, parties, over := latch.New(s, "plain"), latch.New(s, "import 42"), latch.New(s, "over")
+	for l, n := range map[*latch.Latch]int{plain: 2, parties: 3, over: 1} {
+		_, err := l.TrySet(t.Context(), n)
+		testlock.Must(t, err)
+	}
+	testlock.Must(t, over.CountDown(t.Context()))
+	_, _, err := parties.Join(t.Context(), "worker 7")
+	testlock.Must(t, err)
+	_, dead, err := parties.Join(t.Context(), "worker 8")
+	testlock.Must(t, err)
+	testlock.Must(t, dead.Abandon(t.Context()))
+
+	owner := s.ID() + `:\d+`
+	ls := said(t, url, "ls")
+	wantMatch(t, ls, `\nimport 42 +latch +3 +0s +worker 8: `+owner+` \(dead\) and 1 more\n`)
+	wantMatch(t, ls, `\nplain +latch +2\s*\n$`)
+	if strings.Contains(ls, "over") {
+		t.Errorf("a run that is over is listed: %s", ls)
+	}
+	wantMatch(t, said(t, url, "inspect", "import 42"), `^import 42  latch, count 3\n  party    worker 8: `+owner+` \(dead\), lease 0s\n  party    worker 7: `+owner+`, lease \S+\n$`)
+	wantMatch(t, said(t, url, "inspect", "--kind", "latch", "plain"), `^plain  latch, count 2\n$`)
+	wantMatch(t, said(t, url, "inspect", "over"), `^over  free\n$`)
+	var states []lockState
+	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "ls", "--json", "import*")), &states))
+	if len(states) != 1 || states[0].Held || states[0].Count != 3 || len(states[0].Holders) != 2 || states[0].Holders[1].Party != "worker 7" || states[0].Holders[1].RemainingMS <= 0 {
+		t.Errorf("%+v", states)
+	}
+	wantMatch(t, states[0].line(), `^latch      count 3; parties: worker 8: `+owner+` \(dead\), worker 7: `+owner+`$`)
+
+	var out, errOut bytes.Buffer
+	if code := run(t.Context(), []string{"lockline", "unlock", "--redis", url, "--force", "plain"}, &out, &errOut); code != exitWrong {
+		t.Errorf("a latch was unlocked: exit code %d: %s%s", code, &out, &errOut)
+	}
+	if n, err := plain.Count(t.Context()); err != nil || n != 2 {
+		t.Errorf("the count is %d, %v", n, err)
+	}
+}
+
+func TestTheValueOfAnElectionIsShown(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	url := "redis://" + server.Addr
+	s := testlock.NewSession(t, server.Client(t))
+	e := election.New(s, "leader")
+	_, leads, err := e.Campaign(t.Context(), "10.0.0.7:80\n")
+	testlock.Must(t, err)
+	wantMatch(t, said(t, url, "inspect", "leader"), `(?s)^leader  fair, held\n.*\n  value    "10.0.0.7:80\\n"\n  token    \d+\n$`)
+	testlock.Must(t, leads.Proclaim(t.Context(), strings.Repeat("x", 300)))
+	wantMatch(t, said(t, url, "inspect", "leader"), `\n  value    "x{200}" and 100 more bytes\n`)
+	testlock.Must(t, leads.Proclaim(t.Context(), "\xff"))
+	var states []lockState
+	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "inspect", "--json", "--kind", "fair", "leader")), &states))
+	if len(states) != 1 || states[0].Value == nil || string(states[0].ValueBytes) != "\xff" {
+		t.Errorf("%+v", states)
+	}
+	wantMatch(t, states[0].line(), `^fair       held by .*, value `)
+	testlock.Must(t, leads.Resign(t.Context()))
+	_, plain, err := fairlock.New(s, "leader").Lock(t.Context())
+	testlock.Must(t, err)
+	if out := said(t, url, "inspect", "leader"); strings.Contains(out, "value") {
+		t.Errorf("a value of no leader is shown: %s", out)
+	}
+	testlock.Must(t, plain.Unlock(t.Context()))
 }

@@ -19,7 +19,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-const lsDescription = `Lists the locks that are held or waited for, of all kinds. PATTERN is a glob:
+const lsDescription = `Lists the locks that are held or waited for, of all kinds, and the latches that are
+counted down. Of a latch, COUNT is what is left to count, HOLDER the party whose lease
+ends first, and LEASE what is left of that. PATTERN is a glob:
 * stands for any characters, ? for one, [a-z] for one of these, and \ before one of
 them for itself.
 
@@ -130,7 +132,13 @@ func (o *operator) lockOf(key string) (lock found, ok bool) {
 		return found{rlock.KindReentrant, name}, ok
 	}
 	letter, name, ok := lockOf(o.prefix, key)
-	return found{letter, name}, ok && letter != protocol.Turnstile && letter != protocol.Latch // which are no locks of users
+	switch letter {
+	case protocol.Turnstile: // which is no lock of users
+		ok = false
+	case protocol.Latch:
+		ok = ok && o.latches
+	}
+	return found{letter, name}, ok
 }
 
 // inspect asks for the holder of a lock. A lock of a kind that a newer Lockline made is
@@ -140,7 +148,7 @@ func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	if i < 0 {
 		return lockState{Name: l.name, Kind: l.letter, Error: "a kind of lock that this program does not know"}, nil
 	}
-	st, err := o.kinds[i].open(o.session, l.name).state(ctx)
+	st, err := o.kinds[i].at(o.session, l.name).state(ctx)
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 		return lockState{Name: l.name, Kind: o.kinds[i].name, Error: "its key is something else: " + say(err)}, nil
 	}
@@ -169,6 +177,12 @@ func (o *operator) table(states []lockState) error {
 		switch {
 		case s.Error != "":
 			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t%s\n", printable(s.Name), s.Kind, printable(s.Error))
+		case s.counts():
+			left := ""
+			if s.leased() {
+				left = s.remaining()
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t\t\t%s\n", printable(s.Name), s.Kind, s.Count, left, s.heldBy())
 		case s.Held:
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(s.Name), s.Kind, s.count(), s.remaining(), s.Token, len(s.Queue), s.heldBy())
 		default:

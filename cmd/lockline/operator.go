@@ -24,6 +24,7 @@ type operator struct {
 	prefix   string
 	redisson bool
 	json     bool
+	latches  bool       // the command knows them, too
 	kinds    []lockKind // to look at
 	name     string     // of the lock, where the command takes one
 	out      io.Writer
@@ -42,7 +43,7 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
 	}
 	if named {
-		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: "reentrant, fair, redlock, rwlock or semaphore (default: whichever there is)"})
+		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: kindUsage(c.Name)})
 	}
 	if named || c.Name == "ls" || c.Name == "top" {
 		c.ShellComplete = completeName
@@ -50,8 +51,11 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		o := &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redissonkeys"), json: cmd.Bool("json"),
 			kinds: lockKinds, out: cmd.Root().Writer}
-		if o.redisson {
+		switch {
+		case o.redisson:
 			o.kinds = lockKinds[:1]
+		case knowsLatches(c.Name):
+			o.latches, o.kinds = true, allKinds
 		}
 		if named {
 			if err := o.choose(cmd); err != nil {
@@ -74,6 +78,18 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		return run(ctx, o, cmd)
 	}
 	return c
+}
+
+// knowsLatches: the command only looks, so it can look at latches.
+func knowsLatches(command string) bool {
+	return slices.Contains([]string{"ls", "top", "inspect", "watch"}, command)
+}
+
+func kindUsage(command string) string {
+	if knowsLatches(command) {
+		return "reentrant, fair, redlock, rwlock, semaphore or latch (default: whichever there is)"
+	}
+	return "reentrant, fair, redlock, rwlock or semaphore (default: whichever there is)"
 }
 
 // choose reads NAME and --kind.
@@ -123,7 +139,10 @@ func (o *operator) close() {
 func (o *operator) look(ctx context.Context) ([]lockState, error) {
 	var states []lockState
 	for _, k := range o.kinds {
-		st, err := k.open(o.session, o.name).state(ctx)
+		st, err := k.at(o.session, o.name).state(ctx)
+		if err == nil && o.latches { // it is to be shown, not freed
+			err = o.addValue(ctx, &st)
+		}
 		if err != nil {
 			return nil, err
 		}

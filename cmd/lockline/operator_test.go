@@ -193,15 +193,15 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 	must(rdb.HSet(t.Context(), "lockline:zz:{newer}", "owner", "1").Err())
 	must(rdb.ZAdd(t.Context(), "lockline:f:{dead holder}:q", redis.Z{Score: 1, Member: "s:1"}).Err())
 	must(rdb.HSet(t.Context(), "lockline:t:{line}", "s:1", "1").Err()) // where those stand who wait for a RedLock
-	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err())  // no lock
+	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err())  // a latch without a run id
 	got := operateJSON[[]lockState](t, m.Addr(), "ls")
-	if len(got) != 3 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
-		got[1].Name != "newer" || got[1].Error == "" || got[2].Name != "text" || got[2].Error == "" {
+	if len(got) != 4 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held || got[1].Name != "latch" || got[1].Count != 1 ||
+		got[2].Name != "newer" || got[2].Error == "" || got[3].Name != "text" || got[3].Error == "" {
 		t.Errorf("%+v", got)
 	}
 	out, _, _ := operate(t, m.Addr(), "ls")
-	if strings.Count(out, "\n") != 4 {
-		t.Errorf("not a table of three: %s", out)
+	if strings.Count(out, "\n") != 5 {
+		t.Errorf("not a table of four: %s", out)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	wait(t, fairlock.New(later, "drawer")) // with nobody between, as one acquisition
 
 	states := operateJSON[[]lockState](t, m.Addr(), "inspect", "drawer")
-	if len(states) != len(lockKinds) || states[0].Held || !states[1].Held {
+	if len(states) != len(allKinds) || states[0].Held || !states[1].Held {
 		t.Fatalf("%+v", states)
 	}
 	s := states[1]

@@ -26,7 +26,8 @@ func (quiet) Printf(context.Context, string, ...any) {}
 // The error of a parser may quote the URL, and that may hold a password.
 var errURL = errors.New("--redis is not a Redis URL such as redis://user:password@host:6379/0")
 
-const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels"
+const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels. " +
+	"With Sentinels the user in front of the host is theirs, and ?username=NAME&password=PASSWORD is the server's"
 
 func redisFlags() []cli.Flag {
 	return append([]cli.Flag{

@@ -30,14 +30,14 @@ type soakOptions struct {
 func soakCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "soak",
-		Usage: "processes use every kind of lock while processes, network and servers fail; the outcome is judged",
+		Usage: "processes use everything there is while processes, network and servers fail; the outcome is judged",
 		Description: "Starts five servers that write every change to disk (redis-server or valkey-server\n" +
 			"must be on the PATH), a proxy before each, and processes that share rlocks,\n" +
-			"fairlocks, MultiLocks and RedLocks on them. All the time something fails: processes\n" +
-			"are killed and frozen, connections cut, requests and replies lost and delayed, servers\n" +
-			"frozen and killed. At the end nothing fails any more, each process has to get each\n" +
-			"lock once more and then leave nothing behind. What all of them saw is judged: exit code\n" +
-			"0 if locks may show that, 1 if not.\n\n" +
+			"fairlocks, MultiLocks, RedLocks, read-write locks, semaphores, latches and elections on\n" +
+			"them. All the time something fails: processes are killed and frozen, connections cut,\n" +
+			"requests and replies lost and delayed, servers frozen and killed. At the end nothing\n" +
+			"fails any more, each process has to get each of them once more and then leave nothing\n" +
+			"behind. What all of them saw is judged: exit code 0 if they may show that, 1 if not.\n\n" +
 			"With --redis there are no RedLocks, and the server is left alone. Every hold is\n" +
 			"remembered until the end, in some hundred bytes.",
 		HideHelpCommand: true,
@@ -90,7 +90,6 @@ func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer)
 	stage := &history.Stage{
 		Assignment: history.Assignment{
 			Seed: rand.Uint64(), Prefix: fmt.Sprintf("lockline-soak-%d", os.Getpid()), Names: 2, Lease: o.lease, Goroutines: 4,
-			Kinds: []string{history.Reentrant, history.Fair, history.Multi, history.Red},
 		},
 		T: h, Command: func() *exec.Cmd { return exec.Command(program, "soak-process") }, Processes: o.processes,
 		Faults: history.Faults, Pace: o.lease / 4,
@@ -109,7 +108,7 @@ func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer)
 			rdb.Close()
 		}()
 		stage.URLs = []string{o.redis}
-		stage.Kinds, stage.Faults = stage.Kinds[:3], history.Elsewhere
+		stage.Faults = history.Elsewhere
 	} else {
 		for range soakServers {
 			s := testredis.Start(h, "--appendonly", "yes", "--appendfsync", "always")
@@ -117,8 +116,9 @@ func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer)
 			stage.URLs = append(stage.URLs, "redis://"+s.Addr)
 		}
 	}
+	stage.Kinds = history.Kinds(len(stage.URLs))
 	s := &screen{out: out, colour: colourful(out)}
-	fmt.Fprintf(out, "%s\n%d processes with %d goroutines each, %d servers, %d locks of each kind (%s), lease %v, for %v\n\n",
+	fmt.Fprintf(out, "%s\n%d processes with %d goroutines each, %d servers, %d of each kind (%s), lease %v, for %v\n\n",
 		s.paint(bold, "lockline soak"), o.processes, stage.Goroutines, len(stage.URLs), stage.Names, strings.Join(stage.Kinds, ", "), o.lease, o.duration)
 	row := time.Duration(0)
 	r, err := stage.Run(ctx, func(now *history.Record) bool {
@@ -132,7 +132,7 @@ func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer)
 	if r == nil {
 		return err
 	}
-	v := soakVerdict(r)
+	v := soakVerdict(r, stage.Kinds)
 	s.verdict(v)
 	switch {
 	case !v.right():
@@ -143,24 +143,34 @@ func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer)
 	return nil
 }
 
-// soakVerdict says what is right and what is not. A record that shows nothing is not.
-func soakVerdict(r *history.Record) verdict {
+// soakVerdict says what is right and what is not. A record that shows nothing of one of the kinds is not.
+func soakVerdict(r *history.Record, kinds []string) verdict {
 	holds := history.Holds(r.Ops)
-	judged := history.Judge(holds)
-	lost, nested := 0, 0
-	byKind := map[string]int{}
+	judged := history.JudgeAll(r.Ops)
+	lost, nested, runs, waits := 0, 0, 0, 0
+	uses := map[string]int{} // by kind
 	for _, h := range holds {
 		if h.Lost {
 			lost++
 		}
 		nested += h.Nested
-		kind, _, _ := strings.Cut(h.Lock, " ")
-		byKind[kind]++
+		uses[history.KindOf(h.Lock)]++
 	}
-	var kinds, faults []string
-	for _, kind := range []string{history.Reentrant, history.Fair, history.Multi, history.Red} {
-		if n := byKind[kind]; n > 0 {
-			kinds = append(kinds, fmt.Sprintf("%s %d", kind, n))
+	for _, op := range r.Ops {
+		switch op.Kind {
+		case history.Set:
+			runs++
+		case history.Wait:
+			waits++
+			uses[history.KindOf(op.Lock)]++
+		}
+	}
+	var used, faults []string
+	unused := 0
+	for _, kind := range kinds {
+		used = append(used, fmt.Sprintf("%s %d", kind, uses[kind]))
+		if uses[kind] == 0 {
+			unused++
 		}
 	}
 	for _, f := range history.Faults {
@@ -168,17 +178,21 @@ func soakVerdict(r *history.Record) verdict {
 			faults = append(faults, fmt.Sprintf("%s %d", f, n))
 		}
 	}
-	example := ""
-	if judged.Example != "" {
-		example = ": " + judged.Example
+	example := func(n int) string { // of the first of them
+		if n == 0 || judged.Example == "" {
+			return ""
+		}
+		return ": " + judged.Example
 	}
 	check := func(name string, wrong int, shown bool, says string) check {
 		return check{name, wrong == 0 && shown, says}
 	}
 	v := verdict{
-		check("exclusion", judged.Overlaps, len(holds) > 1, fmt.Sprintf("%d holds (%s), %d overlaps%s", len(holds), strings.Join(kinds, ", "), judged.Overlaps, example)),
+		check("use", unused, len(kinds) > 0, strings.Join(used, ", ")),
+		check("exclusion", judged.Overlaps, len(holds) > 1, fmt.Sprintf("%d holds, %d runs of latches, %d overlaps%s", len(holds), runs, judged.Overlaps, example(judged.Overlaps))),
 		check("fencing", judged.Unfenced, len(holds) > 1, fmt.Sprintf("%d tokens that were not above all granted before", judged.Unfenced)),
 		check("re-entry", judged.Strange, nested > 0, fmt.Sprintf("%d nested holds, %d not as their outer hold", nested, judged.Strange)),
+		check("latches", judged.Early, true, fmt.Sprintf("%d waits, %d of them over before the count was 0%s", waits, judged.Early, example(judged.Early))),
 		check("faults", 0, r.Count() > 0, fmt.Sprintf("%d: %s", r.Count(), strings.Join(faults, ", "))),
 		check("losses", 0, true, fmt.Sprintf("%d holds ended with their process or lease; %d acquisitions ended without the lock", lost, r.Failed)),
 	}
@@ -186,7 +200,7 @@ func soakVerdict(r *history.Record) verdict {
 		name, what string
 		kind       history.Kind
 	}{
-		{"progress", "locks that could not be had once nothing failed", history.Stuck},
+		{"progress", "that could not be had once nothing failed", history.Stuck},
 		{"leaks", "processes that left goroutines behind, servers with keys or subscriptions left", history.Left},
 		{"processes", "ended by themselves", history.Died},
 	} {

@@ -16,11 +16,13 @@ type lockState struct {
 	Kind        string   `json:"kind"`
 	Held        bool     `json:"held"`
 	Holder      *party   `json:"holder,omitempty"`
-	Count       int      `json:"count,omitempty"`
+	Count       int      `json:"count,omitempty"` // of a latch: what is left to count
 	RemainingMS int64    `json:"remaining_ms,omitempty"`
-	Token       int64    `json:"token,omitempty"`   // of a free lock: the last one, while remembered
-	Limit       int      `json:"limit,omitempty"`   // of a semaphore: how many permits there are
-	Holders     []holder `json:"holders,omitempty"` // of a read-write lock or a semaphore: all of them. Holder is the first
+	Token       int64    `json:"token,omitempty"`       // of a free lock: the last one, while remembered
+	Limit       int      `json:"limit,omitempty"`       // of a semaphore: how many permits there are
+	Holders     []holder `json:"holders,omitempty"`     // of a read-write lock or a semaphore: all of them. Holder is the first. Of a latch: the parties
+	Value       *string  `json:"value,omitempty"`       // of an election, by inspect and watch: what its leader has proclaimed
+	ValueBytes  []byte   `json:"value_bytes,omitempty"` // base64, of a value that is not UTF-8
 	Queue       []waiter `json:"queue,omitempty"`
 	Error       string   `json:"error,omitempty"` // why all this is not known
 }
@@ -46,8 +48,9 @@ type holder struct {
 	party
 	Side        string `json:"side,omitempty"`    // of a read-write lock: read or write
 	Permits     int    `json:"permits,omitempty"` // of a semaphore
-	Token       int64  `json:"token"`
-	RemainingMS int64  `json:"remaining_ms"`
+	Party       string `json:"party,omitempty"`   // of a latch: the name of the party
+	Token       int64  `json:"token"`             // 0 of a party
+	RemainingMS int64  `json:"remaining_ms"`      // of a party: 0 if its lease is over
 }
 
 // hold adds a holder. The first is shown where there is room for one.
@@ -75,13 +78,24 @@ func (s lockState) has(token int64) bool {
 // heldBy names the first holder, and counts the others.
 func (s lockState) heldBy() string {
 	all := s.holders()
-	if len(all) == 1 {
+	switch len(all) {
+	case 0:
+		return "" // of a latch
+	case 1:
 		return all[0].String()
 	}
 	return fmt.Sprintf("%v and %d more", all[0], len(all)-1)
 }
 
-func (h holder) String() string { return share(h.Side, h.Permits) + h.party.String() }
+func (h holder) String() string {
+	switch {
+	case h.Party == "":
+		return share(h.Side, h.Permits) + h.party.String()
+	case h.RemainingMS == 0:
+		return printable(h.Party) + ": " + h.party.String() + " (dead)"
+	}
+	return printable(h.Party) + ": " + h.party.String()
+}
 
 func (w waiter) String() string { return share(w.Side, w.Permits) + w.party.String() }
 
@@ -96,8 +110,23 @@ func share(side string, permits int) string {
 	return ""
 }
 
-// gone: by now, the lock is neither held nor waited for.
-func (s lockState) gone() bool { return !s.Held && len(s.Queue) == 0 && s.Error == "" }
+// gone: by now, the lock is neither held nor waited for, or no run of the latch is under way.
+func (s lockState) gone() bool { return !s.Held && !s.counts() && len(s.Queue) == 0 && s.Error == "" }
+
+// counts: it is a latch, and a run is under way.
+func (s lockState) counts() bool { return s.Kind == latchName && s.Count > 0 }
+
+// leased: a lease ends after RemainingMS.
+func (s lockState) leased() bool { return s.Held || len(s.Holders) > 0 }
+
+// said is the value of an election's leader, where there is room for some of it.
+func (s lockState) said() string {
+	const most = 200
+	if v := *s.Value; len(v) > most {
+		return fmt.Sprintf("%s and %d more bytes", strconv.Quote(v[:most]), len(v)-most)
+	}
+	return strconv.Quote(*s.Value)
+}
 
 // count is the hold count, how many hold a read-write lock, or how many permits of a semaphore are held, and of how many.
 func (s lockState) count() string {

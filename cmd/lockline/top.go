@@ -22,8 +22,10 @@ const topDescription = `Shows the locks that are held or waited for, on a page t
 that of lockline ls. It needs a terminal: in a pipe, use lockline ls or lockline watch.
 
 WAITING is the length of the queue in Redis, and FIRST is how long its first entry has
-waited. Goroutines of a process can share an entry. The queue of a RedLock, and that of
-a lock with --redissonkeys, is not known.
+waited. Goroutines of a process can share an entry. The queue of a RedLock, that of
+a lock with --redissonkeys, and what waits for a latch are not known. Of a latch that is
+counted down, STATE is the count, HOLDER the party whose lease ends first, and LEASE
+what is left of that.
 
 CHANGES is how often a sample found another holder than the sample before, over the
 last ten intervals. It is a lower bound of the hand-overs: of several between two
@@ -31,7 +33,7 @@ samples one is seen, and those within a process are not in Redis.
 
 Each sample is a SCAN, as of ls, and one request for each lock on the screen. Sorting by
 waiting or first also asks about all locks with waiters. Sorting by lease or changes
-asks about all locks, and so does --redissonkeys. The next sample begins
+asks about all locks, and so does --redissonkeys. All latches are asked about. The next sample begins
 --interval after the last one has ended. While a lock is inspected, only that one is
 asked about.
 

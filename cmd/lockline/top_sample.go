@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -66,7 +67,7 @@ func (r topRow) first() int64 {
 
 // lease is what is left, in milliseconds; of a lock that is not held, or not known to be, more than any.
 func (r topRow) lease() int64 {
-	if r.state == nil || !r.state.Held {
+	if r.state == nil || !r.state.leased() {
 		return 1<<63 - 1
 	}
 	return r.state.RemainingMS
@@ -147,14 +148,17 @@ func (o *operator) rows(ctx context.Context, w wish) ([]topRow, error) {
 	}
 	rows := make([]topRow, 0, len(seen))
 	for l, p := range seen {
+		if l.letter == protocol.Latch { // its key also remembers runs that are over
+			p = parts{}
+		}
 		rows = append(rows, topRow{found: l, parts: p, kind: o.kindName(l.letter), changes: -1,
-			queues: !o.redisson && l.letter != rlock.KindRedLock})
+			queues: !o.redisson && l.letter != rlock.KindRedLock && l.letter != protocol.Latch})
 	}
 	look := map[found]int{} // its index in asked
 	var asked []found
 	for i, r := range arrange(rows, w.by, w.filter) {
-		// The keys of those with RedissonKeys do not say whether anybody holds them.
-		if i >= w.from && i < w.from+w.rows || w.by.needs(r) || o.redisson {
+		// The keys of those with RedissonKeys, and of latches, do not say whether there is anything to show.
+		if i >= w.from && i < w.from+w.rows || w.by.needs(r) || o.redisson || r.letter == protocol.Latch {
 			look[r.found] = len(asked)
 			asked = append(asked, r.found)
 		}

@@ -13,8 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -22,7 +24,7 @@ import (
 // topOperator is an operator as lockline top has it.
 func topOperator(t *testing.T, rdb redis.UniversalClient, redisson bool) *operator {
 	t.Helper()
-	o := &operator{rdb: rdb, prefix: "lockline", kinds: lockKinds, redisson: redisson}
+	o := &operator{rdb: rdb, prefix: "lockline", kinds: allKinds, latches: !redisson, redisson: redisson}
 	var err error
 	o.session, err = o.newSession(rlock.WithBatching(0))
 	testlock.Must(t, err)
@@ -164,13 +166,13 @@ func TestTopShowsTheLocksThatLsLists(t *testing.T) {
 	}
 	slices.Sort(want)
 	slices.Sort(got)
-	if len(got) != 84 || !slices.Equal(got, want) {
+	if len(got) != 85 || !slices.Equal(got, want) {
 		t.Errorf("%d rows, want %d; only there: %q", len(got), len(want), difference(got, want))
 	}
-	// What the keys alone say is the same.
+	// What the keys alone say is the same. Those of a latch say nothing.
 	for _, r := range o.sample(t.Context(), wish{pattern: "*", by: byName}).rows {
 		i := slices.IndexFunc(s.rows, func(o topRow) bool { return o.found == r.found })
-		if r.state != nil || i < 0 || s.rows[i].state.Error == "" && r.parts != s.rows[i].parts {
+		if (r.state != nil) != (r.letter == protocol.Latch) || i < 0 || s.rows[i].state.Error == "" && r.parts != s.rows[i].parts {
 			t.Errorf("unseen, it is %+v", r)
 		}
 	}
@@ -239,5 +241,38 @@ func TestTopNeedsTheRightsThatLsNeeds(t *testing.T) {
 	testlock.Must(t, admin.Do(t.Context(), "ACL", "SETUSER", "looker", "-scan").Err())
 	if s := o.sample(t.Context(), wish{pattern: "*"}); s.err == nil {
 		t.Error("without the right to SCAN it says nothing")
+	}
+}
+
+func TestTopShowsLatchesThatAreCountedDown(t *testing.T) {
+	rdb := testlock.Embedded(t)
+	o := topOperator(t, rdb, false)
+	s := testlock.NewSession(t, rdb)
+	for _, name := range []string{"a", "b", "over"} {
+		_, err := latch.New(s, name).TrySet(t.Context(), 2)
+		testlock.Must(t, err)
+	}
+	_, err := latch.New(s, "over").Delete(t.Context())
+	testlock.Must(t, err)
+	_, _, err = latch.New(s, "b").Join(t.Context(), "p")
+	testlock.Must(t, err)
+	got := o.sample(t.Context(), wish{pattern: "*", by: byName, rows: 1})
+	testlock.Must(t, got.err)
+	rows := arrange(got.rows, byLease, "")
+	if len(rows) != 2 || rows[0].name != "b" {
+		t.Fatalf("%+v", rows)
+	}
+	for i, want := range []string{"latch 2 p: ", "latch 2 "} {
+		r := rows[i]
+		if text := r.kind + " " + r.stateWord() + " " + r.holderText(); !strings.HasPrefix(text, want) || r.waiting() >= 0 || r.held || (r.lease() < 1<<62) != (i == 0) {
+			t.Errorf("%q, %d waiters, held: %v, lease %d; want %q", text, r.waiting(), r.held, r.lease(), want)
+		}
+	}
+	if about := aboutRow(rows[0])[1].String(); about != "count 2, parties: 1" {
+		t.Errorf("%q", about)
+	}
+	one := o.sample(t.Context(), wish{lock: rows[0].found})
+	if one.err != nil || one.state.Count != 2 || len(one.state.Holders) != 1 {
+		t.Errorf("%+v", one)
 	}
 }

@@ -159,7 +159,7 @@ var columns = []column{
 	{"KIND", 9, false, func(r topRow) string { return printable(r.kind) }},
 	{"STATE", 5, false, topRow.stateWord},
 	{"LEASE", 5, true, func(r topRow) string {
-		if r.state == nil || !r.state.Held {
+		if r.state == nil || !r.state.leased() {
 			return ""
 		}
 		return brief(r.state.RemainingMS)
@@ -202,6 +202,8 @@ func (r topRow) stateWord() string {
 	switch {
 	case r.state != nil && r.state.Error != "":
 		return "error"
+	case r.state != nil && r.state.counts():
+		return fmt.Sprint(r.state.Count)
 	case r.held:
 		return "held"
 	}
@@ -214,7 +216,7 @@ func (r topRow) holderText() string {
 		return "" // not looked at
 	case r.state.Error != "":
 		return printable(r.state.Error)
-	case r.state.Held:
+	case r.state.Held, r.state.counts():
 		return r.state.heldBy()
 	}
 	return ""
@@ -300,6 +302,8 @@ func aboutRow(r topRow) []line {
 		who = printable(r.state.Error)
 	case r.state.Held:
 		who = fmt.Sprintf("%v, owner %s, token %d", r.state.Holder, printable(r.state.Holder.Owner), r.state.Token)
+	case r.state.counts():
+		who = fmt.Sprintf("count %d, parties: %d", r.state.Count, len(r.state.Holders))
 	default:
 		who = "free"
 	}

@@ -10,21 +10,22 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const unlockDescription = `Frees the lock NAME, whichever process holds it. A fair lock goes to the first waiter at once.
+const unlockDescription = `Frees the lock NAME, whichever process holds it. If waiters stand in its queue, the first
+of them has it at once.
 
 The holder does not notice in that instant: it goes on until its next renewal or
-request, at most a third of its lease. A fixed lease is not renewed, so its holder may
-go on until it ends. Two can be inside for that long. What must not be done twice needs
+request, at most a third of its lease. If the lease is fixed, or its process cannot reach
+Redis, it goes on until the lease ends. Two can be inside for that long. What must not be done twice needs
 the fencing token. Where the holder's process still runs, end that instead.
 
 With --token N only the holder that was seen with that token, by inspect or ls, loses the
 lock. If another holder has it by now, it is left alone, and that holder is shown. A lock that
-a JVM holds has no token that is known: it is freed without --token.
+a JVM holds shows token 0, since it is not known: it is freed without --token.
 
 Of a read-write lock or a semaphore, all holders lose it without --token.
 
-A RedLock is freed on this server alone: its holder loses it once a majority of its servers
-has been told.
+A RedLock is freed on this server alone. Its holder loses it once that was done on a majority
+of its servers.
 
 Exit code: 0 if the lock was freed, 1 if it was not held, or by another holder than --token says.`
 

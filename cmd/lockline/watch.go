@@ -11,7 +11,8 @@ import (
 )
 
 const watchDescription = `Looks at the lock NAME again and again, and writes a line whenever its holder, its
-hold count or its queue is another than before, until ctrl-C. What happens between two
+hold count or its queue is another than before, until ctrl-C. Of a latch, it is the count
+and the parties, and of an election also the leader's value. What happens between two
 looks is not seen. While Redis does not answer, it says so and goes on. With --json
 each line is a JSON object.`
 
@@ -83,7 +84,14 @@ func (o *operator) show(s lockState, line string) error {
 func (s lockState) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-9s  ", s.Kind)
-	if s.Held {
+	switch {
+	case s.counts():
+		fmt.Fprintf(&b, "count %d", s.Count)
+		for i, h := range s.Holders {
+			b.WriteString(map[bool]string{true: "; parties: ", false: ", "}[i == 0])
+			b.WriteString(h.String())
+		}
+	case s.Held:
 		b.WriteString("held by ")
 		for i, h := range s.holders() {
 			if i > 0 {
@@ -91,7 +99,10 @@ func (s lockState) line() string {
 			}
 			fmt.Fprintf(&b, "%v, count %s, token %d", h, s.count(), h.Token)
 		}
-	} else {
+		if s.Value != nil {
+			b.WriteString(", value " + s.said())
+		}
+	default:
 		b.WriteString("free")
 	}
 	for i, w := range s.Queue {

@@ -1,0 +1,112 @@
+//go:build unix
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// setRules makes these the rules of a user of a server or Sentinel.
+func setRules(t *testing.T, admin *redis.Client, user string, rules []string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", user, "reset"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	testlock.Must(t, admin.Do(t.Context(), args...).Err())
+	testlock.Must(t, admin.Do(t.Context(), "ACL", "LOG", "RESET").Err())
+}
+
+// refusedTo is what a server refused, but for what go-redis can do without.
+func refusedTo(t *testing.T, admin *redis.Client) (objects []string) {
+	t.Helper()
+	entries, err := admin.ACLLog(t.Context(), 100).Result()
+	testlock.Must(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Object, "client") {
+			objects = append(objects, e.Object)
+		}
+	}
+	return objects
+}
+
+func TestTheDocumentedRightsOfAnOperatorShowAllAndFreeNothing(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	s := testlock.NewSession(t, admin)
+	take(t, rlock.New(s, "n"))
+	take(t, fairlock.New(s, "n"))
+	take(t, multilock.NewRedLock("n", s))
+	take(t, rwlock.New(s, "n"))
+	take(t, semaphore.New(s, "n", 2).Locker(1))
+	rules := testlock.DocumentedRights(t).Operator
+	addr := "operator:PASSWORD@" + server.Addr
+	look := func() (failed string) {
+		testlock.Must(t, admin.ScriptFlush(t.Context()).Err())
+		for _, args := range [][]string{{"inspect", "n"}, {"ls"}} {
+			out, errOut, code := operate(t, addr, args...)
+			if code != exitOK || strings.Count(out, "process ") != 5 {
+				failed += out + errOut
+			}
+		}
+		return failed
+	}
+	setRules(t, admin, "operator", rules)
+	if failed := look(); failed != "" {
+		t.Error(failed)
+	}
+	if refused := refusedTo(t, admin); refused != nil {
+		t.Errorf("refused: %q", refused)
+	}
+	if _, errOut, code := operate(t, addr, "unlock", "--force", "--kind", "fair", "n"); code != exitTrouble {
+		t.Errorf("it may free a lock: exit code %d: %s", code, errOut)
+	}
+	for _, rule := range rules {
+		if !strings.ContainsAny(rule[:1], "+~") {
+			continue
+		}
+		setRules(t, admin, "operator", slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == rule }))
+		if look() == "" {
+			t.Errorf("%s can be left out", rule)
+		}
+	}
+}
+
+func TestTheDocumentedURLAndRightsLeadThroughSentinels(t *testing.T) {
+	t.Parallel()
+	group := testredis.StartSentinel(t, 0)
+	rights := testlock.DocumentedRights(t)
+	for _, sentinel := range group.Sentinels {
+		setRules(t, sentinel.Client(t), "lockline", rights.Sentinel)
+	}
+	setRules(t, group.Nodes[0].Client(t), "lockline", rights.Server)
+	_, url, found := strings.Cut(testlock.Operations(t), "LOCKLINE_REDIS='redis://SENTINELUSER:")
+	url, _, _ = strings.Cut(url, "'")
+	if !found {
+		t.Fatal("no URL of Sentinels is documented")
+	}
+	url = strings.NewReplacer("sentinel-1:26379", group.Sentinels[0].Addr, "sentinel-2:26379", group.Sentinels[1].Addr,
+		"mymaster", masterOf(t, group), "=USER", "=lockline").Replace("lockline:" + url)
+	execs(t, url, 0, "n", "--", "true")
+	if _, errOut, code := operate(t, url, "inspect", "n"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+	for _, sentinel := range group.Sentinels {
+		if refused := refusedTo(t, sentinel.Client(t)); refused != nil {
+			t.Errorf("refused: %q", refused)
+		}
+	}
+}
