@@ -5,7 +5,7 @@
 //
 //	var space locktest.Space
 //	orders := space.New("orders:42")   // for the code under test
-//	space.Lose("orders:42")            // its holder's context ends with rlock.ErrLost
+//	space.Lose("orders:42")            // its holder's context is canceled with rlock.ErrLost
 //	free := space.Occupy("orders:42")  // another session holds it until free is called
 //	space.Fail(errors.New("outage"))   // Lock, TryLock, Unlock and Extend fail
 //
@@ -44,7 +44,7 @@ func (s *Space) New(name string, options ...rlock.Option) *Locker {
 
 // Lose takes the lock from its holder, as an expired lease, an operator or a
 // failover would, and reports whether there was one. At once the context of each of
-// the holder's holds ends with cause [rlock.ErrLost], which is what Unlock returns,
+// the holder's holds is canceled with cause [rlock.ErrLost], which is what Unlock returns,
 // too. The first waiter gets the lock.
 func (s *Space) Lose(name string) bool {
 	l := s.lock(name)

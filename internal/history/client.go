@@ -15,11 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
-	"github.com/lockline/lockline/rwlock"
-	"github.com/lockline/lockline/semaphore"
 )
 
 // Assignment is what a process is to do, the first line of its stdin. The end of stdin is the order to stop.
@@ -28,30 +24,18 @@ type Assignment struct {
 	Seed       uint64
 	Redis      []string // URLs of the servers
 	Prefix     string
-	Kinds      []string // of locks: Reentrant, Fair, Multi, Red, ReadWrite, Semaphore
+	Kinds      []string // of locks: some of those that the function Kinds has
 	Names      int      // locks of each kind
 	Lease      time.Duration
 	Goroutines int
 }
-
-// The kinds of locks. All but Red are on the first server; a Multi has members there and on the second, if there is one.
-const (
-	Reentrant = "rlock"
-	Fair      = "fairlock"
-	Multi     = "multilock"
-	Red       = "redlock"
-	ReadWrite = "rwlock"
-	Semaphore = "semaphore"
-)
-
-// Permits is how many each Semaphore has.
-const Permits = 3
 
 // What is no Op to a model.
 const (
 	failed  Kind = "failed"  // an acquisition, without success
 	renewed Kind = "renewed" // a hold whose deadline may have moved
 	gone    Kind = "gone"    // a hold that Redis did not know, before its deadline
+	counts  Kind = "counts"  // a Count that is about to be sent
 )
 
 // What may not be, beside what a history shows.
@@ -68,8 +52,12 @@ type Event struct {
 	Error string `json:",omitempty"`
 }
 
-// patience is for what must happen once nothing fails any more.
-const patience = 30 * time.Second
+const (
+	// patience is for what must happen once nothing fails any more.
+	patience = 30 * time.Second
+	// latchLifetime is so long that no waiter looks within patience at a latch of which it was told nothing.
+	latchLifetime = 10 * time.Minute
+)
 
 // client is one process.
 type client struct {
@@ -145,29 +133,13 @@ func (c *client) open() (end func(), err error) {
 		sessions = append(sessions, s)
 		ends = append(ends, func() { _ = s.Close(); _ = rdb.Close() }) // what cannot be told to a server is left to its lease
 	}
-	here, there := sessions[0], sessions[min(1, len(sessions)-1)]
 	for _, kind := range c.Kinds {
+		p, ok := primitiveOf(kind)
+		if !ok {
+			return nil, fmt.Errorf("no kind of lock is called %q", kind)
+		}
 		for i := range c.Names {
-			name := fmt.Sprint(kind, " ", i)
-			switch kind {
-			case Reentrant:
-				c.visits = append(c.visits, visitMutex(rlock.New(here, name)))
-			case Fair:
-				c.visits = append(c.visits, visitMutex(fairlock.New(here, name)))
-			case Multi: // its members are others' locks, too
-				c.visits = append(c.visits, visitMutex(multilock.New(rlock.New(there, name+" there"), fairlock.New(here, fmt.Sprint(Fair, " ", i)), rlock.New(here, fmt.Sprint(Reentrant, " ", i)))))
-			case Red:
-				c.visits = append(c.visits, visitMutex(multilock.NewRedLock(name, sessions...)))
-			case ReadWrite: // most of them read
-				m := rwlock.New(here, name)
-				c.visits = append(c.visits, visitReader(m), visitReader(m), visitWriter(m))
-			case Semaphore:
-				for n := 1; n <= Permits; n++ {
-					c.visits = append(c.visits, visitSemaphore(semaphore.New(here, name, Permits), n))
-				}
-			default:
-				return nil, fmt.Errorf("no kind of lock is called %q", kind)
-			}
+			c.visits = append(c.visits, p.visits(sessions, i)...)
 		}
 	}
 	return end, nil
@@ -226,8 +198,17 @@ func (u user) visit(v visit, wait time.Duration) error {
 	return v(u, ctx)
 }
 
+// holding is what a user has: an rlock.Hold, or what looks like one.
+type holding interface {
+	Name() string
+	Token() int64
+	Deadline() time.Time
+	Err() error
+	Unlock(context.Context) error
+}
+
 // stay stays, mostly for a moment, sometimes for longer than a renewal takes.
-func (u user) stay(held context.Context, hold *rlock.Hold) {
+func (u user) stay(held context.Context, hold holding) {
 	most := 2 * time.Millisecond
 	if u.rnd.IntN(100) == 0 {
 		most = u.Lease
@@ -248,21 +229,26 @@ func (u user) stay(held context.Context, hold *rlock.Hold) {
 }
 
 // until is the hold's deadline on the clock that all processes share.
-func until(h *rlock.Hold) int64 {
+func until(h holding) int64 {
 	now := time.Now()
 	return now.Add(h.Deadline().Sub(now)).UnixNano()
 }
 
 // parts are the holds of single locks that a hold is made of.
-func parts(h *rlock.Hold) []*rlock.Hold {
-	if p := h.Parts(); p != nil {
-		return p
+func parts(h holding) (all []holding) {
+	if h, ok := h.(*rlock.Hold); ok {
+		for _, p := range h.Parts() {
+			all = append(all, p)
+		}
 	}
-	return []*rlock.Hold{h}
+	if all == nil {
+		return []holding{h}
+	}
+	return all
 }
 
 // entered reports that it got a hold since call. of is what the hold is of, for a read-write lock and a semaphore.
-func (u user) entered(call time.Time, hold *rlock.Hold, of Op) {
+func (u user) entered(call time.Time, hold holding, of Op) {
 	at := time.Now().UnixNano()
 	for _, h := range parts(hold) {
 		of.Lock, of.Owner, of.Kind, of.Token, of.Call, of.Return = h.Name(), u.owner, Acquire, h.Token(), call.UnixNano(), at
@@ -272,7 +258,7 @@ func (u user) entered(call time.Time, hold *rlock.Hold, of Op) {
 
 // leave unlocks, after it has reported when each lock was believed to be held for the last time: now, or, if it was
 // lost, at its deadline at the latest. lost are the locks of whose loss it has reported: that ends all holds at once.
-func (u user) leave(hold *rlock.Hold, of Op, lost map[string]bool) {
+func (u user) leave(hold holding, of Op, lost map[string]bool) {
 	now, all := time.Now(), parts(hold)
 	deadline := hold.Deadline()
 	for _, h := range all {

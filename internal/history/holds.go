@@ -55,11 +55,14 @@ func (h *open) release(op Op) bool {
 }
 
 // Holds puts the ops together. Those of one owner and lock are in their order; the holds
-// come in the order of their Call.
+// come in the order of their Call. Those of latches are no holds.
 func Holds(ops []Op) (holds []Hold) {
 	type key struct{ lock, owner string }
 	inside := map[key]*open{}
 	for _, o := range ops {
+		if o.Kind == Set || o.Kind == Count || o.Kind == Wait {
+			continue
+		}
 		k := key{o.Lock, o.Owner}
 		h := inside[k]
 		switch {

@@ -29,7 +29,7 @@ type Op struct {
 	Owner   string `json:",omitempty"` // who may re-enter
 	Kind    Kind
 	Read    bool  `json:",omitempty"` // of a read-write lock: to read, and not to write
-	Permits int   `json:",omitempty"` // that an Acquire got of a semaphore
+	Permits int   `json:",omitempty"` // that an Acquire got of a semaphore; the count of a Set
 	Token   int64 `json:",omitempty"`
 	Call    int64 `json:",omitempty"`
 	Return  int64 `json:",omitempty"`
@@ -95,10 +95,11 @@ func Operations(ops []Op) []porcupine.Operation {
 
 // Verdict counts what the primitive could not have shown.
 type Verdict struct {
-	Overlaps int    // holds that were granted while a hold that excludes them was still considered valid
+	Overlaps int    // holds that were granted while a hold that excludes them was still considered valid; runs of a latch that began in another
 	Unfenced int    // holds whose token is not above those that it must be above
 	Strange  int    // nested holds with a token of their own, releases of what was not held
-	Example  string // of an overlap
+	Early    int    // waits for a latch that ended before its count was 0
+	Example  string // of an overlap, or of a wait that ended early
 }
 
 // Judge judges the holds of one history, in the time that sorting them takes: tokens say in which order the holds must

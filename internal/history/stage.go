@@ -71,6 +71,7 @@ type actor struct {
 	*child.Child
 	killed int64                 // when, before the signal was sent; 0: it was not
 	inside map[[2]string]*belief // by lock and owner
+	counts map[string]Op         // by owner: count downs under way
 }
 
 // belief is what an owner believes of a lock, as far as it has said.
@@ -177,7 +178,7 @@ func (p *play) start() error {
 	if err != nil {
 		return err
 	}
-	p.actors[p.last] = &actor{Child: c, inside: map[[2]string]*belief{}}
+	p.actors[p.last] = &actor{Child: c, inside: map[[2]string]*belief{}, counts: map[string]Op{}}
 	return nil
 }
 
@@ -224,6 +225,10 @@ func (p *play) take(n child.News[Event]) {
 			at := max(min(a.killed, b.until), b.last.Return)
 			p.Ops = append(p.Ops, Op{Lock: k[0], Owner: k[1], Kind: Lose, Token: b.last.Token, Call: at, Return: at})
 		}
+		for _, op := range a.counts { // nobody knows
+			op.Kind, op.Return = Count, time.Now().Add(late(p.Lease)).UnixNano()
+			p.Ops = append(p.Ops, op)
+		}
 	case n.Err != nil:
 		if a.killed == 0 { // else it was cut off in mid-line
 			p.wrong(Died, "process %d: %v", n.Child, n.Err)
@@ -242,6 +247,19 @@ func (p *play) take(n child.News[Event]) {
 // see takes in what a process says of a lock.
 func (p *play) see(a *actor, e Event) {
 	e.Lock, e.Owner = p.name(e.Lock), p.name(e.Owner)
+	switch e.Kind {
+	case counts:
+		a.counts[e.Owner] = e.Op
+		return
+	case Count:
+		delete(a.counts, e.Owner)
+		p.Ops = append(p.Ops, e.Op)
+		return
+	case Set, Wait:
+		p.Got++
+		p.Ops = append(p.Ops, e.Op)
+		return
+	}
 	k := [2]string{e.Lock, e.Owner}
 	b := a.inside[k]
 	if b == nil {
@@ -289,7 +307,7 @@ func (p *play) leftovers(url string) error {
 		var left []string
 		keys := rdb.Scan(ctx, 0, p.Prefix+":*", 1000).Iterator()
 		for keys.Next(ctx) {
-			if key := keys.Val(); !strings.HasSuffix(key, "}:t") || rdb.PTTL(ctx, key).Val() == -1 {
+			if key := keys.Val(); !memory(key) || rdb.PTTL(ctx, key).Val() == -1 {
 				left = append(left, key)
 			}
 		}
@@ -305,6 +323,11 @@ func (p *play) leftovers(url string) error {
 			return nil
 		}
 	}
+}
+
+// memory reports whether a key may stay for a while: that of the last token of a lock, and that of a latch, which remembers its last run.
+func memory(key string) bool {
+	return strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch)
 }
 
 // pick is one of the living processes, or nil.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
@@ -107,3 +109,96 @@ func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 		return nil
 	}
 }
+
+// visitLatch sets a latch, unless a run is under way, and counts it down until a Wait that it began before has returned. So a run whose other users were
+// killed ends, too.
+func visitLatch(l *latch.Latch) visit {
+	return func(u user, ctx context.Context) error {
+		saw := func(kind Kind, n int, call time.Time) {
+			u.report(Event{Op: Op{Lock: l.Name(), Owner: u.owner, Kind: kind, Permits: n, Call: call.UnixNano(), Return: time.Now().UnixNano()}})
+		}
+		call := time.Now()
+		set, err := l.TrySet(ctx, Counts)
+		if err != nil {
+			return err
+		}
+		if set {
+			saw(Set, Counts, call)
+		}
+		waited := make(chan error, 1)
+		go func() {
+			call := time.Now()
+			err := l.Wait(ctx)
+			if err == nil {
+				saw(Wait, 0, call)
+			}
+			waited <- err
+		}()
+		for {
+			select {
+			case err := <-waited:
+				return err
+			case <-time.After(time.Duration(u.rnd.Int64N(int64(2 * time.Millisecond)))):
+				u.countDown(ctx, l)
+			}
+		}
+	}
+}
+
+// countDown counts down. It says so before, as nobody else could tell whether a process that is killed meanwhile has counted.
+func (u user) countDown(ctx context.Context, l *latch.Latch) {
+	op := Op{Lock: l.Name(), Owner: u.owner, Kind: counts, Call: time.Now().UnixNano()}
+	u.report(Event{Op: op})
+	err := l.CountDown(ctx)
+	op.Kind, op.Return = Count, time.Now().UnixNano()
+	if err != nil {
+		op.Return += int64(late(u.Lease))
+	}
+	u.report(Event{Op: op})
+}
+
+// late is for how long copies of a count down may come after its sender has left it. They are void after a lease, and clocks are only known to a round trip.
+func late(lease time.Duration) time.Duration { return 2 * lease }
+
+// visitElection leads for a while, and sometimes changes the value.
+func visitElection(e *election.Election) visit {
+	return func(u user, ctx context.Context) error {
+		call := time.Now()
+		led, l, err := e.Campaign(ctx, u.owner)
+		if err != nil {
+			return err
+		}
+		hold := &leader{Leadership: l, name: e.Name()}
+		if hold.Deadline().IsZero() { // lost before it was seen: it led at no time that is known
+			ctx, cancel := context.WithTimeout(context.Background(), u.Lease)
+			defer cancel()
+			_ = l.Resign(ctx)
+			return nil
+		}
+		u.entered(call, hold, Op{})
+		if u.rnd.IntN(3) == 0 {
+			_ = l.Proclaim(led, u.owner+" again") // an error is one of the faults, or a loss, of which leave tells
+		}
+		u.stay(led, hold)
+		u.leave(hold, Op{}, map[string]bool{})
+		return nil
+	}
+}
+
+// leader is a leadership as a hold. Its deadline is not known, but when it was last seen to go on; zero if it never was.
+type leader struct {
+	*election.Leadership
+	name string
+	last time.Time
+}
+
+func (l *leader) Name() string { return l.name }
+
+func (l *leader) Deadline() time.Time {
+	if now := time.Now(); l.Err() == nil {
+		l.last = now
+	}
+	return l.last
+}
+
+func (l *leader) Unlock(ctx context.Context) error { return l.Resign(ctx) }

@@ -68,7 +68,11 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 		if w.asTeam && rnd.IntN(8) != 0 {
 			d = together - time.Since(w.start)%together
 		}
+		if w.greedy {
+			d = upTo(rnd, 20*time.Millisecond)
+		}
 		w.sleep(d)
+		w.thawed(p)
 		w.mu.Lock()
 		over, well := w.ending, !w.quiet.IsZero()
 		w.mu.Unlock()
@@ -82,7 +86,14 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 		if l, ok := locks[0].rules.(*permits); ok && l.kind == 'p' && rnd.IntN(10) == 0 {
 			l.setLimit(p, rnd)
 		}
-		a.work(locks)
+		switch l := locks[0].rules.(type) {
+		case *latched:
+			a.count(l)
+		case *elected:
+			a.campaign(l)
+		default:
+			a.work(locks)
+		}
 	}
 }
 
@@ -156,18 +167,22 @@ func (a *actor) stay(e *entry) {
 	if a.rnd.IntN(25) == 0 {
 		d *= 10 // is renewed
 	}
+	if a.hurried && e.parts[0].fixed && a.rnd.IntN(4) == 0 {
+		d = longest // longer than the lease
+	}
 	t := time.NewTimer(a.clock.Until(d))
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-e.ctx.Done():
 	}
+	a.thawed(a.p)
 	if a.rnd.IntN(12) == 0 {
 		a.extend(e)
 	}
 }
 
-// margin is by how much less than a lease a hold is believed.
+// margin is by how much less than a lease a hold is considered valid.
 func margin(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
 func (a *actor) extend(e *entry) {
@@ -192,7 +207,7 @@ func (a *actor) extend(e *entry) {
 // sound: the hold is valid, and was not taken away. mu held.
 func (a *actor) sound(e *entry) bool {
 	for i, h := range e.parts {
-		if _, ok := e.locks[i].believed[h]; !ok || h.void() || !h.valid() {
+		if _, ok := e.locks[i].considered[h]; !ok || h.void() || !h.valid() {
 			return false
 		}
 	}
@@ -278,6 +293,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 		a.log("%s: entered %s, %d", a.name, l.name, part.token)
 		e.parts = append(e.parts, part)
 		l.rules.entry(part, outer(inside, l))
+		l.lastMoment(part)
 	}
 	a.kept = append(a.kept, hold)
 	if o := len(inside) - 1; h.nested && len(inside[o].locks) == 1 && inside[o].hold.Err() == nil && inside[o].hold.Deadline().Before(before) {
@@ -361,15 +377,15 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	for i, l := range e.locks {
 		part := e.parts[i]
 		l.beliefs()
-		_, ok := l.believed[part]
+		_, ok := l.considered[part]
 		valid = valid && ok
 		void = void || part.void()
 		if part.fixed {
 			expires = append(expires, part.hold.Deadline())
 		}
-		delete(l.believed, part)
+		delete(l.considered, part)
 		kept := false
-		for other := range l.believed {
+		for other := range l.considered {
 			kept = kept || other.attempt == part.attempt && other.n >= part.n
 		}
 		if !kept && ok {

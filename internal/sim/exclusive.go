@@ -16,6 +16,7 @@ func (l exclusive) executed(c *call, now int64) {
 	owner, token := l.present(c.server)
 	before := l.owners[at]
 	l.owners[at] = owner
+	l.revived(c, now)
 	switch {
 	case c.name != "force" || before == "":
 	case len(c.argv) > 2 && !(l.kind == 'q' && c.argv[2] == before || l.kind != 'q' && c.number(2) == l.token):
@@ -49,12 +50,9 @@ func (l exclusive) executed(c *call, now int64) {
 		queue = c.server.scores(l.key + ":q")
 		l.queued(c, queue, now)
 	}
-	here := asking
-	if l.kind == 'q' {
-		here += " on " + strconv.Itoa(at) // a member may learn of the end before another has granted
-	}
+	here := here(asking, l.kind, at)
 	if c.name == "release" {
-		l.over[here] = "it has left"
+		l.end(here, "it has left")
 		delete(l.waiting, asking)
 	}
 	if l.kind != 'q' {
@@ -65,8 +63,8 @@ func (l exclusive) executed(c *call, now int64) {
 			l.granted(owner, token, now)
 		}
 		l.token = token
-	} else if owner != "" && owner == asking && before != owner && l.over[here] != "" && c.server.forgot.IsZero() {
-		w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, l.over[here])
+	} else if owner != "" && owner == asking && before != owner && l.over[here].why != "" && c.server.forgot.IsZero() {
+		w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, l.over[here].why)
 	}
 	if owner != "" {
 		w.log("%s %d: %s %s %s: %s has it, %d; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token, len(queue))
@@ -77,10 +75,18 @@ func (l exclusive) executed(c *call, now int64) {
 	l.beliefs()
 }
 
+// here is an attempt as lock.over names it. Of a RedLock, a member may learn of its end before another one has granted.
+func here(attempt string, kind byte, at int) string {
+	if kind == 'q' {
+		return attempt + " on " + strconv.Itoa(at)
+	}
+	return attempt
+}
+
 // granted checks that it was owner's turn.
 func (l exclusive) granted(owner string, token, now int64) {
 	w := l.w
-	if highest := max(l.highest, l.last); token <= highest {
+	if highest := max(l.highest, l.last); token <= highest && !l.fallen(token, now) {
 		w.fail("%s is granted %s with %d after %d", short(owner), l.name, token, highest)
 	}
 	if lease := l.on[0].TTL(l.key); lease > time.Duration(l.asked[owner]+1)*time.Millisecond {
@@ -89,7 +95,7 @@ func (l exclusive) granted(owner string, token, now int64) {
 	l.highest, l.moved = token, time.Now()
 	g := l.grantOf(owner)
 	g.token = token
-	if forgot := l.on[0].forgot; l.kind != 'q' && !forgot.IsZero() && time.Since(forgot) < liveness && g.void.IsZero() {
+	if forgot := l.on[0].forgot; l.kind != 'q' && !forgot.IsZero() && time.Since(forgot) < liveness+l.on[0].setSince(w.start) && g.void.IsZero() {
 		g.void = time.Now() // its session counts from a heartbeat that was forgotten
 	}
 	l.turn(owner, token, now)
@@ -110,19 +116,34 @@ func (l exclusive) entry(e, outer *held) {
 			l.last = e.token
 		}
 		l.granting(e)
+		l.near(e)
 		if l.kind == 'f' {
 			l.overtaking(e, 4)
 		}
 	}
-	for other := range l.believed {
+	for other := range l.considered {
 		excused := other.attempt != e.attempt && (other.void() || e.void())
 		if other.token != e.token && !excused && other.valid() {
 			w.fail("%s entered %s with %d, and %s is inside with %d", e.who, l.name, e.token, other.who, other.token)
 		}
 	}
 	w.kept = append(w.kept, e.hold)
-	l.believed[e] = struct{}{}
+	l.considered[e] = struct{}{}
 	l.beliefs()
+}
+
+// near checks that the token of a RedLock is not far above the clocks, or it would be forgotten before these have passed it.
+func (l exclusive) near(e *held) {
+	if l.kind != 'q' {
+		return
+	}
+	var latest int64
+	for _, s := range l.on {
+		latest = max(latest, s.tick())
+	}
+	if ahead := time.Duration(e.token-latest) * time.Microsecond; ahead > time.Minute {
+		l.w.fail("%s: entered %s with %d, which is %v above the clocks", e.who, l.name, e.token, ahead)
+	}
 }
 
 // doubt finds the lock in Redis, a RedLock on a majority of servers.
@@ -148,7 +169,7 @@ func (l exclusive) doubt(e *held) string {
 	return ""
 }
 
-func (l exclusive) busy() bool { return len(l.believed) > 0 }
+func (l exclusive) busy() bool { return len(l.considered) > 0 }
 
 // waits: nobody waits for more than there is.
 func (exclusive) waits(*waiter) bool { return false }

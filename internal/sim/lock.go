@@ -30,21 +30,23 @@ type lock struct {
 	token   int64             // of the present grant; 0: free
 	highest int64             // of all grants
 	moved   time.Time         // when it was last granted
+	known   int64             // the last token that Redis knew when it had last forgotten something
+	fell    time.Time         // when tokens were last granted again, or lower ones
 	grants  map[string]*grant // by attempt
 	waiting map[string]*waiter
 	asked   map[string]int64 // leases that attempts asked for, in milliseconds
 	arrived int
-	over    map[string]string // attempts that have left, or whose grant was noticed: nothing changes for them again
+	over    map[string]ended // attempts that have left, or whose grant was noticed: nothing changes for them again
 
 	// What the clients believe.
-	believed map[*held]struct{}
-	lost     map[string]bool        // attempts whose holds were considered valid, and then lost
-	entered  map[*process]time.Time // when any goroutine of it last entered
-	last     int64                  // the highest token that anybody entered with whose hold was not void
-	free     time.Time              // when the last hold ended that somebody may have had to wait for
-	first    string                 // the attempt that waits though it could be served
-	stuck    time.Time              // since when it does
-	blind    time.Time              // nobody need know before that time that the lock is free
+	considered map[*held]struct{}
+	lost       map[string]bool        // attempts whose holds were considered valid, and then lost
+	entered    map[*process]time.Time // when any goroutine of it last entered
+	last       int64                  // the highest token that anybody entered with whose hold was not void
+	free       time.Time              // when the last hold ended that somebody may have had to wait for
+	first      string                 // the attempt that waits though it could be served
+	stuck      time.Time              // since when it does
+	blind      time.Time              // nobody need know before that time that the lock is free
 }
 
 // rules are what locks of a kind promise, and how Redis has them. world.mu is held while they are asked.
@@ -67,14 +69,24 @@ type rules interface {
 	lingering() []string
 	// deleted is told that the lock was deleted by hand.
 	deleted()
+	// due checks what must have happened by now. It is asked while all is well.
+	due()
 }
 
 // grant is what an attempt was granted.
 type grant struct {
 	token int64     // the first of its block; not known of a RedLock
 	limit int64     // of permits: how many there were
-	void  time.Time // when Redis forgot it, or an operator took it away: it is believed no longer than its lease; zero: neither
+	void  time.Time // when Redis forgot it, or an operator took it away: it is considered held no longer than its lease; zero: neither
 }
+
+// ended is why and when an attempt was over.
+type ended struct {
+	why string
+	at  time.Time
+}
+
+func (l *lock) end(attempt, why string) { l.over[attempt] = ended{why, time.Now()} }
 
 // waiter is an attempt in the queue.
 type waiter struct {
@@ -84,11 +96,17 @@ type waiter struct {
 	n      int64 // permits
 }
 
+// claim is what somebody believes in: a hold, or a leadership.
+type claim interface {
+	Err() error
+	Deadline() time.Time
+}
+
 // held is a hold that its holder believes in until it gives it up or is told.
 type held struct {
 	who     string
 	ctx     context.Context
-	hold    *rlock.Hold
+	hold    claim
 	n       int64 // permits
 	token   int64
 	attempt string
@@ -115,7 +133,7 @@ func (a *ask) of(l *lock) bool { return slices.Contains(a.locks, l) }
 
 func newLock(w *world, p place) *lock {
 	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}", on: w.servers[p.server : p.server+1],
-		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{}, over: map[string]string{}, believed: map[*held]struct{}{}, lost: map[string]bool{}, entered: map[*process]time.Time{}}
+		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{}, over: map[string]ended{}, considered: map[*held]struct{}{}, lost: map[string]bool{}, entered: map[*process]time.Time{}}
 	if l.kind == 'q' {
 		l.on = w.servers
 	}
@@ -126,11 +144,21 @@ func newLock(w *world, p place) *lock {
 	case 'w':
 		l.initial = permit.All
 	}
-	if l.rules = (exclusive{l}); l.initial != 0 {
+	switch {
+	case l.initial != 0:
 		l.rules = &permits{lock: l, limit: l.initial}
+	case l.kind == 'l':
+		l.rules = newLatched(l)
+	case w.elects:
+		l.rules = newElected(l)
+	default:
+		l.rules = exclusive{l}
 	}
 	return l
 }
+
+// due: of most locks, progress asks enough.
+func (*lock) due() {}
 
 // grantOf is what is known of an attempt's grant.
 func (l *lock) grantOf(attempt string) *grant {
@@ -203,7 +231,7 @@ func (l *lock) granting(e *held) {
 		w.fail("%s: entered with %d, which is not in the block of its grant, %d", e.who, e.token, first)
 	}
 	for attempt, g := range l.grants {
-		if g.token > first && e.token >= g.token {
+		if g.token > first && e.token >= g.token && (g.void.IsZero() || !g.void.Before(l.fell)) {
 			w.fail("%s: entered with %d of the grant %d, and %d was granted to %s", e.who, e.token, first, g.token, short(attempt))
 		}
 	}
@@ -211,8 +239,8 @@ func (l *lock) granting(e *held) {
 		w.counts.Add("handed in memory")
 	}
 	// Else a lease that it had unknown to its client ran out; or an old snapshot has it in the queue again.
-	if l.over[e.attempt] == "" && (!e.void() || l.on[0].forgot.IsZero()) {
-		l.over[e.attempt] = wasEntered
+	if l.over[e.attempt].why == "" && (!e.void() || l.on[0].forgot.IsZero()) {
+		l.end(e.attempt, wasEntered)
 	}
 }
 
@@ -233,7 +261,7 @@ func (l *lock) stored(token int64) (n int) {
 // half of mutual exclusion, for it needs nobody else who got in.
 func (l *lock) beliefs() {
 	w := l.w
-	for e := range l.believed {
+	for e := range l.considered {
 		switch {
 		case !e.valid():
 			w.counts.Add("lost")
@@ -241,13 +269,13 @@ func (l *lock) beliefs() {
 			if w.well() && e.since.After(w.quiet) && !e.fixed && !e.void() && !e.p.over() {
 				w.fail("%s has lost %s, %d, and all is well", e.who, l.name, e.token)
 			}
-			delete(l.believed, e)
+			delete(l.considered, e)
 			l.lost[e.attempt] = true
 			l.free = time.Now()
 		case e.void():
 			if l.kind != 'q' && l.rules.doubt(e) == "" {
 				e.grant.void = time.Now() // the old data has it, too
-			} else if since := time.Since(e.grant.void); since > longest {
+			} else if since := time.Since(e.grant.void); since > longest+w.setMost() { // a holder may learn from Redis how long its lease has become
 				w.fail("%s believes to hold %s with %d, for %v since it was taken away", e.who, l.name, e.token, since)
 			}
 		default:
@@ -259,6 +287,24 @@ func (l *lock) beliefs() {
 	if l.rules.busy() {
 		l.free = time.Now()
 	}
+}
+
+// lastMoment has beliefs checked just before the hold's deadline: a lease that ends too early in Redis is over by then, however little too early.
+func (l *lock) lastMoment(e *held) {
+	const before = time.Microsecond
+	time.AfterFunc(time.Until(e.hold.Deadline())-before, func() {
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		if _, ok := l.considered[e]; !ok {
+			return
+		}
+		if time.Until(e.hold.Deadline()) > before { // renewed
+			l.lastMoment(e)
+			return
+		}
+		l.w.counts.Add("considered held to the end")
+		l.beliefs()
+	})
 }
 
 // progress checks that nobody waits for locks that nobody has. mu held.
@@ -274,6 +320,7 @@ func (w *world) progress() {
 		gap = w.deafGap
 	}
 	for _, l := range w.locks {
+		l.rules.due()
 		if who := l.rules.stuck(); who != l.first || time.Now().Before(l.blind) {
 			l.first, l.stuck = who, time.Now()
 		} else if who != "" && time.Since(l.stuck) > gap {
@@ -325,7 +372,8 @@ func (l *lock) voided() {
 // requeued takes the queue as it is on a server that came back with other data.
 func (l *lock) requeued(s *server) {
 	// What had left, and what late copies must find, may be forgotten; who waits, too, or they wait again.
-	l.over, l.waiting = map[string]string{}, map[string]*waiter{}
+	l.over, l.waiting = map[string]ended{}, map[string]*waiter{}
+	l.known = number(s.HGet(l.key+":t", "t"))
 	queue := s.scores(l.key + ":q")
 	alive := s.scores(l.key + ":a")
 	var order []string

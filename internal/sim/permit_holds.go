@@ -19,7 +19,7 @@ func (h *held) write() bool { return h.n == permit.All }
 // taken is how many permits holders believe to have. Readers of one session share one.
 func (l *permits) taken(counts func(*held) bool) (n int64, latest *grant) {
 	most := map[string]int64{}
-	for h := range l.believed {
+	for h := range l.considered {
 		if !h.valid() || !counts(h) {
 			continue
 		}
@@ -49,16 +49,18 @@ func (l *permits) entry(e, outer *held) {
 		e.fixed = e.fixed || outer.fixed
 	} else {
 		l.order(e)
-		if l.over[e.attempt] != "" {
+		if l.over[e.attempt].why != "" {
 			w.counts.Add("shared in memory")
 		}
 		l.granting(e)
-		if w.streak == 0 {
-			l.overtaking(e, 2*w.crowd)
+		// While somebody stands at the place of its session, of which its lane has one, another one comes to the front of the queue once. So
+		// it is overtaken once for each that is before it in the lane, and once for itself; and by one that was in the queue before.
+		if w.streak == 0 && !w.deaf {
+			l.overtaking(e, w.crowd+1)
 		}
 	}
 	writes, others := !nested, map[string]bool{}
-	for other := range l.believed {
+	for other := range l.considered {
 		if other.attempt != e.attempt {
 			others[other.attempt] = true
 			continue
@@ -75,7 +77,7 @@ func (l *permits) entry(e, outer *held) {
 		w.counts.Add("side by side")
 	}
 	w.kept = append(w.kept, e.hold)
-	l.believed[e], l.entered[e.p] = struct{}{}, time.Now()
+	l.considered[e], l.entered[e.p] = struct{}{}, time.Now()
 	if n, latest := l.taken(func(h *held) bool { return !h.void() }); latest != nil && n > latest.limit {
 		w.fail("%s entered %s with %d permits under %d: holders have %d, and there were %d", e.who, l.name, e.n, e.token, n, latest.limit)
 	}

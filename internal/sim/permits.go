@@ -66,6 +66,7 @@ func sum(all map[string]holding, now int64) (n int64) {
 
 func (l *permits) executed(c *call, now int64) {
 	w := l.w
+	l.revived(c, now)
 	before, limit := l.holders, l.limit
 	after, counted, used := l.read()
 	l.holders = after
@@ -99,7 +100,7 @@ func (l *permits) executed(c *call, now int64) {
 	}
 	l.queued(c, queue, now)
 	if c.name == "release" {
-		l.over[asking] = "it has left"
+		l.end(asking, "it has left")
 		delete(l.waiting, asking)
 		if after[asking].in(now) {
 			w.fail("%s is released and has %d permits of %s", short(asking), after[asking].n, l.name)
@@ -160,7 +161,11 @@ func (l *permits) changed(c *call, owner string, was holding, after map[string]h
 // granted checks a new holder.
 func (l *permits) granted(owner string, h holding, now int64) {
 	w := l.w
-	if highest := max(l.highest, l.last); h.token <= highest {
+	switch highest := max(l.highest, l.last); {
+	case h.token > highest:
+	case l.fallen(h.token, now):
+		l.written = nil
+	default:
 		w.fail("%s is granted %s with %d after %d", short(owner), l.name, h.token, highest)
 	}
 	if lease := h.till - now; lease > (l.asked[owner]+1)*1000 {

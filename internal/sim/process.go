@@ -23,6 +23,7 @@ type process struct {
 	sessions []*rlock.Session
 	crashed  atomic.Bool
 	closing  atomic.Bool
+	still    atomic.Int64 // its goroutines do nothing before that time, in nanoseconds since 1970
 }
 
 func (p *process) over() bool { return p.crashed.Load() || p.closing.Load() }
@@ -92,10 +93,7 @@ func (w *world) afflict(p *process, rnd *rand.Rand, harsh float64) (alive bool) 
 	case r < 0.15:
 		w.say("%s crashes", p.name)
 		w.counts.Add("crashes")
-		p.crashed.Store(true)
-		for _, h := range p.hosts {
-			h.Kill()
-		}
+		p.crash()
 		go func() { // it knows nothing of that; but in the end nothing may run any more
 			w.sleep(10 * time.Second)
 			p.shut()
@@ -125,6 +123,14 @@ func (w *world) afflict(p *process, rnd *rand.Rand, harsh float64) (alive bool) 
 	return true
 }
 
+// crash cuts it off for good.
+func (p *process) crash() {
+	p.crashed.Store(true)
+	for _, h := range p.hosts {
+		h.Kill()
+	}
+}
+
 func (p *process) shut() (err error) {
 	for i, s := range p.sessions {
 		if e := s.Close(); e != nil {
@@ -145,6 +151,9 @@ func (w *world) close(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log("%s: closed in %v: %v", p.name, took, err)
+	if p.crashed.Load() {
+		return
+	}
 	if took > time.Duration(len(p.sessions))*7*time.Second {
 		w.fail("%s: Close took %v", p.name, took)
 	}

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +39,9 @@ var scripts = func() map[string]string {
 	return all
 }()
 
+// generated is where the text of a script of a latch or an election says its name.
+var generated = regexp.MustCompile(`-- Generated from (?:latch|election)/lua/(\w+)\.lua:`)
+
 // call is one script call.
 type call struct {
 	from   *simnet.Host
@@ -61,6 +66,9 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 		if c[0] == "eval" {
 			digest = redis.NewScript(c[1]).Hash()
 			s.known[digest] = true
+			if text := generated.FindStringSubmatch(c[1]); text != nil && scripts[digest] == "" {
+				w.scripts[digest] = text[1]
+			}
 		}
 		n, err := strconv.Atoi(c[2])
 		if err != nil || !s.known[digest] { // else NOSCRIPT
@@ -76,7 +84,7 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 				}
 				continue
 			}
-			one := &call{from, s, scripts[digest], argv}
+			one := &call{from, s, cmp.Or(scripts[digest], w.scripts[digest]), argv}
 			switch one.name {
 			case "":
 				w.fail("an unknown script")
@@ -136,8 +144,8 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 		}
 		switch {
 		case queued && e == nil && place != nil:
-			if l.over[asking] != "" || void {
-				w.fail("%s takes a place in the queue: it is too late (%v), %s", short(asking), void, l.over[asking])
+			if over := l.over[asking].why; over != "" || void {
+				w.fail("%s takes a place in the queue: it is too late (%v), %s", short(asking), void, over)
 			}
 			for other, o := range l.waiting {
 				if o.number > place.number && o.alive > now {
@@ -145,7 +153,7 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 				}
 			}
 			w.counts.Add("places taken over")
-			l.over[behind] = "another one has its place"
+			l.end(behind, "another one has its place")
 			delete(l.waiting, behind)
 			l.waiting[asking] = &waiter{place.number, alive, ticket, q.n}
 		case queued && (e == nil || e.ticket != ticket):
@@ -157,8 +165,8 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 			}
 			l.arrived++
 			l.waiting[asking] = &waiter{l.arrived, alive, ticket, q.n}
-		case queued && !void:
-			e.alive = max(e.alive, alive)
+		case queued && !void && q.liveness > 0:
+			e.alive = alive
 		}
 	case "release":
 		if _, queued := queue[c.argv[0]]; queued {
@@ -193,7 +201,7 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 // past is why an attempt may get nothing any more; "" if it may.
 func (l *lock) past(attempt string) string {
 	// A late copy of the request of one that entered may come when its short first lease is over, and before the release that the network holds up.
-	if over := l.over[attempt]; over != wasEntered || l.initial == 0 || l.w.well() {
+	if over := l.over[attempt].why; over != wasEntered || l.initial == 0 || l.w.well() {
 		return over
 	}
 	l.w.counts.Add("revenants")

@@ -22,10 +22,11 @@ type server struct {
 	w      *world
 	number int
 	net    *simnet.Net
-	ahead  time.Duration
 	rate   float64
 
 	mu    sync.Mutex // guards what follows; a leaf
+	ahead time.Duration
+	steps []step
 	hosts []*simnet.Host
 	down  bool
 	lives int // grows with each crash: its connections end
@@ -37,18 +38,14 @@ type server struct {
 func newServer(w *world, number int, faults simnet.Faults, rnd *rand.Rand) *server {
 	s := &server{w: w, number: number, Miniredis: miniredis.NewMiniRedis(), known: map[string]bool{}, rate: 1 + drift*(2*rnd.Float64()-1),
 		ahead: time.Duration((2*rnd.Float64() - 1) * float64([]time.Duration{time.Millisecond, time.Second, time.Minute}[rnd.IntN(3)]))}
+	if w.hurried {
+		s.rate = 1 + drift
+	}
 	s.tick()
 	s.ClockTTL(true)
 	s.net = simnet.New(uint64(w.seed)<<8|uint64(number), w.clock, faults, s.dial)
 	s.net.After = func(from *simnet.Host, message []byte) { w.served(s, from, message) }
 	return s
-}
-
-// tick brings the server's clock up to date, and returns it in microseconds.
-func (s *server) tick() int64 {
-	now := s.w.start.Add(s.ahead + time.Duration(float64(time.Since(s.w.start))*s.rate))
-	s.SetTime(now)
-	return now.UnixMicro()
 }
 
 // conn is a connection as the server has it: when something arrives, its clock is looked at.
@@ -95,6 +92,12 @@ func (s *server) connected() []*simnet.Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.hosts)
+}
+
+func (s *server) away() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
 }
 
 func (s *server) crash() {

@@ -11,7 +11,7 @@
 //     been reduced since. A reader has one permit of a read-write lock, and a writer has all. Nobody takes permits
 //     from a holder but its own release, the end of its lease, and force;
 //   - tokens grow from grant to grant and from holder to holder, nested holds share one, and a majority
-//     of a RedLock's servers has stored the holder's;
+//     of a RedLock's servers has stored the holder's, which is not far above their clocks;
 //   - first come, first served, as the server saw the requests; nobody is dropped
 //     from the queue who is known to live, and nobody gets into it who has left. Only somebody who wants more
 //     permits than there are at all is passed;
@@ -22,6 +22,21 @@
 //   - errors: only those that the documentation names, each only with its reason; what
 //     Extend, re-entry and Unlock say is so;
 //   - nothing is left behind: no key, subscription or goroutine.
+//
+// A latch is not held. Its checker is a model of it, which goes through all requests as the server has executed them:
+//
+//   - after each of them, Redis has what the model has: the count, the run, the parties and until when they have their leases;
+//   - what a call returns was so at a time between its begin and its end. A call takes effect once at most, and one that
+//     says so, once;
+//   - once the faults are over, a Wait returns soon after its run has ended or a party has died, a live party keeps its
+//     lease, and a party whose Join has failed leaves none.
+//
+// An election is a fair lock, with all of the above, and what is said in it:
+//
+//   - a leadership has ended for its leader before the lock is released; a value is only stored and shown for the leader
+//     that has the lock, and never replaced by one that was proclaimed before it;
+//   - an observer is shown what Redis had after the step before: no token and no value of a leader from before, and
+//     nothing twice. Once the faults are over, it is shown each change in time, and Redis gets a value again that it lost.
 //
 // Where Redis forgets what it acknowledged (it comes back empty, or with an old snapshot), and after
 // a ForceUnlock, those who held a lock before may believe so for the rest of their lease. Their holds are
@@ -47,6 +62,7 @@ type Kind struct {
 	crowd   int           // the same, in the seeds where they ask together
 	gap     time.Duration // how long nobody has the lock while somebody waits, at most, when all is well
 	deafGap time.Duration // the same where messages are lost, so that it takes the end of a lease or a heartbeat; 0: never lose them
+	elects  bool          // its fair lock is that of an election
 	vital   []string      // what must happen in many seeds, or they prove nothing
 }
 
@@ -78,11 +94,21 @@ var Kinds = []Kind{
 	{Name: "semaphore", servers: 1, locks: []place{{'p', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
 		gap: 500 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"forced by token", "handed over", "dropped", "restarts, empty", "restarts, old",
 			"shared in memory", "side by side", "all permits held", "let pass", "limit raised", "limit reduced"}},
+	{Name: "latch", servers: 1, locks: []place{{'l', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+		gap: 500 * time.Millisecond, deafGap: 7500 * time.Millisecond, vital: []string{"waits", "not waited", "runs at 0", "runs deleted", "races", "parties", "parties counted", "parties died", "parties replaced",
+			"waits ended by a dead party", "waits ended by Delete", "waits for what is gone", "repeated", "too late", "restarts, empty", "restarts, old", "forged messages"}},
+	{Name: "election", servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6, elects: true,
+		gap: 700 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"lost", "not waited", "too late", "forced", "forced by token", "handed over", "dropped", "restarts, empty", "restarts, old",
+			"proclaimed", "proclaims that were not stored", "stored again", "resigned", "seen", "seen that there is none"}},
 }
 
 // Vital is what must happen in many seeds.
 func (k Kind) Vital() []string {
-	return append([]string{"entries", "nested", "lost", "not waited", "failed", "crashes", "closes", "too late", "forced", "extended", "locks in a pipeline"}, k.vital...)
+	all := []string{"entries", "failed", "crashes", "closes"}
+	if !k.elects && k.locks[0].kind != 'l' {
+		all = append(all, "nested", "lost", "not waited", "too late", "forced", "extended", "locks in a pipeline")
+	}
+	return append(all, k.vital...)
 }
 
 // Run lives through one seed's world, and adds what happened to counts. The failure is nil, or

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/simnet"
-	"github.com/lockline/lockline/rlock"
 )
 
 const (
@@ -51,6 +50,10 @@ type world struct {
 	alike    bool          // many want the same of several locks
 	deaf     bool          // messages get lost even when all is well
 	operated bool          // locks are forced now and then
+	greedy   bool          // goroutines come back at once, so some of those that wait would starve if others were preferred
+	stepped  bool          // servers' clocks are set back now and then
+	freezing bool          // processes are frozen now and then, and go on
+	hurried  bool          // servers' clocks are as fast as they may be, the network is quick, and leases run out: a margin that is too small shows
 
 	mu      sync.Mutex // guards all below, and what the locks note; held for moments
 	events  []event
@@ -59,7 +62,8 @@ type world struct {
 	quiet   time.Time // from when on nothing may be late; zero before
 	asking  map[*ask]struct{}
 	trying  map[*ask]struct{} // other calls that are about permits: of TryLock, and nested ones
-	kept    []*rlock.Hold     // all there were, or a crash would look like a Hold that was forgotten
+	kept    []any             // all Holds there were, or a crash would look like one that was forgotten
+	scripts map[string]string // names by digests, of those that only their text names
 }
 
 type event struct {
@@ -88,7 +92,7 @@ func (f *Failure) Log(most int) string {
 }
 
 func newWorld(k Kind, seed int64, counts *Counts) *world {
-	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}}
+	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}, scripts: map[string]string{}}
 }
 
 func (w *world) rand(stream uint64) *rand.Rand {
@@ -135,15 +139,22 @@ func (w *world) run() {
 	w.streak = upTo(rnd, 2*time.Second)
 	if w.Kind.locks[0].permits() && rnd.IntN(3) == 0 {
 		w.streak = 0
+		w.greedy = w.asTeam
 	}
 	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
 	w.async = w.rand(1<<33).IntN(2) == 0
 	w.alike = w.most > 1 && rnd.IntN(2) == 0
 	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0
+	w.hurried = w.rand(1<<36).IntN(4) == 0
+	w.stepped = w.rand(1<<37).IntN(3) == 0
+	w.freezing = w.rand(1<<38).IntN(3) == 0
 	restarts := w.redlock() || rnd.IntN(3) == 0
 	faults := simnet.Faults{Latency: w.latency, Late: 0.5, LateBy: lateBy, Spike: 0.1 * harsh, SpikeTo: time.Second,
 		CutRequest: 0.05 * harsh, CutReply: 0.1 * harsh, Deafen: 0.03 * harsh, LosePush: 0.5 * harsh}
+	if w.hurried {
+		faults.Latency = time.Millisecond
+	}
 	for i := range w.Kind.servers {
 		w.servers = append(w.servers, newServer(w, i, faults, rnd))
 	}
@@ -157,11 +168,14 @@ func (w *world) run() {
 	living := map[int]*process{}
 	for i := range 3 {
 		afflicted.Go(func() {
-			rnd := w.rand(uint64(1 + i))
+			rnd, frozen := w.rand(uint64(1+i)), w.rand(1<<38+uint64(1+i))
 			for life := 0; ; life++ {
 				p := w.boot(fmt.Sprintf("%c%d", 'A'+i, life))
 				for a := range actors {
 					working.Go(func() { w.act(p, fmt.Sprintf("%s.%d", p.name, a), w.rand(uint64(100+i*1000+life*10+a))) })
+				}
+				if l, ok := w.locks[0].rules.(*elected); ok {
+					working.Go(func() { l.observe(p, w.rand(uint64(10_000+i*1000+life))) })
 				}
 				mu.Lock()
 				living[i] = p
@@ -172,7 +186,9 @@ func (w *world) run() {
 						return
 					case <-time.After(w.clock.Until(time.Second + upTo(rnd, 9*time.Second))):
 					}
-					alive = w.afflict(p, rnd, harsh)
+					if alive = w.afflict(p, rnd, harsh); alive && w.freezing && frozen.IntN(2) == 0 {
+						w.freeze(p, frozen)
+					}
 				}
 				w.sleep(upTo(rnd, 3*time.Second))
 			}
@@ -194,13 +210,16 @@ func (w *world) run() {
 			afflicted.Go(func() { w.restarts(i, streams, stop) })
 		}
 	}
+	if w.stepped {
+		afflicted.Go(func() { w.setClocks(stop) })
+	}
 	w.sleep(8*time.Second + upTo(rnd, 14*time.Second))
 
 	// From here on all is well...
 	close(stop)
 	afflicted.Wait()
 	// ...but for messages, in some seeds: they may get lost always.
-	faults = simnet.Faults{Latency: w.latency / 2}
+	faults = simnet.Faults{Latency: faults.Latency / 2}
 	if w.deaf {
 		faults.LosePush = 0.2
 	}
@@ -212,17 +231,29 @@ func (w *world) run() {
 	}
 	w.mu.Lock()
 	w.log("all is well from here on")
-	w.quiet = time.Now().Add(grace)
+	rest := grace + w.setMost()
+	w.quiet = time.Now().Add(rest)
 	w.mu.Unlock()
-	for i := range int((grace + 6*time.Second) / (100 * time.Millisecond)) {
+	crashed := false
+	for i := range int((rest + 6*time.Second) / (100 * time.Millisecond)) {
 		w.sleep(100 * time.Millisecond)
 		w.mu.Lock()
 		often := 20
 		if w.Kind.locks[0].permits() {
 			often = 100 // nobody is told, so nothing can be said of progress for a while
 		}
-		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 {
+		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' { // a latch's waiters need not notice that
 			w.locks[0].deleted()
+		}
+		switch l := w.locks[0].rules.(type) {
+		case *latched:
+			if w.well() && !crashed {
+				crashed = l.crashOne()
+			}
+		case *elected:
+			if w.well() && i%20 == 10 {
+				l.lose()
+			}
 		}
 		w.progress()
 		w.mu.Unlock()
@@ -281,11 +312,16 @@ func (w *world) forge(rnd *rand.Rand) {
 		s := l.on[rnd.IntN(len(l.on))]
 		now := s.tick()
 		high := now + rnd.Int64N(1<<62)
+		if rnd.IntN(2) == 0 { // believable
+			high = now + rnd.Int64N((11 * time.Hour).Microseconds())
+		}
 		channel, messages := l.key, []string(nil)
 		switch l.kind {
+		case 'l':
+			messages = []string{"Z", "D", "Z x", "D " + l.key, "L x 0", fmt.Sprint("L ", l.rules.(*latched).state.run, " ", rnd.IntN(100))}
 		case 'q':
 			_, token := l.present(s)
-			messages = []string{fmt.Sprint(token, " ", high), fmt.Sprint("zzz ", high), fmt.Sprint(token, " 0")}
+			messages = []string{fmt.Sprint(token, " ", high), fmt.Sprint("zzz ", high), fmt.Sprint(token, " 0"), fmt.Sprint(token, " ", high, " AAAAAAAAAAAAAAAAAAAAAAAAAA")}
 		default:
 			attempts := slices.Sorted(maps.Keys(l.waiting))
 			if len(attempts) == 0 {

@@ -59,3 +59,34 @@ func TestTheServerForgetsWhereTheLeaseEndsFirst(t *testing.T) {
 		}
 	}
 }
+
+// What expires by a server's clock does so later by as much as that is set back, as in Redis.
+func TestKeysLiveLongerByAsMuchAsTheClockIsSetBack(t *testing.T) {
+	const lease, back = time.Second, 7 * time.Second
+	for _, after := range []time.Duration{0, lease / 2} { // in the middle of the lease, too
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Kinds[0], 1, &Counts{})
+			s := newServer(w, 0, simnet.Faults{}, w.rand(0))
+			s.rate = 1
+			defer s.Close()
+			s.tick()
+			s.HSet("x", "a", "b")
+			s.SetTTL("x", lease)
+			s.HSet("forever", "a", "b")
+			time.Sleep(after)
+			before := s.tick()
+			s.setBack(back)
+			if d := before - s.tick(); d != back.Microseconds() {
+				t.Errorf("the clock was set back by %d us", d)
+			}
+			time.Sleep(lease + back - after - time.Millisecond)
+			if s.tick(); !s.Exists("x") {
+				t.Error("the key is gone too early")
+			}
+			time.Sleep(2 * time.Millisecond)
+			if s.tick(); s.Exists("x") || !s.Exists("forever") {
+				t.Errorf("what is left: %q", s.Keys())
+			}
+		})
+	}
+}

@@ -18,7 +18,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -44,30 +43,6 @@ type Counts struct {
 	Messages                                      atomic.Int64
 	CutRequests, CutReplies, Deafened, LostPushes atomic.Int64 // as of Faults
 	Spikes, Swallowed, Belated                    atomic.Int64 // the latter two by black holes
-}
-
-// Clock gives every event of a simulation an instant of its own.
-type Clock struct {
-	mu    sync.Mutex // guards taken
-	taken map[int64]struct{}
-}
-
-func NewClock() *Clock { return &Clock{taken: map[int64]struct{}{}} }
-
-// Until is how long to sleep until an instant that nobody else was given, at least d from now.
-func (c *Clock) Until(d time.Duration) time.Duration {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // the odd one after it is for After
-	for {
-		if _, ok := c.taken[at]; !ok {
-			break
-		}
-		at += 2
-	}
-	c.taken[at] = struct{}{}
-	return time.Unix(0, at).Sub(now)
 }
 
 // Net is the network around one server.
@@ -115,6 +90,7 @@ type Host struct {
 	dials uint64
 	dead  bool
 	dark  [2]time.Time // each Direction is in a black hole until then
+	still time.Time    // it neither reads nor writes until then
 	links map[*link]struct{}
 }
 
@@ -148,6 +124,22 @@ func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	for _, way := range directions {
 		h.dark[way] = time.Now().Add(d)
 	}
+}
+
+// Freeze stops the host for d. Nothing is lost: what it has sent arrives, what arrives meanwhile is read afterwards, at once, and
+// what is written leaves afterwards. Neither a Write nor the end of a connection waits for that, as those of a stopped process do:
+// a client may have a mutex locked then, and a goroutine that waits for one stops the bubble's clock.
+func (h *Host) Freeze(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.still = time.Now().Add(d)
+}
+
+// frozen is for how long it still is.
+func (h *Host) frozen() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(0, time.Until(h.still))
 }
 
 // Heal ends a black hole and cuts the connections that have lost something,
@@ -194,7 +186,7 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	id := h.dials
 	h.mu.Unlock()
 	up := rand.New(rand.NewPCG(h.n.seed, h.id<<32|id<<1))
-	wait := within(up, h.n.current().Latency)
+	wait := h.frozen() + within(up, h.n.current().Latency)
 	dead, dark := h.state(Up)
 	if _, down := h.state(Down); dark > 0 || down > 0 {
 		wait = time.Hour // only ctx ends it
@@ -296,6 +288,7 @@ func (l *link) Write(p []byte) (int, error) {
 	if lost {
 		return len(p), nil
 	}
+	after += l.h.frozen()
 	f := l.h.n.current()
 	requests := split(bytes.Clone(p))
 	switch {
@@ -324,33 +317,6 @@ func (l *link) deliver(requests [][]byte, after time.Duration) {
 	for _, r := range requests {
 		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(r) })
 	}
-}
-
-// split takes a pipeline apart; what is none stays whole.
-func split(p []byte) (requests [][]byte) {
-	for len(p) > 0 {
-		n := requestLen(p)
-		requests, p = append(requests, p[:n:n]), p[n:]
-	}
-	return requests
-}
-
-// requestLen is the length of the request that p begins with; of all of p, where it begins with none.
-func requestLen(p []byte) int {
-	number := func(at int) (n, rest int) { // of "*3\r\n" and "$5\r\n"
-		if end := bytes.IndexByte(p[min(at, len(p)):], '\n'); end > 1 {
-			if n, err := strconv.Atoi(string(p[at+1 : at+end-1])); err == nil {
-				return n, at + end + 1
-			}
-		}
-		return 0, len(p)
-	}
-	n, at := number(0)
-	for range n {
-		size, rest := number(at)
-		at = min(rest+size+2, len(p))
-	}
-	return at
 }
 
 // arrive brings a message to the server, whatever became of its sender.
@@ -446,32 +412,49 @@ func (l *link) end(err error) {
 }
 
 func (l *link) Read(p []byte) (int, error) {
+	frozen := false
 	for {
+		still := l.h.frozen()
 		l.mu.Lock()
-		if len(l.in) > 0 && !errors.Is(l.err, net.ErrClosed) {
+		err, changed, deadline := l.err, l.changed, l.deadline
+		if still > 0 && err == nil {
+			l.mu.Unlock()
+			frozen = true
+			t := time.NewTimer(l.h.n.clock.Until(still))
+			select {
+			case <-changed:
+			case <-t.C:
+			}
+			t.Stop()
+			continue
+		}
+		late := !deadline.IsZero() && !time.Now().Before(deadline)
+		if frozen && late && l.down.rnd.IntN(2) == 0 { // what comes first is chance
+			l.mu.Unlock()
+			return 0, os.ErrDeadlineExceeded
+		}
+		if len(l.in) > 0 && !errors.Is(err, net.ErrClosed) {
 			n := copy(p, l.in)
 			l.in = l.in[n:]
 			l.mu.Unlock()
 			return n, nil
 		}
-		err, changed, deadline := l.err, l.changed, l.deadline
 		l.mu.Unlock()
-		if err != nil {
+		switch {
+		case err != nil:
 			return 0, err
+		case late:
+			return 0, os.ErrDeadlineExceeded
 		}
-		var late <-chan time.Time
+		var due <-chan time.Time
 		if !deadline.IsZero() {
-			d := time.Until(deadline)
-			if d <= 0 {
-				return 0, os.ErrDeadlineExceeded
-			}
-			t := time.NewTimer(d)
+			t := time.NewTimer(time.Until(deadline))
 			defer t.Stop()
-			late = t.C
+			due = t.C
 		}
 		select {
 		case <-changed:
-		case <-late:
+		case <-due:
 		}
 	}
 }

@@ -233,3 +233,63 @@ func TestThePartsOfAPipelineArriveOneAfterTheOther(t *testing.T) {
 		t.Errorf("a connection is cut after so many: %v", cut)
 	}
 }
+
+// frozen sends x, freezes the host for a minute while the reply is on its way, and returns what the client reads within d of its first
+// attempt, and when that returns.
+func frozen(t *testing.T, seed uint64, d time.Duration) (read string, took time.Duration, err error) {
+	simulated(t, seed, simnet.Faults{Latency: time.Millisecond}, func(t *testing.T, e *echo, h *simnet.Host, c net.Conn) {
+		send(t, c, "x")
+		send(t, c, "y")
+		h.Freeze(time.Minute)
+		start := time.Now()
+		_ = c.SetReadDeadline(start.Add(d))
+		p := make([]byte, 10)
+		var n int
+		n, err = c.Read(p)
+		read, took = string(p[:n]), time.Since(start)
+	})
+	return read, took, err
+}
+
+func TestAFrozenHostReadsAfterwardsAllThatHasArrived(t *testing.T) {
+	if read, took, err := frozen(t, 1, time.Hour); read != "xy" || err != nil || took.Truncate(time.Second) != time.Minute {
+		t.Error(read, err, took)
+	}
+}
+
+// A process that was stopped has a timer that is due and a message that has arrived, and either may come first.
+func TestAFrozenHostFindsItsDeadlineOrWhatHasArrived(t *testing.T) {
+	ends := map[string]int{}
+	for seed := range uint64(40) {
+		read, took, err := frozen(t, seed, time.Second)
+		if took.Truncate(time.Second) != time.Minute {
+			t.Fatal(took)
+		}
+		ends[fmt.Sprint(read, " ", err)]++
+	}
+	if late := ends[fmt.Sprint(" ", os.ErrDeadlineExceeded)]; late == 0 || ends["xy <nil>"] != 40-late || late == 40 {
+		t.Error(ends)
+	}
+}
+
+func TestWhatAFrozenHostWritesLeavesAfterwards(t *testing.T) {
+	got := simulated(t, 1, simnet.Faults{Latency: time.Millisecond}, func(t *testing.T, e *echo, h *simnet.Host, c net.Conn) {
+		send(t, c, "x")
+		h.Freeze(time.Minute)
+		send(t, c, "y")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := h.Dial(ctx, "", ""); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+		if c, err := h.Dial(context.Background(), "", ""); err != nil || time.Since(e.start) < time.Minute {
+			t.Error(err, time.Since(e.start))
+		} else {
+			_ = c.Close()
+		}
+		time.Sleep(time.Second)
+	})
+	if !strings.Contains(got, "x@") || !strings.Contains(got, "y@1m0") {
+		t.Errorf("%q arrived", got)
+	}
+}

@@ -1,0 +1,126 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// The kinds of locks, and of what is used like one. All but Red are on the first server; a Multi has members there and on the second, if there is one.
+const (
+	Reentrant = "rlock"
+	Fair      = "fairlock"
+	Multi     = "multilock"
+	ReadWrite = "rwlock"
+	Semaphore = "semaphore"
+	Latch     = "latch"
+	Election  = "election"
+	Red       = "redlock"
+)
+
+const (
+	// Permits is how many each Semaphore has.
+	Permits = 3
+	// Counts is the number that each run of a Latch begins with.
+	Counts = 3
+)
+
+// primitive is how processes use what is of one kind, and how the outcome is judged.
+type primitive struct {
+	kind    string
+	servers int                                       // it needs so many
+	visits  func(all []*rlock.Session, i int) []visit // ways to use the i-th of the kind. There is a session on each server
+	judge   func(ops []Op) Verdict
+}
+
+var primitives = []primitive{
+	{Reentrant, 1, func(all []*rlock.Session, i int) []visit {
+		return []visit{visitMutex(rlock.New(all[0], named(Reentrant, i)))}
+	}, judgeMutex},
+	{Fair, 1, func(all []*rlock.Session, i int) []visit {
+		return []visit{visitMutex(fairlock.New(all[0], named(Fair, i)))}
+	}, judgeMutex},
+	{Multi, 1, func(all []*rlock.Session, i int) []visit { // its members are others' locks, too
+		here, there := all[0], all[min(1, len(all)-1)]
+		return []visit{visitMutex(multilock.New(rlock.New(there, named(Multi, i)+" there"), fairlock.New(here, named(Fair, i)), rlock.New(here, named(Reentrant, i))))}
+	}, judgeMutex},
+	{ReadWrite, 1, func(all []*rlock.Session, i int) []visit { // most of them read
+		m := rwlock.New(all[0], named(ReadWrite, i))
+		return []visit{visitReader(m), visitReader(m), visitWriter(m)}
+	}, func(ops []Op) Verdict { return JudgeReadWrite(Holds(ops)) }},
+	{Semaphore, 1, func(all []*rlock.Session, i int) (visits []visit) {
+		for n := 1; n <= Permits; n++ {
+			visits = append(visits, visitSemaphore(semaphore.New(all[0], named(Semaphore, i), Permits), n))
+		}
+		return visits
+	}, func(ops []Op) Verdict { return JudgeSemaphore(Holds(ops), Permits) }},
+	{Latch, 1, func(all []*rlock.Session, i int) []visit {
+		return []visit{visitLatch(latch.New(all[0], named(Latch, i), latch.WithLifetime(latchLifetime)))}
+	}, JudgeLatch},
+	{Election, 1, func(all []*rlock.Session, i int) []visit {
+		return []visit{visitElection(election.New(all[0], named(Election, i)))}
+	}, judgeMutex},
+	{Red, 3, func(all []*rlock.Session, i int) []visit {
+		return []visit{visitMutex(multilock.NewRedLock(named(Red, i), all...))}
+	}, judgeMutex},
+}
+
+func named(kind string, i int) string { return fmt.Sprint(kind, " ", i) }
+
+// KindOf is the kind of what has this name.
+func KindOf(name string) string {
+	kind, _, _ := strings.Cut(name, " ")
+	return kind
+}
+
+// Kinds are all kinds for which so many servers are enough.
+func Kinds(servers int) (kinds []string) {
+	for _, p := range primitives {
+		if p.servers <= servers {
+			kinds = append(kinds, p.kind)
+		}
+	}
+	return kinds
+}
+
+func primitiveOf(kind string) (primitive, bool) {
+	i := slices.IndexFunc(primitives, func(p primitive) bool { return p.kind == kind })
+	if i < 0 {
+		return primitive{}, false
+	}
+	return primitives[i], true
+}
+
+func judgeMutex(ops []Op) Verdict { return Judge(Holds(ops)) }
+
+// JudgeAll judges ops of any kinds, each as its kind is judged. What is of no kind is wrong.
+func JudgeAll(ops []Op) (all Verdict) {
+	byKind := map[string][]Op{}
+	for _, op := range ops {
+		kind := KindOf(op.Lock)
+		byKind[kind] = append(byKind[kind], op)
+	}
+	for kind, ops := range byKind {
+		p, ok := primitiveOf(kind)
+		if !ok {
+			all.Strange += len(ops)
+			continue
+		}
+		v := p.judge(ops)
+		all.Overlaps += v.Overlaps
+		all.Unfenced += v.Unfenced
+		all.Strange += v.Strange
+		all.Early += v.Early
+		all.Example = cmp.Or(all.Example, v.Example)
+	}
+	return all
+}

@@ -1,0 +1,117 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+// furthest is by how much a server's clock is set back at most, in all steps together: for longer than that, Redis remembers the last token.
+const furthest = protocol.MinRetention - time.Second
+
+// step is how a clock was set back.
+type step struct {
+	at time.Time
+	d  time.Duration
+}
+
+// tick brings the server's clock up to date, and returns it in microseconds.
+func (s *server) tick() int64 {
+	s.mu.Lock()
+	ahead := s.ahead
+	s.mu.Unlock()
+	now := s.w.start.Add(ahead + time.Duration(float64(time.Since(s.w.start))*s.rate))
+	s.SetTime(now)
+	return now.UnixMicro()
+}
+
+// setBack sets the server's clock back. Redis knows of a key when it expires, so it stays for longer by as much. Miniredis knows how
+// much time it has left, so that is made more. Nothing else may be under way.
+func (s *server) setBack(d time.Duration) {
+	s.tick()
+	keys := s.Keys() // without those that have expired
+	s.mu.Lock()
+	s.ahead -= d
+	s.steps = append(s.steps, step{time.Now(), d})
+	s.mu.Unlock()
+	s.tick()
+	for _, key := range keys {
+		if left := s.TTL(key); left > 0 {
+			s.SetTTL(key, left+d)
+		}
+	}
+}
+
+// setSince is by how much the clock was set back since then.
+func (s *server) setSince(start time.Time) (d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, step := range s.steps {
+		if !step.at.Before(start) {
+			d += step.d
+		}
+	}
+	return d
+}
+
+// setClocks sets the clocks of running servers back, now and then.
+func (w *world) setClocks(stop <-chan struct{}) {
+	rnd := w.rand(1<<37 + 1)
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(w.clock.Until(upTo(rnd, 4*time.Second))):
+		}
+		s := w.servers[rnd.IntN(len(w.servers))]
+		d := 1 + upTo(rnd, 10*time.Millisecond, 2*time.Second, furthest)
+		if s.away() || d > furthest-s.setSince(w.start) {
+			continue
+		}
+		w.mu.Lock()
+		for _, l := range w.locks {
+			if now := s.tick(); l.kind != 'q' && l.on[0] == s {
+				l.dropped(s.scores(l.key+":q"), now) // those whose time was over and whom no request has dropped yet: it would begin again
+			}
+		}
+		s.setBack(d)
+		w.counts.Add("clocks set back")
+		w.log("the clock of server %d is set back by %v", s.number, d)
+		w.mu.Unlock()
+	}
+}
+
+// setMost is by how much any clock was set back until now: what ends by the servers' clocks may end so much later.
+func (w *world) setMost() (most time.Duration) {
+	for _, s := range w.servers {
+		most = max(most, s.setSince(w.start))
+	}
+	return most
+}
+
+// fallen reports whether tokens may be as low as the clock, though higher ones were granted: the server has forgotten these, and its
+// clock was set back behind them. From then on, they grow again. mu held.
+func (l *lock) fallen(token, now int64) bool {
+	s := l.on[0]
+	if s.setSince(l.w.start) == 0 || !s.forgot.After(l.moved) || token < now-1 || token <= l.known { // now is a little after the request
+		return false
+	}
+	l.w.counts.Add("tokens fell")
+	l.highest, l.last, l.fell = 0, 0, time.Now()
+	return true
+}
+
+// revived is told of a request that has come at the server's time now. Of an attempt that is over, it may be void but for the clock that was
+// set back since, and then no tombstone is kept for it: it is carried out.
+func (l *lock) revived(c *call, now int64) {
+	q := c.asked()
+	if q == nil {
+		return
+	}
+	name := here(q.attempt, l.kind, slices.Index(l.on, c.server))
+	if end, ok := l.over[name]; ok && now <= q.until && now+c.server.setSince(end.at).Microseconds() > q.until {
+		l.w.counts.Add("void requests revived")
+		delete(l.over, name)
+	}
+}

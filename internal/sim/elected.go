@@ -1,0 +1,317 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/rlock"
+)
+
+// elected are the rules of an election: those of its fair lock, and what leaders proclaim and observers see.
+type elected struct {
+	exclusive
+	said      said                // in Redis, after the last request
+	former    said                // the one before it
+	lost      time.Time           // when Redis last lost a value
+	owner     map[int64]string    // the attempt that was granted a token
+	leads     map[string]*held    // by attempt
+	terms     map[string]*term    // by name
+	looks     map[sight]time.Time // when that was last found
+	observers map[*observer]struct{}
+	shown     election.Leader // what there was to see when it was last asked what is due
+	since     time.Time       // since when
+}
+
+// said is the value of a leader as Redis has it.
+type said struct {
+	owner         string
+	token, number int64
+	value         string
+}
+
+// sight is what a process has found.
+type sight struct {
+	process string
+	leader  election.Leader
+}
+
+// term is a call of Campaign, and the leadership that it has brought.
+type term struct {
+	name   string
+	values int       // how many were proclaimed; their names have the numbers
+	since  time.Time // when the last one was
+	part   *held     // nil: it does not lead yet
+}
+
+// next is the next value. It must be proclaimed at once. world.mu held.
+func (t *term) next() string {
+	t.values, t.since = t.values+1, time.Now()
+	return t.newest()
+}
+
+func (t *term) newest() string { return fmt.Sprint(t.name, "#", t.values) }
+
+// observer is a call of Observe.
+type observer struct {
+	p      *process
+	since  time.Time // of the start, or of the end of the last step
+	busy   bool      // with what it was shown
+	begun  bool
+	shown  election.Leader
+	token  int64 // the highest that was shown
+	value  int   // the number of the last value of that leader
+	behind time.Time
+}
+
+func newElected(l *lock) *elected {
+	return &elected{exclusive: exclusive{l}, owner: map[int64]string{}, leads: map[string]*held{}, terms: map[string]*term{}, looks: map[sight]time.Time{}, observers: map[*observer]struct{}{}}
+}
+
+// read is the stored value.
+func (l *elected) read() (v said) {
+	f := strings.SplitN(l.on[0].HGet(l.key+":t", "v"), " ", 4)
+	if len(f) == 4 {
+		v = said{f[0], number(f[1]), number(f[2]), f[3]}
+	}
+	return v
+}
+
+// view is what whoever looks is to be shown.
+func (l *elected) view() election.Leader {
+	v := l.read()
+	if owner, token := l.present(l.on[0]); v.owner == "" || owner != v.owner || token != v.token {
+		return election.Leader{}
+	}
+	return election.Leader{Value: v.value, Token: v.token, Owner: v.owner}
+}
+
+func (l *elected) executed(c *call, now int64) {
+	w, before := l.w, l.said
+	want, after := before, l.read()
+	if l.said = after; after != before {
+		l.former = before
+	}
+	owner, token := l.present(c.server)
+	switch c.name {
+	case "proclaim":
+		said := said{c.argv[0], c.number(1), c.number(2), c.argv[3]}
+		mine := before.owner == said.owner && before.token == said.token
+		switch {
+		case owner != said.owner || token != said.token:
+			w.counts.Add("proclaims that came too late")
+		case mine && before.number >= said.number:
+			w.counts.Add("proclaimed before")
+		default:
+			want = said
+			w.counts.Add("proclaimed")
+			if t := l.terms[termOf(said.value)]; t != nil && t.part != nil && time.Since(t.since) > lease/4 {
+				w.counts.Add("stored again")
+			}
+		}
+		w.log("%s: proclaims %s as number %d under %d; Redis has %s, %d", c.from.Name, said.value, said.number, said.token, after.value, after.number)
+	case "retract":
+		if before.owner == c.argv[0] && before.token == c.number(1) {
+			want = said{}
+		}
+		w.log("%s: retracts the value under %d; Redis has %s", c.from.Name, c.number(1), after.value)
+	case "leader":
+		found := l.view()
+		l.looks[sight{c.from.Name, found}] = time.Now()
+		w.log("%s: looks, and the leader is %d, %s", c.from.Name, found.Token, found.Value)
+	default:
+		if c.name == "release" {
+			if e := l.leads[c.argv[0]]; e != nil && e.valid() {
+				w.fail("%s: the lock is released under %d, and its leader is not told", e.who, e.token)
+			}
+		}
+		was := l.token
+		l.exclusive.executed(c, now)
+		if l.token != was && l.token != 0 {
+			l.owner[l.token], _ = l.present(c.server)
+		}
+	}
+	if after != want && after != (said{}) { // without a leader, the metadata expire
+		w.fail("a request to %s made the value %s, number %d under %d, and not %s, number %d under %d", c.name, after.value, after.number, after.token, want.value, want.number, want.token)
+	} else if after != want && want.token == token {
+		w.fail("a request to %s lost the value %s under %d", c.name, want.value, want.token)
+	}
+	l.beliefs()
+}
+
+func (l *elected) forgotten(s *server) {
+	l.exclusive.forgotten(s)
+	l.said = l.read()
+}
+
+// lose is an operator who deletes the value, or puts the one before it back.
+func (l *elected) lose() {
+	s, v := l.on[0], l.former
+	s.tick()
+	switch {
+	case l.said == (said{}):
+		return
+	case v.owner == l.said.owner && v.token == l.said.token && v.number < l.said.number:
+		s.HSet(l.key+":t", "v", fmt.Sprintf("%s %d %d %s", v.owner, v.token, v.number, v.value))
+		l.w.counts.Add("values put back by hand")
+	default:
+		s.HDel(l.key+":t", "v")
+		l.w.counts.Add("values deleted by hand")
+	}
+	l.w.log("%s is lost", l.said.value)
+	l.said, l.lost = l.read(), time.Now()
+}
+
+// termOf is the name of the term of a value.
+func termOf(value string) string {
+	name, _, _ := strings.Cut(value, "#")
+	return name
+}
+
+// numberOf is the number of a value in its term.
+func numberOf(value string) int {
+	_, after, _ := strings.Cut(value, "#")
+	n, _ := strconv.Atoi(after)
+	return n
+}
+
+// observe follows the leaders, in one loop after another, until the process is over.
+func (l *elected) observe(p *process, rnd *rand.Rand) {
+	w := l.w
+	e := election.New(p.sessions[0], l.name)
+	for {
+		w.sleep(upTo(rnd, 20*time.Millisecond, time.Second))
+		w.thawed(p)
+		w.mu.Lock()
+		over := w.ending || p.over()
+		o := &observer{p: p, since: time.Now()}
+		if !over {
+			l.observers[o] = struct{}{}
+			w.log("%s: observes", p.name)
+		}
+		w.mu.Unlock()
+		if over {
+			return
+		}
+		ctx, cancel := context.WithCancel(bg)
+		t := time.AfterFunc(w.clock.Until(upTo(rnd, time.Second, 12*time.Second)), cancel)
+		for leader, err := range e.Observe(ctx) {
+			w.mu.Lock()
+			l.saw(ctx, o, leader, err)
+			o.busy = true
+			w.mu.Unlock()
+			if err == nil && rnd.IntN(4) == 0 {
+				w.sleep(upTo(rnd, 20*time.Millisecond, time.Second))
+			}
+			w.thawed(p)
+			w.mu.Lock()
+			o.busy, o.since, o.behind = false, time.Now(), time.Time{}
+			w.mu.Unlock()
+			if rnd.IntN(15) == 0 {
+				break
+			}
+		}
+		t.Stop()
+		cancel()
+		w.mu.Lock()
+		delete(l.observers, o)
+		w.mu.Unlock()
+	}
+}
+
+// saw checks one step of an observer. mu held.
+func (l *elected) saw(ctx context.Context, o *observer, leader election.Leader, err error) {
+	w := l.w
+	w.log("%s: sees %d, %s, %v", o.p.name, leader.Token, leader.Value, err)
+	switch {
+	case err != nil:
+		if !leader.None() || !(errors.Is(err, rlock.ErrClosed) && o.p.over() || errors.Is(err, context.Canceled) && ctx.Err() != nil) {
+			w.fail("%s: Observe ends with %v and %d", o.p.name, err, leader.Token)
+		}
+		return
+	case o.begun && leader == o.shown:
+		w.fail("%s: Observe shows %d, %s twice", o.p.name, leader.Token, leader.Value)
+	case leader.None():
+		w.counts.Add("seen that there is none")
+		for s, at := range l.looks { // a leader of old data is shown as none
+			if s.process == o.p.name && (s.leader.None() || s.leader.Token < o.token) && !at.Before(o.since) {
+				o.begun, o.shown = true, leader
+				return
+			}
+		}
+		w.fail("%s: Observe shows no leader, and Redis did not", o.p.name)
+	default:
+		w.counts.Add("seen")
+		if leader.Token < o.token {
+			w.fail("%s: Observe shows %d after %d", o.p.name, leader.Token, o.token)
+		}
+		at, found := l.looks[sight{o.p.name, leader}]
+		if !found || at.Before(o.since) {
+			w.fail("%s: Observe shows %d, %s, and Redis did not", o.p.name, leader.Token, leader.Value)
+		}
+		l.check(o.p.name, leader)
+		n := numberOf(leader.Value)
+		if leader.Token == o.token && n < o.value {
+			w.fail("%s: Observe shows value %d of %d after %d", o.p.name, n, leader.Token, o.value)
+		}
+		o.token, o.value = leader.Token, n
+	}
+	o.begun, o.shown = true, leader
+}
+
+// check compares a leader that was shown with those that there were. mu held.
+func (l *elected) check(who string, leader election.Leader) {
+	t := l.terms[termOf(leader.Value)]
+	switch {
+	case l.owner[leader.Token] != leader.Owner:
+		l.w.fail("%s is shown %s with %d, which was granted to %s", who, short(leader.Owner), leader.Token, short(l.owner[leader.Token]))
+	case t == nil:
+		l.w.fail("%s is shown %s, which nobody has proclaimed", who, leader.Value)
+	case t.part != nil && t.part.token != leader.Token:
+		l.w.fail("%s is shown %s under %d, and it was proclaimed under %d", who, leader.Value, leader.Token, t.part.token)
+	}
+}
+
+// due: Redis has the newest values, and observers have seen what Redis has.
+func (l *elected) due() {
+	w, now := l.w, time.Now()
+	for _, t := range l.terms {
+		if _, ok := l.considered[t.part]; !ok || !t.part.valid() || t.part.void() || t.part.p.over() {
+			continue
+		}
+		late := now.Sub(later(later(t.since, w.quiet), l.lost))
+		if v := l.read(); late > lease/3+w.gap && (v.token != t.part.token || v.value != t.newest()) {
+			w.fail("%s has proclaimed %s for %v, and Redis has %s", t.part.who, t.newest(), late, v.value)
+		}
+	}
+	view := l.view()
+	if view != l.shown {
+		l.shown, l.since = view, now
+	}
+	for o := range l.observers {
+		switch { // an old value waits for the next renewal
+		case o.busy || o.p.over() || o.begun && (o.shown == view || o.shown.None() && view.Token < o.token || view.Token == o.token && numberOf(view.Value) < o.value):
+			o.behind = time.Time{}
+			continue
+		case o.behind.IsZero():
+			o.behind = now
+		}
+		start := later(o.behind, w.quiet)
+		told := now.Sub(later(start, l.since)) > w.gap && !w.deaf && !view.None()
+		if told || now.Sub(start) > lease+w.gap { // at the latest, it looks when the lease would be over
+			w.fail("%s: for %v Observe does not show %d, %s", o.p.name, now.Sub(start), view.Token, view.Value)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

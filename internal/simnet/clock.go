@@ -1,0 +1,30 @@
+package simnet
+
+import (
+	"sync"
+	"time"
+)
+
+// Clock gives every event of a simulation an instant of its own.
+type Clock struct {
+	mu    sync.Mutex // guards taken
+	taken map[int64]struct{}
+}
+
+func NewClock() *Clock { return &Clock{taken: map[int64]struct{}{}} }
+
+// Until is how long to sleep until an instant that nobody else was given, at least d from now.
+func (c *Clock) Until(d time.Duration) time.Duration {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // the odd one after it is for After
+	for {
+		if _, ok := c.taken[at]; !ok {
+			break
+		}
+		at += 2
+	}
+	c.taken[at] = struct{}{}
+	return time.Unix(0, at).Sub(now)
+}

@@ -1,0 +1,33 @@
+package simnet
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// split takes a pipeline apart; what is none stays whole.
+func split(p []byte) (requests [][]byte) {
+	for len(p) > 0 {
+		n := requestLen(p)
+		requests, p = append(requests, p[:n:n]), p[n:]
+	}
+	return requests
+}
+
+// requestLen is the length of the request that p begins with; of all of p, where it begins with none.
+func requestLen(p []byte) int {
+	number := func(at int) (n, rest int) { // of "*3\r\n" and "$5\r\n"
+		if end := bytes.IndexByte(p[min(at, len(p)):], '\n'); end > 1 {
+			if n, err := strconv.Atoi(string(p[at+1 : at+end-1])); err == nil {
+				return n, at + end + 1
+			}
+		}
+		return 0, len(p)
+	}
+	n, at := number(0)
+	for range n {
+		size, rest := number(at)
+		at = min(rest+size+2, len(p))
+	}
+	return at
+}
