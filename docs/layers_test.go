@@ -31,7 +31,7 @@ var layers = [][]string{
 }
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/child", "internal/fake", "internal/faultproxy", "internal/history", "internal/protocol/generate", "internal/sim", "internal/simnet",
+var forTests = []string{"docs", "internal/child", "internal/explore", "internal/explore/keyspace", "internal/fake", "internal/faultproxy", "internal/history", "internal/mutant", "internal/protocol/generate", "internal/sim", "internal/simnet",
 	"internal/standin", "internal/testlock", "internal/testredis", "interop/redisson"}
 
 // How many lines a file and a package may have: a reader finds things by file names, and can read a package in a day. One for tests may have more lines.

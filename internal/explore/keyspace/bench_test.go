@@ -1,0 +1,49 @@
+package keyspace
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func BenchmarkRun(b *testing.B) {
+	const now = start
+	owner := "A:1"
+	argv := []string{owner, "3000", number64(now + 1e6), "me", "15000", "3000", "c:", "1", "", "0", "n1", "1"}
+	script := func(file string) *Script {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "internal", "queue", file))
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := Compile(file, string(text))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	lock, release := script("lock.lua"), script("release.lua")
+	env := Env{Now: now, Listening: listening}
+	held := lock.Run(New(), env, lockKeys, argv).Space
+	other := append([]string{"B:1"}, argv[1:]...)
+	queued := lock.Run(held, env, lockKeys, other).Space
+	for _, c := range []struct {
+		name   string
+		script *Script
+		space  *Space
+		argv   []string
+		reply  byte
+	}{
+		{"free", lock, New(), argv, 'G'},
+		{"held", lock, held, other, 'H'},
+		{"handed over", release, queued, []string{owner, "", "c:", "15000", "0", "0"}, 'R'},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if e := c.script.Run(c.space, env, lockKeys, c.argv); e.Err != nil || e.Reply[0] != c.reply {
+					b.Fatal(e)
+				}
+			}
+		})
+	}
+}

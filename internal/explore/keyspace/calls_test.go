@@ -1,0 +1,353 @@
+package keyspace
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A caller makes requests for a script, from a world that it knows: many are such as a session would send, some are nonsense.
+type caller struct {
+	*rand.Rand
+	now   int64
+	space *Space
+	keys  []string
+}
+
+// kind is one of those that scripts are for, with what calls they get.
+type kind struct {
+	name  string
+	keys  []string
+	calls []call
+}
+
+type call struct {
+	file  string
+	argv  func(c *caller) []string
+	keys  func(c *caller) []string // nil: those of the kind
+	often int                      // beside others; 0 is 1
+}
+
+// call is one for a script of the kind.
+func (k kind) call(c *caller) call {
+	var all []call
+	for _, one := range k.calls {
+		for range max(1, one.often) {
+			all = append(all, one)
+		}
+	}
+	return pick(c, all...)
+}
+
+func pick[T any](c *caller, of ...T) T { return of[c.IntN(len(of))] }
+
+// rare is true once in n times.
+func (c *caller) rare(n int) bool { return c.IntN(n) == 0 }
+
+func number64(n int64) string { return strconv.FormatInt(n, 10) }
+
+var nonsense = []string{"", "0", "-1", "x", "1e3", "0x10", "010", " 7", "7 ", "1.5", "9e15", "9007199254740993", "99999999999999999999", "inf", "-", "t", "A", "a b", "\xff,=\n", "A:1:2", "9000000000000001"}
+
+func (c *caller) session() string { return pick(c, "A", "B", "C") }
+
+func (c *caller) owner() string { return c.session() + ":" + strconv.Itoa(1+c.IntN(3)) }
+
+// time is one near to now, or one that is stored: the deadline of a request, the end of a lease.
+func (c *caller) time() string {
+	switch c.IntN(6) {
+	case 0:
+		return number64(c.now)
+	case 1:
+		return number64(c.now - 1 - c.Int64N(5000))
+	case 2:
+		return number64(c.now - c.Int64N(60e6))
+	case 3:
+		return c.stored(isNumber)
+	}
+	return number64(c.now + c.Int64N(5e6))
+}
+
+// deadline is until when a request is welcome.
+func (c *caller) deadline() string {
+	if c.rare(6) {
+		return c.time()
+	}
+	return number64(c.now + c.Int64N(5e6))
+}
+
+func (c *caller) late() string { return pick(c, "0", "0", c.time()) }
+
+func (c *caller) lease() string {
+	return pick(c, "1", "50", "3000", "3000", "30000", "30000", strconv.Itoa(1+c.IntN(5000)))
+}
+
+func (c *caller) keep() string { return pick(c, "1", "15000", "15000", "86400000") }
+
+// stored is a text that is stored somewhere, a part of one, or a score, that has a property.
+func (c *caller) stored(is func(string) bool) string {
+	var all []string
+	add := func(s string) {
+		if is(s) {
+			all = append(all, s)
+		}
+	}
+	for _, name := range c.space.Keys() {
+		k := c.space.keys[name]
+		for _, f := range sorted(k.hash) {
+			add(f)
+			for _, word := range strings.Fields(k.hash[f]) {
+				add(word)
+			}
+		}
+		for _, m := range k.members() {
+			add(m)
+			add(decimal(k.scores[m]))
+		}
+	}
+	if len(all) == 0 {
+		return pick(c, nonsense...)
+	}
+	return pick(c, all...)
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseInt(s, 10, 64)
+	return err == nil && len(s) > 3
+}
+
+// token is one that is stored, or one near to it.
+func (c *caller) token() string {
+	n, _ := strconv.ParseInt(c.stored(isNumber), 10, 64)
+	return pick(c, number64(n), number64(n), number64(n), number64(n+999), number64(n-999), number64(n+c.Int64N(1000)), number64(c.now))
+}
+
+func (c *caller) about() string { return pick(c, "", "me", "a  b", "é\xff \n+ /") }
+
+func (c *caller) nonce() string { return pick(c, "", "n1", "n2") }
+
+func (c *caller) channels() string { return "c:" }
+
+func (c *caller) told() string { return pick(c, "0", "1", "1", "2") }
+
+func (c *caller) small() string { return strconv.Itoa(c.IntN(4)) }
+
+var lockKeys = []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d"}
+
+func queueLock(c *caller) []string {
+	return []string{c.owner(), c.lease(), c.deadline(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.small(), pick(c, "", "", c.owner()), c.small(), c.nonce(), c.told()}
+}
+
+func queueRelease(c *caller) []string {
+	return []string{c.owner(), pick(c, "", "", c.token()), c.channels(), c.keep(), c.late(), pick(c, "0", "", c.token())}
+}
+
+// lockOf makes its owner the one that holds the lock, most times.
+func holderOr(c *caller, key string) string {
+	for _, f := range sorted(c.space.Hash(key)) {
+		if strings.Contains(f, ":") && !c.rare(3) {
+			return f
+		}
+	}
+	return c.owner()
+}
+
+func sorted(hash map[string]string) []string {
+	fields := make([]string, 0, len(hash))
+	for f := range hash {
+		fields = append(fields, f)
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+func tokenOr(c *caller, key string) string {
+	if t, ok := c.space.Hash(key)["t"]; ok && !c.rare(4) {
+		return t
+	}
+	return c.token()
+}
+
+// severalKeys are those of the lock and of others, which may be the same.
+func severalKeys(c *caller) []string {
+	var keys []string
+	for range 1 + c.IntN(3) {
+		prefix := pick(c, "{k}", "{k}2", "{k}3")
+		for _, k := range lockKeys {
+			keys = append(keys, prefix+strings.TrimPrefix(k, "{k}"))
+		}
+	}
+	return keys
+}
+
+var kinds = []kind{
+	{"queue", lockKeys, []call{
+		{file: "internal/queue/lock.lua", argv: queueLock, often: 6},
+		{file: "internal/queue/release.lua", often: 3, argv: func(c *caller) []string {
+			argv := queueRelease(c)
+			if argv[0] = holderOr(c, "{k}"); c.rare(2) {
+				argv[1] = tokenOr(c, "{k}")
+			}
+			return argv
+		}, keys: func(c *caller) []string { return lockKeys[:pick(c, 5, 5, 2)] }},
+		{file: "internal/queue/release.lua", argv: queueRelease},
+		{file: "internal/queue/heartbeat.lua", argv: func(c *caller) []string {
+			argv := []string{c.session(), pick(c, "1", "1000", "3000"), c.channels(), c.keep(), c.told()}
+			for range c.IntN(4) {
+				argv = append(argv, argv[0]+":"+strconv.Itoa(1+c.IntN(3)))
+			}
+			return argv
+		}},
+		{file: "internal/queue/force.lua", argv: func(c *caller) []string {
+			argv := []string{c.channels(), c.keep(), tokenOr(c, "{k}")}
+			return argv[:pick(c, 2, 3)]
+		}},
+		{file: "internal/queue/inspect.lua", argv: func(*caller) []string { return nil }},
+		{file: "internal/protocol/keep.lua", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
+		{file: "internal/protocol/confirm.lua", argv: func(c *caller) []string { return []string{tokenOr(c, "{k}"), c.lease(), c.keep()} }, keys: func(*caller) []string { return lockKeys[:2] }},
+	}},
+	{"several", append(append(slices.Clone(lockKeys), "{k}2", "{k}2:t", "{k}2:q", "{k}2:a", "{k}2:d"), "{k}3", "{k}3:t"), []call{
+		{file: "internal/queue/lock_several.lua", argv: func(c *caller) []string {
+			argv := queueLock(c)
+			if !c.rare(5) {
+				argv[5] = "0"
+			}
+			return argv
+		}, keys: severalKeys},
+		{file: "internal/queue/release_several.lua", argv: func(c *caller) []string {
+			argv := queueRelease(c)
+			for range 2 {
+				more := queueRelease(c)
+				argv = append(argv, pick(c, argv[0], more[0]), more[1], more[4], more[5])
+			}
+			return argv
+		}, keys: severalKeys},
+		{file: "internal/queue/lock.lua", argv: queueLock, keys: func(*caller) []string { return lockKeys }},
+		{file: "internal/queue/release.lua", argv: queueRelease, keys: func(*caller) []string { return lockKeys }},
+	}},
+	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, []call{
+		{file: "internal/permit/acquire.lua", argv: permitAcquire, often: 6},
+		{file: "internal/permit/release.lua", often: 2, argv: func(c *caller) []string {
+			owner := permitHolder(c)
+			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(), pick(c, "", c.token())}
+		}},
+		{file: "internal/permit/renew.lua", argv: func(c *caller) []string {
+			owner := permitHolder(c)
+			return []string{owner, permitToken(c, owner), c.lease(), c.keep()}
+		}},
+		{file: "internal/permit/reduce.lua", argv: func(c *caller) []string {
+			owner := permitHolder(c)
+			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.token()}
+		}},
+		{file: "internal/permit/limit.lua", argv: func(c *caller) []string {
+			return []string{pick(c, "0", "1", "2", "3", "1000000000"), pick(c, "", "1"), c.channels(), c.keep(), "i" + c.small(), c.deadline()}
+		}},
+		{file: "internal/permit/force.lua", argv: func(c *caller) []string {
+			return []string{pick(c, "w", "r", permitToken(c, permitHolder(c))), c.channels(), c.keep()}
+		}},
+		{file: "internal/permit/inspect.lua", argv: func(*caller) []string { return nil }},
+	}},
+	{"redlock", []string{"{k}", "{k}:t"}, []call{
+		{file: "multilock/redlock_lock.lua", argv: redlock, often: 4},
+		{file: "multilock/redlock_accept.lua", argv: func(c *caller) []string {
+			return []string{holderOr(c, "{k}"), c.token(), pick(c, "1", "1000")}
+		}},
+		{file: "multilock/redlock_release.lua", argv: func(c *caller) []string {
+			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), pick(c, "c", "c:C"), c.keep(), c.late(), pick(c, "", c.token())}
+		}},
+		{file: "multilock/redlock_force.lua", argv: func(c *caller) []string {
+			argv := []string{"c", c.keep(), holderOr(c, "{k}")}
+			return argv[:pick(c, 2, 3)]
+		}},
+		{file: "multilock/redlock_inspect.lua", argv: func(*caller) []string { return nil }},
+		{file: "internal/protocol/keep.lua", argv: keep},
+		{file: "internal/protocol/confirm.lua", argv: func(c *caller) []string { return []string{tokenOr(c, "{k}"), c.lease(), c.keep()} }},
+	}},
+	{"latch", []string{"{k}"}, []call{
+		{file: "latch/set.lua", often: 2, argv: func(c *caller) []string {
+			return []string{c.run(), c.deadline(), pick(c, "1", "2", "3", "3"), pick(c, "1", "200000", "86400000")}
+		}},
+		{file: "latch/count.lua", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
+		{file: "latch/delete.lua", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
+		{file: "latch/join.lua", often: 4, argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c:B", c.party(), c.lease()} }},
+		{file: "latch/arrive.lua", often: 2, argv: func(c *caller) []string {
+			name, id := c.joined()
+			return []string{id, name, c.current(), "c"}
+		}},
+		{file: "latch/leave.lua", argv: func(c *caller) []string {
+			name, id := c.joined()
+			return []string{id, name, "c", c.late()}
+		}},
+		{file: "latch/renew.lua", argv: func(c *caller) []string {
+			name, id := c.joined()
+			return []string{id, name, c.lease()}
+		}},
+		{file: "latch/inspect.lua", argv: func(*caller) []string { return nil }},
+		{file: "latch/look.lua", argv: func(c *caller) []string { return []string{pick(c, "", c.current())} }},
+	}},
+}
+
+func keep(c *caller) []string {
+	return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()), c.keep(), pick(c, "", "c:B"), "message", pick(c, "", "classic", "auto", "sharded")}
+}
+
+// writable makes the number of permits one that the key space writes as Redis does (lualib.go).
+func writable(argv []string) {
+	if f, _ := numeral(argv[1]); math.Abs(f) >= 1e14 {
+		argv[1] = "1"
+	}
+}
+
+func permitAcquire(c *caller) []string {
+	return []string{c.owner(), pick(c, "1", "1", "2", "3", "1000000000"), c.deadline(), c.lease(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told(), pick(c, "1", "2", "3", "1000000000"), pick(c, "", "", permitHolder(c))}
+}
+
+func permitHolder(c *caller) string {
+	if all := c.space.Members("{k}"); len(all) > 0 && !c.rare(3) {
+		return pick(c, all...)
+	}
+	return c.owner()
+}
+
+func permitToken(c *caller, owner string) string {
+	if words := strings.Fields(c.space.Hash("{k}:h")[owner]); len(words) > 1 && !c.rare(4) {
+		return words[1]
+	}
+	return c.token()
+}
+
+func redlock(c *caller) []string {
+	token := c.now
+	if c.rare(2) {
+		token, _ = strconv.ParseInt(c.token(), 10, 64)
+	}
+	return []string{c.owner(), c.lease(), c.deadline(), c.about(), c.keep(), number64(token), number64(token + 999), pick(c, "c", "c:C"), pick(c, "0", "w", "1"), pick(c, "n1", "n2")}
+}
+
+func (c *caller) run() string {
+	return pick(c, "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", c.current())
+}
+
+func (c *caller) party() string { return pick(c, "p", "q") }
+
+func (c *caller) current() string {
+	if r, ok := c.space.Hash("{k}")["r"]; ok && !c.rare(4) {
+		return r
+	}
+	return "r" + strconv.Itoa(1+c.IntN(8))
+}
+
+// joined is a party that has a lease, with the id by which it has joined.
+func (c *caller) joined() (name, id string) {
+	name, id = c.party(), c.run()
+	for _, f := range sorted(c.space.Hash("{k}")) {
+		if party, ok := strings.CutPrefix(f, "p:"); ok && c.rare(2) {
+			name = party
+		}
+	}
+	if _, joined, ok := strings.Cut(c.space.Hash("{k}")["p:"+name], " "); ok && !c.rare(4) {
+		id = joined
+	}
+	return name, id
+}

@@ -1,0 +1,277 @@
+package keyspace
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	sequences = flag.Int("sequences", enough, "how many random sequences of calls are compared with a server")
+	from      = flag.Uint64("from", 1, "the first of them")
+)
+
+const (
+	enough    = 250
+	callsEach = 20
+)
+
+// loaded is a script on both.
+type loaded struct {
+	script *Script
+	digest string
+}
+
+// comparison is of a key space with a server.
+type comparison struct {
+	server  *server
+	scripts map[string]loaded
+	replies map[string]map[string]int // of each script, how often it replied what
+}
+
+func newComparison(t *testing.T) *comparison {
+	t.Helper()
+	c := &comparison{newServer(t), map[string]loaded{}, map[string]map[string]int{}}
+	var files []string
+	for _, pattern := range []string{"internal/*/*.lua", "multilock/*.lua", "latch/*.lua"} {
+		found, err := filepath.Glob(filepath.Join("..", "..", "..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script, err := Compile("script", string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(filepath.ToSlash(file), "../../../")
+		c.scripts[name] = loaded{script, c.server.load(t, shimmed(string(text)))}
+		c.replies[name] = map[string]int{}
+	}
+	return c
+}
+
+// run is one sequence of calls. It returns where the two differ first.
+func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
+	w := &caller{Rand: rand.New(rand.NewPCG(seed, 0)), now: start + int64(seed%1e6), space: New(), keys: k.keys}
+	var story []string
+	plausible := w.rare(2) // nobody interferes
+	for range callsEach {
+		if !plausible && w.rare(4) {
+			w.disturb()
+		}
+		w.pass()
+		call := k.call(w)
+		keys, argv := k.keys, call.argv(w)
+		if call.keys != nil {
+			keys = call.keys(w)
+		}
+		if !plausible && len(argv) > 0 && w.rare(6) {
+			if argv[w.IntN(len(argv))] = pick(w, nonsense...); call.file == "internal/permit/acquire.lua" {
+				writable(argv)
+			}
+		}
+		s := c.scripts[call.file]
+		before := w.space.Encode()
+		did := s.script.Run(w.space, Env{Now: w.now, Listening: listening}, keys, argv)
+		got := outcomeOf(did, w.now)
+		want := c.server.run(t, s.digest, w.space, w.now, keys, argv)
+		story = append(story, fmt.Sprintf("at %d %s %q %q: %s", w.now, call.file, keys, argv, got.reply))
+		if got != want {
+			return fmt.Errorf("%s\nbefore:\n%v\nthe key space:\n%v\nthe server:\n%v", strings.Join(story, "\n"), outcomeOf(Effect{Space: w.space}, w.now).space, got, want)
+		}
+		if w.space.Encode() != before {
+			return fmt.Errorf("%s\nchanged the space that it was run on", strings.Join(story, "\n"))
+		}
+		c.note(call.file, did)
+		w.space = did.Space
+	}
+	return nil
+}
+
+func (c *comparison) note(file string, did Effect) {
+	reply, _, _ := strings.Cut(did.Reply, " ")
+	if did.Err != nil {
+		reply = "error"
+		if strings.HasPrefix(did.Err.Error(), "LOCKLINE ") {
+			reply = "refusal"
+		}
+	} else if strings.HasPrefix(reply, "{") {
+		reply = "JSON"
+	}
+	if len(did.Published) > 0 {
+		reply += "+news"
+	}
+	c.replies[file][reply]++
+}
+
+// pass advances the clock, often to the moment when something ends; and sometimes it goes back.
+func (c *caller) pass() {
+	switch c.IntN(12) {
+	case 0, 1, 2, 3, 4:
+		c.now += c.Int64N(1000)
+	case 5:
+		c.now += c.Int64N(5e6)
+	case 6:
+		c.now -= c.Int64N(3000)
+	case 7: // when a key expires
+		if k := c.space.keys[pick(c, c.keys...)]; k != nil && k.expires != 0 && k.expires < c.now/1000+1e6 {
+			c.now = (k.expires+pick[int64](c, -1, 0, 0, 1))*1000 + c.Int64N(1000)
+		}
+	case 8: // when a time is over that is stored
+		if n, exact, ok := strtod(c.stored(isNumber)); ok && exact && math.Abs(n-float64(c.now)) < 1e9 {
+			c.now = int64(n) + pick[int64](c, -1, 0, 1)
+		}
+	}
+}
+
+// disturb changes what is stored, as somebody could by hand.
+func (c *caller) disturb() {
+	space := c.space.Clone()
+	c.space = space
+	name := pick(c, c.keys...)
+	x := &execution{space: space, env: Env{Now: math.MinInt64}} // which expires nothing
+	k := x.write(name)
+	if k == nil {
+		k = &key{hash: map[string]string{}}
+		if c.rare(2) {
+			k = &key{scores: map[string]float64{}}
+		}
+		space.keys[name] = k
+	}
+	switch c.IntN(8) {
+	case 0:
+		space.Delete(name)
+		return
+	case 1:
+		k.expires = 0
+	case 2:
+		k.expires = c.now/1000 + pick[int64](c, -1, 0, 1, 2, 1000, 2000)
+	case 3:
+		k.hash, k.scores = k.scoresAsHash(), k.hashAsScores() // the other type
+	default:
+		c.spoil(k)
+	}
+	x.drop(name, k)
+}
+
+func (k *key) scoresAsHash() map[string]string {
+	if k.hash != nil {
+		return nil
+	}
+	hash := map[string]string{}
+	for m, f := range k.scores {
+		hash[m] = decimal(f)
+	}
+	return hash
+}
+
+func (k *key) hashAsScores() map[string]float64 {
+	if k.scores != nil {
+		return nil
+	}
+	scores := map[string]float64{}
+	for f := range k.hash {
+		scores[f] = 1
+	}
+	return scores
+}
+
+// spoil changes one field or member, or adds one.
+func (c *caller) spoil(k *key) {
+	if k.hash != nil {
+		fields := append(sorted(k.hash), "t", "a", "r", "n", "u", "q", c.owner(), "p:p", "e:r1")
+		field := pick(c, fields...)
+		if c.rare(3) {
+			delete(k.hash, field)
+			return
+		}
+		k.hash[field] = pick(c, pick(c, nonsense...), c.time(), c.token(), c.owner(), c.small()+" "+c.time()+" me", c.small()+" 2000 n1"+pick(c, "", "+", "/", "/+")+" me")
+		return
+	}
+	members := append(slices.Sorted(maps.Keys(k.scores)), c.owner())
+	member := pick(c, members...)
+	if c.rare(3) {
+		delete(k.scores, member)
+		return
+	}
+	n, _, _ := strtod(c.time())
+	k.scores[member] = pick(c, n, n, n+0.5, float64(c.now), -1, 0, 9e15, 1e16, math.Inf(1), math.Inf(-1))
+}
+
+func TestScriptsDoAsOnAServer(t *testing.T) {
+	c := newComparison(t)
+	for i := range uint64(*sequences) {
+		seed := *from + i
+		k := kinds[seed%uint64(len(kinds))]
+		if err := c.run(t, k, seed); err != nil {
+			t.Fatalf("sequence %d (%s), to be run again by -sequences 1 -from %d:\n%v", seed, k.name, seed, err)
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(c.replies)) {
+		t.Log(file, c.replies[file])
+		if *from == 1 && *sequences >= enough {
+			c.reached(t, file)
+		}
+	}
+	t.Logf("%d sequences of %d calls; on the server, time passed %d times", *sequences, callsEach, c.server.again)
+}
+
+// common are replies of each script that are not rare.
+var common = map[string]string{
+	"internal/permit/acquire.lua":        "G K Q S V",
+	"internal/permit/force.lua":          "0 1",
+	"internal/permit/inspect.lua":        "JSON",
+	"internal/permit/limit.lua":          "N S V",
+	"internal/permit/reduce.lua":         "L R",
+	"internal/permit/release.lua":        "L R R+news",
+	"internal/permit/renew.lua":          "K L",
+	"internal/protocol/confirm.lua":      "K L",
+	"internal/protocol/keep.lua":         "K L L+news",
+	"internal/queue/force.lua":           "F R R+news",
+	"internal/queue/heartbeat.lua":       "A B",
+	"internal/queue/inspect.lua":         "JSON",
+	"internal/queue/lock.lua":            "G H S V W refusal",
+	"internal/queue/lock_several.lua":    "1 2 G",
+	"internal/queue/release.lua":         "L L+news R R+news",
+	"internal/queue/release_several.lua": "L L,L L,L,L R",
+	"latch/arrive.lua":                   "C G P",
+	"latch/count.lua":                    "C S",
+	"latch/delete.lua":                   "D D+news",
+	"latch/inspect.lua":                  "I",
+	"latch/join.lua":                     "F J+news T X refusal",
+	"latch/leave.lua":                    "L L+news",
+	"latch/look.lua":                     "G R Z",
+	"latch/renew.lua":                    "K L",
+	"latch/set.lua":                      "S V",
+	"multilock/redlock_accept.lua":       "A L refusal",
+	"multilock/redlock_force.lua":        "F O R+news",
+	"multilock/redlock_inspect.lua":      "JSON",
+	"multilock/redlock_lock.lua":         "G G+news H S V refusal",
+	"multilock/redlock_release.lua":      "L L+news R R+news",
+}
+
+// reached fails if a script is not called, or does not do what is common: then it gets other arguments than it wants.
+func (c *comparison) reached(t *testing.T, file string) {
+	t.Helper()
+	if common[file] == "" {
+		t.Errorf("%s is not compared", file)
+	}
+	for _, reply := range strings.Fields(common[file]) {
+		if c.replies[file][reply] == 0 {
+			t.Errorf("%s never replied %s", file, reply)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package explore
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+func (r *lockRules) Replied(v *View[attempt], i int, p Packet) {
+	a := &v.Actors[i]
+	if p.Failed {
+		v.Fail("the script said: %s", p.Text)
+		return
+	}
+	switch {
+	case p.Tag == mainTag && a.Phase == leaving:
+		r.released(v, i, p)
+	case p.Tag == mainTag:
+		r.answered(v, i, p)
+	case a.Phase == holding:
+		if p.Text != "K" {
+			r.lost(v, i)
+			return
+		}
+		a.Deadline = max(a.Deadline, p.Sent+micro(lockLease))
+	case p.Script%eachScript == heartbeatScript:
+		r.heartbeatReplied(v, i, p)
+	}
+}
+
+// lost: Redis says that an attempt does not have what it counts on.
+func (r *lockRules) lost(v *View[attempt], i int) {
+	if !v.Actors[i].Forced {
+		v.Fail("%s holds the lock by what it knows, and Redis says that it does not", r.owner(i, v.Actors[i]))
+	}
+	r.end(v, i, over)
+}
+
+// released is the reply to a release: 'R' or 'L', and whom the lock was handed to.
+func (r *lockRules) released(v *View[attempt], i int, p Packet) {
+	first, second, both := strings.Cut(p.Text, ",")
+	if both {
+		r.left(v, i^1, p.Sent, second, v.Actors[i].Again)
+	}
+	back := v.Actors[i].Back
+	r.left(v, i, p.Sent, first, v.Actors[i].Again)
+	if back {
+		r.swap(v, i)
+	}
+}
+
+// left is what a release says of one attempt.
+func (r *lockRules) left(v *View[attempt], i int, sent int64, reply string, again bool) {
+	a := v.Actors[i]
+	words := strings.Fields(reply)
+	if words[0] == "L" && a.Held && !again && !a.Forced && v.Now < a.Deadline {
+		v.Fail("%s unlocks in time, and Redis says that it lost the lock", r.owner(i, a))
+	}
+	r.end(v, i, over)
+	if len(words) == 4 {
+		r.learn(v, i, words[1], award{token: integer(words[2]), lease: micro(integer(words[3])), from: sent})
+	}
+}
+
+// answered is the reply to a lock request.
+func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
+	if p.Script >= bothScripts {
+		mine := false
+		if p, mine = r.answeredBoth(v, i, p); !mine {
+			return
+		}
+	}
+	a := &v.Actors[i]
+	answer, ok := protocol.ParseAnswer(p.Text)
+	if !ok {
+		v.Fail("no answer: %q", p.Text)
+		return
+	}
+	follows := int(a.Follows) - 1
+	a.Follows = 0
+	if answer.Status == protocol.Held && a.Phase == asking {
+		defer r.learn(v, i, answer.Holder, award{token: integer(answer.Token), lease: answer.Left.Microseconds(), from: p.Sent})
+	}
+	if answer.Joined && follows >= 0 {
+		r.absorb(v, follows)
+	} else if a.Late && follows >= 0 && v.Actors[follows].Phase == queued {
+		v.Actors[follows].Latter = int8(1 + i)
+	}
+	switch {
+	case a.GaveUp && (a.Late || answer.Status == protocol.Granted || answer.Status == protocol.Held && a.Phase == asking):
+		r.leave(v, i)
+	case a.GaveUp:
+		r.end(v, i, over)
+	case answer.Status == protocol.Expired:
+		r.ask(v, i)
+	case answer.Status == protocol.Stale && a.Phase == trying:
+		r.anew(v, i, trying, a.Late)
+	case answer.Status == protocol.Stale:
+		r.end(v, i, failed)
+	case answer.Status == protocol.Granted:
+		r.granted(v, i, award{token: integer(answer.Token), lease: micro(lockLease), from: p.Sent})
+	case a.Phase == trying && r.several && v.Actors[i^1].Phase == holding:
+		r.refused(v, i)
+	case a.Phase == trying: // it stands in the queue, under another name
+		r.anew(v, i, asking, a.Late)
+	default:
+		a.Phase = queued
+		a.Slow, a.Past = answer.Now-p.Sent, max(a.Past, integer(answer.Token))
+		if a.Told > a.Past {
+			r.granted(v, i, award{token: a.Told, lease: a.ToldLease, from: a.ToldFrom, at: a.ToldAt})
+			return
+		}
+		a.Told, a.ToldAt, a.ToldFrom, a.ToldLease = 0, 0, 0, 0
+		a.forget()
+	}
+}
+
+// forget clears what makes no difference any more, so that states are the same that cannot be told apart.
+func (a *attempt) forget() {
+	if !a.Late {
+		a.NotAfter = 0
+	}
+}
+
+func integer(word string) int64 {
+	n, _ := strconv.ParseInt(word, 10, 64)
+	return n
+}
+
+// absorb ends an attempt whose place another one has: they are one cohort now, and have the lock one after the other in memory.
+func (r *lockRules) absorb(v *View[attempt], t int) {
+	if v.Actors[t].Phase == queued {
+		r.end(v, t, over)
+	}
+}
+
+// award is what is known of a grant. All are microseconds.
+type award struct {
+	token, lease int64
+	from         int64 // not after it began, by the clock of the session
+	at           int64 // when it began, by that of Redis; 0: from counts
+}
+
+// learn is news to an attempt of a grant of its lock, which may be one of its session's.
+func (r *lockRules) learn(v *View[attempt], by int, owner string, w award) {
+	i := r.current(v, r.lockOf(by), owner)
+	if i < 0 || i/r.each != by/r.each {
+		return
+	}
+	a := &v.Actors[i]
+	switch {
+	case a.Phase != asking && a.Phase != queued || w.token <= a.Past:
+	case a.Phase == asking:
+		if w.token > a.Told {
+			a.Told, a.ToldAt, a.ToldFrom, a.ToldLease = w.token, w.at, w.from, w.lease
+		}
+	default:
+		r.granted(v, i, w)
+	}
+}
+
+// granted: an attempt has the lock from now on, if its lease is not over.
+func (r *lockRules) granted(v *View[attempt], i int, w award) {
+	a := &v.Actors[i]
+	if w.at != 0 {
+		w.from = w.at - a.Slow
+		if v.Now >= w.from+w.lease { // Redis has to say
+			a.Phase, a.Told, a.ToldAt, a.ToldFrom, a.ToldLease = asking, 0, 0, 0, 0
+			v.Forsake(i, keepTag)
+			r.ask(v, i)
+			return
+		}
+	}
+	if v.Now >= w.from+w.lease {
+		r.anew(v, i, asking, true)
+		return
+	}
+	v.Forsake(i, keepTag)
+	v.Forsake(i, mainTag)
+	*a = attempt{Phase: holding, Serial: a.Serial, Late: a.Late, NotAfter: a.NotAfter, Forced: a.Forced, Beat: true, Token: w.token, Used: w.token, Deadline: w.from + w.lease}
+	a.forget()
+	r.complete(v, i)
+}
+
+// heartbeatReplied is the reply to a heartbeat: 'B NOW PTTL OWNER TOKEN MISSING...'.
+func (r *lockRules) heartbeatReplied(v *View[attempt], i int, p Packet) {
+	first, _, _ := strings.Cut(p.Text, "\n")
+	words := strings.Fields(first)
+	if len(words) < 5 {
+		v.Fail("no answer: %q", p.Text)
+		return
+	}
+	a := &v.Actors[i]
+	me := r.owner(i, *a)
+	missing := len(words) > 5
+	followed := false
+	for _, o := range v.Actors {
+		followed = followed || o.Phase == asking && int(o.Follows) == i+1
+	}
+	switch {
+	case a.Phase != queued || words[3] == me:
+	case !missing:
+		a.Slow, a.Past = integer(words[1])-p.Sent, max(a.Past, integer(words[4]))
+	case followed:
+	case a.Latter != 0 && v.Actors[a.Latter-1].Phase == queued:
+		r.absorb(v, i)
+	default:
+		r.anew(v, i, asking, a.Late)
+	}
+	if h := r.current(v, r.lockOf(i), words[3]); h >= 0 && h/r.each == i/r.each && v.Actors[h].Phase == asking && v.Actors[h].Told != 0 {
+		v.Actors[h].Phase, v.Actors[h].Late = queued, true
+		v.Forsake(h, mainTag)
+	}
+	r.learn(v, i, words[3], award{token: integer(words[4]), lease: micro(integer(words[2])), from: p.Sent})
+}
+
+// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEASE' for the next in the queue, which may look any time here.
+func (r *lockRules) Heard(v *View[attempt], session int, text string) {
+	words := strings.Fields(text)
+	if len(words) != 5 || words[4] != nonce(words[0]) {
+		return
+	}
+	w := award{token: integer(words[1]), at: integer(words[2]), lease: micro(integer(words[3]))}
+	r.learn(v, session*r.each, words[0], w)
+	if r.several { // the nonce would tell which lock it is about; waiting names are of one lock only
+		r.learn(v, session*r.each+1, words[0], w)
+	}
+}

@@ -1,0 +1,17 @@
+package explore
+
+import (
+	"flag"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+var (
+	root = filepath.Join("..", "..")
+	most = flag.Int("states", 2_000_000, "how many states of a world are visited at most")
+	only = flag.String("world", "", "explores this world, or all, instead of the small ones")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

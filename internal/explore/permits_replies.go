@@ -1,0 +1,230 @@
+package explore
+
+import (
+	"strings"
+
+	answers "github.com/lockline/lockline/internal/permit/reply"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+func (r *permitRules) Replied(v *View[taker], i int, p Packet) {
+	if p.Failed {
+		v.Fail("the script said: %s", p.Text)
+		return
+	}
+	if p.Script == renewScript {
+		r.renewed(v, i, p)
+		return
+	}
+	answer, err := answers.Read(wire.Outcome{Reply: p.Text})
+	if err != nil {
+		v.Fail("no answer: %q", p.Text)
+		return
+	}
+	for _, s := range answer.Served { // it was served after the request had left
+		r.told(v, r.current(v, s.Owner), s.Token, p.Sent, s.Lease.Microseconds())
+	}
+	switch a := v.Actors[i]; {
+	case p.Tag == leaveTag && a.Phase == leaving:
+		if answer.Status == answers.Lost && a.Held && !a.Again && !a.Forced && v.Now < a.Deadline {
+			v.Fail("%s unlocks in time, and Redis says that it lost the permits", r.owner(i, a))
+		}
+		r.end(v, i, over)
+	case p.Tag == reduceTag && a.Phase == holding:
+		v.Actors[i].Reducing = false
+		if answer.Status == answers.Lost {
+			r.lost(v, i)
+		}
+	case p.Tag == askTag && (a.Phase == trying || a.Phase == asking || a.Phase == queued):
+		r.answered(v, i, p, answer)
+	}
+}
+
+func (r *permitRules) renewed(v *View[taker], i int, p Packet) {
+	a := &v.Actors[i]
+	switch {
+	case a.Phase != holding:
+	case p.Text != "K":
+		r.lost(v, i)
+	default:
+		a.Deadline = max(a.Deadline, p.Sent+micro(r.lease))
+	}
+}
+
+// lost: Redis says that an actor does not have what it counts on.
+func (r *permitRules) lost(v *View[taker], i int) {
+	if !v.Actors[i].Forced {
+		v.Fail("%s holds permits by what it knows, and Redis says that it does not", r.owner(i, v.Actors[i]))
+	}
+	r.end(v, i, over)
+}
+
+// answered is the reply to a request for permits.
+func (r *permitRules) answered(v *View[taker], i int, p Packet, answer answers.Answer) {
+	a := &v.Actors[i]
+	a.NotAfter = 0
+	switch {
+	case a.GaveUp && (a.Base == 0 || a.Late != 0 || answer.Status == answers.Granted || answer.Status == answers.Queued && a.Phase != trying):
+		r.leave(v, i)
+	case a.GaveUp:
+		r.end(v, i, over)
+	case answer.Status == answers.Expired:
+		r.ask(v, i)
+	case answer.Status == answers.Stale:
+		r.stale(v, i)
+	case answer.Status == answers.Granted:
+		r.granted(v, i, answer.Token, p.Sent, micro(r.lease))
+	case answer.Status == answers.GoesOn:
+		r.goesOn(v, i, p)
+	case a.Phase == trying:
+		if a.Late != 0 {
+			r.giveBack(v, i)
+		}
+		r.end(v, i, over)
+	default:
+		a.Phase, a.Base, a.Slow = queued, 0, answer.Now-p.Sent
+	}
+}
+
+// stale: Redis says that an attempt is over, which only an operator can have done.
+func (r *permitRules) stale(v *View[taker], i int) {
+	a := v.Actors[i]
+	if !a.Forced {
+		v.Fail("%s is told that it is over, and nobody has ended it", r.owner(i, a))
+	}
+	if a.Late != 0 || a.Base == 0 {
+		r.giveBack(v, i)
+	}
+	r.end(v, i, failed)
+}
+
+// goesOn: the grant that was named goes on, which is enough for one more reader of its session. They have it together from now on.
+func (r *permitRules) goesOn(v *View[taker], i int, p Packet) {
+	a := v.Actors[i]
+	h := int(a.Joins) - 1
+	if h < 0 {
+		v.Fail("%s named no grant, and one goes on", r.owner(i, a))
+		return
+	}
+	if a.Late != 0 || a.Base == 0 { // a copy may come, or it was served in the queue
+		r.giveBack(v, i)
+	}
+	if r.holds(h, v.Actors[h]) == 0 { // unlocked meanwhile
+		r.anew(v, i)
+		return
+	}
+	v.Actors[h].Deadline = max(v.Actors[h].Deadline, p.Sent+micro(r.lease))
+	r.end(v, i, over)
+}
+
+// granted: an actor has its permits from now on, if its lease is not over.
+func (r *permitRules) granted(v *View[taker], i int, token, from, lease int64) {
+	a := &v.Actors[i]
+	if v.Now >= from+lease {
+		r.giveBack(v, i)
+		if a.Phase == trying {
+			r.end(v, i, failed)
+			return
+		}
+		r.anew(v, i)
+		return
+	}
+	v.Notes[0] = max(v.Notes[0], token) // the last token that was used
+	r.settled(v, i)
+	*a = taker{Phase: holding, Serial: a.Serial, Late: a.Late, Forced: a.Forced, Beat: true, Token: token, Used: token, Deadline: from + lease}
+}
+
+// told is news of a grant, which may be nobody's any more.
+func (r *permitRules) told(v *View[taker], i int, token, from, lease int64) {
+	if i < 0 {
+		return
+	}
+	a := &v.Actors[i]
+	switch {
+	case a.Phase != asking && a.Phase != queued || a.GaveUp:
+	case v.Now >= from+lease: // or so it seems: Redis has to say
+		if a.NotAfter == 0 {
+			r.ask(v, i)
+		}
+	default:
+		if a.NotAfter != 0 { // it may arrive when the grant is over
+			a.Late = a.NotAfter
+		}
+		r.granted(v, i, token, from, lease)
+	}
+}
+
+// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEFT' for the next in the queue, which may ask any time here.
+func (r *permitRules) Heard(v *View[taker], _ int, text string) {
+	words := strings.Fields(text)
+	if len(words) != 5 || words[4] != nonce(words[0]) {
+		return
+	}
+	i := r.current(v, words[0])
+	if i < 0 {
+		return
+	}
+	a := v.Actors[i]
+	from := a.Base
+	if from == 0 {
+		from = integer(words[2]) - a.Slow
+	}
+	r.told(v, i, integer(words[1]), from, micro(integer(words[3])))
+}
+
+func (r *permitRules) Crashed(v *View[taker], session int) {
+	for i, w := range r.takers {
+		if w.session == session && v.Actors[i].Phase < over {
+			v.Actors[i] = taker{Phase: dead, Serial: v.Actors[i].Serial}
+		}
+	}
+}
+
+func (r *permitRules) Ticked(v *View[taker]) {
+	for i := range v.Actors {
+		a := &v.Actors[i]
+		a.Beat = false
+		if a.Phase == holding && v.Now >= a.Deadline {
+			late := a.Late
+			r.end(v, i, expired)
+			a.Late = late // for its Unlock
+		}
+		if a.Phase == expired && a.Late < v.Now {
+			a.Late = 0
+		}
+	}
+}
+
+func (r *permitRules) Calm(v *View[taker]) bool {
+	for i, a := range v.Actors {
+		switch {
+		case (a.Phase == trying || a.Phase == asking || a.Phase == queued) && a.NotAfter != 0:
+			r.unanswered(v, i)
+		case a.Phase == queued && !a.Beat:
+			r.askAgain(v, i)
+		case a.Phase == holding:
+			r.unlock(v, i)
+		case a.Phase == leaving:
+			r.leave(v, i)
+		case a.Phase == expired && !a.GaveUp:
+			r.unlockLost(v, i)
+		default:
+			continue
+		}
+		return true
+	}
+	if limit, ok := limitOf(v.Space(0)); ok && limit < r.limit { // or one that wants more would wait forever
+		r.setLimit(v, r.limit)
+		return true
+	}
+	return false
+}
+
+func (r *permitRules) Over(v *View[taker]) bool {
+	for _, a := range v.Actors {
+		if a.Phase != idle && a.Phase < over || a.Phase == expired && !a.GaveUp {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,204 @@
+package explore
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Step is one thing that can happen in a state. Of one state, no two are equal.
+type Step struct {
+	What   string // a verb: "tick", "execute", "lose", ...
+	Who    int    // an actor or a session; -1: nobody's
+	Packet string // which packet of the network, by what it is about; "" if none
+	Which  int    // of several that are otherwise the same
+}
+
+func (s Step) String() string {
+	text := s.What
+	if s.Who >= 0 {
+		text += fmt.Sprintf(" %d", s.Who)
+	}
+	if s.Packet != "" {
+		text += ": " + s.Packet
+	}
+	if s.Which > 0 {
+		text += fmt.Sprintf(" (%d)", 1+s.Which)
+	}
+	return text
+}
+
+// A world is a graph of states. A state is a text, the same for two that cannot be told apart.
+type world interface {
+	start() string
+	// likeness is the same for states from which the same comes, but for names.
+	likeness(state string) string
+	// steps calls yield with each step that a state has, in an order of its own, until that returns false. next is where it leads. A
+	// violation is what it breaks.
+	steps(state string, yield func(n int, next string, violation error) bool)
+	// calm is the only step of a world in which nothing goes wrong any more, and nobody begins anything. over: there is none, and the state is
+	// as it must be in the end if there is no violation.
+	calm(state string) (next string, over bool, violation error)
+	// describe names the steps of a state, in their order.
+	describe(state string) []Step
+	// repeat takes steps on real servers.
+	repeat(l *live, steps []Step) (violation error, diverged bool)
+}
+
+// Result is what an exploration found.
+type Result struct {
+	States    int // that were reached
+	Steps     int // that were taken
+	Calm      int // further states, through which the end was reached from these
+	Depth     int // steps from the start to the last state
+	Complete  bool
+	Took      time.Duration
+	Violation error  // nil: none
+	Trace     []Step // of the violation, the shortest
+	InCalm    int    // how many calm steps behind that it came to light
+}
+
+func (r Result) String() string {
+	whole := "all of them"
+	if !r.Complete {
+		whole = "and there are more"
+	}
+	return fmt.Sprintf("%d states, %s, %d steps, %d deep, %d calm states behind, in %v", r.States, whole, r.Steps, r.Depth, r.Calm, r.Took.Round(10*time.Millisecond))
+}
+
+// Story is the violation, and the steps that lead to it.
+func (r Result) Story() string {
+	var b strings.Builder
+	for i, step := range r.Trace {
+		fmt.Fprintf(&b, "%3d %v\n", i+1, step)
+	}
+	if r.InCalm > 0 {
+		fmt.Fprintf(&b, "and %d calm steps\n", r.InCalm)
+	}
+	fmt.Fprintf(&b, "    %v", r.Violation)
+	return b.String()
+}
+
+// fingerprint identifies a state. That two of 10^8 states have the same one has a chance of 10^-22.
+type fingerprint [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func fingerprintOf(state string) fingerprint {
+	return fingerprint{maphash.String(seeds[0], state), maphash.String(seeds[1], state)}
+}
+
+// origin is how a state was reached first.
+type origin struct {
+	from uint32
+	step uint16
+}
+
+// longestCalm bounds how many calm steps the end may take.
+const longestCalm = 2000
+
+// search visits all states of a world, those that take fewest steps first, and stops at the first violation, or when it has
+// seen most states. From each state, calm steps must lead to an end as it must be.
+func search(w world, most int) Result {
+	began := time.Now()
+	r := Result{Complete: true}
+	seen := map[fingerprint]struct{}{}
+	origins := []origin{{}}
+	calm := map[fingerprint]struct{}{} // leads to a good end
+	queue := []string{w.start()}
+	seen[fingerprintOf(w.likeness(queue[0]))] = struct{}{}
+	layer := 1 // how many of the queue are as deep as the first
+	fail := func(state uint32, step int, violation error) {
+		r.Violation = violation
+		var last string
+		r.Trace, last = trace(w, origins, state)
+		if step >= 0 {
+			r.Trace = append(r.Trace, w.describe(last)[step])
+		}
+	}
+	for at := uint32(0); len(queue) > 0 && r.Violation == nil; at++ {
+		state := queue[0]
+		queue[0] = ""
+		queue = queue[1:]
+		if n, violation := settle(w, state, calm); violation != nil {
+			fail(at, -1, violation)
+			r.InCalm = n
+			break
+		}
+		w.steps(state, func(n int, next string, violation error) bool {
+			r.Steps++
+			if violation != nil {
+				fail(at, n, violation)
+				return false
+			}
+			f := fingerprintOf(w.likeness(next))
+			if _, known := seen[f]; known {
+				return true
+			}
+			if len(seen) >= most {
+				r.Complete = false
+				return true
+			}
+			seen[f] = struct{}{}
+			origins = append(origins, origin{at, uint16(n)})
+			queue = append(queue, next)
+			return true
+		})
+		if layer--; layer == 0 && len(queue) > 0 {
+			layer = len(queue)
+			r.Depth++
+		}
+	}
+	r.States, r.Calm, r.Took = len(seen), len(calm), time.Since(began)
+	return r
+}
+
+// settle goes on calmly until the end, or until a state that is known to lead there.
+func settle(w world, state string, good map[fingerprint]struct{}) (steps int, violation error) {
+	var passed []fingerprint
+	for ; ; steps++ {
+		next, over, violation := w.calm(state)
+		switch {
+		case violation != nil:
+			return steps, violation
+		case steps == longestCalm:
+			return steps, fmt.Errorf("no end, though nothing goes wrong any more")
+		}
+		if steps > 0 { // the state itself is in seen
+			f := fingerprintOf(w.likeness(state))
+			if _, ok := good[f]; ok {
+				over = true
+			}
+			passed = append(passed, f)
+		}
+		if over {
+			for _, f := range passed {
+				good[f] = struct{}{}
+			}
+			return steps, nil
+		}
+		state = next
+	}
+}
+
+// trace is how a state was reached, and the state.
+func trace(w world, origins []origin, number uint32) (steps []Step, state string) {
+	var numbers []uint16
+	for number != 0 {
+		numbers = append(numbers, origins[number].step)
+		number = origins[number].from
+	}
+	state = w.start()
+	for _, n := range slices.Backward(numbers) {
+		steps = append(steps, w.describe(state)[n])
+		w.steps(state, func(i int, next string, _ error) bool {
+			if i == int(n) {
+				state = next
+			}
+			return i != int(n)
+		})
+	}
+	return steps, state
+}
