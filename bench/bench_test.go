@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/testredis"
@@ -611,4 +613,22 @@ func TestVersionsAreComparedByNumber(t *testing.T) {
 			t.Errorf("%s: %v", version, got)
 		}
 	}
+}
+
+func TestCallsThatNeverReturnAreLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		defer close(never) // or the goroutine would outlive the test
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := inParallel(ctx, 2, 4, func(i int) error {
+			if i == 1 {
+				<-never
+			}
+			return nil
+		})
+		if !errors.Is(err, errNoReturn) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

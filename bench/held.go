@@ -41,7 +41,12 @@ func held(ctx context.Context, b bout) (_ sample, err error) {
 		return nil
 	})
 	defer func() {
-		lost := inParallel(context.WithoutCancel(ctx), b.goroutines, b.count, func(i int) error { return locks[i].giveUp() })
+		if errors.Is(err, errNoReturn) {
+			return // they may still get a lock
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		lost := inParallel(ctx, b.goroutines, b.count, func(i int) error { return locks[i].giveUp() })
 		err = errors.Join(err, lost)
 	}()
 	if err != nil {
@@ -133,7 +138,13 @@ func (b bout) intrude(ctx context.Context, names func(int) string) (violations f
 	return float64(n.Load()), errors.Join(err, c.close())
 }
 
-// inParallel does f for 0 to n-1, in that many goroutines, until one fails.
+// errNoReturn: calls of a library did not return. Their goroutines are left behind.
+var errNoReturn = errors.New("it did not return")
+
+// grace is for how long a call that is in vain may take to return.
+const grace = 10 * time.Second
+
+// inParallel does f for 0 to n-1, in that many goroutines, until one fails, or ctx ends.
 func inParallel(ctx context.Context, goroutines, n int, f func(int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -152,6 +163,20 @@ func inParallel(ctx context.Context, goroutines, n int, f func(int) error) error
 			}
 		})
 	}
-	wg.Wait()
-	return context.Cause(ctx)
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		wg.Wait()
+	}()
+	select {
+	case <-all:
+		return context.Cause(ctx)
+	case <-ctx.Done():
+	}
+	select {
+	case <-all:
+		return context.Cause(ctx)
+	case <-time.After(grace):
+		return errors.Join(context.Cause(ctx), errNoReturn)
+	}
 }
