@@ -97,14 +97,15 @@ func TestCommandsAndProgramsAreRun(t *testing.T) {
 			sh("in a module of its own", "go get github.com/lockline/lockline/x") +
 			goBlock("", "package main\n\nimport \"github.com/lockline/lockline/x\"\n\nfunc main() { println(x.X + 1) }") +
 			goBlock("inside func(s string) error", "return errors.New(s)") +
+			goBlock("test", "package y\n\nimport (\n\t\"testing\"\n\n\t\"github.com/lockline/lockline/x\"\n)\n\nfunc TestX(t *testing.T) { t.Log(\"x is\", x.X) }") +
 			"\n" + fence + "text\nneither\n" + fence + "\n",
 	})
 	out, errs := problems(t, dir, false)
 	if len(errs) > 0 {
 		t.Errorf("%q", errs)
 	}
-	for _, want := range []string{"\none\n", "\nfirst\n2\n", "\nwith --flag 7\n", "skipped: it is far away\n", "\n+PONG", "\n42\n",
-		"5 blocks of commands and 2 of Go were run or compiled, 1 skipped"} {
+	for _, want := range []string{"\none\n", "\nfirst\n2\n", "\nwith --flag 7\n", "skipped: it is far away\n", "\n+PONG", "\n42\n", "x is 41\n",
+		"5 blocks of commands and 3 of Go were run or compiled, 1 skipped"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in the output:\n%s", want, out)
 		}
@@ -122,7 +123,8 @@ func TestWhatFailsIsTold(t *testing.T) {
 			goBlock("inside func()", "no Go") +
 			sh("skip,", "echo skipped without a reason") +
 			sh("rubbish", "echo rubbish") +
-			"<!-- check: --nothing -->\n\nfollows\n",
+			"<!-- check: --nothing -->\n\nfollows\n" +
+			goBlock("test", "package y\n\nimport \"testing\"\n\nfunc TestY(t *testing.T) { t.Fail() }"),
 	})
 	out, errs := problems(t, dir, false)
 	lines := map[string]bool{}
@@ -131,7 +133,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 			lines[place] = true
 		}
 	}
-	for _, want := range []string{"a.md:3", "a.md:8", "a.md:15", "a.md:20", "a.md:25", "a.md:27"} {
+	for _, want := range []string{"a.md:3", "a.md:8", "a.md:15", "a.md:20", "a.md:25", "a.md:27", "a.md:33"} {
 		if !lines[want] {
 			t.Errorf("nothing is wrong at %s: %q", want, errs)
 		}

@@ -18,6 +18,7 @@
 //	<!-- check: --rounds 1 -->                   flags put behind the command, to make it short
 //	<!-- check: in a module of its own -->       a command for the module of the reader
 //	<!-- check: inside func(x *rlock.Mutex) -->  the function that a fragment stands in
+//	<!-- check: test -->                         a package of tests, which are run
 //	<!-- check: skip, why -->                    it cannot be run; this is said in the output
 package main
 

@@ -88,6 +88,8 @@ func (s *stage) check(ctx context.Context, b block) error {
 		return s.command(ctx, b, s.reader, code)
 	case b.language == "go" && b.directive == "":
 		return s.program(ctx, b, "run", []byte(code))
+	case b.language == "go" && b.directive == "test":
+		return s.program(ctx, b, "test", []byte(code))
 	case b.language == "go" && fragment:
 		// Unused, it is removed again. Not named, it could be any package of that name which the machine has.
 		const client = `import redis "github.com/redis/go-redis/v9"`
@@ -113,7 +115,7 @@ func (s *stage) command(ctx context.Context, b block, dir, script string) error 
 	return s.execute(ctx, dir, "bash", "-euo", "pipefail", "-c", script)
 }
 
-// program runs or builds a main package in the module of the reader.
+// program runs or builds a main package, or runs a package of tests, in the module of the reader.
 func (s *stage) program(ctx context.Context, b block, how string, source []byte) error {
 	s.programs++
 	if err := s.readerModule(ctx); err != nil {
@@ -122,12 +124,15 @@ func (s *stage) program(ctx context.Context, b block, how string, source []byte)
 	fmt.Fprintf(s.out, "\n== %s: go %s\n", b.place, how)
 	name := fmt.Sprintf("program%d", s.programs)
 	dir := filepath.Join(s.reader, name)
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644)); err != nil {
-		return err
-	}
-	args := []string{how, "./" + name}
-	if how == "build" {
+	file, args := "main.go", []string{how, "./" + name}
+	switch how {
+	case "build":
 		args = []string{how, "-o", os.DevNull, "./" + name}
+	case "test":
+		file, args = "main_test.go", []string{how, "-v", "./" + name}
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, file), source, 0o644)); err != nil {
+		return err
 	}
 	return s.execute(ctx, s.reader, "go", args...)
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// story is what does not differ between two runs of the demo: which lines there are, and in what order.
+type story struct {
+	beats []beat
+	seen  map[string]bool // what is in rows
+}
+
+// beat is a line without what differs. The demo samples some kinds of lines by time, and repeats them.
+type beat struct {
+	text  string
+	times int
+}
+
+var (
+	clock  = regexp.MustCompile(`^\d+\.\d+ s$`)
+	port   = regexp.MustCompile(`:\d+`)
+	number = regexp.MustCompile(` *\b\d+(\.\d+)?(s\b)?`)
+)
+
+const row = "(a row)"
+
+// storyOf strips the lines of a run: of ports at first, and of all numbers once the clock runs, but for durations without
+// a blank, like 2s, which are constants.
+func storyOf(lines []line) story {
+	s := story{seen: map[string]bool{}}
+	begun := false
+	for _, l := range lines {
+		timed := len(l) > 1 && clock.MatchString(l[0].text)
+		begun = begun || timed
+		text := row
+		if timed && !strings.HasPrefix(l[1].text, "-- ") {
+			for _, cell := range l {
+				s.seen[styled(cell, stripped(cell.text))] = true
+			}
+			s.seen[fmt.Sprint(len(l), " cells")] = true
+		} else {
+			text = ""
+			at := 0
+			for _, sp := range l {
+				plain := strings.Repeat(" ", sp.column-at) + sp.text
+				at = sp.end()
+				if begun {
+					plain = stripped(plain)
+				} else {
+					plain = port.ReplaceAllString(plain, ":#")
+				}
+				text += styled(sp, plain)
+			}
+		}
+		if n := len(s.beats); n > 0 && s.beats[n-1].text == text {
+			s.beats[n-1].times++
+		} else {
+			s.beats = append(s.beats, beat{text, 1})
+		}
+	}
+	return s
+}
+
+func styled(s span, text string) string {
+	if s.style == "" {
+		return text
+	}
+	return fmt.Sprintf("<%s>%s</%[1]s>", s.style, text)
+}
+
+func stripped(text string) string {
+	return number.ReplaceAllStringFunc(text, func(n string) string {
+		if strings.HasSuffix(n, "s") {
+			return n
+		}
+		return "#"
+	})
+}
+
+// differs returns how another run's story is not that of the picture, or nil. What the picture repeats may come any number
+// of times, or not at all, so that a slow machine makes no difference.
+func (s story) differs(other story) error {
+	for _, cell := range slices.Sorted(maps.Keys(other.seen)) {
+		if !s.seen[cell] {
+			return fmt.Errorf("no row of the picture has %q, which the demo shows", cell)
+		}
+	}
+	rest := other.beats
+	for _, b := range s.beats {
+		switch {
+		case len(rest) > 0 && rest[0].text == b.text && (b.times > 1 || rest[0].times == 1):
+			rest = rest[1:]
+		case b.times > 1:
+		case len(rest) == 0:
+			return fmt.Errorf("the picture has %q, the demo ends before it", b.text)
+		default:
+			return fmt.Errorf("the picture has %q where the demo shows %q", b.text, rest[0].text)
+		}
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("the demo also shows %q", rest[0].text)
+	}
+	return nil
+}
+
+// missing returns what is in the picture and in none of these runs, of which none differs: they were too slow to show
+// it, or the demo no longer does.
+func (s story) missing(runs ...story) (all []string) {
+	shown := map[string]bool{}
+	for _, r := range runs {
+		maps.Copy(shown, r.seen)
+		for _, b := range r.beats {
+			shown[b.text] = true
+		}
+	}
+	wanted := maps.Clone(s.seen)
+	for _, b := range s.beats {
+		wanted[b.text] = true
+	}
+	for _, text := range slices.Sorted(maps.Keys(wanted)) {
+		if !shown[text] {
+			all = append(all, text)
+		}
+	}
+	return all
+}
