@@ -48,16 +48,16 @@ func setBalance(ctx context.Context, db *sql.DB, id, amount int, token int64) er
 
 // withdraw is how it is usually done.
 func withdraw(ctx context.Context, db *sql.DB, lock *rlock.Mutex, id, amount int) error {
-	ctx, hold, err := lock.Lock(ctx)
+	held, hold, err := lock.Lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer hold.Unlock(context.Background())
-	now, err := balance(ctx, db, id)
+	defer hold.Unlock(ctx)
+	now, err := balance(held, db, id)
 	if err != nil {
 		return err
 	}
-	return setBalance(ctx, db, id, now-amount, hold.Token())
+	return setBalance(held, db, id, now-amount, hold.Token())
 }
 
 func result(err error) string {

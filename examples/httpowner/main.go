@@ -63,7 +63,7 @@ func (c *carts) add(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	defer hold.Unlock(context.Background())
+	defer hold.Unlock(ctx)
 	n, err := c.get(ctx, id)
 	if err != nil {
 		return err

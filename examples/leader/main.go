@@ -38,7 +38,7 @@ func lead(ctx context.Context, lock *rlock.Mutex, work func(ctx context.Context)
 			continue
 		}
 		work(leading)
-		_ = hold.Unlock(context.Background())
+		_ = hold.Unlock(ctx)
 	}
 	return ctx.Err()
 }
