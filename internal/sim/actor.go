@@ -274,7 +274,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	delete(a.trying, q)
 	if err != nil {
 		a.log("%s: %v", a.name, err)
-		a.refused(h, inside, err)
+		a.refused(locks, h, inside, err)
 		a.gaveUp(q, h)
 		cancel()
 		return nil, err
@@ -303,14 +303,14 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 }
 
 // refused checks why somebody did not get in. mu held.
-func (a *actor) refused(h way, inside []*entry, err error) {
+func (a *actor) refused(locks []*lock, h way, inside []*entry, err error) {
 	switch {
 	case a.p.over() || a.upgrade(h, inside, err):
 	case errors.Is(err, rlock.ErrClosed):
 		a.fail("%s: %v, and it is not", a.name, err)
 	case slices.ContainsFunc(inside, func(e *entry) bool { return e.ctx.Err() != nil }):
 	case errors.Is(err, rlock.ErrLost):
-		if a.most == 1 || a.well() { // else a member may be lost while the others are asked
+		if (a.most == 1 || a.well()) && !slices.ContainsFunc(locks, (*lock).fellLately) { // else a member may be lost while the others are asked
 			a.fail("%s: %v, and it was not", a.name, err)
 		}
 	case errors.Is(err, context.Canceled):

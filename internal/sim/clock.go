@@ -102,6 +102,12 @@ func (l *lock) fallen(token, now int64) bool {
 	return true
 }
 
+// fellLately reports whether a session may still hold, by its own clock, a grant that Redis has forgotten, with a higher token than Redis grants now.
+// The session considers such a grant late. mu held.
+func (l *lock) fellLately() bool {
+	return !l.fell.IsZero() && time.Since(l.fell) < longest+l.w.setMost()
+}
+
 // revived is told of a request that has come at the server's time now. Of an attempt that is over, it may be void but for the clock that was
 // set back since, and then no tombstone is kept for it: it is carried out.
 func (l *lock) revived(c *call, now int64) {
