@@ -350,9 +350,9 @@ func (a *actor) gaveUp(q *ask, h way) {
 			continue
 		}
 		a.counts.Add("gave up")
-		session := a.p.sessions[l.on[0].number].ID()
-		for attempt := range l.waiting {
-			if strings.HasPrefix(attempt, session) {
+		session, now := a.p.sessions[l.on[0].number].ID(), l.on[0].tick()
+		for attempt, e := range l.waiting {
+			if strings.HasPrefix(attempt, session) && e.alive > now { // else it came back with old data, and is dropped once it is the first
 				a.fail("%s: gave up, and %s stands in the queue of %s", a.name, short(attempt), l.name)
 			}
 		}

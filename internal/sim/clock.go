@@ -71,8 +71,13 @@ func (w *world) setClocks(stop <-chan struct{}) {
 		}
 		w.mu.Lock()
 		for _, l := range w.locks {
-			if now := s.tick(); l.kind != 'q' && l.on[0] == s {
-				l.dropped(s.scores(l.key+":q"), now) // those whose time was over and whom no request has dropped yet: it would begin again
+			now := s.tick()
+			if l.on[0] != s || l.kind == 'q' {
+				continue
+			}
+			l.dropped(s.scores(l.key+":q"), now) // those whose time was over and whom no request has dropped yet: it would begin again
+			if p, ok := l.rules.(*permits); ok {
+				p.holders, _, _ = p.read() // as above
 			}
 		}
 		s.setBack(d)
