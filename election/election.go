@@ -162,19 +162,11 @@ func parse(reply string) (v view, ok bool) {
 // request is one of the election's scripts. Copies of it may come late or twice.
 type request struct {
 	e    *Election
-	ctx  context.Context
 	sc   *wire.Script
 	argv []any
 }
 
 func (r *request) Request(time.Time) wire.Request { return r.e.keys().RequestAlone(r.sc, r.argv...) }
-
-func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
-	return r.e.session.Link.Call(r.ctx, r.sc, r, wire.Tries, abandoned)
-}
-
-// RollBack has nothing to do: a value may count though its caller has left.
-func (r *request) RollBack(wire.Outcome) {}
 
 // do runs a script and blocks for the reply, as long as ctx and the session last.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (reply string, sent time.Time, err error) {
@@ -187,7 +179,10 @@ func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (reply 
 	}
 	defer s.End()
 	b := wakeup.Bounds{Ctx: ctx, Closing: s.Closing()}
-	o, answered := call.Exchange(&b, s, &request{e, ctx, sc, argv}, func() (rolledBack func()) { return func() {} })
+	send := call.Func(func(abandoned *atomic.Bool) wire.Outcome { // a value may count though its caller has left
+		return s.Link.Call(ctx, sc, &request{e, sc, argv}, wire.Tries, abandoned)
+	})
+	o, answered := call.Exchange(&b, s, send, func() (rolledBack func()) { return func() {} })
 	switch {
 	case !answered:
 		return "", sent, e.over(ctx)

@@ -176,13 +176,19 @@ func TestAnUnlockOfALostLockSaysSoThoughOthersHeldItSince(t *testing.T) {
 }
 
 func TestALockThatWasCanceledWhileRedisWasFrozenIsUndone(t *testing.T) {
+	t.Run("by a goroutine", func(t *testing.T) { canceledWhileFrozen(t, 50*time.Millisecond, true) })
+	t.Run("by its caller, who sent it", func(t *testing.T) { canceledWhileFrozen(t, 5*time.Millisecond, false) })
+}
+
+// canceledWhileFrozen: ran says that the request runs before what undoes it.
+func canceledWhileFrozen(t *testing.T, patience time.Duration, ran bool) {
 	server := testredis.Start(t)
 	rdb := server.Client(t, testlock.Impatient)
 	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, rdb), "x"))
 	before := testlock.Inspect(t, m).Token
 
 	server.Freeze()
-	ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(bg, patience)
 	defer cancel()
 	_, none, err := m.Lock(ctx) // returns: the server is thawed only below
 	if !errors.Is(err, context.DeadlineExceeded) || none != nil {
@@ -192,7 +198,7 @@ func TestALockThatWasCanceledWhileRedisWasFrozenIsUndone(t *testing.T) {
 
 	testlock.Eventually(t, "the request ran", func() bool {
 		n, _ := rdb.HGet(bg, memoryKey, "t").Int64()
-		return n > before
+		return n > before || !ran
 	})
 	testlock.Eventually(t, "it was undone", func() bool { return rdb.Exists(bg, lockKey).Val() == 0 })
 	testlock.Works(t, m)

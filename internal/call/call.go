@@ -22,12 +22,27 @@ type Request interface {
 	RollBack(o wire.Outcome)
 }
 
+// Func is the Send of a Request of which nothing has to be rolled back.
+type Func func(abandoned *atomic.Bool) wire.Outcome
+
+func (f Func) Send(abandoned *atomic.Bool) wire.Outcome { return f(abandoned) }
+
+func (Func) RollBack(wire.Outcome) {}
+
+// A Prompt request can be sent in its caller's goroutine where the server answers promptly.
+type Prompt interface {
+	Request
+	// SendPromptly sends one copy as Link.Promptly does. If that is not answered, Send is to send it again.
+	SendPromptly() (o wire.Outcome, ok bool)
+}
+
 // call is a request under way, in a goroutine of its own if it may be abandoned.
 type call struct {
 	r         Request
 	s         *session.Session
 	done      chan struct{} // closed when o is there
 	o         wire.Outcome
+	earlier   error       // of a copy that was not answered, and may have run
 	abandoned atomic.Bool // set by the caller that leaves, or by the answer, whichever is first
 	rolled    func()      // called by whichever goroutine has rolled it back
 }
@@ -40,7 +55,20 @@ func Exchange(b *wakeup.Bounds, s *session.Session, r Request, leave func() (rol
 		var never atomic.Bool
 		return r.Send(&never), true
 	}
-	c := &call{r: r, s: s, done: make(chan struct{})}
+	c := &call{r: r, s: s}
+	if p, can := r.(Prompt); can && b.Expired == nil { // what may keep it from being sent ends with b.Ctx alone
+		o, ok := p.SendPromptly()
+		switch {
+		case b.Over():
+			c.o, c.rolled = o, leave()
+			s.Go(c.rollBack)
+			return wire.Outcome{}, false
+		case ok:
+			return o, true
+		}
+		c.earlier = o.Unanswered
+	}
+	c.done = make(chan struct{})
 	s.Add(1)
 	go c.send()
 	if _, ok := wakeup.Await(b, c.done); ok {
@@ -59,6 +87,9 @@ func Exchange(b *wakeup.Bounds, s *session.Session, r Request, leave func() (rol
 func (c *call) send() {
 	defer c.s.End()
 	c.o = c.r.Send(&c.abandoned)
+	if c.o.Unanswered == nil {
+		c.o.Unanswered = c.earlier
+	}
 	if c.abandoned.CompareAndSwap(false, true) {
 		close(c.done)
 		return

@@ -2,6 +2,7 @@ package call_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -81,4 +82,64 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// promptly is a request whose first copy takes a time of its own, in the caller's goroutine.
+type promptly struct {
+	request
+	first time.Duration
+	o     wire.Outcome
+	ok    bool
+}
+
+func (r *promptly) SendPromptly() (wire.Outcome, bool) {
+	time.Sleep(r.first)
+	return r.o, r.ok
+}
+
+func TestAPromptRequestIsSentAgainOnlyIfThatDoesNotSettleIt(t *testing.T) {
+	lost := errors.New("lost")
+	for _, c := range []struct {
+		name     string
+		o        wire.Outcome
+		ok       bool
+		patience time.Duration // of the caller; the first copy takes a second, the next one too
+		expires  bool          // the time that the caller waits is bounded otherwise
+		want     wire.Outcome
+		rolled   int
+	}{
+		{name: "answered", o: wire.Outcome{Reply: "at once"}, ok: true, patience: time.Hour, want: wire.Outcome{Reply: "at once"}},
+		{name: "refused", o: wire.Outcome{Err: lost}, ok: true, patience: time.Hour, want: wire.Outcome{Err: lost}},
+		{name: "not sent", patience: time.Hour, want: wire.Outcome{Reply: "answer"}},
+		{name: "not answered", o: wire.Outcome{Err: lost, Unanswered: lost}, patience: time.Hour, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
+		{name: "answered when the caller has left", o: wire.Outcome{Reply: "at once"}, ok: true, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "at once"}},
+		{name: "not answered when the caller has left", o: wire.Outcome{Err: lost, Unanswered: lost}, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Err: lost, Unanswered: lost}},
+		{name: "not answered before the caller leaves", o: wire.Outcome{Unanswered: lost}, patience: 1500 * time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
+		{name: "bounded by a timer", o: wire.Outcome{Reply: "at once"}, ok: true, patience: time.Hour, expires: true, want: wire.Outcome{Reply: "answer"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+				defer cancel()
+				b := &wakeup.Bounds{Ctx: ctx}
+				if c.expires {
+					b.Expired = time.After(time.Hour)
+				}
+				r := &promptly{request: request{takes: time.Second}, first: time.Second, o: c.o, ok: c.ok}
+				over := 0
+				o, ok := call.Exchange(b, open(t), r, func() func() { return func() { over++ } })
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if ok != (c.rolled == 0) || over != c.rolled || len(r.rolled) != c.rolled {
+					t.Fatalf("%v, %d over, rolled back: %+v", ok, over, r.rolled)
+				}
+				if !ok {
+					o = r.rolled[0]
+				}
+				if o.Reply != c.want.Reply || o.Err != c.want.Err || o.Unanswered != c.want.Unanswered {
+					t.Errorf("%+v, want %+v", o, c.want)
+				}
+			})
+		})
+	}
 }

@@ -25,6 +25,7 @@ type Store struct {
 	OnAsk     func(a *mutex.Acquisition) wire.Outcome
 	OnUpdate  func(t *mutex.Tenure) wire.Outcome
 	OnRelease func(r *protocol.Release) wire.Outcome
+	OnPrompt  func(r *protocol.Release) (o wire.Outcome, ok bool) // nil: no release is prompt
 	OnRead    func(r *protocol.Same) wire.Outcome
 	OnRenew   func() error
 	OnHolder  func(token int64) (holder any, ok bool, err error)
@@ -103,6 +104,14 @@ func (st *Store) Update(_ context.Context, t *mutex.Tenure, _ time.Duration, _ *
 		return st.OnUpdate(t)
 	}
 	return wire.Outcome{Sent: time.Now(), Reply: "K"}
+}
+
+func (st *Store) ReleasePromptly(_ context.Context, r *protocol.Release) (o wire.Outcome, ok bool) {
+	if st.OnPrompt == nil {
+		return o, false
+	}
+	st.note("release %v promptly", r.Token)
+	return st.OnPrompt(r)
 }
 
 func (st *Store) Release(_ context.Context, r *protocol.Release, _ int) wire.Outcome {

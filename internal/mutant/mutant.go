@@ -49,6 +49,8 @@ var All = []Mutant{
 		Old: "    missing[#missing + 1] = ARGV[i]\n", New: "    redis.call('ZADD', KEYS[3], stamp(now), ARGV[i])\n    redis.call('ZADD', KEYS[4], until_, ARGV[i])\n"},
 	{Name: "an unwanted grant is kept", Kind: "rlock", File: "internal/queue/enter.go",
 		Old: "a.Unit.RollBack(a, answer.Status == protocol.Granted || a.Grant.Late != 0)", New: "a.Unit.RollBack(a, answer.Status == protocol.Stale)"},
+	{Name: "a copy that was not answered promptly is forgotten", Kind: "rlock", File: "internal/queue/try.go",
+		Old: "	return r.sent(o), ok\n", New: "	o.Unanswered = nil\n	return r.sent(o), ok\n"},
 	{Name: "a new connection does not subscribe again", Kind: "rlock", File: "pubsub/shard.go",
 		Old: "	slices.Sort(s.fresh)\n", New: "	slices.Sort(s.fresh)\n	s.fresh = nil\n"},
 	{Name: "no margin for drift", Kind: "rlock", File: "internal/protocol/validity.go",

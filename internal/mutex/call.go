@@ -23,25 +23,12 @@ func (a *Acquisition) Exchange(r call.Request) (wire.Outcome, error) {
 	return o, err
 }
 
-// updating is the request of an acquisition that nests. The count is put right by the entry's end, whatever came of it.
-// An acquisition that abandons it may go on with others, so it has nothing of that which changes.
-type updating struct {
-	t     *Tenure
-	ctx   context.Context
-	lease time.Duration
+// tell is Exchange of a request of which nothing has to be rolled back, and which needs nothing of the acquisition that may change once it is abandoned.
+func (a *Acquisition) tell(send func(ctx context.Context, lease time.Duration, abandoned *atomic.Bool) wire.Outcome) error {
+	ctx, lease := a.Ctx, a.Lease()
+	o, err := a.Exchange(call.Func(func(abandoned *atomic.Bool) wire.Outcome { return send(ctx, lease, abandoned) }))
+	if err == nil {
+		err = o.Err
+	}
+	return err
 }
-
-func (u *updating) Send(abandoned *atomic.Bool) wire.Outcome {
-	return u.t.Update(u.ctx, u.lease, abandoned)
-}
-
-func (*updating) RollBack(wire.Outcome) {}
-
-// confirming is the request for the replicas to confirm a grant.
-type confirming updating
-
-func (c *confirming) Send(abandoned *atomic.Bool) wire.Outcome {
-	return c.t.confirm(c.ctx, c.lease, abandoned)
-}
-
-func (*confirming) RollBack(wire.Outcome) {}

@@ -7,7 +7,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wire"
 )
 
 // nest enters the gate of the hold that it descends from, or of the lock for a goroutine of the owner that has it.
@@ -42,10 +41,7 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 	l := a.Lock
 	err := a.confirm(t)
 	if err == nil {
-		var o wire.Outcome
-		if o, err = a.Exchange(&updating{t, a.Ctx, a.Lease()}); err == nil {
-			err = o.Err
-		}
+		err = a.tell(t.Update) // the entry's end puts the count right, whatever comes of it
 	}
 	if err != nil {
 		t.Decline(a.Ctx, outer)

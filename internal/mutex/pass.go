@@ -7,6 +7,7 @@ import (
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // departure says what the end of an entry was.
@@ -117,9 +118,10 @@ func (t *Tenure) Decline(ctx context.Context, outer *Entry) (gone <-chan struct{
 // Leaving is the end of an entry that Redis has to be told of, and counted in the session's work until it has been.
 // The zero Leaving: there is nothing to tell.
 type Leaving struct {
-	t    *Tenure
-	last bool // the tenure is over
-	was  term
+	t          *Tenure
+	last       bool // the tenure is over
+	was        term
+	unanswered error // of a release that was sent, and may have run
 }
 
 // departed is what follows depart, once Lock.Mu is released. The caller is counted in the session's work, until here
@@ -134,7 +136,7 @@ func (t *Tenure) departed(ctx context.Context, left departure, was term) Leaving
 	case theLast:
 		s.Watchdog.Remove(&t.lease)
 	}
-	return Leaving{t, left == theLast, was}
+	return Leaving{t: t, last: left == theLast, was: was}
 }
 
 // Lock is the lock that is left; nil of the zero Leaving.
@@ -152,7 +154,20 @@ func (v Leaving) Frees() bool { return v.last }
 func (v Leaving) Send(ctx context.Context) error {
 	defer v.t.Lock.S().End()
 	if v.last {
-		return v.t.release(ctx, v.was)
+		return v.t.release(ctx, v.was, wire.Tries, v.unanswered)
 	}
 	return v.t.Update(ctx, 0, nil).Err
+}
+
+// sendPromptly is Send in the caller's goroutine, if Redis answers promptly. If not ok, Send of rest is to follow.
+func (v Leaving) sendPromptly(ctx context.Context) (rest Leaving, err error, ok bool) {
+	if !v.last {
+		return v, nil, false
+	}
+	r := v.ReleaseRequest()
+	o, ok := v.t.Lock.Store().ReleasePromptly(ctx, &r)
+	if v.unanswered = o.Unanswered; ok {
+		err = v.Released(ctx, o, false)
+	}
+	return v, err, ok
 }

@@ -71,22 +71,23 @@ func (t *Tenure) final() protocol.Grant {
 // ReleaseRequest is the request that ends a tenure that has ended here.
 func (t *Tenure) ReleaseRequest() protocol.Release { return t.Lock.ReleaseRequest(t.final()) }
 
-// release frees the lock in Redis and then lets those who wait have it.
-func (t *Tenure) release(ctx context.Context, was term) error {
-	return t.released(ctx, was, t.Lock.ReleaseGrant(ctx, t.final(), wire.Tries))
+// release frees the lock in Redis, and then lets those who wait have it. unanswered is the error of an earlier copy, which may have run.
+func (t *Tenure) release(ctx context.Context, was term, most int, unanswered error) error {
+	o := t.Lock.ReleaseGrant(ctx, t.final(), most)
+	if o.Unanswered == nil {
+		o.Unanswered = unanswered
+	}
+	return t.released(ctx, was, o)
 }
 
-// Released is the end of a release that was sent with others, whose outcome is o. refused: it was refused, perhaps on
-// account of one of the others, and is sent again alone.
+// Released is the end of a release whose outcome is o. refused: it was sent with others and refused, perhaps on
+// account of one of them, and is sent again alone.
 func (v Leaving) Released(ctx context.Context, o wire.Outcome, refused bool) error {
 	defer v.t.Lock.S().End()
 	if refused {
-		one := v.t.Lock.ReleaseGrant(ctx, v.t.final(), 1)
-		if one.Unanswered == nil {
-			one.Unanswered = o.Unanswered
-		}
-		o = one
-	} else if o.Err == nil {
+		return v.t.release(ctx, v.was, 1, o.Unanswered)
+	}
+	if o.Err == nil {
 		v.t.Lock.waiting.Freed(o.Reply, o.Sent)
 	}
 	return v.t.released(ctx, v.was, o)

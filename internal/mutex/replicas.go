@@ -29,14 +29,9 @@ func (a *Acquisition) confirm(t *Tenure) error {
 	if confirmed {
 		return nil
 	}
-	expired := a.Expired
+	defer func(expired <-chan time.Time) { a.Expired = expired }(a.Expired)
 	a.Expired = nil
-	o, err := a.Exchange(&confirming{t, a.Ctx, a.Lease()})
-	a.Expired = expired
-	if err == nil {
-		err = o.Err
-	}
-	return err
+	return a.tell(t.confirm)
 }
 
 // confirm sends the request, whose copies may come twice or late: they set the lease of this very grant.

@@ -23,9 +23,13 @@ func (e *Entry) unlock(ctx context.Context) error {
 	if ctx.Done() == nil {
 		return v.Send(ctx)
 	}
+	rest, err, ok := v.sendPromptly(ctx)
+	if ok {
+		return err
+	}
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
-	err, answered := wakeup.Call(wait, func() error { return v.Send(context.WithoutCancel(ctx)) })
+	err, answered := wakeup.Call(wait, func() error { return rest.Send(context.WithoutCancel(ctx)) })
 	if !answered {
 		return v.t.Lock.Fail(failure.OfContext(wait))
 	}

@@ -139,6 +139,8 @@ type inside trying
 
 func (r *inside) Send(abandoned *atomic.Bool) wire.Outcome { return (*trying)(r).Send(abandoned) }
 
+func (r *inside) SendPromptly() (wire.Outcome, bool) { return (*trying)(r).SendPromptly() }
+
 // RollBack releases what nobody waits for any more, and then leaves the gates.
 func (r *inside) RollBack(o wire.Outcome) {
 	a := (*mutex.Acquisition)(r)

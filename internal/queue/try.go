@@ -19,13 +19,24 @@ type trying mutex.Acquisition
 
 func (r *trying) Send(abandoned *atomic.Bool) wire.Outcome {
 	a := (*mutex.Acquisition)(r)
-	s := a.Lock.S()
-	o := a.Unit.Answered(s.Link.Call(a.Ctx, a.Unit.Script(a), r, wire.Tries, abandoned))
+	return r.sent(a.Lock.S().Link.Call(a.Ctx, a.Unit.Script(a), r, wire.Tries, abandoned))
+}
+
+func (r *trying) SendPromptly() (wire.Outcome, bool) {
+	a := (*mutex.Acquisition)(r)
+	o, ok := a.Lock.S().Link.Promptly(a.Ctx, a.Unit.Script(a), r)
+	return r.sent(o), ok
+}
+
+// sent notes what the outcome of the request says.
+func (r *trying) sent(o wire.Outcome) wire.Outcome {
+	a := (*mutex.Acquisition)(r)
+	o = a.Unit.Answered(o)
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter
 	}
 	if r, err := protocol.Read(o); err == nil {
-		s.Clock.Heard(r.Now, o.Sent)
+		a.Lock.S().Clock.Heard(r.Now, o.Sent)
 	}
 	return o
 }

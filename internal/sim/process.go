@@ -43,6 +43,7 @@ func (w *world) boot(name string) *process {
 			ReadBufferSize:  4096,
 			WriteBufferSize: 1 << 20, // what is written at once is whole requests, also where many scripts travel together
 		})
+		rdb.AddHook(ways{w}) // before the session, which asks nothing in the callers' goroutines if a hook comes later
 		options := []rlock.SessionOption{rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
 			rlock.WithBatching(w.batching)}
 		if w.async {
@@ -52,20 +53,27 @@ func (w *world) boot(name string) *process {
 		if err != nil {
 			panic(err)
 		}
-		rdb.AddHook(sharing{w})
 		p.hosts, p.clients, p.sessions = append(p.hosts, h), append(p.clients, rdb), append(p.sessions, session)
 		w.say("%s is %s on server %d", name, session.ID()[:4], i)
 	}
 	return p
 }
 
-// sharing counts the lock requests that share a pipeline.
-type sharing struct{ w *world }
+// ways counts the requests that are sent in their callers' goroutines, and the lock requests that share a pipeline.
+type ways struct{ w *world }
 
-func (sharing) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (sharing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (ways) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c sharing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (c ways) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if fmt.Sprintf("%T", cmd) == "wire.promptRequest" {
+			c.w.counts.Add("prompt requests")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c ways) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
 			if digest, _ := cmd.Args()[1].(string); scripts[digest] == "lock" || scripts[digest] == "acquire" {

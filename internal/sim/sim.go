@@ -108,6 +108,9 @@ func (k Kind) Vital() []string {
 	if !k.elects && k.locks[0].kind != 'l' {
 		all = append(all, "nested", "lost", "not waited", "too late", "forced", "extended", "locks in a pipeline")
 	}
+	if k.locks[0].kind == 'r' || k.locks[0].kind == 'f' && !k.elects {
+		all = append(all, "prompt requests")
+	}
 	return append(all, k.vital...)
 }
 

@@ -147,12 +147,16 @@ func (w *world) run() {
 	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0
 	w.hurried = w.rand(1<<36).IntN(4) == 0
+	near := w.rand(1<<39).IntN(3) == 0 // servers answer promptly, so requests are sent in their callers' goroutines
+	if near {
+		w.batching = -1
+	}
 	w.stepped = w.rand(1<<37).IntN(3) == 0
 	w.freezing = w.rand(1<<38).IntN(3) == 0
 	restarts := w.redlock() || rnd.IntN(3) == 0
 	faults := simnet.Faults{Latency: w.latency, Late: 0.5, LateBy: lateBy, Spike: 0.1 * harsh, SpikeTo: time.Second,
 		CutRequest: 0.05 * harsh, CutReply: 0.1 * harsh, Deafen: 0.03 * harsh, LosePush: 0.5 * harsh}
-	if w.hurried {
+	if w.hurried || near {
 		faults.Latency = time.Millisecond
 	}
 	for i := range w.Kind.servers {

@@ -67,6 +67,10 @@ func (s *server) Release(ctx context.Context, r *protocol.Release, most int) wir
 	return s.Link.Call(ctx, r.Script, (*protocol.Migrating)(r), most, nil)
 }
 
+func (s *server) ReleasePromptly(ctx context.Context, r *protocol.Release) (wire.Outcome, bool) {
+	return s.Link.Promptly(ctx, r.Script, (*protocol.Migrating)(r))
+}
+
 // ReleaseAll sends releases in batches, one server's beside another's.
 func (s *server) ReleaseAll(ended []*mutex.Tenure) error {
 	servers := map[wire.Server][]*mutex.Tenure{}

@@ -30,6 +30,7 @@ type Options struct {
 type Link struct {
 	options Options
 	client  Client
+	prompt  *promptness
 	born    time.Time
 
 	underWay   atomic.Int64 // requests
@@ -46,7 +47,7 @@ type Link struct {
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
-	return &Link{options: o, client: c, born: time.Now(), batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
+	return &Link{options: o, client: c, prompt: promptnessOf(c), born: time.Now(), batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
 }
 
 func (l *Link) age() time.Duration { return time.Since(l.born) }
@@ -121,15 +122,7 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 		o.Sent = time.Now()
 		r := c.Request(o.Sent)
 		o.Reply, o.Err = l.process(ctx, r, sc, try > 1)
-		o.Err = l.options.Refusal(o.Err)
-		if o.Err == nil {
-			return o
-		}
-		v := Judge(o.Err)
-		if v.Unknown {
-			o.Unanswered = o.Err
-		}
-		if !v.Resend || try >= most || left != nil && (left.Load() || l.closing()) ||
+		if !l.failed(&o) || try >= most || left != nil && (left.Load() || l.closing()) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || left != nil && left.Load() {
 			return o
 		}
@@ -137,6 +130,19 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 			c.Failed(o.Err)
 		}
 	}
+}
+
+// failed judges the last copy: it is to be sent again.
+func (l *Link) failed(o *Outcome) bool {
+	if o.Err == nil {
+		return false
+	}
+	o.Err = l.options.Refusal(o.Err)
+	v := Judge(o.Err)
+	if v.Unknown {
+		o.Unanswered = o.Err
+	}
+	return v.Resend
 }
 
 func (l *Link) closing() bool {
@@ -155,23 +161,38 @@ func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (
 		return l.replicate(ctx, r, sc)
 	}
 	defer l.underWay.Add(-1)
-	if n := l.underWay.Add(1); again || l.options.Batching < 0 || n <= int64(l.options.Batching) || l.age() < time.Duration(l.aloneUntil.Load()) {
-		return l.alone(ctx, r, sc)
+	if n := l.underWay.Add(1); again || !l.crowded(n) {
+		return l.alone(ctx, r, sc, false)
 	}
 	if to, one := l.Server(r.key()).(*redis.Client); one { // a cluster's pipeline would wait for its slowest server
 		return l.together(ctx, to, r, sc)
 	}
-	return l.alone(ctx, r, sc)
+	return l.alone(ctx, r, sc, false)
 }
 
-func (l *Link) alone(ctx context.Context, r Request, sc *Script) (reply string, err error) {
+// crowded reports whether a request, the n-th under way, is to share a pipeline.
+func (l *Link) crowded(n int64) bool {
+	return l.options.Batching >= 0 && n > int64(l.options.Batching) && l.age() >= time.Duration(l.aloneUntil.Load())
+}
+
+// alone sends a request in a write of its own. prompt: in its caller's goroutine, or not at all.
+func (l *Link) alone(ctx context.Context, r Request, sc *Script, prompt bool) (reply string, err error) {
+	defer l.prompt.answered(time.Now(), &err)
 	defer l.survive(&err)
-	_ = l.client.Process(ctx, r)
+	l.one(ctx, r, prompt)
 	if noScript(r.Err()) {
 		r = r.asEval(sc)
-		_ = l.client.Process(ctx, r)
+		l.one(ctx, r, prompt)
 	}
 	return r.Result()
+}
+
+func (l *Link) one(ctx context.Context, r Request, prompt bool) {
+	if prompt {
+		_ = l.client.Process(ctx, promptRequest{r})
+	} else {
+		_ = l.client.Process(ctx, r)
+	}
 }
 
 // survive, deferred around a call of the client, makes a panic in it an error: one that went on

@@ -38,6 +38,11 @@ func (q *Quorum) Release(ctx context.Context, r *protocol.Release, most int) wir
 	return roundOf(&r.Grant).release(ctx, r, most).outcome()
 }
 
+// ReleasePromptly sends nothing: the servers are asked at the same time, each in a goroutine of its own.
+func (q *Quorum) ReleasePromptly(context.Context, *protocol.Release) (o wire.Outcome, ok bool) {
+	return o, false
+}
+
 // ReleaseAll gives back what tenures held that have ended. Each is a request of its own to its members: a session holds
 // few RedLocks, so batches would save little.
 func (q *Quorum) ReleaseAll(ended []*mutex.Tenure) error {

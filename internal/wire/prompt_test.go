@@ -1,0 +1,280 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// answering is a server in fake time, and a session's link to it.
+type answering struct {
+	after    atomic.Pointer[func(n int64) time.Duration] // how long the n-th request takes; negative: it is never answered
+	requests atomic.Int64
+	client   *redis.Client
+	link     *Link
+	script   *Script
+}
+
+// serve starts one that answers at once. dial, unless nil, is called first for each connection.
+func serve(t *testing.T, dial func() error, hooks ...redis.Hook) *answering {
+	s := &answering{script: NewScript("return 'x'")}
+	s.answers(0)
+	s.client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, PoolSize: 1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if dial != nil {
+				if err := dial(); err != nil {
+					return nil, err
+				}
+			}
+			here, there := net.Pipe()
+			go s.converse(there)
+			return here, nil
+		}})
+	for _, h := range hooks {
+		s.client.AddHook(h)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.link = NewLink(s.client, Options{Batching: 16, Logger: slog.New(slog.DiscardHandler), Refusal: func(err error) error { return err }, Context: ctx})
+	t.Cleanup(func() {
+		cancel()
+		_ = s.client.Close()
+		time.Sleep(time.Hour) // for dials that are under way
+	})
+	return s
+}
+
+// answers has each request take so long from now on; negative: it is never answered.
+func (s *answering) answers(d time.Duration) {
+	f := func(int64) time.Duration { return d }
+	s.after.Store(&f)
+}
+
+// converse answers each write, which is one request, or what a client says of itself at first.
+func (s *answering) converse(c net.Conn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for {
+		if _, err := in.Peek(1); err != nil {
+			return
+		}
+		request, _ := in.Peek(in.Buffered())
+		script := bytes.Contains(request, []byte("evalsha"))
+		_, _ = in.Discard(len(request))
+		if !script {
+			_, _ = c.Write([]byte("-ERR unknown command\r\n"))
+			continue
+		}
+		d := (*s.after.Load())(s.requests.Add(1))
+		if d < 0 {
+			_, _ = io.Copy(io.Discard, c)
+			return
+		}
+		time.Sleep(d)
+		if _, err := c.Write([]byte("$1\r\nx\r\n")); err != nil {
+			return
+		}
+	}
+}
+
+// Request makes a copy.
+func (s *answering) Request(time.Time) Request { return NewRequest(s.script, []any{"key"}) }
+
+func (s *answering) call() Outcome {
+	return s.link.Call(context.Background(), s.script, s, Tries, nil)
+}
+
+// warm has the link know that the server is prompt: to connect takes longer than that.
+func (s *answering) warm() {
+	s.call()
+	time.Sleep(mistrust)
+	s.call()
+	s.requests.Store(0)
+}
+
+// ask asks promptly, or else in the usual way, and reports whether the former was done.
+func (s *answering) ask() (prompt bool) {
+	sent := s.requests.Load()
+	_, ok := s.link.Promptly(context.Background(), s.script, s)
+	prompt = s.requests.Load() > sent
+	if !ok {
+		s.call()
+	}
+	return prompt
+}
+
+func TestRequestsArePromptOnceTheServerIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, nil)
+		if s.ask() {
+			t.Error("the first request is prompt")
+		}
+		s.warm()
+		for range 3 {
+			if !s.ask() {
+				t.Error("a request is not prompt")
+			}
+		}
+		if n := s.requests.Load(); n != 3 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+// A caller waits no longer than for the fuse, though the server is frozen. The next one has a goroutine.
+func TestAPromptRequestEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, nil)
+		s.warm()
+		s.answers(-1)
+		began := time.Now()
+		o, ok := s.link.Promptly(context.Background(), s.script, s)
+		if took := time.Since(began); ok || o.Unanswered == nil || took != fuse {
+			t.Errorf("%v, %+v after %v", ok, o, took)
+		}
+		if o, ok := s.link.Promptly(context.Background(), s.script, s); ok || o.Unanswered != nil || s.requests.Load() != 1 {
+			t.Errorf("the next one: %v, %+v, %d requests", ok, o, s.requests.Load())
+		}
+		s.answers(0)
+		time.Sleep(mistrust)
+		if !s.ask() {
+			t.Error("no request is prompt any more")
+		}
+	})
+}
+
+// A request that may have run is sent again. That is rare, however slow the server is.
+func TestASlowServerIsSentFewRequestsTwice(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after func(n int64) time.Duration
+		most  func(took time.Duration) int64 // that are sent twice
+	}{
+		{"always slow", func(n int64) time.Duration { return fuse + time.Millisecond }, func(time.Duration) int64 { return 1 }},
+		{"now and then", func(n int64) time.Duration { return time.Duration(n%3/2) * (fuse + time.Millisecond) }, func(took time.Duration) int64 { return 1 + int64(took/mistrust) }},
+		{"slower than promptly", func(n int64) time.Duration { return promptly + time.Millisecond }, func(time.Duration) int64 { return 0 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serve(t, nil)
+				s.warm()
+				s.after.Store(&c.after)
+				began := time.Now()
+				const calls = 1000
+				for range calls {
+					s.ask()
+				}
+				if twice, most := s.requests.Load()-calls, c.most(time.Since(began)); twice > most {
+					t.Errorf("%d of %d requests were sent twice in %v, want %d at most", twice, calls, time.Since(began), most)
+				}
+			})
+		})
+	}
+}
+
+// A host that does not answer keeps a caller no longer than its context lasts.
+func TestAPromptRequestWithoutAConnectionEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dead atomic.Bool
+		s := serve(t, func() error {
+			if dead.Load() {
+				time.Sleep(time.Minute)
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
+		s.warm()
+		s.answers(-1)
+		_, _ = s.link.Promptly(context.Background(), s.script, s) // closes the connection
+		time.Sleep(mistrust)
+		dead.Store(true)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Millisecond)
+		defer cancel()
+		began, sent := time.Now(), s.requests.Load()
+		if _, ok := s.link.Promptly(ctx, s.script, s); ok || time.Since(began) != 3*time.Millisecond || s.requests.Load() != sent {
+			t.Errorf("%v after %v, %d requests", ok, time.Since(began), s.requests.Load()-sent)
+		}
+	})
+}
+
+// counting is a hook that counts requests.
+type counting struct{ n *atomic.Int64 }
+
+func (counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			c.n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestNoHookIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var before, after, sent atomic.Int64
+		s := serve(t, nil, counting{&before})
+		s.warm()
+		before.Store(0)
+		if !s.ask() {
+			t.Error("a client with a hook asks no request promptly")
+		}
+		if n := s.requests.Load(); before.Load() != n {
+			t.Errorf("the hook has seen %d of %d requests", before.Load(), n)
+		}
+		other := NewLink(s.client, s.link.options) // shares the hook of the first
+		if _, ok := other.Promptly(context.Background(), s.script, s); !ok {
+			t.Error("a client's second session asks no request promptly")
+		}
+		s.client.AddHook(counting{&after})
+		sent.Store(s.requests.Load())
+		for range 3 {
+			if s.ask() {
+				t.Error("a request was prompt that leaves out a hook")
+			}
+			time.Sleep(2 * mistrust)
+		}
+		if n := s.requests.Load() - sent.Load(); n != 3 || after.Load() != n {
+			t.Errorf("%d requests, of which the hook has seen %d", n, after.Load())
+		}
+	})
+}
+
+func TestPromptnessDoesNotKeepItsClient(t *testing.T) {
+	of := func() weak.Pointer[redis.Client] {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		p := promptnessOf(client)
+		p.from.Store(1)
+		if !p.ready(client) {
+			t.Error("no copy was made")
+		}
+		_ = client.Close()
+		return weak.Make(client)
+	}
+	client := of()
+	for range 100 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+		if _, known := clients.Load(client); !known {
+			break
+		}
+	}
+	if _, known := clients.Load(client); known || client.Value() != nil {
+		t.Errorf("a closed client is kept: %v, %v", known, client.Value())
+	}
+}
