@@ -51,6 +51,8 @@ var All = []Mutant{
 		Old: "a.Unit.RollBack(a, answer.Status == protocol.Granted || a.Grant.Late != 0)", New: "a.Unit.RollBack(a, answer.Status == protocol.Stale)"},
 	{Name: "a copy that was not answered promptly is forgotten", Kind: "rlock", File: "internal/queue/try.go",
 		Old: "	return r.sent(o), ok\n", New: "	o.Unanswered = nil\n	return r.sent(o), ok\n"},
+	{Name: "a place that was not promptly given is forgotten", Kind: "fairlock", File: "internal/queue/cohort.go",
+		Old: "		defer q.Mu.Unlock()\n		if o.Unanswered != nil {", New: "		defer q.Mu.Unlock()\n		if false {"},
 	{Name: "a new connection does not subscribe again", Kind: "rlock", File: "pubsub/shard.go",
 		Old: "	slices.Sort(s.fresh)\n", New: "	slices.Sort(s.fresh)\n	s.fresh = nil\n"},
 	{Name: "no margin for drift", Kind: "rlock", File: "internal/protocol/validity.go",

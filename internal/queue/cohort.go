@@ -232,37 +232,68 @@ func (c *cohort) absorb(t *cohort) {
 	c.members.Prepend(&t.members)
 }
 
+// gather takes in those who came since.
+func (c *cohort) gather() {
+	runtime.Gosched()
+	c.q.Mu.Lock()
+	defer c.q.Mu.Unlock()
+	if c.redis == 0 { // else others may stand between
+		c.fill()
+	}
+}
+
+// runPromptly is run in the goroutine of a member that leaves when ctx ends, if Redis answers promptly. If not, run is to follow.
+func (c *cohort) runPromptly(ctx context.Context) (over bool) {
+	q, s := c.q, c.q.S()
+	c.gather()
+	o, ok := s.Link.Promptly(ctx, q.Kind.Lock, c)
+	if !ok {
+		q.Mu.Lock()
+		defer q.Mu.Unlock()
+		if o.Unanswered != nil {
+			c.grant.Late = c.notAfter
+		}
+		return false
+	}
+	if c.took(o) {
+		return false
+	}
+	q.Drop()
+	s.End()
+	return true
+}
+
 // run sends the attempt's request until it is answered, and sees to what comes of it.
 func (c *cohort) run() {
 	q, s := c.q, c.q.S()
-	runtime.Gosched()
-	q.Mu.Lock()
-	if c.redis == 0 { // else others may stand between
-		c.fill() // those who came since
-	}
-	q.Mu.Unlock()
+	c.gather()
 	defer s.End()
 	defer q.Drop()
 	for try, again := 1, true; again; try++ {
 		if try > 1 && c.inOutage() && !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, time.Second)) {
 			c.abandoned.Store(true)
 		}
-		o := s.Link.Call(c.ctx, q.Kind.Lock, c, wire.Tries, &c.abandoned)
-		r, err := protocol.Read(o)
-		if err == nil {
-			s.Clock.Heard(r.Now, o.Sent)
-		}
-		if r.Status == protocol.Held {
-			q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
-			q.inbox.Listen(q.Keys.Lock())
-		}
-		q.Mu.Lock()
-		if o.Unanswered != nil {
-			c.grant.Late = c.notAfter
-		}
-		again = c.answered(o, r, err)
-		q.Mu.Unlock()
+		again = c.took(s.Link.Call(c.ctx, q.Kind.Lock, c, wire.Tries, &c.abandoned))
 	}
+}
+
+// took takes in how a request ended; true sends it again.
+func (c *cohort) took(o wire.Outcome) (again bool) {
+	q := c.q
+	r, err := protocol.Read(o)
+	if err == nil {
+		q.S().Clock.Heard(r.Now, o.Sent)
+	}
+	if r.Status == protocol.Held {
+		q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
+		q.inbox.Listen(q.Keys.Lock())
+	}
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	if o.Unanswered != nil {
+		c.grant.Late = c.notAfter
+	}
+	return c.answered(o, r, err)
 }
 
 func (c *cohort) inOutage() bool {

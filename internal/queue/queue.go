@@ -121,7 +121,7 @@ func (q *queue) stand(a *mutex.Acquisition) (*mutex.Entry, error) {
 	case c == nil:
 	case a.Unbounded(): // it need not be free to leave while the request is under way, which saves a goroutine
 		c.run()
-	default:
+	case a.Expired != nil || !c.runPromptly(a.Ctx): // what may keep it from being sent ends with the context alone
 		go c.run()
 	}
 	h, err := q.wait(a, w)

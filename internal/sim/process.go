@@ -67,7 +67,8 @@ func (ways) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (c ways) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if fmt.Sprintf("%T", cmd) == "wire.promptRequest" {
-			c.w.counts.Add("prompt requests")
+			digest, _ := cmd.Args()[1].(string)
+			c.w.counts.Add("prompt requests: " + scripts[digest])
 		}
 		return next(ctx, cmd)
 	}

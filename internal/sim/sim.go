@@ -109,7 +109,7 @@ func (k Kind) Vital() []string {
 		all = append(all, "nested", "lost", "not waited", "too late", "forced", "extended", "locks in a pipeline")
 	}
 	if k.locks[0].kind == 'r' || k.locks[0].kind == 'f' && !k.elects {
-		all = append(all, "prompt requests")
+		all = append(all, "prompt requests: lock", "prompt requests: release")
 	}
 	return append(all, k.vital...)
 }
