@@ -19,7 +19,7 @@ import (
 const (
 	fuse     = 25 * time.Millisecond // for which a caller cannot leave
 	promptly = fuse / 5              // an answer that takes longer is not prompt
-	mistrust = time.Second           // for which requests have goroutines after such an answer, or none
+	mistrust = time.Second           // for which requests have goroutines after one that was not answered
 )
 
 // promptness is whether a server answers promptly, and the copy of its client. The sessions of one client share it.
@@ -27,10 +27,11 @@ const (
 // A copy has none of the client's hooks. So prompt requests pass through the client and all its hooks, the last of which is this: it hands them to the copy. Once
 // another hook comes behind it, which that would leave out, no request is prompt any more.
 type promptness struct {
-	born  time.Time
-	from  atomic.Int64 // age from which on requests may be prompt; 0: nothing has been answered promptly yet
-	asked atomic.Int64 // how often go-redis has asked for the functions of this hook
-	copy  atomic.Pointer[redis.Client]
+	born   time.Time
+	prompt atomic.Bool  // the last answer was
+	from   atomic.Int64 // age from which on requests may be
+	asked  atomic.Int64 // how often go-redis has asked for the functions of this hook
+	copy   atomic.Pointer[redis.Client]
 
 	making sync.Mutex // makes the copy once; a leaf
 }
@@ -88,23 +89,15 @@ func (p *promptness) answered(sent time.Time, err *error) {
 	if p == nil {
 		return
 	}
-	from, then := p.from.Load(), int64(1)
-	if *err != nil || time.Since(sent) > promptly {
-		then = int64(p.age() + mistrust)
-	} else if from != 0 {
-		return
-	}
-	if from < then {
+	p.prompt.Store(*err == nil && time.Since(sent) <= promptly)
+	if from, then := p.from.Load(), int64(p.age()+mistrust); *err != nil && from < then {
 		p.from.CompareAndSwap(from, then)
 	}
 }
 
 // ready reports whether a request may be prompt now.
 func (p *promptness) ready(client Client) bool {
-	if p == nil {
-		return false
-	}
-	if from := p.from.Load(); from == 0 || p.age() < time.Duration(from) {
+	if p == nil || !p.prompt.Load() || p.age() < time.Duration(p.from.Load()) {
 		return false
 	}
 	return p.copy.Load() != nil || p.makeCopy(client.(*redis.Client))

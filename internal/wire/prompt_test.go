@@ -26,11 +26,13 @@ type answering struct {
 	script   *Script
 }
 
+const idle = time.Minute // for which a connection may be
+
 // serve starts one that answers at once. dial, unless nil, is called first for each connection.
 func serve(t *testing.T, dial func() error, hooks ...redis.Hook) *answering {
 	s := &answering{script: NewScript("return 'x'")}
 	s.answers(0)
-	s.client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, PoolSize: 1,
+	s.client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, PoolSize: 1, ConnMaxIdleTime: idle,
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if dial != nil {
 				if err := dial(); err != nil {
@@ -94,10 +96,10 @@ func (s *answering) call() Outcome {
 	return s.link.Call(context.Background(), s.script, s, Tries, nil)
 }
 
-// warm has the link know that the server is prompt: to connect takes longer than that.
+// warm has the link know that the server is prompt, though the last request was not answered, or had to connect first.
 func (s *answering) warm() {
-	s.call()
 	time.Sleep(mistrust)
+	s.call()
 	s.call()
 	s.requests.Store(0)
 }
@@ -146,7 +148,7 @@ func TestAPromptRequestEndsByItself(t *testing.T) {
 			t.Errorf("the next one: %v, %+v, %d requests", ok, o, s.requests.Load())
 		}
 		s.answers(0)
-		time.Sleep(mistrust)
+		s.warm()
 		if !s.ask() {
 			t.Error("no request is prompt any more")
 		}
@@ -194,9 +196,7 @@ func TestAPromptRequestWithoutAConnectionEndsWithItsContext(t *testing.T) {
 			return nil
 		})
 		s.warm()
-		s.answers(-1)
-		_, _ = s.link.Promptly(context.Background(), s.script, s) // closes the connection
-		time.Sleep(mistrust)
+		time.Sleep(2 * idle) // the connection is closed
 		dead.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Millisecond)
 		defer cancel()
@@ -259,7 +259,7 @@ func TestPromptnessDoesNotKeepItsClient(t *testing.T) {
 	of := func() weak.Pointer[redis.Client] {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		p := promptnessOf(client)
-		p.from.Store(1)
+		p.prompt.Store(true)
 		if !p.ready(client) {
 			t.Error("no copy was made")
 		}
