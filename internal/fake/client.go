@@ -60,7 +60,11 @@ func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 }
 
 func (h hook) answer(cmd redis.Cmder) error {
-	request, ok := cmd.(wire.Request)
+	request, ok := cmd.(interface {
+		Args() []any
+		SetVal(string)
+		SetErr(error)
+	})
 	if !ok { // PING
 		return nil
 	}
