@@ -193,7 +193,7 @@ func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
 		t.Skip("memory is not measured under the race detector, nor in a short run")
 	}
 	const n = 100_000
-	rdb := testredis.Start(t).Client(t)
+	rdb := testredis.Start(t).Client(t, func(o *redis.Options) { o.PoolSize = 2 }) // each connection has 64 KB
 	s := testlock.NewSession(t, rdb)
 	names := make([]string, n)
 	for i := range names {
