@@ -407,6 +407,26 @@ func TestAWaiterThatNobodyWakesIsReported(t *testing.T) {
 	}
 }
 
+// The waits of those that are stuck are ended by a context, which must not end what comes after them, too.
+func TestATraderThatIsStuckIsReported(t *testing.T) {
+	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unequal{}
+	c := contender{name: "unequal", dial: func(setup) (client, error) { return u, nil }}
+	x := &result{}
+	if err := at.bout(theScenario(t, "market-1x1-coarse"), c, briefly).into(t.Context(), x, false); err != nil {
+		t.Fatal(err)
+	}
+	if f := x.rounds[0]; f["stuck"] != 1 {
+		t.Errorf("%v stuck", f["stuck"])
+	}
+	if err := at.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheProgramStartsItsServerAndReports(t *testing.T) {
 	testredis.Start(t) // skips without a binary
 	dir := t.TempDir()

@@ -72,6 +72,7 @@ func (m *market) purchases() int {
 }
 
 func runMarket(ctx context.Context, b bout) (_ sample, err error) {
+	spent, around := b.metered(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	m := &market{bout: b, prefix: newName()}
@@ -89,7 +90,6 @@ func runMarket(ctx context.Context, b bout) (_ sample, err error) {
 		}
 		traders = append(traders, t)
 	}
-	spent, around := b.metered(ctx)
 	if err := around(true); err != nil {
 		return sample{}, err
 	}
