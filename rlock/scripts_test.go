@@ -22,7 +22,7 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 		return string(body)
 	}
 	pair := func(text string) [2]*redis.Script {
-		const common = "if free then"
+		const common = "if call('HLEN', KEYS[1]) == 0 then"
 		if strings.Count(text, common) != 1 {
 			t.Fatalf("it has not %q once: %s", common, text)
 		}
@@ -41,7 +41,8 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 		"this one is marked":           {"t", last, "r", last, "a", "s:6", owner, future},
 		"released, of a clock ahead":   {"t", future, "r", future, "a", "s:6"},
 		"lost, of a clock ahead":       {"t", future, "r", last, "a", "s:6"},
-		"released, of this lock's own": {"t", last, "r", last, "q", last},
+		"released, and nobody waits":   {"t", last, "r", last, "q", last},
+		"released, and others wait":    {"t", last, "r", last, "q", last},
 	}
 	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		for name, memory := range memories {
@@ -54,6 +55,10 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 						keys := []string{"l", "m", "q", "a", "d"}
 						if memory != nil {
 							testlock.Must(t, rdb.HSet(bg, "m", memory...).Err())
+						}
+						if name == "released, and others wait" {
+							testlock.Must(t, rdb.ZAdd(bg, "q", redis.Z{Score: 1000, Member: "other:1"}).Err())
+							testlock.Must(t, rdb.ZAdd(bg, "a", redis.Z{Score: 4102444800000000, Member: "other:1"}).Err())
 						}
 						if ttl != 0 {
 							testlock.Must(t, rdb.PExpire(bg, "m", ttl).Err())

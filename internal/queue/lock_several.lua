@@ -127,20 +127,21 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
   return token
 end
 
--- take is the common case of a lock script: the lock is free, and what was granted before was released. It does what
--- past and grant would do; anything else is left to them. free: the lock is free, nobody waits for it, and nothing
--- else hinders. The others are ARGV[1] to [5] of a lock script. Returns the reply, if it is decided, and the Redis time in
--- microseconds as a number and as text.
-local function take(free, owner, lease, deadline, about, keep)
+-- take is the common case of a lock script: the lock is free, nobody waits for it, and what was granted before was released. It does what
+-- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
+-- if it is decided, and the Redis time in microseconds as a number and as text.
+local function take(owner, lease, deadline, about, keep)
   local call = redis.call -- looked up once, which saves time
   local time = call('TIME')
-  local now, stamped = time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2]) -- the first is faster
+  local now = tonumber(stamped)
   if now > tonumber(deadline) then
     return 'V ' .. stamped
   end
-  if free then
-    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4] then
+  if call('HLEN', KEYS[1]) == 0 then
+    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner, 'q')
+    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4]
+        and (metadata[1] and not metadata[5] or call('PTTL', KEYS[3]) == -2) then -- a queue has left a ticket in the metadata
       call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
       call('PEXPIRE', KEYS[1], lease)
       call('HSET', KEYS[2], 't', stamped)
@@ -303,8 +304,7 @@ local function turn(keys, i)
 end
 
 local function one()
-  local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue
-  local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+  local reply, now, stamped = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
   if reply then
     return reply
   end

@@ -104,20 +104,21 @@ end
 
 -- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, nobody wants that.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
--- parameter; waited: this script may grant the lock to somebody. Returns
+-- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
 --   whether it was held under the token that was named, or any will do
 --   what it is held under, if that is no token. Nothing was done then
-local function conclude(owner, token, keep, used, block, waited)
+--   whether others may wait. Then the lock's hash is left, or is to be deleted by the caller
+local function conclude(owner, token, keep, used, block)
   local call = redis.call
-  local held = call('HMGET', KEYS[1], owner, 't')
+  local held = call('HMGET', KEYS[1], owner, 't', 'w')
   if not held[1] then
     return nil
   end
   if token ~= held[2] and not (held[2] and string.find(held[2], '^%d+$') and tonumber(held[2]) <= 9e15) then
     return nil, nil, held[2] or ''
   end
-  if waited then -- while a slot moves to another node, a script cannot make a key again
+  if held[3] then -- while a slot moves to another node, a script cannot make a key again
     call('HDEL', KEYS[1], owner)
   else
     call('DEL', KEYS[1])
@@ -132,7 +133,7 @@ local function conclude(owner, token, keep, used, block, waited)
   if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 and call('PTTL', KEYS[2]) < tonumber(keep) then
     call('PEXPIRE', KEYS[2], 2 * keep)
   end
-  return used, mine
+  return used, mine, nil, held[3]
 end
 
 -- released: the token was granted once and released, by whomever since. Whatever
@@ -276,16 +277,13 @@ local function turn(keys, i)
 end
 
 local function one()
-  local waited
-  if KEYS[3] then
-    waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
-  else
+  if not KEYS[3] then
     local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
     if not held[1] or held[2] then
       return redis.error_reply('TRYAGAIN the queue may be needed')
     end
   end
-  local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK, waited)
+  local used, mine, odd, waited = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
   local reply = used and mine and 'R' or 'L'
   if used and not waited and ARGV[5] == '0' then
     return reply
@@ -295,7 +293,7 @@ local function one()
     whole(KEYS[1], 't', odd)
   end
   local over = not used and ARGV[2] ~= '' and released(ARGV[2])
-  local gone = not used and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
+  local gone = not used and redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 -- its data were deleted, or its lease is over
   local keep, last, lost = tonumber(ARGV[4]), nil, nil
   if gone then
     last, lost = past('')

@@ -118,20 +118,21 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
   return token
 end
 
--- take is the common case of a lock script: the lock is free, and what was granted before was released. It does what
--- past and grant would do; anything else is left to them. free: the lock is free, nobody waits for it, and nothing
--- else hinders. The others are ARGV[1] to [5] of a lock script. Returns the reply, if it is decided, and the Redis time in
--- microseconds as a number and as text.
-local function take(free, owner, lease, deadline, about, keep)
+-- take is the common case of a lock script: the lock is free, nobody waits for it, and what was granted before was released. It does what
+-- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
+-- if it is decided, and the Redis time in microseconds as a number and as text.
+local function take(owner, lease, deadline, about, keep)
   local call = redis.call -- looked up once, which saves time
   local time = call('TIME')
-  local now, stamped = time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2]) -- the first is faster
+  local now = tonumber(stamped)
   if now > tonumber(deadline) then
     return 'V ' .. stamped
   end
-  if free then
-    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4] then
+  if call('HLEN', KEYS[1]) == 0 then
+    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner, 'q')
+    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4]
+        and (metadata[1] and not metadata[5] or call('PTTL', KEYS[3]) == -2) then -- a queue has left a ticket in the metadata
       call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
       call('PEXPIRE', KEYS[1], lease)
       call('HSET', KEYS[2], 't', stamped)
@@ -146,20 +147,21 @@ end
 
 -- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, nobody wants that.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
--- parameter; waited: this script may grant the lock to somebody. Returns
+-- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
 --   whether it was held under the token that was named, or any will do
 --   what it is held under, if that is no token. Nothing was done then
-local function conclude(owner, token, keep, used, block, waited)
+--   whether others may wait. Then the lock's hash is left, or is to be deleted by the caller
+local function conclude(owner, token, keep, used, block)
   local call = redis.call
-  local held = call('HMGET', KEYS[1], owner, 't')
+  local held = call('HMGET', KEYS[1], owner, 't', 'w')
   if not held[1] then
     return nil
   end
   if token ~= held[2] and not (held[2] and string.find(held[2], '^%d+$') and tonumber(held[2]) <= 9e15) then
     return nil, nil, held[2] or ''
   end
-  if waited then -- while a slot moves to another node, a script cannot make a key again
+  if held[3] then -- while a slot moves to another node, a script cannot make a key again
     call('HDEL', KEYS[1], owner)
   else
     call('DEL', KEYS[1])
@@ -174,7 +176,7 @@ local function conclude(owner, token, keep, used, block, waited)
   if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 and call('PTTL', KEYS[2]) < tonumber(keep) then
     call('PEXPIRE', KEYS[2], 2 * keep)
   end
-  return used, mine
+  return used, mine, nil, held[3]
 end
 
 -- renew makes the lease of a lock that is held at least ms long.

@@ -28,8 +28,7 @@
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 
-local free = redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) == -2 -- there is no queue
-local reply, now, stamped = take(free, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+local reply, now, stamped = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 if reply then
   return reply
 end

@@ -18,16 +18,13 @@
 --        'L' lost: not held, and never released under this token
 --        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
 
-local waited
-if KEYS[3] then
-  waited = redis.call('PTTL', KEYS[3]) ~= -2 -- there is a queue
-else
+if not KEYS[3] then
   local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
   if not held[1] or held[2] then
     return redis.error_reply('TRYAGAIN the queue may be needed')
   end
 end
-local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK, waited)
+local used, mine, odd, waited = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
 local reply = used and mine and 'R' or 'L'
 if used and not waited and ARGV[5] == '0' then
   return reply
@@ -37,7 +34,7 @@ if odd then
   whole(KEYS[1], 't', odd)
 end
 local over = not used and ARGV[2] ~= '' and released(ARGV[2])
-local gone = not used and waited and redis.call('HLEN', KEYS[1]) == 0 -- its data were deleted, or its lease is over
+local gone = not used and redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 -- its data were deleted, or its lease is over
 local keep, last, lost = tonumber(ARGV[4]), nil, nil
 if gone then
   last, lost = past('')
