@@ -389,8 +389,11 @@ func (r *quorumRules) Moves(v *View[voter], do func(what string, who int, move f
 			if v.Left.Extra > 0 && a.Used == a.Token {
 				do("pass on in memory", i, func(v *View[voter]) {
 					v.Left.Extra--
-					v.Actors[i].Used += 5
-					v.Notes[0] = max(v.Notes[0], v.Actors[i].Used)
+					a := &v.Actors[i]
+					a.Used += 5
+					if a.Token <= v.Notes[0] { // else it began after it was forced
+						v.Notes[0] = max(v.Notes[0], a.Used)
+					}
 				})
 			}
 		case stageFreeing:

@@ -196,10 +196,13 @@ func (r *quorumRules) won(v *View[voter], i int, token int64) {
 	a.Stage, a.Token, a.Used, a.Deadline = stageLocked, token, token, deadline
 	a.Renewed = true // the first renewal is due after a third of the lease
 	a.forget()
-	if token <= v.Notes[0] && !a.Forced {
+	if a.Forced { // it has no majority, and does not know it
+		return
+	}
+	if token <= v.Notes[0] {
 		v.Fail("%s holds the lock with token %d after one with %d", quorumOwner(i, a.Serial), token-epoch, v.Notes[0]-epoch)
 	}
-	v.Notes[0] = max(v.Notes[0], token)
+	v.Notes[0] = token
 }
 
 // forget clears what makes no difference any more to a hold.
