@@ -80,15 +80,15 @@ func lockUnlock(tb testing.TB, rdb *redis.Client) func() {
 	}
 }
 
-func TestAnUncontendedLockAllocatesAtMostHalfMoreThanBareScripts(t *testing.T) {
+func TestAnUncontendedLockAllocatesAtMostAFifthMoreThanBareScripts(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates, too")
 	}
 	rdb := testredis.Start(t).Client(t)
 	least, ours := testing.AllocsPerRun(2000, bare(t, rdb)), testing.AllocsPerRun(2000, lockUnlock(t, rdb))
 	t.Logf("%v allocations, bare %v: %.2f times", ours, least, ours/least)
-	if ours > 1.5*least {
-		t.Errorf("%v allocations, over 1.5 times the bare %v", ours, least)
+	if ours > 1.2*least {
+		t.Errorf("%v allocations, over 1.2 times the bare %v", ours, least)
 	}
 }
 

@@ -55,20 +55,20 @@ func Exchange(b *wakeup.Bounds, s *session.Session, r Request, leave func() (rol
 		var never atomic.Bool
 		return r.Send(&never), true
 	}
-	c := &call{r: r, s: s}
+	var earlier error
 	if p, can := r.(Prompt); can && b.Expired == nil { // what may keep it from being sent ends with b.Ctx alone
 		o, ok := p.SendPromptly()
 		switch {
 		case b.Over():
-			c.o, c.rolled = o, leave()
+			c := &call{r: r, o: o, rolled: leave()}
 			s.Go(c.rollBack)
 			return wire.Outcome{}, false
 		case ok:
 			return o, true
 		}
-		c.earlier = o.Unanswered
+		earlier = o.Unanswered
 	}
-	c.done = make(chan struct{})
+	c := &call{r: r, s: s, earlier: earlier, done: make(chan struct{})} // not before: a prompt request needs none
 	s.Add(1)
 	go c.send()
 	if _, ok := wakeup.Await(b, c.done); ok {

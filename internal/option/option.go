@@ -34,6 +34,13 @@ func (c Config) Check() error {
 
 // NewConfig applies options, of rlock's type, to what an acquisition starts from.
 func NewConfig[O any](c Config, options []O) Config {
+	if len(options) == 0 {
+		return c // which would else escape
+	}
+	return applied(c, options)
+}
+
+func applied[O any](c Config, options []O) Config {
 	for _, o := range options {
 		if o, ok := any(o).(interface{ Apply(*Config) }); ok {
 			o.Apply(&c)
