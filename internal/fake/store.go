@@ -106,12 +106,12 @@ func (st *Store) Update(_ context.Context, t *mutex.Tenure, _ time.Duration, _ *
 	return wire.Outcome{Sent: time.Now(), Reply: "K"}
 }
 
-func (st *Store) ReleasePromptly(_ context.Context, r *protocol.Release) (o wire.Outcome, ok bool) {
+func (st *Store) ReleasePromptly(_ context.Context, r protocol.Release) (o wire.Outcome, ok bool) {
 	if st.OnPrompt == nil {
 		return o, false
 	}
 	st.note("release %v promptly", r.Token)
-	return st.OnPrompt(r)
+	return st.OnPrompt(&r)
 }
 
 func (st *Store) Release(_ context.Context, r *protocol.Release, _ int) wire.Outcome {

@@ -45,7 +45,7 @@ type Store interface {
 	// Release ends a grant. The reply begins with 'R' if the grant was held, or was released before.
 	Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome
 	// ReleasePromptly is a Release by one copy, if it can be sent as Link.Promptly does. If it is not answered, Release is to send it again.
-	ReleasePromptly(ctx context.Context, r *protocol.Release) (o wire.Outcome, ok bool)
+	ReleasePromptly(ctx context.Context, r protocol.Release) (o wire.Outcome, ok bool)
 	// ReleaseAll ends the grants of many tenures.
 	ReleaseAll(ended []*Tenure) error
 	// Listen subscribes to a channel; sharded: for what is published there by SPUBLISH. It does not block.

@@ -164,8 +164,7 @@ func (v Leaving) sendPromptly(ctx context.Context) (rest Leaving, err error, ok 
 	if !v.last {
 		return v, nil, false
 	}
-	r := v.ReleaseRequest()
-	o, ok := v.t.Lock.Store().ReleasePromptly(ctx, &r)
+	o, ok := v.t.Lock.Store().ReleasePromptly(ctx, v.ReleaseRequest())
 	if v.unanswered = o.Unanswered; ok {
 		err = v.Released(ctx, o, false)
 	}

@@ -67,8 +67,12 @@ func (s *server) Release(ctx context.Context, r *protocol.Release, most int) wir
 	return s.Link.Call(ctx, r.Script, (*protocol.Migrating)(r), most, nil)
 }
 
-func (s *server) ReleasePromptly(ctx context.Context, r *protocol.Release) (wire.Outcome, bool) {
-	return s.Link.Promptly(ctx, r.Script, (*protocol.Migrating)(r))
+func (s *server) ReleasePromptly(ctx context.Context, r protocol.Release) (o wire.Outcome, ok bool) {
+	if !s.Link.Prompt(ctx, r.Script) {
+		return o, false
+	}
+	now := time.Now()
+	return s.Link.SendPromptly(ctx, r.Script, r.Request(now), now)
 }
 
 // ReleaseAll sends releases in batches, one server's beside another's.

@@ -128,15 +128,26 @@ func (p *promptness) makeCopy(client *redis.Client) bool {
 // lasts where there is no connection. ok: that settles it. Else Call is to send it again; Outcome.Unanswered says whether this copy may have
 // run.
 func (l *Link) Promptly(ctx context.Context, sc *Script, c Copier) (o Outcome, ok bool) {
-	if !l.prompt.ready(l.client) || sc.confirmed || ctx.Err() != nil {
+	if !l.Prompt(ctx, sc) {
 		return o, false
 	}
+	now := time.Now()
+	return l.SendPromptly(ctx, sc, c.Request(now), now)
+}
+
+// Prompt reports whether Promptly would send a request, unless many are under way.
+func (l *Link) Prompt(ctx context.Context, sc *Script) bool {
+	return l.prompt.ready(l.client) && !sc.confirmed && ctx.Err() == nil
+}
+
+// SendPromptly is Promptly where Prompt is true, for a request that was made at sent: one that has no Copier on the heap.
+func (l *Link) SendPromptly(ctx context.Context, sc *Script, r Request, sent time.Time) (o Outcome, ok bool) {
 	defer l.underWay.Add(-1)
 	if n := l.underWay.Add(1); l.crowded(n) {
 		return o, false
 	}
-	o.Sent = time.Now()
-	o.Reply, o.Err = l.alone(ctx, c.Request(o.Sent), sc, true)
+	o.Sent = sent
+	o.Reply, o.Err = l.alone(ctx, r, sc, true)
 	if errors.Is(o.Err, errNotPrompt) {
 		return Outcome{}, false
 	}

@@ -39,7 +39,7 @@ func (q *Quorum) Release(ctx context.Context, r *protocol.Release, most int) wir
 }
 
 // ReleasePromptly sends nothing: the servers are asked at the same time, each in a goroutine of its own.
-func (q *Quorum) ReleasePromptly(context.Context, *protocol.Release) (o wire.Outcome, ok bool) {
+func (q *Quorum) ReleasePromptly(context.Context, protocol.Release) (o wire.Outcome, ok bool) {
 	return o, false
 }
 
