@@ -135,9 +135,9 @@ func (l *Link) Promptly(ctx context.Context, sc *Script, c Copier) (o Outcome, o
 	return l.SendPromptly(ctx, sc, c.Request(now), now)
 }
 
-// Prompt reports whether Promptly would send a request, unless many are under way.
+// Prompt reports whether Promptly would send a request. Others may come between.
 func (l *Link) Prompt(ctx context.Context, sc *Script) bool {
-	return l.prompt.ready(l.client) && !sc.confirmed && ctx.Err() == nil
+	return l.prompt.ready(l.client) && !sc.confirmed && ctx.Err() == nil && !l.crowded(l.underWay.Load()+1)
 }
 
 // SendPromptly is Promptly where Prompt is true, for a request that was made at sent: one that has no Copier on the heap.
