@@ -141,7 +141,7 @@ func TestALateCopyOfARequestForSeveralTakesNone(t *testing.T) {
 	for name, then := range map[string]func() *rlock.Hold{
 		"granted to the second copy": func() *rlock.Hold { _, h := testlock.Lock(t, l, bg); return h },
 		"canceled": func() *rlock.Hold {
-			ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+			ctx, cancel := context.WithTimeout(bg, 15*time.Millisecond) // a prompt request is sent again after 25 ms
 			defer cancel()
 			_, h, err := l.Lock(ctx)
 			if !errors.Is(err, context.DeadlineExceeded) {

@@ -32,17 +32,17 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 
 	const owner, last, future = "s:7", "1000", "4102444800000000"
 	memories := map[string][]any{
-		"none":                         nil,
-		"released":                     {"t", last, "r", last, "a", "s:6", "l", "4"},
-		"lost":                         {"t", last, "r", "999", "a", "s:6"},
-		"lost, the first":              {"t", last},
-		"only marks":                   {"s:5", future},
-		"this one is over":             {"t", last, "r", last, "a", owner},
-		"this one is marked":           {"t", last, "r", last, "a", "s:6", owner, future},
-		"released, of a clock ahead":   {"t", future, "r", future, "a", "s:6"},
-		"lost, of a clock ahead":       {"t", future, "r", last, "a", "s:6"},
-		"released, and nobody waits":   {"t", last, "r", last, "q", last},
-		"released, and others wait":    {"t", last, "r", last, "q", last},
+		"none":                       nil,
+		"released":                   {"t", last, "r", last, "a", "s:6", "l", "4"},
+		"lost":                       {"t", last, "r", "999", "a", "s:6"},
+		"lost, the first":            {"t", last},
+		"only marks":                 {"s:5", future},
+		"this one is over":           {"t", last, "r", last, "a", owner},
+		"this one is marked":         {"t", last, "r", last, "a", "s:6", owner, future},
+		"released, of a clock ahead": {"t", future, "r", future, "a", "s:6"},
+		"lost, of a clock ahead":     {"t", future, "r", last, "a", "s:6"},
+		"released, and nobody waits": {"t", last, "r", last, "q", last},
+		"released, and others wait":  {"t", last, "r", last, "q", last},
 	}
 	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		for name, memory := range memories {
