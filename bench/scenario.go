@@ -85,7 +85,7 @@ func allScenarios() []scenario {
 	all = append(all,
 		scenario{name: "starve", what: "1 client with 8 goroutines against 1 with 1, 1 lock", needs: rivals, clients: 2, goroutines: 8, run: starve},
 		scenario{name: "waiters", what: "1,000 waiters of 8 clients on 1 held lock, for 5 times --duration", needs: rivals, clients: 8, goroutines: 125, count: 1000, run: waiters},
-		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals; figures are for both intervals together; one round", needs: alone, clients: 1,
+		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals: figures are for both together, and of one round", needs: alone, clients: 1,
 			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, once: true, run: held},
 		scenario{name: "names", what: "50,000 names, each locked and unlocked once by one of 8 goroutines of 1 client", needs: append([]need{inRedis}, alone...), clients: 1,
 			goroutines: 8, ownLocks: true, count: 50_000, run: runNames},
