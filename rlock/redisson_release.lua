@@ -64,11 +64,11 @@ local reply = 'L'
 -- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
 -- who wakes it get the same answer, if their rights are the same.
 local function sharding(how, channel)
-  local function may(command)
-    local known, allowed = pcall(redis.acl_check_cmd, command, channel) -- older than Redis 7: not known, as the commands are not
+  local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
+    local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
     return known and allowed
   end
-  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE') and may('SPUBLISH')
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', channel) and may('SPUBLISH', channel, '')
 end
 
 -- publish sends a message, by SPUBLISH or PUBLISH, and returns how many clients of this server got it.

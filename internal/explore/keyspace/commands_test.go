@@ -60,7 +60,7 @@ var expressions = map[string]string{
 	"odd arguments":   `try('HGET', 'hash', false), try('HGET', 'hash', nil), try('HGET', {}, 'a'), try(false), try(), try('HSET', 'hash', 'z', true)`,
 	"subscribers":     `call('PUBSUB', 'NUMSUB', 'c:A', 'c:B', 'c:C', 'c:B'), call('PUBSUB', 'SHARDNUMSUB', 'c:A', 'c:B', 'c:C'), call('PUBSUB', 'numsub'), try('PUBSUB', 'NUMSUB', 'x')[2]`,
 	"publish":         `call('PUBLISH', 'c:A', 'x'), call('PUBLISH', 'c:B', ''), call('publish', 'c:C', '1'), call('SPUBLISH', 'c:C', 'y'), try('SPUBLISH', 'c:A', 'z')`,
-	"rights":          `redis.acl_check_cmd('SPUBLISH', 'c'), redis.acl_check_cmd('ssubscribe', 'c'), (pcall(redis.acl_check_cmd, 'NOSUCH'))`,
+	"rights":          `redis.acl_check_cmd('SPUBLISH', 'c', ''), redis.acl_check_cmd('ssubscribe', 'c'), (pcall(redis.acl_check_cmd, 'NOSUCH'))`,
 	"caught":          `{ pcall(function() return call('HGET', 'zset', 'a') end) }, { pcall(function() error('text', 0) end) }, { pcall(function() error({ err = 'LOCKLINE x' }) end) }, select('#', pcall(call, 'HGET', 'hash', 'no'))`,
 	"tonumber":        `tonumber('1e3'), tonumber('010'), tonumber('0x10'), tonumber(' 7 '), tonumber('7 x'), tonumber(''), tonumber('-'), tonumber('.5'), tonumber('5.'), tonumber('1_0'), tonumber('0b1'), tonumber('9e15'), tonumber('99999999999999999999'), tonumber('inf'), tonumber('-inf'), tonumber('-5'), tonumber('+5'), tonumber('0x'), tonumber('1e400'), tonumber('\t1\n'), tonumber(nil), tonumber(false), tonumber({}), tonumber('1e'), tonumber('0x1p4')`,
 	"texts":           `'010' + 1, '1e3' * '2', '5' - 1, '7' / 2, ' 7 ' + 0, '0x10' + 0, 2 * '3', '9007199254740993' + 0`,
