@@ -28,7 +28,10 @@ func message() contender {
 type messageClient struct{ rdb *redis.Client }
 
 func (c messageClient) mutex(name string) mutex {
-	return &messageMutex{rdb: c.rdb, name: name, id: uuid.NewString()}
+	// Before its worker is said to be ready: a message that is sent earlier is lost.
+	sub := c.rdb.Subscribe(context.Background(), name) // ends with its client
+	_, err := sub.Receive(context.Background())
+	return &messageMutex{rdb: c.rdb, name: name, id: uuid.NewString(), sub: sub, err: err}
 }
 
 func (c messageClient) close() error { return c.rdb.Close() }
@@ -37,15 +40,17 @@ type messageMutex struct {
 	rdb      *redis.Client
 	name, id string
 	sub      *redis.PubSub
+	err      error // of subscribing
+	asked    bool
 }
 
 // lock waits for the other's message. Whoever asks first of all need not.
 func (m *messageMutex) lock(ctx context.Context) (context.Context, error) {
-	if m.sub == nil {
-		m.sub = m.rdb.Subscribe(ctx, m.name) // ends with its client
-		if _, err := m.sub.Receive(ctx); err != nil {
-			return ctx, err
-		}
+	if m.err != nil {
+		return ctx, m.err
+	}
+	if !m.asked {
+		m.asked = true
 		if first, err := m.rdb.SetNX(ctx, m.name, m.id, defaultLease).Result(); first || err != nil {
 			return ctx, err
 		}
