@@ -12,11 +12,18 @@ var checks = []func(facts) finding{
 	checkReach, checkVersion, checkCluster, checkEviction, checkMemory, checkPersistence, checkReplication, checkClock, checkPubSub,
 }
 
-const reachDo = "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; on a Cluster, that it has slots"
+const rightsDo = "give this user the rights that docs/operations.md lists"
+
+func reachDo(err error) string {
+	if strings.Contains(err.Error(), "NOPERM") { // it was reached
+		return rightsDo
+	}
+	return "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; on a Cluster, that it has slots"
+}
 
 func checkReach(f facts) finding {
 	if f.err != nil {
-		return finding{Check: "reach", Status: failure, Found: f.err.Error(), Do: reachDo}
+		return finding{Check: "reach", Status: failure, Found: f.err.Error(), Do: reachDo(f.err)}
 	}
 	return finding{Check: "reach", Status: fine, Found: fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond))}
 }

@@ -85,7 +85,7 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	if o.down != nil {
-		return []finding{{Server: o.down.host, Check: "reach", Status: failure, Found: o.down.Error(), Do: reachDo}}
+		return []finding{{Server: o.down.host, Check: "reach", Status: failure, Found: o.down.Error(), Do: reachDo(o.down)}}
 	}
 	var (
 		mu       sync.Mutex // guards findings
@@ -106,7 +106,7 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		err = errors.New("no server of the Cluster serves any slot")
 	}
 	if err != nil {
-		findings = append(findings, finding{Check: "reach", Status: failure, Found: err.Error(), Do: reachDo})
+		findings = append(findings, finding{Check: "reach", Status: failure, Found: err.Error(), Do: reachDo(err)})
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
 	if unreached(findings) {
@@ -200,7 +200,7 @@ func locksDo(err error) string {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL"), strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access"):
-		return "give this user the rights that docs/operations.md lists"
+		return rightsDo
 	case strings.Contains(text, "OOM"), strings.Contains(text, "MISCONF"), strings.Contains(text, "NOREPLICAS"), strings.Contains(text, "READONLY"):
 		return "the server refuses writes; see its other findings"
 	case errors.Is(err, context.DeadlineExceeded):
