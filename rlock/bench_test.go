@@ -17,6 +17,8 @@ import (
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 var scriptTime = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
@@ -75,6 +77,8 @@ func BenchmarkUncontended(b *testing.B) {
 		{"rlock, unlock not waited for", cycle(rlock.New(later, "x"), bg)},
 		{"fairlock", cycle(fairlock.New(s, "x"), bg)},
 		{"fairlock, cancelable", cycle(fairlock.New(s, "x"), cancelable)},
+		{"rwlock, cancelable", cycle(rwlock.New(s, "x"), cancelable)},
+		{"semaphore, cancelable", cycle(semaphore.New(s, "x", 5).Locker(1), cancelable)},
 	} {
 		b.Run(x.name, func(b *testing.B) {
 			x.do()

@@ -9,8 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
 )
 
@@ -41,6 +45,50 @@ func TestPermitsAreHeldAndGivenBack(t *testing.T) {
 	if keys := rdb.Keys(bg, "*").Val(); len(keys) != 1 || rdb.PTTL(bg, keys[0]).Val() > 61*time.Second {
 		t.Errorf("what stays: %q", keys)
 	}
+}
+
+// prompt counts the requests that are sent in their callers' goroutines.
+type prompt struct{ n *atomic.Int64 }
+
+func (prompt) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p prompt) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if fmt.Sprintf("%T", cmd) == "wire.promptRequest" {
+			p.n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (prompt) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestRequestsAreSentInTheirCallersGoroutines(t *testing.T) {
+	t.Parallel()
+	rdb := testredis.Start(t).Client(t)
+	var n atomic.Int64
+	rdb.AddHook(prompt{&n})
+	s := testlock.NewSession(t, rdb)
+	sem, rw := semaphore.New(s, "x", 1), rwlock.New(s, "x")
+	ctx := testlock.Bounded(t)
+	testlock.Eventually(t, "a prompt server", func() bool { // which is not always prompt on a busy machine
+		n.Store(0)
+		_, hold, err := sem.Acquire(ctx, 1)
+		testlock.Must(t, err)
+		testlock.Must(t, hold.Unlock(ctx))
+		_, hold, err = sem.TryAcquire(ctx, 1)
+		testlock.Must(t, err)
+		testlock.Must(t, hold.Unlock(ctx))
+		held, write, err := rw.Lock(ctx)
+		testlock.Must(t, err)
+		_, read, err := rw.RLock(held)
+		testlock.Must(t, err)
+		testlock.Must(t, write.Unlock(ctx)) // which tells Redis that it goes on as a reader
+		testlock.Must(t, read.Unlock(ctx))
+		return n.Load() == 7
+	})
 }
 
 func TestAcquireOfNoneSucceedsAndAsksNobody(t *testing.T) {

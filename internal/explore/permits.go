@@ -69,7 +69,7 @@ const (
 )
 
 var permitScripts = []string{"internal/permit/acquire.lua", "internal/permit/release.lua", "internal/permit/renew.lua", "internal/permit/reduce.lua",
-	"internal/permit/limit.lua", "internal/permit/force.lua"}
+	"internal/permit/operate/limit.lua", "internal/permit/operate/force.lua"}
 
 const all = permit.All
 

@@ -74,6 +74,11 @@ func (ps *Permits) Name() string {
 	return ps.keys.Name
 }
 
+// Session, Keys and Kind are those of good Permits.
+func (ps *Permits) Session() *session.Session { return ps.s }
+func (ps *Permits) Keys() *protocol.Keys      { return ps.keys }
+func (ps *Permits) Kind() *Kind               { return ps.kind }
+
 // acquisition is one call of Acquire. It belongs to its goroutine.
 type acquisition struct {
 	p        *pool
@@ -176,11 +181,18 @@ func (a *acquisition) wait(l *lane) (handoff, error) {
 	w := handover.NewWaiter[*Grant](a.owner)
 	w.For = a // begin takes the context of the first in the lane
 	l.waiters.Push(w)
+	var mine *attempt
+	if a.bounds.Expired == nil && l.wanting() && l.patience() <= 0 { // what may keep a request from being sent ends with the context alone
+		mine = l.begin()
+	}
 	l.ask()
 	taken := l.standing > 0 || len(l.attempts) == 0 // else the first answer tells whether this is a wait at all
 	p.mu.Unlock()
 	if taken {
 		a.waits()
+	}
+	if mine != nil {
+		mine.start(a.ctx)
 	}
 	for {
 		h, ok := wakeup.Await(&a.bounds, w.Ready)
@@ -308,20 +320,31 @@ func (t *trying) Request(now time.Time) wire.Request {
 
 // Send sends it.
 func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
-	p := t.a.p
 	for n := 1; ; n++ {
-		o := p.s().Link.Call(t.a.ctx, acquireScript, t, wire.Tries, abandoned)
-		if o.Unanswered != nil {
-			t.late = t.notAfter // a copy may still come until then
-		}
-		r, err := p.took(o)
-		if err != nil {
-			o.Err = err // a reply that cannot be read is a failure, too
-		}
-		if r.Status != reply.Expired || n == protocol.MaxExpired || abandoned.Load() { // else it is sent again: the answer has brought the time
+		o, expired := t.took(t.a.p.s().Link.Call(t.a.ctx, acquireScript, t, wire.Tries, abandoned))
+		if !expired || n == protocol.MaxExpired || abandoned.Load() {
 			return o
 		}
 	}
+}
+
+// SendPromptly sends one copy.
+func (t *trying) SendPromptly() (wire.Outcome, bool) {
+	o, ok := t.a.p.s().Link.Promptly(t.a.ctx, acquireScript, t)
+	o, expired := t.took(o)
+	return o, ok && !expired
+}
+
+// took takes in how it ended. expired: it is to be sent again, since the answer has brought the time.
+func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
+	if o.Unanswered != nil {
+		t.late = t.notAfter // a copy may still come until then
+	}
+	r, err := t.a.p.took(o)
+	if err != nil {
+		o.Err = err // a reply that cannot be read is a failure, too
+	}
+	return o, r.Status == reply.Expired
 }
 
 // RollBack gives back what nobody waits for.
@@ -351,7 +374,7 @@ func (a *acquisition) try() (handoff, error) {
 	case r.Status == reply.Expired:
 		err = p.fail(protocol.TooLate(a.lease()))
 	case r.Status == reply.Stale:
-		err = p.fail(errOver)
+		err = p.fail(protocol.ErrOver)
 	case r.Status == reply.Queued:
 		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
 		if p.kind.Reentrant && strings.HasPrefix(r.Holder, p.s().ID()) { // this session is in the way, perhaps this very goroutine

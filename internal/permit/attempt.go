@@ -1,11 +1,11 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
-	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -32,7 +32,7 @@ func (s attemptState) String() string {
 	return [...]string{"asking", "standing", "unwanted", "over"}[s]
 }
 
-// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run).
+// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run), but the first where Redis answers promptly.
 type attempt struct {
 	// What follows never changes.
 	l     *lane
@@ -40,14 +40,15 @@ type attempt struct {
 	nonce string
 	ctx   context.Context
 	joins *Grant        // that may go on instead, if nobody else waits; nil: none
-	gone  chan struct{} // closed when run returns
+	gone  chan struct{} // closed when run or start returns
 	news  chan struct{} // cap 1: look at what follows
 
-	left atomic.Bool // nobody wants it: do not send again
+	left    atomic.Bool // nobody wants it: do not send again
+	earlier error       // of a copy that was not answered; whoever sends its requests has it
 
 	// pool.mu guards the following.
 	state    attemptState
-	out      bool      // a request is under way
+	out      bool      // a request is under way: a copy may come after a grant that a message tells of
 	at       time.Time // when to ask again
 	notAfter int64     // of the last copy sent
 	late     int64     // Redis time until which an unanswered copy may come; 0: there is none
@@ -57,8 +58,8 @@ type attempt struct {
 	outage   time.Time // since when it is not answered; zero: it is
 }
 
-// begin begins an attempt of the lane. The caller must be counted in the session's work. mu held.
-func (l *lane) begin() {
+// begin begins an attempt of the lane, which the caller starts or runs. mu held.
+func (l *lane) begin() *attempt {
 	p := l.p
 	var nonce [12]byte
 	_, _ = rand.Read(nonce[:]) // never fails
@@ -69,8 +70,22 @@ func (l *lane) begin() {
 	}
 	l.attempts = append(l.attempts, a)
 	p.all.inbox.Add(a.owner.(string), a) // before the first request: a message may overtake the answer
-	p.keep()                             // run drops it
-	p.s().Go(a.run)
+	p.keep()                             // run or start drops it
+	return a
+}
+
+// start has a goroutine run it, after its first request if Redis answers promptly: that is sent here, in the goroutine of one that waits for it.
+// The caller must be counted in the session's work.
+func (a *attempt) start(ctx context.Context) {
+	s := a.l.p.s()
+	o, answered := s.Link.Promptly(ctx, acquireScript, a)
+	if answered && !a.took(o) {
+		close(a.gone)
+		a.l.p.drop()
+		return
+	}
+	a.earlier = o.Unanswered
+	s.Go(func() { a.run(answered) })
 }
 
 // end ends the attempt as far as the lane is concerned. mu held.
@@ -114,6 +129,7 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	a.out = true
 	if a.state < unwanted { // else nothing may come later than was said when it ended
 		a.notAfter = max(a.notAfter, until)
 	}
@@ -134,27 +150,30 @@ func (p *pool) acquireRequest(w Want, owner any, notAfter int64, liveness any, n
 	return p.keys.Request(acquireScript, owner, w.N, notAfter, lease, s.Args.About, s.Args.Keep, liveness, s.Args.Channels, nonce, mode, w.Limit, joins)
 }
 
-// run asks until it is known what becomes of the attempt.
-func (a *attempt) run() {
+// run asks until it is known what becomes of the attempt; if it was answered before, after a rest.
+func (a *attempt) run(rest bool) {
 	p := a.l.p
 	defer p.drop()
 	defer close(a.gone)
-	for {
-		p.mu.Lock()
-		a.out = true // told notes that a copy may come after the grant
-		p.mu.Unlock()
+	for ; !rest || a.rest(); rest = true {
 		o := p.s().Link.Call(a.ctx, acquireScript, a, wire.Tries, &a.left)
-		r, err := p.took(o)
-		if r.Status == reply.Queued {
-			p.all.inbox.Listen(p.keys.Lock()) // only attempts in the queue are told by message
-		}
-		p.mu.Lock()
-		again := a.answered(o, r, err)
-		p.mu.Unlock()
-		if !again || !a.rest() {
+		o.Unanswered, a.earlier = cmp.Or(o.Unanswered, a.earlier), nil
+		if !a.took(o) {
 			return
 		}
 	}
+}
+
+// took takes in how its request ended, and reports whether there is more to do.
+func (a *attempt) took(o wire.Outcome) (again bool) {
+	p := a.l.p
+	r, err := p.took(o)
+	if r.Status == reply.Queued {
+		p.all.inbox.Listen(p.keys.Lock()) // only attempts in the queue are told by message
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return a.answered(o, r, err)
 }
 
 // took reads a reply, and delivers what other attempts were served. mu is not held.
@@ -218,8 +237,6 @@ func (a *attempt) sooner(d time.Duration) {
 	}
 }
 
-var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
-
 // answered takes in the answer to its request, and reports whether there is more to do. mu held.
 func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again bool) {
 	l := a.l
@@ -249,7 +266,7 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 	case r.Status == reply.Expired:
 		err = p.fail(protocol.TooLate(a.lease()))
 	case r.Status == reply.Stale:
-		err = p.fail(errOver)
+		err = p.fail(protocol.ErrOver)
 	}
 	switch {
 	case err != nil || r.Status == reply.GoesOn:
@@ -375,7 +392,7 @@ func (a *attempt) Told(words []string) {
 	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
 		lease, ok := protocol.Remaining(words[2])
 		if ok {
-			a.told(protocol.TokenOrZero(words[0]), a.since(protocol.TokenOrZero(words[1])), lease)
+			a.told(protocol.TokenOrZero(words[0]), protocol.GrantTime(protocol.TokenOrZero(words[1]), a.redis, a.base), lease)
 		}
 	}
 }
@@ -394,20 +411,6 @@ func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
 	}
 	a.granted(token, since, lease)
 	a.wake() // run may be asleep, and is to end
-}
-
-// since converts the Redis time of a grant of this attempt to a local time that is not after the grant. When Redis' clock showed redis,
-// the local one showed base or more. How far the two have gone from there to the grant may differ by the margin for drift. mu held.
-func (a *attempt) since(at int64) time.Time {
-	if a.redis == 0 {
-		return a.base
-	}
-	d := time.Duration(at-a.redis) * time.Microsecond
-	t := a.base.Add(d - d.Abs()/100)
-	if now := time.Now(); t.After(now) {
-		t = now // a clock that was set
-	}
-	return t
 }
 
 // Missed has it ask: a message may have been lost.

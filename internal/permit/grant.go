@@ -170,9 +170,9 @@ func (g *Grant) lastUsed() any {
 }
 
 // release is a request that ends an attempt, whatever it has.
-func (p *pool) release(owner, token any, late int64, lastUsed any) *protocol.Same {
+func (p *pool) release(owner, token any, late int64, lastUsed any) protocol.Same {
 	s := p.s()
-	return &protocol.Same{Script: releaseScript, Keys: p.keys, Argv: []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}}
+	return protocol.Same{Script: releaseScript, Keys: p.keys, Argv: []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}}
 }
 
 // releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
@@ -180,7 +180,7 @@ func (p *pool) releaseUntilDone(owner any, late int64, until time.Time) {
 	s := p.s()
 	r := p.release(owner, "", late, "") // whatever the attempt has; its block counts as used
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, releaseScript, r, 1, nil) // one copy: this loop sends the next
+		o := s.Link.Call(s.Ctx, releaseScript, &r, 1, nil) // one copy: this loop sends the next
 		if _, err := p.took(o); err == nil || !wire.Judge(err).Unsettled() || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
@@ -196,19 +196,20 @@ func (p *pool) releaseLater(owner any, late int64, until time.Time) {
 	})
 }
 
-// send gives a grant back that is over for its session. It blocks for the answer. What could not be given back is tried again in the background. The
-// caller must be counted in the session's work.
-func (g *Grant) send(ctx context.Context) error {
+// news is the request that gives back a grant that is over for its session. mu held.
+func (g *Grant) news() *news {
+	return &news{Same: g.p.release(g.owner, g.first, g.late, g.lastUsed()), g: g, took: g.released}
+}
+
+// released takes in how that has ended. What could not be given back is tried again in the background. The caller must be counted in the
+// session's work.
+func (g *Grant) released(o wire.Outcome) error {
 	p := g.p
-	p.mu.Lock()
-	late, lastUsed := g.late, g.lastUsed()
-	p.mu.Unlock()
-	o := p.s().Link.Call(ctx, releaseScript, p.release(g.owner, g.first, late, lastUsed), wire.Tries, nil)
 	r, err := p.took(o)
 	switch {
 	case err != nil:
 		if wire.Judge(err).Unsettled() {
-			p.releaseLater(g.owner, late, g.deadline())
+			p.releaseLater(g.owner, g.late, g.deadline())
 		}
 		return p.kind.Failed(p.keys, err)
 	case r.Status == reply.Lost && o.Unanswered == nil: // else an earlier copy has released it

@@ -43,7 +43,7 @@ func (p *pool) lane(w Want) *lane {
 
 // ask begins attempts for those that wait, or does so later. The caller must be counted in the session's work. mu held.
 func (l *lane) ask() {
-	if d := l.patience(); d > 0 && l.standing == 0 && len(l.attempts) < l.most() {
+	if d := l.patience(); d > 0 && l.wanting() {
 		l.askAfter(d)
 		return
 	}
@@ -52,9 +52,15 @@ func (l *lane) ask() {
 
 // askNow begins them. mu held.
 func (l *lane) askNow() {
-	for l.standing == 0 && len(l.attempts) < l.most() { // one that stands is the place of the whole lane
-		l.begin()
+	for l.wanting() {
+		a := l.begin()
+		l.p.s().Go(func() { a.run(false) })
 	}
+}
+
+// wanting: there are fewer attempts than may be. mu held.
+func (l *lane) wanting() bool {
+	return l.standing == 0 && len(l.attempts) < l.most() // one that stands is the place of the whole lane
 }
 
 // most is how many attempts there may be. mu held.

@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -36,32 +37,35 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	g.l.brief = time.Since(e.began) < soon // whether those that wait ask at once: patience
 	tell := g.leave(e.write)
 	p.mu.Unlock()
-	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
-	finish := func(ctx context.Context) error {
+	e.cancel(failure.ErrUnlocked)      // before Redis can give the permits to another session
+	free := context.WithoutCancel(ctx) // the request goes on when the caller leaves
+	finish := func(err error) error {
 		defer s.End()
-		var err error
-		if tell != nil {
-			err = tell(ctx)
-		}
 		if !e.nested { // the observer is told when the outermost ends
-			p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
+			p.observe(free, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
 		}
 		return err
 	}
 	switch {
-	case tell == nil || ctx.Done() == nil && !s.AsyncUnlock: // nothing to leave early for, so no goroutine
-		return finish(ctx)
+	case tell == nil:
+		return finish(nil)
 	case s.AsyncUnlock:
 		go func() {
-			if err := finish(context.WithoutCancel(ctx)); err != nil {
+			if err := finish(tell.send(free, nil)); err != nil {
 				s.Warn("an unlock that nobody waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
 			}
 		}()
 		return nil
+	case ctx.Done() == nil: // nothing to leave early for, so no goroutine
+		return finish(tell.send(free, nil))
+	}
+	o, ok := s.Link.Promptly(ctx, tell.Script, tell)
+	if ok {
+		return finish(tell.took(o))
 	}
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
-	err, answered := wakeup.Call(wait, func() error { return finish(context.WithoutCancel(ctx)) }) // the request goes on when the caller leaves
+	err, answered := wakeup.Call(wait, func() error { return finish(tell.send(free, o.Unanswered)) })
 	if !answered {
 		return p.fail(failure.OfContext(wait))
 	}
@@ -92,9 +96,23 @@ func (e *Entry) tooLate(why handover.State) error {
 	return p.fail(errorOf(why))
 }
 
-// leave ends an entry. What it returns tells Redis, and blocks for the answer; nil: there is nothing to tell. The caller must be counted in the
+// news is what Redis is to be told of an entry that has ended here.
+type news struct {
+	protocol.Same
+	g    *Grant
+	took func(o wire.Outcome) error // takes in how it ended
+}
+
+// send tells it, and blocks for the answer. earlier is the error of a copy that was not answered, and may have run.
+func (n *news) send(ctx context.Context, earlier error) error {
+	o := n.g.p.s().Link.Call(ctx, n.Script, n, wire.Tries, nil)
+	o.Unanswered = cmp.Or(o.Unanswered, earlier)
+	return n.took(o)
+}
+
+// leave ends an entry. What it returns is to be sent, and what it took taken in; nil: there is nothing to tell. The caller must be counted in the
 // session's work. mu held.
-func (g *Grant) leave(write bool) (tell func(context.Context) error) {
+func (g *Grant) leave(write bool) (tell *news) {
 	l := g.l
 	g.entries--
 	if write {
@@ -119,10 +137,12 @@ func (g *Grant) leave(write bool) (tell func(context.Context) error) {
 	g.over(handover.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
 	l.ask() // if that comes before the release, the release serves it
-	return func(ctx context.Context) error {
+	tell = g.news()
+	tell.took = func(o wire.Outcome) error {
 		defer g.p.drop()
-		return g.send(ctx)
+		return g.released(o)
 	}
+	return tell
 }
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.
@@ -131,7 +151,7 @@ func (g *Grant) mayPass() bool {
 }
 
 // reduce has readers go on with what a writer held: they have nested in it. mu held.
-func (g *Grant) reduce() (tell func(context.Context) error) {
+func (g *Grant) reduce() (tell *news) {
 	p := g.p
 	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
 	g.n = 1
@@ -144,9 +164,9 @@ func (g *Grant) reduce() (tell func(context.Context) error) {
 	if g.l.live == nil && !g.own { // an own lease is not for those that join
 		g.l.live = g
 	}
-	return func(ctx context.Context) error {
-		s := p.s()
-		o := s.Link.Call(ctx, reduceScript, &protocol.Same{Script: reduceScript, Keys: p.keys, Argv: []any{g.owner, g.first, s.Args.Channels, s.Args.Keep, lastUsed}}, wire.Tries, nil)
+	args := &p.s().Args
+	same := protocol.Same{Script: reduceScript, Keys: p.keys, Argv: []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}}
+	return &news{Same: same, g: g, took: func(o wire.Outcome) error {
 		r, err := p.took(o)
 		switch {
 		case err != nil: // the lease of all is given back with the last of the readers
@@ -155,5 +175,5 @@ func (g *Grant) reduce() (tell func(context.Context) error) {
 			return p.fail(failure.ErrLost)
 		}
 		return nil
-	}
+	}}
 }

@@ -136,7 +136,10 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return // the session says so
 				}
-				if err := g.send(ctx); err != nil && !errors.Is(err, failure.ErrLost) {
+				p.mu.Lock()
+				back := g.news()
+				p.mu.Unlock()
+				if err := back.send(ctx, nil); err != nil && !errors.Is(err, failure.ErrLost) {
 					mu.Lock()
 					defer mu.Unlock()
 					errs = append(errs, err)

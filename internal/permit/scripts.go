@@ -18,26 +18,14 @@ var (
 	renewText string
 	//go:embed reduce.lua
 	reduceText string
-	//go:embed limit.lua
-	limitText string
-	//go:embed force.lua
-	forceText string
-	//go:embed inspect.lua
-	inspectText string
 
 	acquireScript = wire.NewScript(acquireText)
 	releaseScript = wire.NewScript(releaseText)
 	renewScript   = wire.NewScript(renewText)
 	reduceScript  = wire.NewScript(reduceText)
-
-	// What package operate sends.
-	LimitScript   = wire.NewScript(limitText)
-	ForceScript   = wire.NewScript(forceText)
-	InspectScript = wire.NewScript(inspectText)
 )
 
 // Scripts are all of them, by name, for tests that look at requests.
 func Scripts() map[string]*wire.Script {
-	return map[string]*wire.Script{"acquire": acquireScript, "release": releaseScript, "renew": renewScript, "reduce": reduceScript,
-		"limit": LimitScript, "force": ForceScript, "inspect": InspectScript}
+	return map[string]*wire.Script{"acquire": acquireScript, "release": releaseScript, "renew": renewScript, "reduce": reduceScript}
 }

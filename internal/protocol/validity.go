@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -35,6 +36,23 @@ const MaxExpired = 8
 // TooLate is the error of an attempt whose requests come too late all the time.
 func TooLate(lease time.Duration) error {
 	return fmt.Errorf("requests need longer than %v to reach Redis", Patience(lease))
+}
+
+// ErrOver: a copy of the request was granted, and that grant was over before an answer came.
+var ErrOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
+
+// GrantTime converts the Redis time of a grant to a local time that is not after it. When Redis' clock showed redis, the local one showed
+// base or more. How far the two have gone from there to the grant may differ by the margin for drift. If redis is 0, it is base.
+func GrantTime(at, redis int64, base time.Time) time.Time {
+	if redis == 0 {
+		return base
+	}
+	d := time.Duration(at-redis) * time.Microsecond
+	t := base.Add(d - d.Abs()/100)
+	if now := time.Now(); t.After(now) {
+		t = now // a clock that was set
+	}
+	return t
 }
 
 // Valid is for how long after its sending a lease granted by Redis is valid to its holder: two clocks' rates differ,

@@ -32,3 +32,20 @@ func TestALeaseIsAtLeastMinLease(t *testing.T) {
 		}
 	}
 }
+
+func TestAGrantIsCountedFromBeforeItWasMade(t *testing.T) {
+	base := time.Now().Add(-time.Hour)
+	if got := GrantTime(5, 0, base); got != base {
+		t.Errorf("with no answer yet: %v", got.Sub(base))
+	}
+	for at, want := range map[int64]time.Duration{
+		1_000_000:         0,
+		2_000_000:         990 * time.Millisecond,   // the clocks' rates may differ by the margin
+		0:                 -1010 * time.Millisecond, // a clock that was set back
+		8_000_000_000_000: time.Hour,                // one that was set forward: not after now
+	} {
+		if got := GrantTime(at, 1_000_000, base).Sub(base); (got-want).Abs() > time.Minute/10 || want != time.Hour && got != want {
+			t.Errorf("at %d: %v, want %v", at, got, want)
+		}
+	}
+}

@@ -97,7 +97,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	case r.Status == protocol.Expired:
 		err = q.Fail(protocol.TooLate(c.asksFor()))
 	case r.Status == protocol.Stale:
-		err = q.Fail(errOver)
+		err = q.Fail(protocol.ErrOver)
 	}
 	switch {
 	case err != nil || c.members.First() == nil:
@@ -177,19 +177,10 @@ func (c *cohort) heard(sent time.Time, r protocol.Answer) {
 	c.past = max(c.past, protocol.TokenOrZero(r.Token))
 }
 
-// since converts the Redis time of a grant of this attempt to a local time that is not after the grant. When Redis'
-// clock showed c.redis, the local one showed base or more. How far the two have gone from there to the grant may differ
-// by the margin for drift. Mu held.
+// since is a local time that is not after a grant of this attempt, whose Redis time is at. Mu held.
 func (c *cohort) since(at int64) time.Time {
-	if c.redis == 0 {
-		return c.base
-	}
-	d := time.Duration(at-c.redis) * time.Microsecond
-	t := c.base.Add(d - d.Abs()/100)
-	if now := time.Now(); t.After(now) {
-		t = now // a clock that was set
-	}
-	if t.Before(c.began) {
+	t := protocol.GrantTime(at, c.redis, c.base)
+	if c.redis != 0 && t.Before(c.began) {
 		t = c.began
 	}
 	return t

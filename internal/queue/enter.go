@@ -106,7 +106,7 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 			a.NewAttempt()
 			continue
 		default:
-			err = q.Fail(errOver)
+			err = q.Fail(protocol.ErrOver)
 		}
 		if protocol.MayHold(&a.Grant, o, r) {
 			a.Unit.ReleaseUntilDone(a)

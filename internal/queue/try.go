@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -10,9 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
-
-// errOver: a copy of the request was granted, and that grant was over before an answer came.
-var errOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
 // trying is TryLock's request: it does not stand in the queue.
 type trying mutex.Acquisition
@@ -79,7 +75,7 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 		case r.Status == protocol.Held:
 			err = q.lockedThere(o, r)
 		case r.Status == protocol.Stale:
-			err = q.Fail(errOver)
+			err = q.Fail(protocol.ErrOver)
 		default:
 			return q.take(a, o, r)
 		}

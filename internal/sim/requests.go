@@ -39,8 +39,8 @@ var scripts = func() map[string]string {
 	return all
 }()
 
-// generated is where the text of a script of a latch or an election says its name.
-var generated = regexp.MustCompile(`-- Generated from (?:latch|election)/lua/(\w+)\.lua:`)
+// generated is where the text of a script of a latch, an election or an operator of permits says its name.
+var generated = regexp.MustCompile(`-- Generated from (?:latch|election|internal/permit/operate)/lua/(\w+)\.lua:`)
 
 // call is one script call.
 type call struct {

@@ -111,6 +111,9 @@ func (k Kind) Vital() []string {
 	if k.locks[0].kind == 'r' || k.locks[0].kind == 'f' && !k.elects {
 		all = append(all, "prompt requests: lock", "prompt requests: release")
 	}
+	if k.locks[0].permits() {
+		all = append(all, "prompt requests: acquire", "prompt requests: release")
+	}
 	return append(all, k.vital...)
 }
 

@@ -240,13 +240,13 @@ var kinds = []kind{
 			owner := permitHolder(c)
 			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.token()}
 		}},
-		{file: "internal/permit/limit.lua", argv: func(c *caller) []string {
+		{file: "internal/permit/operate/limit.lua", argv: func(c *caller) []string {
 			return []string{pick(c, "0", "1", "2", "3", "1000000000"), pick(c, "", "1"), c.channels(), c.keep(), "i" + c.small(), c.deadline()}
 		}},
-		{file: "internal/permit/force.lua", argv: func(c *caller) []string {
+		{file: "internal/permit/operate/force.lua", argv: func(c *caller) []string {
 			return []string{pick(c, "w", "r", permitToken(c, permitHolder(c))), c.channels(), c.keep()}
 		}},
-		{file: "internal/permit/inspect.lua", argv: func(*caller) []string { return nil }},
+		{file: "internal/permit/operate/inspect.lua", argv: func(*caller) []string { return nil }},
 	}},
 	{"redlock", []string{"{k}", "{k}:t"}, []call{
 		{file: "multilock/redlock_lock.lua", argv: redlock, often: 4},

@@ -40,7 +40,7 @@ func newComparison(t *testing.T) *comparison {
 	t.Helper()
 	c := &comparison{newServer(t), map[string]loaded{}, map[string]map[string]int{}}
 	var files []string
-	for _, pattern := range []string{"internal/*/*.lua", "multilock/*.lua", "latch/*.lua"} {
+	for _, pattern := range []string{"internal/*/*.lua", "internal/permit/operate/*.lua", "multilock/*.lua", "latch/*.lua"} {
 		found, err := filepath.Glob(filepath.Join("..", "..", "..", pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -231,36 +231,36 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 
 // common are replies of each script that are not rare.
 var common = map[string]string{
-	"internal/permit/acquire.lua":        "G K Q S V",
-	"internal/permit/force.lua":          "0 1",
-	"internal/permit/inspect.lua":        "JSON",
-	"internal/permit/limit.lua":          "N S V",
-	"internal/permit/reduce.lua":         "L R",
-	"internal/permit/release.lua":        "L R R+news",
-	"internal/permit/renew.lua":          "K L",
-	"internal/protocol/confirm.lua":      "K L",
-	"internal/protocol/keep.lua":         "K L L+news",
-	"internal/queue/force.lua":           "F R R+news",
-	"internal/queue/heartbeat.lua":       "A B",
-	"internal/queue/inspect.lua":         "JSON",
-	"internal/queue/lock.lua":            "G H S V W refusal",
-	"internal/queue/lock_several.lua":    "1 2 G",
-	"internal/queue/release.lua":         "L L+news R R+news",
-	"internal/queue/release_several.lua": "L L,L L,L,L R",
-	"latch/arrive.lua":                   "C G P",
-	"latch/count.lua":                    "C S",
-	"latch/delete.lua":                   "D D+news",
-	"latch/inspect.lua":                  "I",
-	"latch/join.lua":                     "F J+news T X refusal",
-	"latch/leave.lua":                    "L L+news",
-	"latch/look.lua":                     "G R Z",
-	"latch/renew.lua":                    "K L",
-	"latch/set.lua":                      "S V",
-	"multilock/redlock_accept.lua":       "A L refusal",
-	"multilock/redlock_force.lua":        "F O R+news",
-	"multilock/redlock_inspect.lua":      "JSON",
-	"multilock/redlock_lock.lua":         "G G+news H S V refusal",
-	"multilock/redlock_release.lua":      "L L+news R R+news",
+	"internal/permit/acquire.lua":         "G K Q S V",
+	"internal/permit/operate/force.lua":   "0 1",
+	"internal/permit/operate/inspect.lua": "JSON",
+	"internal/permit/operate/limit.lua":   "N S V",
+	"internal/permit/reduce.lua":          "L R",
+	"internal/permit/release.lua":         "L R R+news",
+	"internal/permit/renew.lua":           "K L",
+	"internal/protocol/confirm.lua":       "K L",
+	"internal/protocol/keep.lua":          "K L L+news",
+	"internal/queue/force.lua":            "F R R+news",
+	"internal/queue/heartbeat.lua":        "A B",
+	"internal/queue/inspect.lua":          "JSON",
+	"internal/queue/lock.lua":             "G H S V W refusal",
+	"internal/queue/lock_several.lua":     "1 2 G",
+	"internal/queue/release.lua":          "L L+news R R+news",
+	"internal/queue/release_several.lua":  "L L,L L,L,L R",
+	"latch/arrive.lua":                    "C G P",
+	"latch/count.lua":                     "C S",
+	"latch/delete.lua":                    "D D+news",
+	"latch/inspect.lua":                   "I",
+	"latch/join.lua":                      "F J+news T X refusal",
+	"latch/leave.lua":                     "L L+news",
+	"latch/look.lua":                      "G R Z",
+	"latch/renew.lua":                     "K L",
+	"latch/set.lua":                       "S V",
+	"multilock/redlock_accept.lua":        "A L refusal",
+	"multilock/redlock_force.lua":         "F O R+news",
+	"multilock/redlock_inspect.lua":       "JSON",
+	"multilock/redlock_lock.lua":          "G G+news H S V refusal",
+	"multilock/redlock_release.lua":       "L L+news R R+news",
 }
 
 // reached fails if a script is not called, or does not do what is common: then it gets other arguments than it wants.

@@ -11,21 +11,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 // Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
 func Inspect(ctx context.Context, ps *permit.Permits) (reply.State, error) {
-	text, err := ps.Ask(ctx, permit.InspectScript)
+	text, err := ask(ctx, ps, inspectScript)
 	if err != nil {
 		return reply.State{}, err
 	}
 	st, err := reply.Decode(text)
 	if err != nil {
-		return reply.State{}, ps.Failed(wire.Unexpected(text))
+		return reply.State{}, failed(ps, wire.Unexpected(text))
 	}
 	return st, nil
 }
@@ -43,13 +45,13 @@ func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
 		return 0, err
 	}
 	args := &ps.Session().Args // of the operator's session: waiters of any are told on channels that begin alike
-	text, err := ps.Ask(ctx, permit.ForceScript, which, args.Channels, args.Keep)
+	text, err := ask(ctx, ps, forceScript, which, args.Channels, args.Keep)
 	if err != nil {
 		return 0, err
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, ps.Failed(wire.Unexpected(text))
+		return 0, failed(ps, wire.Unexpected(text))
 	}
 	return n, nil
 }
@@ -60,7 +62,7 @@ func ForceToken(ctx context.Context, ps *permit.Permits, token int64) (bool, err
 		return false, err
 	}
 	if token <= 0 { // which could mean others than one holder
-		return false, ps.Failed(fmt.Errorf("a token is above 0, not %d", token))
+		return false, failed(ps, fmt.Errorf("a token is above 0, not %d", token))
 	}
 	n, err := Force(ctx, ps, protocol.Number(token))
 	return n > 0, err
@@ -82,16 +84,41 @@ func SetLimit(ctx context.Context, ps *permit.Permits, n int64, only bool) (bool
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}
 		// The request has an id, so that a copy of it knows that an earlier one has set the number.
-		text, err := ps.Ask(ctx, permit.LimitScript, n, try, s.Args.Channels, s.Args.Keep, s.Attempt(), until)
+		text, err := ask(ctx, ps, limitScript, n, try, s.Args.Channels, s.Args.Keep, s.Attempt(), until)
 		now, late := strings.CutPrefix(text, "V ")
 		switch {
 		case err != nil || text == "S" || text == "N":
 			return text == "S", err
 		case !late:
-			return false, ps.Failed(wire.Unexpected(text))
+			return false, failed(ps, wire.Unexpected(text))
 		case expired == protocol.MaxExpired:
-			return false, ps.Failed(protocol.TooLate(s.Lease))
+			return false, failed(ps, protocol.TooLate(s.Lease))
 		}
 		s.Clock.Heard(protocol.TokenOrZero(now), sent)
 	}
+}
+
+// failed is a request's error for the user.
+func failed(ps *permit.Permits, err error) error { return ps.Kind().Failed(ps.Keys(), err) }
+
+// ask sends a request, and waits for the reply, not longer than ctx.
+func ask(ctx context.Context, ps *permit.Permits, sc *wire.Script, argv ...any) (string, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return "", err
+	}
+	s := ps.Session()
+	if !s.Begin() {
+		return "", ps.Kind().Named(ps.Name(), failure.ErrClosed)
+	}
+	o, answered := wakeup.Call(ctx, func() wire.Outcome {
+		defer s.End() // with the answer, though the caller may have left before
+		return s.Link.Call(ctx, sc, &protocol.Same{Script: sc, Keys: ps.Keys(), Argv: argv}, wire.Tries, nil)
+	})
+	switch {
+	case !answered:
+		return "", ps.Kind().Named(ps.Name(), failure.OfContext(ctx))
+	case o.Err != nil:
+		return "", failed(ps, o.Err)
+	}
+	return o.Reply, nil
 }

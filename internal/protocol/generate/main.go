@@ -24,17 +24,19 @@ import (
 const (
 	shared = "internal/protocol/lua/shared.lua"
 	line   = "internal/inbox/lua/line.lua"
+	permit = "internal/permit/lua/permit.lua"
 )
 
 // folders of scripts, and the libraries of each. A definition uses only what is before it.
 var folders = map[string][]string{
-	"internal/protocol": {shared},
-	"rlock":             {shared},
-	"internal/queue":    {shared, line, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
-	"internal/permit":   {shared, line, "internal/permit/lua/permit.lua"},
-	"multilock":         {shared},
-	"latch":             {shared, "latch/lua/latch.lua"},
-	"election":          {shared},
+	"internal/protocol":       {shared},
+	"rlock":                   {shared},
+	"internal/queue":          {shared, line, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
+	"internal/permit":         {shared, line, permit},
+	"internal/permit/operate": {shared, line, permit},
+	"multilock":               {shared},
+	"latch":                   {shared, "latch/lua/latch.lua"},
+	"election":                {shared},
 }
 
 func main() {

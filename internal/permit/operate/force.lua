@@ -1,18 +1,13 @@
--- Sets how many permits there are. Those that wait are served if there are more now. Holders keep what they have if there are fewer.
+-- Takes back the permits of holders, who learn that they have lost them. Those that wait are served.
 --
 -- KEYS    internal/permit/lua/permit.lua
--- ARGV[1] how many
--- ARGV[2] '1': only if Redis has no number
--- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of what nobody uses is kept
--- ARGV[5] id of the request, which all its copies have
--- ARGV[6] Redis time in microseconds after which it has expired, or it could undo a later one
+-- ARGV[1] which: 'w' whoever has all permits, 'r' those that have fewer, or the token of one holder
+-- ARGV[2] what the names of the sessions' channels begin with
+-- ARGV[3] milliseconds for which the metadata of what nobody uses is kept
 --
--- Reply: 'S' set, 'N' not set, 'V NOW' expired: came too late
+-- Reply: how many holders there were
 --
--- Generated from internal/permit/lua/limit.lua: edit that, and run go generate ./...
-
-local keep = tonumber(ARGV[4])
+-- Generated from internal/permit/operate/lua/force.lua: edit that, and run go generate ./...
 
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
@@ -20,28 +15,7 @@ local function clock()
   return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
 end
 
-local now, stamped = clock()
-if now > tonumber(ARGV[6]) then
-  return 'V ' .. stamped
-end
-local known = redis.call('HMGET', KEYS[2], 'n', 'i')
-if ARGV[2] == '1' and known[1] then
-  return known[2] == ARGV[5] and 'S' or 'N'
-end
-redis.call('HSET', KEYS[2], 'n', ARGV[1], 'i', ARGV[5])
-
--- outlive makes the metadata last for at least ms more. It is set to more than that,
--- so as not to be set each time.
-local function outlive(ms, keep)
-  if redis.call('PTTL', KEYS[2]) < ms then
-    redis.call('PEXPIRE', KEYS[2], ms + keep)
-  end
-end
-
-outlive(keep, keep)
-
--- BLOCK is how many tokens a grant reserves: Block in scripts.go.
-local BLOCK = 1000
+local now, keep, all = clock(), tonumber(ARGV[3]), redis.call('HGETALL', KEYS[6])
 
 local function stamp(number)
   return string.format('%.0f', number)
@@ -75,6 +49,119 @@ local function whole(key, field, value, most)
   end
   return number
 end
+
+-- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
+local BATCH = 1000
+
+-- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function holding(owner)
+  local value = redis.call('HGET', KEYS[6], owner)
+  if not value then
+    return nil
+  end
+  local n, token, about = string.match(value, '^(%d+) (%d+) (.*)$')
+  if not n then
+    bad(KEYS[6], owner, value, 'not a number of permits and a token')
+  end
+  return tonumber(n), token, about
+end
+
+-- used is how many permits are in use.
+local function used()
+  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
+end
+
+-- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
+-- again that it has deleted.
+local function giveBack(owner, n)
+  redis.call('HDEL', KEYS[6], owner)
+  redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
+end
+
+-- expire returns the permits of those whose leases are over. They are to be settled.
+local function expire(now)
+  if redis.call('PTTL', KEYS[1]) == -2 then
+    if redis.call('PTTL', KEYS[6]) ~= -2 then -- KEYS[1] was deleted by hand
+      redis.call('DEL', KEYS[6])
+    end
+    return {} -- without a write, behind which a server that is full would take any other
+  end
+  local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
+  for _, owner in ipairs(over) do
+    local n = holding(owner)
+    if n then
+      giveBack(owner, n)
+    end
+  end
+  return over
+end
+
+local over, forced = expire(now), 0
+
+-- BLOCK is how many tokens a grant reserves: Block in scripts.go.
+local BLOCK = 1000
+
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
+  if late == '0' then
+    return
+  end
+  local now, all = clock(), redis.call('HGETALL', KEYS[2])
+  for i = 1, #all, 2 do
+    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < now then
+      redis.call('HDEL', KEYS[2], all[i])
+    end
+  end
+  if tonumber(late) >= now then
+    redis.call('HSET', KEYS[2], owner, late)
+    outlive(keep, keep)
+  end
+end
+
+-- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
+-- granted, and expired before the metadata is forgotten, must not take the lock back.
+local function disown(owner, keep)
+  local now = clock()
+  tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+end
+
+-- ALL is how many permits one takes that excludes all others: All of permit.go.
+local ALL = 1000000000
+
+-- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known, and is no former grant's.
+local function yield(owner, n, token, lastUsed)
+  giveBack(owner, n)
+  if n == ALL and lastUsed ~= '' then
+    local most = whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't'))
+    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most and tonumber(lastUsed) >= tonumber(token) then
+      redis.call('HSET', KEYS[2], 't', lastUsed)
+    end
+  end
+end
+
+for i = 1, #all, 2 do
+  local owner = all[i]
+  local n, token, _
+  if owner ~= 'u' then
+    n, token, _ = holding(owner)
+  end
+  if n and (ARGV[1] == token or ARGV[1] == 'w' and n == ALL or ARGV[1] == 'r' and n ~= ALL) then
+    yield(owner, n, token, '')
+    over[#over + 1] = owner
+    forced = forced + 1
+    disown(owner, keep)
+  end
+end
+local limit = redis.call('HGET', KEYS[2], 'n')
 
 -- leave takes attempts out of the queue.
 local function leave(...)
@@ -162,67 +249,6 @@ end
 -- stopped, shows that it lives by renewing it.
 local FIRST = 2000
 
--- ALL is how many permits one takes that excludes all others: All of permit.go.
-local ALL = 1000000000
-
--- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
-local BATCH = 1000
-
--- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
-local function holding(owner)
-  local value = redis.call('HGET', KEYS[6], owner)
-  if not value then
-    return nil
-  end
-  local n, token, about = string.match(value, '^(%d+) (%d+) (.*)$')
-  if not n then
-    bad(KEYS[6], owner, value, 'not a number of permits and a token')
-  end
-  return tonumber(n), token, about
-end
-
--- used is how many permits are in use.
-local function used()
-  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
-end
-
--- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
--- again that it has deleted.
-local function giveBack(owner, n)
-  redis.call('HDEL', KEYS[6], owner)
-  redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
-end
-
--- expire returns the permits of those whose leases are over. They are to be settled.
-local function expire(now)
-  if redis.call('PTTL', KEYS[1]) == -2 then
-    if redis.call('PTTL', KEYS[6]) ~= -2 then -- KEYS[1] was deleted by hand
-      redis.call('DEL', KEYS[6])
-    end
-    return {} -- without a write, behind which a server that is full would take any other
-  end
-  local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
-  for _, owner in ipairs(over) do
-    local n = holding(owner)
-    if n then
-      giveBack(owner, n)
-    end
-  end
-  return over
-end
-
--- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
-local function settle(over)
-  for _, owner in ipairs(over) do
-    if not redis.call('HGET', KEYS[6], owner) then
-      redis.call('ZREM', KEYS[1], owner)
-    end
-  end
-  if redis.call('PTTL', KEYS[1]) == -2 then
-    redis.call('DEL', KEYS[6])
-  end
-end
-
 -- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it that needs no memory.
 local function prolong(owner, ms, now, keep)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
@@ -277,9 +303,21 @@ local function serve(asking, channels, now, keep, limit)
   end
 end
 
-if redis.call('PTTL', KEYS[3]) ~= -2 then
-  local over = expire(now)
-  serve('', ARGV[3], now, keep, tonumber(ARGV[1]))
-  settle(over)
+if limit then
+  serve('', ARGV[2], now, keep, whole(KEYS[2], 'n', limit))
 end
-return 'S'
+
+-- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
+local function settle(over)
+  for _, owner in ipairs(over) do
+    if not redis.call('HGET', KEYS[6], owner) then
+      redis.call('ZREM', KEYS[1], owner)
+    end
+  end
+  if redis.call('PTTL', KEYS[1]) == -2 then
+    redis.call('DEL', KEYS[6])
+  end
+end
+
+settle(over)
+return stamp(forced)

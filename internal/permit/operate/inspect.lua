@@ -4,7 +4,7 @@
 --
 -- Reply: JSON {"now": MICROSECONDS, "limit": N, "holders": [OWNER, END, ...], "held": {OWNER: 'N TOKEN ABOUT'}, "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}
 --
--- Generated from internal/permit/lua/inspect.lua: edit that, and run go generate ./...
+-- Generated from internal/permit/operate/lua/inspect.lua: edit that, and run go generate ./...
 
 local holders = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
