@@ -52,6 +52,7 @@ type attempt struct {
 	at       time.Time // when to ask again
 	notAfter int64     // of the last copy sent
 	late     int64     // Redis time until which an unanswered copy may come; 0: there is none
+	past     int64     // a token that was in use by the time of an answer that said to wait
 	base     time.Time // before the last request was sent that was answered, or the first one
 	redis    int64     // the Redis time in that answer; 0: there is none
 	expired  int       // how often in a row a request came too late
@@ -306,7 +307,7 @@ func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
 	l.others = true // from now on the lane has one attempt at a time
 	l.p.saw(r)
 	a.expired = 0
-	a.base, a.redis = o.Sent, r.Now
+	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
 	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
 	if r.Left >= 0 {              // negative: another session looks then, or there is no lease
 		d = min(d, r.Left+time.Millisecond)
@@ -399,7 +400,7 @@ func (a *attempt) Told(words []string) {
 
 // told is news of a grant. mu held.
 func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
-	if a.state > standing || token == 0 { // an answer was first, or nobody wants it
+	if a.state > standing || token <= a.past { // an answer was first, nobody wants it, or it was over when an answer said to wait
 		return
 	}
 	if a.out { // it may arrive when the grant is over

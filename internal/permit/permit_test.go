@@ -2,6 +2,7 @@ package permit
 
 import (
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -30,5 +31,13 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 	l.forget()
 	if p.lanes[w] != nil {
 		t.Error("it is remembered")
+	}
+}
+
+// Where a server's clock was set back, the time of a grant does not tell that it is over.
+func TestAMessageOfAGrantThatIsOverIsIgnored(t *testing.T) {
+	a := &attempt{l: &lane{p: &pool{}}, past: 7}
+	for _, token := range []int64{0, 7} {
+		a.told(token, time.Now(), time.Minute) // it panics, for want of a session, if it counts
 	}
 }

@@ -14,6 +14,41 @@
 --
 -- Generated from internal/permit/lua/release.lua: edit that, and run go generate ./...
 
+-- BLOCK is how many tokens a grant reserves: Block in scripts.go.
+local BLOCK = 1000
+
+-- giveBackAtOnce is the common case of release.lua: nobody waits, and no copy of the attempt's request is under way. It does what yield and settle would do; anything
+-- else is left to them. Leases that are over are left to the next one that asks. The parameters are ARGV[1], [2], [5] and [6] of release.lua, and BLOCK.
+-- Returns the reply, if it is decided.
+local function giveBackAtOnce(owner, token, late, lastUsed, block)
+  local call = redis.call
+  local held = call('HMGET', KEYS[6], owner, 'u')
+  local n, first = string.match(held[1] or '', '^(%d+) (%d+) ')
+  local rest = n and held[2] and string.find(held[2], '^%d+$') and held[2] - n
+  if not rest or rest < 0 or late ~= '0' or call('PTTL', KEYS[3]) ~= -2 then
+    return nil
+  end
+  local till, time = call('ZSCORE', KEYS[1], owner), call('TIME')
+  if rest == 0 then
+    call('DEL', KEYS[1], KEYS[6])
+  else
+    call('ZREM', KEYS[1], owner)
+    call('HDEL', KEYS[6], owner)
+    call('HSET', KEYS[6], 'u', string.format('%.0f', rest))
+  end
+  if n == '1000000000' and lastUsed ~= '' and lastUsed - first >= 0 and lastUsed - first < block
+      and call('HGET', KEYS[2], 't') == string.format('%.0f', first + block - 1) then
+    call('HSET', KEYS[2], 't', lastUsed)
+  end
+  local now = string.format('%d%06d', time[1], time[2])
+  return (till and till - now > 0 and (token == '' or token == first) and 'R ' or 'L ') .. now
+end
+
+local reply = giveBackAtOnce(ARGV[1], ARGV[2], ARGV[5], ARGV[6], BLOCK)
+if reply then
+  return reply
+end
+
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
   local time = redis.call('TIME')
@@ -59,9 +94,6 @@ end
 if queue then
   leave(owner)
 end
-
--- BLOCK is how many tokens a grant reserves: Block in scripts.go.
-local BLOCK = 1000
 
 local function stamp(number)
   return string.format('%.0f', number)

@@ -23,9 +23,9 @@
 --   'V NOW'                            expired: came too late
 --   'S NOW'                            stale: this attempt is over already
 
-local now, stamped = clock()
-if now > tonumber(ARGV[3]) then
-  return 'V ' .. stamped
+local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[11], ARGV[12], BLOCK)
+if reply then
+  return reply
 end
 local asking, n, lease, keep, liveness = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local queue = redis.call('PTTL', KEYS[3]) ~= -2

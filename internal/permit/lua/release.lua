@@ -12,6 +12,10 @@
 -- Reply: 'R NOW' released, or 'L NOW' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each attempt of this session
 -- that was served
 
+local reply = giveBackAtOnce(ARGV[1], ARGV[2], ARGV[5], ARGV[6], BLOCK)
+if reply then
+  return reply
+end
 local now, stamped = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local queue = redis.call('PTTL', KEYS[3]) ~= -2
