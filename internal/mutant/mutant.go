@@ -152,7 +152,7 @@ var All = []Mutant{
 		Old: "(known[3] or not known[2]) and call('PTTL', KEYS[3]) ~= -2", New: "false"},
 	{Name: "permits: the common case does not look at the limit", Kind: "semaphore", File: "internal/permit/acquire.lua",
 		Old: "inUse + n > tonumber(limit)", New: "false"},
-	{Name: "permits: the common case of a release serves nobody", Kind: "rwlock", File: "internal/permit/release.lua",
+	{Name: "permits: the common case of a release serves no waiter", Kind: "rwlock", File: "internal/permit/release.lua",
 		Old: " or call('PTTL', KEYS[3]) ~= -2 then\n    return nil", New: " then\n    return nil"},
 	{Name: "permits: a waiter is served though too few are free", Kind: "semaphore", File: "internal/permit/release.lua",
 		Old: "elseif n > free then", New: "elseif false then"},
