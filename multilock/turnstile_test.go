@@ -61,8 +61,9 @@ func (r *redServers) start(t *testing.T, members, turns int, stay time.Duration,
 
 func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int, stay time.Duration) error {
 	ctx, hold, err := m.Lock(testlock.Bounded(t))
-	// Where one server is frozen or refuses connections, and another one is slow, a newcomer is told so at once.
-	for errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(*net.OpError)) {
+	// Where one server is frozen or refuses connections, and another one is slow, a newcomer is told so at once, and so is an Unlock.
+	slow := func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(*net.OpError)) }
+	for slow(err) {
 		ctx, hold, err = m.Lock(testlock.Bounded(t))
 	}
 	if err != nil {
@@ -77,7 +78,7 @@ func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int, stay time.Duration) err
 	case <-ctx.Done(): // the lease is over, and others may hold it
 	}
 	c.inside.Add(-1)
-	if lost := hold.Unlock(bg); lost != nil && !errors.Is(lost, rlock.ErrLost) {
+	if lost := hold.Unlock(bg); lost != nil && !errors.Is(lost, rlock.ErrLost) && !slow(lost) {
 		err = errors.Join(err, lost)
 	}
 	return err
