@@ -62,7 +62,9 @@ func (r *redServers) start(t *testing.T, members, turns int, stay time.Duration,
 func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int, stay time.Duration) error {
 	ctx, hold, err := m.Lock(testlock.Bounded(t))
 	// Where one server is frozen or refuses connections, and another one is slow, a newcomer is told so at once, and so is an Unlock.
-	slow := func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(*net.OpError)) }
+	slow := func(err error) bool {
+		return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(*net.OpError))
+	}
 	for slow(err) {
 		ctx, hold, err = m.Lock(testlock.Bounded(t))
 	}
