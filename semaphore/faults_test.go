@@ -231,6 +231,30 @@ func TestAForgedMessageGrantsNothing(t *testing.T) {
 	unlock(t, await(t, waiting))
 }
 
+// A server's clock that is set back makes the time of an old grant look like a later one.
+func TestAMessageOfAGrantThatIsOverGrantsNothing(t *testing.T) {
+	t.Parallel()
+	rdb, sems := open(t, 2, 1)
+	_, hold := acquire(t, sems[0], 1)
+	waiting := begin(bg, sems[1], 1)
+	queue(t, sems[0], 1)
+	st := inspect(t, sems[0])
+	w, channel := st.Queue[0], "lockline:s:"+st.Queue[0].Session
+	testlock.Eventually(t, "it listens", func() bool { return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1 })
+	nonce := strings.TrimRight(strings.Fields(rdb.HGet(bg, "lockline:p:{x}:d", w.Owner).Val())[2], "/+")
+	tell := func(token int64) {
+		later := rdb.Time(bg).Val().Add(time.Hour).UnixMicro()
+		testlock.Must(t, rdb.Publish(bg, channel, fmt.Sprintf("%s %d %d 30000 %s", w.Owner, token, later, nonce)).Err())
+	}
+	tell(hold.Token() - 1)
+	tell(hold.Token()) // which it was told when it began to wait
+	time.Sleep(50 * time.Millisecond)
+	waits(t, "one that was told of a grant that is over", waiting)
+	tell(hold.Token() + 1) // as the next grant would
+	testlock.Keep(t, await(t, waiting))
+	unlock(t, hold)
+}
+
 // count is how many arguments a format has.
 func count(format string) (n int) {
 	for _, c := range format {
