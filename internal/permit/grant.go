@@ -196,7 +196,7 @@ func (p *pool) releaseLater(owner any, late int64, until time.Time) {
 	})
 }
 
-// news is the request that gives back a grant that is over for its session. mu held.
+// news is the request that gives back a grant that is over for its session. Once it has ended, the pool is dropped. mu held.
 func (g *Grant) news() *news {
 	return &news{Same: g.p.release(g.owner, g.first, g.late, g.lastUsed()), g: g, took: g.released}
 }
@@ -205,6 +205,7 @@ func (g *Grant) news() *news {
 // session's work.
 func (g *Grant) released(o wire.Outcome) error {
 	p := g.p
+	defer p.drop()
 	r, err := p.took(o)
 	switch {
 	case err != nil:

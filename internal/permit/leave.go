@@ -37,35 +37,38 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	g.l.brief = time.Since(e.began) < soon // whether those that wait ask at once: patience
 	tell := g.leave(e.write)
 	p.mu.Unlock()
-	e.cancel(failure.ErrUnlocked)      // before Redis can give the permits to another session
-	free := context.WithoutCancel(ctx) // the request goes on when the caller leaves
-	finish := func(err error) error {
+	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
+	finish := func(ctx context.Context, err error) error {
 		defer s.End()
 		if !e.nested { // the observer is told when the outermost ends
-			p.observe(free, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
+			p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
 		}
 		return err
 	}
 	switch {
 	case tell == nil:
-		return finish(nil)
+		return finish(ctx, nil)
 	case s.AsyncUnlock:
 		go func() {
-			if err := finish(tell.send(free, nil)); err != nil {
+			ctx := context.WithoutCancel(ctx)
+			if err := finish(ctx, tell.send(ctx, nil)); err != nil {
 				s.Warn("an unlock that nobody waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
 			}
 		}()
 		return nil
 	case ctx.Done() == nil: // nothing to leave early for, so no goroutine
-		return finish(tell.send(free, nil))
+		return finish(ctx, tell.send(ctx, nil))
 	}
 	o, ok := s.Link.Promptly(ctx, tell.Script, tell)
 	if ok {
-		return finish(tell.took(o))
+		return finish(ctx, tell.took(o))
 	}
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
-	err, answered := wakeup.Call(wait, func() error { return finish(tell.send(free, o.Unanswered)) })
+	err, answered := wakeup.Call(wait, func() error {
+		ctx := context.WithoutCancel(ctx) // the request goes on when the caller leaves
+		return finish(ctx, tell.send(ctx, o.Unanswered))
+	})
 	if !answered {
 		return p.fail(failure.OfContext(wait))
 	}
@@ -137,12 +140,7 @@ func (g *Grant) leave(write bool) (tell *news) {
 	g.over(handover.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
 	l.ask() // if that comes before the release, the release serves it
-	tell = g.news()
-	tell.took = func(o wire.Outcome) error {
-		defer g.p.drop()
-		return g.released(o)
-	}
-	return tell
+	return g.news()
 }
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.

@@ -130,15 +130,17 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 			if !g.end(handover.Closed, nil) {
 				continue // lost or unlocked in that instant
 			}
+			p.keep() // released drops it
+			p.mu.Lock()
+			back := g.news()
+			p.mu.Unlock()
 			wg.Go(func() {
 				limit <- struct{}{}
 				defer func() { <-limit }()
 				if ctx.Err() != nil {
+					p.drop()
 					return // the session says so
 				}
-				p.mu.Lock()
-				back := g.news()
-				p.mu.Unlock()
 				if err := back.send(ctx, nil); err != nil && !errors.Is(err, failure.ErrLost) {
 					mu.Lock()
 					defer mu.Unlock()
