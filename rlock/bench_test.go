@@ -78,6 +78,7 @@ func BenchmarkUncontended(b *testing.B) {
 		{"fairlock", cycle(fairlock.New(s, "x"), bg)},
 		{"fairlock, cancelable", cycle(fairlock.New(s, "x"), cancelable)},
 		{"rwlock, cancelable", cycle(rwlock.New(s, "x"), cancelable)},
+		{"rwlock to read, cancelable", cycle(rwlock.New(s, "x").RLocker(), cancelable)},
 		{"semaphore, cancelable", cycle(semaphore.New(s, "x", 5).Locker(1), cancelable)},
 	} {
 		b.Run(x.name, func(b *testing.B) {
