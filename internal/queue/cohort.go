@@ -245,7 +245,9 @@ func (c *cohort) gather() {
 // runPromptly is run in the goroutine of a member that leaves when ctx ends, if Redis answers promptly. If not, run is to follow.
 func (c *cohort) runPromptly(ctx context.Context) (over bool) {
 	q, s := c.q, c.q.S()
-	c.gather()
+	if q.othersWant() { // else nobody may come, and to give way costs two wake-ups of a thread
+		c.gather()
+	}
 	o, ok := s.Link.Promptly(ctx, q.Kind.Lock, c)
 	if !ok {
 		q.Mu.Lock()
