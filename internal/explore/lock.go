@@ -49,10 +49,10 @@ const (
 	dead          // its session crashed
 )
 
-// attempt is an actor: a goroutine that wants the lock once. If it has to ask anew it has another name in Redis.
+// attempt is an actor: a goroutine that wants the lock once. If it has to start over, it gets another name in Redis.
 type attempt struct {
 	Phase     phase
-	Serial    uint8 // how often it has asked anew
+	Serial    uint8 // how often it has started over
 	GaveUp    bool  // it does not want the lock any more
 	Late      bool  // a copy of its request was not answered
 	Held      bool  // it leaves what it has held
@@ -61,8 +61,8 @@ type attempt struct {
 	Along     bool  // the exchanges of the other attempt are about this one's lock, too
 	Borrowed  uint8 // 1 + Serial of the other attempt, whose name it has; 0: its own
 	Forced    bool  // an operator freed what it was granted
-	Follows   int8  // 1 + whose place its request asks for; 0: nobody's
-	Latter    int8  // 1 + who may have its place, after an answer was lost
+	Follows   int8  // 1 + the attempt whose place its request asks for; 0: none
+	Latter    int8  // 1 + the attempt that may have its place, after an answer was lost
 	Beat      bool  // it has sent a heartbeat or a renewal in this tick
 	NotAfter  int64 // of the last copy of its request
 	Slow      int64 // how long the last answer took at least: from when the request was sent to the Redis time in it
@@ -177,7 +177,7 @@ func (r *lockRules) owner(actor int, a attempt) string {
 
 // current is the actor that has a name in Redis at a lock; -1 if that is a former name, or none.
 func (r *lockRules) current(v *View[attempt], lock int, owner string) int {
-	if len(owner) < 2 { // '-' is nobody
+	if len(owner) < 2 { // '-' is no owner
 		return -1
 	}
 	session := int(owner[0] - 'A')
@@ -218,7 +218,7 @@ func (r *lockRules) ask(v *View[attempt], i int) {
 		Argv: join(owner, number(lockLease), number(a.NotAfter), "me", number(retention), live, channelPrefix, "1", place, size, nonce(owner), "1")})
 }
 
-// last is whose place an attempt can take: that of the other one of its session, if that waits; -1: nobody's.
+// last is the attempt whose place attempt i can take: the other one of its session, if that waits. It is -1 if there is none.
 func (r *lockRules) last(v *View[attempt], i int) int {
 	if r.fair {
 		for t := i - i%r.each; t < i-i%r.each+r.each; t++ {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/explore/keyspace"
 )
 
-// holder is who has a lock in Redis, and its token; "" if nobody has.
+// holder is the owner that has a lock in Redis, and the lock's token; "" if none has it.
 func holder(space *keyspace.Space, lock int) (owner string, token int64) {
 	for field, value := range space.Hash(lockKeys[lock][0]) {
 		switch {
@@ -24,10 +24,10 @@ func holder(space *keyspace.Space, lock int) (owner string, token int64) {
 
 // observation is what a script did about the locks.
 type observation struct {
-	granted [2]string // who has it now, if it was granted
-	ended   [2]string // whose grant an operator ended
+	granted [2]string // the owner that has it now, if it was granted
+	ended   [2]string // the owner whose grant an operator ended
 	token   [2]int64  // of granted
-	wrong   string    // what nobody may do
+	wrong   string    // what no script may do
 }
 
 // roles of a script at a lock.
@@ -173,7 +173,7 @@ func nextInLine(env keyspace.Env, space *keyspace.Space, keys []string, asking, 
 	return ""
 }
 
-// Observed checks that tokens grow, and that nobody is granted what it does not want any more.
+// Observed checks that tokens grow, and that no owner is granted a lock that it no longer wants.
 func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 	o := seen.(observation)
 	if o.wrong != "" {
@@ -205,7 +205,7 @@ func (r *lockRules) locks() int {
 	return 1
 }
 
-// wants: what this owner is granted of a lock is not nobody's, as far as its session knows.
+// wants: what this owner is granted of a lock belongs to an attempt, as far as its session knows.
 func (r *lockRules) wants(v *View[attempt], lock int, owner string) bool {
 	session := int(owner[0] - 'A')
 	for i := session * r.each; i < (session+1)*r.each; i++ {
@@ -240,7 +240,7 @@ func (r *lockRules) Check(v *View[attempt]) error {
 	return nil
 }
 
-// End: nothing is left but what is kept for a while of a lock that nobody has.
+// End: nothing is left but what is kept for a while of a lock that no attempt holds.
 func (r *lockRules) End(v *View[attempt], servers []*keyspace.Space) error {
 	s := servers[0]
 	if s.LastExpiry() == math.MaxInt64 {

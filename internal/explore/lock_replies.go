@@ -37,7 +37,7 @@ func (r *lockRules) lost(v *View[attempt], i int) {
 	r.end(v, i, over)
 }
 
-// released is the reply to a release: 'R' or 'L', and whom the lock was handed to.
+// released is the reply to a release: 'R' or 'L', and the owner that the lock was handed to.
 func (r *lockRules) released(v *View[attempt], i int, p Packet) {
 	first, second, both := strings.Cut(p.Text, ",")
 	if both {

@@ -29,10 +29,10 @@ type want struct {
 	n       int64
 }
 
-// taker is an actor: a goroutine that wants permits once. If it has to ask anew it has another name in Redis.
+// taker is an actor: a goroutine that wants permits once. If it has to start over, it gets another name in Redis.
 type taker struct {
 	Phase    phase
-	Serial   uint8 // how often it has asked anew
+	Serial   uint8 // how often it has started over
 	GaveUp   bool  // it does not want them any more
 	Forced   bool  // an operator took back what it was granted
 	Beat     bool  // it has asked again, or renewed, in this tick
@@ -119,7 +119,7 @@ func permitWorlds() []World {
 	return worlds
 }
 
-// The holders, the metadata, the queue, who is alive, what each waits for, and what each holds.
+// The holders, the metadata, the queue, the liveness of each waiter, what it waits for, and what each holder has.
 var permitKeys = []string{"permits", "permits:t", "permits:q", "permits:a", "permits:d", "permits:h"}
 
 func (r *permitRules) Start() ([]taker, Shared) {
@@ -211,7 +211,7 @@ func (r *permitRules) giveBack(v *View[taker], i int) {
 	v.Send(Packet{Kind: errand, To: int8(i), Script: returnScript, Argv: r.returnArgs(r.owner(i, a), a.Late, "", "")})
 }
 
-// anew has an actor ask anew under another name.
+// anew has an actor ask under another name.
 func (r *permitRules) anew(v *View[taker], i int) {
 	v.Forsake(i, askTag)
 	r.end(v, i, over)
@@ -231,7 +231,7 @@ func (r *permitRules) end(v *View[taker], i int, as phase) {
 }
 
 // settled: it is known what became of an attempt, so what is under way about it changes nothing in its session. Its request may still arrive. In a session
-// of more than one, the reply to that may tell of a grant of another one.
+// of more than one actor, the reply to that request may report a grant of another one.
 func (r *permitRules) settled(v *View[taker], i int) {
 	owner := r.owner(i, v.Actors[i])
 	alone := true

@@ -91,8 +91,8 @@ func (l *ledger) next(asking string, from int) int {
 	return -1
 }
 
-// serve is what permit.lua promises: permits for those that wait, in their order, as long as there are enough for the next one. One that wants
-// more than there are at all holds up nobody.
+// serve is what permit.lua promises: permits for the waiters, in their order, as long as there are enough for the next one. A waiter that wants
+// more than there are at all holds up no other.
 func (l *ledger) serve(asking string) {
 	from := 0
 	for {
@@ -301,14 +301,14 @@ func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space
 	return o
 }
 
-// Observed checks that tokens are above all that were used, that sessions are told what they are granted, and that nobody is granted what it does not want any more.
+// Observed checks that tokens are above all used ones, that sessions are told what they are granted, and that no owner is granted what it no longer wants.
 func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 	o := seen.(allotted)
 	if o.wrong != "" {
 		v.Fail("%s", o.wrong)
 		return
 	}
-	for _, n := range slices.Clone(v.net) { // changes nothing: whoever is told when to ask may ask any time here
+	for _, n := range slices.Clone(v.net) { // changes nothing: a waiter that is told when to ask may ask any time here
 		if p := v.sys.packets.values[n]; p.Kind == news && strings.Count(p.Text, " ") == 1 {
 			v.remove(n)
 		}
@@ -351,7 +351,7 @@ func (v *View[A]) returns(owner string) bool {
 	})
 }
 
-// newsOf: a message is under way that tells of a grant.
+// newsOf: a message that reports a grant is under way.
 func (v *View[A]) newsOf(owner string, token int64) bool {
 	return slices.ContainsFunc(v.net, func(n uint32) bool {
 		p := v.sys.packets.values[n]

@@ -134,7 +134,7 @@ func (r *permitRules) granted(v *View[taker], i int, token, from, lease int64) {
 	*a = taker{Phase: holding, Serial: a.Serial, Late: a.Late, Forced: a.Forced, Beat: true, Token: token, Used: token, Deadline: from + lease}
 }
 
-// told is news of a grant, which may be nobody's any more.
+// told is news of a grant, which may no longer belong to an attempt.
 func (r *permitRules) told(v *View[taker], i int, token, from, lease int64) {
 	if i < 0 {
 		return

@@ -63,7 +63,7 @@ type voter struct {
 	Stage    stage
 	Serial   uint8 // of the round, and of its owner field
 	Wants    uint8 // how often it still wants the lock
-	GaveUp   bool  // nobody waits for the round any more
+	GaveUp   bool  // its goroutine does not wait for the round any more
 	Forced   bool  // an operator took what it held from so many servers that no majority was left
 	Unsure   bool  // a request to release was not answered
 	Renewed  bool  // it has renewed in this tick
@@ -421,7 +421,7 @@ func (r *quorumRules) Moves(v *View[voter], do func(what string, who int, move f
 	}
 }
 
-// forces are an operator's: at all servers, whoever holds the lock, or only the holder that was seen.
+// forces are the moves of an operator: at all servers, it frees the lock from any holder, or only from the one that was seen.
 func (r *quorumRules) forces(v *View[voter], do func(what string, who int, move func(v *View[voter]))) {
 	force := func(argv string) func(v *View[voter]) {
 		return func(v *View[voter]) {

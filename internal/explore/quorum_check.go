@@ -13,7 +13,7 @@ import (
 type sight struct {
 	taken string // owner that was granted it
 	ended string // owner whose grant an operator ended
-	wrong string // what nobody may do
+	wrong string // what no script may do
 }
 
 // Observe looks whether a holder lost its grant though it had not asked for that.
@@ -152,7 +152,7 @@ func (r *quorumRules) Calm(v *View[voter]) bool {
 	return false
 }
 
-// Over: all that wanted the lock had it, and no server has a grant. Nobody is to leave one behind but those who crashed.
+// Over: all that wanted the lock had it, and no server has a grant. No session is to leave one behind unless it crashed.
 func (r *quorumRules) Over(v *View[voter]) bool {
 	for _, a := range v.Actors {
 		if a.Stage >= stageResting && a.Stage < stageServed || a.Former != [quorumServers]former{} {

@@ -114,7 +114,7 @@ func (r *quorumRules) decide(v *View[voter], i int, timeUp bool) {
 	got, accepted, others, late, pending := a.tally()
 	switch {
 	case a.GaveUp && got >= r.need():
-		r.lose(v, i) // it is won, and nobody wants it
+		r.lose(v, i) // it is won, and no longer wanted
 	case got >= r.need() && (accepted >= r.need() || r.broken == tokenNotAccepted):
 		r.won(v, i, a.Proposal)
 	case got >= r.need():
@@ -398,7 +398,7 @@ func (r *quorumRules) joined(v *View[voter], i, s int, p Packet) {
 	o.Accepted = accepted || o.Accepted && token == a.Token+protocol.Block-1
 }
 
-// lost: a hold is over that nobody has unlocked. What it had is released when its user unlocks it, which is at any time from now on.
+// lost: a hold is over that was not unlocked. What it had is released when its user unlocks it, which is at any time from now on.
 func (r *quorumRules) lost(v *View[voter], i int) {
 	a := &v.Actors[i]
 	r.forsakeHold(v, i)

@@ -11,7 +11,7 @@ import (
 // A Step is one thing that can happen in a state. Of one state, no two are equal.
 type Step struct {
 	What   string // a verb: "tick", "execute", "lose", ...
-	Who    int    // an actor or a session; -1: nobody's
+	Who    int    // an actor or a session; -1: none
 	Packet string // which packet of the network, by what it is about; "" if none
 	Which  int    // of several that are otherwise the same
 }
@@ -38,7 +38,7 @@ type world interface {
 	// steps calls yield with each step that a state has, in an order of its own, until that returns false. next is where it leads. A
 	// violation is what it breaks.
 	steps(state string, yield func(n int, next string, violation error) bool)
-	// calm is the only step of a world in which nothing goes wrong any more, and nobody begins anything. over: there is none, and the state is
+	// calm is the only step of a world in which nothing goes wrong any more, and no actor begins anything. over: there is no step, and the state is
 	// as it must be in the end if there is no violation.
 	calm(state string) (next string, over bool, violation error)
 	// describe names the steps of a state, in their order.

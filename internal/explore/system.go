@@ -49,7 +49,7 @@ type kind uint8
 
 const (
 	request kind = iota
-	orphan       // a request whose reply nobody awaits any more
+	orphan       // a request whose reply no actor awaits any more
 	errand       // the same, of one that is repeated until it is done: it arrives sometime
 	reply
 	news // of pub/sub
@@ -98,7 +98,7 @@ type Rules[A comparable] interface {
 	Check(v *View[A]) error
 	// Calm makes the one move of a calm world in which no packet is under way; false: the clock is to advance.
 	Calm(v *View[A]) bool
-	// Over: nobody is to do anything any more.
+	// Over: no actor is to do anything any more.
 	Over(v *View[A]) bool
 	// End checks what is left when a calm world is over.
 	End(v *View[A], servers []*keyspace.Space) error
@@ -194,7 +194,7 @@ func (s *System[A]) spaceNumber(space *keyspace.Space) uint32 {
 	return n
 }
 
-// each calls do with all steps of a state: what happens, to whom, and what it changes.
+// each calls do with all steps of a state: what happens, to which actor or session, and what it changes.
 func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *View[A]))) {
 	did := func(what string, who int, number uint32, change func(v *View[A])) {
 		do(func() Step {

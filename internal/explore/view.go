@@ -91,8 +91,8 @@ func (v *View[A]) UnderWay(actor int, tag uint8) (kind, bool) {
 	return 0, false
 }
 
-// Forsake ends an exchange of an actor for which nobody waits any more. Its reply is nobody's, and its request may still arrive, if so many may
-// be late.
+// Forsake ends an exchange that its actor does not wait for any more. Its reply is dropped. Its request may still arrive, if Left.LateCopies
+// allows one more.
 func (v *View[A]) Forsake(actor int, tag uint8) {
 	for _, n := range slices.Clone(v.net) {
 		p := v.sys.packets.values[n]
@@ -221,7 +221,7 @@ func (s *System[A]) purge(n uint32, now int64) uint32 {
 	return to
 }
 
-// crash ends a session: what it has sent may still arrive, and what is sent to it is nobody's.
+// crash ends a session: what it has sent may still arrive, and what is sent to it is dropped.
 func (v *View[A]) crash(session int) {
 	v.Crashed |= 1 << session
 	v.Deaf &^= 1 << session

@@ -32,7 +32,7 @@ func (c Call) Is(sc *wire.Script) bool { return c.digest == sc.Digest() }
 var clients atomic.Int64
 
 // Client returns a client of a server that answers each call of a script as the test says. The function may block, and
-// is called by several goroutines at once. Nobody can subscribe at that server. The client is closed when the test ends.
+// is called by several goroutines at once. No client can subscribe at that server. The client is closed when the test ends.
 func Client(t testing.TB, answer func(Call) (reply string, err error)) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", clients.Add(1))})
 	rdb.AddHook(hook(answer))

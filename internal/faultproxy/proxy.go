@@ -1,4 +1,4 @@
-// Package faultproxy is a RESP-aware TCP proxy for tests: it stands between
+// Package faultproxy is a RESP-aware TCP proxy for tests. It stands between
 // clients and one server, counts requests and messages as clients see
 // them (commandstats also counts what scripts call), and breaks
 // connections at chosen requests.
@@ -143,7 +143,7 @@ func (p *Proxy) OnRequest(f func(*Request) Action) {
 	p.onRequest = f
 }
 
-// OnReply has f told of each request that the server has answered, before the reply goes on; nil tells nobody.
+// OnReply has f called with each request that the server has answered, before the reply goes on; nil ends that.
 // Calls for one connection come in its order, those for different connections may overlap.
 func (p *Proxy) OnReply(f func(Request)) {
 	p.mu.Lock()
@@ -175,7 +175,7 @@ func (p *Proxy) Refuse(refuse bool) {
 }
 
 // BlackHole loses, silently and on all connections, what is sent to the
-// server, to clients, or both, from now on; connections stay open. A
+// server, to clients, or both, from now on. Connections stay open. A
 // connection that lost something in a direction is cut when that direction
 // heals, because its stream has a gap; others go on.
 func (p *Proxy) BlackHole(toServer, toClient bool) {
@@ -200,8 +200,8 @@ func (p *Proxy) Held() []Request {
 }
 
 // Release delivers a request that was answered with Hold, as a late
-// copy: on a connection of its own, and nobody gets the reply. It returns
-// when the server has replied, be it with an error. Not to be called by OnRequest's f.
+// copy: on a connection of its own, and no client gets the reply. It returns
+// when the server has replied, even with an error. OnRequest's f must not call it.
 func (p *Proxy) Release(r Request) error {
 	p.mu.Lock()
 	for p.undecided[r.Seq] { // its OnRequest told the test about it and has not returned yet
@@ -227,8 +227,8 @@ type ReplyError string
 func (e ReplyError) Error() string { return string(e) }
 
 // Replay delivers a copy of r to the server now, on a new connection
-// (database 0, no AUTH, no faults), and waits for its reply: text and
-// numbers as they are, null as "(nil)", aggregates as "[a b]", errors as
+// (database 0, no AUTH, no faults), and waits for its reply. It returns text
+// and numbers as they are, null as "(nil)", aggregates as "[a b]", errors as
 // [ReplyError]. The copy is not recorded.
 func (p *Proxy) Replay(r Request) (reply string, err error) {
 	server, err := net.DialTimeout("tcp", p.upstream, patience)

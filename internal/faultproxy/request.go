@@ -42,10 +42,10 @@ type Message struct {
 // Action is what becomes of a request.
 //
 // Like TCP, a connection loses everything from some byte on, never a piece
-// in the middle: after any action but Pass, what the client sends later on
-// that connection, in the same pipeline for example, is lost unseen (after
-// SwallowReply: is executed, and its replies are lost). Replies to
-// earlier requests are still delivered, before a cut, too.
+// in the middle. After any action but Pass and SwallowReply, what the client
+// sends later on that connection, in the same pipeline for example, is lost
+// unseen. After SwallowReply, it is executed, and its replies are lost.
+// Replies to earlier requests are still delivered, before a cut, too.
 type Action int
 
 const (

@@ -72,7 +72,7 @@ func Bounded(t testing.TB) context.Context {
 }
 
 // Lock calls l.Lock and returns its context and its Hold. An error stops the test. In fake time the Hold lives until the
-// test ends, although nobody keeps it.
+// test ends, even if the caller does not keep it.
 func Lock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {
 	t.Helper()
 	ctx, hold, err := l.Lock(ctx, options...)
@@ -94,7 +94,7 @@ func TryLock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock
 	return ctx, hold
 }
 
-// Take is Lock where nobody needs the context. It waits for Patience at most.
+// Take is Lock for a test that does not need the context. It waits for Patience at most.
 func Take(t testing.TB, l rlock.Locker, options ...rlock.Option) *rlock.Hold {
 	t.Helper()
 	_, hold := Lock(t, l, Bounded(t), options...)
@@ -136,7 +136,7 @@ func Inspect(t testing.TB, m *rlock.Mutex) rlock.State {
 	return st
 }
 
-// ForceUnlock takes m from its holder. An error stops the test, and so does a lock that nobody holds.
+// ForceUnlock takes m from its holder. An error stops the test, and so does a lock that is not held.
 func ForceUnlock(t testing.TB, m *rlock.Mutex) {
 	t.Helper()
 	if held, err := m.ForceUnlock(bg); err != nil || !held {

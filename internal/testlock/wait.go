@@ -58,7 +58,7 @@ func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	})
 }
 
-// NoSubscriptions waits until nobody listens to a channel of the server, and stops the test if that takes longer than
+// NoSubscriptions waits until no client listens to a channel of the server, and stops the test if that takes longer than
 // Patience.
 func NoSubscriptions(t testing.TB, rdb redis.Cmdable) {
 	t.Helper()

@@ -45,7 +45,7 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 		must(t, client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 	}
 	for i, client := range clients {
-		for _, other := range c.Nodes[:i] { // everybody everybody: gossip alone takes seconds
+		for _, other := range c.Nodes[:i] { // every node meets every other: gossip alone takes seconds
 			must(t, client.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(other.port)).Err())
 		}
 	}

@@ -25,7 +25,7 @@ type Sentinel struct {
 
 // StartSentinel starts a master, its replicas and three Sentinels, and
 // returns when all know each other and the replicas are in sync. A master
-// that is silent for 500 ms is taken for dead.
+// that is silent for 500 ms is considered dead.
 func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	t.Helper()
 	ctx := t.Context()
