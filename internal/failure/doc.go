@@ -4,7 +4,7 @@
 // package to those types; rlock sets it.
 //
 // Begin with failure.go. Errors of a lock carry its name (Named), and those of a wait that ended carry the holder
-// (EndedWait): whoever reads the error need not ask Redis.
+// (EndedWait): the reader of the error need not ask Redis.
 //
-// Each text begins with "lockline: " once: whatever puts words before another error takes the prefix from it.
+// Each text begins with "lockline: " once. What puts words before another error takes the prefix from it.
 package failure

@@ -152,7 +152,7 @@ func (e *named) Error() string {
 }
 func (e *named) Unwrap() error { return e.err }
 
-// waitError is the error of a wait that its context ended. errors.As finds in it who holds the lock, but it is no
+// waitError is the error of a wait that its context ended. errors.As finds the lock's holder in it, but it is no
 // ErrLocked: a caller that ends its own wait does other things than one that was refused.
 type waitError struct {
 	named
@@ -179,14 +179,14 @@ var (
 	ErrGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
 )
 
-// ErrForgotten is the cause that contexts see that descend from one that nobody could reach any more.
+// ErrForgotten is the cause of the contexts that descend from one that no goroutine could reach any more.
 var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", ErrNotHeld)
 
-// ErrNoToken: somebody took the token out of the lock's hash.
+// ErrNoToken: the token was taken out of the lock's hash.
 var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
 
-// OfWait is the error of a wait for a lock that has ended with its context, its session or its time. holder is nil if
-// nobody is known to have the lock.
+// OfWait is the error when the wait for a lock has ended with its context, its session or its time. holder is nil if none
+// is known.
 func OfWait(ctx context.Context, closing bool, name string, holder *LockedError) error {
 	switch {
 	case ctx.Err() != nil && holder != nil:
@@ -208,8 +208,9 @@ type Sighting struct {
 	Until         time.Time // when its lease would have been over
 }
 
-// Locked is that holder's for a wait that has begun so; nil if what is known was learned before, of a lease that was over then.
-// What others have learned since stands, and stand in line since then, counts too: it is not their turn yet. Nil: nobody does.
+// Locked is the error that names that holder to a wait begun at begun. It is nil for a sighting before begun of a lease that
+// was over then. A sighting since stands counts too: others have stood in line since, and it is not their turn yet. If stands
+// is nil, none do.
 func (s *Sighting) Locked(name string, begun time.Time, stands *time.Time) *LockedError {
 	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && (stands == nil || s.At.Before(*stands)) {
 		return nil

@@ -3,16 +3,16 @@
 // contexts. Its caller holds one mutex, the lock's, around every call. Without it only the channel of a Waiter is read, and
 // what never changes of it; an Owner has a mutex of its own.
 //
-// Begin with Gate in gate.go. A gate lets one owner in at a time, first come, first served; each goroutine inside is an
-// entry. The root gate of a lock admits whoever competes for it or holds it; each hold has a gate for those that nest
-// under it.
+// Begin with Gate in gate.go. A gate lets one owner in at a time, first come, first served. Each goroutine inside is an
+// entry. The root gate of a lock admits a goroutine that competes for the lock or holds it. Each hold has a gate for
+// those that nest under it.
 //
 //	gate.go    Gate
 //	waiter.go  Waiter, List and Handoff: a goroutine that waits, and the one answer that it gets
 //	tenure.go  Tenure: the entries under one grant, and its block of tokens, one for each holder in turn
 //	owner.go   Owner: goroutines that are inside together, and what they have lost
 //
-// A waiter is in one list at a time until it is answered or withdrawn for good; it may be moved to another one before.
+// A waiter is in one list at a time until it is answered or withdrawn for good. Before that, it may be moved to another.
 // A tenure is held; then, once, released, lost or closed. Invariants kept here (docs/design.md, section 2): no wake-up is
 // lost (the last entry to leave admits the next waiter, or says that there is none), and tokens only grow (PassOn).
 package handover

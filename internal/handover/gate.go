@@ -44,7 +44,7 @@ func (g *Gate[T]) Leave() bool {
 // Install makes o's goroutine the only entry.
 func (g *Gate[T]) Install(o *Owner) { g.entries, g.owner = 1, o }
 
-// Clear ends all entries, and admits nobody.
+// Clear ends all entries, and admits no waiter.
 func (g *Gate[T]) Clear() { g.entries, g.owner = 0, nil }
 
 // Inherit takes over the entries of from, whose hold is over, one of this gate's.

@@ -3,7 +3,7 @@ package handover
 import "sync"
 
 // Owner is one owner for all that runs below a context (WithOwner of package rlock). All methods are safe for
-// concurrent use, and on nil, the owner that nobody shares.
+// concurrent use, and on nil, the owner that no goroutines share.
 type Owner struct {
 	mu   sync.Mutex // guards lost; a leaf
 	lost map[LostLock]int
@@ -15,8 +15,8 @@ type LostLock struct {
 	Lock    string
 }
 
-// Lose counts the owner's holds of a lock that were lost and neither unlocked nor forgotten yet: as long as there are
-// any, it must not take the lock afresh under code that has not noticed the loss.
+// Lose counts the owner's holds of a lock that were lost and neither unlocked nor forgotten yet. As long as there are
+// any, the owner must not take the lock afresh under code that has not noticed the loss.
 func (o *Owner) Lose(lock LostLock, n int) {
 	if o == nil {
 		return

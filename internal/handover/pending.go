@@ -1,9 +1,9 @@
 package handover
 
-// Pending counts what is under way, for those who wait until some of it is over. Whoever has it guards it.
+// Pending counts what is under way, for goroutines that wait until some of it is over. The caller's mutex guards it.
 type Pending struct {
 	n    int
-	over chan struct{} // closed when one is over; nil if nobody waits for that
+	over chan struct{} // closed when one is over; nil if no goroutine waits for that
 }
 
 // Begin counts one more.

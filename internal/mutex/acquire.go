@@ -126,7 +126,7 @@ func (a *Acquisition) run() (*Entry, error) {
 			l.Mu.Unlock()
 			return nil, l.Fail(err)
 		}
-		if over := l.unlock.Over(); a.Try && over != nil && (l.tenure == nil || l.tenure.holds == nil) { // in this session, nobody else has it
+		if over := l.unlock.Over(); a.Try && over != nil && (l.tenure == nil || l.tenure.holds == nil) { // in this session, no other goroutine has it
 			l.Mu.Unlock()
 			if _, ok := wakeup.Await(&a.Bounds, over); !ok {
 				return nil, a.WhyOver(false)

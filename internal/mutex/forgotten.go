@@ -16,8 +16,8 @@ func Watch(hd *Hold) {
 	}
 }
 
-// forgotten ends a hold whose Hold was collected, and with it the context: nobody can use it, or unlock it. A fixed lease
-// goes on in Redis. The runtime's cleanups wait for each other, so what takes time has a goroutine.
+// forgotten ends a hold whose Hold and context were collected: no goroutine can use or unlock it. A fixed lease goes on in
+// Redis. The runtime's cleanups wait for each other, so what takes time has a goroutine of its own.
 func (v *view) forgotten() {
 	if v.fixed {
 		(*Entry)(v).forgive()
@@ -32,7 +32,7 @@ func (v *view) forgotten() {
 	}()
 }
 
-// forgive clears the loss that the hold's owner remembers: nobody can act under that hold any more.
+// forgive clears the loss that the hold's owner remembers: no goroutine can act under that hold any more.
 func (e *Entry) forgive() {
 	l := e.t.Lock
 	l.Mu.Lock()

@@ -28,7 +28,7 @@ type Entry struct {
 	state atomic.Uint32 // a handover.State; changed with Lock.Mu held
 
 	// Lock.Mu guards the following.
-	unlocked   bool // or forgotten: nobody will unlock it
+	unlocked   bool // or forgotten: no goroutine will unlock it
 	gate       Gate // for those that nest under this one
 	prev, next *Entry
 }
@@ -92,7 +92,7 @@ type view Entry
 // NewHandle is a Hold of the entry that its unit keeps for now: see Watch.
 func (e *Entry) NewHandle() *Hold { return handle.NewHold((*view)(e)) }
 
-// Handle is the Hold of a plain lock on its way to the user, who may forget it.
+// Handle is the Hold of a plain lock, for a user who may forget it.
 func (e *Entry) Handle() *Hold {
 	hd := e.NewHandle()
 	Watch(hd)

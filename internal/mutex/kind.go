@@ -28,19 +28,19 @@ type Kind struct {
 	// NewLock makes a lock of a session and its Waiting, in one allocation if it can: there are very many. It must not
 	// block. The error is that of session.PartOf.
 	NewLock func(s *session.Session) (*Lock, Waiting, error)
-	// Alarm is the channel and the message by which a request that finds the data of a grant deleted wakes those who
-	// wait; the channel is "" where they find out by themselves.
+	// Alarm is the channel and the message by which a request that finds the data of a grant deleted wakes the
+	// waiters; the channel is "" where they find out by themselves.
 	Alarm func(k *protocol.Keys, g *protocol.Grant) (channel, message any)
 }
 
-// Store is where grants live: one server, or a majority of several. No mutex is held when its methods are called. Ask,
-// Update, Release, ReleaseAll, Read and Holder block until Redis has answered or the request was given up; abandoned, where it is not nil,
-// says that nobody waits for the answer any more.
+// Store is where grants live: one server, or a majority of several. No mutex is held when its methods are called.
+// Ask, Update, Release, ReleaseAll, Read and Holder block until Redis has answered or the request was given up. Where
+// abandoned is not nil, it says that the acquisition does not wait for the answer any more.
 type Store interface {
 	// Ask asks for a free lock, once or as often as a request is sent, and sets the attempt's Grant. The reply is a lock
 	// script's.
 	Ask(a *Acquisition, abandoned *atomic.Bool) wire.Outcome
-	// Update tells of a tenure's present count, and makes its lease at least that long. The reply is 'K' if it is held.
+	// Update sends a tenure's present count, and makes its lease at least that long. The reply is 'K' if the tenure is held.
 	Update(ctx context.Context, t *Tenure, lease time.Duration, abandoned *atomic.Bool) wire.Outcome
 	// Release ends a grant. The reply begins with 'R' if the grant was held, or was released before.
 	Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome
@@ -62,31 +62,31 @@ type Store interface {
 	Holder(ctx context.Context, token int64, inspect func(context.Context) (protocol.State, error)) (holder any, ok bool, err error)
 }
 
-// Waiting is how the goroutines of a session wait for one lock, and what follows from its release: all are told and
+// Waiting is how the goroutines of a session wait for one lock, and what follows from its release. Either all are told and
 // compete (package broadcast), or the lock is handed to the next in Redis' queue (package queue). Lock.Mu is held
-// when a method is called, unless it says otherwise, and none but Admit blocks.
+// when a method is called, unless the method says otherwise. Only Admit blocks.
 type Waiting interface {
 	// Admit lets a newcomer in: it blocks until the lock is held or the wait is over. It releases Lock.Mu, which is held.
 	// Neither an entry nor an error: what it waited for has changed, look again.
 	Admit(a *Acquisition) (*Entry, error)
 	// Waits: goroutines wait elsewhere than at the root gate.
 	Waits() bool
-	// Stands: since when the goroutine inside the root gate has waited that stands in line behind other sessions; nil: none does.
+	// Stands is when the goroutine inside the root gate began to wait, if it stands in line behind other sessions; else nil.
 	Stands() *time.Time
-	// Recheck has those of an owner look again, who wait elsewhere than at the root gate.
+	// Recheck has an owner's waiters look again, except those at the root gate.
 	Recheck(o *Owner)
-	// Ended: a tenure is over by its last Unlock, and Redis was not told yet. Whoever waits at the root gate stays there,
+	// Ended: a tenure is over by its last Unlock, and Redis was not told yet. A waiter at the root gate stays there,
 	// behind the entry that has just ended, until Released.
 	Ended()
 	// Lost: a tenure is over without an Unlock. Redis need not be told.
 	Lost()
-	// Released: Redis was told of the end of a tenure, or could not be. Lock.Mu is not held.
+	// Released: Redis was notified of the end of a tenure, or could not be. Lock.Mu is not held.
 	Released(t *Tenure, o wire.Outcome)
 	// Freed takes in what any release of the lock replied, which was sent at sent. Lock.Mu is not held.
 	Freed(reply string, sent time.Time)
 	// PassFor is for how long a tenure may be passed on in memory.
 	PassFor() time.Duration
-	// Idle: nobody in this session needs the lock any more. Lock.Mu is not held.
+	// Idle: nothing in this session needs the lock any more. Lock.Mu is not held.
 	Idle()
 }
 
@@ -121,7 +121,7 @@ type Unit interface {
 	Along() int
 }
 
-// Successor decides who is next when the last entry of a tenure ends. Lock.Mu is held.
+// Successor decides which waiter is next when the last entry of a tenure ends. Lock.Mu is held.
 type Successor interface {
 	// Next is the waiter whose turn it is; nil if there is none.
 	Next(l *Lock) *Waiter

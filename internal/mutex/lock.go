@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Lock is what this process knows of one lock while anybody here holds it, waits for it, or releases it.
+// Lock is what this process knows of one lock while it is held, waited for or released here.
 type Lock struct {
 	// What follows never changes.
 	Keys    *protocol.Keys
@@ -26,8 +26,8 @@ type Lock struct {
 	Mu     sync.Mutex
 	Root   Gate              // for those that compete, or hold
 	tenure *Tenure           // the live one
-	seen   *failure.Sighting // of a holder other than the live tenure; nil if nobody waited
-	unlock handover.Pending  // unlocks that nobody waits for
+	seen   *failure.Sighting // of a holder other than the live tenure; nil if no goroutine waited
+	unlock handover.Pending  // unlocks whose callers do not wait for them
 }
 
 // S is the session.
@@ -57,7 +57,7 @@ func (l *Lock) Pass() {
 	l.Mu.Unlock()
 }
 
-// Share has those who wait look again if they are of the owner who holds the lock now: they may enter. Mu held.
+// Share has the waiters of o, the owner that holds the lock now, look again: they may enter. Mu held.
 func (l *Lock) Share(o *Owner) {
 	if o != nil {
 		l.Root.Waiters.Recheck(o)

@@ -35,8 +35,8 @@ func (a *Acquisition) nest(outer *Entry) (*Entry, error) {
 	return a.join(t, outer)
 }
 
-// join makes an entry under a live tenure a hold. Redis is told of the count, and of a longer lease, before anybody may
-// rely on it: a tenure that is gone there is noticed now, and is an error, not a fresh grant.
+// join makes an entry under a live tenure a hold. Redis gets the count, and a longer lease, before the caller may
+// rely on the hold. A tenure that is gone there is noticed now, and is an error, not a fresh grant.
 func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 	l := a.Lock
 	err := a.confirm(t)
@@ -68,7 +68,7 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 }
 
 // Succeed makes a hold of a tenure whose only entry is ours. Neither a hold nor an error: the tenure has ended
-// meanwhile, look again. That is no loss yet: nobody has held it in this term, so nobody can have acted under it.
+// meanwhile, look again. That is no loss yet: no goroutine has held it in this term, so none can have acted under it.
 func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 	l, t := a.Lock, h.Tenure
 	passed := t.PassedOn() // only the present term's own entry could change it

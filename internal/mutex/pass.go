@@ -83,8 +83,8 @@ func (t *Tenure) passOn(to Successor) bool {
 	return true
 }
 
-// Quit ends an entry that nobody uses, under outer, or one that a Successor has kept for a waiter that did not get it. The
-// caller is counted in the session's work, until here or until the Leaving is sent.
+// Quit ends an entry that no goroutine uses, under outer, or one that a Successor has kept for a waiter that did not get it.
+// The caller is counted in the session's work, until here or until the Leaving is sent.
 func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 	l := t.Lock
 	l.Mu.Lock()
@@ -115,7 +115,7 @@ func (t *Tenure) Decline(ctx context.Context, outer *Entry) (gone <-chan struct{
 	return done
 }
 
-// Leaving is the end of an entry that Redis has to be told of, and counted in the session's work until it has been.
+// Leaving is the end of an entry of which Redis has to be notified. It is counted in the session's work until that is done.
 // The zero Leaving: there is nothing to tell.
 type Leaving struct {
 	t          *Tenure

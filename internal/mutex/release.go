@@ -26,9 +26,9 @@ func (l *Lock) ReleaseGrant(ctx context.Context, g protocol.Grant, most int) wir
 	return o
 }
 
-// ReleaseUntilDone releases, in the background, what a failed request left behind, until it is done or the lease has
-// ended it; once in any case, as somebody may have taken the lease's expiry away. tried, unless nil, is closed after
-// the first try. The caller must be counted in the session's work.
+// ReleaseUntilDone releases, in the background, what a failed request left behind. It tries until that is done or
+// the lease has ended it, and at least once, as another client may have taken the lease's expiry away. tried, unless nil, is
+// closed after the first try. The caller must be counted in the session's work.
 func (l *Lock) ReleaseUntilDone(g protocol.Grant, until time.Time, tried chan<- struct{}) {
 	l.S().Go(func() {
 		for try := 0; try == 0 || time.Now().Before(until); try++ {
@@ -71,7 +71,7 @@ func (t *Tenure) final() protocol.Grant {
 // ReleaseRequest is the request that ends a tenure that has ended here.
 func (t *Tenure) ReleaseRequest() protocol.Release { return t.Lock.ReleaseRequest(t.final()) }
 
-// release frees the lock in Redis, and then lets those who wait have it. unanswered is the error of an earlier copy, which may have run.
+// release frees the lock in Redis, and then lets the waiters have it. unanswered is the error of an earlier copy, which may have run.
 func (t *Tenure) release(ctx context.Context, was term, most int, unanswered error) error {
 	o := t.Lock.ReleaseGrant(ctx, t.final(), most)
 	if o.Unanswered == nil {
@@ -96,7 +96,7 @@ func (v Leaving) Released(ctx context.Context, o wire.Outcome, refused bool) err
 // ReleaseRequest is that of the lock that is left.
 func (v Leaving) ReleaseRequest() protocol.Release { return v.t.ReleaseRequest() }
 
-// released is the end of every release of a tenure: what its caller is told, and who may have the lock next. A release
+// released is the end of every release of a tenure: what its caller is told, and which waiter may have the lock next. A release
 // without an answer goes on in the background, and does not keep others from asking: Redis decides.
 func (t *Tenure) released(ctx context.Context, was term, o wire.Outcome) error {
 	l := t.Lock
@@ -107,7 +107,7 @@ func (t *Tenure) released(ctx context.Context, was term, o wire.Outcome) error {
 		l.ReleaseUntilDone(t.final(), t.Deadline(), nil)
 	case strings.HasPrefix(o.Reply, "R"):
 	case o.Unanswered != nil:
-		// An unanswered copy may have released it, and somebody else lost it since.
+		// An unanswered copy may have released it, and another holder may have lost it since.
 		err = l.Keys.Failed(o.Unanswered)
 	default:
 		err = l.Fail(failure.ErrLost)

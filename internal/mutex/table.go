@@ -51,14 +51,14 @@ func (l *Lock) Leave() {
 	l.S().End()
 }
 
-// Keep counts one who needs the lock beside acquisitions, until Drop.
+// Keep counts one more reference to the lock, beside those of acquisitions, until Drop.
 func (l *Lock) Keep() {
 	l.table.mu.Lock()
 	l.refs++
 	l.table.mu.Unlock()
 }
 
-// Drop ends that. The lock is forgotten when nobody needs it any more.
+// Drop ends that. The lock is forgotten when no reference to it is left.
 func (l *Lock) Drop() {
 	t := l.table
 	t.mu.Lock()

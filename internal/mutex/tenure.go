@@ -15,8 +15,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Tenure is one grant of Redis and what is held under it, term after term: an outermost hold and those nested in it,
-// and after them those of the next goroutine, to which the lock was passed on in memory.
+// Tenure is one grant of Redis and what is held under it, term after term. First these are an outermost hold and those
+// nested in it, and after them those of the next goroutine, to which the lock was passed on in memory.
 type Tenure struct {
 	// What follows never changes once the tenure has begun.
 	Grant protocol.Grant
@@ -93,7 +93,7 @@ func (t *Tenure) Begin(base time.Time, lease time.Duration, owner *Owner) error 
 	return nil
 }
 
-// Discard ends a tenure that has begun, and that nobody wants. Lock.Mu held. The caller releases the grant.
+// Discard ends a tenure that has begun, and that no waiter wants. Lock.Mu held. The caller releases the grant.
 func (t *Tenure) Discard() {
 	l := t.Lock
 	t.End(handover.Released)
@@ -167,9 +167,9 @@ func (r term) ended(ctx context.Context, l *Lock, err error) {
 	}
 }
 
-// end is the end of a tenure that nobody asked for, for a reason if it was lost. It reports whether it was this call
-// that ended it. Where the deadline has passed, the contexts are canceled before Redis can grant the lock to another; where
-// Redis does not have it any more, another may have it already: what the lock protects must check the token.
+// end ends a tenure without an Unlock, for a reason if it was lost. It reports whether it was this call that ended it.
+// Where the deadline has passed, the contexts are canceled before Redis can grant the lock to another holder. Where Redis
+// does not have the tenure any more, another may have the lock already: what the lock protects must check the token.
 func (t *Tenure) end(why handover.State, reason error) bool {
 	l := t.Lock
 	l.Mu.Lock()
@@ -211,7 +211,7 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 	return true
 }
 
-// gone takes the tenure off the lock. Those who wait in this session remember it until they learn of another holder.
+// gone takes the tenure off the lock. The waiters of this session remember it until they learn of another holder.
 // Lock.Mu held.
 func (t *Tenure) gone() {
 	l := t.Lock
@@ -222,7 +222,7 @@ func (t *Tenure) gone() {
 	}
 }
 
-// report tells operators and observers of an end that nobody asked for.
+// report tells operators and observers of an end without an Unlock.
 func (t *Tenure) report(was term, reason error) {
 	l := t.Lock
 	if reason == nil || was == (term{}) {

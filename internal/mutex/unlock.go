@@ -43,8 +43,8 @@ func Leave(ctx context.Context, hd *Hold, to Successor) (Leaving, error) {
 	return EntryOf(hd).leave(ctx, to)
 }
 
-// unlockLater ends the hold here, and has a goroutine end the entry. Until that runs, the session has the lock still: whoever
-// asks for it here meanwhile is passed it in memory.
+// unlockLater ends the hold here, and has a goroutine end the entry. Until that runs, the session still has the lock: a
+// goroutine that asks for it here meanwhile is passed it in memory.
 func (e *Entry) unlockLater(ctx context.Context) error {
 	if err := e.finish(ctx); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (e *Entry) unlockLater(ctx context.Context) error {
 	return nil
 }
 
-// Later counts an unlock that nobody waits for. over is called with what Redis has said, without Lock.Mu. Mu held.
+// Later counts an unlock whose caller does not wait for it. over is called with what Redis has said, without Lock.Mu. Mu held.
 func (l *Lock) Later() (over func(error)) {
 	l.Keep()
 	l.unlock.Begin()
@@ -125,8 +125,8 @@ func (e *Entry) tooLate(ctx context.Context, again, open bool, why handover.Stat
 	l := e.t.Lock
 	s := l.S()
 	if !again && open && why == handover.Lost {
-		// It is lost to us, but Redis may still count its lease: nobody need wait for that. With it goes what a late copy of
-		// its request was granted since.
+		// It is lost to us, but Redis may still count its lease: no waiter need wait for that. The release also ends what a
+		// late copy of its request was granted since.
 		go func() {
 			defer s.End()
 			l.ReleaseGrant(context.WithoutCancel(ctx), e.t.Grant.Unnamed(), 1)

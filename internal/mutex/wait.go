@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// Saw notes who holds the lock according to an answer of just now. Lock.Mu held.
+// Saw notes the lock's holder according to an answer of just now. Lock.Mu held.
 func (l *Lock) Saw(r protocol.Answer) {
 	now := time.Now()
 	l.seen = &failure.Sighting{Holder: r.Holder, About: strings.TrimSpace(r.About), At: now, Until: now.Add(max(r.Left, 0))}
@@ -41,15 +41,15 @@ func (a *Acquisition) Wait(w *Waiter, ended func(withdrawn bool), late func(Hand
 	}
 }
 
-// giveUp ends the wait of w. An answer and the end of the wait may come at one instant: whichever took w out of its list
-// first decides, and an answer that lost that race is still in the channel, which has room for it.
+// giveUp ends the wait of w. An answer and the end of the wait may come at one instant. Whichever took w out of its list
+// first decides. If that was the answer, it is still in the channel, which has room for it.
 func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Handoff)) error {
 	l := a.Lock
 	l.Mu.Lock()
 	withdrawn := w.Withdraw()
 	ended(withdrawn)
 	if withdrawn {
-		k := a.known(true) // now: a tenure that ends once nobody waits is not remembered
+		k := a.known(true) // now: a tenure that ends once no goroutine waits is not remembered
 		l.Mu.Unlock()
 		return a.over(k)
 	}
@@ -82,12 +82,12 @@ func (a *Acquisition) WhyOver(behind bool) error {
 
 // known is what an acquisition knows at the end of its wait.
 type known struct {
-	holder *failure.LockedError // nil: nobody is known to have the lock
+	holder *failure.LockedError // nil: none is known
 	behind bool                 // it stood behind a tenure of its own session
 	warn   bool                 // and is the first of that tenure
 }
 
-// known looks who has the lock. Lock.Mu held.
+// known looks up the lock's holder. Lock.Mu held.
 func (a *Acquisition) known(behind bool) known {
 	t := a.Lock.tenure
 	k := known{holder: a.holder(), behind: behind && t != nil}
@@ -114,7 +114,7 @@ func (a *Acquisition) over(k known) error {
 	return failure.OfWait(a.Ctx, wakeup.Closed(a.Closing), l.Keys.Name, holder)
 }
 
-// holder is who holds the lock as far as this session knows; nil if nobody is known to. Lock.Mu held.
+// holder is the lock's holder as far as this session knows; nil if none is known. Lock.Mu held.
 func (a *Acquisition) holder() *failure.LockedError {
 	l := a.Lock
 	if t := l.tenure; t != nil {

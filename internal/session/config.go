@@ -32,7 +32,7 @@ type Config struct {
 	PubSub   PubSub
 
 	Retention   time.Duration // for which the metadata of a free lock are kept, with the last token
-	AsyncUnlock bool          // nobody waits for the release
+	AsyncUnlock bool          // no Unlock waits for the release
 }
 
 // PubSub says how a session's waiters are woken on a Cluster.

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Args are what scripts are told of a session, each boxed once.
+// Args are the arguments about a session that scripts get, each boxed once.
 type Args struct {
 	About    any // string: what it says of itself in the locks it holds
 	Lease    any // string: the lease of renewed locks in milliseconds
@@ -49,7 +49,7 @@ type Session struct {
 	over     chan struct{}      // closed when Shutdown is over
 
 	attempts atomic.Int64
-	work     sync.WaitGroup // what Shutdown waits for; raised only while mu is held and the session open, or by one who is counted
+	work     sync.WaitGroup // what Shutdown waits for; raised only while mu is held and the session open, or by a caller that is counted
 
 	mu     sync.Mutex // guards what follows; a leaf
 	closed bool
@@ -107,7 +107,7 @@ func (s *Session) Begin() bool {
 	return true
 }
 
-// Add counts n more pieces of work, by a caller who is counted already.
+// Add counts n more pieces of work, by a caller that is counted already.
 func (s *Session) Add(n int) { s.work.Add(n) }
 
 // End ends what Begin or Add has counted.

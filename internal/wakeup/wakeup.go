@@ -2,8 +2,8 @@
 // they mean is its caller's business.
 //
 // Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscriptions whose
-// messages are waited for: one, or one for each server of several. So no wake-up is
-// lost (docs/design.md, section 2): what arrives while nobody waits is still there for the next Sleep.
+// messages are waited for: one, or one for each server of several. So no wake-up is lost
+// (docs/design.md, section 2): what arrives while no goroutine waits is still there for the next Sleep.
 package wakeup
 
 import (
@@ -104,7 +104,7 @@ func (l *Listener) Each(f func(i int, messages []string, gap bool)) {
 	}
 }
 
-// Take returns the messages of the server that had the most: each tells of every release.
+// Take returns the messages of the server that had the most: each server reports every release.
 func (l *Listener) Take() (messages []string) {
 	l.Each(func(_ int, m []string, _ bool) {
 		if len(m) > len(messages) {
