@@ -18,7 +18,7 @@ func (r *asking) Send(abandoned *atomic.Bool) wire.Outcome {
 	return a.Lock.Store().Ask(a, abandoned)
 }
 
-// RollBack releases what nobody waits for any more, and then leaves the root gate.
+// RollBack releases what no goroutine waits for any more, and then leaves the root gate.
 func (r *asking) RollBack(o wire.Outcome) {
 	a := (*mutex.Acquisition)(r)
 	answer, _ := protocol.ParseAnswer(o.Reply)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// crowd is a lock whose waiters are all told of a release.
+// crowd is a lock whose waiters are all notified of a release.
 type crowd struct {
 	mutex.Lock
 
@@ -33,7 +33,7 @@ func NewLock(*session.Session) (*mutex.Lock, mutex.Waiting, error) {
 // Alarm wakes all that wait, for a mutex.Kind. The message is Redisson's own.
 func Alarm(k *protocol.Keys, _ *protocol.Grant) (channel, message any) { return k.Channel, "0" }
 
-// Admit has a newcomer compete for the lock, or wait behind those of its session.
+// Admit has a newcomer compete for the lock, or wait behind the goroutines of its session.
 func (c *crowd) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 	if c.Root.Enter(a.Owner, false) {
 		c.Mu.Unlock()
@@ -67,7 +67,7 @@ func (c *crowd) decline(a *mutex.Acquisition, h mutex.Handoff) {
 	}
 }
 
-// Waits: nobody waits elsewhere than at the root gate.
+// Waits: no goroutine waits elsewhere than at the root gate.
 func (c *crowd) Waits() bool { return false }
 
 // Stands is for a line to say.
@@ -78,7 +78,7 @@ func (c *crowd) Stands() *time.Time {
 	return nil
 }
 
-// Recheck has nobody to tell.
+// Recheck has no other waiter to tell.
 func (c *crowd) Recheck(*mutex.Owner) {}
 
 // Ended leaves the root gate entered, so that the next one competes after Redis was told.
@@ -101,11 +101,11 @@ func (c *crowd) Idle() {
 	c.line().leave()
 }
 
-// restTime is by how much a session that had its turn lets those go first who were
-// told that the lock is free: longer than their requests take in one data center.
+// restTime is the head start that a session gives, after its turn, to the sessions told
+// that the lock is free: longer than their requests take in one data center.
 const restTime = time.Millisecond
 
-// restMemory is for how long that is remembered where nobody here waits.
+// restMemory is how long a session remembers to give it while none of its goroutines waits.
 const restMemory = 10 * restTime
 
 // few is the largest number of clients that may all ask at once after a release, this session included. With no more
@@ -113,7 +113,7 @@ const restMemory = 10 * restTime
 // would be small.
 const few = 2
 
-// Released lets the next one compete. The reply says how many clients were told of the release.
+// Released lets the next goroutine compete. The reply says how many clients were notified of the release.
 func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 	_, heard, _ := strings.Cut(o.Reply, " ")
 	n, _ := strconv.Atoi(heard)
@@ -130,9 +130,9 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 	c.Pass()
 }
 
-// Without it, a session that comes back at once would win each time: its request leaves before the message of its release
-// has reached the others. letOthersFirst takes the messages of the lock, so that what comes from here on is news; and, where it is the turn of
-// others, sleeps until they have had it, or seem not to want it.
+// letOthersFirst takes the messages of the lock, so that what comes from here on is news. Where it is the turn of others, it
+// sleeps until they have had it, or seem not to want it. Otherwise a session that comes back at once would win each time: its
+// request leaves before the message of its release has reached the others.
 func (c *crowd) letOthersFirst(a *mutex.Acquisition) error {
 	for c.news != nil {
 		c.due -= len(c.news.Take())

@@ -7,7 +7,7 @@
 // in Redis (compete.go), and stays inside while it holds. Those behind it in this process cost no request, and mostly
 // get the lock passed on in memory.
 //
-// A goroutine that competes asks, then rests until it is told of a release or the holder's lease is over, then asks
-// again. Invariants kept here (docs/design.md, section 2): no lost wake-up (a subscription that is confirmed counts as news, so
-// crowd.sleep ends and it asks again), and a grant that nobody wants is given back (asking.RollBack).
+// A goroutine that competes asks, then rests until it is notified of a release or the holder's lease is over, then asks
+// again. Two invariants are kept here (docs/design.md, section 2). No wake-up is lost: a confirmed subscription counts as news,
+// so crowd.sleep ends and the goroutine asks again. A grant that no goroutine wants is given back (asking.RollBack).
 package broadcast

@@ -9,19 +9,20 @@ import (
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// Turnstile has those stand in line who wait for a lock.
+// Turnstile has the sessions that wait for a lock stand in line.
 type Turnstile interface {
 	// Stand takes a place behind all others, and does not block. The caller is counted in the session's work.
 	Stand(l *mutex.Lock) Turn
 }
 
-// Turn is a place in the line before a lock. It says who should ask next, and grants nothing: whoever asks out of turn is
-// only in the way of others. No method blocks.
+// Turn is a place in the line before a lock. It says which session should ask next, and grants nothing: a session that asks
+// out of turn is only in the way of others. No method blocks.
 type Turn interface {
 	// Come is closed when it is the turn of this place, and when that cannot be found out.
 	Come() <-chan struct{}
-	// Look has the place move on to another server if that of the line does not answer. With who, it asks who has the
-	// lock, for the error of a wait that ends. Whoever stands there calls it now and then, and is counted in the session's work.
+	// Look has the place move on to another server if the line's server does not answer. Look(true) asks for the holder of
+	// the lock, for the error of a wait that ends. The goroutine that stands there calls it now and then, and is counted in
+	// the session's work.
 	Look(who bool)
 	// Behind reports whether others stood in the line, too. Before the turn has come, they do.
 	Behind() bool
@@ -34,7 +35,7 @@ type Turn interface {
 // A session that was refused stands in line, and asks again when its turn has come. The turn lasts while it holds the lock,
 // so that the next in line asks when the lock is free. But:
 //
-//   - After showTime another's turn comes: that session is told of the release, however the lock gets free, and asks then.
+//   - After showTime another session has its turn: it is notified of the release, however the lock gets free, and asks then.
 //   - A turn that has not lasted for PassFor waits for returnTime after the release: a goroutine that comes back by then
 //     goes on in it.
 const (
@@ -42,8 +43,8 @@ const (
 	returnTime = 200 * time.Microsecond // about as long as a request takes
 )
 
-// Those who stand look after lookTime, and before that after firstLook if they have not learned who has the lock. Whoever is
-// first in line looks by asking.
+// Sessions that stand in line look after lookTime, and before that after firstLook if they have not learned which session has the lock.
+// The first in line looks by asking.
 const (
 	lookTime  = time.Second
 	firstLook = 100 * time.Millisecond
@@ -56,7 +57,7 @@ type line struct {
 
 	// What follows belongs to the goroutine inside the root gate, and is handed to the next.
 	turn   *place
-	behind bool // it is the turn of others: whoever comes next stands in line before it asks
+	behind bool // it is the turn of others: the goroutine that comes next stands in line before it asks
 
 	since *time.Time // when the wait began of the goroutine that stands in line; nil: none does. Guarded by Mu
 }
@@ -105,7 +106,7 @@ func (l *line) begin() {
 	l.turn.leaveIn(showTime)
 }
 
-// turnOver is called when the lock was released, of which so many clients were told.
+// turnOver is called when the lock was released. told is how many clients were notified of that.
 func (l *line) turnOver(told int) {
 	if l.news != nil { // this session is one of them
 		told--
@@ -125,8 +126,8 @@ func (l *line) stands() bool { return l != nil && (l.turn != nil || l.behind) }
 // errLook ends a rest.
 var errLook = errors.New("time to look")
 
-// restless is sleep for the first in line, with whom all would sleep: where the data of a lock were deleted, another can have
-// taken and released it without any message of the grant that was in the way.
+// restless is sleep for the first in line, because while that one sleeps, all do. Where the data of a lock were deleted, another
+// session can have taken and released the lock without any message about the grant that was in the way.
 func restless(sleep func(time.Duration) error, most time.Duration) func(time.Duration) error {
 	end := time.Now().Add(most)
 	return func(d time.Duration) error {
@@ -160,7 +161,7 @@ func (l *line) standing(since *time.Time) {
 	l.since = since
 }
 
-// awaitTurn stands in line until the turn has come. One that nobody is known to be in the way of asks at once.
+// awaitTurn stands in line until the turn has come. A goroutine asks at once if no other session is known to be in its way.
 func (l *line) awaitTurn(a *mutex.Acquisition) error {
 	if l.turn != nil && !l.turn.stay() {
 		l.turn = nil

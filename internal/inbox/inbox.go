@@ -15,7 +15,7 @@ import (
 type Attempt interface {
 	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
 	Key() string
-	// Told is a message that begins with the attempt's owner field: the words behind that. Whoever may publish could have sent it.
+	// Told is a message that begins with the attempt's owner field: the words behind that. Any client that may publish could have sent it.
 	Told(words []string)
 	// Missed: messages about the attempt may have been missed.
 	Missed()
@@ -36,7 +36,7 @@ type Inbox struct {
 // ear listens on one channel. inbox.mu guards it.
 type ear struct {
 	sub  *pubsub.Subscription
-	idle bool // nobody needed it when that was last looked at
+	idle bool // no attempt needed it at the last look
 }
 
 type key struct{}
@@ -81,7 +81,7 @@ func (in *Inbox) Receive(message string) {
 	if len(words) == 0 {
 		return
 	}
-	if a := in.Find(words[0]); a != nil { // else the attempt is over, or anybody sent this
+	if a := in.Find(words[0]); a != nil { // else the attempt is over, or any client sent this
 		a.Told(words[1:])
 	}
 }
@@ -95,7 +95,7 @@ func (in *Inbox) shardedChannel(key string) string {
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
-// Mode is what scripts are told of how the session is to be told about the lock with this key: lua/line.lua.
+// Mode tells scripts how the session is to be notified about the lock with this key: lua/line.lua.
 func (in *Inbox) Mode(key string) any {
 	switch {
 	case in.s.Link.Single():
@@ -111,9 +111,9 @@ func (in *Inbox) Mode(key string) any {
 	return "2"
 }
 
-// Listen subscribes to what is said about a lock while anybody here is queued for it, and a little longer. It asks
-// first, in the background, whether the lock's server can shard pub/sub, if that is not known. After each confirmation of
-// the subscription a heartbeat tells Redis how the session is to be told. The caller must be counted in the session's work.
+// Listen subscribes to what is said about a lock while an attempt of this session is queued for it, and a little longer. If it
+// is not known whether the lock's server can shard pub/sub, Listen first asks that, in the background. After each confirmation
+// of the subscription a heartbeat tells Redis how the session is to be notified. The caller must be counted in the session's work.
 func (in *Inbox) Listen(key string) {
 	if possible, known := in.s.KnownSharded(key); known {
 		in.hear(key, possible, true)
@@ -165,7 +165,7 @@ func (in *Inbox) hear(key string, sharded, known bool) {
 	}
 }
 
-// earTime is for how long a channel that nobody needs stays subscribed, and at most as long again.
+// earTime is how long a channel that no attempt needs stays subscribed, and at most as long again.
 const earTime = 2 * time.Second
 
 // run hands out what arrives on the session's channels.
@@ -212,7 +212,7 @@ func (in *Inbox) take() {
 	}
 }
 
-// rest closes the ears that nobody has needed for a while. It reports false if there are no more.
+// rest closes the ears that no attempt has needed for a while. It reports false if no ears are left.
 func (in *Inbox) rest() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

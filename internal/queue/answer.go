@@ -24,7 +24,7 @@ func awardOf(r protocol.Answer, sent time.Time) award {
 	return award{token: token, lease: r.Left, since: sent, age: time.Duration(max(0, r.Now-token)) * time.Microsecond}
 }
 
-// toldTime is for how long an attempt that was told of a grant waits for the answer to its request. Then a heartbeat asks: the
+// toldTime is how long an attempt that was notified of a grant waits for the answer to its request. Then a heartbeat asks: the
 // first lease is shorter than most time-outs of clients.
 const toldTime = 500 * time.Millisecond
 
@@ -43,8 +43,8 @@ func (q *queue) learn(owner string, w award) {
 	}
 }
 
-// confirmed: a heartbeat has found that the attempt was granted what it was told of. The request under way is as good as
-// lost: a copy may still come. Mu held.
+// confirmed: a heartbeat has found that the attempt was granted what it was notified of. The request under way is as good
+// as lost: a copy may still come. Mu held.
 func (c *cohort) confirmed() {
 	q := c.q
 	if c.state != asking || c.told.token == 0 || c.members.First() == nil {
@@ -154,7 +154,7 @@ func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Wait
 		c.granted(c.told)
 		return
 	}
-	// What was told was of a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
+	// told was a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
 	c.told = award{}
 	q.last = c
 	if r.Behind {
@@ -209,7 +209,7 @@ func (c *cohort) granted(w award) {
 		c.install(t, first, w)
 		return
 	}
-	if err == nil { // nobody wants it
+	if err == nil { // no member wants it
 		t.Discard()
 	}
 	q.ReleaseUntilDone(c.grant, time.Now().Add(w.lease), c.gone)
@@ -261,7 +261,7 @@ func (c *cohort) askAgain() {
 	go c.run()
 }
 
-// askAnew makes newcomers of those whose grant came too late, as in a process that was stopped: the place is lost.
+// askAnew makes newcomers of the members whose grant came too late, as in a process that was stopped: the place is lost.
 // Mu held.
 func (c *cohort) askAnew() {
 	again := &cohort{q: c.q, ctx: c.ctx, lease: c.lease, expired: c.expired + 1, size: c.members.Len()}
@@ -279,7 +279,7 @@ func (c *cohort) askAnew() {
 func (c *cohort) Key() string { return c.q.Keys.Lock() }
 
 // Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEASE' for the next in the queue, which looks when that lease is over. A
-// grant counts only with the attempt's nonce, which only Redis was told. To look costs no more than a request.
+// grant counts only with the attempt's nonce, which was given to Redis alone. A look costs no more than a request.
 func (c *cohort) Told(words []string) {
 	q := c.q
 	q.Mu.Lock()

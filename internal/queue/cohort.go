@@ -19,7 +19,7 @@ type cohortState uint8
 const (
 	asking cohortState = iota // its request is under way
 	queued                    // Redis has answered "not yet": it must be kept alive
-	over                      // granted, failed, withdrawn or absorbed: a grant that comes later is nobody's
+	over                      // granted, failed, withdrawn or absorbed: a grant that comes later goes to no goroutine
 )
 
 func (s cohortState) String() string { return [...]string{"asking", "queued", "over"}[s] }
@@ -28,12 +28,12 @@ func (s cohortState) String() string { return [...]string{"asking", "queued", "o
 type cohort struct {
 	q         *queue
 	lease     time.Duration // fixed, as the only member wants it; 0: the session's
-	abandoned atomic.Bool   // nobody is in it: do not send again
+	abandoned atomic.Bool   // its answer is not needed any more: do not send again
 
 	// What follows is set with Lock.Mu held before the request is sent, and does not change then.
 	ctx   context.Context
 	nonce string // proves that a message about the attempt is Redis' own
-	size  int    // how many it was when it asked
+	size  int    // how many members it had when it asked
 
 	// Lock.Mu guards the following.
 	state    cohortState
@@ -48,7 +48,7 @@ type cohort struct {
 	expired  int           // how often in a row a grant or request came too late
 	outage   time.Time     // since when its request is not answered, once it is to wait; zero: it is
 	hint     time.Duration // when it should look, as a message said while it asked
-	gone     chan struct{} // closed when the place was given up, or could not be at the first try; nil if nobody waits for that
+	gone     chan struct{} // closed when the place was given up, or could not be at the first try; nil if no goroutine waits for that
 
 	follows   *cohort // whose place the request under way asks for
 	followers int     // requests under way that ask for this one's place
@@ -62,11 +62,11 @@ const maxCohort = protocol.Block
 
 func (c *cohort) owner() string { return c.grant.Owner.(string) }
 
-// form makes those who wait for it the next cohort, which must run then; nil if there are none, or if the one before is
-// asking still. Mu held.
+// form makes the goroutines that wait for it the next cohort, which must run then; nil if there are none, or if the cohort
+// before is still asking. Mu held.
 func (q *queue) form() *cohort {
 	w := q.forming.First()
-	q.expect = 0 // those who come later ask at once
+	q.expect = 0 // goroutines that come later ask at once
 	if q.asking != nil || w == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (q *queue) form() *cohort {
 	return c
 }
 
-// fill has those who wait for the next cohort join this one. Mu held.
+// fill has the goroutines that wait for the next cohort join this one. Mu held.
 func (c *cohort) fill() {
 	if c.abandoned.Load() {
 		return
@@ -122,10 +122,10 @@ func (c *cohort) begin() {
 	q.standing[c.owner()] = c
 	q.inbox.Add(c.owner(), c)
 	q.S().Add(1)
-	q.Keep() // until the request is answered: it is rolled back if nobody waits for it any more
+	q.Keep() // until the request is answered: it is rolled back if no goroutine waits for it any more
 }
 
-// retire ends the attempt as far as this session is concerned: a grant that comes later is nobody's. Mu held.
+// retire ends the attempt as far as this session is concerned: a grant that comes later goes to no goroutine. Mu held.
 func (c *cohort) retire() {
 	q := c.q
 	c.state = over
@@ -215,12 +215,12 @@ func (c *cohort) unfollow() *cohort {
 	return t
 }
 
-// hasRoomFor: c stands in the queue, and has room for those of t. c may be nil. Mu held.
+// hasRoomFor: c stands in the queue, and has room for the members of t. c may be nil. Mu held.
 func (c *cohort) hasRoomFor(t *cohort) bool {
 	return c != nil && c.state == queued && c.members.Len()+t.members.Len() <= maxCohort
 }
 
-// absorb has those of a cohort whose place this one has stand before its own. Mu held.
+// absorb has the members of a cohort whose place this one has stand before its own. Mu held.
 func (c *cohort) absorb(t *cohort) {
 	if t.state == over {
 		return // they have left
@@ -232,7 +232,7 @@ func (c *cohort) absorb(t *cohort) {
 	c.members.Prepend(&t.members)
 }
 
-// gather takes in those who came since.
+// gather takes in the goroutines that came since.
 func (c *cohort) gather() {
 	runtime.Gosched()
 	c.q.Mu.Lock()
@@ -245,7 +245,7 @@ func (c *cohort) gather() {
 // runPromptly is run in the goroutine of a member that leaves when ctx ends, if Redis answers promptly. If not, run is to follow.
 func (c *cohort) runPromptly(ctx context.Context) (over bool) {
 	q, s := c.q, c.q.S()
-	if q.othersWant() { // else nobody may come, and to give way costs two wake-ups of a thread
+	if q.othersWant() { // else perhaps no goroutine comes, and giving way costs two wake-ups of a thread
 		c.gather()
 	}
 	o, ok := s.Link.Promptly(ctx, q.Kind.Lock, c)
@@ -287,7 +287,7 @@ func (c *cohort) took(o wire.Outcome) (again bool) {
 		q.S().Clock.Heard(r.Now, o.Sent)
 	}
 	if r.Status == protocol.Held {
-		q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
+		q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to an attempt of this session
 		q.inbox.Listen(q.Keys.Lock())
 	}
 	q.Mu.Lock()
@@ -320,7 +320,7 @@ func (c *cohort) Request(now time.Time) wire.Request {
 	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, s.Args.Keep, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.Mode(c.q.Keys.Lock()))
 }
 
-// newNonce is a text without spaces that nobody can guess.
+// newNonce is a text without spaces that cannot be guessed.
 func newNonce() string {
 	var random [12]byte
 	_, _ = rand.Read(random[:]) // never fails

@@ -12,8 +12,8 @@ import (
 
 // Where the kind is not Ordered, goroutines of the session that has the lock go before the queue, for as long as PassFor
 // says. One goroutine of a session at a time is inside the root gate, and the others wait there. The one inside asks for
-// a free lock, and stands in the queue if it is not free: the gate stays entered while its cohort stands, and whatever ends
-// the cohort leaves it (vacate), or makes it the tenure's.
+// the lock, and stands in the queue if it is not free. The gate stays entered while its cohort stands. Whatever ends the
+// cohort leaves the gate (vacate), or makes it the tenure's.
 
 // enter lets a newcomer into the root gate, or has it wait there. Mu is held; enter releases it.
 func (q *queue) enter(a *mutex.Acquisition) (*mutex.Entry, error) {
@@ -141,7 +141,7 @@ func (r *inside) Send(abandoned *atomic.Bool) wire.Outcome { return (*trying)(r)
 
 func (r *inside) SendPromptly() (wire.Outcome, bool) { return (*trying)(r).SendPromptly() }
 
-// RollBack releases what nobody waits for any more, and then leaves the gates.
+// RollBack releases what no goroutine waits for any more, and then leaves the gates.
 func (r *inside) RollBack(o wire.Outcome) {
 	a := (*mutex.Acquisition)(r)
 	answer, _ := protocol.ParseAnswer(o.Reply)
@@ -170,11 +170,11 @@ func (q *queue) vacate() {
 	}
 }
 
-// memory is for how long a session that has handed a lock over remembers that others want it: a goroutine that comes back
-// at once stands in the queue by its first request.
+// memory is how long a session that has handed a lock over remembers that other sessions want it. A goroutine that comes
+// back at once then stands in the queue by its first request.
 const memory = 10 * time.Millisecond
 
-// remember keeps what is known of a lock for that long. The caller needs the lock still.
+// remember keeps what is known of a lock for that long. The caller still needs the lock.
 func (q *queue) remember() {
 	if q.othersWant() {
 		q.Keep()

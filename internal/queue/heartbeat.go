@@ -37,7 +37,7 @@ func (q *queue) schedule(left time.Duration) {
 	}
 }
 
-// sendHeartbeat keeps this session's cohorts alive, and learns what became of those that no message told.
+// sendHeartbeat keeps this session's cohorts alive, and learns what became of those that no message reached.
 func (q *queue) sendHeartbeat() {
 	s := q.S()
 	if !s.Begin() {

@@ -1,11 +1,11 @@
-// Package queue is waiting in a queue that Redis keeps: a mutex.Waiting whose release hands the lock to the first that
-// waits, and the kinds of locks that wait so.
+// Package queue is waiting in a queue that Redis keeps: a mutex.Waiting whose release hands the lock to the first
+// waiter, and the kinds of locks that wait in this way.
 //
 // A session stands in the queue with a cohort of goroutines, which is asking, queued, or over (cohortState). Begin with
 // the protocol from end to end, in queue.go; the scripts are in the folder lua.
 //
-// Lock.Mu guards what is of one lock. Only Redis decides who is next, and only by a grant that it has made; a message
-// about one counts only with the nonce that Redis alone was told.
+// Lock.Mu guards the state of one lock. Only Redis decides which attempt is next, and only by a grant that it has made; a
+// message about a grant counts only with the nonce, which was given to Redis alone.
 package queue
 
 import (
@@ -86,5 +86,5 @@ func newKind(letter string) *mutex.Kind {
 	}
 }
 
-// alarm wakes nobody: those who wait look by themselves, with each heartbeat.
+// alarm wakes no waiter: waiters look by themselves, with each heartbeat.
 func alarm(*protocol.Keys, *protocol.Grant) (channel, message any) { return "", "0" }

@@ -18,17 +18,17 @@ import (
 //   - A goroutine that wants the lock joins the cohort that forms (Admit, enqueue, form), which asks (cohort.run, lock.lua). A
 //     free lock with no queue is granted at once. Else the attempt is put into the queue under a ticket, the time at which Redis
 //     saw it; asking again keeps the place.
-//   - While it waits, heartbeats keep it alive (heartbeat.go, heartbeat.lua). One that is silent for the liveness time is
-//     passed over.
-//   - Whatever finds the lock free grants it to the first that lives, inside of its script (handOver in lua/queue.lua): the
-//     release of the holder, a heartbeat, another request, a forced unlock. The session of the new owner learns it by a
-//     message on its own channel, or in the reply if it was the one that asked (package inbox, cohort.Told, then queue.learn and
-//     cohort.granted in answer.go).
-//   - A cohort that nobody waits with any more leaves the queue by a release of its attempt (cohort.withdraw, release.lua).
+//   - While the attempt waits, heartbeats keep it alive (heartbeat.go, heartbeat.lua). One that is silent for the liveness time
+//     is passed over.
+//   - Whatever finds the lock free grants it to the first attempt that lives, inside its own script (handOver in lua/queue.lua):
+//     the release of the holder, a heartbeat, another request, a forced unlock. The session of the new owner learns of it by a
+//     message on its own channel, or in the reply if that session was the one that asked. The news goes through package inbox,
+//     cohort.Told, then queue.learn and cohort.granted in answer.go.
+//   - A cohort that no goroutine waits with any more leaves the queue by a release of its attempt (cohort.withdraw, release.lua).
 //
-// A cohort is goroutines of one session with nobody between them, in their order. While a request is under way, those who
-// come form the next one, which takes over the place of the one before if nobody has come between. A cohort is granted as
-// a whole: its goroutines have the lock one after the other, in one tenure.
+// A cohort is goroutines of one session with no other waiter between them, in their order. While a request is under way,
+// goroutines that arrive form the next cohort, which takes over the place of the one before if no other attempt has come
+// between. A cohort is granted as a whole: its goroutines have the lock one after the other, in one tenure.
 
 // queue is a lock whose waiters stand in Redis' queue. It is the mutex.Waiting of locks with a queue.
 type queue struct {
@@ -45,7 +45,7 @@ type line struct {
 	others   bool               // other sessions want the lock, as far as is known
 	asking   *cohort            // whose first request is under way: the next one waits for its end
 	last     *cohort            // of those that stand, the one that was queued last; nil: not known
-	standing map[string]*cohort // by owner field: those that are asking or queued; nil if nobody waits
+	standing map[string]*cohort // by owner field: those that are asking or queued; nil if no goroutine waits
 	beat     heartbeat
 }
 
@@ -63,7 +63,7 @@ func newFair(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
 	return &all.Lock, &all.queue, nil
 }
 
-// newReentrant makes a lock for which nobody may ever wait.
+// newReentrant makes a lock that perhaps no goroutine will ever wait for.
 func newReentrant(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
 	in, err := inbox.Of(s)
 	if err != nil {
@@ -85,11 +85,11 @@ func (q *queue) wanted(others bool) {
 }
 
 // Goroutines that take turns at a lock stay together in the queue if they ask together.
-// So those who come while this session has the lock wait a moment for its unlock, and
-// where others wait, too, for the goroutine that unlocks last to come back: at most
-// formTime, and not longer than formLong if its Unlock takes that long. Behind
-// cohorts of this session they wait for formLong, which saves requests.
-// Each is about as long as a request takes, so their place is hardly later for it.
+// So goroutines that arrive while this session has the lock wait a moment for its unlock.
+// Where other sessions wait, too, they also wait for the goroutine that unlocks last to
+// come back: at most formTime, and not longer than formLong if its Unlock takes that long.
+// Behind cohorts of this session they wait for formLong, which saves requests.
+// Each is about as long as a request takes, so waiting hardly costs them a later place.
 const (
 	formTime = 200 * time.Microsecond
 	formLong = 2 * time.Millisecond
@@ -202,8 +202,8 @@ func (q *queue) enqueue(w *mutex.Waiter) *cohort {
 	return nil
 }
 
-// behindOwn: as far as is known, only this session's cohorts stand before those who form the next, who
-// lose nothing by waiting for more of them. Mu held.
+// behindOwn: as far as is known, only this session's cohorts stand before the goroutines that form the next one.
+// So these lose nothing by waiting for more to join. Mu held.
 func (q *queue) behindOwn() bool { return !q.others && len(q.standing) > 0 }
 
 // formWithin lets the next cohort ask after d at the latest. Mu held.
@@ -252,10 +252,10 @@ func (q *queue) Waits() bool {
 	return q.line != nil && (q.forming.First() != nil || len(q.standing) > 0)
 }
 
-// Stands: heartbeats tell who has the lock.
+// Stands: heartbeats report the holder of the lock.
 func (q *queue) Stands() *time.Time { return nil }
 
-// Recheck has those of one owner look again. Where the kind is not Ordered, all but one are at the root gate, and that one
+// Recheck has the waiters of one owner look again. Where the kind is not Ordered, all but one are at the root gate, and that one
 // gets the lock first.
 func (q *queue) Recheck(o *mutex.Owner) {
 	if !q.Kind.Ordered {
@@ -270,8 +270,8 @@ func (q *queue) Recheck(o *mutex.Owner) {
 	}
 }
 
-// Ended leaves the root gate, from which nobody competes. Goroutines that were granted the lock together, and could
-// not have it passed on, ask anew. Where the kind is not Ordered, the next one does so when Redis was told.
+// Ended leaves the root gate, from which no goroutine competes. Goroutines that were granted the lock together, and could
+// not have it passed on, ask again. Where the kind is not Ordered, the next goroutine does so once Redis was told.
 func (q *queue) Ended() {
 	if !q.Kind.Ordered {
 		return
@@ -281,7 +281,7 @@ func (q *queue) Ended() {
 	q.unlocked(false)
 }
 
-// Lost has the others that were granted the lock together ask anew. They are not waited for.
+// Lost has the other goroutines of the same grant ask again. The next cohort does not wait for them.
 func (q *queue) Lost() {
 	if !q.Kind.Ordered {
 		return
@@ -299,13 +299,13 @@ func (q *queue) Released(_ *mutex.Tenure, o wire.Outcome) {
 	}
 	q.Mu.Lock()
 	q.unlocked(true)
-	if o.Unanswered != nil && len(q.standing) > 0 { // the reply that was lost may have told of a grant to this session
+	if o.Unanswered != nil && len(q.standing) > 0 { // the lost reply may have reported a grant to this session
 		q.schedule(0)
 	}
 	q.Mu.Unlock()
 }
 
-// Freed learns whom a release made the owner: 'R OWNER TOKEN LEASE' or 'L OWNER TOKEN LEASE'.
+// Freed learns which attempt a release made the owner: 'R OWNER TOKEN LEASE' or 'L OWNER TOKEN LEASE'.
 func (q *queue) Freed(reply string, sent time.Time) {
 	_, next, handed := strings.Cut(reply, " ")
 	if words := strings.Fields(next); len(words) == 3 && owns(q.S(), words[0]) {

@@ -45,7 +45,7 @@ func (r *trying) Request(now time.Time) wire.Request {
 	return a.Unit.Keys(a).Request(a.Unit.Script(a), a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, l.S().Args.Keep, "0", l.Keys.Channel, "0", "", "0")
 }
 
-// RollBack releases what nobody waits for any more.
+// RollBack releases what no goroutine waits for any more.
 func (r *trying) RollBack(o wire.Outcome) {
 	a := (*mutex.Acquisition)(r)
 	answer, _ := protocol.ParseAnswer(o.Reply)
@@ -88,7 +88,7 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 
 // lockedThere is the error of a lock that Redis has given to another.
 func (q *queue) lockedThere(o wire.Outcome, r protocol.Answer) error {
-	q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to one of ours
+	q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to an attempt of this session
 	locked := r.Locked(q.Keys.Name)
 	if owns(q.S(), r.Holder) {
 		locked.Hint = failure.SelfHint

@@ -10,7 +10,7 @@ import (
 
 // Batching is how many requests of a session may be under way before further ones
 // share pipelines, by default. With fewer, goroutines that share a pipeline come to run in step,
-// and client and server wait for each other in turn: it costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
+// and client and server wait for each other in turn. Sharing costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
 const Batching = 16
 
 // maxBatch keeps a batch from keeping a server from others for long: a millisecond or so.
@@ -20,13 +20,13 @@ const maxBatch = 100
 type batch struct {
 	requests []Request
 	scripts  []*Script
-	taken    bool          // by who sends it: nothing more is put in
+	taken    bool          // by the goroutine that sends it: nothing more is put in
 	over     chan struct{} // closed when each request has its answer or error
 }
 
-// together sends the request in one pipeline with those that others are about to send. None waits for another's answer
-// before it leaves, nor for time to pass: whoever opens a batch lets the goroutines run that are ready to, and then
-// sends what they have put in.
+// together sends the request in one pipeline with those that other goroutines are about to send. No request waits for
+// another's answer before it leaves, nor for time to pass. The goroutine that opens a batch lets the goroutines that are
+// ready run, and then sends what they have put in.
 func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Script) (string, error) {
 	l.batching.Lock()
 	b := l.batches[to]
@@ -97,7 +97,7 @@ func (l *Link) yielded(took time.Duration, requests int, now time.Duration) {
 	}
 }
 
-// send is nobody's in particular, so it has no context of theirs.
+// send serves several goroutines, so it has the context of none.
 func (l *Link) send(to Server, b *batch) {
 	defer close(b.over) // also where a hook of the client calls runtime.Goexit
 	l.pipeline(context.Background(), to, b.requests, b.scripts)
@@ -139,8 +139,8 @@ func (l *Link) pipeline(ctx context.Context, to Server, requests []Request, scri
 	returned = true
 }
 
-// exec sends a pipeline. Where go-redis tells nobody's command why it was not sent (a hook refused it, or the server a
-// new connection), each is told.
+// exec sends a pipeline. Where go-redis tells no command why it was not sent (a hook refused it, or the server a new
+// connection), exec tells each.
 func exec(ctx context.Context, pipe redis.Pipeliner) {
 	commands, err := pipe.Exec(ctx)
 	for _, c := range commands {

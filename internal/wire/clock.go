@@ -16,7 +16,7 @@ type Clock struct {
 // NewClock knows nothing yet.
 func NewClock() *Clock { return &Clock{born: time.Now()} }
 
-// Now is the server's clock at a local time; 0 while nothing was heard of it.
+// Now is the server's clock at a local time; 0 while nothing is known of it.
 func (c *Clock) Now(local time.Time) int64 {
 	if off := c.offset.Load(); off != 0 {
 		return off + local.Sub(c.born).Microseconds()

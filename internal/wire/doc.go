@@ -6,8 +6,8 @@
 // many goroutines send requests at one instant, these share pipelines (batch.go). A request whose writes replicas shall
 // confirm goes with a WAIT (replicas.go). [Link.Probe] asks a server whether it has sharded pub/sub. A [Clock] estimates Redis' clock, by which late copies have expired.
 //
-// Invariants (docs/design.md, sections 5 and 16): go-redis never sends a request again by itself; each request ends with an answer or
-// an error, even if a hook of the client panics; a pipeline never waits for two servers; and a request that was sent is not
+// Invariants (docs/design.md, sections 5 and 16): go-redis never sends a request again by itself. Each request ends with an answer or
+// an error, even if a hook of the client panics. A pipeline never waits for two servers. A request that was sent is not
 // interrupted, as its outcome would be unknown.
 //
 // Begin with link.go.

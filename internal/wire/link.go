@@ -21,7 +21,7 @@ type Options struct {
 	Logger   *slog.Logger
 	Refusal  func(error) error // decodes an error that a script raised; any other, and nil, it returns as it is
 
-	// Context ends with all that happens in the background. From the close of Closing on, no request that somebody waits for is sent again.
+	// Context ends with all that happens in the background. From the close of Closing on, no request that a goroutine waits for is sent again.
 	Context context.Context
 	Closing <-chan struct{}
 }
@@ -114,9 +114,9 @@ type Outcome struct {
 // Tries is how often a request is sent at most: as often as go-redis does by default.
 const Tries = 4
 
-// Call sends a request until it is answered, most times at most. If somebody waits for the
-// answer, left says that they have gone, and it is not sent again then, nor once Closing is closed. ctx brings a trace and may keep a
-// request from being sent, but does not interrupt one that was.
+// Call sends a request until it is answered, most times at most. If a goroutine waits for the answer, left says that it has
+// gone. Such a request is not sent again then, nor once Closing is closed. ctx brings a trace and may keep a request from being
+// sent, but does not interrupt one that was.
 func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
@@ -224,7 +224,7 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff doubles from first to most, the half of it by chance.
+// Backoff doubles from first to most, half of it at random.
 func Backoff(try int, first, most time.Duration) time.Duration {
 	d := min(first<<min(try, 16), most)
 	return d/2 + rand.N(d/2)

@@ -124,9 +124,9 @@ func (p *promptness) makeCopy(client *redis.Client) bool {
 	return true
 }
 
-// Promptly sends one copy of a request in the caller's goroutine, if the server is known to answer promptly, and blocks for fuse at most, or while ctx
-// lasts where there is no connection. ok: that settles it. Else Call is to send it again; Outcome.Unanswered says whether this copy may have
-// run.
+// Promptly sends one copy of a request in the caller's goroutine, if the server is known to answer promptly. It blocks for fuse at
+// most, or while ctx lasts where there is no connection. ok: that settles the request. Else Call is to send it again;
+// Outcome.Unanswered says whether this copy may have run.
 func (l *Link) Promptly(ctx context.Context, sc *Script, c Copier) (o Outcome, ok bool) {
 	if !l.Prompt(ctx, sc) {
 		return o, false
