@@ -22,7 +22,7 @@ const (
 	ServerRestart Fault = "server restarted" // with SIGKILL
 )
 
-// Faults are all that may happen, in an order to tell of them. Those Elsewhere spare the servers.
+// Faults are all that may happen, in the order in which a report lists them. Those Elsewhere spare the servers.
 var (
 	Elsewhere = []Fault{Kill, Freeze, Cut, LostReplies, LostRequests, Latency}
 	Faults    = append(slices.Clone(Elsewhere), ServerFreeze, ServerRestart)

@@ -23,7 +23,7 @@ const (
 
 // Op is one thing that a client saw, from Call to Return in Unix nanoseconds. A
 // Release and a Lose are points: when the owner ceased to believe that it holds. The
-// lock is free at some time from then on. An acquisition that failed is none: it has promised nothing to anybody.
+// lock is free at some time from then on. An acquisition that failed is no Op: it has promised nothing.
 type Op struct {
 	Lock    string `json:",omitempty"`
 	Owner   string `json:",omitempty"` // who may re-enter
@@ -42,7 +42,7 @@ type mutex struct {
 	last  int64 // token
 }
 
-// Model is a mutex that knows its owner: whoever does not hold it cannot release it. An
+// Model is a mutex that knows its owner: an owner that does not hold it cannot release it. An
 // owner may enter a reentrant one again. A fenced one gives each owner a token above all that it gave before, and
 // the same to nested holds. These are the four models of the Jepsen tests of Hazelcast's CP subsystem.
 func Model(reentrant, fenced bool) porcupine.Model {

@@ -254,7 +254,7 @@ func (a *acquisition) over(holder *failure.LockedError) error {
 	return a.p.kind.Ended(a.ctx, wakeup.Closed(a.bounds.Closing), a.p.keys.Name, holder)
 }
 
-// holder is one of those that have permits, as far as is known; nil if nobody is. mu held.
+// holder is one of those that have permits, as far as is known; nil if none is known. mu held.
 func (a *acquisition) holder() *failure.LockedError {
 	for g := range a.p.grants { // any one will do: the error names one holder
 		return a.lockedHere(g)
@@ -347,7 +347,7 @@ func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
 	return o, r.Status == reply.Expired
 }
 
-// RollBack gives back what nobody waits for.
+// RollBack gives back what its caller no longer waits for.
 func (t *trying) RollBack(o wire.Outcome) {
 	if r, err := reply.Read(o); err != nil || r.Status == reply.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
 		p := t.a.p

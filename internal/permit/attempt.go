@@ -320,7 +320,7 @@ func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
 	}
 }
 
-// saw notes who has permits, or that there are too few though none are held. mu held.
+// saw notes a holder of permits, or that there are too few though none are held. mu held.
 func (p *pool) saw(r reply.Answer) {
 	now := time.Now()
 	p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}

@@ -7,7 +7,7 @@
 // other has one at a time, or those that nest in it (nest.go). When the last entry ends, the grant goes to the next in the lane for as long as
 // rlock.WithStreak says, and else back to Redis (leave.go). The protocol with Redis is in the folder lua.
 //
-// Pool.mu guards what a session knows of one name. Only Redis decides who is next, in the order of its queue, and a message about that counts only with
-// the nonce that Redis alone was told. Invariants (docs/design.md, section 2): a hold is valid for its lease less the margin for drift, counted from before
-// the request that brought it; an attempt's id is never used again, and what nobody wants is given back.
+// Pool.mu guards what a session knows of one name. Only Redis decides which attempt is next, in the order of its queue. A message about that counts only
+// with the nonce, which only Redis was told. Invariants (docs/design.md, section 2): a hold is valid for its lease less the margin for drift, counted from
+// before the request that brought it. An attempt's id is never used again, and what no goroutine wants is given back.
 package permit

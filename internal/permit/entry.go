@@ -81,7 +81,7 @@ func (a *acquisition) hold(e *Entry) (context.Context, *handle.Hold) {
 	return context.WithValue(e.ctx, a.p.entryKey(), hd), hd // the context keeps the Hold from being forgotten
 }
 
-// forgotten ends a hold that nobody can reach any more. The runtime's cleanups wait for each other, so what takes time has a goroutine.
+// forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so what takes time has its own goroutine.
 func (e *Entry) forgotten() {
 	p := e.g.p
 	go func() {

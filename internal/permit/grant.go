@@ -98,8 +98,8 @@ func (g *Grant) leaveLane() {
 	g.l.forget()
 }
 
-// end is an end that nobody asked for, for a reason if it was lost. It reports whether it was this call that ended it; then the caller,
-// or the Unlock of a hold, gives it back. Contexts are canceled before Redis can give the permits to others, if the deadline has passed.
+// end ends the grant without an Unlock, for a reason if it was lost. It reports whether this call ended it; then the caller, or the
+// Unlock of a hold, gives it back. If the deadline has passed, contexts are canceled before Redis can give the permits to others.
 func (g *Grant) end(why handover.State, reason error) bool {
 	p := g.p
 	s := p.s()
@@ -149,7 +149,7 @@ func errorOf(s handover.State) error {
 	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
 }
 
-// discard gives it back in the background: nobody has it. The caller must be counted in the session's work. mu held.
+// discard gives the grant back in the background: no goroutine has it. The caller must be counted in the session's work. mu held.
 func (g *Grant) discard() {
 	p := g.p
 	g.over(handover.Released)

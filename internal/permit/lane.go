@@ -14,9 +14,9 @@ type (
 
 // lane is where those goroutines of a session wait that want the same of one name. pool.mu guards it.
 //
-// There are never more attempts than goroutines that wait. While one of them stands in Redis' queue, or Redis has last said that
-// others wait, there is only that one: the session has one place in the queue for each lane, and its goroutines take turns at it. It waits for
-// what its session has and may pass on in memory, if others wait or holds are brief: most goroutines are served before an answer would come.
+// There are never more attempts than goroutines that wait. While an attempt stands in Redis' queue, or Redis has last said that others wait,
+// there is only one. The session has one place in the queue for each lane, and its goroutines take turns at it. If others wait or holds are brief,
+// the lane first waits for what its session has and may pass on in memory. Most goroutines are served that way before an answer would come.
 type lane struct {
 	p        *pool
 	want     Want
@@ -111,7 +111,7 @@ func (l *lane) askAfter(d time.Duration) {
 	})
 }
 
-// trim gives up attempts that nobody waits for, the youngest first, and returns the last of these; nil if there is none. mu held.
+// trim gives up attempts that no goroutine waits for, the youngest first, and returns the last of these; nil if there is none. mu held.
 func (l *lane) trim() (last *attempt) {
 	for n := len(l.attempts); n > l.waiters.Len(); n = len(l.attempts) {
 		last = l.attempts[n-1]
@@ -121,7 +121,7 @@ func (l *lane) trim() (last *attempt) {
 	return last
 }
 
-// forget drops a lane that nobody uses. mu held.
+// forget drops a lane that nothing uses. mu held.
 func (l *lane) forget() {
 	if l.waiters.Len() == 0 && len(l.attempts) == 0 && l.grants == 0 {
 		delete(l.p.lanes, l.want)
@@ -135,7 +135,7 @@ func (l *lane) joinable() bool {
 	return g != nil && time.Since(g.since) < l.p.s().Streak && g.lasts()
 }
 
-// give hands a grant to those that wait for it. If nobody does, it is given back. The caller must be counted in the session's work. mu held.
+// give hands a grant to the goroutines that wait for it. If none waits, it is given back. The caller must be counted in the session's work. mu held.
 func (l *lane) give(g *Grant) {
 	switch {
 	case l.waiters.Len() == 0:

@@ -15,8 +15,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Unlock ends the hold here, and tells Redis if nobody in this session goes on with the grant. The request is sent whatever becomes of ctx,
-// which bounds only the wait for its answer.
+// Unlock ends the hold here, and tells Redis if no goroutine of this session goes on with the grant. The request is sent whatever becomes of
+// ctx, which bounds only the wait for its answer.
 func (e *Entry) Unlock(ctx context.Context) error {
 	g := e.g
 	p := g.p
@@ -99,7 +99,7 @@ func (e *Entry) tooLate(why handover.State) error {
 	return p.fail(errorOf(why))
 }
 
-// news is what Redis is to be told of an entry that has ended here.
+// news is what to tell Redis about an entry that has ended here.
 type news struct {
 	protocol.Same
 	g    *Grant

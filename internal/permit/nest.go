@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// ErrUpgrade is why nobody gets all permits who has one of them.
+// ErrUpgrade is why a holder of one permit does not get all of them.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
 
 // outer finds the live hold that an acquisition nests in. nil: none. The error says that such a hold was lost. mu held.

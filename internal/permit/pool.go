@@ -90,7 +90,7 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 	return p
 }
 
-// keep is use by one who keeps the pool already.
+// keep is use by a caller that keeps the pool already.
 func (p *pool) keep() {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()

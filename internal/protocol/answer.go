@@ -121,8 +121,8 @@ func Read(o wire.Outcome) (Answer, error) {
 	return r, nil
 }
 
-// MayHold reports whether the attempt may have been granted what nobody wants, for which g was sent and answered so: by
-// this copy, or by an earlier one. A reply that says nothing may come from a grant, too.
+// MayHold reports whether the attempt for which g was sent, and answered so, may have been granted what no caller wants:
+// by this copy, or by an earlier one. A reply that says nothing may come from a grant, too.
 func MayHold(g *Grant, o wire.Outcome, r Answer) bool {
 	return g.Late != 0 || o.Err == nil && (r.Status == None || r.Status == Granted)
 }

@@ -1,5 +1,5 @@
-// Package protocol is what a session and the scripts in Redis say to each other: the names of keys, the replies of
-// scripts, grants and their fencing tokens, for how long a request or a lease is valid, and a lock's state. It runs no
+// Package protocol is what a session and the scripts in Redis say to each other. It has the names of keys, the replies
+// of scripts, grants and their fencing tokens, the validity of requests and leases, and a lock's state. It runs no
 // goroutine and sends nothing: package wire does.
 //
 // Begin with Answer in answer.go, the reply to a request for a lock, and Grant in grant.go, by which all later requests
@@ -14,6 +14,6 @@
 //	scripts.go  the scripts of all kinds of locks; lua/shared.lua has the functions that scripts share
 //
 // Invariants kept here (docs/design.md, section 2): a copy of a request that arrives after its Patience changes nothing,
-// a hold ends before its lease does (Valid), tokens are numbers that Lua holds exactly (Token), and all keys of a lock
-// share a slot (Keys).
+// and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly (Token), and all keys of a
+// lock share a slot (Keys).
 package protocol

@@ -75,8 +75,8 @@ func (r *Release) Request(time.Time) wire.Request {
 	return r.Keys.And(more).Request(r.Script, argv...)
 }
 
-// Migrating is a Release that names the hash and the metadata alone where a Cluster refuses more: while a slot moves, all keys
-// of a request must exist, and a queue often does not. So a lock is released that nobody waits for.
+// Migrating is a Release that names only the hash and the metadata where a Cluster refuses more. While a slot moves, all keys
+// of a request must exist, and a queue often does not. That way, a lock that no attempt waits for is released.
 type Migrating Release
 
 // Request makes a copy.

@@ -97,8 +97,8 @@ func (k *Keys) Failed(err error) error {
 	return failure.Hinted(k.Name, err, hint)
 }
 
-// NewKeys makes P:kind:{name}. Braces in the name would end the hash tag early,
-// which is harmless as long as the tag is the same for all keys and not empty:
+// NewKeys makes P:kind:{name}. Braces in the name would end the hash tag early.
+// That is harmless as long as the tag is the same for all keys and not empty:
 // only a name that begins with a closing brace needs an escape.
 // more are the endings of further keys.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {

@@ -9,7 +9,7 @@ import (
 // ValueError is the error of a script that found a value in a key that Lockline did not write (bad in lua/shared.lua).
 type ValueError struct{ Key, Field, Value, Why string }
 
-// RedisError: it is the server's answer, and will be the same until somebody mends the key.
+// RedisError marks it as the server's answer, which will be the same until the key is mended.
 func (e *ValueError) RedisError() {}
 
 func (e *ValueError) Error() string {

@@ -97,7 +97,7 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 	}
 }
 
-// choose picks locks by chance.
+// choose picks locks at random.
 func (a *actor) choose() []*lock {
 	if a.alike && a.rnd.IntN(3) > 0 { // these can be handed on in memory
 		return slices.DeleteFunc(slices.Clone(a.locks), func(l *lock) bool { return l.kind == 'f' })
@@ -302,7 +302,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	return e, nil
 }
 
-// refused checks why somebody did not get in. mu held.
+// refused checks why the actor did not get in. mu held.
 func (a *actor) refused(locks []*lock, h way, inside []*entry, err error) {
 	switch {
 	case a.p.over() || a.upgrade(h, inside, err):

@@ -113,8 +113,8 @@ func (l *lock) fellLately() bool {
 	return !l.fell.IsZero() && time.Since(l.fell) < longest+l.w.setMost()
 }
 
-// revived is told of a request that has come at the server's time now. Of an attempt that is over, it may be void but for the clock that was
-// set back since, and then no tombstone is kept for it: it is carried out.
+// revived takes in a request that has come at the server's time now. If its attempt is over, the request may be one that would be void if the
+// clock had not been set back since. Then no tombstone is kept for it, and it is carried out.
 func (l *lock) revived(c *call, now int64) {
 	q := c.asked()
 	if q == nil {

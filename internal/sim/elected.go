@@ -82,7 +82,7 @@ func (l *elected) read() (v said) {
 	return v
 }
 
-// view is what whoever looks is to be shown.
+// view is what a process that looks is to be shown.
 func (l *elected) view() election.Leader {
 	v := l.read()
 	if owner, token := l.present(l.on[0]); v.owner == "" || owner != v.owner || token != v.token {

@@ -171,7 +171,7 @@ func (l exclusive) doubt(e *held) string {
 
 func (l exclusive) busy() bool { return len(l.considered) > 0 }
 
-// waits: nobody waits for more than there is.
+// waits: no attempt waits for more than there is.
 func (exclusive) waits(*waiter) bool { return false }
 
 // stuck is for busy to tell: there is one holder.

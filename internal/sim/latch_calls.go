@@ -409,7 +409,7 @@ func (l *latched) believe(now int64) {
 	}
 }
 
-// due: whoever waits for a run that is over, or that a dead party stops, returns; what nobody wanted is given back.
+// due: a call that waits for a run that is over, or that a dead party stops, returns; a lease that its process did not want is given back.
 func (l *latched) due() {
 	w, now := l.w, time.Now()
 	clock := l.on[0].tick()
@@ -461,7 +461,7 @@ func (l *latched) crashOne() (crashed bool) {
 	return false
 }
 
-// runsOf are the runs for which somebody may be waiting.
+// runsOf are the runs for which the call may be waiting.
 func (l *latched) runsOf(a *awaiting) []finding {
 	all := l.findings(a.p, a.since, a.what)
 	within := 5 * time.Second // with faults, a request takes that long

@@ -51,13 +51,13 @@ type lock struct {
 
 // rules are what locks of a kind promise, and how Redis has them. world.mu is held while they are asked.
 type rules interface {
-	// executed is told of a script call that a server has executed, just now.
+	// executed takes in a script call that a server has just executed.
 	executed(c *call, now int64)
-	// entry checks that whoever got in may be in. outer is the hold that it is nested in.
+	// entry checks that the holder of e, which got in, may be in. outer is the hold that e is nested in.
 	entry(e, outer *held)
 	// doubt is why Redis does not have the lock for one that believes so; "" if it has.
 	doubt(e *held) string
-	// busy reports whether somebody may have to wait for what the holders have.
+	// busy reports whether a call may have to wait for what the holders have.
 	busy() bool
 	// stuck is the attempt that waits though Redis could serve it; "" if there is none.
 	stuck() string
@@ -96,7 +96,7 @@ type waiter struct {
 	n      int64 // permits
 }
 
-// claim is what somebody believes in: a hold, or a leadership.
+// claim is what a holder believes in: a hold, or a leadership.
 type claim interface {
 	Err() error
 	Deadline() time.Time
@@ -257,8 +257,8 @@ func (l *lock) stored(token int64) (n int) {
 	return n
 }
 
-// beliefs checks that Redis holds the lock for whoever believes so: the stronger
-// half of mutual exclusion, for it needs nobody else who got in.
+// beliefs checks that Redis holds the lock for each holder that believes so. This is the
+// stronger half of mutual exclusion, as it needs no other holder that got in.
 func (l *lock) beliefs() {
 	w := l.w
 	for e := range l.considered {
@@ -307,7 +307,7 @@ func (l *lock) lastMoment(e *held) {
 	})
 }
 
-// progress checks that nobody waits for locks that nobody has. mu held.
+// progress checks that no call waits for locks that have no holder. mu held.
 func (w *world) progress() {
 	for _, l := range w.locks {
 		l.beliefs()
@@ -347,7 +347,7 @@ func (w *world) progress() {
 	}
 }
 
-// overtaking checks that nobody who waits is overtaken by one goroutine more often than most.
+// overtaking checks that no goroutine overtakes a waiting call more often than most.
 func (l *lock) overtaking(e *held, most int) {
 	w := l.w
 	for a := range w.asking {
@@ -388,7 +388,7 @@ func (l *lock) requeued(s *server) {
 	}
 }
 
-// deleted is what an operator does who deletes the lock by hand, with nobody's connection broken.
+// deleted deletes the lock by hand, as an operator may, and breaks no connection.
 func (l *lock) deleted() {
 	for _, s := range l.on {
 		s.tick()

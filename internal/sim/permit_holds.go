@@ -189,7 +189,7 @@ func (l *permits) force(ctx context.Context, p *process, rnd *rand.Rand) {
 	w.say("%s: forced %s: %v, %v", p.name, l.name, forced, err)
 }
 
-// setLimit is somebody who changes the limit of a semaphore.
+// setLimit changes the limit of a semaphore.
 func (l *permits) setLimit(p *process, rnd *rand.Rand) {
 	w := l.w
 	ctx, cancel := context.WithTimeout(bg, 2*time.Second)
@@ -228,7 +228,7 @@ func (a *actor) upgrade(h way, inside []*entry, err error) bool {
 	return true
 }
 
-// outlives checks that whoever reads goes on, with a context that goes on, though what it nests in was unlocked.
+// outlives checks that a hold that reads goes on, and so does its context, though what it nests in was unlocked.
 func (a *actor) outlives(inside []*entry) {
 	for _, e := range inside {
 		if p := e.parts[0]; e.locks[0].kind == 'w' && !p.write() && p.hold.Err() == nil && e.ctx.Err() != nil {

@@ -139,7 +139,7 @@ func (l *permits) describe(all map[string]holding, now int64) string {
 	return fmt.Sprint(len(s), " holders of ", l.limit, ": ", strings.Join(s, "; "))
 }
 
-// changed checks what a request made of what somebody held before it.
+// changed checks what a request made of what an owner held before it.
 func (l *permits) changed(c *call, owner string, was holding, after map[string]holding, now int64) {
 	h, ok := after[owner]
 	mine := len(c.argv) > 0 && c.argv[0] == owner
@@ -177,7 +177,7 @@ func (l *permits) granted(owner string, h holding, now int64) {
 	l.turn(owner, h.token, now)
 }
 
-// forced notes from whom an operator took permits.
+// forced notes from which owners an operator took permits.
 func (l *permits) forced(which string, before map[string]holding, now int64) {
 	w := l.w
 	_, err := strconv.Atoi(which)
@@ -268,7 +268,7 @@ func (l *permits) next(asking string) string {
 	return who
 }
 
-// choose is how many permits somebody wants by chance, and how many of the ways to wait may be taken.
+// choose picks at random how many permits an actor wants. It also says how many of the ways to wait may be taken.
 func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()

@@ -184,7 +184,7 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 	}
 }
 
-// dropped checks who is not in the queue any more.
+// dropped checks the attempts that are not in the queue any more.
 func (l *lock) dropped(queue map[string]float64, now int64) {
 	for attempt, e := range l.waiting {
 		if _, queued := queue[attempt]; queued {
@@ -229,7 +229,7 @@ func (l *lock) turn(owner string, token, now int64) {
 	}
 }
 
-// deaf: the server has seen the attempt's session listen, and nobody listens to its channel.
+// deaf: the server has seen the attempt's session listen, and no connection listens to its channel.
 func (l *lock) deaf(attempt string) bool {
 	s := l.on[0]
 	session, _, _ := strings.Cut(attempt, ":")

@@ -5,18 +5,18 @@
 //
 // The checkers, for each lock:
 //
-//   - mutual exclusion: no two valid holds but those that are nested; and the stronger half,
-//     that Redis (of a RedLock, a majority) holds the lock for whoever believes so;
+//   - mutual exclusion: no two valid holds but those that are nested. The stronger half is
+//     that Redis (of a RedLock, a majority) holds the lock for each holder that believes so;
 //   - of permits, no more are held than there were when the last of them was granted: a semaphore's limit may have
-//     been reduced since. A reader has one permit of a read-write lock, and a writer has all. Nobody takes permits
+//     been reduced since. A reader has one permit of a read-write lock, and a writer has all. Nothing takes permits
 //     from a holder but its own release, the end of its lease, and force;
-//   - tokens grow from grant to grant and from holder to holder, nested holds share one, and a majority
-//     of a RedLock's servers has stored the holder's, which is not far above their clocks;
-//   - first come, first served, as the server saw the requests; nobody is dropped
-//     from the queue who is known to live, and nobody gets into it who has left. Only somebody who wants more
+//   - tokens grow from grant to grant and from holder to holder, and nested holds share one. A majority
+//     of a RedLock's servers has stored the holder's token, which is not far above their clocks;
+//   - first come, first served, as the server saw the requests. No attempt that is known to live
+//     is dropped from the queue, and none that has left gets into it. Only an attempt that wants more
 //     permits than there are at all is passed;
 //   - no attempt is granted anything once it is over;
-//   - progress: once the faults are over, no lock stays free for long while somebody waits, and enough permits for the
+//   - progress: once the faults are over, no lock stays free for long while a call waits, and enough permits for the
 //     first in the queue do not either;
 //   - a renewed hold is not lost while all is well;
 //   - errors: only those that the documentation names, each only with its reason; what
@@ -28,19 +28,19 @@
 //   - after each of them, Redis has what the model has: the count, the run, the parties and until when they have their leases;
 //   - what a call returns was so at a time between its begin and its end. A call takes effect once at most, and one that
 //     says so, once;
-//   - once the faults are over, a Wait returns soon after its run has ended or a party has died, a live party keeps its
-//     lease, and a party whose Join has failed leaves none.
+//   - once the faults are over, a live party keeps its lease, and a party whose Join has failed leaves none. A Wait then
+//     returns soon after its run has ended or a party has died.
 //
 // An election is a fair lock, with all of the above, and what is said in it:
 //
-//   - a leadership has ended for its leader before the lock is released; a value is only stored and shown for the leader
+//   - a leadership has ended for its leader before the lock is released. A value is only stored and shown for the leader
 //     that has the lock, and never replaced by one that was proclaimed before it;
 //   - an observer is shown what Redis had after the step before: no token and no value of a leader from before, and
 //     nothing twice. Once the faults are over, it is shown each change in time, and Redis gets a value again that it lost.
 //
-// Where Redis forgets what it acknowledged (it comes back empty, or with an old snapshot), and after
-// a ForceUnlock, those who held a lock before may believe so for the rest of their lease. Their holds are
-// void: they count for exclusion no more. But tokens still order all holders, and progress must resume.
+// Redis may forget what it acknowledged: it comes back empty, or with an old snapshot. Then, and after a
+// ForceUnlock, holders from before may believe in their holds for the rest of their lease. These holds are void: they no
+// longer count for exclusion. But tokens still order all holders, and progress must resume.
 package sim
 
 import (

@@ -14,7 +14,7 @@ import (
 // leads is a leadership, as the checkers look at it.
 type leads struct{ *election.Leadership }
 
-// Deadline: nobody can ask a leadership when its lease ends.
+// Deadline: a leadership cannot be asked when its lease ends.
 func (leads) Deadline() time.Time { return time.Now() }
 
 // campaign leads, if it can, for a while.

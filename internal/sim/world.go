@@ -309,7 +309,7 @@ func (w *world) nowAndThen(rnd *rand.Rand, do func()) {
 	}
 }
 
-// forge is somebody who may publish on every channel, and knows all names and attempts.
+// forge is a client that may publish on every channel, and knows all names and attempts.
 func (w *world) forge(rnd *rand.Rand) {
 	w.nowAndThen(rnd, func() {
 		l := w.locks[rnd.IntN(len(w.locks))]
@@ -342,9 +342,9 @@ func (w *world) forge(rnd *rand.Rand) {
 }
 
 // forgetOne has one server forget a RedLock that one attempt has on all of them, now and then: the one where the lease ends
-// first. So a majority of the others has it for as long as anybody may believe so, whomever the network keeps from renewing it. On
-// any other server it could be the second that has lost it, if the first was not reached for a lease; a RedLock does not promise to
-// stand that.
+// first. So a majority of the others has it for as long as any holder may believe so, whichever holder the network keeps from
+// renewing it. Any other server could be the second to lose it, if the first was not reached for the length of a lease. A RedLock
+// does not promise to withstand that.
 func (w *world) forgetOne(rnd *rand.Rand) {
 	l := w.locks[0]
 	w.nowAndThen(rnd, func() {

@@ -13,7 +13,7 @@ type Clock struct {
 
 func NewClock() *Clock { return &Clock{taken: map[int64]struct{}{}} }
 
-// Until is how long to sleep until an instant that nobody else was given, at least d from now.
+// Until is how long to sleep until an instant that no other event was given, at least d from now.
 func (c *Clock) Until(d time.Duration) time.Duration {
 	now := time.Now()
 	c.mu.Lock()

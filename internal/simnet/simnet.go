@@ -3,8 +3,8 @@
 // black holes that a seed decides.
 //
 // As with TCP, a direction of a connection loses everything from some byte on,
-// never a piece in the middle, and what was sent arrives in order; and it may
-// arrive long after its sender gave up and closed. Every delivery has an instant of its
+// never a piece in the middle. What was sent arrives in order, and it may arrive
+// long after its sender gave up and closed. Every delivery has an instant of its
 // own, so that the order of deliveries does not depend on the scheduler.
 //
 // A Write of a client is one message, and so is what the server writes at once.
@@ -126,9 +126,9 @@ func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	}
 }
 
-// Freeze stops the host for d. Nothing is lost: what it has sent arrives, what arrives meanwhile is read afterwards, at once, and
-// what is written leaves afterwards. Neither a Write nor the end of a connection waits for that, as those of a stopped process do:
-// a client may have a mutex locked then, and a goroutine that waits for one stops the bubble's clock.
+// Freeze stops the host for d. Nothing is lost: what it has sent arrives, what arrives meanwhile is read afterward, at once, and
+// what is written leaves afterward. Unlike in a stopped process, neither a Write nor the end of a connection waits for that. A
+// client may have a mutex locked then, and a goroutine that waits for a mutex stops the bubble's clock.
 func (h *Host) Freeze(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -374,7 +374,7 @@ func (l *link) depart(message []byte) {
 	})
 }
 
-// change wakes whoever reads. link.mu held.
+// change wakes each Read that waits. link.mu held.
 func (l *link) change() {
 	close(l.changed)
 	l.changed = make(chan struct{})

@@ -5,7 +5,7 @@
 // immediately before the first statement that needs it, so that a script that returns earlier does not spend
 // time on it. NAME_several.lua gets the statements of NAME.lua, too, as the function one().
 //
-// Sources are not parsed but split by their form: a statement at top level begins in column 0, and no other line does but
+// Sources are not parsed but split by their form: a statement at top level begins in column 0. No other line does, except
 // one that closes or continues it (end, else, a bracket). No local may have the name of a library's definition.
 package main
 
