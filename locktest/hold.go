@@ -179,7 +179,7 @@ func (l *lock) leave(h *hold) {
 	st := h.st
 	if !h.fixed {
 		if st.renewed == 1 {
-			st.until = st.deadline() // nobody renews it any more, so the last renewal counts
+			st.until = st.deadline() // nothing renews it any more, so the last renewal counts
 		}
 		st.renewed--
 	}

@@ -137,7 +137,7 @@ func (l *lock) take(ctx context.Context, h *hold, cfg mutex.Config, try bool) er
 	case <-expired:
 	}
 	defer l.enter()()
-	if i := slices.Index(l.queue, t); i >= 0 { // not answered yet, and nobody will from now on
+	if i := slices.Index(l.queue, t); i >= 0 { // not answered yet, and never will be
 		l.queue = slices.Delete(l.queue, i, i+1)
 	} else if err := <-t.answered; err != nil { // whichever call took it off the queue has sent that
 		return err

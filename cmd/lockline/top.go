@@ -118,7 +118,7 @@ func (o *operator) top(ctx context.Context, p *page) error {
 
 // run takes samples at intervals, one at a time, and shows what they found. The first one must succeed.
 func (o *operator) run(ctx context.Context, p *page, screen tcell.Screen) error {
-	samples := make(chan sample, 1) // nobody may be there to receive the last one
+	samples := make(chan sample, 1) // the last one may have no receiver
 	due := time.NewTimer(0)
 	defer due.Stop()
 	clock := time.NewTicker(time.Second)

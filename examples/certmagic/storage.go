@@ -78,7 +78,7 @@ func (s *storage) keep(name string, hold *rlock.Hold, err error) {
 }
 
 // Unlock releases the lock. If one goroutine has lost it and another one has it by now, the
-// first of the two to call Unlock ends the hold that is lost, so that nobody else gets the lock
+// first of the two to call Unlock ends the hold that is lost, so that no other process gets the lock
 // before both have called. A lock that was lost is no error: it is released.
 func (s *storage) Unlock(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)

@@ -22,7 +22,7 @@ type term struct {
 	leadership *election.Leadership
 }
 
-// IsLeader asks nobody. It looks at the clock, so a process that stood still for longer than
+// IsLeader sends no request. It looks at the clock, so a process that stood still for longer than
 // its lease does not think that it still leads.
 func (e *elector) IsLeader(context.Context) error {
 	if t := e.term.Load(); t != nil {

@@ -256,8 +256,8 @@ func (r *lockRules) leave(v *View[attempt], i int) {
 	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: script, Sent: v.Now, Argv: argv})
 }
 
-// anew has an attempt ask under another name. release: what it was granted, or may have been, is ended in the background.
-func (r *lockRules) anew(v *View[attempt], i int, as phase, release bool) {
+// startOver has an attempt ask under another name. release: what it was granted, or may have been, is ended in the background.
+func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 	if release {
 		r.renounce(v, i, i)
 		if r.leads(v, i) {

@@ -95,7 +95,7 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 	case answer.Status == protocol.Expired:
 		r.ask(v, i)
 	case answer.Status == protocol.Stale && a.Phase == trying:
-		r.anew(v, i, trying, a.Late)
+		r.startOver(v, i, trying, a.Late)
 	case answer.Status == protocol.Stale:
 		r.end(v, i, failed)
 	case answer.Status == protocol.Granted:
@@ -103,7 +103,7 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 	case a.Phase == trying && r.several && v.Actors[i^1].Phase == holding:
 		r.refused(v, i)
 	case a.Phase == trying: // it stands in the queue, under another name
-		r.anew(v, i, asking, a.Late)
+		r.startOver(v, i, asking, a.Late)
 	default:
 		a.Phase = queued
 		a.Slow, a.Past = answer.Now-p.Sent, max(a.Past, integer(answer.Token))
@@ -173,7 +173,7 @@ func (r *lockRules) granted(v *View[attempt], i int, w award) {
 		}
 	}
 	if v.Now >= w.from+w.lease {
-		r.anew(v, i, asking, true)
+		r.startOver(v, i, asking, true)
 		return
 	}
 	v.Forsake(i, keepTag)
@@ -206,7 +206,7 @@ func (r *lockRules) heartbeatReplied(v *View[attempt], i int, p Packet) {
 	case a.Latter != 0 && v.Actors[a.Latter-1].Phase == queued:
 		r.absorb(v, i)
 	default:
-		r.anew(v, i, asking, a.Late)
+		r.startOver(v, i, asking, a.Late)
 	}
 	if h := r.current(v, r.lockOf(i), words[3]); h >= 0 && h/r.each == i/r.each && v.Actors[h].Phase == asking && v.Actors[h].Told != 0 {
 		v.Actors[h].Phase, v.Actors[h].Late = queued, true

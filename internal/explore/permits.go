@@ -211,8 +211,8 @@ func (r *permitRules) giveBack(v *View[taker], i int) {
 	v.Send(Packet{Kind: errand, To: int8(i), Script: returnScript, Argv: r.returnArgs(r.owner(i, a), a.Late, "", "")})
 }
 
-// anew has an actor ask under another name.
-func (r *permitRules) anew(v *View[taker], i int) {
+// startOver has an actor ask under another name.
+func (r *permitRules) startOver(v *View[taker], i int) {
 	v.Forsake(i, askTag)
 	r.end(v, i, over)
 	a := &v.Actors[i]

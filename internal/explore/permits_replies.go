@@ -90,7 +90,7 @@ func (r *permitRules) answered(v *View[taker], i int, p Packet, answer answers.A
 func (r *permitRules) stale(v *View[taker], i int) {
 	a := v.Actors[i]
 	if !a.Forced {
-		v.Fail("%s is told that it is over, and nobody has ended it", r.owner(i, a))
+		v.Fail("%s is told that it is over, and nothing has ended it", r.owner(i, a))
 	}
 	if a.Late != 0 || a.Base == 0 {
 		r.giveBack(v, i)
@@ -110,7 +110,7 @@ func (r *permitRules) goesOn(v *View[taker], i int, p Packet) {
 		r.giveBack(v, i)
 	}
 	if r.holds(h, v.Actors[h]) == 0 { // unlocked meanwhile
-		r.anew(v, i)
+		r.startOver(v, i)
 		return
 	}
 	v.Actors[h].Deadline = max(v.Actors[h].Deadline, p.Sent+micro(r.lease))
@@ -126,7 +126,7 @@ func (r *permitRules) granted(v *View[taker], i int, token, from, lease int64) {
 			r.end(v, i, failed)
 			return
 		}
-		r.anew(v, i)
+		r.startOver(v, i)
 		return
 	}
 	v.Notes[0] = max(v.Notes[0], token) // the last token that was used

@@ -100,7 +100,7 @@ func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, tr
 		return ctx, nil, err
 	}
 	want.Lease = cfg.Lease
-	want.Shared = want.Shared && want.Lease == 0 // nobody joins a lease that one goroutine chose for itself
+	want.Shared = want.Shared && want.Lease == 0 // no other joins a lease that one goroutine chose for itself
 	p := ps.all.use(ps.kind, ps.keys)
 	defer p.drop() // grants and attempts keep the pool for themselves
 	a := &acquisition{p: p, ctx: ctx, want: want, owner: option.OwnerOf(ctx), begun: time.Now()}

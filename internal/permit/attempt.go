@@ -24,8 +24,8 @@ type attemptState uint8
 const (
 	asking   attemptState = iota // its first request is under way
 	standing                     // in Redis' queue: it asks again now and then, which keeps its place
-	unwanted                     // nobody waits for it: its goroutine gives up what it has
-	over                         // what comes now is nobody's
+	unwanted                     // no goroutine waits for it: its own gives up what it has
+	over                         // what comes now is given back
 )
 
 func (s attemptState) String() string {
@@ -39,12 +39,12 @@ type attempt struct {
 	owner any // string
 	nonce string
 	ctx   context.Context
-	joins *Grant        // that may go on instead, if nobody else waits; nil: none
+	joins *Grant        // that may go on instead, if no other waits; nil: none
 	gone  chan struct{} // closed when run or start returns
 	news  chan struct{} // cap 1: look at what follows
 
-	left    atomic.Bool // nobody wants it: do not send again
-	earlier error       // of a copy that was not answered; whoever sends its requests has it
+	left    atomic.Bool // no goroutine wants it: do not send again
+	earlier error       // of a copy that was not answered; the goroutine that sends its requests has it
 
 	// pool.mu guards the following.
 	state    attemptState
@@ -400,7 +400,7 @@ func (a *attempt) Told(words []string) {
 
 // told is news of a grant. mu held.
 func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
-	if a.state > standing || token <= a.past { // an answer was first, nobody wants it, or it was over when an answer said to wait
+	if a.state > standing || token <= a.past { // an answer was first, no goroutine wants it, or it was over when an answer said to wait
 		return
 	}
 	if a.out { // it may arrive when the grant is over

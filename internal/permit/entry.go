@@ -26,10 +26,10 @@ type Entry struct {
 
 	// pool.mu guards the following.
 	state    handover.State
-	unlocked bool                // or forgotten: nobody will unlock it
+	unlocked bool                // or forgotten: no goroutine will unlock it
 	outer    *Entry              // the live one that it is nested in; nil: none
 	inner    map[*Entry]struct{} // live ones that are nested in it
-	changed  chan struct{}       // closed when another one may nest in it; nil: nobody waits for that
+	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
 }
 
 // entryKey finds the innermost hold of a name in a context.

@@ -52,7 +52,7 @@ func (e *Entry) Unlock(ctx context.Context) error {
 		go func() {
 			ctx := context.WithoutCancel(ctx)
 			if err := finish(ctx, tell.send(ctx, nil)); err != nil {
-				s.Warn("an unlock that nobody waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
+				s.Warn("an unlock that was not waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
 			}
 		}()
 		return nil
@@ -91,7 +91,7 @@ func (e *Entry) tooLate(why handover.State) error {
 		return p.fail(failure.ErrNotHeld)
 	case why == handover.Lost:
 		e.owner.Lose(p.lostBy(), -1) // the owner knows, and may acquire afresh
-		// It is lost to us, but Redis may still count its lease: nobody need wait for that.
+		// It is lost to us, but Redis may still count its lease: no waiter need wait for that.
 		if !wakeup.Closed(p.s().Closing()) { // else this call may not be counted, and starts no work
 			p.releaseLater(g.owner, g.late, time.Now().Add(p.s().Lease)) // a copy of its request may still come
 		}

@@ -271,7 +271,7 @@ func (l *elected) check(who string, leader election.Leader) {
 	case l.owner[leader.Token] != leader.Owner:
 		l.w.fail("%s is shown %s with %d, which was granted to %s", who, short(leader.Owner), leader.Token, short(l.owner[leader.Token]))
 	case t == nil:
-		l.w.fail("%s is shown %s, which nobody has proclaimed", who, leader.Value)
+		l.w.fail("%s is shown %s, which no leader has proclaimed", who, leader.Value)
 	case t.part != nil && t.part.token != leader.Token:
 		l.w.fail("%s is shown %s under %d, and it was proclaimed under %d", who, leader.Value, leader.Token, t.part.token)
 	}

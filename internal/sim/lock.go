@@ -342,7 +342,7 @@ func (w *world) progress() {
 			idle = min(idle, time.Since(moved))
 		}
 		if idle > gap || time.Since(since) > 6*gap {
-			w.fail("for %v nobody has had the lock, and %s waits", time.Since(since), a.p.name)
+			w.fail("for %v the lock was free, and %s waits", time.Since(since), a.p.name)
 		}
 	}
 }

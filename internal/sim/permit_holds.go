@@ -94,7 +94,7 @@ func (l *permits) order(e *held) {
 	}
 	// Readers that join a writer who goes on as a reader have its token.
 	if o := l.written; o != nil && !e.write() && (e.token < o.token || e.token == o.token && e.attempt != o.attempt) {
-		l.w.fail("%s: entered %s to read with %d, after somebody who wrote with %d", e.who, l.name, e.token, o.token)
+		l.w.fail("%s: entered %s to read with %d, after a writer with %d", e.who, l.name, e.token, o.token)
 	}
 	if l.last = max(l.last, e.token); e.write() {
 		l.written = e

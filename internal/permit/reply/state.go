@@ -11,7 +11,7 @@ import (
 
 // State is what Redis knows of permits at one instant.
 type State struct {
-	Limit   int64 // 0: nobody has used them lately
+	Limit   int64 // 0: they were not used lately
 	Used    int64
 	Holders []Party // the one whose lease ends first is the first
 	Queue   []Party // in order
@@ -51,7 +51,7 @@ func Decode(reply string) (st State, err error) {
 		end, _ := strconv.ParseFloat(raw.Holders[i+1], 64)
 		n, rest, _ := strings.Cut(raw.Held[raw.Holders[i]], " ")
 		if end <= now || rest == "" {
-			continue // nobody has cleared it away yet
+			continue // it was not cleared away yet
 		}
 		token, about, _ := strings.Cut(rest, " ")
 		p := party(raw.Holders[i], about)

@@ -19,7 +19,7 @@ type member struct {
 	probing bool
 	probed  time.Time
 	odd     time.Time // when it was last logged that it has a value that Lockline did not write
-	closed  time.Time // until then nobody stands in a turnstile there
+	closed  time.Time // until then no session stands in a turnstile there
 }
 
 // place names the member's server for operators.

@@ -31,7 +31,7 @@ func (q *Quorum) Rest(g *protocol.Grant, news *wakeup.Listener, _ time.Duration,
 		news.Each(b.heard) // some members may be free now
 	}
 	if b.split {
-		b.losses++ // nobody has won: keep the voters further apart
+		b.losses++ // no voter has won: keep the voters further apart
 	} else {
 		b.losses = 0
 	}

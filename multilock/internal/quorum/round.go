@@ -42,9 +42,9 @@ type round struct {
 	over atomic.Bool // no vote is sent again
 
 	// What follows belongs to the acquisition.
-	losses int           // rounds lost in a row that nobody has won
+	losses int           // rounds in a row that no voter has won
 	took   time.Duration // until it was lost
-	split  bool          // it was lost, and nobody has won
+	split  bool          // it was lost, and no voter has won
 
 	mu      sync.Mutex // guards what follows; under it only those of members are taken
 	state   roundState
@@ -141,7 +141,7 @@ func (q *Quorum) round(a *mutex.Acquisition) wire.Outcome {
 	}
 	b.took = time.Since(b.start)
 	r := a.Lock.ReleaseRequest(b.grant)
-	b.release(q.s.Ctx, &r, 1) // nobody waits for it: it is repeated in the background
+	b.release(q.s.Ctx, &r, 1) // no goroutine waits for it: it is repeated in the background
 	return b.lost()
 }
 

@@ -35,7 +35,7 @@ func nth(votes []vote, n int, of func(*vote) time.Time) time.Time {
 // no further reply can change it.
 type replies struct {
 	q     *Quorum
-	ready chan struct{} // closed when o is the outcome: whoever waits is woken once
+	ready chan struct{} // closed when o is the outcome: each that waits is woken once
 
 	mu              sync.Mutex // guards what follows; a leaf
 	yes, no, failed int

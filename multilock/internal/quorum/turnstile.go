@@ -44,7 +44,7 @@ type turn struct {
 	ctx    context.Context // ends when the place is given up
 	cancel context.CancelFunc
 	come   chan struct{} // closed once alone or void is set
-	alone  atomic.Bool   // nobody else stood there
+	alone  atomic.Bool   // no other session stood there
 	void   atomic.Bool   // there is no turnstile
 
 	mu   sync.Mutex // guards what follows; a leaf
@@ -134,7 +134,7 @@ func (t *turn) Look(who bool) {
 
 // ask notes the holder of the lock at a member, or that this does not answer in time.
 func (t *turn) ask(m *member) {
-	answer := make(chan wire.Outcome, 1) // has room: the answer may come when nobody waits for it
+	answer := make(chan wire.Outcome, 1) // has room: the answer may come when no goroutine waits for it
 	t.q.s.Go(func() {
 		answer <- m.Link.Call(t.q.s.Ctx, t.l.Kind.Inspect, &protocol.Same{Script: t.l.Kind.Inspect, Keys: t.l.Keys}, 1, nil)
 	})
@@ -146,7 +146,7 @@ func (t *turn) ask(m *member) {
 		if o.Err != nil && wire.Judge(o.Err).Transient {
 			m.suspect()
 		} else if o.Err == nil && err == nil {
-			var saw protocol.Answer // nobody, but it is the turn of another
+			var saw protocol.Answer // no holder, but it is the turn of another
 			if st.Held {
 				saw = protocol.Answer{Holder: st.Owner, About: fmt.Sprintf("%d@%s %s", st.PID, st.Host, st.Label), Left: st.Remaining}
 			}

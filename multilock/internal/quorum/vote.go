@@ -26,7 +26,7 @@ type vote struct {
 	until           time.Time // considered held until then
 	kept            time.Time // when the last request left that found it held; zero if one did not since
 	gone            time.Time // when the last request left that did not
-	free            time.Time // when nobody else holds it, as far as is known
+	free            time.Time // when no other holds it, as far as is known
 }
 
 // mayHold: the attempt may have been granted there.
