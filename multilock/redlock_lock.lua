@@ -11,7 +11,7 @@
 -- ARGV[6] the proposed token
 -- ARGV[7] the last token of the block that the attempt reserves, from the proposed one on
 -- ARGV[8] channel
--- ARGV[9] '0': who is refused goes. 'w': who is refused waits, so the holder's release is to be published.
+-- ARGV[9] '0': it goes if it is refused. 'w': it waits then, so the holder's release is to be published.
 --         '1': the attempt holds the lock on a majority without this server, and joins it here. What it may have
 --         used is stored then, whatever it proposed
 -- ARGV[10] a nonce. The first that brings one to a grant has the release's message carry it, as a proof that it is Redis' own
@@ -46,7 +46,7 @@ local function vote(former, first)
     return
   end
   redis.call('HSET', KEYS[1], ARGV[1], '1', 't', ARGV[6], 's', '0', 'd', ARGV[4])
-  if ARGV[9] == '1' then -- it was lost here, and with it who waits
+  if ARGV[9] == '1' then -- it was lost here, and with it the note that others wait
     redis.call('HSET', KEYS[1], 'w', ARGV[10])
   end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -143,7 +143,7 @@ if owner and owner ~= ARGV[1] and not succeeds(ARGV[1], owner) then
     if redis.pcall('HSET', KEYS[1], 'w', ARGV[10]) == 1 then
       nonce = ARGV[10]
     else
-      left = math.min(left, 1000) -- not possible while short of memory: who waits has to look
+      left = math.min(left, 1000) -- not possible while short of memory: waiters have to look
     end
   end
   return table.concat({ 'H', now, stamp(left), owner, token, nonce or '-', about }, ' ')

@@ -1,4 +1,4 @@
--- Frees the lock whoever holds it, or only if its holder's token is the one that was seen. The holder learns that
+-- Frees the lock from any holder, or only from the one whose token was seen. The holder learns that
 -- it lost the lock.
 --
 -- KEYS[1] the lock's hash
@@ -120,9 +120,9 @@ end
 
 disown(owner, tonumber(ARGV[2]))
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
 -- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
--- who wakes it get the same answer, if their rights are the same.
+-- the session that wakes it get the same answer, if their rights are the same.
 local function sharding(how, channel)
   local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
     local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
@@ -138,7 +138,7 @@ local function publish(how, channel, message)
 end
 
 publish(ARGV[3], ARGV[1], '0')
-if sharding(ARGV[3], ARGV[1]) then -- this is rare, and who forces may be told another mode than those who wait
+if sharding(ARGV[3], ARGV[1]) then -- this is rare, and the caller may be told another mode than those that wait
   redis.call('PUBLISH', ARGV[1], '0')
 end
 return 'R'

@@ -94,9 +94,9 @@ end
 
 local owner, token, about = holder()
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
 -- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
--- who wakes it get the same answer, if their rights are the same.
+-- the session that wakes it get the same answer, if their rights are the same.
 local function sharding(how, channel)
   local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
     local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not

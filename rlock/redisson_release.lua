@@ -23,7 +23,7 @@
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, nobody wants that.
+-- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, that is not wanted.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
@@ -60,9 +60,9 @@ end
 local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
 local reply = 'L'
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
 -- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
--- who wakes it get the same answer, if their rights are the same.
+-- the session that wakes it get the same answer, if their rights are the same.
 local function sharding(how, channel)
   local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
     local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
@@ -133,7 +133,7 @@ end
 if not used and ARGV[2] ~= '' then
   if released(ARGV[2]) then
     reply = 'R'
-  elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
+  elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nothing else would tell
     publish(ARGV[7], ARGV[3], '0')
   end
 end

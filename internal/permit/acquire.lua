@@ -1,4 +1,4 @@
--- Takes permits if enough are free and nobody waits; else stands in the queue, once: asking again keeps the place.
+-- Takes permits if enough are free and none waits; else stands in the queue, once: asking again keeps the place.
 --
 -- KEYS    internal/permit/lua/permit.lua
 -- ARGV[1] owner field: session and attempt
@@ -9,10 +9,10 @@
 -- ARGV[6] milliseconds by which the metadata outlives the lease
 -- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0 does not stand in the queue
 -- ARGV[8] what the names of the sessions' channels begin with
--- ARGV[9] nonce: comes back in the message of a grant, which nobody else can forge then
+-- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[10] how the session is told
 -- ARGV[11] how many permits there are, unless Redis has another number
--- ARGV[12] a holder of this session, that is to go on instead if nobody waits; or ''
+-- ARGV[12] a holder of this session, that is to go on instead if none waits; or ''
 --
 -- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of this session that was served:
 --   'G NOW TOKEN'                      granted, now or by an earlier copy of this request
@@ -28,7 +28,7 @@
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- allotAtOnce is the common case of acquire.lua: nobody waits, no lease is over, and enough permits are free. It does what expire and allot would
+-- allotAtOnce is the common case of acquire.lua: none waits, no lease is over, and enough permits are free. It does what expire and allot would
 -- do; anything else is left to them. The parameters are ARGV[1] to [6], [11] and [12] of acquire.lua, and BLOCK, which is cheaper as a parameter. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins, block)
@@ -212,7 +212,7 @@ local function settle(over)
   end
 end
 
--- allot gives n permits to an attempt, and returns its token. Whoever takes all has a block of tokens for its own.
+-- allot gives n permits to an attempt, and returns its token. One that takes all has a block of tokens for its own.
 local function allot(owner, n, about, lease, now, keep, limit)
   local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
@@ -255,7 +255,7 @@ local function marks(channels, of, told, before)
   return (sharded and '/' or '') .. (seen and '+' or '')
 end
 
--- lives notes that somebody waits for at least liveness more.
+-- lives notes that an attempt waits for at least liveness more.
 local function lives(liveness, keep)
   if redis.call('PTTL', KEYS[3]) < liveness then
     redis.call('PEXPIRE', KEYS[3], 2 * liveness)
@@ -306,7 +306,7 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
 -- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
@@ -352,10 +352,10 @@ end
 -- stopped, shows that it lives by renewing it.
 local FIRST = 2000
 
--- serve gives permits to those that wait, in their order, as long as there are enough for the next one. Who wants more than there are at all
--- waits, and holds up nobody. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
+-- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
+-- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or nobody would look if a process that was handed permits is gone.
+-- ends, or none would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, from, free, handed = '', nil, limit - used(), false
   while true do
@@ -366,7 +366,7 @@ local function serve(asking, channels, now, keep, limit)
     local n, lease, nonce, about = string.match(its, '^(%d+) (%d+) (%S*) (.*)')
     n = tonumber(n)
     if not n then
-      leave(owner) -- somebody changed it: it asks anew
+      leave(owner) -- it was changed by hand: it asks again
     elseif n > limit then
       from = at + 1
     elseif n > free then

@@ -10,7 +10,7 @@
 -- ARGV[4] hold count
 -- ARGV[5] lease in milliseconds; 0 leaves it as it is
 -- ARGV[6] milliseconds by which the metadata outlives the lease
--- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
+-- ARGV[7] channel on which waiters are woken if the lock is free; ''
 --         where none is: they look by themselves
 -- ARGV[8] message
 -- ARGV[9] how it is published: see sharding in shared.lua; '' by PUBLISH
@@ -58,9 +58,9 @@ if held[1] == ARGV[2] and held[3] then -- two that vote for a RedLock may have p
   return 'K'
 end
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
 -- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
--- who wakes it get the same answer, if their rights are the same.
+-- the session that wakes it get the same answer, if their rights are the same.
 local function sharding(how, channel)
   local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
     local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
@@ -76,6 +76,6 @@ local function publish(how, channel, message)
 end
 
 if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
-  publish(ARGV[9], ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
+  publish(ARGV[9], ARGV[7], ARGV[8]) -- its data were deleted, and nothing else would tell
 end
 return 'L'

@@ -1,4 +1,4 @@
--- Frees the lock whoever holds it, or only if its holder's token is the one that was seen, and hands it to the first
+-- Frees the lock from any holder, or only from the one whose token was seen, and hands it to the first
 -- living waiter. The holder learns that it lost the lock.
 --
 -- KEYS[1] the lock's hash
@@ -94,7 +94,7 @@ local function past(owner)
   return last, lost, metadata[3] == owner or metadata[4]
 end
 
-local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to nobody
+local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
 redis.call('HDEL', KEYS[1], owner) -- not DEL: as in conclude of shared.lua
 
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
@@ -170,7 +170,7 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
 -- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
@@ -233,7 +233,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
   end
   return owner, token, about or '', stamp(lease)
 end

@@ -1,5 +1,5 @@
 -- Keeps a session's waiters alive. Hands on a lock whose holder is gone. Adds
--- nobody to the queue: an attempt that is missing has to ask anew.
+-- none to the queue: an attempt that is missing has to ask again.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
@@ -11,8 +11,8 @@
 -- ARGV[5] how the session is told
 -- ARGV[6] and on: attempts of this session that wait
 --
--- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, who
--- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
+-- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, which
+-- attempt holds the lock ('-' if none), and which attempts neither wait nor hold it; and in
 -- a second line what the owner's session says of itself
 --
 -- Generated from internal/queue/lua/heartbeat.lua: edit that, and run go generate ./...
@@ -152,7 +152,7 @@ local function outlive(ms, keep)
   end
 end
 
--- lives notes that somebody waits for at least liveness more.
+-- lives notes that an attempt waits for at least liveness more.
 local function lives(liveness, keep)
   if redis.call('PTTL', KEYS[3]) < liveness then
     redis.call('PEXPIRE', KEYS[3], 2 * liveness)
@@ -212,7 +212,7 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
 -- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
@@ -275,7 +275,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
   end
   return owner, token, about or '', stamp(lease)
 end

@@ -1,4 +1,4 @@
--- Takes a free lock that nobody waits for; else stands in the queue, once: asking
+-- Takes a free lock that is not waited for; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
 -- KEYS[1] the lock's hash
@@ -16,7 +16,7 @@
 -- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
--- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
+-- ARGV[11] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[12] how the session is told
 --
 -- Reply, always with the Redis time NOW in microseconds:
@@ -30,7 +30,7 @@
 --
 -- Generated from internal/queue/lua/lock.lua: edit that, and run go generate ./...
 
--- take is the common case of a lock script: the lock is free, nobody waits for it, and what was granted before was released. It does what
+-- take is the common case of a lock script: the lock is free and not waited for, and what was granted before was released. It does what
 -- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function take(owner, lease, deadline, about, keep)
@@ -231,7 +231,7 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
 -- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
@@ -294,7 +294,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
   end
   return owner, token, about or '', stamp(lease)
 end
@@ -322,7 +322,7 @@ local function marks(channels, of, told, before)
   return (sharded and '/' or '') .. (seen and '+' or '')
 end
 
--- lives notes that somebody waits for at least liveness more.
+-- lives notes that an attempt waits for at least liveness more.
 local function lives(liveness, keep)
   if redis.call('PTTL', KEYS[3]) < liveness then
     redis.call('PEXPIRE', KEYS[3], 2 * liveness)
@@ -350,7 +350,7 @@ if liveness > 0 then
     end
     redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
   else
-    joins = false -- an earlier copy stands already, before whoever is the last
+    joins = false -- an earlier copy stands already, before the one that is the last
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   if joins then

@@ -1,10 +1,10 @@
--- Ends an attempt: it leaves the queue, and if it holds the lock, or nobody does any more, the first living
+-- Ends an attempt: it leaves the queue, and if it holds the lock, or the lock is free by now, the first living
 -- waiter holds it next.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: internal/inbox/lua/line.lua. While a slot moves, a Cluster refuses requests for keys
---         of which some exist, and a queue often does not: without these, a lock is released that nobody waits for
+--         of which some exist, and a queue often does not: without these, a lock is released that is not waited for
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -30,7 +30,7 @@ end
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, nobody wants that.
+-- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, that is not wanted.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
@@ -209,7 +209,7 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
 -- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
@@ -272,7 +272,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
   end
   return owner, token, about or '', stamp(lease)
 end

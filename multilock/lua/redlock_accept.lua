@@ -1,5 +1,5 @@
 -- The second round, where a server refused the first token: a higher one, which is
--- accepted only from who holds the lock here.
+-- accepted only from the holder of the lock here.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua

@@ -1,4 +1,4 @@
--- Frees the lock here whoever holds it, or only if that is the one that was seen. The holder learns of it by its next renewal.
+-- Frees the lock here from any holder, or only from the one that was seen. The holder learns of it by its next renewal.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua

@@ -1,4 +1,4 @@
--- Ends what an attempt was granted here, if anything, and tells those who wait, if there are any, which
+-- Ends what an attempt was granted here, if anything, and tells waiters, if there are any, which
 -- grant is over, and the last token used. The nonce that they have of this server proves that it says so.
 --
 -- KEYS[1] the lock's hash
@@ -12,7 +12,7 @@
 -- ARGV[6] last token used of the attempt's block, of which the rest is given back;
 --         '' where that is not known, and where its first token was not accepted
 --
--- Reply: 'R HEARD' released, and that many clients of this server were told; 0 where nobody was refused who waits
+-- Reply: 'R HEARD' released, and that many clients of this server were told; 0 where no waiter was refused
 --        'R' released by an earlier copy of this request
 --        'L' not held here
 
@@ -28,7 +28,7 @@ if held[1] then
   reply = 'R ' .. (held[2] and redis.call('PUBLISH', ARGV[3], ARGV[2] .. ' ' .. last .. ' ' .. held[2]) or 0)
 elseif redis.call('HGET', KEYS[2], 'a') == ARGV[1] then
   reply = 'R'
-elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
+elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nothing else would tell
   redis.call('PUBLISH', ARGV[3], ARGV[2])
 end
 if ARGV[5] == '0' then

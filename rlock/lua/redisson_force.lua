@@ -1,4 +1,4 @@
--- Frees the lock whoever holds it, or only if its holder's token is the one that was seen. The holder learns that
+-- Frees the lock from any holder, or only from the one whose token was seen. The holder learns that
 -- it lost the lock.
 --
 -- KEYS[1] the lock's hash
@@ -20,7 +20,7 @@ end
 redis.call('DEL', KEYS[1])
 disown(owner, tonumber(ARGV[2]))
 publish(ARGV[3], ARGV[1], '0')
-if sharding(ARGV[3], ARGV[1]) then -- this is rare, and who forces may be told another mode than those who wait
+if sharding(ARGV[3], ARGV[1]) then -- this is rare, and the caller may be told another mode than those that wait
   redis.call('PUBLISH', ARGV[1], '0')
 end
 return 'R'

@@ -35,7 +35,7 @@ end
 if not used and ARGV[2] ~= '' then
   if released(ARGV[2]) then
     reply = 'R'
-  elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nobody else would tell
+  elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nothing else would tell
     publish(ARGV[7], ARGV[3], '0')
   end
 end

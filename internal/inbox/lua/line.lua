@@ -8,9 +8,9 @@
 -- KEYS[5] 'SIZE LEASE NONCE ABOUT' of each attempt: how many wait with it, the lease in milliseconds that it asks
 --         for, what proves to its session that a message about it is Redis' own, and what
 --         its session says of itself. Behind the nonce there is a '/' if the session is to be told by sharded
---         pub/sub, and a '+' once this server has seen it listen, so that nobody who listens means that it is
+--         pub/sub, and a '+' once this server has seen it listen, so that no listener means that it is
 --         gone, or that its connection broke
--- How a session is told, in the arguments: '0' by PUBLISH, where other servers know who listens, too; '1' by PUBLISH; '2' by
+-- How a session is told, in the arguments: '0' by PUBLISH, where other servers know of listeners, too; '1' by PUBLISH; '2' by
 -- SPUBLISH, on a channel of the lock and the session
 
 -- leave takes attempts out of the queue.
@@ -63,7 +63,7 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
 -- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
@@ -96,7 +96,7 @@ local function listener(asking, channels, now, from)
   end
 end
 
--- lives notes that somebody waits for at least liveness more.
+-- lives notes that an attempt waits for at least liveness more.
 local function lives(liveness, keep)
   if redis.call('PTTL', KEYS[3]) < liveness then
     redis.call('PEXPIRE', KEYS[3], 2 * liveness)

@@ -4,7 +4,7 @@
 -- ARGV[1] how many
 -- ARGV[2] '1': only if Redis has no number
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of what nobody uses is kept
+-- ARGV[4] milliseconds for which the metadata of what is not used is kept
 -- ARGV[5] id of the request, which all its copies have
 -- ARGV[6] Redis time in microseconds after which it has expired, or it could undo a later one
 --
@@ -116,7 +116,7 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, nobody is dropped, and only one that listens will do.
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
 -- asking is a session that gets the reply.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
@@ -233,7 +233,7 @@ local function prolong(owner, ms, now, keep)
   outlive(ms + keep, keep)
 end
 
--- allot gives n permits to an attempt, and returns its token. Whoever takes all has a block of tokens for its own.
+-- allot gives n permits to an attempt, and returns its token. One that takes all has a block of tokens for its own.
 local function allot(owner, n, about, lease, now, keep, limit)
   local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
@@ -242,10 +242,10 @@ local function allot(owner, n, about, lease, now, keep, limit)
   return stamp(token)
 end
 
--- serve gives permits to those that wait, in their order, as long as there are enough for the next one. Who wants more than there are at all
--- waits, and holds up nobody. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
+-- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
+-- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or nobody would look if a process that was handed permits is gone.
+-- ends, or none would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, from, free, handed = '', nil, limit - used(), false
   while true do
@@ -256,7 +256,7 @@ local function serve(asking, channels, now, keep, limit)
     local n, lease, nonce, about = string.match(its, '^(%d+) (%d+) (%S*) (.*)')
     n = tonumber(n)
     if not n then
-      leave(owner) -- somebody changed it: it asks anew
+      leave(owner) -- it was changed by hand: it asks again
     elseif n > limit then
       from = at + 1
     elseif n > free then

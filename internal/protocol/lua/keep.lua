@@ -10,7 +10,7 @@
 -- ARGV[4] hold count
 -- ARGV[5] lease in milliseconds; 0 leaves it as it is
 -- ARGV[6] milliseconds by which the metadata outlives the lease
--- ARGV[7] channel on which those who wait are woken if nobody holds the lock; ''
+-- ARGV[7] channel on which waiters are woken if the lock is free; ''
 --         where none is: they look by themselves
 -- ARGV[8] message
 -- ARGV[9] how it is published: see sharding in shared.lua; '' by PUBLISH
@@ -31,6 +31,6 @@ if held[1] == ARGV[2] and held[3] then -- two that vote for a RedLock may have p
 end
 
 if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then
-  publish(ARGV[9], ARGV[7], ARGV[8]) -- its data were deleted, and nobody else would tell
+  publish(ARGV[9], ARGV[7], ARGV[8]) -- its data were deleted, and nothing else would tell
 end
 return 'L'

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
 --         that was granted, s -> number of the last change of the count, d -> what
---         the holder's session says of itself, w -> others may wait for it (of a RedLock, it was refused to some who do: their nonce)
+--         the holder's session says of itself, w -> others may wait for it (of a RedLock, it was refused to some that do: their nonce)
 -- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
 --         it is released, the last one used; r -> last token released; l -> last token
 --         lost; a -> last owner field that released; and for each attempt that was
@@ -118,7 +118,7 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
   return token
 end
 
--- take is the common case of a lock script: the lock is free, nobody waits for it, and what was granted before was released. It does what
+-- take is the common case of a lock script: the lock is free and not waited for, and what was granted before was released. It does what
 -- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function take(owner, lease, deadline, about, keep)
@@ -145,7 +145,7 @@ local function take(owner, lease, deadline, about, keep)
   return nil, now, stamped
 end
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, nobody wants that.
+-- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, that is not wanted.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
@@ -228,9 +228,9 @@ local function map(key)
   return next(m) and m
 end
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for those who SSUBSCRIBE: never if how is
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
 -- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
--- who wakes it get the same answer, if their rights are the same.
+-- the session that wakes it get the same answer, if their rights are the same.
 local function sharding(how, channel)
   local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
     local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not

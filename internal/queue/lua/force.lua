@@ -1,4 +1,4 @@
--- Frees the lock whoever holds it, or only if its holder's token is the one that was seen, and hands it to the first
+-- Frees the lock from any holder, or only from the one whose token was seen, and hands it to the first
 -- living waiter. The holder learns that it lost the lock.
 --
 -- KEYS[1] the lock's hash
@@ -17,7 +17,7 @@ end
 if ARGV[3] and ARGV[3] ~= token then
   return 'O'
 end
-local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to nobody
+local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
 redis.call('HDEL', KEYS[1], owner) -- not DEL: as in conclude of shared.lua
 if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
   redis.call('DEL', KEYS[1])

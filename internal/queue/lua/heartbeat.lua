@@ -1,5 +1,5 @@
 -- Keeps a session's waiters alive. Hands on a lock whose holder is gone. Adds
--- nobody to the queue: an attempt that is missing has to ask anew.
+-- none to the queue: an attempt that is missing has to ask again.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
@@ -11,8 +11,8 @@
 -- ARGV[5] how the session is told
 -- ARGV[6] and on: attempts of this session that wait
 --
--- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, who
--- holds the lock ('-' if nobody), and which attempts neither wait nor hold it; and in
+-- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, which
+-- attempt holds the lock ('-' if none), and which attempts neither wait nor hold it; and in
 -- a second line what the owner's session says of itself
 
 local now, liveness, keep = clock(), tonumber(ARGV[2]), tonumber(ARGV[4])

@@ -1,4 +1,4 @@
--- Takes a free lock that nobody waits for; else stands in the queue, once: asking
+-- Takes a free lock that is not waited for; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
 -- KEYS[1] the lock's hash
@@ -16,7 +16,7 @@
 -- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
 --         if it is the last in the queue; or ''
 -- ARGV[10] how many wait with that one
--- ARGV[11] nonce: comes back in the message of a grant, which nobody else can forge then
+-- ARGV[11] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[12] how the session is told
 --
 -- Reply, always with the Redis time NOW in microseconds:
@@ -67,7 +67,7 @@ if liveness > 0 then
     end
     redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
   else
-    joins = false -- an earlier copy stands already, before whoever is the last
+    joins = false -- an earlier copy stands already, before the one that is the last
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   if joins then

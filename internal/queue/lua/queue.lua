@@ -18,7 +18,7 @@ local function handOver(asking, channels, now, keep, last, lost)
   leave(owner)
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
-    tell('', channels, next, its, stamp(lease)) -- without its nonce, which whoever may subscribe would know then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
   end
   return owner, token, about or '', stamp(lease)
 end

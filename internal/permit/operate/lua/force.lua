@@ -1,9 +1,9 @@
--- Takes back the permits of holders, who learn that they have lost them. Those that wait are served.
+-- Takes back the permits of holders, which learn that they have lost them. Those that wait are served.
 --
 -- KEYS    internal/permit/lua/permit.lua
--- ARGV[1] which: 'w' whoever has all permits, 'r' those that have fewer, or the token of one holder
+-- ARGV[1] which: 'w' the holder of all permits, 'r' those that have fewer, or the token of one holder
 -- ARGV[2] what the names of the sessions' channels begin with
--- ARGV[3] milliseconds for which the metadata of what nobody uses is kept
+-- ARGV[3] milliseconds for which the metadata of what is not used is kept
 --
 -- Reply: how many holders there were
 
