@@ -194,7 +194,7 @@ func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
 	}
 	const n = 100_000
 	rdb := testredis.Start(t).Client(t, func(o *redis.Options) { o.PoolSize = 2 }) // each connection has 64 KB
-	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour)) // no renewal is under way when memory is measured
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour))         // no renewal is under way when memory is measured
 	names := make([]string, n)
 	for i := range names {
 		names[i] = "orders:" + string(rune('a'+i%26)) + time.Duration(i).String()
