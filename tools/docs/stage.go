@@ -146,12 +146,10 @@ func (s *stage) readerModule(ctx context.Context) error {
 	if err := errors.Join(release.Make(ctx, s.checkout, published), release.Proxy(ctx, s.checkout, published, proxy)); err != nil {
 		return err
 	}
-	env, err := release.Env(ctx, proxy, filepath.Join(s.dir, "go"))
-	if err != nil {
+	var err error
+	if s.readerEnv, err = release.Env(ctx, proxy, filepath.Join(s.dir, "go")); err != nil {
 		return err
 	}
-	// With -trimpath what is compiled is the same in every directory, and cached.
-	s.readerEnv = append(env, "GOFLAGS=-modcacherw -trimpath")
 	return s.execute(ctx, s.reader, "go", "mod", "init", "example.com/reader")
 }
 

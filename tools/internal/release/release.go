@@ -202,15 +202,18 @@ func publish(ctx context.Context, repo, revision, folder, version, proxy string)
 }
 
 // Env is the environment of a go command that gets Lockline's modules from the folder of a proxy alone, and others from
-// this machine's module cache or, failing that, from where it gets them always. Its own GOPATH is gopath.
+// this machine's module cache or, failing that, from where it gets them always. Its own GOPATH is gopath. It has this
+// machine's build cache, and no C compiler.
 func Env(ctx context.Context, proxy, gopath string) ([]string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY").Output()
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOCACHE", "GOPROXY").Output()
 	if err != nil {
 		return nil, err
 	}
-	cache, upstream, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache", "download")+","+upstream,
-		"GONOSUMDB="+Library, "GOFLAGS=-modcacherw", "GOPATH="+gopath, "GOMODCACHE=", "GOBIN=", "GOWORK=off"), nil
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	// With -trimpath what is compiled is the same in every directory, so the build cache has it from run to run.
+	return append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+filepath.Join(lines[0], "cache", "download")+","+lines[2],
+		"GONOSUMDB="+Library, "GOFLAGS=-modcacherw -trimpath", "GOCACHE="+lines[1], "GOPATH="+gopath, "GOMODCACHE=", "GOBIN=", "GOWORK=off",
+		"CGO_ENABLED=0"), nil
 }
 
 func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
