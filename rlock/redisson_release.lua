@@ -23,7 +23,7 @@
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, that is not wanted.
+-- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends needs nothing any more.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back

@@ -200,13 +200,13 @@ func (w *shareLoad) progress(times int) {
 
 // report wants exclusion and tokens in order among the grants of each master, and the new one's tokens above the old one's. What the old one granted
 // last, until its end, may be granted again: it may be held beside what the new one grants, for a lease at most. If there never were two masters,
-// all tokens are in order. Two at once may give the same.
+// all tokens are in order. Two masters at once may give the same token.
 func (w *shareLoad) report(until, from time.Time) {
 	w.t.Helper()
 	w.end()
 	all := w.judge(w.holds)
 	if all.Strange > 0 || all.Unfenced > 0 && until.Equal(from) {
-		w.t.Errorf("%d tokens that cannot be, %d holds that are none", all.Unfenced, all.Strange)
+		w.t.Errorf("%d tokens out of order, %d impossible holds", all.Unfenced, all.Strange)
 	}
 	var old, now []history.Hold
 	last := map[string]int64{} // tokens before the failover
@@ -230,7 +230,7 @@ func (w *shareLoad) report(until, from time.Time) {
 	}
 	for when, holds := range map[string][]history.Hold{"before the failover": old, "after it": now} {
 		if v := w.judge(holds); v.Overlaps > 0 || v.Unfenced > 0 {
-			w.t.Errorf("%s, %d tokens that cannot be, and %d holds overlap: %s", when, v.Unfenced, v.Overlaps, v.Example)
+			w.t.Errorf("%s, %d tokens are out of order, and %d holds overlap: %s", when, v.Unfenced, v.Overlaps, v.Example)
 		}
 	}
 	what := map[string]int{}
@@ -241,7 +241,7 @@ func (w *shareLoad) report(until, from time.Time) {
 		len(w.holds), len(old), len(now), lost, all.Overlaps, all.Unfenced, what)
 }
 
-// failovers have the other node become the master. Until until, there is no master but the old one, and from from on none but the new one.
+// failovers have the other node become the master. The old one is the only master before until, and the new one after from.
 var failovers = map[string]func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time){
 	"the master dies": func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time) {
 		old.Kill()

@@ -208,18 +208,25 @@ func TestWaitersSurviveAnOutage(t *testing.T) {
 	unlock(t, await(t, waiting))
 }
 
+// listener is the owner field of the one attempt that waits, and its channel, once it listens.
+func listener(t *testing.T, rdb *redis.Client, s *semaphore.Semaphore) (owner, channel string) {
+	t.Helper()
+	queue(t, s, 1)
+	w := inspect(t, s).Queue[0]
+	channel = "lockline:s:" + w.Session
+	testlock.Eventually(t, "it listens", func() bool { return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1 })
+	return w.Owner, channel
+}
+
 func TestAForgedMessageGrantsNothing(t *testing.T) {
 	t.Parallel()
 	rdb, sems := open(t, 2, 1)
 	_, hold := acquire(t, sems[0], 1)
 	waiting := begin(bg, sems[1], 1)
-	queue(t, sems[0], 1)
-	w := inspect(t, sems[0]).Queue[0]
-	channel := "lockline:s:" + w.Session
-	testlock.Eventually(t, "it listens", func() bool { return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1 })
+	owner, channel := listener(t, rdb, sems[0])
 	now := rdb.Time(bg).Val().UnixMicro()
 	for _, m := range []string{"%s %d %d 30000 AAAAAAAAAAAAAAAA", "%s %d %d 30000 ", "%s %d %d 30000", "%s 1", "%s", "%s x", "%s -5"} {
-		args := []any{w.Owner, now, now}
+		args := []any{owner, now, now}
 		for range 3 - count(m) {
 			args = args[:len(args)-1]
 		}
@@ -237,14 +244,11 @@ func TestAMessageOfAGrantThatIsOverGrantsNothing(t *testing.T) {
 	rdb, sems := open(t, 2, 1)
 	_, hold := acquire(t, sems[0], 1)
 	waiting := begin(bg, sems[1], 1)
-	queue(t, sems[0], 1)
-	st := inspect(t, sems[0])
-	w, channel := st.Queue[0], "lockline:s:"+st.Queue[0].Session
-	testlock.Eventually(t, "it listens", func() bool { return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1 })
-	nonce := strings.TrimRight(strings.Fields(rdb.HGet(bg, "lockline:p:{x}:d", w.Owner).Val())[2], "/+")
+	owner, channel := listener(t, rdb, sems[0])
+	nonce := strings.TrimRight(strings.Fields(rdb.HGet(bg, "lockline:p:{x}:d", owner).Val())[2], "/+")
 	tell := func(token int64) {
 		later := rdb.Time(bg).Val().Add(time.Hour).UnixMicro()
-		testlock.Must(t, rdb.Publish(bg, channel, fmt.Sprintf("%s %d %d 30000 %s", w.Owner, token, later, nonce)).Err())
+		testlock.Must(t, rdb.Publish(bg, channel, fmt.Sprintf("%s %d %d 30000 %s", owner, token, later, nonce)).Err())
 	}
 	tell(hold.Token() - 1)
 	tell(hold.Token()) // which it was told when it began to wait

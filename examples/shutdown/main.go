@@ -1,6 +1,6 @@
 // Command shutdown works on jobs under locks and ends gracefully on SIGTERM: it takes
 // no new job, gives those under way a moment, and gives back what is then still
-// held or waited for, so that no other process waits for a lease of one that is gone.
+// held or waited for, so that no other process has to wait for its leases to end.
 package main
 
 import (

@@ -308,7 +308,7 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 		v.Fail("%s", o.wrong)
 		return
 	}
-	for _, n := range slices.Clone(v.net) { // changes nothing: a waiter that is told when to ask may ask any time here
+	for _, n := range slices.Clone(v.net) { // they say when to ask, and here a waiter may ask at any time
 		if p := v.sys.packets.values[n]; p.Kind == news && strings.Count(p.Text, " ") == 1 {
 			v.remove(n)
 		}

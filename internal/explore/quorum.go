@@ -421,7 +421,7 @@ func (r *quorumRules) Moves(v *View[voter], do func(what string, who int, move f
 	}
 }
 
-// forces are the moves of an operator: at all servers, it frees the lock from any holder, or only from the one that was seen.
+// forces are forced unlocks by an operator, at all servers: of any holder, or only of the one that was seen.
 func (r *quorumRules) forces(v *View[voter], do func(what string, who int, move func(v *View[voter]))) {
 	force := func(argv string) func(v *View[voter]) {
 		return func(v *View[voter]) {

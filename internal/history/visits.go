@@ -145,7 +145,7 @@ func visitLatch(l *latch.Latch) visit {
 	}
 }
 
-// countDown counts down. It says so before, as no other process could tell whether one that is killed meanwhile has counted.
+// countDown counts down. It says so before: if its process is killed meanwhile, no other can tell whether it has counted.
 func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	op := Op{Lock: l.Name(), Owner: u.owner, Kind: counts, Call: time.Now().UnixNano()}
 	u.report(Event{Op: op})

@@ -54,7 +54,7 @@ func Inspect(ctx context.Context, m *mutex.Mutex) (protocol.State, error) {
 	return st, err
 }
 
-// ForceUnlock frees the lock, whichever holder has it, and reports whether it was held.
+// ForceUnlock frees the lock, no matter which session holds it, and reports whether it was held.
 func ForceUnlock(ctx context.Context, m *mutex.Mutex) (bool, error) {
 	if err := m.CheckUse(ctx); err != nil {
 		return false, err

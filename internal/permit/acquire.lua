@@ -1,4 +1,4 @@
--- Takes permits if enough are free and none waits; else stands in the queue, once: asking again keeps the place.
+-- Takes permits if enough are free and there are no waiters; else stands in the queue, once: asking again keeps the place.
 --
 -- KEYS    internal/permit/lua/permit.lua
 -- ARGV[1] owner field: session and attempt
@@ -12,7 +12,7 @@
 -- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[10] how the session is told
 -- ARGV[11] how many permits there are, unless Redis has another number
--- ARGV[12] a holder of this session, that is to go on instead if none waits; or ''
+-- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''
 --
 -- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of this session that was served:
 --   'G NOW TOKEN'                      granted, now or by an earlier copy of this request
@@ -28,7 +28,7 @@
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- allotAtOnce is the common case of acquire.lua: none waits, no lease is over, and enough permits are free. It does what expire and allot would
+-- allotAtOnce is the common case of acquire.lua: there are no waiters, no lease is over, and enough permits are free. It does what expire and allot would
 -- do; anything else is left to them. The parameters are ARGV[1] to [6], [11] and [12] of acquire.lua, and BLOCK, which is cheaper as a parameter. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins, block)
@@ -355,7 +355,7 @@ local FIRST = 2000
 -- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
 -- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or none would look if a process that was handed permits is gone.
+-- ends, or no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, from, free, handed = '', nil, limit - used(), false
   while true do

@@ -24,7 +24,7 @@ type attemptState uint8
 const (
 	asking   attemptState = iota // its first request is under way
 	standing                     // in Redis' queue: it asks again now and then, which keeps its place
-	unwanted                     // no goroutine waits for it: its own gives up what it has
+	unwanted                     // its caller has gone: its goroutine gives up what it has
 	over                         // what comes now is given back
 )
 
@@ -43,7 +43,7 @@ type attempt struct {
 	gone  chan struct{} // closed when run or start returns
 	news  chan struct{} // cap 1: look at what follows
 
-	left    atomic.Bool // no goroutine wants it: do not send again
+	left    atomic.Bool // its caller has gone: do not send again
 	earlier error       // of a copy that was not answered; the goroutine that sends its requests has it
 
 	// pool.mu guards the following.

@@ -98,7 +98,7 @@ func (l *lane) askAfter(d time.Duration) {
 		return
 	}
 	l.delayed = true
-	time.AfterFunc(d, func() { // the lane may be forgotten by then, and asks for no goroutine
+	time.AfterFunc(d, func() { // the lane may be forgotten by then, and does not ask
 		s := l.p.s()
 		if !s.Begin() {
 			return // those that wait learn it by their bounds

@@ -38,6 +38,6 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 func TestAMessageOfAGrantThatIsOverIsIgnored(t *testing.T) {
 	a := &attempt{l: &lane{p: &pool{}}, past: 7}
 	for _, token := range []int64{0, 7} {
-		a.told(token, time.Now(), time.Minute) // if it is taken for a grant, this panics: there is no session
+		a.told(token, time.Now(), time.Minute) // would panic if it counted as a grant, because there is no session
 	}
 }

@@ -4,7 +4,7 @@
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant; '' if any will do, which the answer does not tell then
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of what is not used is kept
+-- ARGV[4] milliseconds for which the metadata of unused permits is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request could still arrive and must find it over; 0 where none is
 --         under way
 -- ARGV[6] last token used of its block; '' where that is not known
@@ -17,7 +17,7 @@
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- giveBackAtOnce is the common case of release.lua: none waits, and no copy of the attempt's request is under way. It does what yield and settle would do; anything
+-- giveBackAtOnce is the common case of release.lua: there are no waiters, and no copy of the attempt's request is under way. It does what yield and settle would do; anything
 -- else is left to them. Leases that are over are left to the next one that asks. The parameters are ARGV[1], [2], [5] and [6] of release.lua, and BLOCK.
 -- Returns the reply, if it is decided.
 local function giveBackAtOnce(owner, token, late, lastUsed, block)
@@ -283,7 +283,7 @@ end
 -- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
 -- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or none would look if a process that was handed permits is gone.
+-- ends, or no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, from, free, handed = '', nil, limit - used(), false
   while true do

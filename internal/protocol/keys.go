@@ -40,7 +40,7 @@ const (
 type Keys struct {
 	Name    string
 	Channel any   // string: the argument that says where a release is published
-	Queued  bool  // those behind the metadata are a queue's, which a release can do without where no attempt waits
+	Queued  bool  // the keys behind the metadata are a queue's; a release does not need them if no attempt waits
 	boxed   []any // strings
 }
 

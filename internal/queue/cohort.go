@@ -245,7 +245,7 @@ func (c *cohort) gather() {
 // runPromptly is run in the goroutine of a member that leaves when ctx ends, if Redis answers promptly. If not, run is to follow.
 func (c *cohort) runPromptly(ctx context.Context) (over bool) {
 	q, s := c.q, c.q.S()
-	if q.othersWant() { // else perhaps no goroutine comes, and giving way costs two wake-ups of a thread
+	if q.othersWant() { // else few others come, and yielding costs two thread wake-ups
 		c.gather()
 	}
 	o, ok := s.Link.Promptly(ctx, q.Kind.Lock, c)

@@ -1,4 +1,4 @@
--- Takes a free lock that is not waited for; else stands in the queue, once: asking
+-- Takes a free lock that has no waiters; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
 -- KEYS[1] the lock's hash
@@ -30,7 +30,7 @@
 --
 -- Generated from internal/queue/lua/lock.lua: edit that, and run go generate ./...
 
--- take is the common case of a lock script: the lock is free and not waited for, and what was granted before was released. It does what
+-- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before was released. It does what
 -- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function take(owner, lease, deadline, about, keep)
@@ -350,7 +350,7 @@ if liveness > 0 then
     end
     redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
   else
-    joins = false -- an earlier copy stands already, before the one that is the last
+    joins = false -- an earlier copy stands already, before the last one
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   if joins then

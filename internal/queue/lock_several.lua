@@ -1,4 +1,4 @@
--- Takes several locks that are not waited for, all or none.
+-- Takes several locks that have no waiters, all or none.
 --
 -- KEYS    five for each lock, as in lock.lua
 -- ARGV    as in lock.lua, which is one() here, the same for all; ARGV[1] is the owner field, ARGV[3] the Redis
@@ -127,7 +127,7 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
   return token
 end
 
--- take is the common case of a lock script: the lock is free and not waited for, and what was granted before was released. It does what
+-- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before was released. It does what
 -- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function take(owner, lease, deadline, about, keep)
@@ -343,7 +343,7 @@ local function one()
       end
       redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
     else
-      joins = false -- an earlier copy stands already, before the one that is the last
+      joins = false -- an earlier copy stands already, before the last one
     end
     redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
     if joins then

@@ -63,7 +63,7 @@ func newFair(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
 	return &all.Lock, &all.queue, nil
 }
 
-// newReentrant makes a lock that perhaps no goroutine will ever wait for.
+// newReentrant makes a lock that may never have a waiter.
 func newReentrant(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
 	in, err := inbox.Of(s)
 	if err != nil {

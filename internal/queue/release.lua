@@ -4,7 +4,7 @@
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 -- KEYS[3], KEYS[4], KEYS[5] the queue: internal/inbox/lua/line.lua. While a slot moves, a Cluster refuses requests for keys
---         of which some exist, and a queue often does not: without these, a lock is released that is not waited for
+--         of which some exist, and a queue often does not: without these, a lock without waiters can be released
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -30,7 +30,7 @@ end
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go.
 local BLOCK = 1000
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, that is not wanted.
+-- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends needs nothing any more.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back

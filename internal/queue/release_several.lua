@@ -102,7 +102,7 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
   return token
 end
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, that is not wanted.
+-- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends needs nothing any more.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back

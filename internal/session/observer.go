@@ -34,7 +34,7 @@ type Event struct {
 	HandedOver bool
 }
 
-// Observer is called with no mutex held. What it is notified of waits for it.
+// Observer is called with no mutex held. The operation that it is told about waits until it returns.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }

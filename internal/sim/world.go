@@ -342,7 +342,7 @@ func (w *world) forge(rnd *rand.Rand) {
 }
 
 // forgetOne has one server forget a RedLock that one attempt has on all of them, now and then: the one where the lease ends
-// first. So a majority of the others has it for as long as any holder may believe so, whichever holder the network keeps from
+// first. So a majority of the others has it for as long as any holder may believe so, even one that the network keeps from
 // renewing it. Any other server could be the second to lose it, if the first was not reached for the length of a lease. A RedLock
 // does not promise to withstand that.
 func (w *world) forgetOne(rnd *rand.Rand) {

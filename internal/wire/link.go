@@ -114,9 +114,9 @@ type Outcome struct {
 // Tries is how often a request is sent at most: as often as go-redis does by default.
 const Tries = 4
 
-// Call sends a request until it is answered, most times at most. If a goroutine waits for the answer, left says that it has
-// gone. Such a request is not sent again then, nor once Closing is closed. ctx brings a trace and may keep a request from being
-// sent, but does not interrupt one that was.
+// Call sends a request until it is answered, most times at most. If a goroutine waits for the answer, left tells when that
+// goroutine has gone. From then on, or once Closing is closed, the request is not sent again. ctx brings a trace and may keep a
+// request from being sent, but does not interrupt one that was.
 func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	for try := 1; ; try++ {
 		o.Sent = time.Now()

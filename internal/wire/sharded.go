@@ -40,7 +40,7 @@ func (l *Link) Sharded(key string) (possible, known bool) {
 
 // Probe asks the server of a key whether it has sharded pub/sub (Redis 7 or newer, Valkey), and lets the client's user subscribe
 // and publish on a channel like this one. No other client may listen on this channel. Probe blocks until that is answered, as long
-// as the client's time-outs allow. Each server is asked once; one that does not answer is not known, and asked again the next time.
+// as the client's time-outs allow. Each server is asked once; one that does not answer is asked again the next time.
 func (l *Link) Probe(key, channel string) (possible, known bool) {
 	node, several := l.node(key)
 	if !several {

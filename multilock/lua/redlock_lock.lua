@@ -11,7 +11,7 @@
 -- ARGV[6] the proposed token
 -- ARGV[7] the last token of the block that the attempt reserves, from the proposed one on
 -- ARGV[8] channel
--- ARGV[9] '0': it goes if it is refused. 'w': it waits then, so the holder's release is to be published.
+-- ARGV[9] '0': if refused, it gives up. 'w': if refused, it waits, so the holder's release is to be published.
 --         '1': the attempt holds the lock on a majority without this server, and joins it here. What it may have
 --         used is stored then, whatever it proposed
 -- ARGV[10] a nonce. The first that brings one to a grant has the release's message carry it, as a proof that it is Redis' own

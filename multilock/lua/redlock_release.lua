@@ -12,7 +12,7 @@
 -- ARGV[6] last token used of the attempt's block, of which the rest is given back;
 --         '' where that is not known, and where its first token was not accepted
 --
--- Reply: 'R HEARD' released, and that many clients of this server were told; 0 where no waiter was refused
+-- Reply: 'R HEARD' released, and that many clients of this server were told; 0 if no attempt waits that was refused
 --        'R' released by an earlier copy of this request
 --        'L' not held here
 

@@ -1,4 +1,4 @@
--- Takes permits if enough are free and none waits; else stands in the queue, once: asking again keeps the place.
+-- Takes permits if enough are free and there are no waiters; else stands in the queue, once: asking again keeps the place.
 --
 -- KEYS    internal/permit/lua/permit.lua
 -- ARGV[1] owner field: session and attempt
@@ -12,7 +12,7 @@
 -- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[10] how the session is told
 -- ARGV[11] how many permits there are, unless Redis has another number
--- ARGV[12] a holder of this session, that is to go on instead if none waits; or ''
+-- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''
 --
 -- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of this session that was served:
 --   'G NOW TOKEN'                      granted, now or by an earlier copy of this request

@@ -90,7 +90,7 @@ end
 -- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
 -- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or none would look if a process that was handed permits is gone.
+-- ends, or no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, from, free, handed = '', nil, limit - used(), false
   while true do
@@ -133,7 +133,7 @@ local function yield(owner, n, token, lastUsed)
   end
 end
 
--- allotAtOnce is the common case of acquire.lua: none waits, no lease is over, and enough permits are free. It does what expire and allot would
+-- allotAtOnce is the common case of acquire.lua: there are no waiters, no lease is over, and enough permits are free. It does what expire and allot would
 -- do; anything else is left to them. The parameters are ARGV[1] to [6], [11] and [12] of acquire.lua, and BLOCK, which is cheaper as a parameter. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins, block)
@@ -173,7 +173,7 @@ local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins,
   return 'G ' .. stamped .. ' ' .. stamped
 end
 
--- giveBackAtOnce is the common case of release.lua: none waits, and no copy of the attempt's request is under way. It does what yield and settle would do; anything
+-- giveBackAtOnce is the common case of release.lua: there are no waiters, and no copy of the attempt's request is under way. It does what yield and settle would do; anything
 -- else is left to them. Leases that are over are left to the next one that asks. The parameters are ARGV[1], [2], [5] and [6] of release.lua, and BLOCK.
 -- Returns the reply, if it is decided.
 local function giveBackAtOnce(owner, token, late, lastUsed, block)

@@ -4,7 +4,7 @@
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant; '' if any will do, which the answer does not tell then
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of what is not used is kept
+-- ARGV[4] milliseconds for which the metadata of unused permits is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request could still arrive and must find it over; 0 where none is
 --         under way
 -- ARGV[6] last token used of its block; '' where that is not known

@@ -3,7 +3,7 @@
 -- KEYS    internal/permit/lua/permit.lua
 -- ARGV[1] which: 'w' the holder of all permits, 'r' those that have fewer, or the token of one holder
 -- ARGV[2] what the names of the sessions' channels begin with
--- ARGV[3] milliseconds for which the metadata of what is not used is kept
+-- ARGV[3] milliseconds for which the metadata of unused permits is kept
 --
 -- Reply: how many holders there were
 --
@@ -271,7 +271,7 @@ end
 -- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
 -- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or none would look if a process that was handed permits is gone.
+-- ends, or no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, from, free, handed = '', nil, limit - used(), false
   while true do

@@ -4,7 +4,7 @@
 -- ARGV[1] how many
 -- ARGV[2] '1': only if Redis has no number
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of what is not used is kept
+-- ARGV[4] milliseconds for which the metadata of unused permits is kept
 -- ARGV[5] id of the request, which all its copies have
 -- ARGV[6] Redis time in microseconds after which it has expired, or it could undo a later one
 --
@@ -245,7 +245,7 @@ end
 -- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
 -- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or none would look if a process that was handed permits is gone.
+-- ends, or no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, from, free, handed = '', nil, limit - used(), false
   while true do

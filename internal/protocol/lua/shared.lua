@@ -118,7 +118,7 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
   return token
 end
 
--- take is the common case of a lock script: the lock is free and not waited for, and what was granted before was released. It does what
+-- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before was released. It does what
 -- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function take(owner, lease, deadline, about, keep)
@@ -145,7 +145,7 @@ local function take(owner, lease, deadline, about, keep)
   return nil, now, stamped
 end
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, for once it ends, that is not wanted.
+-- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends needs nothing any more.
 -- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
 -- parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back

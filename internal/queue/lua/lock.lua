@@ -1,4 +1,4 @@
--- Takes a free lock that is not waited for; else stands in the queue, once: asking
+-- Takes a free lock that has no waiters; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
 -- KEYS[1] the lock's hash
@@ -67,7 +67,7 @@ if liveness > 0 then
     end
     redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
   else
-    joins = false -- an earlier copy stands already, before the one that is the last
+    joins = false -- an earlier copy stands already, before the last one
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   if joins then

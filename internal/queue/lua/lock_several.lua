@@ -1,4 +1,4 @@
--- Takes several locks that are not waited for, all or none.
+-- Takes several locks that have no waiters, all or none.
 --
 -- KEYS    five for each lock, as in lock.lua
 -- ARGV    as in lock.lua, which is one() here, the same for all; ARGV[1] is the owner field, ARGV[3] the Redis

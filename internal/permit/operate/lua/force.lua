@@ -3,7 +3,7 @@
 -- KEYS    internal/permit/lua/permit.lua
 -- ARGV[1] which: 'w' the holder of all permits, 'r' those that have fewer, or the token of one holder
 -- ARGV[2] what the names of the sessions' channels begin with
--- ARGV[3] milliseconds for which the metadata of what is not used is kept
+-- ARGV[3] milliseconds for which the metadata of unused permits is kept
 --
 -- Reply: how many holders there were
 

@@ -4,7 +4,7 @@
 -- ARGV[1] how many
 -- ARGV[2] '1': only if Redis has no number
 -- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of what is not used is kept
+-- ARGV[4] milliseconds for which the metadata of unused permits is kept
 -- ARGV[5] id of the request, which all its copies have
 -- ARGV[6] Redis time in microseconds after which it has expired, or it could undo a later one
 --
