@@ -23,7 +23,7 @@ func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
 	p := faultproxy.New(t, server.Addr)
-	short := rlock.WithWatchdogTimeout(500 * time.Millisecond)
+	short := rlock.WithWatchdogTimeout(1500 * time.Millisecond)
 	ctx, l := lead(t, election.New(testlock.NewSession(t, p.Client(t, testlock.Impatient), short), "x"), "one")
 	all := newLine(t)
 	granted := testlock.Observer(func(e rlock.Event) { // before Campaign returns
@@ -31,7 +31,7 @@ func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 			t.Error("two lead at once")
 		}
 	})
-	other := election.New(testlock.NewSession(t, rdb, short, rlock.WithObserver(granted)), "x")
+	other := election.New(testlock.NewSession(t, rdb, rlock.WithObserver(granted)), "x")
 	all.join(other, 1, "two")
 	p.BlackHole(true, true)
 	n := all.next()
@@ -204,7 +204,7 @@ func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client(t)
-	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(400*time.Millisecond)), "x")
+	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(2*time.Second)), "x")
 	_, l := lead(t, e, "one")
 	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
 	testlock.Must(t, rdb.HDel(bg, metadataKey, "v").Err())

@@ -129,7 +129,7 @@ func TestAnObserverFindsALeaderGoneWhenItsLeaseEnds(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
 	p := faultproxy.New(t, server.Addr)
-	_, l := lead(t, election.New(testlock.NewSession(t, p.Client(t, testlock.Impatient), rlock.WithWatchdogTimeout(300*time.Millisecond)), "x"), "one")
+	_, l := lead(t, election.New(testlock.NewSession(t, p.Client(t, testlock.Impatient), rlock.WithWatchdogTimeout(1500*time.Millisecond)), "x"), "one")
 	w := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
 	w.seesAtLast(l.Token(), "one")
 	p.Refuse(true) // nobody says that it ends

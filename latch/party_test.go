@@ -237,7 +237,7 @@ func TestThereAreNoMorePartiesThanCounts(t *testing.T) {
 func TestAPartyOfARunThatIsOverIsTold(t *testing.T) {
 	t.Parallel()
 	rdb, ls := open(t, 1)
-	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond))
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond))
 	l := latch.New(s, "x")
 	for how, want := range map[string]error{"zero": nil, "deleted": latch.ErrDeleted, "lost": latch.ErrGone} {
 		set(t, ls[0], 1)

@@ -240,7 +240,7 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 		t.Fatalf("TryLock: %v, %+v", err, locked)
 	}
 	testlock.Eventually(t, "given back", func() bool { return r.held(t) == 3 })
-	if _, _, err := m.Lock(bg, rlock.WaitAtMost(200*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+	if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
 		t.Fatalf("Lock: %v", err)
 	}
 	testlock.Eventually(t, "given back", func() bool { return r.held(t) == 3 })

@@ -54,7 +54,7 @@ func TestTheLastGoroutineThatGivesUpLeavesTheQueue(t *testing.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
-			_, _, err := m.Lock(bg, rlock.WaitAtMost(200*time.Millisecond))
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second))
 			testlock.WantError(t, "a wait that ran out", err, rlock.ErrLocked)
 		})
 	}

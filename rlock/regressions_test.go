@@ -230,7 +230,7 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 
 func TestUnlockAfterCloseSaysWhatBecameOfTheHold(t *testing.T) {
 	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(300*time.Millisecond))
+		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second))
 		ctx, gone := testlock.Lock(t, rlock.New(s, "gone"), bg)
 		testlock.ForceUnlock(t, rlock.New(s, "gone"))
 		testlock.Receive(t, "lost", ctx.Done())
@@ -279,7 +279,7 @@ func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
 				rdb, broken := testlock.Embedded(t), new(pipelines)
 				broken.count(rdb)
 				observer, handler := &failing{fail: fail}, &failing{fail: fail}
-				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(300*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
+				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
 				testlock.Must(t, err)
 				theirRdb := testlock.Client(t, rdb.Options().Addr)
 				m, other := newMutex(s, "x"), newMutex(testlock.NewSession(t, theirRdb), "x")

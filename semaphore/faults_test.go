@@ -50,7 +50,7 @@ func once(action faultproxy.Action) func(*faultproxy.Request) faultproxy.Action 
 
 func TestAProcessThatDiesGivesItsPermitsBackWithItsLease(t *testing.T) {
 	t.Parallel()
-	const lease = 600 * time.Millisecond
+	const lease = 2 * time.Second
 	_, proxy, s, other := proxied(t, 2, rlock.WithWatchdogTimeout(lease))
 	ctx, dead := acquire(t, s, 2)
 	two, one := begin(bg, other, 2), begin(bg, other, 1) // one of them behind the other
@@ -271,7 +271,7 @@ func count(format string) (n int) {
 
 func TestAForcedReleaseEndsThatHolderAlone(t *testing.T) {
 	t.Parallel()
-	_, sems := open(t, 3, 2, rlock.WithWatchdogTimeout(600*time.Millisecond))
+	_, sems := open(t, 3, 2, rlock.WithWatchdogTimeout(3*time.Second))
 	actx, a := acquire(t, sems[0], 1)
 	bctx, b := acquire(t, sems[1], 1)
 	waiting := begin(bg, sems[2], 1)
@@ -378,7 +378,7 @@ func TestGoroutinesOfASessionAreServedInMemory(t *testing.T) {
 
 func TestThoseThatWaitInMemoryForALostPermitAskRedis(t *testing.T) {
 	t.Parallel()
-	_, sems := open(t, 2, 2, rlock.WithStreak(time.Hour), rlock.WithWatchdogTimeout(600*time.Millisecond), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	_, sems := open(t, 2, 2, rlock.WithStreak(time.Hour), rlock.WithWatchdogTimeout(3*time.Second), rlock.WithLogger(slog.New(slog.DiscardHandler)))
 	_, a := acquire(t, sems[0], 1)
 	_, b := acquire(t, sems[1], 1)
 	waiting := begin(bg, sems[0], 1)

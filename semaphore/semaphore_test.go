@@ -232,7 +232,7 @@ func TestACanceledWaiterLeavesNothing(t *testing.T) {
 	if _, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(time.Millisecond)); err == nil {
 		t.Error("there was one free")
 	}
-	_, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(50*time.Millisecond))
+	_, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(500*time.Millisecond))
 	if !errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("WaitAtMost: %v", err)
 	}

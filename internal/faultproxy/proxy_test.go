@@ -365,7 +365,7 @@ func TestDelayedRequestsTravelTogether(t *testing.T) {
 	}
 	_, err := pipe.Exec(t.Context())
 	must(t, err)
-	if took := time.Since(begin); took < 2*eachWay || took > 20*eachWay {
+	if took := time.Since(begin); took < 2*eachWay || took > 50*eachWay {
 		t.Errorf("took %v", took)
 	}
 }
