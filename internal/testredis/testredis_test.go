@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func noRetry(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, 200*time.Millisecond }
+func noRetry(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, time.Second }
 
 func TestAFrozenServerIsSilentUntilItThaws(t *testing.T) {
 	s := Start(t)
