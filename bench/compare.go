@@ -13,7 +13,7 @@ import (
 // apart is by which factor two contenders must differ for their order to mean anything.
 const apart = 1.15
 
-// sure is how likely a median must lie in the range that is told of it.
+// sure is how likely a median must lie in the range that is given for it.
 const sure = .75
 
 // pace is how fast a contender was: the median of its rounds, and the range in which that of
@@ -85,7 +85,7 @@ type earlier struct {
 	} `json:"results"`
 }
 
-// compare tells in which scenarios two runs disagree about who of two is faster. Nearer to each other
+// compare tells in which scenarios two runs disagree about which of two is faster. Nearer to each other
 // than apart, in either run, no two disagree. It returns an error if there are any whose rounds bear
 // out, in both runs, what their medians say.
 func (r *report) compare(out io.Writer, file string) error {

@@ -115,7 +115,7 @@ func (b bout) rankGrants(ctx context.Context) (_ figures, err error) {
 
 // arrivals counts grants out of the order of arrival. One acquisition came before
 // another if its first request had been answered when that of the other was seen: of
-// requests that overlap nobody can say which the server executed first. A goroutine's
+// requests that overlap it is not known which the server executed first. A goroutine's
 // first acquisition does not count as passed over: a session may need requests to get going.
 type arrivals struct {
 	count func() bool // whether grants count now

@@ -34,7 +34,7 @@ var (
 	errPatient = errors.New("the run does not end")
 )
 
-// users are those who cycle: in this process, or in others.
+// users are the goroutines that cycle: in this process, or in others.
 type users interface {
 	enter(phase int32) error
 	// entries is how many critical sections there have been.

@@ -5,8 +5,8 @@
 //
 // Some libraries are fast in one round and slow in the next. Where the medians of two contenders
 // are 1.15 apart and their rounds do not bear that out, both have further rounds, in turns with all
-// others of that scenario whom it concerns, until it is clear who is faster, or each has had four times
-// as many as planned. A median is as sure as the sorted rounds make it: at 75 % or more it lies between the
+// others of that scenario that need them. That ends when it is clear which is faster, or each has had four times
+// as many as planned. The sorted rounds show how sure a median is. At 75 % or more it lies between the
 // second and the fifth of 6, or the 7th and the 14th of 20. An order is clear if these ranges do not
 // overlap. One round has no range, so with --rounds 1 there are no further ones.
 //
@@ -15,7 +15,7 @@
 //	               [--plots DIR [--only-plots a,b]] [--compare FILE]
 //
 // In crowd-N and quorum-crowd-N as many clients want one lock, as processes with one goroutine each
-// would, for 5 times --duration: --scenarios crowd runs all sizes, and a plot shows the cycles over the number
+// would. They run for 5 times --duration. --scenarios crowd runs all sizes, and a plot shows the cycles over the number
 // of clients. All of them run in this process, and their requests are counted by the servers. held takes two
 // renewal intervals for each contender, and runs once, however many rounds the others have.
 //

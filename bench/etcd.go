@@ -21,11 +21,11 @@ func etcdMutex() contender {
 	return contender{
 		name:   "etcd",
 		module: "go.etcd.io/etcd/client/v3",
-		config: "concurrency.Mutex; a client for each client, on it a session for each goroutine that competes for one lock, else one for all (TTL 60 s, kept alive); " +
-			"one embedded etcd server, in a process of its own, defaults: every write is synced to disk",
+		config: "concurrency.Mutex; a client for each client, with a session for each goroutine that competes for one lock, else one for all (TTL 60 s, kept alive). " +
+			"One embedded etcd server in a process of its own, with its defaults: every write is synced to disk",
 		lacks: lacks{
-			reentrancy: "not reentrant: its session can lock again, but the first Unlock frees the lock",
-			crowding:   "it would need a server of its own, and the commands of Redis are counted here",
+			reentrancy: "not reentrant. Its session can lock again, but the first Unlock frees the lock",
+			crowding:   "it would need a server of its own. The commands of Redis are counted here",
 			inRedis:    "it keeps nothing in Redis",
 			majority:   "its servers are one group, not independent",
 		},

@@ -36,7 +36,7 @@ func (g *guard) section(linger time.Duration) {
 	g.inside.Add(-alone)
 }
 
-// together is the section of one that shares: so many may be inside, and nobody who excludes all others.
+// together is the section of one that shares: so many may be inside, and none that excludes all others.
 func (g *guard) together(linger time.Duration, most int) {
 	if int(g.inside.Add(1)) > most {
 		g.overlaps.Add(1)

@@ -141,7 +141,7 @@ func (b bout) intrude(ctx context.Context, names func(int) string) (violations f
 // errNoReturn: calls of a library did not return. Their goroutines are left behind.
 var errNoReturn = errors.New("it did not return")
 
-// grace is for how long a call that is in vain may take to return.
+// grace is how long a call that cannot succeed may take to return.
 const grace = 10 * time.Second
 
 // inParallel does f for 0 to n-1, in that many goroutines, until one fails, or ctx ends.

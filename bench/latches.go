@@ -70,7 +70,7 @@ func counterPoll() contender {
 func counterPubSub() contender {
 	c := counterPoll()
 	c.name = "counter-pubsub"
-	c.config = "a counter: SET, DECR, and PUBLISH at 0; each waiter subscribes, which opens a connection, looks once by GET, and waits for the message, which a broken connection loses; go-redis defaults. What opens connections does not count as requests"
+	c.config = "a counter: SET, DECR, and PUBLISH at 0; each waiter subscribes, which opens a connection, looks once by GET, and waits for the message, which a broken connection loses. go-redis defaults. What opens connections does not count as requests"
 	c.unscripted = append(c.unscripted, "publish")
 	c.dial = func(to setup) (client, error) {
 		rdb, err := dialRedis(to.Redis[0])

@@ -284,7 +284,7 @@ type reader interface {
 // change is what is done in one MULTI/EXEC; nil if it is not to be done.
 type change func(redis.Pipeliner)
 
-// guarded looks, then does, with nobody between; it reports whether it did.
+// guarded looks, then does, with no other between. It reports whether it did.
 func (t *trader) guarded(ctx context.Context, item string, keys []string, look func(reader) (change, error)) (done bool, err error) {
 	if t.coarse == nil {
 		err := t.rdb.Watch(ctx, func(tx *redis.Tx) error {

@@ -7,13 +7,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// message is the floor of a hand-over: a published message, and one round trip of who got it.
+// message is the floor of a hand-over: a published message, and one round trip of its receiver.
 func message() contender {
-	const noLock = "it excludes nobody; it takes part in handoff"
+	const noLock = "it is no lock; it takes part in handoff"
 	return contender{
 		name:   "message",
 		module: "github.com/redis/go-redis/v9",
-		config: "the floor of a hand-over: PUBLISH, and a PING of who got the message; go-redis defaults",
+		config: "the floor of a hand-over: PUBLISH, and a PING of the message's receiver; go-redis defaults",
 		lacks:  lacks{aLock: noLock, waiting: noLock},
 		floor:  true,
 		// It has no scripts.
@@ -44,7 +44,7 @@ type messageMutex struct {
 	asked    bool
 }
 
-// lock waits for the other's message. Whoever asks first of all need not.
+// lock waits for the other's message. The first call of all need not.
 func (m *messageMutex) lock(ctx context.Context) (context.Context, error) {
 	if m.err != nil {
 		return ctx, m.err

@@ -86,7 +86,7 @@ func (l leftovers) lives() float64 {
 	return micros(l.longest)
 }
 
-// clearAway looks at all keys with the name in theirs, and deletes them: where they expired later, that would be somebody else's server time.
+// clearAway looks at all keys with the name in theirs, and deletes them: where they expired later, that would count as another contender's server time.
 func clearAway(ctx context.Context, url, name string) (left leftovers, err error) {
 	rdb, err := dialRedis(url)
 	if err != nil {

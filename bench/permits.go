@@ -40,7 +40,7 @@ func redislockKeys() contender {
 	return contender{
 		name:   "redislock-keys",
 		module: "github.com/bsm/redislock",
-		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, and again after LinearBackoff(%v); TTL 30 s, without renewal; go-redis defaults", permits, pollEach),
+		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, and again after LinearBackoff(%v); TTL 30 s, without renewal, go-redis defaults", permits, pollEach),
 		lacks:  besides(somePermits),
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.Redis[0])
@@ -86,7 +86,7 @@ func zsetPoll() contender {
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
 		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those whose lease has ended, and adds one if there are fewer than %d; "+
-			"asked again each %v, given back by ZREM; lease 30 s, without renewal; go-redis defaults", permits, pollEach),
+			"asked again each %v, given back by ZREM; lease 30 s, without renewal, go-redis defaults", permits, pollEach),
 		lacks:      besides(somePermits),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {

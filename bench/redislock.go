@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bsmRedislock waits as the strategy says. Its polls leave the lock to whoever has
+// bsmRedislock waits as the strategy says. Its polls leave the lock to the client that has
 // just released it: the longer the strategy's intervals, the more cycles, and the
 // fewer goroutines that have any.
 func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
@@ -29,10 +29,10 @@ func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) c
 	}
 }
 
-// redislockEager polls so often that nobody starves; longer and shorter intervals
+// redislockEager polls so often that no client starves; longer and shorter intervals
 // gave fewer cycles or smaller least shares.
 func redislockEager() contender {
-	return bsmRedislock("redislock", "LinearBackoff(4 ms), the interval with the most cycles of those that starve nobody",
+	return bsmRedislock("redislock", "LinearBackoff(4 ms), the interval with the most cycles of those at which no client starves",
 		func() redislock.RetryStrategy { return redislock.LinearBackoff(4 * time.Millisecond) }).lacking(crowding, fewOnly)
 }
 
@@ -40,7 +40,7 @@ func redislockExponential() contender {
 	return bsmRedislock("redislock-exp", "ExponentialBackoff(16 ms, 64 ms), 16 ms being the least that its documentation recommends",
 		func() redislock.RetryStrategy {
 			return redislock.ExponentialBackoff(16*time.Millisecond, 64*time.Millisecond)
-		}).lacking(noWaiting, "as redislock where nobody waits")
+		}).lacking(noWaiting, "as redislock where none waits")
 }
 
 const fewOnly = "its interval of 4 ms is for a few clients"

@@ -18,8 +18,8 @@ func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 	return contender{
 		name:   name,
 		module: "github.com/go-redsync/redsync/v4",
-		config: "a pool (goredis/v9) for each server, expiry 8 s, without renewal; WithTries without limit; " + strategy +
-			"; over several servers without WithFailFast, which does not wait for the releases of a failed try, so that they can meet what the next one takes; go-redis defaults. Held: a goroutine for each lock calls Extend at a third of the expiry",
+		config: "a pool (goredis/v9) for each server, expiry 8 s, without renewal, WithTries without limit, " + strategy +
+			". Over several servers without WithFailFast, which does not wait for the releases of a failed try, so that they can meet what the next one takes. go-redis defaults. Held: a goroutine for each lock calls Extend at a third of the expiry",
 		lacks:    lacks{reentrancy: notReentrant},
 		renewals: 3,
 		// The scripts are without SET unless WithSetNXOnExtend asks for it.
@@ -49,7 +49,7 @@ func redsyncEager() contender {
 }
 
 func redsyncDefault() contender {
-	return redsyncLock("redsync-default", "retry delay 50 to 250 ms at random, its default").lacking(noWaiting, "as redsync where nobody waits")
+	return redsyncLock("redsync-default", "retry delay 50 to 250 ms at random, its default").lacking(noWaiting, "as redsync where none waits")
 }
 
 // redsyncExponential waits as redislockExponential does.

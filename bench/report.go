@@ -52,7 +52,7 @@ type described struct {
 	Config  string `json:"config,omitempty"`
 }
 
-// absent is who takes no part where, or what is not measured there, and why.
+// absent is which contender takes no part where, or what is not measured there, and why.
 type absent struct {
 	Scenario  string `json:"scenario"`
 	Contender string `json:"contender"`
@@ -231,7 +231,7 @@ func (r *report) tables(brief bool) (all []table) {
 	return all
 }
 
-// leader is who is best in m of those that are eligible; nil if m has no better or worse.
+// leader is the best in m of those that are eligible; nil if m has no better or worse.
 func leader(results []*result, m metric, eligible func(*result) bool) (first *result) {
 	if m.better == 0 {
 		return nil
@@ -319,7 +319,7 @@ func (r *report) absences(scenario string) (lines []string) {
 	return lines
 }
 
-// steadiness says who had further rounds, and whose order is unclear all the same.
+// steadiness says which contenders had further rounds, and whose order is unclear all the same.
 func (r *report) steadiness(results []*result) (lines []string) {
 	var further, still []string
 	for _, x := range results {

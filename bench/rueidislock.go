@@ -14,7 +14,7 @@ func rueidisLock(at site) contender {
 	c := contender{
 		name:   "rueidislock",
 		module: "github.com/redis/rueidis",
-		config: fmt.Sprintf("a Locker for each client; KeyMajority 1, NoLoopTracking %v, as its README recommends for speed; else defaults (validity 5 s, extended at half of it)", noLoop),
+		config: fmt.Sprintf("a Locker for each client; KeyMajority 1, NoLoopTracking %v, as its README recommends for speed, else defaults (validity 5 s, extended at half of it)", noLoop),
 		lacks: lacks{
 			reentrancy: notReentrant,
 			majority:   "a Locker has one server or Cluster; its majority is of keys there",

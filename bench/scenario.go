@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// scenario is who wants what lock: clients with connections of their own, as
+// scenario is which clients want what lock: clients with connections of their own, as
 // processes have, and goroutines of each.
 type scenario struct {
 	name   string

@@ -24,7 +24,7 @@ func takeFootprint() footprint {
 }
 
 // waiters have one client hold the lock, and goroutines of others wait for it.
-// Nobody gets it, so an acquisition is a violation.
+// None gets it, so an acquisition is a violation.
 func waiters(ctx context.Context, b bout) (_ sample, err error) {
 	count := func() (float64, error) { return 0, nil }
 	counts := !b.foreign
