@@ -146,7 +146,7 @@ func TestExecExitCodes(t *testing.T) {
 		{"free -- sh -c kill\t-9\t$$", 128 + 9, ""},
 		{"free -- sh -c kill\t-15\t$$", 128 + 15, ""},
 		{"--wait 0 taken -- true", exitLocked, "held by process " + strconv.Itoa(os.Getpid())},
-		{"--wait 50ms taken -- true", exitLocked, "not free within 50ms"},
+		{"--wait 1s taken -- true", exitLocked, "not free within 1s"},
 		{"--wait 0 free -- true", 0, ""},
 		{"--wait 0 -E 7 taken -- true", 7, "not free"},
 		{"--wait 0 --conflict-exit-code 255 taken -- true", 255, "not free"},
@@ -222,7 +222,7 @@ func TestExecSaysForWhomItWaits(t *testing.T) {
 			hold := take(t, lock)
 			args := append(strings.Fields(kind), "n", "--", "true")
 			silent := startExec(t, m.Addr(), append([]string{"-q"}, args...)...)
-			short := startExec(t, m.Addr(), append([]string{"--wait", "50ms"}, args...)...)
+			short := startExec(t, m.Addr(), append([]string{"--wait", "1s"}, args...)...)
 			short.wantCode(exitLocked)
 			loud := startExec(t, m.Addr(), args...)
 			line := fmt.Sprintf(`lockline: lock "n": waiting; held by process %d on`, os.Getpid())

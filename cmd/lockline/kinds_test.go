@@ -104,7 +104,7 @@ func TestExecTakesShares(t *testing.T) {
 	exec := func(want int, args ...string) {
 		t.Helper()
 		var out, errOut bytes.Buffer
-		if code := run(t.Context(), append([]string{"lockline", "exec", "--redis", url, "--wait", "50ms", "-q"}, args...), &out, &errOut); code != want {
+		if code := run(t.Context(), append([]string{"lockline", "exec", "--redis", url, "--wait", "1s", "-q"}, args...), &out, &errOut); code != want {
 			t.Errorf("%v: exit code %d, want %d: %s%s", args, code, want, &out, &errOut)
 		}
 	}
