@@ -226,18 +226,27 @@ func TestACanceledWaiterLeavesNothing(t *testing.T) {
 			t.Errorf("%v", g.err)
 		}
 	}
-	if st := inspect(t, sems[0]); len(st.Queue) != 0 {
-		t.Errorf("%+v", st)
-	}
+	queue(t, sems[0], 0) // which may be given up in the background
 	if _, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(time.Millisecond)); err == nil {
 		t.Error("there was one free")
 	}
-	_, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(500*time.Millisecond))
+	_, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(2*time.Second))
 	if !errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("WaitAtMost: %v", err)
 	}
 	unlock(t, hold)
-	if keys := rdb.Keys(bg, "*").Val(); fmt.Sprint(keys) != "[lockline:p:{x}:t]" {
-		t.Errorf("what stays: %q", keys)
+	testlock.Eventually(t, "only the token stays", func() bool { return fmt.Sprint(rdb.Keys(bg, "*").Val()) == "[lockline:p:{x}:t]" })
+}
+
+func TestAWaitOfZeroTakesWhatIsFreeAndWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	_, sems := open(t, 2, 1)
+	_, hold := acquire(t, sems[0], 1, rlock.WaitAtMost(0))
+	if _, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(0)); !errors.Is(err, rlock.ErrLocked) {
+		t.Errorf("of what is taken: %v", err)
 	}
+	if st := inspect(t, sems[0]); len(st.Queue) != 0 {
+		t.Errorf("it stands in the queue: %+v", st)
+	}
+	unlock(t, hold)
 }

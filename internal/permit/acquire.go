@@ -104,7 +104,7 @@ func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, tr
 	p := ps.all.use(ps.kind, ps.keys)
 	defer p.drop() // grants and attempts keep the pool for themselves
 	a := &acquisition{p: p, ctx: ctx, want: want, owner: option.OwnerOf(ctx), begun: time.Now()}
-	e, err := a.run(cfg, try)
+	e, err := a.run(cfg, try || cfg.Bounded && cfg.Wait == 0)
 	if err != nil {
 		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
 		return ctx, nil, err
@@ -124,7 +124,7 @@ func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
 	}
 	defer s.End() // until then Shutdown waits, and work may be begun in the background
 	a.bounds = wakeup.Bounds{Ctx: a.ctx, Closing: s.Closing()}
-	if try && cfg.Bounded && cfg.Wait > 0 || !try && cfg.Bounded { // a try with a wait of 0 still waits for its answer
+	if cfg.Bounded && cfg.Wait > 0 { // else it tries once, and waits for the answer
 		t := time.NewTimer(cfg.Wait)
 		defer t.Stop()
 		a.bounds.Expired = t.C
