@@ -216,14 +216,14 @@ func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
 func TestALeadershipIsRenewed(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client(t)
-	const lease = 400 * time.Millisecond
+	const lease = 2 * time.Second
 	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease)), "x")
 	all := newLine(t)
 	_, l := lead(t, e, "one")
 	all.join(e, 1, "two") // which is handed the lock, with a first lease
 	resign(t, l)
 	n := all.next()
-	renewed(t, rdb, 6)
+	renewed(t, rdb, 3)
 	if n.Err() != nil || n.ctx.Err() != nil {
 		t.Errorf("it has ended: %v", n.Err())
 	}
@@ -245,7 +245,7 @@ func TestAForgottenLeadershipEndsWithItsLease(t *testing.T) {
 		testlock.Must(t, err)
 		return !ok
 	})
-	_, l := lead(t, e, "next")
+	_, l := lead(t, election.New(testlock.NewSession(t, rdb), "x"), "next")
 	if l.Token() <= token {
 		t.Errorf("token %d after %d", l.Token(), token)
 	}

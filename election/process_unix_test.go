@@ -20,7 +20,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-const shortLease = 500 * time.Millisecond
+const shortLease = 2 * time.Second
 
 // leaderProcess is a process that leads until that ends, and says so.
 func leaderProcess(addr string) {

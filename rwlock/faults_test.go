@@ -19,14 +19,14 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
-const short = 600 * time.Millisecond // lease
+const short, long = 600 * time.Millisecond, 3 * time.Second // leases: one to be lost, and one that outlasts a slow machine
 
 func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	dying := locksOf(t, proxy.Client(t, testlock.Impatient), 1, rlock.WithWatchdogTimeout(short))[0]
-	locks := locksOf(t, server.Client(t), 2, rlock.WithWatchdogTimeout(short))
+	locks := locksOf(t, server.Client(t), 2, rlock.WithWatchdogTimeout(long))
 	dctx, dead := lock(t, bg, dying.RLocker())
 	actx, alive := lock(t, bg, locks[0].RLocker())
 	w := begin(bg, locks[1])
@@ -34,7 +34,7 @@ func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 	proxy.BlackHole(true, true)
 	testlock.Receive(t, "the dead one's context ends", dctx.Done())
 	testlock.Eventually(t, "one reader is left", func() bool { return len(inspect(t, locks[0]).Readers) == 1 })
-	time.Sleep(2 * short)
+	time.Sleep(long / 2) // it was renewed
 	if actx.Err() != nil || alive.Err() != nil {
 		t.Error("the living reader lost the lock, too")
 	}
@@ -78,9 +78,9 @@ func TestManyDeadReadersDoNotMakeAWriterWaitLonger(t *testing.T) {
 
 func TestAFixedLeaseOfAReaderNeitherEndsNorProlongsAnothers(t *testing.T) {
 	t.Parallel()
-	_, locks := open(t, 2, rlock.WithWatchdogTimeout(time.Second))
-	_, long := lock(t, bg, locks[0].RLocker(), rlock.WithLease(10*time.Second))
-	ctx, brief := lock(t, bg, locks[0].RLocker(), rlock.WithLease(100*time.Millisecond))
+	_, locks := open(t, 2, rlock.WithWatchdogTimeout(long))
+	_, long := lock(t, bg, locks[0].RLocker(), rlock.WithLease(15*time.Second))
+	ctx, brief := lock(t, bg, locks[0].RLocker(), rlock.WithLease(time.Second))
 	_, renewed := lock(t, bg, locks[0].RLocker())
 	if len(inspect(t, locks[1]).Readers) != 3 {
 		t.Error("they share an entry")
@@ -100,7 +100,7 @@ func TestAFixedLeaseOfAReaderNeitherEndsNorProlongsAnothers(t *testing.T) {
 
 func TestForcedUnlocksAreOfOneSide(t *testing.T) {
 	t.Parallel()
-	_, locks := open(t, 3, rlock.WithWatchdogTimeout(short), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	_, locks := open(t, 3, rlock.WithWatchdogTimeout(long), rlock.WithLogger(slog.New(slog.DiscardHandler)))
 	actx, a := lock(t, bg, locks[0].RLocker())
 	bctx, b := lock(t, bg, locks[1].RLocker())
 	if forced, err := locks[2].ForceUnlock(bg); forced || err != nil {

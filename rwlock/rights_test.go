@@ -38,7 +38,7 @@ func TestTheDocumentedRightsSufficeForReadWriteLocks(t *testing.T) {
 	ctx, writer := lock(t, bg, one)
 	testlock.Must(t, writer.Extend(bg, time.Minute))
 	// One gives up after some heartbeats, and one is let in by a message, beside a writer that goes on as a reader.
-	if _, _, err := hasty.RLock(bg, rlock.WaitAtMost(500*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+	if _, _, err := hasty.RLock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
 		t.Errorf("a wait that ran out: %v", err)
 	}
 	waiter := begin(bg, two.RLocker())

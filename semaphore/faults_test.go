@@ -195,10 +195,10 @@ func TestAWaitEndsSoonWhileRedisStandsStill(t *testing.T) {
 
 func TestWaitersSurviveAnOutage(t *testing.T) {
 	t.Parallel()
-	_, proxy, s, other := proxied(t, 1)
+	rdb, proxy, s, other := proxied(t, 1)
 	_, hold := acquire(t, other, 1)
 	waiting := begin(bg, s, 1)
-	queue(t, other, 1)
+	listens(t, rdb)
 	proxy.Refuse(true)
 	proxy.CutAll()
 	unlock(t, hold) // its message reaches nobody
@@ -206,6 +206,15 @@ func TestWaitersSurviveAnOutage(t *testing.T) {
 	waits(t, "one that hears nothing", waiting)
 	proxy.Refuse(false)
 	unlock(t, await(t, waiting))
+}
+
+// listens waits until the one attempt that waits has asked again when it listened.
+func listens(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	testlock.Eventually(t, "it waits, and has asked again when it listened", func() bool {
+		about := rdb.HVals(bg, "lockline:p:{x}:d").Val()
+		return len(about) == 1 && strings.Contains(about[0], "+ ")
+	})
 }
 
 // listener is the owner field of the one attempt that waits, and its channel, once it listens.
@@ -317,9 +326,9 @@ func TestCloseGivesAllBackAtOnce(t *testing.T) {
 func TestAFixedLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	_, sems := open(t, 2, 1)
-	ctx, hold := acquire(t, sems[0], 1, rlock.WithLease(300*time.Millisecond))
+	ctx, hold := acquire(t, sems[0], 1, rlock.WithLease(2*time.Second))
 	waiting := begin(bg, sems[1], 1)
-	testlock.Must(t, hold.Extend(bg, 400*time.Millisecond))
+	testlock.Must(t, hold.Extend(bg, 2200*time.Millisecond))
 	unlock(t, await(t, waiting))
 	if !errors.Is(context.Cause(ctx), rlock.ErrLost) {
 		t.Errorf("the cause: %v", context.Cause(ctx))
@@ -433,10 +442,7 @@ func TestAReplyThatIsLostHidesNoGrant(t *testing.T) {
 	rdb, proxy, s, _ := proxied(t, 2, rlock.WithStreak(0))
 	_, a := acquire(t, s, 2)
 	one := begin(bg, s, 1) // other permits than those that are released, so it is not served in memory
-	testlock.Eventually(t, "it waits, and has asked again when it listened", func() bool {
-		about := rdb.HVals(bg, "lockline:p:{x}:d").Val()
-		return len(about) == 1 && strings.Contains(about[0], "+ ")
-	})
+	listens(t, rdb)
 	proxy.OnRequest(once(faultproxy.SwallowReply))
 	began := time.Now()
 	go func() { _ = a.Unlock(bg) }()

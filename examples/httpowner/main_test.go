@@ -22,7 +22,7 @@ func TestLayersOfARequestReenterAndRequestsExcludeEachOther(t *testing.T) {
 
 func TestWithoutTheMiddlewareARequestWaitsForItself(t *testing.T) {
 	nothing := func(h http.Handler) http.Handler { return h }
-	succeeded, items, err := run(t.Context(), "redis://"+testredis.Embedded(t).Addr(), 2, nothing, 50*time.Millisecond, io.Discard)
+	succeeded, items, err := run(t.Context(), "redis://"+testredis.Embedded(t).Addr(), 2, nothing, time.Second, io.Discard)
 	if err != nil || succeeded != 0 || items != 0 {
 		t.Errorf("%d requests succeeded, %d items, %v", succeeded, items, err)
 	}

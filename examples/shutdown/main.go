@@ -22,7 +22,7 @@ import (
 
 // grace is what jobs under way get. An orchestrator must wait longer than that and
 // the second that Shutdown takes at most.
-const grace = 300 * time.Millisecond
+const grace = time.Second
 
 // job works until it is done or its context ends, and reports which.
 func job(ctx context.Context, needs time.Duration) error {
@@ -72,7 +72,7 @@ func serve(stop context.Context, url string, out io.Writer) error {
 			}
 		})
 	}
-	start("short job", grace/3)
+	start("short job", grace/10)
 	start("long job", time.Hour)
 	start("long job", time.Hour) // waits for the first
 
