@@ -39,7 +39,7 @@ func WithLease(d time.Duration) Option {
 
 // WaitAtMost bounds the wait of Lock and Do to d, in addition to the context's
 // deadline. When d runs out they return a *[LockedError], or an error that matches os.ErrDeadlineExceeded
-// if Redis has not answered. A semaphore returns its own *NotFreeError. Zero does not wait at all.
+// if Redis has not answered. A semaphore returns its own *NotFreeError. With zero, Lock is a TryLock.
 // For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
 	return lockOption(func(c *option.Config) { c.Wait, c.Bounded = d, true })
