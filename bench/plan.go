@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -64,7 +65,7 @@ func (p plan) run(ctx context.Context, r *report, bar *progressbar.ProgressBar) 
 func (r *report) leaveOut() {
 	r.Results = slices.DeleteFunc(r.Results, func(x *result) bool {
 		if x.failed != nil {
-			r.Absent = append(r.Absent, absent{x.scenario.name, x.contender.name, "it failed in this run: " + x.failed.Error()})
+			r.Absent = append(r.Absent, absent{x.scenario.name, x.contender.name, "it failed in this run: " + strings.ReplaceAll(x.failed.Error(), "\n", "; ")}) // one line, for tables
 		}
 		return x.failed != nil
 	})
