@@ -21,8 +21,8 @@ import (
 // liveness time, which is 10 s.
 func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 	t.Parallel()
-	const lease = 300 * time.Millisecond
-	for name, sessions := range map[string]int{"of one session": 1, "of many sessions": 8} {
+	const waiters, lease = 4, 1500 * time.Millisecond
+	for name, sessions := range map[string]int{"of one session": 1, "of many sessions": waiters} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
@@ -33,11 +33,11 @@ func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 				}
 				first := testlock.Take(t, fairlock.New(all[0], "x"), rlock.WithLease(5*time.Second))
 				l := newLine(t, rdb)
-				for i := range 8 {
+				for i := range waiters {
 					l.join(fairlock.New(all[i%sessions], "x"), i, rlock.WithLease(lease))
 				}
 				testlock.Unlock(t, first)
-				for i := range 8 {
+				for i := range waiters {
 					got := l.next()
 					if got.who != i {
 						t.Errorf("waiter %d is served as number %d", got.who, i)
