@@ -163,7 +163,7 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 		// The lock is free, but somebody waits who is known to live.
 		next := redis.Z{Score: 1, Member: "11111111-0000-4000-8000-000000000000:1"}
 		testlock.Must(t, rdb.ZAdd(bg, queueKey, next).Err())
-		testlock.Must(t, rdb.ZAdd(bg, aliveKey, redis.Z{Score: float64(time.Now().Add(300 * time.Millisecond).UnixMicro()), Member: next.Member}).Err())
+		testlock.Must(t, rdb.ZAdd(bg, aliveKey, redis.Z{Score: float64(time.Now().Add(2 * time.Second).UnixMicro()), Member: next.Member}).Err())
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
 		if !errors.As(err, &locked) || locked.Holder != next.Member {
@@ -190,7 +190,7 @@ func TestAWaitThatRunsOutLeavesTheQueue(t *testing.T) {
 		go func() { _, _, err := fairlock.New(b, "x").Lock(short); left <- err }()
 		testlock.Eventually(t, "queued", func() bool { return queued(t, rdb) == 1 })
 		go func() {
-			_, _, err := fairlock.New(c, "x").Lock(bg, rlock.WaitAtMost(500*time.Millisecond))
+			_, _, err := fairlock.New(c, "x").Lock(bg, rlock.WaitAtMost(time.Second))
 			left <- err
 		}()
 		testlock.Eventually(t, "queued", func() bool { return queued(t, rdb) == 2 || len(left) > 0 })

@@ -101,7 +101,7 @@ func TestWhosePlaceWasTakenKeepsItThoughTheAnswerWasLost(t *testing.T) {
 	for name, void := range map[string]bool{"and the next copy is too late": true, "": false} {
 		t.Run(name, func(t *testing.T) {
 			// A short lease makes a request void that takes a second.
-			rdb, p, s, hold, l, cancel, _ := throughProxy(t, rlock.WithWatchdogTimeout(300*time.Millisecond))
+			rdb, p, s, hold, l, cancel, _ := throughProxy(t, rlock.WithWatchdogTimeout(time.Second))
 			defer cancel()
 			kind := kindOf(t)
 			var copies atomic.Int32

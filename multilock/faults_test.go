@@ -340,7 +340,7 @@ func TestAFrozenServerBoundsNoWait(t *testing.T) {
 		testlock.Warm(t, l)
 		for name, take := range map[string]func() error{
 			"deadline": func() error {
-				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+				ctx, cancel := context.WithTimeout(bg, time.Second)
 				defer cancel()
 				_, _, err := l.Lock(ctx)
 				if !errors.Is(err, context.DeadlineExceeded) {
@@ -349,14 +349,14 @@ func TestAFrozenServerBoundsNoWait(t *testing.T) {
 				return err
 			},
 			"WaitAtMost": func() error {
-				_, _, err := l.Lock(bg, rlock.WaitAtMost(100*time.Millisecond))
+				_, _, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
 				if !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, rlock.ErrLocked) {
 					t.Errorf("%v", err)
 				}
 				return err
 			},
 			"TryLock": func() error {
-				_, _, err := l.TryLock(bg, rlock.WaitAtMost(100*time.Millisecond))
+				_, _, err := l.TryLock(bg, rlock.WaitAtMost(time.Second))
 				if !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("%v", err)
 				}
@@ -459,7 +459,7 @@ func TestAForgottenFixedLeaseOfManyKeepsItsOwnerFromNothing(t *testing.T) {
 		l := multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "c"))
 		owner := rlock.WithOwner(bg)
 		ended := func() <-chan struct{} {
-			ctx, _ := testlock.Lock(t, l, owner, rlock.WithLease(150*time.Millisecond))
+			ctx, _ := testlock.Lock(t, l, owner, rlock.WithLease(time.Second))
 			return ctx.Done()
 		}()
 		testlock.Receive(t, "lost", ended)

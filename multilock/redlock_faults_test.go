@@ -303,7 +303,7 @@ func TestAProbeThatPanicsEndsNothing(t *testing.T) {
 	hook, rdb := &panicky{}, r.servers[0].Client(t)
 	rdb.AddHook(testlock.Around(hook.around))
 	clients := []*redis.Client{rdb, r.servers[1].Client(t), r.servers[2].Client(t)}
-	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(50*time.Millisecond))
+	q, err := multilock.NewQuorum(sessions(t, clients), multilock.WithServerTimeout(250*time.Millisecond))
 	testlock.Must(t, err)
 	m := warmed(t, q.New("x"))
 	probed := make(chan struct{})

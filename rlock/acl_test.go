@@ -79,7 +79,7 @@ func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, 
 		return err
 	}
 	// One gives up after some heartbeats, and one is woken.
-	if _, _, err := other.Lock(ctx, rlock.WaitAtMost(500*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+	if _, _, err := other.Lock(ctx, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
 		return fmt.Errorf("a wait that ran out: %w", err)
 	}
 	got := make(chan error, 1)
@@ -377,7 +377,7 @@ func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (er
 	if err != nil {
 		return err
 	}
-	if _, _, err := rlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(500*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+	if _, _, err := rlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
 		return fmt.Errorf("a wait that ran out: %w", err)
 	}
 	if _, _, err := fairlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(wait)); !errors.Is(err, rlock.ErrLocked) {

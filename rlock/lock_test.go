@@ -354,7 +354,7 @@ func TestAWaitThatEndsSaysWhy(t *testing.T) {
 			t.Errorf("with an ended context: %v", err)
 		}
 		// By WaitAtMost.
-		_, _, err = newMutex(b, "x", rlock.WaitAtMost(500*time.Millisecond)).Lock(bg)
+		_, _, err = newMutex(b, "x", rlock.WaitAtMost(time.Second)).Lock(bg)
 		if !errors.Is(err, rlock.ErrLocked) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after WaitAtMost: %v", err)
 		}

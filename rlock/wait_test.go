@@ -41,7 +41,7 @@ func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
 		_, hold := testlock.Lock(t, newMutex(other, "x"), bg)
 		m := newMutex(s, "x")
 		together(t, other, func() error {
-			_, _, err := m.Lock(bg, rlock.WaitAtMost(500*time.Millisecond)) // Redis answers in that time, on a busy machine, too
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)) // Redis answers in that time, on a busy machine, too
 			return err
 		})
 		testlock.Unlock(t, hold)
@@ -52,7 +52,7 @@ func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
 		_, hold := testlock.Lock(t, rlock.New(other, "x"), bg)
 		m := multilock.New(rlock.New(s, "w"), rlock.New(s, "x"))
 		together(t, other, func() error {
-			_, _, err := m.Lock(bg, rlock.WaitAtMost(500*time.Millisecond))
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second))
 			return err
 		})
 		testlock.Unlock(t, hold)
@@ -104,7 +104,7 @@ func TestAWaitThatItsContextEndedSaysWhoHoldsTheLock(t *testing.T) {
 		other, s := testlock.NewSession(t, rdb, rlock.WithLabel("the other")), testlock.NewSession(t, rdb)
 		_, hold := testlock.Lock(t, newMutex(other, "x"), bg)
 		defer testlock.Unlock(t, hold)
-		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		_, _, err := newMutex(s, "x").Lock(ctx)
 		var locked *rlock.LockedError
