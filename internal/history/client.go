@@ -169,7 +169,7 @@ func (c *client) use(goroutine int) {
 		}
 	}
 	for _, v := range c.visits { // nothing fails any more
-		if err := u.visit(v, patience); err != nil {
+		if err := u.getIn(v, patience); err != nil {
 			c.report(Event{Op: Op{Kind: Stuck}, Error: err.Error()})
 		}
 	}
@@ -196,6 +196,19 @@ func (u user) visit(v visit, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	return v(u, ctx)
+}
+
+// getIn tries again until patience is over, as a program would: servers on a busy machine may all be too slow once.
+func (u user) getIn(v visit, patience time.Duration) error {
+	end, pause := time.Now().Add(patience), u.Lease/4
+	for {
+		err := u.visit(v, time.Until(end))
+		if err == nil || time.Until(end) < pause {
+			return err
+		}
+		u.report(Event{Op: Op{Kind: failed}})
+		time.Sleep(pause)
+	}
 }
 
 // holding is what a user has: an rlock.Hold, or what looks like one.
