@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -187,9 +188,10 @@ func TestWhoGivesUpLeavesThePlaceToTheOthers(t *testing.T) {
 	defer cancel()
 	kind := kindOf(t)
 	taken, deliver := make(chan struct{}), make(chan struct{})
+	take := sync.OnceFunc(func() { close(taken) })
 	p.OnReply(func(r faultproxy.Request) {
 		if kind(r) == "lock" {
-			close(taken)
+			take()
 			<-deliver
 		}
 	})
@@ -248,9 +250,10 @@ func TestOneOfTwoLeavesWhileTheirPlaceChanges(t *testing.T) {
 			defer cancel()
 			kind := kindOf(t)
 			executed, deliver := make(chan struct{}), make(chan struct{})
+			execute := sync.OnceFunc(func() { close(executed) })
 			p.OnReply(func(r faultproxy.Request) {
 				if kind(r) == "lock" {
-					close(executed)
+					execute()
 					<-deliver
 				}
 			})

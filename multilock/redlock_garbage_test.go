@@ -99,7 +99,7 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 	}
 	for _, value := range []string{"", "zzz", "-5", "inf", "1e400", "9007199254740993", "9223372036854775807", fmt.Sprint(micro(2 * day)), fmt.Sprint(micro(18 * time.Hour))} {
 		log := new(logged)
-		m := multilock.NewRedLock("x", r.client(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))...)
+		m := patient(t, r.client(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil)))))
 		for _, c := range r.direct {
 			testlock.Must(t, c.FlushAll(bg).Err())
 		}

@@ -103,6 +103,14 @@ func warmed(t testing.TB, m *rlock.Mutex) *rlock.Mutex {
 // scriptFile is the name of a script as it is sent.
 func scriptFile(t testing.TB, file string) string { return redScript(t, file).Hash() }
 
+// patient is the RedLock "x", to which a server does not count as slow only because this machine stands still for a moment.
+func patient(t testing.TB, all []*rlock.Session) *rlock.Mutex {
+	t.Helper()
+	q, err := multilock.NewQuorum(all, multilock.WithServerTimeout(testlock.Patience/3))
+	testlock.Must(t, err)
+	return q.New("x")
+}
+
 func redScript(t testing.TB, file string) *redis.Script {
 	t.Helper()
 	body, err := os.ReadFile(file)
@@ -113,7 +121,7 @@ func redScript(t testing.TB, file string) *redis.Script {
 func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T) {
 	r := startServers(t, 5)
 	proxies, clients := r.proxied(t)
-	m := warmed(t, multilock.NewRedLock("x", sessions(t, clients)...))
+	m := warmed(t, patient(t, sessions(t, clients)))
 	lock, release := scriptFile(t, "redlock_lock.lua"), scriptFile(t, "redlock_release.lua")
 	attempt := func(owner string) int {
 		_, serial, _ := strings.Cut(owner, ":")
@@ -227,7 +235,7 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 5)
-	m := warmed(t, multilock.NewRedLock("x", r.client(t)...))
+	m := warmed(t, patient(t, r.client(t)))
 	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
 	// A foreign holder on three servers.
 	for _, c := range r.direct[:3] {
@@ -348,12 +356,7 @@ func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 5)
-	patiently := func(options ...rlock.SessionOption) *rlock.Mutex {
-		q, err := multilock.NewQuorum(r.client(t, options...), multilock.WithServerTimeout(testlock.Patience/3))
-		testlock.Must(t, err)
-		return q.New("x")
-	}
-	m, ops := patiently(rlock.WithLabel("billing")), patiently()
+	m, ops := patient(t, r.client(t, rlock.WithLabel("billing"))), patient(t, r.client(t))
 	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
 	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
 	r.servers[4].Kill()
@@ -606,7 +609,7 @@ func TestCloseKeepsTheTokensThatWereUsed(t *testing.T) {
 	r := startServers(t, 3)
 	waits := make(testlock.Waits, 10)
 	all := r.client(t, longStreak, rlock.WithObserver(waits))
-	m := multilock.NewRedLock("x", all...)
+	m := patient(t, all)
 	first := testlock.Take(t, m)
 	second := testlock.Go(bg, m)
 	<-waits

@@ -350,14 +350,14 @@ func (r *redServers) inLine(t testing.TB) (n int) {
 func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 3)
-	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t)...)) // for 30 s
+	hold := testlock.Take(t, patient(t, r.client(t))) // for 30 s
 	proxies, clients := r.proxied(t)
 	ctx, cancel := context.WithCancel(bg)
 	head := testlock.Go(ctx, multilock.NewRedLock("x", sessions(t, clients)...))
 	testlock.Eventually(t, "the head", func() bool { return r.turnstileAt(t) >= 0 })
 	var others []<-chan testlock.Grant
 	for range 3 {
-		others = append(others, testlock.Go(testlock.Bounded(t), multilock.NewRedLock("x", r.client(t)...)))
+		others = append(others, testlock.Go(testlock.Bounded(t), patient(t, r.client(t))))
 	}
 	testlock.Eventually(t, "the others", func() bool { return r.inLine(t) == 3 })
 	for _, p := range proxies {
@@ -390,14 +390,14 @@ func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 func TestOneThatGivesUpLeavesNothingInTheLine(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 3)
-	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t)...))
+	hold := testlock.Take(t, patient(t, r.client(t)))
 	var cancels []func()
 	var waiting []<-chan testlock.Grant
 	for range 3 {
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		cancels = append(cancels, cancel)
-		waiting = append(waiting, testlock.Go(ctx, multilock.NewRedLock("x", r.client(t)...)))
+		waiting = append(waiting, testlock.Go(ctx, patient(t, r.client(t))))
 		testlock.Eventually(t, "it stands in line", func() bool { return r.turnstileAt(t) >= 0 && r.inLine(t) == len(waiting)-1 })
 	}
 	for _, i := range []int{1, 0} { // one behind the head, then the head
@@ -418,7 +418,7 @@ func TestOneThatGivesUpLeavesNothingInTheLine(t *testing.T) {
 func TestOneThatIsNotRefusedNeverStandsInLine(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 3)
-	m, other := multilock.NewRedLock("x", r.client(t)...), multilock.NewRedLock("x", r.client(t)...)
+	m, other := patient(t, r.client(t)), patient(t, r.client(t))
 	for range 10 {
 		testlock.Works(t, m)
 	}
@@ -439,7 +439,7 @@ func TestOneThatIsNotRefusedNeverStandsInLine(t *testing.T) {
 func TestOneThatComesBackAtOnceDoesNotPassThoseThatWait(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 3)
-	greedy, other := multilock.NewRedLock("x", r.client(t)...), multilock.NewRedLock("x", r.client(t)...)
+	greedy, other := patient(t, r.client(t)), patient(t, r.client(t))
 	hold := testlock.Take(t, greedy)
 	got := testlock.Go(testlock.Bounded(t), other)
 	testlock.Eventually(t, "it waits", func() bool { return r.turnstileAt(t) >= 0 })

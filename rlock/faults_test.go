@@ -176,7 +176,7 @@ func TestAnUnlockOfALostLockSaysSoThoughOthersHeldItSince(t *testing.T) {
 }
 
 func TestALockThatWasCanceledWhileRedisWasFrozenIsUndone(t *testing.T) {
-	t.Run("by a goroutine", func(t *testing.T) { canceledWhileFrozen(t, 50*time.Millisecond, true) })
+	t.Run("by a goroutine", func(t *testing.T) { canceledWhileFrozen(t, 500*time.Millisecond, true) })
 	t.Run("by its caller, who sent it", func(t *testing.T) { canceledWhileFrozen(t, 5*time.Millisecond, false) })
 }
 
@@ -212,16 +212,17 @@ func TestALateCopyOfALockRequestLeavesNoLockBehind(t *testing.T) {
 	other := testlock.Warm(t, rlock.New(testlock.NewSession(t, direct), "x"))
 
 	t.Run("of an attempt that was given up", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if isScript(r, "lock.lua") {
+				cancel()
 				return faultproxy.Hold
 			}
 			return faultproxy.Pass
 		})
 		proxy.Reset()
-		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
-		defer cancel()
-		if _, _, err := m.Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		proxy.OnRequest(nil)

@@ -23,7 +23,7 @@ import (
 
 func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 	proxy := faultproxy.New(t, testredis.Start(t).Addr)
-	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
+	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
 	var asked atomic.Int32
 	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 		if isScript(r, "lock.lua") {

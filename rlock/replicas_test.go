@@ -111,7 +111,7 @@ func TestWhatReplicasDoNotConfirmIsGivenBackAndFreeForOthers(t *testing.T) {
 		frozen := server.StartReplica(t)
 		rdb := server.Client(t)
 		one := newMutex(testlock.NewSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x")
-		both := newMutex(testlock.NewSession(t, rdb, rlock.WithReplicas(2, refused)), "x")
+		both := newMutex(testlock.NewSession(t, rdb, rlock.WithReplicas(2, time.Second)), "x") // the other one confirms
 		frozen.Freeze()
 
 		_, hold := testlock.Lock(t, one, bg)
