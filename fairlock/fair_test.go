@@ -267,7 +267,7 @@ func TestASessionWithRedissonKeysIsRefused(t *testing.T) {
 
 func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(1500*time.Millisecond)), "x")
+		m := fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(3*time.Second)), "x")
 		raw := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
 		l := newLine(t, rdb)
 		l.join(m, 0)
@@ -276,7 +276,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 		if got.hold.Err() != nil {
 			t.Error(got.hold.Err())
 		}
-		<-time.After(2 * time.Second) // it is renewed past the liveness time
+		<-time.After(3500 * time.Millisecond) // it is renewed past the liveness time
 		if got.hold.Err() != nil {
 			t.Error(got.hold.Err())
 		}

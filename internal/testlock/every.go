@@ -2,6 +2,7 @@ package testlock
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,12 +18,14 @@ type Maker func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
 // Kinds are the kinds of locks. Its RedLock is of one server.
 var Kinds = map[string]Maker{"reentrant": rlock.New, "fair": fairlock.New, "redlock": redLock}
 
+// redLock waits for its server as long as its lease allows, since there is no other to ask.
 func redLock(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	q, err := multilock.NewQuorum([]*rlock.Session{s})
-	if err != nil {
-		return multilock.NewRedLock(name, s) // tells why
+	for timeout := Patience / 3; timeout > 10*time.Millisecond; timeout /= 2 {
+		if q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(timeout)); err == nil {
+			return q.New(name, options...)
+		}
 	}
-	return q.New(name, options...)
+	return multilock.NewRedLock(name, s) // tells why
 }
 
 // EveryKind runs a test for each kind of lock: they promise the same.
