@@ -73,6 +73,15 @@ func (r *redServers) held(t testing.TB) (n int) {
 	return n
 }
 
+// settle waits until the lock is free everywhere, and no earlier request of m for it is under way: a round is over once a majority has answered.
+func (r *redServers) settle(t testing.TB, m *rlock.Mutex) {
+	t.Helper()
+	hold := testlock.Take(t, m)
+	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == len(r.direct) })
+	testlock.Unlock(t, hold)
+	testlock.Eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+}
+
 // another names a lock that no request for an earlier one can reach. A round is over once a majority has answered, so some of
 // its requests may be under way when the lock is free everywhere.
 func (r *redServers) another(i int) (name string) {
@@ -236,7 +245,7 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 5)
 	m := warmed(t, patient(t, r.client(t)))
-	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	r.settle(t, m)
 	// A foreign holder on three servers.
 	for _, c := range r.direct[:3] {
 		testlock.Must(t, c.HSet(bg, redKey, "other:1", 1, "t", "7", "s", 0, "d", "12@there other").Err())
@@ -579,7 +588,7 @@ func TestASecondRoundIsFollowedByNoOther(t *testing.T) {
 	proxies, clients := r.proxied(t)
 	a, b := warmed(t, multilock.NewRedLock("x", sessions(t, clients)...)), multilock.NewRedLock("x", sessions(t, clients)...)
 	accept := scriptFile(t, "redlock_accept.lua")
-	testlock.Eventually(t, "the rest of the warming", func() bool { return r.held(t) == 0 })
+	r.settle(t, a)
 	for _, c := range r.direct { // a client whose servers' clocks are ahead was there
 		testlock.Must(t, c.HSet(bg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
 	}
