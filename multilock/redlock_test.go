@@ -218,6 +218,7 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 			m = b
 		}
 		if i == 20 { // a server whose clock is an hour ahead has left its mark on a majority
+			r.settle(t, m)
 			for _, c := range r.direct[1:4] {
 				testlock.Must(t, c.HSet(bg, redMemory, "t", time.Now().Add(time.Hour).UnixMicro(), "b", "somebody:1").Err())
 			}

@@ -134,11 +134,15 @@ func visitLatch(l *latch.Latch) visit {
 			}
 			waited <- err
 		}()
-		for {
+		for n := 0; ; n++ {
+			pause := time.Duration(u.rnd.Int64N(int64(2 * time.Millisecond)))
+			if n >= Counts { // the more count downs do nothing, the less is wrong in what a broken latch shows
+				pause = u.Lease / 8
+			}
 			select {
 			case err := <-waited:
 				return err
-			case <-time.After(time.Duration(u.rnd.Int64N(int64(2 * time.Millisecond)))):
+			case <-time.After(pause):
 				u.countDown(ctx, l)
 			}
 		}
