@@ -20,6 +20,9 @@ import (
 
 // Who comes directly behind another goroutine of its session waits with it, as one entry, and is handed the lock in memory.
 
+// notPrompt has a wait send no copy that is sent again soon: a place of which there may be two copies is not taken by others.
+var notPrompt = rlock.WaitAtMost(4 * testlock.Patience)
+
 func TestGoroutinesWithNobodyBetweenThemStandInOnePlace(t *testing.T) {
 	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		a, b, c := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
@@ -31,7 +34,7 @@ func TestGoroutinesWithNobodyBetweenThemStandInOnePlace(t *testing.T) {
 			options []rlock.Option
 			places  int64
 		}{{b, nil, 1}, {b, nil, 1}, {b, nil, 1}, {c, nil, 2}, {b, nil, 3}, {b, nil, 3}, {b, []rlock.Option{lease}, 4}, {b, nil, 5}, {c, nil, 6}, {c, nil, 6}} {
-			l.join(fairlock.New(w.s, "x"), i, w.options...)
+			l.join(fairlock.New(w.s, "x"), i, append(w.options, notPrompt)...)
 			if n := rdb.ZCard(bg, queueKey).Val(); n != w.places {
 				t.Errorf("waiter %d: %d places, want %d", i, n, w.places)
 			}
@@ -78,7 +81,7 @@ func throughProxy(t *testing.T, options ...rlock.SessionOption) (rdb *redis.Clie
 	ctx, cancel := context.WithCancel(bg)
 	ended := make(chan error, 1)
 	l.wg.Go(func() {
-		_, h, err := fairlock.New(s, "x").Lock(ctx)
+		_, h, err := fairlock.New(s, "x").Lock(ctx, notPrompt)
 		if err == nil {
 			l.got <- arrival{0, h, nil}
 		}
@@ -169,7 +172,7 @@ func TestAHeartbeatTellsOfAGrantThatItDidNotAskFor(t *testing.T) {
 	l.join(fairlock.New(s, "x"), 0)
 	testlock.Receive(t, "the first one knows that it waits", waits)
 	l.wg.Go(func() {
-		_, h, err := fairlock.New(s, "x").Lock(l.ctx)
+		_, h, err := fairlock.New(s, "x").Lock(l.ctx, notPrompt)
 		l.got <- arrival{1, h, err}
 	})
 	<-taken
@@ -195,7 +198,7 @@ func TestWhoGivesUpLeavesThePlaceToTheOthers(t *testing.T) {
 			<-deliver
 		}
 	})
-	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(bg, time.Second)
 	defer cancel()
 	gaveUp := make(chan error, 1)
 	go func() {

@@ -160,21 +160,19 @@ func TestALateCopyOfARequestForSeveralTakesNone(t *testing.T) {
 			}
 			return faultproxy.Pass
 		})
+		released := make(chan struct{}, 100)
+		proxy.OnReply(func(r faultproxy.Request) {
+			if scripts()[r.Script()] == "release" {
+				released <- struct{}{}
+			}
+		})
 		hold := then()
 		testlock.Eventually(t, "the first copy is under way", func() bool { return len(proxy.Held()) == 1 })
 		if hold != nil {
 			testlock.Unlock(t, hold)
 		} else {
 			// The undoing tells Redis of the copy, once the request's time is over.
-			testlock.Eventually(t, "marked as over", func() bool {
-				for _, r := range proxy.Requests() {
-					if scripts()[r.Script()] == "release" && r.At.After(proxy.Held()[0].At) {
-						return true
-					}
-				}
-				return false
-			})
-			testlock.Warm(t, rlock.New(testlock.NewSession(t, server.Client(t)), "other")) // and it has been answered
+			testlock.Receive(t, "marked as over", released)
 		}
 		testlock.Eventually(t, "free", func() bool { return free(t, ms...) })
 		testlock.Must(t, proxy.Release(proxy.Held()[0]))

@@ -20,6 +20,7 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 	r := startServers(t, 3)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...)
 	hold := testlock.Take(t, m)
+	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 }) // two are enough for Take
 	for round := range 2 {
 		for i, s := range r.servers {
 			s.Kill()

@@ -283,6 +283,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	proxies, clients := r.proxied(t)
 	forEver := rlock.WithWatchdogTimeout(time.Hour) // the end of no lease wakes anybody
 	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, forEver)...))
+	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == len(r.direct) })
 	m := multilock.NewRedLock("x", sessions(t, clients, forEver)...)
 	got := testlock.Go(testlock.Bounded(t), m)
 	channel := func(c *redis.Client) bool { return c.PubSubNumSub(bg, redKey).Val()[redKey] == 1 }

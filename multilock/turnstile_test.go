@@ -353,7 +353,7 @@ func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 	hold := testlock.Take(t, patient(t, r.client(t))) // for 30 s
 	proxies, clients := r.proxied(t)
 	ctx, cancel := context.WithCancel(bg)
-	head := testlock.Go(ctx, multilock.NewRedLock("x", sessions(t, clients)...))
+	head := testlock.Go(ctx, patient(t, sessions(t, clients)))
 	testlock.Eventually(t, "the head", func() bool { return r.turnstileAt(t) >= 0 })
 	var others []<-chan testlock.Grant
 	for range 3 {

@@ -47,7 +47,7 @@ func denied(t *testing.T, admin *redis.Client) (objects []string) {
 // everything does all that a program does with a lock. Two sessions share it; liveness is short, so
 // that heartbeats are among it.
 func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, name string, options ...rlock.SessionOption) (err error) {
-	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithLiveness(100*time.Millisecond))
+	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithLiveness(time.Second))
 	waits := make(testlock.Waits, 10)
 	one, err := rlock.NewSession(rdb, options...)
 	if err != nil {
@@ -346,7 +346,7 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	}
 	for _, rule := range more {
 		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
-		wait := 300 * time.Millisecond
+		wait := time.Second
 		if rule == "+sunsubscribe" {
 			wait = 8 * time.Second // of that it has need later
 		}

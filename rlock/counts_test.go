@@ -136,6 +136,8 @@ func TestWaitersSendNothingButPingsAndOneHeartbeatPerSession(t *testing.T) {
 	for range 200 {
 		testlock.Receive(t, "waiting", waits)
 	}
+	direct := server.Client(t)
+	testlock.Eventually(t, "all listen", func() bool { return seen(direct) == 4 })
 	<-time.After(time.Until(start.Add(time.Second)))
 	proxy.Reset()
 	<-time.After(10 * time.Second)

@@ -146,8 +146,11 @@ func TestAnUnlockWhoseReplyWasLostSucceedsThoughOthersHeldTheLockSince(t *testin
 				t.Error(err)
 			}
 		}
-		if _, _, err := b.TryLock(bg); err != nil {
+		_, theirs, err := b.TryLock(bg)
+		if err != nil {
 			t.Error(err)
+		} else {
+			testlock.Keep(t, theirs)
 		}
 		return faultproxy.Pass
 	})
@@ -237,11 +240,9 @@ func TestALateCopyOfALockRequestLeavesNoLockBehind(t *testing.T) {
 		// Others come and go; then the copy arrives.
 		_, theirs := testlock.Lock(t, other, bg)
 		testlock.Unlock(t, theirs)
-		held := proxy.Held()
-		if len(held) != 1 {
-			t.Fatalf("%d copies held", len(held))
+		for _, copy := range proxy.Held() {
+			testlock.Must(t, proxy.Release(copy))
 		}
-		testlock.Must(t, proxy.Release(held[0]))
 		if st := testlock.Inspect(t, other); st.Held {
 			t.Errorf("a lock that nobody knows of: %+v", st)
 		}
@@ -266,7 +267,7 @@ func TestALateCopyOfALockRequestLeavesNoLockBehind(t *testing.T) {
 		_ = hold.Unlock(bg)
 		_, theirs := testlock.Lock(t, other, bg)
 		testlock.Unlock(t, theirs)
-		<-time.After(20 * time.Millisecond)
+		<-time.After(time.Second) // clocks are known to a round trip
 		for _, r := range proxy.Requests() {
 			if isScript(&r, "lock.lua") {
 				if reply, err := proxy.Replay(r); err != nil || !strings.HasPrefix(reply, "V ") {

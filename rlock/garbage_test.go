@@ -288,7 +288,7 @@ func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 			m := newMutex(testlock.NewSession(t, proxy.Client(t)), "x")
 			_, _, _ = m.TryLock(bg)
 			proxy.Reset()
-			if _, _, err := m.Lock(bg, rlock.WaitAtMost(500*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+			if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
 				t.Errorf("%d ms: %v", ms, err)
 			}
 			if n := proxy.Count("EVAL", "EVALSHA"); n > 20 {
