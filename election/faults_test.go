@@ -181,7 +181,7 @@ func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client(t)
-	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Second))
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second))
 	e := election.New(s, "x")
 	_, l := lead(t, e, "one")
 	w := observe(t, e)

@@ -88,7 +88,7 @@ func TestOnACluster(t *testing.T) {
 func TestWhatTheMasterKnewIsLostWithIt(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
-	locks := locksOf(t, server.Client(t), 2, rlock.WithWatchdogTimeout(short))
+	locks := locksOf(t, server.Client(t), 2, rlock.WithWatchdogTimeout(long))
 	ctx, r := lock(t, bg, locks[0].RLocker())
 	w := begin(bg, locks[1])
 	queue(t, locks[1], 1)

@@ -80,7 +80,7 @@ func TestAFixedLeaseOfAReaderNeitherEndsNorProlongsAnothers(t *testing.T) {
 	t.Parallel()
 	_, locks := open(t, 2, rlock.WithWatchdogTimeout(long))
 	_, long := lock(t, bg, locks[0].RLocker(), rlock.WithLease(15*time.Second))
-	ctx, brief := lock(t, bg, locks[0].RLocker(), rlock.WithLease(time.Second))
+	ctx, brief := lock(t, bg, locks[0].RLocker(), rlock.WithLease(3*time.Second))
 	_, renewed := lock(t, bg, locks[0].RLocker())
 	if len(inspect(t, locks[1]).Readers) != 3 {
 		t.Error("they share an entry")
@@ -144,7 +144,7 @@ func TestForcedUnlocksAreOfOneSide(t *testing.T) {
 
 func TestWhatDescendsFromALostHoldGetsErrLost(t *testing.T) {
 	t.Parallel()
-	_, locks := open(t, 2, rlock.WithWatchdogTimeout(short), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	_, locks := open(t, 2, rlock.WithWatchdogTimeout(long), rlock.WithLogger(slog.New(slog.DiscardHandler)))
 	for _, ctx := range []context.Context{bg, rlock.WithOwner(bg)} {
 		held, hold := lock(t, ctx, locks[0])
 		if forced, err := locks[1].ForceUnlock(bg); !forced || err != nil {
@@ -225,7 +225,7 @@ func TestACancelStormLeavesNothing(t *testing.T) {
 		st := inspect(t, locks[0])
 		return st.Writer == nil && len(st.Readers) == 0 && len(st.Queue) == 0
 	})
-	_, w := lock(t, bg, locks[0], rlock.WaitAtMost(time.Second))
+	_, w := lock(t, bg, locks[0], rlock.WaitAtMost(testlock.Patience))
 	unlock(t, w)
 	testlock.Eventually(t, "one key is left", func() bool { return rdb.DBSize(bg).Val() == 1 })
 	testlock.NoSubscriptions(t, rdb)

@@ -12,7 +12,7 @@ import (
 
 func TestWhileRedisIsFullHoldsGoOnAndAreHandedOverAndNewOnesAreRefused(t *testing.T) {
 	t.Parallel()
-	rdb, locks := open(t, 3, rlock.WithWatchdogTimeout(time.Second))
+	rdb, locks := open(t, 3, rlock.WithWatchdogTimeout(long))
 	_, hold := lock(t, bg, locks[0])
 	waiting := begin(bg, locks[1].RLocker())
 	testlock.Eventually(t, "it waits, and has asked again when it listened", func() bool {
@@ -38,7 +38,7 @@ func TestWhileRedisIsFullHoldsGoOnAndAreHandedOverAndNewOnesAreRefused(t *testin
 
 func TestALongLeaseKeepsItsDataWhileOthersRenewTheirs(t *testing.T) {
 	t.Parallel()
-	rdb, locks := open(t, 2, rlock.WithWatchdogTimeout(time.Second))
+	rdb, locks := open(t, 2, rlock.WithWatchdogTimeout(long))
 	_, long := lock(t, bg, locks[0].RLocker(), rlock.WithLease(time.Hour))
 	_, short := lock(t, bg, locks[1].RLocker())
 	testlock.Renewed(t, short, time.Second)

@@ -330,6 +330,7 @@ func TestAFixedLeaseRunsOut(t *testing.T) {
 	waiting := begin(bg, sems[1], 1)
 	testlock.Must(t, hold.Extend(bg, 2200*time.Millisecond))
 	unlock(t, await(t, waiting))
+	testlock.Receive(t, "its context ends", ctx.Done())
 	if !errors.Is(context.Cause(ctx), rlock.ErrLost) {
 		t.Errorf("the cause: %v", context.Cause(ctx))
 	}

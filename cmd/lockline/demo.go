@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -200,18 +201,26 @@ func (s *server) kill(i int) string {
 	return addr
 }
 
-// sweep deletes what the demo left in a user's Redis. It would expire within
-// about a minute by itself, so this does not insist.
+// sweep deletes what the demo left in a user's Redis, until there is nothing twice: requests of processes that were killed may be
+// under way. It would expire within about a minute by itself, so this does not insist.
 func sweep(rdb redis.UniversalClient, prefix string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = eachMaster(ctx, rdb, func(ctx context.Context, master *redis.Client) error {
-		keys := master.Scan(ctx, 0, prefix+":*", 1000).Iterator()
-		for keys.Next(ctx) {
-			master.Del(ctx, keys.Val())
+	for clean := 0; clean < 2 && ctx.Err() == nil; clean++ {
+		var found atomic.Bool
+		_ = eachMaster(ctx, rdb, func(ctx context.Context, master *redis.Client) error {
+			keys := master.Scan(ctx, 0, prefix+":*", 1000).Iterator()
+			for keys.Next(ctx) {
+				found.Store(true)
+				master.Del(ctx, keys.Val())
+			}
+			return nil
+		})
+		if found.Load() {
+			clean = -1
 		}
-		return nil
-	})
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // phase is how far the play has come.

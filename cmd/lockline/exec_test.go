@@ -222,8 +222,14 @@ func TestExecSaysForWhomItWaits(t *testing.T) {
 			hold := take(t, lock)
 			args := append(strings.Fields(kind), "n", "--", "true")
 			silent := startExec(t, m.Addr(), append([]string{"-q"}, args...)...)
-			short := startExec(t, m.Addr(), append([]string{"--wait", "500ms"}, args...)...)
-			short.wantCode(exitLocked)
+			var short *lockline
+			testlock.Eventually(t, "Redis says in time that it is locked", func() bool {
+				short = startExec(t, m.Addr(), append([]string{"--wait", "500ms"}, args...)...)
+				if code := short.code(); code != exitLocked && code != exitTrouble {
+					t.Fatalf("exit code %d; stderr: %s", code, &short.errOut)
+				}
+				return short.code() == exitLocked
+			})
 			loud := startExec(t, m.Addr(), args...)
 			line := fmt.Sprintf(`lockline: lock "n": waiting; held by process %d on`, os.Getpid())
 			testlock.Eventually(t, line, func() bool { return strings.HasPrefix(loud.errOut.String(), line) })

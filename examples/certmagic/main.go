@@ -30,7 +30,7 @@ import (
 
 const (
 	instances = 5
-	lease     = time.Second // short, for the show; the default of 30 s is better for real ones
+	lease     = 2 * time.Second // short, for the show; the default of 30 s is better for real ones
 )
 
 // ca is a certmagic.Issuer in this process. Real ones limit how many certificates of a name they issue.

@@ -25,7 +25,7 @@ import (
 )
 
 // lease is short, for the show. The default of 30 s is better for real ones.
-const lease = time.Second
+const lease = 2 * time.Second
 
 // machine is one process of the program, of which there are several.
 type machine struct {

@@ -97,20 +97,27 @@ func run(ctx context.Context, url string, out io.Writer) (history []change, err 
 			})
 		})
 	}
-	// next waits for a leader.
+	// next waits until the leader before has stopped and another one leads. News of that may come in either order.
 	next := func() (*worker, error) {
-		for {
+		stopped, leads := len(history) == 0, (*change)(nil)
+		for !stopped || leads == nil {
 			select {
 			case c := <-news:
-				history = append(history, c)
-				fmt.Fprintln(out, c)
 				if c.leading {
-					return workers[c.worker], nil
+					leads = &c
+					continue
 				}
+				stopped = true
+				history = append(history, c)
 			case <-time.After(30 * time.Second):
 				return nil, errors.New("nobody leads")
 			}
 		}
+		history = append(history, *leads)
+		for _, c := range history[max(0, len(history)-2):] {
+			fmt.Fprintln(out, c)
+		}
+		return workers[leads.worker], nil
 	}
 
 	first, err := next()

@@ -53,9 +53,13 @@ func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
 	defer session.Close()
 
 	var said []string
+	begun := 0
 	for lines := bufio.NewScanner(output); lines.Scan(); {
 		said = append(said, lines.Text())
-		if strings.HasSuffix(lines.Text(), ": begun") && len(said) == 2 { // both jobs are under way
+		if !strings.HasSuffix(lines.Text(), ": begun") {
+			continue
+		}
+		if begun++; begun == 2 { // both jobs have begun
 			if err := program.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Error(err)
 			}

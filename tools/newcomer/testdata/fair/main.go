@@ -39,6 +39,16 @@ func main() {
 		fmt.Println("timeout")
 	}
 
+	inLine := func() int {
+		state, err := printer.Inspect(context.Background())
+		if err != nil {
+			log.Fatal(err)
+		}
+		return len(state.Queue)
+	}
+	for inLine() > 0 { // those that gave up may leave a moment later
+		time.Sleep(time.Millisecond)
+	}
 	var wg sync.WaitGroup
 	for i := range 3 {
 		wg.Go(func() {
@@ -50,12 +60,8 @@ func main() {
 				log.Fatal(err)
 			}
 		})
-		for queued := 0; queued <= i; time.Sleep(time.Millisecond) {
-			state, err := printer.Inspect(context.Background())
-			if err != nil {
-				log.Fatal(err)
-			}
-			queued = len(state.Queue)
+		for inLine() <= i {
+			time.Sleep(time.Millisecond)
 		}
 	}
 	if err := hold.Unlock(context.Background()); err != nil {
