@@ -240,8 +240,8 @@ func TestALateCopyOfALockRequestLeavesNoLockBehind(t *testing.T) {
 		// Others come and go; then the copy arrives.
 		_, theirs := testlock.Lock(t, other, bg)
 		testlock.Unlock(t, theirs)
-		for _, copy := range proxy.Held() {
-			testlock.Must(t, proxy.Release(copy))
+		for _, r := range proxy.Held() {
+			testlock.Must(t, proxy.Release(r))
 		}
 		if st := testlock.Inspect(t, other); st.Held {
 			t.Errorf("a lock that nobody knows of: %+v", st)

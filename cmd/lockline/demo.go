@@ -206,7 +206,8 @@ func (s *server) kill(i int) string {
 func sweep(rdb redis.UniversalClient, prefix string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	for clean := 0; clean < 2 && ctx.Err() == nil; clean++ {
+	for clean := 0; clean < 2 && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		clean++
 		var found atomic.Bool
 		_ = eachMaster(ctx, rdb, func(ctx context.Context, master *redis.Client) error {
 			keys := master.Scan(ctx, 0, prefix+":*", 1000).Iterator()
@@ -217,9 +218,8 @@ func sweep(rdb redis.UniversalClient, prefix string) {
 			return nil
 		})
 		if found.Load() {
-			clean = -1
+			clean = 0
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 
