@@ -137,7 +137,7 @@ func proxied(t *testing.T, proxies []*faultproxy.Proxy, timeout time.Duration) *
 func TestThawedServersAreLeftWithNothing(t *testing.T) {
 	r := startServers(t, 5)
 	m := warmed(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(20*time.Second))...))
-	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	r.free(t)
 	for _, s := range r.servers[:2] {
 		s.Freeze()
 	}
@@ -145,10 +145,10 @@ func TestThawedServersAreLeftWithNothing(t *testing.T) {
 	for _, s := range r.servers[:2] {
 		s.Thaw()
 	}
-	testlock.Eventually(t, "nothing held", func() bool { return r.held(t) == 0 })
+	r.free(t)
 	testlock.Eventually(t, "asked again", func() bool {
 		hold := testlock.Take(t, m)
-		all := r.held(t) == 5
+		all := r.unanimous(t)
 		testlock.Unlock(t, hold)
 		return all
 	})
@@ -175,7 +175,7 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 		t.Fatalf("TryLock: %v", err)
 	}
-	testlock.Eventually(t, "given back where it was granted", func() bool { return r.held(t) == 0 })
+	r.free(t)
 	marked := func(c *redis.Client) bool {
 		for field := range c.HGetAll(bg, redMemory).Val() {
 			if len(field) > 10 {
@@ -296,7 +296,7 @@ func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 		t.Errorf("Unlock: %v", err)
 	}
 	hooks[1].set(none)
-	testlock.Eventually(t, "given back in the background", func() bool { return r.held(t) == 0 })
+	r.free(t)
 }
 
 func TestAProbeThatPanicsEndsNothing(t *testing.T) {
@@ -329,7 +329,7 @@ func TestAProbeThatPanicsEndsNothing(t *testing.T) {
 	r.servers[0].Thaw()
 	testlock.Eventually(t, "asked again", func() bool {
 		hold := testlock.Take(t, m)
-		all := r.held(t) == 3
+		all := r.unanimous(t)
 		testlock.Unlock(t, hold)
 		return all
 	})

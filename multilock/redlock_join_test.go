@@ -20,7 +20,7 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 	r := startServers(t, 3)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...)
 	hold := testlock.Take(t, m)
-	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 }) // two are enough for Take
+	r.everywhere(t)
 	for round := range 2 {
 		for i, s := range r.servers {
 			s.Kill()
@@ -29,7 +29,7 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 				if err := hold.Err(); err != nil {
 					t.Fatalf("round %d, server %d: %v", round, i, err)
 				}
-				return r.held(t) == 3
+				return r.unanimous(t)
 			})
 		}
 	}
@@ -40,7 +40,7 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 		}
 	}
 	testlock.Unlock(t, hold)
-	testlock.Eventually(t, "nobody has it", func() bool { return r.held(t) == 0 })
+	r.free(t)
 	next := testlock.Take(t, m)
 	if next.Token() <= hold.Token() {
 		t.Errorf("%d after %d", next.Token(), hold.Token())
@@ -55,7 +55,7 @@ func TestAHoldJoinsAServerThatWasDownWhenItWasGranted(t *testing.T) {
 	r.servers[0].Kill()
 	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
 	r.servers[0].Restart(t)
-	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 })
+	r.everywhere(t)
 	testlock.Must(t, r.direct[1].FlushAll(bg).Err())
 	testlock.Must(t, hold.Extend(bg, time.Minute))
 	testlock.Unlock(t, hold)
@@ -83,7 +83,7 @@ func TestAForcedServerIsNotJoined(t *testing.T) {
 	t.Parallel()
 	r := startServers(t, 3)
 	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
-	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 }) // two are enough for Take
+	r.everywhere(t)
 	script := redScript(t, "redlock_force.lua")
 	testlock.Must(t, script.Run(bg, r.direct[0], []string{redKey, redMemory}, "lockline:q:{x}", 60000).Err())
 	before := hold.Deadline()
@@ -100,7 +100,7 @@ func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 	r := startServers(t, 3)
 	proxies, clients := r.proxied(t)
 	hold := testlock.Take(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease))...)))
-	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 })
+	r.everywhere(t)
 	lock := scriptFile(t, "redlock_lock.lua")
 	proxies[0].OnRequest(func(q *faultproxy.Request) faultproxy.Action {
 		if q.Script() == lock {
@@ -127,7 +127,7 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 	r := startServers(t, 3)
 	proxies, clients := r.proxied(t)
 	hold := testlock.Take(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease))...)))
-	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 })
+	r.everywhere(t)
 	testlock.Must(t, hold.Extend(bg, time.Hour))
 	testlock.Eventually(t, "all have it for longer", func() bool {
 		for _, c := range r.direct {
@@ -164,7 +164,7 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 			testlock.Must(t, p.Release(q))
 		}
 	}
-	testlock.Eventually(t, "all have it", func() bool { return r.held(t) == 3 })
+	r.everywhere(t)
 	testlock.Unlock(t, hold)
 }
 

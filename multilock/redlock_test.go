@@ -73,13 +73,41 @@ func (r *redServers) held(t testing.TB) (n int) {
 	return n
 }
 
+// everywhere waits until one grant has the lock on all servers. A majority is enough to hold it, and on the others the release of
+// an earlier grant may be under way.
+func (r *redServers) everywhere(t testing.TB) {
+	t.Helper()
+	testlock.Eventually(t, "locked everywhere", func() bool { return r.unanimous(t) })
+}
+
+// unanimous: one grant has the lock on all servers.
+func (r *redServers) unanimous(t testing.TB) bool {
+	t.Helper()
+	grants := map[string]bool{}
+	for _, c := range r.direct {
+		token, err := c.HGet(bg, r.key, "t").Result()
+		if err == redis.Nil {
+			return false
+		}
+		testlock.Must(t, err)
+		grants[token] = true
+	}
+	return len(grants) == 1
+}
+
+// free waits until no server has the lock taken.
+func (r *redServers) free(t testing.TB) {
+	t.Helper()
+	testlock.Eventually(t, "free everywhere", func() bool { return r.held(t) == 0 })
+}
+
 // settle waits until the lock is free everywhere, and no earlier request of m for it is under way: a round is over once a majority has answered.
 func (r *redServers) settle(t testing.TB, m *rlock.Mutex) {
 	t.Helper()
 	hold := testlock.Take(t, m)
-	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == len(r.direct) })
+	r.everywhere(t)
 	testlock.Unlock(t, hold)
-	testlock.Eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+	r.free(t)
 }
 
 // another names a lock that no request for an earlier one can reach. A round is over once a majority has answered, so some of
@@ -158,13 +186,13 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 		return c
 	}
 	settled := func() bool { return counts().releases == 5 && r.held(t) == 0 }
-	testlock.Eventually(t, "the rest of the warming", func() bool { return r.held(t) == 0 })
+	r.free(t)
 	for range 20 {
 		for _, p := range proxies {
 			p.Reset()
 		}
 		ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
-		testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+		r.everywhere(t)
 		if first == 0 {
 			fields := r.direct[0].HKeys(bg, redKey).Val()
 			first = attempt(fields[slices.IndexFunc(fields, func(f string) bool { return strings.Contains(f, ":") })])
@@ -283,7 +311,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	proxies, clients := r.proxied(t)
 	forEver := rlock.WithWatchdogTimeout(time.Hour) // the end of no lease wakes anybody
 	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, forEver)...))
-	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == len(r.direct) })
+	r.everywhere(t)
 	m := multilock.NewRedLock("x", sessions(t, clients, forEver)...)
 	got := testlock.Go(testlock.Bounded(t), m)
 	channel := func(c *redis.Client) bool { return c.PubSubNumSub(bg, redKey).Val()[redKey] == 1 }
@@ -308,7 +336,7 @@ func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
 	h := testlock.Granted(t, got) // a message wakes it
 	testlock.WantAfter(t, h, hold.Token())
 	testlock.Unlock(t, h)
-	testlock.Eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+	r.free(t)
 }
 
 func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
@@ -316,7 +344,7 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(lease))...)
 	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
-	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	r.everywhere(t)
 	r.servers[0].Kill()
 	r.servers[1].Freeze()
 	t.Cleanup(r.servers[1].Thaw)
@@ -342,11 +370,11 @@ func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 	r := startServers(t, 5)
 	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(time.Second))...)
 	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
-	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	r.everywhere(t)
 	for _, s := range r.servers[:2] {
 		s.Restart(t)
 	}
-	testlock.Eventually(t, "they have it again", func() bool { return r.held(t) == 5 })
+	r.everywhere(t)
 	testlock.Must(t, hold.Err())
 	testlock.Eventually(t, "three forget it at one time", func() bool {
 		for _, c := range r.direct[:3] {
@@ -369,7 +397,7 @@ func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
 	r := startServers(t, 5)
 	m, ops := patient(t, r.client(t, rlock.WithLabel("billing"))), patient(t, r.client(t))
 	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
-	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	r.everywhere(t)
 	r.servers[4].Kill()
 	st := testlock.Inspect(t, ops)
 	if !st.Held || st.Token != hold.Token() || st.Label != "billing" || st.Count != 1 || st.PID != os.Getpid() || st.Remaining <= 0 {
@@ -412,7 +440,7 @@ func TestClosingASessionEndsTheRedLocksOnIt(t *testing.T) {
 	all := r.client(t)
 	m, other := multilock.NewRedLock("x", all...), multilock.NewRedLock("y", all...)
 	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
-	testlock.Eventually(t, "locked everywhere", func() bool { return r.held(t) == 5 })
+	r.everywhere(t)
 	theirs := multilock.NewRedLock("y", r.client(t)...)
 	held := testlock.Take(t, theirs)
 	waits := make(chan error)
@@ -529,7 +557,7 @@ func TestSplitVotesResolve(t *testing.T) {
 	var won, all, most int
 	last := int64(0)
 	for round := range rounds {
-		testlock.Eventually(t, "free", func() bool { return r.held(t) == 0 })
+		r.free(t)
 		mu.Lock()
 		clear(votes)
 		mu.Unlock()
@@ -600,7 +628,7 @@ func TestASecondRoundIsFollowedByNoOther(t *testing.T) {
 			m = b
 		}
 		testlock.Unlock(t, testlock.Take(t, m))
-		testlock.Eventually(t, "released everywhere", func() bool { return r.held(t) == 0 })
+		r.free(t)
 	}
 	for i, p := range proxies {
 		second := 0

@@ -159,19 +159,15 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 		testlock.Must(t, err)
 		return q
 	}
-	onAll := func(held int) { // or a late vote for the holder meets one for the other
-		t.Helper()
-		testlock.Eventually(t, fmt.Sprint(held, " servers have it"), func() bool { return r.held(t) == held })
-	}
 	one, other := newQuorum(), newQuorum()
 	for i := range 10 {
 		name := r.another(i)
 		hold := testlock.Take(t, one.New(name))
-		onAll(3)
+		r.everywhere(t)
 		_, _, err := other.New(name).TryLock(bg)
 		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
 		testlock.Unlock(t, hold)
-		onAll(0)
+		r.free(t)
 	}
 	if n := r.published(t); slices.Max(n) > 0 {
 		t.Errorf("nobody waits: %d messages", n)
@@ -179,7 +175,7 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 	for i := range 5 {
 		name, before := r.another(10+i), r.published(t)
 		hold := testlock.Take(t, one.New(name))
-		onAll(3)
+		r.everywhere(t)
 		got := testlock.Go(testlock.Bounded(t), other.New(name))
 		testlock.Eventually(t, "it waits for a message", func() bool { // rather than in line, or for its subscription
 			n := r.scripts(t)
@@ -188,7 +184,7 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 		})
 		testlock.Unlock(t, hold)
 		testlock.Unlock(t, testlock.Granted(t, got))
-		onAll(0)
+		r.free(t)
 		for i, n := range r.published(t) {
 			if n == before[i] {
 				t.Errorf("server %d told nobody", i)
@@ -211,10 +207,6 @@ func TestTheMessageOfAReleaseSparesASecondRound(t *testing.T) {
 	one, other := newQuorum(r.client(t, lease, longStreak, rlock.WithObserver(waits))), newQuorum(sessions(t, clients, lease))
 	warmed(t, other.New("x"))
 	accept := scriptFile(t, "redlock_accept.lua")
-	onAll := func(held int) { // or one is refused by a request of the other that is still under way
-		t.Helper()
-		testlock.Eventually(t, fmt.Sprint(held, " servers have it"), func() bool { return r.held(t) == held })
-	}
 	const turns = 5
 	second := 0 // turns with a second round
 	for i := range turns {
@@ -225,12 +217,12 @@ func TestTheMessageOfAReleaseSparesASecondRound(t *testing.T) {
 		}
 		for _, m := range []*rlock.Mutex{a, b} { // each learns it by a second round
 			hold := testlock.Take(t, m)
-			onAll(3)
+			r.everywhere(t)
 			testlock.Unlock(t, hold)
-			onAll(0)
+			r.free(t)
 		}
 		hold := testlock.Take(t, a)
-		onAll(3)
+		r.everywhere(t)
 		got := testlock.Go(testlock.Bounded(t), b)
 		testlock.Eventually(t, "the other waits for a message", func() bool {
 			n := r.scripts(t)
