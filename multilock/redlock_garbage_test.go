@@ -54,6 +54,7 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 	}
 	one, two := multilock.NewRedLock("x", r.client(t)...), multilock.NewRedLock("x", r.client(t)...)
 	last := follows(t, one, 0)
+	r.settle(t, one)
 	for _, used := range []string{
 		"9223372036854775806", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "1e400", "inf", "", "9007199254740991",
 		fmt.Sprint(micro(2 * day)), fmt.Sprint(micro(13 * time.Hour)), fmt.Sprint(micro(11 * time.Hour)),

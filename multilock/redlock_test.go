@@ -368,7 +368,7 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 
 func TestAMajorityThatForgotEndsTheHoldAtTheNextRenewal(t *testing.T) {
 	r := startServers(t, 5)
-	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(time.Second))...)
+	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(3*time.Second))...)
 	ctx, hold := testlock.Lock(t, m, testlock.Bounded(t))
 	r.everywhere(t)
 	for _, s := range r.servers[:2] {
