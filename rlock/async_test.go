@@ -161,6 +161,39 @@ func TestCloseWaitsForAsyncUnlocks(t *testing.T) {
 	})
 }
 
+// The answer to an async unlock of a nested hold comes when Close has given the lock back: nothing has failed.
+func TestCloseBeforeTheAnswerToANestedAsyncUnlockLogsNothing(t *testing.T) {
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		server := testredis.Start(t)
+		proxy := faultproxy.New(t, server.Addr)
+		log := new(bytes.Buffer) // Close waits for all that is logged
+		s := testlock.NewSession(t, proxy.Client(t), rlock.WithAsyncUnlock(), rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		m := newMutex(s, "x")
+		ctx, _ := testlock.Lock(t, m, bg)
+		_, nested := testlock.Lock(t, m, ctx)
+		underWay, given := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if isScript(r, "keep.lua") {
+				once.Do(func() { close(underWay) })
+				<-given
+			}
+			return faultproxy.Pass
+		})
+		testlock.Unlock(t, nested)
+		testlock.Receive(t, "under way", underWay)
+		closed := make(chan error)
+		go func() { closed <- s.Close() }()
+		other := newMutex(testlock.NewSession(t, server.Client(t)), "x")
+		testlock.Eventually(t, "given back", func() bool { return !testlock.Inspect(t, other).Held })
+		close(given)
+		testlock.Must(t, <-closed)
+		if got := log.String(); got != "" {
+			t.Errorf("nothing was wrong, and yet it logs %s", got)
+		}
+	})
+}
+
 func TestAnAsyncUnlockTellsTheObserverWhatRedisSays(t *testing.T) {
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
 		var seen releases

@@ -58,23 +58,24 @@ func (e *Entry) unlockLater(ctx context.Context) error {
 		v, err := e.t.Quit(ctx, e.outer)
 		if v.t != nil {
 			err = v.Send(ctx)
-		} else if errors.Is(err, failure.ErrClosed) {
-			err = nil // Shutdown gives the lock back, and says if it can't
 		}
 		over(err)
 	}()
 	return nil
 }
 
-// Later counts an unlock whose caller does not wait for it. over is called with what Redis has said, without Lock.Mu. Mu held.
+// Later counts an unlock whose caller does not wait for it. over is called with what Redis has said, without Lock.Mu. Until it
+// returns, Shutdown waits. The caller is counted in the session's work. Mu held.
 func (l *Lock) Later() (over func(error)) {
+	l.S().Add(1)
 	l.Keep()
 	l.unlock.Begin()
 	return func(err error) {
+		defer l.S().End()
 		l.Mu.Lock()
 		l.unlock.End()
 		l.Mu.Unlock()
-		if err != nil {
+		if err != nil && !errors.Is(err, failure.ErrClosed) { // Shutdown gives the lock back, and says if it can't
 			l.S().Warn("an unlock in the background has failed", "lock", l.Keys.Name, "error", err)
 		}
 		l.Drop()

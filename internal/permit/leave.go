@@ -49,12 +49,12 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	case tell == nil:
 		return finish(ctx, nil)
 	case s.AsyncUnlock:
-		go func() {
+		s.Go(func() { // counted until it has logged
 			ctx := context.WithoutCancel(ctx)
 			if err := finish(ctx, tell.send(ctx, nil)); err != nil {
 				s.Warn("an unlock that was not waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
 			}
-		}()
+		})
 		return nil
 	case ctx.Done() == nil: // nothing to leave early for, so no goroutine
 		return finish(ctx, tell.send(ctx, nil))
