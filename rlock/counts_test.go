@@ -20,19 +20,20 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	// A request that is late is sent again, so one of them may be more.
+	// A request that is late is sent again, on a new connection. So some of them may be more, but not for long.
 	mostly := func(what string, n int, cycle func()) {
-		wrong := 0
-		for range 10 {
-			proxy.Reset()
-			cycle()
-			if proxy.Count() == n {
-				continue
+		testlock.Eventually(t, what, func() bool {
+			wrong := 0
+			for range 10 {
+				proxy.Reset()
+				cycle()
+				if proxy.Count() != n {
+					t.Logf("%s: %d requests: %v", what, proxy.Count(), proxy.Requests())
+					wrong++
+				}
 			}
-			if wrong++; wrong > 2 {
-				t.Fatalf("%s: %d requests: %v", what, proxy.Count(), proxy.Requests())
-			}
-		}
+			return wrong <= 1
+		})
 	}
 	mostly("Lock and Unlock", 2, func() {
 		_, hold := testlock.Lock(t, m, ctx)
