@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	seeds  = flag.Int("seeds", 0, "how many seeds to run of each kind; 0: as many as begin within patience")
+	seeds  = flag.Int("seeds", 0, "how many seeds to run of each kind; 0: as many as begin within 5 s, or 2 s of a short run")
 	from   = flag.Int64("from", 1, "the first of the seeds")
 	seed   = flag.Int64("seed", -1, "the one seed to run")
 	events = flag.Int("events", 100, "how many events to print of a seed that has failed")
@@ -24,8 +24,13 @@ var (
 	again  = flag.Int("again", 5, "how often to run a seed again that has failed")
 )
 
-// patience with one kind of lock, in real time: the tests of all kinds are in the gate twice.
-const patience = 5 * time.Second
+// patience with one kind of lock, in real time. In a short run, as with the race detector, it is less.
+func patience() time.Duration {
+	if testing.Short() {
+		return 2 * time.Second
+	}
+	return 5 * time.Second
+}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{}) // go-redis logs each dial that fails
@@ -78,7 +83,7 @@ func simulate(t *testing.T, k sim.Kind) {
 		for i := range int64(n) {
 			t.Run(fmt.Sprint(*from+i), func(t *testing.T) {
 				t.Parallel()
-				if *seeds != 0 || time.Since(start) < patience {
+				if *seeds != 0 || time.Since(start) < patience() {
 					run(t, *from+i)
 				}
 			})
