@@ -116,8 +116,8 @@ func (p *promptness) makeCopy(client *redis.Client) bool {
 	}
 	asked := p.asked.Load()
 	c := client.WithTimeout(wait)
-	if p.asked.Load() != asked { // it may have hooks, which would be called twice
-		p.from.Store(math.MaxInt64)
+	if p.asked.Load() != asked { // it may have hooks, which would be called twice; or a connection was opened meanwhile
+		p.from.Store(int64(p.age() + mistrust))
 		return false
 	}
 	p.copy.Store(c)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -253,6 +254,38 @@ func TestNoHookIsLeftOut(t *testing.T) {
 			t.Errorf("%d requests, of which the hook has seen %d", n, after.Load())
 		}
 	})
+}
+
+// go-redis asks for a hook's functions for each connection, too, and nothing tells that from a copy that has hooks.
+func TestAConnectionOpenedMeanwhilePutsPromptRequestsOffForAWhile(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	p := promptnessOf(client)
+	p.prompt.Store(true)
+	var opening sync.WaitGroup
+	stop := make(chan struct{})
+	opening.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				p.asked.Add(1)
+			}
+		}
+	})
+	for p.makeCopy(client) {
+		p.copy.Store(nil)
+	}
+	close(stop)
+	opening.Wait()
+	if p.ready(client) {
+		t.Error("it takes no notice")
+	}
+	p.born = p.born.Add(-mistrust)
+	if !p.ready(client) {
+		t.Error("no request is prompt any more")
+	}
 }
 
 func TestPromptnessDoesNotKeepItsClient(t *testing.T) {
