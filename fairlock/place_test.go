@@ -23,6 +23,42 @@ import (
 // notPrompt has a wait send no copy that is sent again soon: a place of which there may be two copies is not taken by others.
 var notPrompt = rlock.WaitAtMost(4 * testlock.Patience)
 
+// A request whose answer is late may stand in the queue already, and others behind it. So goroutines that come before it is sent again do
+// not join it.
+func TestAGoroutineThatComesWhileAnAnswerIsLateOvertakesNobody(t *testing.T) {
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	holder := fairlock.New(testlock.NewSession(t, server.Client(t)), "x")
+	other := testlock.Warm(t, fairlock.New(testlock.NewSession(t, server.Client(t)), "x"))
+	m := fairlock.New(testlock.NewSession(t, proxy.Client(t)), "x")
+	for range 5 { // its requests are prompt then
+		testlock.Must(t, testlock.Cycle(ctx, m))
+	}
+	hold := testlock.Take(t, holder)
+	queued, answer := make(chan struct{}), make(chan struct{})
+	var late atomic.Bool
+	proxy.OnReply(func(r faultproxy.Request) {
+		if r.Is("EVALSHA") && late.CompareAndSwap(false, true) {
+			close(queued)
+			<-answer
+		}
+	})
+	first := testlock.Go(ctx, m)
+	testlock.Receive(t, "request", queued)
+	between := testlock.Go(ctx, other)
+	testlock.Eventually(t, "two in the queue", func() bool { return len(testlock.Inspect(t, holder).Queue) == 2 })
+	last := testlock.Go(ctx, m)
+	time.Sleep(100 * time.Millisecond) // the first request is sent again
+	close(answer)
+	testlock.Eventually(t, "three in the queue", func() bool { return len(testlock.Inspect(t, holder).Queue) == 3 })
+	testlock.Unlock(t, hold)
+	for _, got := range []<-chan testlock.Grant{first, between, last} {
+		testlock.Unlock(t, testlock.Granted(t, got))
+	}
+}
+
 func TestGoroutinesWithNobodyBetweenThemStandInOnePlace(t *testing.T) {
 	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
 		a, b, c := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)

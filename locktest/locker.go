@@ -88,7 +88,7 @@ func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) 
 		return ctx, nil, err
 	}
 	h := newHold(ctx, l.lock, cfg)
-	if err := l.lock.take(ctx, h, cfg, try || cfg.Bounded && cfg.Wait == 0); err != nil {
+	if err := l.lock.take(ctx, h, cfg, cfg.Once(try)); err != nil {
 		h.cancel(err) // or its context would stay registered with ctx
 		return ctx, nil, err
 	}
@@ -124,12 +124,8 @@ func (l *lock) take(ctx context.Context, h *hold, cfg mutex.Config, try bool) er
 	l.queue = append(l.queue, t)
 	leave()
 
-	var expired <-chan time.Time
-	if cfg.Bounded {
-		timer := time.NewTimer(cfg.Wait)
-		defer timer.Stop()
-		expired = timer.C
-	}
+	expired, stop := cfg.Expiry()
+	defer stop()
 	select {
 	case err := <-t.answered:
 		return err

@@ -205,7 +205,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	if cfg.Bounded && cfg.Wait > 0 {
 		r.until = time.Now().Add(cfg.Wait)
 	}
-	try = try || cfg.Bounded && cfg.Wait == 0
+	try = cfg.Once(try)
 	for restarts := 0; ; restarts++ {
 		err := r.take()
 		if err == nil {

@@ -360,8 +360,14 @@ func TestAnAsyncUnlockGivesBackAndCanBeTakenAgain(t *testing.T) {
 	for range 20 {
 		_, hold := acquire(t, sems[0], 1)
 		unlock(t, hold)
+		_, hold, err := sems[0].TryAcquire(bg, 1) // waits for the release
+		testlock.Must(t, err)
+		unlock(t, hold)
 	}
 	_, hold := acquire(t, sems[1], 1)
+	if _, _, err := sems[0].TryAcquire(bg, 1); err == nil {
+		t.Error("TryAcquire got what another session has")
+	}
 	unlock(t, hold)
 }
 

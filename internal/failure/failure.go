@@ -179,6 +179,14 @@ var (
 	ErrGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
 )
 
+// LossReason is that of a lease which the watchdog has given up.
+func LossReason(deadlinePassed bool) error {
+	if deadlinePassed {
+		return ErrExpired
+	}
+	return ErrGone
+}
+
 // ErrForgotten is the cause of the contexts that descend from one that no goroutine could reach any more.
 var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", ErrNotHeld)
 

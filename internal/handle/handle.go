@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 )
 
@@ -36,6 +37,11 @@ type Hold struct {
 
 // NewHold is the handle of a Holding.
 func NewHold(of Holding) *Hold { return &Hold{of: of} }
+
+// ErrorOf is the error of a hold in that state; nil while it is held.
+func ErrorOf(s handover.State) error {
+	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
+}
 
 // WhenForgotten has f called with what the handle stands for, if the handle is collected
 // without Unlock. f must be quick: the runtime's cleanups wait for each other.

@@ -27,8 +27,8 @@ type place struct {
 type goroutine struct {
 	*Waiter[*Tenure]
 	name string
-	at   *place    // nil once it was answered or withdrawn
-	told []handoff // and not received yet
+	at   *place     // nil once it was answered or withdrawn
+	told []*handoff // and not received yet; nil: that it is queued
 }
 
 // grant is what the model says of the tenure.
@@ -122,7 +122,7 @@ func (r *trial) newWaiter(o *Owner, p *place) *goroutine {
 // answered: the model answers one that waits.
 func (r *trial) answered(g *goroutine, h handoff) {
 	r.gone(g)
-	g.told = append(g.told, h)
+	g.told = append(g.told, &h)
 }
 
 // gone: it waits no more.
@@ -273,7 +273,7 @@ func (r *trial) queued() {
 		r.step("%s is queued in Redis", g.name)
 		g.Queued()
 		if len(g.told) == 0 {
-			g.told = append(g.told, handoff{Queued: true})
+			g.told = append(g.told, nil)
 		}
 	}
 }
@@ -289,7 +289,10 @@ func (r *trial) listen() {
 // receive compares what a goroutine was told. There is as much as the last check has found.
 func (r *trial) receive(g *goroutine) {
 	for _, want := range g.told {
-		r.expect(g.name+" is told", <-g.Ready, want)
+		r.expect(g.name+" is answered", <-g.Ready == Answered, want != nil)
+		if want != nil {
+			r.expect(g.name+" is told", g.Handoff(), *want)
+		}
 	}
 	g.told = nil
 }

@@ -7,11 +7,18 @@ type Handoff[T any] struct {
 	Token  int64        // that goes with it; 0 where it was admitted to compete
 	With   []Handoff[T] // the same of the other locks that the waiter wants along, in its order
 	Err    error
-	Queued bool // no answer yet: Redis has said that the wait may take longer
 }
 
 // Passed reports whether the handoff carries a tenure.
 func (h *Handoff[T]) Passed() bool { return h.Token != 0 }
+
+// Told is what a Waiter is told.
+type Told uint8
+
+const (
+	Queued   Told = iota // no answer yet: Redis has said that the wait may take longer
+	Answered             // Handoff has the answer
+)
 
 // Waiter is one goroutine's place in a list.
 type Waiter[T any] struct {
@@ -20,7 +27,9 @@ type Waiter[T any] struct {
 	For   any   // of the caller: on whose behalf it waits
 	Along int32 // how many other locks it wants with this one, all or none
 	Fixed bool  // wants a lease of its own choice, so no grant of another lease will do
-	Ready chan Handoff[T]
+	Ready chan Told
+
+	answer Handoff[T] // set before it is told so
 
 	// The caller's mutex guards the following.
 	Place      any      // of the caller: where it waits beside the list
@@ -30,8 +39,11 @@ type Waiter[T any] struct {
 
 // NewWaiter is in no list yet.
 func NewWaiter[T any](o *Owner) *Waiter[T] {
-	return &Waiter[T]{Owner: o, Ready: make(chan Handoff[T], 2)} // one "queued", one answer
+	return &Waiter[T]{Owner: o, Ready: make(chan Told, 2)} // one Queued, one Answered
 }
+
+// Handoff is the answer, for the goroutine that was told that there is one.
+func (w *Waiter[T]) Handoff() Handoff[T] { return w.answer }
 
 // Next is the waiter behind this one.
 func (w *Waiter[T]) Next() *Waiter[T] { return w.next }
@@ -60,7 +72,8 @@ func (w *Waiter[T]) Withdraw() bool {
 // Answer takes w out of its list and answers it. It never blocks.
 func (w *Waiter[T]) Answer(h Handoff[T]) {
 	if w.Withdraw() {
-		w.Ready <- h
+		w.answer = h
+		w.Ready <- Answered
 	}
 }
 
@@ -68,7 +81,7 @@ func (w *Waiter[T]) Answer(h Handoff[T]) {
 // the answer.
 func (w *Waiter[T]) Queued() {
 	if len(w.Ready) == 0 {
-		w.Ready <- Handoff[T]{Queued: true}
+		w.Ready <- Queued
 	}
 }
 

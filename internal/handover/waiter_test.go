@@ -14,7 +14,7 @@ func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
 			w.Queued()
 		}
 		w.Answer(Handoff[int]{In: true})
-		if !answer(t, w).Queued || !answer(t, w).In {
+		if <-w.Ready != Queued || !answer(t, w).In {
 			t.Error("it is not told both")
 		}
 	})

@@ -2,6 +2,8 @@ package inbox
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +39,13 @@ type Inbox struct {
 type ear struct {
 	sub  *pubsub.Subscription
 	idle bool // no attempt needed it at the last look
+}
+
+// NewNonce is a text without spaces that cannot be guessed. An attempt gives it to Redis alone, so a message that has it is Redis' own.
+func NewNonce() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
 type key struct{}

@@ -94,12 +94,9 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 	}
 	defer l.Leave()
 	a := NewAcquisition(ctx, l, cfg, u)
-	a.Try = try || cfg.Bounded && cfg.Wait == 0
-	if cfg.Bounded && cfg.Wait > 0 {
-		t := time.NewTimer(cfg.Wait)
-		defer t.Stop()
-		a.Expired = t.C
-	}
+	expired, stop := cfg.Expiry()
+	defer stop()
+	a.Try, a.Expired = cfg.Once(try), expired
 	e, err := a.run()
 	if err != nil {
 		l.Observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.Begun), Err: err})

@@ -122,7 +122,7 @@ func (v *view) Deadline() time.Time { return v.t.Deadline() }
 func (v *view) Parts() []*Hold { return nil }
 
 func (v *view) Err() error {
-	if err := errorOf((*Entry)(v).State()); err != nil {
+	if err := handle.ErrorOf((*Entry)(v).State()); err != nil {
 		return err
 	}
 	// The timer may be late, in a process that was stopped for a while.

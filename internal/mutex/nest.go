@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -57,8 +59,8 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 			why = handover.Lost
 			t.end(handover.Lost, failure.ErrExpired)
 		}
-		e.cancel(errorOf(why))
-		return nil, l.Fail(errorOf(why))
+		e.cancel(handle.ErrorOf(why))
+		return nil, l.Fail(handle.ErrorOf(why))
 	}
 	t.link(e)
 	depth := int(t.Entries)
@@ -110,7 +112,7 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 // already: look again.
 func (a *Acquisition) Take(base time.Time, token string) (e *Entry, begun bool, err error) {
 	l := a.Lock
-	t := l.NewTenure(a.Grant, token, a.Config.Lease != 0)
+	t := l.NewTenure(a.Grant, protocol.TokenOrZero(token), a.Config.Lease != 0)
 	t.contested = a.progress > Fresh
 	l.Keep()
 	l.Mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -91,7 +92,7 @@ func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 	if why := t.State(); why != handover.Held {
 		l.Mu.Unlock()
 		l.S().End()
-		return Leaving{}, l.Fail(errorOf(why))
+		return Leaving{}, l.Fail(handle.ErrorOf(why))
 	}
 	left, was := t.depart(outer, nextInLine{})
 	l.Mu.Unlock()

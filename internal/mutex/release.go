@@ -62,7 +62,7 @@ func (a *Acquisition) ReleaseUntilDone() {
 func (t *Tenure) final() protocol.Grant {
 	g := t.Grant
 	g.Used = g.Token
-	if protocol.TokenOrZero(g.Token.(string)) != t.Token { // passed on, or named by another token than was accepted
+	if g.Token != t.Token { // passed on, or named by another token than was accepted
 		g.Used = t.Token
 	}
 	return g

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -43,18 +44,13 @@ type Tenure struct {
 // ErrTooLate is why a grant did not begin a tenure: it came when its lease was over, or another grant has followed it.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
-// errorOf is the error of a hold that is over.
-func errorOf(s handover.State) error {
-	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
-}
-
 // NewTenure is what Redis granted, before it begins. fixed: the lease is one that the caller chose.
-func (l *Lock) NewTenure(g protocol.Grant, token string, fixed bool) *Tenure {
+func (l *Lock) NewTenure(g protocol.Grant, token int64, fixed bool) *Tenure {
 	t := &Tenure{Grant: g, Lock: l, begun: l.S().Age(), own: fixed, idle: fixed}
 	if g.Token == "" { // else the store has named the grant
 		t.Grant.Token = token
 	}
-	t.Start(protocol.TokenOrZero(token))
+	t.Start(token)
 	t.since = t.begun
 	t.lease.Owner = t
 	return t
@@ -193,7 +189,7 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 
 	l.S().Watchdog.Remove(&t.lease)
 	for e := holds; e != nil; e = e.next { // the list of a tenure that is over changes no more
-		err := errorOf(why)
+		err := handle.ErrorOf(why)
 		if e.named {
 			err = l.Fail(err)
 		}
@@ -266,7 +262,7 @@ func (t *Tenure) kept(o wire.Outcome, lease time.Duration) wire.Outcome {
 	case o.Reply != "K":
 		t.end(handover.Lost, failure.ErrGone)
 		if why := t.lockedState(); why != handover.Released { // else the last Unlock overtook this
-			o.Err = l.Fail(errorOf(why))
+			o.Err = l.Fail(handle.ErrorOf(why))
 		}
 	case lease > 0:
 		if lease > l.S().Lease {
@@ -298,11 +294,7 @@ func (t *Tenure) Renewal() (*wire.Script, wire.Request) {
 
 // LeaseLost ends it.
 func (t *Tenure) LeaseLost(deadlinePassed bool) {
-	reason := failure.ErrGone
-	if deadlinePassed {
-		reason = failure.ErrExpired
-	}
-	t.end(handover.Lost, reason)
+	t.end(handover.Lost, failure.LossReason(deadlinePassed))
 }
 
 // RenewalFailed tells the observer.

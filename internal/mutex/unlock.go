@@ -140,6 +140,6 @@ func (e *Entry) tooLate(ctx context.Context, again, open bool, why handover.Stat
 	if again {
 		return l.Fail(failure.ErrNotHeld)
 	}
-	e.cancel(errorOf(why))
-	return l.Fail(errorOf(why))
+	e.cancel(handle.ErrorOf(why))
+	return l.Fail(handle.ErrorOf(why))
 }

@@ -27,17 +27,19 @@ func (a *Acquisition) NewWaiter() *Waiter {
 // its list; the error says why the wait ended. If w was admitted at that instant, late gets the handoff, to pass it on.
 func (a *Acquisition) Wait(w *Waiter, ended func(withdrawn bool), late func(Handoff)) (Handoff, error) {
 	for {
-		h, ok := wakeup.Await(&a.Bounds, w.Ready)
+		told, ok := wakeup.Await(&a.Bounds, w.Ready)
 		switch {
 		case !ok:
 			return Handoff{}, a.giveUp(w, ended, late)
-		case h.Queued:
+		case told == handover.Queued:
 			a.Announce()
-		case h.Err != nil && a.Over():
-			return h, a.WhyOver(true)
-		default:
-			return h, h.Err
+			continue
 		}
+		h := w.Handoff()
+		if h.Err != nil && a.Over() {
+			return h, a.WhyOver(true)
+		}
+		return h, h.Err
 	}
 }
 
@@ -54,10 +56,9 @@ func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Ha
 		return a.over(k)
 	}
 	l.Mu.Unlock()
-	h := <-w.Ready
-	if h.Queued {
-		h = <-w.Ready
+	for <-w.Ready != handover.Answered {
 	}
+	h := w.Handoff()
 	if h.Passed() && !h.Tenure.PassedOn() { // Redis granted it to this very waiter, so the holder is none that it stood behind
 		late(h)
 		a.Advance(Refused) // else it would say that Redis has not answered

@@ -32,6 +32,18 @@ func (c Config) Check() error {
 	return nil
 }
 
+// Once: it asks once, and does not wait. try: as TryLock does.
+func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
+
+// Expiry is when the wait is over, if it has a bound; one that asks once has none, and waits for the answer. stop is to be called.
+func (c Config) Expiry() (expired <-chan time.Time, stop func() bool) {
+	if !c.Bounded || c.Wait <= 0 {
+		return nil, func() bool { return false }
+	}
+	t := time.NewTimer(c.Wait)
+	return t.C, t.Stop
+}
+
 // NewConfig applies options, of rlock's type, to what an acquisition starts from.
 func NewConfig[O any](c Config, options []O) Config {
 	if len(options) == 0 {

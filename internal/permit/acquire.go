@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -104,7 +105,7 @@ func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, tr
 	p := ps.all.use(ps.kind, ps.keys)
 	defer p.drop() // grants and attempts keep the pool for themselves
 	a := &acquisition{p: p, ctx: ctx, want: want, owner: option.OwnerOf(ctx), begun: time.Now()}
-	e, err := a.run(cfg, try || cfg.Bounded && cfg.Wait == 0)
+	e, err := a.run(cfg, cfg.Once(try))
 	if err != nil {
 		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
 		return ctx, nil, err
@@ -123,12 +124,9 @@ func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
 		return nil, p.fail(failure.ErrClosed)
 	}
 	defer s.End() // until then Shutdown waits, and work may be begun in the background
-	a.bounds = wakeup.Bounds{Ctx: a.ctx, Closing: s.Closing()}
-	if cfg.Bounded && cfg.Wait > 0 { // else it tries once, and waits for the answer
-		t := time.NewTimer(cfg.Wait)
-		defer t.Stop()
-		a.bounds.Expired = t.C
-	}
+	expired, stop := cfg.Expiry()
+	defer stop()
+	a.bounds = wakeup.Bounds{Ctx: a.ctx, Expired: expired, Closing: s.Closing()}
 	for { // until there is a hold: what was entered may be over by then
 		if a.ctx.Err() != nil {
 			return nil, p.fail(failure.OfContext(a.ctx))
@@ -169,8 +167,19 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 		return handoff{}, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
 		l.forget() // lane may have made it for this call alone
+		behind := slices.Clone(a.p.behind)
 		a.p.mu.Unlock()
-		return a.try()
+		h, refused, err := a.try()
+		if !refused || len(behind) == 0 {
+			return h, err
+		}
+		for _, over := range behind { // what they give back may be all that it wants
+			if _, ok := wakeup.Await(&a.bounds, over); !ok {
+				return h, err
+			}
+		}
+		h, _, err = a.try()
+		return h, err
 	}
 	return a.wait(l)
 }
@@ -195,13 +204,14 @@ func (a *acquisition) wait(l *lane) (handoff, error) {
 		mine.start(a.ctx)
 	}
 	for {
-		h, ok := wakeup.Await(&a.bounds, w.Ready)
+		told, ok := wakeup.Await(&a.bounds, w.Ready)
 		switch {
 		case !ok:
 			return handoff{}, a.leave(l, w)
-		case h.Queued:
+		case told == handover.Queued:
 			a.waits()
 		default:
+			h := w.Handoff()
 			return h, h.Err
 		}
 	}
@@ -215,9 +225,6 @@ func (a *acquisition) waits() {
 	}
 }
 
-// leavingTime bounds how long a wait that is over waits for Redis to learn it.
-const leavingTime = 100 * time.Millisecond
-
 // leave ends a wait in a lane. It returns when the place in the queue is given up, if Redis answers in time.
 func (a *acquisition) leave(l *lane, w *waiter) error {
 	p := a.p
@@ -225,26 +232,17 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	err := a.over(a.holder())
 	if !w.Withdraw() { // answered in that instant
 		p.mu.Unlock()
-		for h := range w.Ready {
-			if !h.Queued {
-				if h.Err == nil {
-					h.Tenure.decline(a.ctx) // the next in the lane may have it
-				}
-				return err
-			}
+		for <-w.Ready != handover.Answered {
 		}
+		if h := w.Handoff(); h.Err == nil {
+			h.Tenure.decline(a.ctx) // the next in the lane may have it
+		}
+		return err
 	}
 	last := l.trim()
 	p.mu.Unlock()
-	if last == nil {
-		return err
-	}
-	t := time.NewTimer(leavingTime)
-	defer t.Stop()
-	select {
-	case <-last.gone:
-	case <-t.C:
-	case <-p.s().Closing(): // Shutdown waits for the goroutine that gives it up
+	if last != nil {
+		wakeup.AwaitLeaving(last.gone, p.s().Closing())
 	}
 	return err
 }
@@ -355,8 +353,8 @@ func (t *trying) RollBack(o wire.Outcome) {
 	}
 }
 
-// try asks once.
-func (a *acquisition) try() (handoff, error) {
+// try asks once. refused: what is wanted is not free.
+func (a *acquisition) try() (h handoff, refused bool, err error) {
 	p := a.p
 	t := &trying{a: a, owner: p.s().Attempt()}
 	p.keep() // for the rollback, if this caller leaves
@@ -364,10 +362,11 @@ func (a *acquisition) try() (handoff, error) {
 	if !ok { // its goroutine rolls back
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return handoff{}, a.over(nil)
+		return h, false, a.over(nil)
 	}
 	defer p.drop()
 	r, err := reply.Read(o)
+	refused = r.Status == reply.Queued
 	switch {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
@@ -375,7 +374,7 @@ func (a *acquisition) try() (handoff, error) {
 		err = p.fail(protocol.TooLate(a.lease()))
 	case r.Status == reply.Stale:
 		err = p.fail(protocol.ErrOver)
-	case r.Status == reply.Queued:
+	case refused:
 		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
 		if p.kind.Reentrant && strings.HasPrefix(r.Holder, p.s().ID()) { // this session is in the way, perhaps this very goroutine
 			e.Hint = failure.SelfHint
@@ -391,7 +390,7 @@ func (a *acquisition) try() (handoff, error) {
 			if a.want.Shared {
 				l.live = g // the next readers join this one, which is younger
 			}
-			return handoff{In: true, Tenure: g}, nil
+			return handoff{In: true, Tenure: g}, false, nil
 		}
 		l.forget()
 		err = p.fail(fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost))
@@ -399,5 +398,5 @@ func (a *acquisition) try() (handoff, error) {
 	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == reply.Granted || t.late != 0) { // it may have permits, or may get them yet
 		p.releaseLater(t.owner, t.late, time.Now().Add(a.lease()))
 	}
-	return handoff{}, err
+	return h, refused, err
 }

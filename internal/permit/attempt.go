@@ -3,15 +3,14 @@ package permit
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/subtle"
-	"encoding/base64"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -62,10 +61,8 @@ type attempt struct {
 // begin begins an attempt of the lane, which the caller starts or runs. mu held.
 func (l *lane) begin() *attempt {
 	p := l.p
-	var nonce [12]byte
-	_, _ = rand.Read(nonce[:]) // never fails
 	a := &attempt{
-		l: l, owner: p.s().Attempt(), nonce: base64.RawURLEncoding.EncodeToString(nonce[:]), base: time.Now(),
+		l: l, owner: p.s().Attempt(), nonce: inbox.NewNonce(), base: time.Now(),
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: context.WithoutCancel(l.waiters.First().For.(*acquisition).ctx), joins: l.live, gone: make(chan struct{}), news: make(chan struct{}, 1),
 	}

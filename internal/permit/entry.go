@@ -120,7 +120,7 @@ func (e *Entry) Parts() []*handle.Hold { return nil }
 func (e *Entry) Err() error {
 	p := e.g.p
 	p.mu.Lock()
-	err := errorOf(e.state)
+	err := handle.ErrorOf(e.state)
 	p.mu.Unlock()
 	// The timer may be late, in a process that was stopped for a while.
 	if err == nil && !time.Now().Before(e.g.deadline()) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
@@ -127,7 +128,7 @@ func (g *Grant) end(why handover.State, reason error) bool {
 	s.Watchdog.Remove(&g.lease)
 	for _, e := range ended {
 		held = max(held, time.Since(e.began))
-		e.cancel(errorOf(why)) // without mu: what hangs on the context runs
+		e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
 	}
 	if len(ended) > 0 && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
@@ -142,11 +143,6 @@ func (g *Grant) end(why handover.State, reason error) bool {
 	}
 	p.drop()
 	return true
-}
-
-// errorOf is the error of a hold that is over.
-func errorOf(s handover.State) error {
-	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
 }
 
 // discard gives the grant back in the background: no goroutine has it. The caller must be counted in the session's work. mu held.
@@ -234,7 +230,7 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 		g.end(handover.Lost, failure.ErrGone) // nothing happens if it was unlocked meanwhile
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.fail(errorOf(g.state))
+		return p.fail(handle.ErrorOf(g.state))
 	}
 	s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
 	return nil
@@ -253,11 +249,7 @@ func (g *Grant) Renewal() (*wire.Script, wire.Request) {
 
 // LeaseLost ends it.
 func (g *Grant) LeaseLost(deadlinePassed bool) {
-	reason := failure.ErrGone
-	if deadlinePassed {
-		reason = failure.ErrExpired
-	}
-	g.end(handover.Lost, reason)
+	g.end(handover.Lost, failure.LossReason(deadlinePassed))
 }
 
 // RenewalFailed tells the observer.

@@ -3,6 +3,7 @@ package permit
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -36,6 +37,11 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	delete(g.holds, e)
 	g.l.brief = time.Since(e.began) < soon // whether those that wait ask at once: patience
 	tell := g.leave(e.write)
+	var over chan struct{}
+	if tell != nil && s.AsyncUnlock {
+		over = make(chan struct{})
+		p.behind = append(p.behind, over)
+	}
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
 	finish := func(ctx context.Context, err error) error {
@@ -48,8 +54,9 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	switch {
 	case tell == nil:
 		return finish(ctx, nil)
-	case s.AsyncUnlock:
+	case over != nil:
 		s.Go(func() { // counted until it has logged
+			defer p.unlocked(over)
 			ctx := context.WithoutCancel(ctx)
 			if err := finish(ctx, tell.send(ctx, nil)); err != nil {
 				s.Warn("an unlock that was not waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
@@ -75,6 +82,14 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	return err
 }
 
+// unlocked ends one of behind.
+func (p *pool) unlocked(over chan struct{}) {
+	close(over)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.behind = slices.DeleteFunc(p.behind, func(c chan struct{}) bool { return c == over })
+}
+
 // tooLate is the error of an Unlock that ends nothing. why: the session has ended.
 func (e *Entry) tooLate(why handover.State) error {
 	g := e.g
@@ -96,7 +111,7 @@ func (e *Entry) tooLate(why handover.State) error {
 			p.releaseLater(g.owner, g.late, time.Now().Add(p.s().Lease)) // a copy of its request may still come
 		}
 	}
-	return p.fail(errorOf(why))
+	return p.fail(handle.ErrorOf(why))
 }
 
 // news is what to tell Redis about an entry that has ended here.

@@ -9,6 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // ErrUpgrade is why a holder of one permit does not get all of them.
@@ -30,7 +31,7 @@ func (a *acquisition) outer() (*Entry, error) {
 		case handover.Held:
 			return o, nil
 		case handover.Lost, handover.Closed:
-			return nil, p.fail(errorOf(o.state)) // to acquire afresh would hide the loss
+			return nil, p.fail(handle.ErrorOf(o.state)) // to acquire afresh would hide the loss
 		}
 	}
 	return nil, nil // all are unlocked: this is a newcomer
@@ -70,9 +71,9 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 		}
 		changed := outer.changed
 		p.mu.Unlock() // whatever it waits for needs mu
-		_, ended := a.bounds.Sleep(longTime, changed)
+		_, ok := wakeup.Await(&a.bounds, changed)
 		p.mu.Lock()
-		if ended {
+		if !ok {
 			return nil, a.over(a.lockedHere(g))
 		}
 		if outer.state != handover.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a reader's share
@@ -120,9 +121,6 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: e.token})
 	return e, nil
 }
-
-// longTime is longer than any wait: only news or a bound ends it.
-const longTime = 1000 * time.Hour
 
 // admits reports whether one may nest in e now, beside those that are: as in a lock of its own, but for goroutines of one owner. mu held.
 func (e *Entry) admits(a *acquisition) bool {

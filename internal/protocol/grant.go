@@ -10,7 +10,7 @@ import (
 // Grant names what Redis granted or may have granted, as script arguments.
 type Grant struct {
 	Owner any   // string: the attempt's owner field
-	Token any   // string: '' where it is not known, or any that the attempt was granted is meant
+	Token any   // int64; '' where it is not known, or any that the attempt was granted is meant
 	Used  any   // string or int64: the last token used of the block; nil: none was; '': unknown, none is given back
 	Late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
 	Vote  *Vote // of a store that asks several servers; nil for one server

@@ -28,15 +28,14 @@ func awardOf(r protocol.Answer, sent time.Time) award {
 // first lease is shorter than most time-outs of clients.
 const toldTime = 500 * time.Millisecond
 
-// learn is news of a grant to an attempt of this session. Mu held.
-func (q *queue) learn(owner string, w award) {
-	c := q.standing[owner]
+// learn is news of a grant to the attempt. Mu held.
+func (c *cohort) learn(w award) {
 	switch {
-	case c == nil || w.token <= c.past:
+	case c.state == over || w.token <= c.past:
 	case c.state == asking: // the answer may say that this is over
 		if w.token > c.told.token {
 			c.told = w
-			q.schedule(toldTime)
+			c.q.schedule(toldTime)
 		}
 	default:
 		c.granted(w)
@@ -201,7 +200,7 @@ func (c *cohort) granted(w award) {
 		c.absorb(t) // they came before, so they are not in the queue any more
 	}
 	c.retire()
-	t := q.NewTenure(c.grant, protocol.Number(w.token), c.lease != 0)
+	t := q.NewTenure(c.grant, w.token, c.lease != 0)
 	q.Keep()
 	err := t.Begin(w.since, w.lease, nil)
 	first := c.members.First() // Begin may have let one go
@@ -231,7 +230,6 @@ func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
 	q.expect = c.members.Len()
 	first.Answer(mutex.Handoff{In: true, Tenure: t, Token: t.Token})
 	q.Root.Waiters.Append(&c.members)
-	q.Share(first.Owner)
 	if left := c.lease - w.age; left > w.lease { // it got a first lease
 		q.S().Go(func() { q.complete(t, w.since.Add(left)) })
 	}
@@ -293,7 +291,7 @@ func (c *cohort) Told(words []string) {
 			c.hint = hint
 		}
 	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[3])) == 1:
-		q.learn(c.owner(), award{token: protocol.TokenOrZero(words[0]), at: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2])})
+		c.learn(award{token: protocol.TokenOrZero(words[0]), at: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2])})
 	}
 }
 
@@ -306,12 +304,20 @@ func (c *cohort) Missed() {
 	}
 }
 
+// attempt is the cohort that stands under an owner field; nil if none does.
+func (q *queue) attempt(owner string) *cohort {
+	if c, _ := q.inbox.Find(owner).(*cohort); c != nil && c.q == q {
+		return c
+	}
+	return nil
+}
+
 // deliver gives an award to the attempt that it is for, if that still waits here. The caller must be counted in the
 // session's work. Mu is not held.
 func (q *queue) deliver(owner string, w award) {
 	if c, _ := q.inbox.Find(owner).(*cohort); c != nil {
 		c.q.Mu.Lock()
 		defer c.q.Mu.Unlock()
-		c.q.learn(owner, w)
+		c.learn(w)
 	}
 }

@@ -2,12 +2,12 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
@@ -111,15 +111,12 @@ func (c *cohort) outliveMember() {
 func (c *cohort) begin() {
 	q := c.q
 	c.grant, c.notAfter = protocol.Grant{Owner: q.S().Attempt(), Token: ""}, 0
-	c.nonce = newNonce()
+	c.nonce = inbox.NewNonce()
 	c.state, c.told, c.past = asking, award{}, 0
 	c.began = time.Now()
 	c.base, c.redis = c.began, 0
 	q.asking = c
-	if q.standing == nil {
-		q.standing = map[string]*cohort{}
-	}
-	q.standing[c.owner()] = c
+	q.standing = append(q.standing, c)
 	q.inbox.Add(c.owner(), c)
 	q.S().Add(1)
 	q.Keep() // until the request is answered: it is rolled back if no goroutine waits for it any more
@@ -130,19 +127,19 @@ func (c *cohort) retire() {
 	q := c.q
 	c.state = over
 	q.inbox.Remove(c.owner())
-	delete(q.standing, c.owner())
+	if i := slices.Index(q.standing, c); i >= 0 {
+		q.standing = slices.Delete(q.standing, i, i+1)
+	}
 	if q.last == c {
 		q.last = nil
 	}
 	if len(q.standing) > 0 {
 		return
 	}
+	q.standing = nil // very many locks may be held
 	if q.beat.timer != nil {
 		q.beat.timer.Stop()
 		q.beat.at = time.Time{}
-	}
-	if q.forming.First() == nil {
-		q.standing = nil // an empty map is large, and very many locks may be held
 	}
 }
 
@@ -237,7 +234,7 @@ func (c *cohort) gather() {
 	runtime.Gosched()
 	c.q.Mu.Lock()
 	defer c.q.Mu.Unlock()
-	if c.redis == 0 { // else others may stand between
+	if c.redis == 0 && c.grant.Late == 0 { // else it may stand in the queue already, and others behind it
 		c.fill()
 	}
 }
@@ -318,11 +315,4 @@ func (c *cohort) Request(now time.Time) wire.Request {
 	}
 	notAfter, attempt, size := c.copy(until)
 	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, s.Args.Keep, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.Mode(c.q.Keys.Lock()))
-}
-
-// newNonce is a text without spaces that cannot be guessed.
-func newNonce() string {
-	var random [12]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(random[:])
 }

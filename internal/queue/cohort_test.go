@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
 )
 
 func TestNobodyJoinsACohortThatWasAbandoned(t *testing.T) {
@@ -180,7 +181,7 @@ func TestACohortAsksThenIsQueuedThenIsOver(t *testing.T) {
 		want(asking)
 		s.answers <- held(7)
 		want(queued)
-		q.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), newNonce())) // anybody may have sent that
+		q.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), inbox.NewNonce())) // anybody may have sent that
 		want(queued)
 		q.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner(), c.nonce)) // over: another is the holder's
 		want(queued)
@@ -301,7 +302,7 @@ func TestTheLastMemberToLeaveGivesUpThePlace(t *testing.T) {
 			}
 			cancel()
 			if c.state == asking {
-				time.Sleep(leavingTime / 2) // Lock waits for the answer
+				time.Sleep(wakeup.LeavingTime / 2) // Lock waits for the answer
 				s.answers <- held(7)
 			}
 			if g := <-waits; !errors.Is(g.err, context.Canceled) {

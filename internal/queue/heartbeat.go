@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -54,9 +55,9 @@ func (q *queue) sendHeartbeat() {
 		return
 	}
 	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, s.Args.Keep, q.inbox.Mode(q.Keys.Lock())}
-	for owner, c := range q.standing {
+	for _, c := range q.standing {
 		if c.state == queued || c.told.token != 0 {
-			args = append(args, owner)
+			args = append(args, c.grant.Owner)
 		}
 	}
 	owners := args[5:]
@@ -113,7 +114,7 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 	}
 	for _, arg := range owners {
 		owner := arg.(string)
-		switch c := q.standing[owner]; {
+		switch c := q.attempt(owner); {
 		case c == nil || c.state != queued || owner == r.Holder: // of the holder, below
 		case !missing[owner]:
 			c.heard(o.Sent, r)
@@ -134,10 +135,10 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 			q.ask()
 		}
 	}
-	if c := q.standing[r.Holder]; c != nil {
+	if c := q.attempt(r.Holder); c != nil { // it may have begun to wait since
 		c.confirmed()
+		c.learn(awardOf(r, o.Sent))
 	}
-	q.learn(r.Holder, awardOf(r, o.Sent)) // which may have begun to wait since
 	return next
 }
 
@@ -151,7 +152,7 @@ func (q *queue) heartbeatFailed(o wire.Outcome) {
 	if (full || wire.Judge(o.Err).Transient) && time.Since(b.outage) <= q.S().Lease {
 		return
 	}
-	for _, c := range q.standing {
+	for _, c := range slices.Clone(q.standing) {
 		if c.state == queued {
 			c.dismiss(q.Keys.Failed(o.Err))
 			c.withdraw()

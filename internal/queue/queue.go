@@ -2,6 +2,7 @@ package queue
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -39,13 +41,13 @@ type queue struct {
 
 // line is what a session knows of those that want the lock. Lock.Mu guards it.
 type line struct {
-	forming  mutex.List         // goroutines that have not asked yet
-	formed   *time.Timer        // when they ask at the latest
-	expect   int                // how many had the lock one after the other, and may come back
-	others   bool               // other sessions want the lock, as far as is known
-	asking   *cohort            // whose first request is under way: the next one waits for its end
-	last     *cohort            // of those that stand, the one that was queued last; nil: not known
-	standing map[string]*cohort // by owner field: those that are asking or queued; nil if no goroutine waits
+	forming  mutex.List  // goroutines that have not asked yet
+	formed   *time.Timer // when they ask at the latest
+	expect   int         // how many had the lock one after the other, and may come back
+	others   bool        // other sessions want the lock, as far as is known
+	asking   *cohort     // whose first request is under way: the next one waits for its end
+	last     *cohort     // of those that stand, the one that was queued last; nil: not known
+	standing []*cohort   // those that are asking or queued
 	beat     heartbeat
 }
 
@@ -149,7 +151,7 @@ func (q *queue) wait(a *mutex.Acquisition, w *mutex.Waiter) (mutex.Handoff, erro
 			q.Pass()
 		}
 	})
-	q.awaitLeaving(gone)
+	wakeup.AwaitLeaving(gone, q.S().Closing())
 	return h, err
 }
 
@@ -163,24 +165,6 @@ func (q *queue) refused() bool {
 		}
 	}
 	return false
-}
-
-// leavingTime bounds how long a Lock that gave up waits for Redis to learn it.
-const leavingTime = 100 * time.Millisecond
-
-// awaitLeaving lets a waiter return only when it has left the queue, if Redis answers in time: it must not be granted
-// the lock after its Lock has returned. The request itself goes on in the background. gone may be nil.
-func (q *queue) awaitLeaving(gone <-chan struct{}) {
-	if gone == nil {
-		return
-	}
-	t := time.NewTimer(leavingTime)
-	defer t.Stop()
-	select {
-	case <-gone:
-	case <-t.C:
-	case <-q.S().Closing():
-	}
 }
 
 // enqueue has a goroutine wait with the next cohort, and returns that if it is to ask now. Mu held.
@@ -262,7 +246,7 @@ func (q *queue) Recheck(o *mutex.Owner) {
 		return
 	}
 	q.forming.Recheck(o)
-	for _, c := range q.standing {
+	for _, c := range slices.Clone(q.standing) {
 		if c.members.First() != nil {
 			c.members.Recheck(o)
 			c.memberLeft()

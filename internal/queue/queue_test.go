@@ -31,7 +31,7 @@ func (c timing) run(t *testing.T, f func(*queue)) {
 			s.got()
 			q.Mu.Lock()
 			if c.standing {
-				q.standing = map[string]*cohort{"s:1": {q: q, state: queued}}
+				q.standing = []*cohort{{q: q, state: queued}}
 			}
 			q.others, q.expect = c.others, c.expect
 			q.Mu.Unlock()

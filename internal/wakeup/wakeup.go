@@ -54,6 +54,24 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
+// LeavingTime bounds how long a wait that is over waits for Redis to learn it.
+const LeavingTime = 100 * time.Millisecond
+
+// AwaitLeaving lets a waiter return only when it has left its queue in Redis, if Redis answers in time: it should not be granted anything
+// after its call has returned. The request itself goes on in the background, and Shutdown waits for it. gone may be nil.
+func AwaitLeaving(gone, closing <-chan struct{}) {
+	if gone == nil {
+		return
+	}
+	t := time.NewTimer(LeavingTime)
+	defer t.Stop()
+	select {
+	case <-gone:
+	case <-t.C:
+	case <-closing:
+	}
+}
+
 // Call calls f in a goroutine of its own and waits for what it returns, or reports false once ctx has ended.
 func Call[T any](ctx context.Context, f func() T) (v T, ok bool) {
 	done := make(chan T, 1)

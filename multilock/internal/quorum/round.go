@@ -124,7 +124,7 @@ func (q *Quorum) round(a *mutex.Acquisition) wire.Outcome {
 	if former := a.Grant.Vote; former != nil {
 		b.losses = former.Of.(*round).losses // it is the same wait, so they count on
 	}
-	b.grant = protocol.Grant{Owner: q.s.Attempt(), Token: protocol.Number(b.proposal), Vote: &b.self}
+	b.grant = protocol.Grant{Owner: q.s.Attempt(), Token: b.proposal, Vote: &b.self}
 	b.self.Of = b
 	a.Grant = b.grant
 	ctx := context.WithoutCancel(a.Ctx) // a caller that leaves must not look like a server that fails
