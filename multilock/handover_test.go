@@ -222,25 +222,12 @@ func TestUnlockAnswersForWhatWasPutAsideInVain(t *testing.T) {
 	}
 }
 
-// b is put aside for an owner, another goroutine of the owner enters it with a fixed lease, and then what
-// was put aside is taken back: nobody is left who wants b renewed.
+// b is put aside for an owner, while another goroutine of the owner waits for it with a fixed lease, and then what was put aside is taken
+// back: the one that waits gets b, for its own lease.
 func TestWhatWasPutAsideInVainIsNotRenewedForAFixedLease(t *testing.T) {
 	t.Parallel()
-	waits, acquired, between := make(chan string, 100), make(chan string, 100), make(chan bool, 1)
-	s := testlock.NewSession(t, testredis.Start(t).Client(t), longStreak, rlock.WithWatchdogTimeout(3*time.Second), rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-		switch e.Kind {
-		case rlock.Waiting:
-			waits <- e.Name
-		case rlock.Acquired:
-			acquired <- e.Name
-		case rlock.Released:
-			select {
-			case <-between: // the instant after b was put aside, before a is looked at
-				<-acquired
-			default:
-			}
-		}
-	})))
+	waits := make(testlock.Waits, 100)
+	s := testlock.NewSession(t, testredis.Start(t).Client(t), longStreak, rlock.WithWatchdogTimeout(3*time.Second), rlock.WithObserver(waits))
 	a, b := rlock.New(s, "a"), rlock.New(s, "b")
 	l := multilock.New(a, b)
 	at, outer := testlock.Lock(t, a, bg)
@@ -249,17 +236,13 @@ func TestWhatWasPutAsideInVainIsNotRenewedForAFixedLease(t *testing.T) {
 	ctx, cancel := context.WithCancel(owner)
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _, _ = l.Lock(ctx) })
-	<-waits
+	testlock.Receive(t, "wait", waits)
 	wg.Go(func() {
 		if _, _, err := b.Lock(owner, rlock.WithLease(300*time.Millisecond)); err != nil { // and lets it run out
 			t.Error(err)
 		}
 	})
-	<-waits
-	for len(acquired) > 0 {
-		<-acquired
-	}
-	between <- true
+	testlock.Receive(t, "wait", waits)
 	testlock.Unlock(t, hold)
 	cancel()
 	wg.Wait()

@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -104,8 +105,8 @@ func acquireWith(ctx context.Context, m *mutex.Mutex, cfg mutex.Config, try bool
 // Along is how many other locks it wants.
 func (u *unit) Along() int { return len(u.locks) }
 
-// Claim enters the root gates of the members.
-func (u *unit) Claim() error {
+// Claim enters the root gates of the members. One that only tries waits for unlocks in the background, as for its own lock.
+func (u *unit) Claim(a *mutex.Acquisition) error {
 	if u.claimed != nil {
 		return nil
 	}
@@ -114,7 +115,7 @@ func (u *unit) Claim() error {
 		if m.beside {
 			continue
 		}
-		switch in, err := m.claim(); {
+		switch in, err := m.claim(a); {
 		case err != nil:
 			return err
 		case in:
@@ -128,17 +129,24 @@ func (u *unit) Claim() error {
 }
 
 // claim reports false for a re-entry, which no request for a free lock can make.
-func (m *member) claim() (bool, error) {
+func (m *member) claim(a *mutex.Acquisition) (bool, error) {
 	l := m.Lock
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	if !m.Newcomer() {
-		return false, nil
+	for {
+		l.Mu.Lock()
+		again := !m.Newcomer()
+		in := !again && l.Root.Enter(m.Owner, false)
+		over, err := l.Unlocking(), m.LockedHere()
+		l.Mu.Unlock()
+		switch {
+		case again || in:
+			return in, nil
+		case !a.Try || over == nil:
+			return false, failure.Public(err)
+		}
+		if _, ok := wakeup.Await(&a.Bounds, over); !ok {
+			return false, m.WhyOver(false)
+		}
 	}
-	if !l.Root.Enter(m.Owner, false) {
-		return false, failure.Public(m.LockedHere())
-	}
-	return true, nil
 }
 
 // Withdraw leaves them.

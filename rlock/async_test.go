@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/faultproxy"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -88,25 +89,57 @@ func TestAfterAnAsyncUnlockTheSessionHasTheLockAgainAtOnce(t *testing.T) {
 	const cycles = 200
 	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
 		for _, streak := range []time.Duration{0, time.Hour} {
-			m := newMutex(testlock.NewSession(t, rdb, rlock.WithAsyncUnlock(), rlock.WithStreak(streak)), "x")
-			last := int64(0)
-			for i := range cycles {
-				var hold *rlock.Hold
-				var err error
-				if i%2 == 0 {
-					_, hold, err = m.Lock(bg)
-				} else {
-					_, hold, err = m.TryLock(bg)
+			for _, ctx := range []context.Context{bg, rlock.WithOwner(bg)} {
+				m := newMutex(testlock.NewSession(t, rdb, rlock.WithAsyncUnlock(), rlock.WithStreak(streak)), "x")
+				last := int64(0)
+				for i := range cycles {
+					var hold *rlock.Hold
+					var err error
+					if i%2 == 0 {
+						_, hold, err = m.Lock(ctx)
+					} else {
+						_, hold, err = m.TryLock(ctx)
+					}
+					testlock.Must(t, err)
+					if hold.Token() <= last {
+						t.Errorf("token %d after %d", hold.Token(), last)
+					}
+					last = hold.Token()
+					testlock.Unlock(t, hold)
 				}
-				testlock.Must(t, err)
-				if hold.Token() <= last {
-					t.Errorf("token %d after %d", hold.Token(), last)
-				}
-				last = hold.Token()
-				testlock.Unlock(t, hold)
 			}
 		}
 	})
+}
+
+// An owner's goroutine that comes behind an async unlock waits for another one that nests already, and joins it.
+func TestAnOwnersGoroutineJoinsTheOneThatGoesOn(t *testing.T) {
+	proxy := faultproxy.New(t, testredis.Start(t).Addr)
+	waits := make(testlock.Waits, 10)
+	m := rlock.New(testlock.NewSession(t, proxy.Client(t), rlock.WithAsyncUnlock(), rlock.WithObserver(waits)), "x")
+	owner := rlock.WithOwner(bg)
+	_, hold := testlock.Lock(t, m, owner)
+	nests, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if script := r.Script(); script == protocol.Keep.Text() || script == protocol.Keep.Digest() {
+			once.Do(func() {
+				close(nests)
+				<-answer
+			})
+		}
+		return faultproxy.Pass
+	})
+	second := testlock.Go(owner, m)
+	testlock.Receive(t, "request", nests)
+	testlock.Unlock(t, hold)
+	third := testlock.Go(owner, m)
+	testlock.Receive(t, "wait", waits)
+	close(answer)
+	both := []*rlock.Hold{testlock.Granted(t, second), testlock.Granted(t, third)}
+	for _, hold := range both {
+		testlock.Unlock(t, hold)
+	}
 }
 
 // Nobody waits for the lock, so a hand-over costs nothing, and a release not more than one that is waited for.
@@ -272,4 +305,22 @@ func TestAMultiLockIsUnlockedWithoutWaiting(t *testing.T) {
 		testlock.Unlock(t, testlock.Take(t, several))
 	}
 	testlock.Unlock(t, testlock.Granted(t, testlock.Go(bg, multilock.New(rlock.New(other, "b"), rlock.New(other, "a")))))
+}
+
+func TestAMultiLockThatTriesWaitsForAsyncUnlocksOfItsMembers(t *testing.T) {
+	s := testlock.NewSession(t, testredis.Start(t).Client(t), rlock.WithAsyncUnlock())
+	a, b := rlock.New(s, "a"), rlock.New(s, "b")
+	both := multilock.New(a, b)
+	for range 20 {
+		for _, l := range []rlock.Locker{a, b, both} {
+			testlock.Unlock(t, testlock.Take(t, l))
+			_, hold := testlock.TryLock(t, both, bg)
+			testlock.Unlock(t, hold)
+		}
+	}
+	hold := testlock.Take(t, b)
+	if _, _, err := both.TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
+		t.Errorf("while a member is held: %v", err)
+	}
+	testlock.Unlock(t, hold)
 }

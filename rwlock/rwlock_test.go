@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 )
@@ -336,5 +337,21 @@ func TestAWriterAndItsReaderUnlockAtOnce(t *testing.T) {
 	}
 	if st := inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+func TestAfterAnAsyncUnlockTheSessionCanTakeEitherSideAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	l := rwlock.New(testlock.NewSession(t, server.Client(t), rlock.WithAsyncUnlock()), "x")
+	cancelable, cancel := context.WithCancel(bg)
+	defer cancel()
+	for _, ctx := range []context.Context{bg, cancelable} {
+		for range 20 {
+			for _, side := range []rlock.Locker{l, l.RLocker(), l} {
+				_, hold := testlock.TryLock(t, side, ctx)
+				testlock.Unlock(t, hold)
+			}
+		}
 	}
 }

@@ -71,7 +71,7 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 	if err := othersFirst(a); err != nil {
 		return nil, leave, err
 	}
-	if err := a.Unit.Claim(); err != nil {
+	if err := a.Unit.Claim(a); err != nil {
 		return nil, leave, err
 	}
 	o, err := a.Exchange((*asking)(a))

@@ -123,7 +123,7 @@ func (a *Acquisition) run() (*Entry, error) {
 			l.Mu.Unlock()
 			return nil, l.Fail(err)
 		}
-		if over := l.unlock.Over(); a.Try && over != nil && (l.tenure == nil || l.tenure.holds == nil) { // in this session, no other goroutine has it
+		if over := l.Unlocking(); a.Try && over != nil {
 			l.Mu.Unlock()
 			if _, ok := wakeup.Await(&a.Bounds, over); !ok {
 				return nil, a.WhyOver(false)
@@ -132,7 +132,7 @@ func (a *Acquisition) run() (*Entry, error) {
 		}
 		var e *Entry
 		// A goroutine of the owner that has the lock joins it, as one that descends from a hold does.
-		if outer == nil && (l.tenure == nil || !l.Root.Shares(a.Owner)) {
+		if outer == nil && !l.shares(a.Owner) {
 			e, err = l.waiting.Admit(a)
 		} else {
 			e, err = a.nest(outer)
@@ -166,7 +166,7 @@ func (a *Acquisition) outer() (*Entry, error) {
 func (a *Acquisition) Newcomer() bool {
 	l := a.Lock
 	outer, err := a.outer()
-	return outer == nil && err == nil && !a.Owner.HasLost(l.lostBy()) && (l.tenure == nil || !l.Root.Shares(a.Owner))
+	return outer == nil && err == nil && !a.Owner.HasLost(l.lostBy()) && !l.shares(a.Owner)
 }
 
 // Lease is what this acquisition asks of Redis.

@@ -12,10 +12,10 @@ type alone struct{}
 // Alone is the Unit of one lock.
 var Alone Unit = alone{}
 
-func (alone) Claim() error { return nil }
-func (alone) Withdraw()    {}
-func (alone) Keep()        {}
-func (alone) Along() int   { return 0 }
+func (alone) Claim(*Acquisition) error { return nil }
+func (alone) Withdraw()                {}
+func (alone) Keep()                    {}
+func (alone) Along() int               { return 0 }
 
 func (alone) Script(a *Acquisition) *wire.Script { return a.Lock.Kind.Lock }
 

@@ -94,8 +94,8 @@ type Waiting interface {
 // called by the acquisition's goroutine, or by the one that goes on with an abandoned request, with no mutex held
 // unless they say otherwise.
 type Unit interface {
-	// Claim enters the root gates of the other locks, without waiting. Its error names one that is taken in this session.
-	Claim() error
+	// Claim enters the root gates of the other locks. Only one that tries waits, for unlocks in the background. The error names one that is taken here.
+	Claim(a *Acquisition) error
 	// Withdraw leaves them, while the acquisition waits or when it ends.
 	Withdraw()
 	// Keep holds on to the claimed locks while the request for them is abandoned, until RollBack.

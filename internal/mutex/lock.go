@@ -57,12 +57,9 @@ func (l *Lock) Pass() {
 	l.Mu.Unlock()
 }
 
-// Share has the waiters of o, the owner that holds the lock now, look again: they may enter. Mu held.
-func (l *Lock) Share(o *Owner) {
-	if o != nil {
-		l.Root.Waiters.Recheck(o)
-		l.waiting.Recheck(o)
-	}
+// shares reports whether o's goroutines hold the lock, so that others of them join these: not once the last unlock has begun. Mu held.
+func (l *Lock) shares(o *Owner) bool {
+	return l.tenure != nil && l.tenure.holds != nil && l.Root.Shares(o)
 }
 
 func (l *Lock) lostBy() handover.LostLock {

@@ -20,14 +20,14 @@ const (
 	theLast                    // the tenure is over
 )
 
-// nextInLine passes a tenure to the first that waits at the root gate.
-type nextInLine struct{}
+// NextInLine passes a tenure to the first that waits at the root gate.
+type NextInLine struct{}
 
-func (nextInLine) Next(l *Lock) *Waiter { return l.Root.Waiters.First() }
+func (NextInLine) Next(l *Lock) *Waiter { return l.Root.Waiters.First() }
 
-func (nextInLine) MayPass(_ *Lock, w *Waiter) bool { return w.Along == 0 } // else all or none
+func (NextInLine) MayPass(_ *Lock, w *Waiter) bool { return w.Along == 0 } // else all or none
 
-func (nextInLine) Pass(_ *Lock, w *Waiter, h Handoff) { w.Answer(h) }
+func (NextInLine) Pass(_ *Lock, w *Waiter, h Handoff) { w.Answer(h) }
 
 // depart ends one entry under outer. If the tenure is over, the root gate stays entered until Redis was told, if it is
 // used to compete. Lock.Mu held.
@@ -80,7 +80,6 @@ func (t *Tenure) passOn(to Successor) bool {
 	t.since = s.Age()
 	l.Root.Install(w.Owner)
 	to.Pass(l, w, Handoff{In: true, Tenure: t, Token: t.Token}) // last: the waiter then uses the tenure
-	l.Share(w.Owner)
 	return true
 }
 
@@ -94,7 +93,7 @@ func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 		l.S().End()
 		return Leaving{}, l.Fail(handle.ErrorOf(why))
 	}
-	left, was := t.depart(outer, nextInLine{})
+	left, was := t.depart(outer, NextInLine{})
 	l.Mu.Unlock()
 	return t.departed(ctx, left, was), nil
 }

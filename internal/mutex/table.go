@@ -58,12 +58,13 @@ func (l *Lock) Keep() {
 	l.table.mu.Unlock()
 }
 
-// Drop ends that. The lock is forgotten when no reference to it is left.
+// Drop ends that. The lock is forgotten when no reference to it is left. One that was lost may be used again after that, when
+// the name may have another one.
 func (l *Lock) Drop() {
 	t := l.table
 	t.mu.Lock()
 	l.refs--
-	idle := l.refs == 0
+	idle := l.refs == 0 && t.locks[l.Keys.Lock()] == l
 	if idle {
 		delete(t.locks, l.Keys.Lock())
 	}

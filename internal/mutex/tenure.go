@@ -85,7 +85,6 @@ func (t *Tenure) Begin(base time.Time, lease time.Duration, owner *Owner) error 
 		every = 0
 	}
 	s.Watchdog.Add(&t.lease, deadline, every)
-	l.Share(owner)
 	return nil
 }
 
@@ -116,6 +115,10 @@ func (t *Tenure) link(e *Entry) {
 	}
 	t.holds = e
 	t.Use()
+	if l := t.Lock; l.shares(e.owner) { // its other goroutines may enter now
+		l.Root.Waiters.Recheck(e.owner)
+		l.waiting.Recheck(e.owner)
+	}
 	if e.fixed {
 		return
 	}

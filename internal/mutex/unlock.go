@@ -16,7 +16,7 @@ func (e *Entry) unlock(ctx context.Context) error {
 	if e.t.Lock.S().AsyncUnlock {
 		return e.unlockLater(ctx)
 	}
-	v, err := e.leave(ctx, nextInLine{})
+	v, err := e.leave(ctx, NextInLine{})
 	if v.t == nil {
 		return err
 	}
@@ -80,6 +80,14 @@ func (l *Lock) Later() (over func(error)) {
 		}
 		l.Drop()
 	}
+}
+
+// Unlocking is closed when an unlock is over that its caller did not wait for; nil if none is under way, or the session holds the lock. Mu held.
+func (l *Lock) Unlocking() <-chan struct{} {
+	if l.tenure != nil && l.tenure.holds != nil {
+		return nil
+	}
+	return l.unlock.Over()
 }
 
 // leave ends the hold in this process. From finish on, the session's Shutdown waits for what comes of it.

@@ -66,7 +66,7 @@ func (q *queue) othersWant() bool {
 func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, err error) {
 	a.NewAttempt()
 	for failed := 0; ; failed++ {
-		if err := a.Unit.Claim(); err != nil {
+		if err := a.Unit.Claim(a); err != nil {
 			q.leaveGates(a)
 			return nil, false, err
 		}
