@@ -212,10 +212,21 @@ func (l *Leadership) Resign(ctx context.Context) error {
 // giveBack ends the leadership in Redis. The caller is counted in the session's work.
 func (l *Leadership) giveBack(ctx context.Context) error {
 	l.record.drop()
-	_ = l.hold.Unlock(ctx) // what became of this request, the next one's answer tells
-	err := l.outer.Unlock(ctx)
+	if l.hold != nil { // else the leadership had not begun
+		_ = unlock(ctx, l.hold) // what became of this request, the next one's answer tells
+	}
+	err := unlock(ctx, l.outer)
 	if err == nil {
 		l.record.retract(ctx) // behind the release, or a late copy of a Proclaim could store it again
+	}
+	return err
+}
+
+// unlock waits for the answer, also with WithAsyncUnlock.
+func unlock(ctx context.Context, hold *rlock.Hold) error {
+	left, err := mutex.Leave(ctx, (*mutex.Hold)(hold), mutex.NextInLine{})
+	if left.Lock() != nil {
+		err = left.Send(ctx)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/faultproxy"
 	"github.com/lockline/lockline/internal/testlock"
 	"github.com/lockline/lockline/internal/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -188,6 +189,54 @@ func TestResignHandsOnInASessionThatUnlocksWithoutWaiting(t *testing.T) {
 		}
 	}
 	w.seesAtLast(0, "")
+}
+
+// A Proclaim is under way as its leader resigns, and the lock is released late. If the value were deleted before that, the Proclaim could
+// store it again, for a lock that is free.
+func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	rdb := server.Client(t)
+	e := election.New(testlock.NewSession(t, proxy.Client(t), rlock.WithAsyncUnlock()), "x")
+	seen := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+	_, l := lead(t, e, "warm")
+	resign(t, l) // Redis knows the scripts now
+	_, l = lead(t, e, "one")
+	seen.seesAtLast(l.Token(), "one")
+	kind := kindOf(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
+	proclaims, retracted, stored := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var first, last, once sync.Once
+	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		switch kind(r) {
+		case "proclaim":
+			first.Do(func() { close(proclaims) })
+			select {
+			case <-retracted:
+			case <-time.After(time.Second):
+			}
+		case "release":
+			<-stored
+		}
+		return faultproxy.Pass
+	})
+	proxy.OnReply(func(r faultproxy.Request) {
+		switch kind(&r) {
+		case "retract":
+			last.Do(func() { close(retracted) })
+		case "proclaim":
+			once.Do(func() { close(stored) })
+		}
+	})
+	proclaimed := make(chan error, 1)
+	go func() { proclaimed <- l.Proclaim(bg, "two") }()
+	testlock.Receive(t, "request", proclaims)
+	resign(t, l)
+	<-proclaimed // whatever came of it
+	testlock.Eventually(t, "the lock is free, without a value", func() bool {
+		return !testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")).Held && !rdb.HExists(bg, metadataKey, "v").Val()
+	})
+	seen.seesAtLast(0, "")
 }
 
 func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {

@@ -154,7 +154,7 @@ func WithPubSub(mode PubSubMode) SessionOption {
 // hold is over when Unlock returns, and its context canceled. Unlock still says what is known without asking, [ErrLost] of a hold
 // whose lease has run out among it. The release is sent in the background, again and again as long as it takes or the
 // lease lasts. Until it has left, a goroutine of the session that asks for the lock has it handed over in
-// memory, within the bounds of [WithStreak]; a TryLock waits for it. [Session.Close] waits for all releases.
+// memory, within the bounds of [WithStreak]; a TryLock waits for it. [Session.Close] waits for all releases, and so does a leader that resigns for its own.
 //
 // What is given up: an error of the release, or that the lock was lost without the session's knowledge, goes to the [Observer] and
 // the logger alone. Other sessions can see the lock as held when Unlock has returned already. And in a process that exits without
