@@ -106,13 +106,22 @@ func (l *line) begin() {
 	l.turn.leaveIn(showTime)
 }
 
+// Ended gives up the place of a turn that has lasted for PassFor before Redis is told of the release: the next in line learns of it by
+// a message, and by the time at which its request comes, the lock is free.
+func (l *line) Ended() {
+	if p := l.turn; p.come() && time.Since(p.began) >= l.PassFor() {
+		l.behind = p.Behind()
+		l.leave()
+	}
+}
+
 // turnOver is called when the lock was released. told is how many clients were notified of that.
 func (l *line) turnOver(told int) {
 	if l.news != nil { // this session is one of them
 		told--
 	}
 	p := l.turn
-	l.behind = told > 0 || p != nil && p.Behind()
+	l.behind = l.behind || told > 0 || p != nil && p.Behind()
 	if p.come() && time.Since(p.began) < l.PassFor() && p.stay() {
 		p.leaveIn(returnTime)
 	} else {

@@ -241,6 +241,29 @@ func TestATurnGoesOnForAStreak(t *testing.T) {
 	}
 }
 
+// The next in line is on its way while the lock is released. Otherwise it would begin to ask when the release has been answered.
+func TestAPlaceIsLeftBeforeTheReleaseUnlessItMayBeNeededAgain(t *testing.T) {
+	const streak = 10 * returnTime
+	for holds, want := range map[time.Duration]bool{streak - 1: false, streak: true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, m := standIn(t, streak)
+			l.say(isHeld)
+			next := goTake(t, m)
+			l.say("")
+			close(l.places[0].come)
+			hold := <-next
+			pass(holds)
+			release := l.OnRelease
+			l.OnRelease = func(r *protocol.Release) wire.Outcome {
+				l.left(t, fmt.Sprintf("at the release, after %v", holds), 1, want)
+				return release(r)
+			}
+			unlock(t, hold)
+			pass(restMemory + 1)
+		})
+	}
+}
+
 func TestAfterItsTurnASessionStandsBehindOthersBeforeItAsks(t *testing.T) {
 	for _, c := range []struct {
 		what   string
