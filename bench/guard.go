@@ -30,7 +30,7 @@ func (g *guard) section(linger time.Duration) {
 	}
 	n := g.counter.Load()
 	if linger > 0 {
-		time.Sleep(linger)
+		spend(linger)
 	}
 	g.counter.Store(n + 1)
 	g.inside.Add(-alone)
@@ -42,7 +42,7 @@ func (g *guard) together(linger time.Duration, most int) {
 		g.overlaps.Add(1)
 	}
 	if linger > 0 {
-		time.Sleep(linger)
+		spend(linger)
 	}
 	g.visits.Add(1)
 	g.inside.Add(-1)
