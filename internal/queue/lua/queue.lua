@@ -16,9 +16,9 @@ local function handOver(asking, channels, now, keep, last, lost)
   local next, _, _, its = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
   local token = grant(owner, about or '', lease, now, keep, last, lost, true)
   leave(owner)
-  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*'))
   if next then
     tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
   end
+  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*')) -- last: Redis writes that first
   return owner, token, about or '', stamp(lease)
 end
