@@ -115,7 +115,7 @@ func BenchmarkSharing(b *testing.B) {
 	rdb := testredis.Start(b).Client(b)
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	for _, goroutines := range []int{8, 16, 24, 32, 128} {
+	for _, goroutines := range []int{8, 16, 24, 32, 64, 128, 512, 2000} {
 		for _, x := range []struct {
 			name     string
 			batching rlock.SessionOption

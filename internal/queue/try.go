@@ -42,7 +42,7 @@ func (r *trying) Request(now time.Time) wire.Request {
 	a := (*mutex.Acquisition)(r)
 	l := a.Lock
 	notAfter := a.WelcomeUntil(now, min(a.Lease(), l.S().Liveness))
-	return a.Unit.Keys(a).Request(a.Unit.Script(a), a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, l.S().Args.Keep, "0", l.Keys.Channel, "0", "", "0")
+	return a.Unit.Keys(a).Request(a.Unit.Script(a), a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, l.S().Args.Keep, "0", l.Keys.Channel)
 }
 
 // RollBack releases what no goroutine waits for any more.

@@ -52,6 +52,14 @@ type call struct {
 
 func (c *call) number(i int) int64 { return number(c.argv[i]) }
 
+// word is an argument that not all calls of the script have.
+func (c *call) word(i int) string {
+	if i >= len(c.argv) {
+		return ""
+	}
+	return c.argv[i]
+}
+
 // served compares what a server made of a request with what it should have.
 func (w *world) served(s *server, from *simnet.Host, message []byte) {
 	w.mu.Lock()
@@ -120,7 +128,7 @@ type asked struct {
 func (c *call) asked() *asked {
 	switch c.name {
 	case "lock":
-		return &asked{attempt: c.argv[0], lease: c.number(1), until: c.number(2), liveness: c.number(5), behind: c.argv[8]}
+		return &asked{attempt: c.argv[0], lease: c.number(1), until: c.number(2), liveness: c.number(5), behind: c.word(8)}
 	case "acquire":
 		return &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3), liveness: c.number(6), joins: c.argv[11]}
 	}

@@ -13,8 +13,17 @@ import (
 // and client and server wait for each other in turn. Sharing costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
 const Batching = 16
 
-// maxBatch keeps a batch from keeping a server from others for long: a millisecond or so.
-const maxBatch = 100
+// A batch has a quarter of the requests that are under way, at most: with fewer and larger ones, client and server wait for each other in
+// turn. maxBatch keeps a batch from keeping a server from others for long: a millisecond or so.
+const (
+	minBatch = Batching / 2
+	maxBatch = 100
+)
+
+// full reports whether a batch of n requests leaves.
+func (l *Link) full(n int) bool {
+	return n >= min(max(minBatch, int(l.underWay.Load()/4)), maxBatch)
+}
 
 // batch is requests of several goroutines to one server, which share a pipeline.
 type batch struct {
@@ -37,7 +46,7 @@ func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Sc
 	}
 	i := len(b.requests)
 	b.requests, b.scripts = append(b.requests, r), append(b.scripts, sc)
-	sends := len(b.requests) == maxBatch
+	sends := l.full(len(b.requests))
 	if sends {
 		l.take(to, b)
 	}

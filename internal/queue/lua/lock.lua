@@ -10,7 +10,7 @@
 -- ARGV[4] what the session says of itself
 -- ARGV[5] milliseconds by which the metadata outlives the lease
 -- ARGV[6] liveness in milliseconds: for how long the attempt is known to live; 0
---         does not stand in the queue
+--         does not stand in the queue, and needs none of what follows ARGV[7]
 -- ARGV[7] what the names of the sessions' channels begin with
 -- ARGV[8] how many wait with this attempt
 -- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
