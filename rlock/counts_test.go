@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"runtime"
+	"runtime/metrics"
 	"sync"
 	"testing"
 	"time"
@@ -57,6 +58,36 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 		}
 	})
 	testlock.Unlock(t, hold)
+}
+
+// Waking the threads for a goroutine takes longer than a request to a server nearby.
+func TestAnUncontendedLockStartsNoGoroutines(t *testing.T) {
+	created := []metrics.Sample{{Name: "/sched/goroutines-created:goroutines"}}
+	if metrics.Read(created); created[0].Value.Kind() != metrics.KindUint64 {
+		t.Skip("before Go 1.26, nothing tells")
+	}
+	for name, start := range map[string]func(t *testing.T) rlock.Client{
+		"server":  func(t *testing.T) rlock.Client { return testredis.Start(t).Client(t) },
+		"Cluster": func(t *testing.T) rlock.Client { return testredis.StartCluster(t, 3, 0).Client(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := testlock.Warm(t, rlock.New(testlock.NewSession(t, start(t)), "x"))
+			ctx, cancel := context.WithCancel(bg)
+			defer cancel()
+			testlock.Eventually(t, "hardly any for 100 locks", func() bool { // an answer may be late, and a client has some of its own
+				metrics.Read(created)
+				before := created[0].Value.Uint64()
+				for range 100 {
+					_, hold := testlock.Lock(t, m, ctx)
+					testlock.Unlock(t, hold)
+				}
+				metrics.Read(created)
+				n := created[0].Value.Uint64() - before
+				t.Logf("%d goroutines", n)
+				return n < 20
+			})
+		})
+	}
 }
 
 // bare is what Lock and Unlock cost at the least: two EVALSHA with the same

@@ -30,7 +30,7 @@ type Options struct {
 type Link struct {
 	options Options
 	client  Client
-	prompt  *promptness
+	near    nearness
 	born    time.Time
 
 	underWay   atomic.Int64 // requests
@@ -47,7 +47,7 @@ type Link struct {
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
-	return &Link{options: o, client: c, prompt: promptnessOf(c), born: time.Now(), batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
+	return &Link{options: o, client: c, near: nearnessOf(c), born: time.Now(), batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
 }
 
 func (l *Link) age() time.Duration { return time.Since(l.born) }
@@ -177,7 +177,7 @@ func (l *Link) crowded(n int64) bool {
 
 // alone sends a request in a write of its own. prompt: in its caller's goroutine, or not at all.
 func (l *Link) alone(ctx context.Context, r Request, sc *Script, prompt bool) (reply string, err error) {
-	defer l.prompt.answered(time.Now(), &err)
+	defer l.near.answered(l, r.key(), time.Now(), &err)
 	defer l.survive(&err)
 	l.one(ctx, r, prompt)
 	if noScript(r.Err()) {

@@ -21,6 +21,7 @@ import (
 // answering is a server in fake time, and a session's link to it.
 type answering struct {
 	after    atomic.Pointer[func(n int64) time.Duration] // how long the n-th request takes; negative: it is never answered
+	reply    atomic.Pointer[string]                      // to each of them; nil: the script's
 	requests atomic.Int64
 	client   *redis.Client
 	link     *Link
@@ -84,7 +85,11 @@ func (s *answering) converse(c net.Conn) {
 			return
 		}
 		time.Sleep(d)
-		if _, err := c.Write([]byte("$1\r\nx\r\n")); err != nil {
+		reply := "$1\r\nx\r\n"
+		if r := s.reply.Load(); r != nil {
+			reply = *r
+		}
+		if _, err := c.Write([]byte(reply)); err != nil {
 			return
 		}
 	}
@@ -274,16 +279,16 @@ func TestAConnectionOpenedMeanwhilePutsPromptRequestsOffForAWhile(t *testing.T) 
 			}
 		}
 	})
-	for p.makeCopy(client) {
+	for p.makeCopy() {
 		p.copy.Store(nil)
 	}
 	close(stop)
 	opening.Wait()
-	if p.ready(client) {
+	if p.ready() {
 		t.Error("it takes no notice")
 	}
 	p.born = p.born.Add(-mistrust)
-	if !p.ready(client) {
+	if !p.ready() {
 		t.Error("no request is prompt any more")
 	}
 }
@@ -293,7 +298,7 @@ func TestPromptnessDoesNotKeepItsClient(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		p := promptnessOf(client)
 		p.prompt.Store(true)
-		if !p.ready(client) {
+		if !p.ready() {
 			t.Error("no copy was made")
 		}
 		_ = client.Close()
@@ -310,4 +315,96 @@ func TestPromptnessDoesNotKeepItsClient(t *testing.T) {
 	if _, known := clients.Load(client); known || client.Value() != nil {
 		t.Errorf("a closed client is kept: %v, %v", known, client.Value())
 	}
+}
+
+// masters are two of a Cluster in fake time, of which the first has all slots, as far as its client knows.
+func masters(t *testing.T, hooks ...redis.Hook) (first, second *answering, client *redis.ClusterClient) {
+	servers := map[string]*answering{"192.0.2.1:1": {script: NewScript("return 'x'")}, "192.0.2.2:1": {script: NewScript("return 'x'")}}
+	client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"192.0.2.1:1"}, Protocol: 2, DisableIdentity: true,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "192.0.2.1:1"}}}}, nil
+		},
+		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go servers[addr].converse(there)
+			return here, nil
+		}})
+	for _, h := range hooks {
+		client.AddHook(h)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	link := NewLink(client, Options{Batching: 16, Logger: slog.New(slog.DiscardHandler), Refusal: func(err error) error { return err }, Context: ctx})
+	for _, s := range servers {
+		s.answers(0)
+		s.link = link
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = client.Close()
+		time.Sleep(time.Hour)
+	})
+	return servers["192.0.2.1:1"], servers["192.0.2.2:1"], client
+}
+
+func TestRequestsToAMasterOfAClusterArePrompt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ofAll, ofOne atomic.Int64
+		s, _, client := masters(t, counting{&ofAll})
+		client.OnNewNode(func(node *redis.Client) { node.AddHook(counting{&ofOne}) })
+		s.warm()
+		ofAll.Store(0)
+		ofOne.Store(0)
+		for range 3 {
+			if !s.ask() {
+				t.Error("a request is not prompt")
+			}
+		}
+		if n := s.requests.Load(); n != 3 || ofAll.Load() != n || ofOne.Load() != n {
+			t.Errorf("%d requests, of which the Cluster's hook has seen %d and the master's %d", n, ofAll.Load(), ofOne.Load())
+		}
+		s.answers(-1)
+		began := time.Now()
+		if o, ok := s.link.Promptly(t.Context(), s.script, s); ok || o.Unanswered == nil || time.Since(began) != fuse {
+			t.Errorf("a frozen master: %v, %+v after %v", ok, o, time.Since(began))
+		}
+		s.answers(0)
+		s.warm()
+		client.AddHook(counting{&ofAll})
+		if s.ask() || s.ask() {
+			t.Error("a request was prompt that leaves out a hook of the Cluster's client")
+		}
+	})
+}
+
+func TestAHookOfAMasterIsNotLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen atomic.Int64
+		s, _, client := masters(t)
+		s.warm()
+		master, err := client.MasterForKey(t.Context(), "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		master.AddHook(counting{&seen})
+		if s.ask() || s.ask() || seen.Load() != 2 {
+			t.Errorf("the hook has seen %d of 2 requests, or one of them was prompt", seen.Load())
+		}
+	})
+}
+
+// A master that does not have the slot any more says where it is. The request is sent there in the usual way, and never ran before.
+func TestAPromptRequestDoesNotFollowASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to, _ := masters(t)
+		from.warm()
+		moved := "-MOVED 1 192.0.2.2:1\r\n"
+		from.reply.Store(&moved)
+		o, ok := from.link.Promptly(t.Context(), from.script, from)
+		if ok || o.Unanswered != nil || from.requests.Load() != 1 || to.requests.Load() != 0 {
+			t.Errorf("%v, %+v, %d and %d requests", ok, o, from.requests.Load(), to.requests.Load())
+		}
+		if o := from.call(); o.Err != nil || to.requests.Load() != 1 {
+			t.Errorf("%+v, %d requests to the new master", o, to.requests.Load())
+		}
+	})
 }
