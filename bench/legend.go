@@ -7,7 +7,7 @@ type explained struct{ Term, Meaning string }
 var legend = []explained{
 	{"cycles", "a cycle is a lock and an unlock. In handoff it is a hand-over, in market a purchase, in semaphores a permit that is taken and given back. In latch, a latch is set, waited for by all, and counted down 100 ms later."},
 	{"wait", "from the call of Lock to its return. p50 is the median, p99 is exceeded by one wait of 100. In crowds, a wait that the end of the run cuts short counts as long as it was."},
-	{"possible, time inside", "cycles/s that an idle process could finish, whose sleeps inside are as long; and the part of the time in which the lock is held."},
+	{"possible, time inside", "cycles/s that an idle process could finish, whose stays inside are as long; and the part of the time in which the lock is held. On Linux a stay is a timer of the kernel's, because Go's sleeps are longer, by up to 1 ms, where a lock has something left to do after its grant."},
 	{"permits in use", "the time for which permits are held, added up, as a part of what it would be if all permits were held all the time. A holder's time ends as it calls Unlock."},
 	{"last return, in round trips", "from the call of the last count-down to the return of the last waiter; and its median in round trips. A round trip is the median of PINGs on the same way before the run. Pings of etcd are not measured."},
 	{"writers' p99", "the wait that one writer of 100 exceeds, where the other columns are of readers and writers together."},

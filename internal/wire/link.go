@@ -177,7 +177,8 @@ func (l *Link) crowded(n int64) bool {
 
 // alone sends a request in a write of its own. prompt: in its caller's goroutine, or not at all.
 func (l *Link) alone(ctx context.Context, r Request, sc *Script, prompt bool) (reply string, err error) {
-	defer l.near.answered(l, r.key(), time.Now(), &err)
+	key, sent := r.key(), time.Now()
+	defer func() { l.near.answered(l, key, sent, err) }()
 	defer l.survive(&err)
 	l.one(ctx, r, prompt)
 	if noScript(r.Err()) {

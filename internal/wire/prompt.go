@@ -28,7 +28,7 @@ type nearness interface {
 	// reaches reports whether one for this key may be.
 	reaches(l *Link, key string) bool
 	// answered notes how a request ended that was sent alone.
-	answered(l *Link, key string, sent time.Time, err *error)
+	answered(l *Link, key string, sent time.Time, err error)
 }
 
 // nearnessOf is that of a client, which gets a hook for it.
@@ -50,9 +50,9 @@ func nearnessOf(c Client) nearness {
 
 type unknown struct{}
 
-func (unknown) ready() bool                               { return false }
-func (unknown) reaches(*Link, string) bool                { return false }
-func (unknown) answered(*Link, string, time.Time, *error) {}
+func (unknown) ready() bool                              { return false }
+func (unknown) reaches(*Link, string) bool               { return false }
+func (unknown) answered(*Link, string, time.Time, error) {}
 
 // clients are those in use, each with its nearness. Both are weak pointers: the client keeps its nearness, among its hooks.
 var (
@@ -137,9 +137,9 @@ func promptnessOf(client *redis.Client) *promptness {
 
 func (p *promptness) age() time.Duration { return time.Since(p.born) }
 
-func (p *promptness) answered(_ *Link, _ string, sent time.Time, err *error) {
-	p.prompt.Store(*err == nil && time.Since(sent) <= promptly)
-	if from, then := p.from.Load(), int64(p.age()+mistrust); *err != nil && from < then {
+func (p *promptness) answered(_ *Link, _ string, sent time.Time, err error) {
+	p.prompt.Store(err == nil && time.Since(sent) <= promptly)
+	if from, then := p.from.Load(), int64(p.age()+mistrust); err != nil && from < then {
 		p.from.CompareAndSwap(from, then)
 	}
 }
@@ -188,8 +188,8 @@ func (c *cluster) reaches(l *Link, key string) bool {
 	return one && promptnessOf(master).ready()
 }
 
-func (c *cluster) answered(l *Link, key string, sent time.Time, err *error) {
-	c.prompt.Store(*err == nil && time.Since(sent) <= promptly)
+func (c *cluster) answered(l *Link, key string, sent time.Time, err error) {
+	c.prompt.Store(err == nil && time.Since(sent) <= promptly)
 	if master, one := l.Server(key).(*redis.Client); one {
 		promptnessOf(master).answered(l, key, sent, err)
 	}
