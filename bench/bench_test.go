@@ -42,7 +42,7 @@ var (
 	waitingOnes = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock", "redislock-exp", "redsync", "redsync-default", "etcd"}
 	loneOnes    = []string{"raw", "rlock", "rlock-async", "fairlock", "multilock", "rueidislock", "redislock", "redsync", "etcd"}
 
-	crowding1   = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock-exp", "redsync-default", "redsync-exp"}
+	crowding1   = []string{"relay", "rlock", "fairlock", "multilock", "rueidislock", "redislock-exp", "redsync-default", "redsync-exp"}
 	readingOnes = []string{"rlock", "redislock", "redislock-exp", "rwlock", "etcd-rw"}
 	permitting  = []string{"semaphore", "redislock-keys", "zset-poll"}
 	latching    = []string{"latch", "counter-poll", "counter-pubsub", "etcd-barrier"}

@@ -72,6 +72,7 @@ func contenders(at site) []contender {
 	all := locks([]contender{
 		raw(),
 		message(),
+		relay(),
 		lockline("rlock", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }),
 		lockline("rlock-async", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }, rlock.WithAsyncUnlock()).
 			configured("an rlock with WithAsyncUnlock: unlocks do not wait for Redis, and a lock that the session wants again at once stays in its memory").

@@ -25,5 +25,5 @@ var legend = []explained{
 	{"stuck", "waiters that had not got the lock 2 s after all others were done with it."},
 	{"lost", "unlocks that failed, which says that the lock was gone before."},
 	{"violations", "two inside at once, or an increment lost under the lock. In read-mostly a writer beside any other, in semaphores more inside than there are permits, in latch a waiter that returned before the last count-down was called."},
-	{"best", "of its column: starred, or in bold. raw, message and watch are no libraries, and are left out of that."},
+	{"best", "of its column: starred, or in bold. raw, message, relay and watch are no libraries, and are left out of that."},
 }
