@@ -59,12 +59,13 @@ type line struct {
 	turn   *place
 	behind bool // it is the turn of others: the goroutine that comes next stands in line before it asks
 
-	since *time.Time // when the wait began of the goroutine that stands in line; nil: none does. Guarded by Mu
+	since *time.Time // of the place in which a goroutine stands; nil: none does. Guarded by Mu
 }
 
 // place is where the session stands.
 type place struct {
 	Turn
+	since time.Time   // when the wait began of the goroutine that first stood there
 	began time.Time   // when the lock was first granted in this turn
 	end   *time.Timer // at which it is left; nil: none is set
 }
@@ -163,7 +164,8 @@ func (l *line) leave() {
 	}
 }
 
-// standing notes since when the goroutine inside the root gate waits, or that it does not stand in line any more.
+// standing notes since when the session has had the place in which the goroutine inside the root gate stands, or that it does not
+// stand in line any more.
 func (l *line) standing(since *time.Time) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -176,7 +178,7 @@ func (l *line) awaitTurn(a *mutex.Acquisition) error {
 		l.turn = nil
 	}
 	if l.turn == nil && (l.behind || a.Progress() == mutex.Refused) && !a.Try {
-		l.turn = &place{Turn: l.turnstile.Stand(&l.Lock)}
+		l.turn = &place{Turn: l.turnstile.Stand(&l.Lock), since: a.Begun}
 		a.Announce()
 	}
 	l.behind = false
@@ -185,7 +187,7 @@ func (l *line) awaitTurn(a *mutex.Acquisition) error {
 		d = firstLook
 	}
 	if l.turn != nil && !l.turn.come() && !a.Try {
-		l.standing(&a.Begun) // those behind this one know as much of the holder as it does
+		l.standing(&l.turn.since) // those behind this one know as much of the holder as has been learned in this place
 		defer l.standing(nil)
 	}
 	for l.turn != nil && !l.turn.come() && !a.Try {

@@ -423,3 +423,32 @@ func TestOneBehindAnotherThatStandsInLineIsToldThatTheLockIsHeld(t *testing.T) {
 		}
 	})
 }
+
+// What was learned by the first goroutine that stood in a place is known to those that go on in it.
+func TestWhatWasLearnedInAPlaceIsKnownWhenAnotherGoesOnInIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, m := standIn(t, 0)
+		l.say(isHeld)
+		ctx, cancel := context.WithCancel(bg)
+		failed := make(chan error)
+		go func() {
+			_, err := acquire(t, m, ctx, false)
+			failed <- err
+		}()
+		pass(5 * time.Second) // longer than the lease that it was told of
+		next := goTake(t, m)
+		go func() {
+			_, _, err := m.Acquire(bg, mutex.Config{Wait: 300 * time.Millisecond, Bounded: true}, false)
+			failed <- err
+		}()
+		synctest.Wait()
+		cancel()
+		<-failed
+		if err := <-failed; !is(err, failure.ErrLocked) {
+			t.Errorf("it waited behind one that stands in line in another's stead: %v", err)
+		}
+		l.say("")
+		close(l.places[0].come)
+		unlock(t, <-next)
+	})
+}

@@ -71,7 +71,7 @@ type Waiting interface {
 	Admit(a *Acquisition) (*Entry, error)
 	// Waits: goroutines wait elsewhere than at the root gate.
 	Waits() bool
-	// Stands is when the goroutine inside the root gate began to wait, if it stands in line behind other sessions; else nil.
+	// Stands is since when a goroutine inside the root gate has stood in the same place behind other sessions; nil if none does.
 	Stands() *time.Time
 	// Recheck has an owner's waiters look again, except those at the root gate.
 	Recheck(o *Owner)
