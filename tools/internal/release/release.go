@@ -100,6 +100,14 @@ func Make(ctx context.Context, repo, version string) (err error) {
 		err = errors.Join(err, undo)
 	}()
 
+	// Into this machine's module cache, from which Env serves: then no command has to ask which versions there are.
+	for _, folder := range present(tree) {
+		download := exec.CommandContext(ctx, "go", "mod", "download")
+		download.Dir, download.Env = filepath.Join(tree, folder), append(os.Environ(), "GOWORK=off")
+		if out, err := download.CombinedOutput(); err != nil {
+			return fmt.Errorf("go mod download in %s: %w\n%s", folder, err, out)
+		}
+	}
 	// Their go.sum has the library's checksum, which is that of its files: the commit changes none of them.
 	if err := publish(ctx, repo, "HEAD", ".", version, proxy); err != nil {
 		return err
