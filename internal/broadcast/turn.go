@@ -107,8 +107,8 @@ func (l *line) begin() {
 	l.turn.leaveIn(showTime)
 }
 
-// Ended gives up the place of a turn that has lasted for PassFor before Redis is told of the release: the next in line learns of it by
-// a message, and by the time at which its request comes, the lock is free.
+// Ended gives up the place of a turn that has lasted for PassFor before the release is sent. The next in line is notified by a
+// message, and by the time at which its request comes, the lock is free.
 func (l *line) Ended() {
 	if p := l.turn; p.come() && time.Since(p.began) >= l.PassFor() {
 		l.behind = p.Behind()
