@@ -89,7 +89,7 @@ var All = []Mutant{
 		Old: "subtle.ConstantTimeCompare([]byte(c.nonce), []byte(words[3])) == 1:", New: "subtle.ConstantTimeCompare(nil, nil) == 1:"},
 	{Name: "a hand-over is for another lease than was asked for", Kind: "fairlock", File: "internal/queue/release.lua",
 		Old: "lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)", New: "lease = math.ceil((alive - now) / 1000) + 1"},
-	{Name: "a waiter that gave up returns before its place is given up", Kind: "fairlock", File: "internal/queue/queue.go",
+	{Name: "a waiter that gave up returns before its place is given up", Kind: "fairlock", File: "internal/wakeup/wakeup.go",
 		Old: "if gone == nil {", New: "if true {"},
 	{Name: "no waiter is woken when the lock is found gone", Kind: "redlock3", File: "internal/protocol/keep.lua",
 		Old: "if ARGV[7] ~= '' and redis.call('HLEN', KEYS[1]) == 0 then", New: "if false then",
@@ -252,7 +252,7 @@ var All = []Mutant{
 // Explored are for exploration alone.
 var Explored = []Mutant{
 	{Name: "a waiter that is handed the lock keeps its place", Kind: "fairlock", File: "internal/queue/release.lua",
-		Old: "  leave(owner)\n  tell(", New: "  tell("},
+		Old: "  leave(owner)\n  if next then", New: "  if next then"},
 	{Name: "a waiter does not say that it waits", Kind: "fairlock", File: "internal/queue/lock.lua",
 		Old: "redis.call('HSET', KEYS[1], 'w', '1')", New: "redis.call('HLEN', KEYS[1])"},
 	{Name: "a hand-over does not say that others wait", Kind: "fairlock", File: "internal/queue/release.lua",
