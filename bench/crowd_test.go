@@ -30,13 +30,17 @@ func TestTheFiguresOfACrowdAgree(t *testing.T) {
 			if f["cycles_per_s"] > 200 {
 				t.Errorf("%v cycles of 5 ms a second", f["cycles_per_s"])
 			}
-			if f["requests_per_cycle"] < 1.5 {
-				t.Errorf("%v requests for a cycle, of a lock and an unlock", f["requests_per_cycle"])
+			least := 1.5 // of a lock and an unlock
+			if x.contender.floor {
+				least = .9 // a message is all that it takes
+			}
+			if f["requests_per_cycle"] < least {
+				t.Errorf("%v requests for a cycle, want at least %v", f["requests_per_cycle"], least)
 			}
 			if f["server_us_per_cycle"]*f["cycles_per_s"] > servers*1e6 {
 				t.Errorf("%v us of server time for a cycle, %v times a second", f["server_us_per_cycle"], f["cycles_per_s"])
 			}
-			if publishes := x.contender.ours(); (f["published_per_cycle"] > 0) != publishes {
+			if publishes := x.contender.ours() || x.contender.floor; (f["published_per_cycle"] > 0) != publishes {
 				t.Errorf("%v messages for a cycle", f["published_per_cycle"])
 			}
 			if f["inside_share"] < f["cycles_per_s"]*.005*.8 {

@@ -38,7 +38,7 @@ var looks = map[string]look{
 	"etcd":            {rgb(0x8f8f8f), dashes(2, 4), vgdraw.CircleGlyph{}},
 	"raw":             {rgb(0x6e7f8d), dashes(1, 1), polygon{4, .5, 1}},
 	"message":         {rgb(0x8d7f6e), dashes(1, 4), polygon{3, .5, 1}},
-	"relay":           {rgb(0x8d7f6e), dashes(2, 3), polygon{5, .5, .4}},
+	"relay":           {rgb(0xa8785a), dashes(2, 3), polygon{5, .5, .4}},
 	"watch":           {rgb(0x5f8d6e), dashes(5, 5), polygon{4, 0, 1}},
 	"rwlock":          {rgb(0xe2603f), nil, polygon{3, .5, 1}},
 	"semaphore":       {rgb(0x2f86c6), nil, polygon{4, 0, 1}},

@@ -12,7 +12,7 @@ func written(t *testing.T) string {
 	at := &site{version: "7.0.15", origin: "started for this run"}
 	r := newReport(at, []string{"--rounds", "3", "--contenders", "rlock, redislock-exp"}, 3, briefly)
 	r.Run.Day, r.Machine.CPU = "2026-01-02", "a|b"
-	r.describe([]scenario{theScenario(t, "hot8"), crowdOf(8), crowdOf(50)}, []contender{contenders(site{})[2], redislockExponential(), etcdMutex()})
+	r.describe([]scenario{theScenario(t, "hot8"), crowdOf(8), crowdOf(50)}, []contender{lockline("rlock", nil), redislockExponential(), etcdMutex()})
 	for i, x := range r.Results {
 		for range 3 {
 			x.rounds = append(x.rounds, figures{"cycles_per_s": float64(1000 / (i + 1)), "wait_p99_us": 20, "requests_per_cycle": 2, "stuck": 0,
