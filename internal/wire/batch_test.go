@@ -48,3 +48,14 @@ func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 		}
 	}
 }
+
+// With larger batches client and server wait for each other in turn, and with smaller ones more is written than need be.
+func TestABatchHasAQuarterOfTheRequestsUnderWayAtMost(t *testing.T) {
+	for _, c := range []struct{ underWay, most int }{{17, minBatch}, {32, 8}, {128, 32}, {400, 100}, {2000, maxBatch}} {
+		l := &Link{}
+		l.underWay.Store(int64(c.underWay))
+		if l.full(c.most-1) || !l.full(c.most) {
+			t.Errorf("with %d under way a batch of %d leaves: %v, one of %d: %v", c.underWay, c.most-1, l.full(c.most-1), c.most, l.full(c.most))
+		}
+	}
+}
