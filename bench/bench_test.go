@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 const briefly = 40 * time.Millisecond

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/standin"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/standin"
 )
 
 // counting proxies before the servers of b tell how many requests they have seen.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 // The figures of a crowd are made of several sources: the clients' own counts, and what the servers tell.

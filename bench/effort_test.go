@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 // toldAndSeen are the requests that the servers tell of, and those that proxies before them see: of the

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/standin"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/standin"
 )
 
 // roleVariable tells a process started by this program what it is for.

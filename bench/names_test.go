@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/redis/go-redis/v9"
 )
 

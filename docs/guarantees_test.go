@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
 // layers of the library, the lowest first. A package imports only from layers below its own.
@@ -31,8 +31,8 @@ var layers = [][]string{
 }
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/child", "internal/explore", "internal/explore/keyspace", "internal/fake", "internal/faultproxy", "internal/history", "internal/mutant", "internal/protocol/generate", "internal/sim", "internal/simnet",
-	"internal/standin", "internal/testlock", "internal/testredis", "interop/redisson"}
+var forTests = []string{"docs", "internal/child", "internal/protocol/generate",
+	"internal/testing/fake", "internal/testing/faultproxy", "internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
 
 // How many lines a file and a package may have: a reader finds things by file names, and can read a package in a day. One for tests may have more lines.
 const (

@@ -12,9 +12,9 @@ import (
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/lockline/lockline/election"
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 func TestTheDocumentedRightsSufficeForElections(t *testing.T) {

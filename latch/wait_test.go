@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 )
@@ -69,10 +69,10 @@ func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
 		set(t, ls[0], 1)
 		done := wait(bg, ls[1])
 		time.Sleep(time.Second)
-		before := w.Wrote.Load()
+		before := w.Net.Count()
 		time.Sleep(time.Hour) // less than a third of the lifetime
-		if pings := int64(time.Hour / (3 * time.Second)); w.Wrote.Load()-before > pings+1 {
-			t.Errorf("%d writes in an hour, of which %d are pings", w.Wrote.Load()-before, pings)
+		if pings := int(time.Hour / (3 * time.Second)); w.Net.Count()-before > pings+1 {
+			t.Errorf("%d writes in an hour, of which %d are pings", w.Net.Count()-before, pings)
 		}
 		countDown(t, ls[0])
 		ended(t, done, nil)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 

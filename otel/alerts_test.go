@@ -18,8 +18,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 

@@ -17,8 +17,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"

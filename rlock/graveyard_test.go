@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -29,9 +29,9 @@ func TestRedisson775And5698AFailedRenewalIsNotTheLastOne(t *testing.T) {
 		ctx, hold := testlock.Lock(t, m, bg)
 		for range 10 { // each outage begins before a renewal, and lasts for less than what is left of the lease then
 			time.Sleep(9 * time.Second)
-			w.Down.Store(true)
+			w.Down(true)
 			time.Sleep(15 * time.Second)
-			w.Down.Store(false)
+			w.Down(false)
 			time.Sleep(10 * time.Minute)
 		}
 		if ctx.Err() != nil {
@@ -44,7 +44,7 @@ func TestRedisson775And5698AFailedRenewalIsNotTheLastOne(t *testing.T) {
 // Also #3712 and #3714: the same after the key was deleted.
 func TestRedisson2515And3194AHoldAfterALostOneIsRenewed(t *testing.T) {
 	for what, lose := range map[string]func(w *testlock.Wire){
-		"an outage":  func(w *testlock.Wire) { w.Down.Store(true); time.Sleep(time.Minute); w.Down.Store(false) },
+		"an outage":  func(w *testlock.Wire) { w.Down(true); time.Sleep(time.Minute); w.Down(false) },
 		"a deletion": func(w *testlock.Wire) { w.FlushAll(); time.Sleep(time.Minute) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestRedisson7272NothingIsRenewedAfterACanceledLockOrItsUnlock(t *testing.T)
 		_, hold := testlock.Lock(t, m, bg)
 		testlock.Unlock(t, hold)
 		rnd := rand.New(rand.NewPCG(7, 272))
-		w.Delay.Store(int64(time.Millisecond))
+		w.Net.SetDelay(time.Millisecond)
 		got, canceled := 0, 0
 		for range 500 { // a round trip takes 2 ms
 			ctx, cancel := context.WithTimeout(bg, time.Duration(rnd.Int64N(int64(8*time.Millisecond))))
@@ -89,15 +89,15 @@ func TestRedisson7272NothingIsRenewedAfterACanceledLockOrItsUnlock(t *testing.T)
 		if got < 20 || canceled < 20 {
 			t.Errorf("%d acquired, %d canceled: this shows nothing", got, canceled)
 		}
-		w.Delay.Store(0)
+		w.Net.SetDelay(0)
 		time.Sleep(time.Second)
 		if st := testlock.Inspect(t, m); st.Held {
 			t.Errorf("a lock that nobody holds: %+v", st)
 		}
-		wrote := w.Wrote.Load()
+		wrote := w.Net.Count()
 		time.Sleep(time.Hour)
 		// A subscription's farewell at most; a renewal comes 360 times.
-		if n := w.Wrote.Load() - wrote; n > 10 || len(w.Keys()) != 0 {
+		if n := w.Net.Count() - wrote; n > 10 || len(w.Keys()) != 0 {
 			t.Errorf("within an hour %d requests, and these keys are left: %q", n, w.Keys())
 		}
 	})
@@ -108,7 +108,7 @@ func TestRedisson4698TheHolderIsToldThatRenewalFailsAndThenThatTheLockIsLost(t *
 		var rec recorder
 		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec)), "x")
 		ctx, hold := testlock.Lock(t, m, bg)
-		w.Down.Store(true)
+		w.Down(true)
 		<-ctx.Done()
 		if context.Cause(ctx) != rlock.ErrLost {
 			t.Errorf("cause: %v", context.Cause(ctx))
@@ -132,7 +132,7 @@ func TestRedisson4698TheHolderIsToldThatRenewalFailsAndThenThatTheLockIsLost(t *
 		if failed == 0 || lost != 1 {
 			t.Errorf("%d failures and %d losses were told", failed, lost)
 		}
-		w.Down.Store(false)
+		w.Down(false)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
@@ -156,11 +156,11 @@ func TestRedisson1626RenewalEndsWithAnUnlockThatFailed(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		m := newMutex(testlock.NewSession(t, w.Client), "x")
 		_, hold := testlock.Lock(t, m, bg)
-		w.Down.Store(true)
+		w.Down(true)
 		if err := hold.Unlock(bg); err == nil || errors.Is(err, rlock.ErrLost) {
 			t.Errorf("Unlock in an outage: %v", err)
 		}
-		w.Down.Store(false)
+		w.Down(false)
 		time.Sleep(31 * time.Second) // a lease, at the most
 		if st := testlock.Inspect(t, m); st.Held {
 			t.Errorf("renewed for nobody: %+v", st)
@@ -175,12 +175,12 @@ func TestRueidis602AWaiterThatLivesLongIsNotBusy(t *testing.T) {
 		holder, waiter := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
 		_, hold := testlock.Lock(t, newMutex(holder, "x"), bg)
 		time.Sleep(time.Hour)
-		alone := w.Wrote.Load()
+		alone := w.Net.Count()
 		got := testlock.Go(bg, newMutex(waiter, "x"))
 		time.Sleep(time.Hour)
 		// Pings, heartbeats, and a look when the lease as it was known is over. A RedLock's first in line also renews its place,
 		// of two seconds.
-		n := w.Wrote.Load() - 2*alone
+		n := w.Net.Count() - 2*alone
 		t.Logf("a waiter's requests within an hour: %d", n)
 		if n > 3*3600 {
 			t.Errorf("a waiter sent %d requests within an hour", n)

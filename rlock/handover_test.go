@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -164,7 +164,7 @@ func TestCloseEndsALockThatNothingElseCanEnd(t *testing.T) {
 					m := newMutex(s, "x")
 					_, hold := testlock.Lock(t, m, bg)
 					testlock.Unlock(t, hold)
-					w.Down.Store(true)
+					w.Down(true)
 					ended := make(chan error)
 					go func() {
 						f := m.Lock

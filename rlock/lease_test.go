@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/faultproxy"
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -41,7 +41,7 @@ func TestAHoldEndsAtItsDeadlineAndBeforeRedisFreesIt(t *testing.T) {
 		m := rlock.New(testlock.NewSession(t, w.Client), "x")
 		ctx, hold := testlock.Lock(t, m, bg)
 		start := time.Now()
-		w.Down.Store(true)
+		w.Down(true)
 		<-ctx.Done()
 		// Nothing in the simulation takes time: the margin is exactly 1 % and 2 ms.
 		if took, want := time.Since(start), 30*time.Second-300*time.Millisecond-2*time.Millisecond; took != want {
@@ -53,7 +53,7 @@ func TestAHoldEndsAtItsDeadlineAndBeforeRedisFreesIt(t *testing.T) {
 		if context.Cause(ctx) != rlock.ErrLost || !errors.Is(hold.Err(), rlock.ErrLost) {
 			t.Errorf("cause %v, Err %v", context.Cause(ctx), hold.Err())
 		}
-		w.Down.Store(false)
+		w.Down(false)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }

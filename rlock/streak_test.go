@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -196,7 +196,7 @@ func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 		h := <-got
 		time.Sleep(2 * time.Second) // what Redis handed over is renewed to the whole lease
 		granted := time.Now()
-		w.Down.Store(true)
+		w.Down(true)
 		n := 1
 		for ; h.Ctx.Err() == nil && time.Since(granted) < time.Minute; n++ {
 			time.Sleep(3 * time.Second)
@@ -214,7 +214,7 @@ func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 		if n < 2 {
 			t.Error("it was not handed over at all")
 		}
-		w.Down.Store(false)
+		w.Down(false)
 		for ; n < 20; n++ {
 			if h = <-got; h.Err == nil { // newcomers fail in an outage
 				testlock.Unlock(t, h.Hold)
@@ -452,7 +452,7 @@ func TestProcessesThatTakeTurnsDoNotAllAskAtEachUnlock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		const sessions, turns = 8, 25
 		var wg sync.WaitGroup
-		w.Delay.Store(int64(20 * time.Microsecond))
+		w.Net.SetDelay(20 * time.Microsecond)
 		var cycles, most atomic.Int64
 		for range sessions {
 			m := rlock.New(testlock.NewSession(t, w.Client), "x")
@@ -471,7 +471,7 @@ func TestProcessesThatTakeTurnsDoNotAllAskAtEachUnlock(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		each := float64(w.Wrote.Load()) / float64(cycles.Load())
+		each := float64(w.Net.Count()) / float64(cycles.Load())
 		t.Logf("%.1f requests for each of %d cycles; one session had %d", each, cycles.Load(), most.Load())
 		if each > 4 { // two are the least, nine without order
 			t.Errorf("%.1f requests for each cycle", each)

@@ -18,7 +18,7 @@ import (
 	redisserver "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
 // theirRedis is a server that belongs to a user.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"

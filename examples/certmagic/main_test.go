@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

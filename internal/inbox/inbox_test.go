@@ -7,8 +7,8 @@ import (
 
 	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/testlock"
-	"github.com/lockline/lockline/internal/testredis"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 // attempt notes what it is told.

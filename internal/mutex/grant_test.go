@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 // taking is an acquisition that has been granted what the test says. It has its Leave.

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/internal/broadcast"
-	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

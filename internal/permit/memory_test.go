@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
@@ -30,10 +30,10 @@ func TestALaneWithALongStreakAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // so that holds are not brief
 		testlock.Unlock(t, second)
 
-		before, start := w.Wrote.Load(), time.Now()
+		before, start := w.Net.Count(), time.Now()
 		got = testlock.Go(ctx, sem.Locker(1))
 		time.Sleep(time.Millisecond)
-		if wrote := w.Wrote.Load() - before; wrote != 0 {
+		if wrote := w.Net.Count() - before; wrote != 0 {
 			t.Errorf("%d requests at once: it does not wait in memory at all", wrote)
 		}
 		third := testlock.Granted(t, got) // ctx ends long before the streak
@@ -56,9 +56,9 @@ func TestANestedHoldThatEndsWhileItsLeaseIsMadeLongerIsNotReturned(t *testing.T)
 		for _, nested := range []rlock.Locker{m, m.RLocker()} {
 			ctx, outer := testlock.Lock(t, m, testlock.Bounded(t), rlock.WithLease(time.Second))
 			time.Sleep(900 * time.Millisecond)
-			w.Delay.Store(int64(60 * time.Millisecond))
+			w.Net.SetDelay(60 * time.Millisecond)
 			_, hold, err := nested.Lock(context.WithoutCancel(ctx), rlock.WithLease(10*time.Second))
-			w.Delay.Store(0)
+			w.Net.SetDelay(0)
 			testlock.WantError(t, "the nested Lock", err, rlock.ErrLost)
 			if hold != nil {
 				t.Errorf("it returns a hold, of which Err says %v", hold.Err())

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/testing/fake"
 	"github.com/lockline/lockline/internal/wakeup"
 )
 

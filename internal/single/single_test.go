@@ -16,10 +16,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/internal/broadcast"
-	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/testing/fake"
 	"github.com/lockline/lockline/internal/wire"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/testlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
 // jvm is a JVM that runs Driver.java, whose protocol is explained there.

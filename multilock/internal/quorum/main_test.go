@@ -6,8 +6,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/testing/fake"
 	"github.com/lockline/lockline/internal/wire"
 )
 

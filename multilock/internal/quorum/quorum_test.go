@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/fake"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 func TestAQuorumWithAClosedSessionIsRefusedEachTime(t *testing.T) {

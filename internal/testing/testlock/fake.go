@@ -1,0 +1,75 @@
+package testlock
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/rlock"
+)
+
+// bubbles are the tests that run in fake time.
+var bubbles sync.Map
+
+// InFakeTime runs a test in a synctest bubble of its own: hours cost nothing, and instants are exact.
+func InFakeTime(t *testing.T, test func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		bubbles.Store(t, true)
+		t.Cleanup(func() { bubbles.Delete(t) })
+		test(t)
+	})
+}
+
+// Keep has hold live until the test ends. In fake time the library must find no forgotten Hold: it would unlock it
+// from outside of the bubble, which ends the program.
+func Keep(t testing.TB, hold *rlock.Hold) { t.Cleanup(func() { runtime.KeepAlive(hold) }) }
+
+func keepInFakeTime(t testing.TB, hold *rlock.Hold) {
+	if _, fake := bubbles.Load(t); fake {
+		Keep(t, hold)
+	}
+}
+
+// Wire is an in-memory server for fake time, with a proxy before it that its clients go through.
+type Wire struct {
+	*miniredis.Miniredis
+	Net    *faultproxy.Proxy
+	Client *redis.Client
+}
+
+// NewWire starts a server and a client of it. Both end with the test, which must be in fake time.
+func NewWire(t testing.TB) *Wire {
+	w := &Wire{Miniredis: miniredis.NewMiniRedis()}
+	w.ClockTTL(true)
+	t.Cleanup(w.Miniredis.Close)
+	w.Net = faultproxy.InMemory(t, w.Dial)
+	w.Client = w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = 500*time.Millisecond, 100*time.Millisecond })
+	return w
+}
+
+// Down(true) makes it silent: requests are lost, and connections stay. Down(false) ends that.
+func (w *Wire) Down(down bool) { w.Net.BlackHole(down, false) }
+
+// Kill ends the server: it forgets all keys and scripts, connections are cut, and dials are refused, until Restart.
+func (w *Wire) Kill() {
+	w.Net.Refuse(true)
+	w.FlushAll()
+	_, _ = w.Net.Replay(faultproxy.Request{Args: []string{"SCRIPT", "FLUSH"}})
+}
+
+// Restart ends the server, if it runs, and starts it without data.
+func (w *Wire) Restart() {
+	w.Kill()
+	w.Net.Refuse(false)
+}
+
+// Simulated runs a test in fake time, with a server.
+func Simulated(t *testing.T, test func(t *testing.T, w *Wire)) {
+	InFakeTime(t, func(t *testing.T) { test(t, NewWire(t)) })
+}

@@ -1,0 +1,67 @@
+package testlock
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testredis"
+)
+
+// Rights are the ACL rules of docs/operations.md, block by block.
+type Rights struct{ Server, Cluster, Sharded, Redisson, Replicas, Operator, Sentinel []string }
+
+// Operations is the text of docs/operations.md.
+func Operations(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/operations.md")
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = os.ReadFile("../../docs/operations.md")
+	}
+	Must(t, err)
+	return string(text)
+}
+
+// DocumentedRights reads the rules as a shell does, since operators paste them into one.
+func DocumentedRights(t testing.TB) (r Rights) {
+	t.Helper()
+	blocks := []*[]string{&r.Server, &r.Cluster, &r.Sharded, &r.Redisson, &r.Replicas, &r.Operator, &r.Sentinel}
+	found := 0
+	for _, block := range strings.Split(Operations(t), "```") {
+		command := strings.TrimSpace(block)
+		if !strings.HasPrefix(command, "redis-cli ") || !strings.Contains(command, "ACL SETUSER") {
+			continue
+		}
+		if found == len(blocks) {
+			t.Fatalf("more than %d blocks of rules", found)
+		}
+		words, err := exec.Command("sh", "-ec", `printf '%s\n' `+command).Output()
+		Must(t, err)
+		_, rules, _ := strings.Cut(string(words), "\nSETUSER\n")
+		*blocks[found] = strings.Fields(rules)[1:] // behind the user's name
+		found++
+	}
+	if found != len(blocks) {
+		t.Fatalf("%d blocks of rules, want %d", found, len(blocks))
+	}
+	return r
+}
+
+// DocumentedUser is a client with the rights that docs/operations.md lists for a server.
+func DocumentedUser(t testing.TB, server *testredis.Server) *redis.Client {
+	t.Helper()
+	return User(t, server, "lockline", anys(DocumentedRights(t).Server)...)
+}
+
+func anys(words []string) []any {
+	all := make([]any, len(words))
+	for i, w := range words {
+		all[i] = w
+	}
+	return all
+}

@@ -1,0 +1,65 @@
+package testlock
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testredis"
+)
+
+var (
+	prefixes sync.Map // string by client of a shared server
+	tests    atomic.Int64
+)
+
+// Shared returns a client of the real server that the package's tests share (testredis.Shared). NewSession gives a session over
+// it a prefix that no other test has, so that each test has all names for itself. The client is closed when the test ends.
+func Shared(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
+	t.Helper()
+	rdb := testredis.Shared(t).Client(t, mod...)
+	share(t, rdb, fmt.Sprintf("test%d", tests.Add(1)))
+	return rdb
+}
+
+// SharedToo returns one more client, for sessions with the prefix of the one that Shared returned.
+func SharedToo(t testing.TB, rdb *redis.Client, mod ...func(*redis.Options)) *redis.Client {
+	t.Helper()
+	more := testredis.Shared(t).Client(t, mod...)
+	share(t, more, Prefix(rdb))
+	return more
+}
+
+func share(t testing.TB, rdb *redis.Client, prefix string) {
+	prefixes.Store(rdb, prefix)
+	t.Cleanup(func() { prefixes.Delete(rdb) })
+}
+
+// Prefix is with which the names of keys and channels begin of NewSession's sessions over a client.
+func Prefix(rdb redis.Cmdable) string {
+	if prefix := prefixOf(rdb); prefix != "" {
+		return prefix
+	}
+	return "lockline"
+}
+
+func prefixOf(rdb any) string {
+	client, ok := rdb.(*redis.Client)
+	if !ok {
+		return ""
+	}
+	prefix, _ := prefixes.Load(client)
+	s, _ := prefix.(string)
+	return s
+}
+
+// pattern matches the keys, or channels, that are the test's.
+func pattern(rdb redis.Cmdable) string {
+	if prefix := prefixOf(rdb); prefix != "" {
+		return prefix + ":*"
+	}
+	return "*"
+}

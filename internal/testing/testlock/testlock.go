@@ -1,0 +1,209 @@
+// Package testlock is what the tests of the locks have in common: sessions, locks that a test must get, waits that must
+// end, and servers in fake time. The servers of package testredis are real ones.
+//
+// A helper that gets the test fails it where it says so. Those that stop the test, as t.Fatal does, are for the
+// goroutine of the test.
+package testlock
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Patience is how long a test waits for what must happen, however slow the machine is. In fake time it is fake, too.
+const Patience = 30 * time.Second
+
+// Quiet is the logger of NewSession's sessions. It formats what is logged, and drops it.
+var Quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+var bg = context.Background()
+
+// NewSession opens a session that logs nothing, unless the options say otherwise. An error stops the test. The session is
+// closed when the test ends.
+func NewSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
+	t.Helper()
+	before := []rlock.SessionOption{rlock.WithLogger(Quiet)}
+	if prefix := prefixOf(rdb); prefix != "" {
+		before = append(before, rlock.WithPrefix(prefix))
+	}
+	s, err := rlock.NewSession(rdb, append(before, options...)...)
+	Must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// Client returns a client of the server at addr. It is closed when the test ends.
+func Client(t testing.TB, addr string) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// Embedded starts a server inside the test process and returns a client of it. Both end with the test.
+func Embedded(t testing.TB) *redis.Client {
+	t.Helper()
+	return Client(t, testredis.Embedded(t).Addr())
+}
+
+// User gives server a user with these rights of its access control list and no others, and returns a client of that user.
+// An error stops the test. The client is closed when the test ends.
+func User(t testing.TB, server *testredis.Server, name string, rights ...any) *redis.Client {
+	t.Helper()
+	rules := append([]any{"ACL", "SETUSER", name, "reset", "on", ">PASSWORD"}, rights...)
+	Must(t, server.Client(t).Do(bg, rules...).Err())
+	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "PASSWORD" })
+}
+
+// Impatient is for a client that gives up soon on a server that does not answer.
+func Impatient(o *redis.Options) {
+	o.ReadTimeout, o.DialTimeout = 200*time.Millisecond, 200*time.Millisecond
+}
+
+// Bounded returns a context that ends after Patience, or with the test.
+func Bounded(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(bg, Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Lock calls l.Lock and returns its context and its Hold. An error stops the test. In fake time the Hold lives until the
+// test ends, even if the caller does not keep it.
+func Lock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {
+	t.Helper()
+	ctx, hold, err := l.Lock(ctx, options...)
+	if err != nil {
+		t.Fatalf("Lock: %v", err)
+	}
+	keepInFakeTime(t, hold)
+	return ctx, hold
+}
+
+// TryLock does with l.TryLock what Lock does with l.Lock.
+func TryLock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {
+	t.Helper()
+	ctx, hold, err := l.TryLock(ctx, options...)
+	if err != nil {
+		t.Fatalf("TryLock: %v", err)
+	}
+	keepInFakeTime(t, hold)
+	return ctx, hold
+}
+
+// Take is Lock for a test that does not need the context. It waits for Patience at most.
+func Take(t testing.TB, l rlock.Locker, options ...rlock.Option) *rlock.Hold {
+	t.Helper()
+	_, hold := Lock(t, l, Bounded(t), options...)
+	return hold
+}
+
+// Unlock unlocks hold. An error stops the test.
+func Unlock(t testing.TB, hold *rlock.Hold) {
+	t.Helper()
+	if err := hold.Unlock(bg); err != nil {
+		t.Fatalf("Unlock: %v", err)
+	}
+}
+
+// Works stops the test unless l can be taken within Patience, and unlocked.
+func Works(t testing.TB, l rlock.Locker) {
+	t.Helper()
+	Unlock(t, Take(t, l))
+}
+
+// Warm takes l, enters it again and unlocks it, and returns it. From then on the server knows the scripts and the session
+// knows the clock, so that each call is one request. An error stops the test.
+func Warm[L rlock.Locker](t testing.TB, l L) L {
+	t.Helper()
+	ctx, hold := Lock(t, l, bg)
+	_, nested := Lock(t, l, ctx)
+	Unlock(t, nested)
+	Unlock(t, hold)
+	return l
+}
+
+// Inspect returns the state of m. An error stops the test.
+func Inspect(t testing.TB, m *rlock.Mutex) rlock.State {
+	t.Helper()
+	st, err := m.Inspect(bg)
+	if err != nil {
+		t.Fatalf("Inspect: %v", err)
+	}
+	return st
+}
+
+// ForceUnlock takes m from its holder. An error stops the test, and so does a lock that is not held.
+func ForceUnlock(t testing.TB, m *rlock.Mutex) {
+	t.Helper()
+	if held, err := m.ForceUnlock(bg); err != nil || !held {
+		t.Fatalf("ForceUnlock: held %v, %v", held, err)
+	}
+}
+
+// Cycle locks l and unlocks it at once. It may run in any goroutine.
+func Cycle(ctx context.Context, l rlock.Locker, options ...rlock.Option) error {
+	_, hold, err := l.Lock(ctx, options...)
+	if err != nil {
+		return err
+	}
+	return hold.Unlock(bg)
+}
+
+// Grant is what a call of Lock has returned.
+type Grant struct {
+	Ctx  context.Context
+	Hold *rlock.Hold
+	Err  error
+}
+
+// Go calls l.Lock in a goroutine of its own and sends what it returns.
+func Go(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Grant {
+	got := make(chan Grant, 1)
+	go func() {
+		ctx, hold, err := l.Lock(ctx, options...)
+		got <- Grant{ctx, hold, err}
+	}()
+	return got
+}
+
+// Granted waits for what Go sends, for Patience at most, and returns the Hold. An error stops the test.
+func Granted(t testing.TB, got <-chan Grant) *rlock.Hold {
+	t.Helper()
+	g := Receive(t, "the end of Lock", got)
+	if g.Err != nil {
+		t.Fatalf("Lock: %v", g.Err)
+	}
+	return g.Hold
+}
+
+// Must stops the test if err is not nil.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WantError fails the test unless err, which came of what, matches want.
+func WantError(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// WantAfter fails the test unless the token of hold is higher than last.
+func WantAfter(t testing.TB, hold *rlock.Hold, last int64) {
+	t.Helper()
+	if hold.Token() <= last {
+		t.Errorf("token %d after %d", hold.Token(), last)
+	}
+}

@@ -1,0 +1,70 @@
+package testlock
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// Eventually waits for a condition that nothing announces, and stops the test if it does not hold within Patience.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// Receive returns what c delivers, or the zero value when c is closed. It stops the test if neither happens within Patience.
+func Receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(Patience):
+		t.Fatalf("still not: %s", what)
+	}
+	panic("unreachable")
+}
+
+// Renewed waits until renewals have moved the deadline of hold by more than by. It stops the test if that takes longer
+// than Patience, and at once when the hold is lost.
+func Renewed(t testing.TB, hold *rlock.Hold, by time.Duration) {
+	t.Helper()
+	until := hold.Deadline().Add(by)
+	Eventually(t, "renewed", func() bool {
+		if err := hold.Err(); err != nil {
+			t.Fatalf("not renewed: %v", err)
+		}
+		return hold.Deadline().After(until)
+	})
+}
+
+// OnlyTokens waits until the server has no keys of the test but those that remember tokens, and stops the test if that takes longer
+// than Patience.
+func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
+	t.Helper()
+	Eventually(t, "only tokens are left", func() bool {
+		keys, err := rdb.Keys(bg, pattern(rdb)).Result()
+		Must(t, err)
+		return !slices.ContainsFunc(keys, func(key string) bool { return !strings.HasSuffix(key, "}:t") })
+	})
+}
+
+// NoSubscriptions waits until no client listens to a channel of the test, and stops the test if that takes longer than
+// Patience.
+func NoSubscriptions(t testing.TB, rdb redis.Cmdable) {
+	t.Helper()
+	Eventually(t, "no subscription is left", func() bool {
+		channels, err := rdb.PubSubChannels(bg, pattern(rdb)).Result()
+		Must(t, err)
+		return len(channels) == 0
+	})
+}

@@ -1,0 +1,459 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/proof/explore/keyspace"
+)
+
+// lockRules are sessions that want a lock: rlock or fairlock. What they do is what packages queue and mutex do, without what stays in memory.
+type lockRules struct {
+	fair     bool
+	sessions int
+	each     int // attempts of a session
+	faults   Faults
+	several  bool // each session wants two locks at once: several.go
+}
+
+// What sessions are configured with, in milliseconds. None ends with a tick, so that a real server, whose clock goes on between them, agrees.
+const (
+	lockLease = 1100
+	liveness  = 1800
+	retention = 15000
+)
+
+func micro(ms int64) int64 { return ms * 1000 }
+
+// patience is how long a request is welcome, in microseconds.
+func patience() int64 {
+	return protocol.Patience(min(lockLease, liveness) * time.Millisecond).Microseconds()
+}
+
+type phase uint8
+
+const (
+	idle    phase = iota
+	trying        // asks, and does not stand in the queue
+	asking        // asks, and stands in the queue if it has to wait
+	queued        // is to wait
+	holding       // has the lock, as far as it knows
+	leaving       // sends its release until it is answered
+	over          // and was answered
+	failed        // ended with an error that the documentation names
+	expired       // its lease ended while it held the lock
+	dead          // its session crashed
+)
+
+// attempt is an actor: a goroutine that wants the lock once. If it has to start over, it gets another name in Redis.
+type attempt struct {
+	Phase     phase
+	Serial    uint8 // how often it has started over
+	GaveUp    bool  // it does not want the lock any more
+	Late      bool  // a copy of its request was not answered
+	Held      bool  // it leaves what it has held
+	Again     bool  // a copy of its release was not answered
+	Back      bool  // it leaves to wait for the other lock of its session
+	Along     bool  // the exchanges of the other attempt are about this one's lock, too
+	Borrowed  uint8 // 1 + Serial of the other attempt, whose name it has; 0: its own
+	Forced    bool  // an operator freed what it was granted
+	Follows   int8  // 1 + the attempt whose place its request asks for; 0: none
+	Latter    int8  // 1 + the attempt that may have its place, after an answer was lost
+	Beat      bool  // it has sent a heartbeat or a renewal in this tick
+	NotAfter  int64 // of the last copy of its request
+	Slow      int64 // how long the last answer took at least: from when the request was sent to the Redis time in it
+	Past      int64 // the token which that answer named: a grant that is not above it is over
+	Told      int64 // token of a grant that it learned of while its request is under way
+	ToldAt    int64 // Redis time of that; 0: it began at ToldFrom
+	ToldFrom  int64
+	ToldLease int64 // microseconds
+	Token     int64 // of what it holds
+	Used      int64 // last token of it that was used
+	Deadline  int64 // until when it holds it
+}
+
+// Tags of an attempt's two exchanges.
+const (
+	mainTag uint8 = 1 + iota
+	keepTag       // heartbeats and renewals
+)
+
+// Scripts, by index.
+const (
+	lockScript int8 = iota
+	releaseScript
+	heartbeatScript
+	keepScript
+	forceScript
+)
+
+func (r *lockRules) scripts() []string {
+	each := []string{"internal/queue/lock.lua", "internal/queue/release.lua", "internal/queue/heartbeat.lua", "internal/protocol/keep.lua", "internal/queue/force.lua"}
+	if !r.several {
+		return each
+	}
+	return slices.Concat(each, each, []string{"internal/queue/lock_several.lua", "internal/queue/lock_several.lua", "internal/queue/release_several.lua"})
+}
+
+func lockWorlds() []World {
+	make := func(name, about string, small bool, r lockRules) World {
+		return World{Name: name, About: about, Small: small, scripts: r.scripts(), build: func(scripts []*keyspace.Script) world {
+			return NewSystem[attempt](&r, 1, scripts)
+		}}
+	}
+	return []World{
+		make("rlock", "two sessions: replies are lost, leases end", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2}}),
+		make("rlock-late", "two sessions: replies are lost, copies are late, waits are canceled", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 1, LateCopies: 1, Cancels: 1}}),
+		make("rlock-forced", "two sessions: an operator frees the lock, copies are late", true, lockRules{sessions: 2, each: 1, faults: Faults{LateCopies: 1, Forced: 1}}),
+		make("rlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
+		make("rlock-clock", "two sessions: the server's clock is set back", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2, SetBack: 1}}),
+		make("fairlock", "two sessions: replies are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostReplies: 1}}),
+		make("fairlock-places", "two sessions, two attempts each: places are taken over, leases end", true, lockRules{fair: true, sessions: 2, each: 2, faults: Faults{}}),
+		make("fairlock-late", "two sessions: copies are late, waits are canceled", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{LateCopies: 1, Cancels: 1}}),
+		make("fairlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
+		make("fairlock-crash", "three sessions: one crashes", false, lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
+		make("multilock", "two sessions that want both of two locks: replies are lost", true, lockRules{several: true, sessions: 2, each: 2, faults: Faults{Ticks: 1, LostReplies: 1}}),
+		make("multilock-late", "the same: copies are late", true, lockRules{several: true, sessions: 2, each: 2, faults: Faults{LateCopies: 1}}),
+		make("multilock-large", "three sessions that want both of two locks", false, lockRules{several: true, sessions: 3, each: 2, faults: Faults{Ticks: 2, LostReplies: 1, LateCopies: 1, LostNews: 1, Cancels: 1, Crashes: 1}}),
+		make("rlock-large", "three sessions, two attempts each", false, lockRules{sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
+		make("fairlock-large", "three sessions, two attempts each", false, lockRules{fair: true, sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
+	}
+}
+
+const channelPrefix = "c:"
+
+// lockKeys are those of a lock; some worlds have two.
+var lockKeys = [][]string{
+	{"lock", "lock:t", "lock:q", "lock:a", "lock:d"},
+	{"next", "next:t", "next:q", "next:a", "next:d"},
+}
+
+func (r *lockRules) Start() ([]attempt, Shared) {
+	return make([]attempt, r.sessions*r.each), Shared{Now: epoch, Left: r.faults}
+}
+
+func (r *lockRules) SessionOf(actor int) int { return actor / r.each }
+
+func sessionName(session int) string { return string(rune('A' + session)) }
+
+func (r *lockRules) Channel(session int) string { return channelPrefix + sessionName(session) }
+
+// Of two locks, the scripts of the second come behind those of the first.
+const eachScript = 5
+
+// lockOf is the lock that an actor wants.
+func (r *lockRules) lockOf(actor int) int {
+	if r.several {
+		return actor % 2
+	}
+	return 0
+}
+
+// script is that of an actor's lock.
+func (r *lockRules) script(actor int, role int8) int8 { return role + eachScript*int8(r.lockOf(actor)) }
+
+func (r *lockRules) Keys(script int8) []string {
+	switch {
+	case script >= bothScripts:
+		return bothKeys[script-bothScripts]
+	case script%eachScript == keepScript:
+		return lockKeys[script/eachScript][:2]
+	}
+	return lockKeys[script/eachScript]
+}
+
+// owner is the name of an attempt in Redis.
+func (r *lockRules) owner(actor int, a attempt) string {
+	serial := a.Serial
+	if a.Borrowed > 0 {
+		actor, serial = actor^1, a.Borrowed-1
+	}
+	return fmt.Sprintf("%s:%d", sessionName(actor/r.each), 1+actor%r.each+r.each*int(serial))
+}
+
+// current is the actor that has a name in Redis at a lock; -1 if that is a former name, or none.
+func (r *lockRules) current(v *View[attempt], lock int, owner string) int {
+	if len(owner) < 2 { // '-' is no owner
+		return -1
+	}
+	session := int(owner[0] - 'A')
+	for i := session * r.each; i < (session+1)*r.each; i++ {
+		if r.lockOf(i) == lock && r.owner(i, v.Actors[i]) == owner {
+			return i
+		}
+	}
+	return -1
+}
+
+func nonce(owner string) string { return "n" + strings.ReplaceAll(owner, ":", "") }
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+func join(words ...string) string { return strings.Join(words, separator) }
+
+// ask sends a copy of the request of an attempt.
+func (r *lockRules) ask(v *View[attempt], i int) {
+	a := &v.Actors[i]
+	a.NotAfter = max(a.NotAfter, v.Now+patience())
+	live := number(liveness)
+	if a.Phase == trying {
+		live = "0"
+	}
+	a.Follows = 0
+	place, size := "", "0"
+	if t := r.last(v, i); a.Phase == asking && t >= 0 {
+		a.Follows = int8(1 + t)
+		place, size = r.owner(t, v.Actors[t]), "1"
+	}
+	if r.leads(v, i) {
+		r.askBoth(v, i)
+		return
+	}
+	owner := r.owner(i, *a)
+	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: r.script(i, lockScript), Sent: v.Now,
+		Argv: join(owner, number(lockLease), number(a.NotAfter), "me", number(retention), live, channelPrefix, "1", place, size, nonce(owner), "1")})
+}
+
+// last is the attempt whose place attempt i can take: the other one of its session, if that waits. It is -1 if there is none.
+func (r *lockRules) last(v *View[attempt], i int) int {
+	if r.fair {
+		for t := i - i%r.each; t < i-i%r.each+r.each; t++ {
+			if o := v.Actors[t]; t != i && o.Phase == queued && !o.Late {
+				return t
+			}
+		}
+	}
+	return -1
+}
+
+// releaseArgs are those of a release of an attempt. Without a token, it is of whatever it was granted.
+func (r *lockRules) releaseArgs(owner string, a attempt, token, used string) string {
+	late := "0"
+	if a.Late {
+		late = number(a.NotAfter)
+	}
+	return join(owner, token, channelPrefix, number(retention), late, used)
+}
+
+// leave sends a copy of the release of an attempt.
+func (r *lockRules) leave(v *View[attempt], i int) {
+	a := &v.Actors[i]
+	a.Again = a.Phase == leaving
+	a.Phase = leaving
+	v.Forsake(i, keepTag)
+	token, used := "", "0"
+	if a.Held {
+		token, used = number(a.Token), number(a.Used)
+	}
+	argv, script := r.releaseArgs(r.owner(i, *a), *a, token, used), r.script(i, releaseScript)
+	if r.several && v.Actors[i^1].Along {
+		argv, script = join(argv, r.alongArgs(v, i^1)), releaseBoth
+	}
+	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: script, Sent: v.Now, Argv: argv})
+}
+
+// startOver has an attempt ask under another name. release: what it was granted, or may have been, is ended in the background.
+func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
+	if release {
+		r.renounce(v, i, i)
+		if r.leads(v, i) {
+			r.renounce(v, i, i^1)
+		}
+	}
+	r.end(v, i, over)
+	if v.Actors[i].Serial++; v.Actors[i].Serial > 8 {
+		v.Actors[i].Phase = failed
+		return
+	}
+	v.Actors[i].Phase = as
+	r.ask(v, i)
+}
+
+// renounce has what an attempt was granted, or may have been, of the lock of another or its own be ended in the background.
+func (r *lockRules) renounce(v *View[attempt], i, of int) {
+	a := v.Actors[i]
+	v.Send(Packet{Kind: errand, To: int8(i), Script: r.script(of, releaseScript), Argv: r.releaseArgs(r.owner(i, a), a, "", "0")})
+}
+
+// end forgets all that an attempt knows.
+func (r *lockRules) end(v *View[attempt], i int, as phase) {
+	v.Forsake(i, mainTag)
+	v.Forsake(i, keepTag)
+	a := attempt{Phase: as, Serial: v.Actors[i].Serial}
+	if as == expired { // Redis may have it for a while
+		a.Borrowed = v.Actors[i].Borrowed
+	}
+	v.Actors[i] = a
+}
+
+// mayBegin: an attempt may begin. Sessions are alike, so they begin in order.
+func (r *lockRules) mayBegin(v *View[attempt], i int) bool {
+	if r.several {
+		return i%2 == 0 && !r.begun(v, i) && (i == 0 || r.begun(v, i-2))
+	}
+	if i%r.each > 0 {
+		before := v.Actors[i-1].Phase
+		return before >= over || r.fair && before >= queued
+	}
+	return i == 0 || v.Actors[i-r.each].Phase != idle
+}
+
+func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move func(v *View[attempt]))) {
+	for i, a := range v.Actors {
+		_, underWay := v.UnderWay(i, mainTag)
+		_, keeping := v.UnderWay(i, keepTag)
+		switch a.Phase {
+		case idle:
+			if r.mayBegin(v, i) {
+				do("ask", i, func(v *View[attempt]) { r.begin(v, i) })
+			}
+		case trying, asking:
+			if !underWay {
+				do("give up the answer", i, func(v *View[attempt]) { r.unanswered(v, i) })
+			}
+			if !a.GaveUp && v.Left.Cancels > 0 {
+				do("cancel", i, func(v *View[attempt]) {
+					v.Left.Cancels--
+					v.Actors[i].GaveUp = true
+				})
+			}
+			if a.Told != 0 && !keeping && !a.Beat {
+				do("heartbeat", i, func(v *View[attempt]) { r.heartbeat(v, i) })
+			}
+		case queued:
+			if v.Left.Cancels > 0 {
+				do("cancel", i, func(v *View[attempt]) {
+					v.Left.Cancels--
+					r.leave(v, i)
+				})
+			}
+			if !keeping && !a.Beat {
+				do("heartbeat", i, func(v *View[attempt]) { r.heartbeat(v, i) })
+			}
+		case holding:
+			if r.mayUnlock(v, i) {
+				do("unlock", i, func(v *View[attempt]) { r.unlock(v, i) })
+			}
+			if !keeping && !a.Beat {
+				do("renew", i, func(v *View[attempt]) { r.renew(v, i) })
+			}
+			if v.Left.Extra > 0 && a.Used == a.Token {
+				do("pass on in memory", i, func(v *View[attempt]) {
+					v.Left.Extra--
+					v.Actors[i].Used += 5
+					v.Notes[r.lockOf(i)] = max(v.Notes[r.lockOf(i)], v.Actors[i].Used)
+				})
+			}
+		case leaving:
+			if !underWay && !a.Along {
+				do("release again", i, func(v *View[attempt]) { r.leave(v, i) })
+			}
+		}
+	}
+	if owner, token := holder(v.Space(0), 0); owner != "" && v.Left.Forced > 0 {
+		do("force the lock", -1, func(v *View[attempt]) {
+			v.Left.Forced--
+			v.Send(Packet{Kind: errand, To: -1, Script: forceScript, Argv: join(channelPrefix, number(retention), number(token))})
+		})
+	}
+}
+
+func (r *lockRules) begin(v *View[attempt], i int) {
+	v.Actors[i].Phase = asking
+	if !r.fair {
+		v.Actors[i].Phase = trying
+	}
+	r.ask(v, i)
+}
+
+// unanswered: the request that was sent last has no answer to come.
+func (r *lockRules) unanswered(v *View[attempt], i int) {
+	a := &v.Actors[i]
+	a.Late = true
+	if a.GaveUp {
+		if r.leads(v, i) {
+			r.renounce(v, i, i^1)
+		}
+		r.leave(v, i)
+		return
+	}
+	if a.Follows != 0 { // it may have the place of that one
+		v.Actors[a.Follows-1].Latter = int8(1 + i)
+	}
+	r.ask(v, i)
+}
+
+func (r *lockRules) heartbeat(v *View[attempt], i int) {
+	a := &v.Actors[i]
+	a.Beat = true
+	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: r.script(i, heartbeatScript), Sent: v.Now,
+		Argv: join(sessionName(i/r.each), number(liveness), channelPrefix, number(retention), "1", r.owner(i, *a))})
+}
+
+func (r *lockRules) renew(v *View[attempt], i int) {
+	a := &v.Actors[i]
+	a.Beat = true
+	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: r.script(i, keepScript), Sent: v.Now,
+		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "", "0", "")})
+}
+
+func (r *lockRules) unlock(v *View[attempt], i int) {
+	v.Actors[i].Held = true
+	if r.several && v.Actors[i^1].Phase == holding {
+		r.takeAlong(v, i^1)
+	}
+	r.leave(v, i)
+}
+
+func (r *lockRules) Crashed(v *View[attempt], session int) {
+	for i := range v.Actors {
+		if i/r.each == session && v.Actors[i].Phase < over {
+			v.Actors[i] = attempt{Phase: dead, Serial: v.Actors[i].Serial}
+		}
+	}
+}
+
+func (r *lockRules) Ticked(v *View[attempt]) {
+	for i := range v.Actors {
+		a := &v.Actors[i]
+		a.Beat = false
+		if a.Phase == holding && v.Now >= a.Deadline {
+			r.end(v, i, expired)
+			if r.several && v.Actors[i^1].Phase == trying {
+				v.Actors[i^1].GaveUp = true
+			}
+		}
+	}
+}
+
+func (r *lockRules) Calm(v *View[attempt]) bool {
+	for i, a := range v.Actors {
+		switch {
+		case a.Phase == trying || a.Phase == asking:
+			r.unanswered(v, i)
+		case a.Phase == holding && r.mayUnlock(v, i):
+			r.unlock(v, i)
+		case a.Phase == leaving && !a.Along:
+			r.leave(v, i)
+		case a.Phase == queued && !a.Beat:
+			r.heartbeat(v, i)
+		default:
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+func (r *lockRules) Over(v *View[attempt]) bool {
+	for _, a := range v.Actors {
+		if a.Phase != idle && a.Phase < over {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,47 @@
+//go:build mutants
+
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/proof/mutant"
+)
+
+// Each script that is broken in one place breaks a world of its kind. The table tells which, and by how many steps.
+func TestEachScriptMutantIsFound(t *testing.T) {
+	var table []string
+	for _, m := range slices.Concat(mutant.All, mutant.Explored) {
+		var worlds []World
+		for _, w := range Worlds() {
+			if kind, _, _ := strings.Cut(w.Name, "-"); strings.HasPrefix(m.Kind, kind) && slices.Contains(w.scripts, m.File) {
+				worlds = append(worlds, w)
+			}
+		}
+		if m.Harmless != "" || len(worlds) == 0 {
+			continue
+		}
+		t.Run(m.Name, func(t *testing.T) {
+			_, broken, err := m.Apply(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range worlds {
+				r, err := w.Explore(root, map[string]string{m.File: broken}, *most)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Violation != nil {
+					table = append(table, fmt.Sprintf("| %s | %s | %d | %d + %d | %v |", m.Name, w.Name, r.States, len(r.Trace), r.InCalm, r.Violation))
+					t.Log(r.Story())
+					return
+				}
+			}
+			t.Errorf("no world of %d states notices it", *most)
+		})
+	}
+	t.Logf("\n| mutant | world | states | steps | what is noticed |\n|---|---|--:|--:|---|\n%s", strings.Join(table, "\n"))
+}

@@ -1,0 +1,413 @@
+package explore
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lockline/lockline/proof/explore/keyspace"
+)
+
+// share is what a holder has in Redis.
+type share struct{ n, token, till int64 }
+
+// heldAt are those whose leases are not over.
+func heldAt(space *keyspace.Space, now int64) map[string]share {
+	held := map[string]share{}
+	for owner, till := range space.Scores(permitKeys[0]) {
+		words := strings.Fields(space.Hash(permitKeys[5])[owner])
+		if int64(till) > now && len(words) > 1 {
+			held[owner] = share{integer(words[0]), integer(words[1]), int64(till)}
+		}
+	}
+	return held
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// limitOf is how many permits there are, if Redis knows.
+func limitOf(space *keyspace.Space) (limit int64, known bool) {
+	text, known := space.Hash(permitKeys[1])["n"]
+	return integer(text), known
+}
+
+// ledger is what scripts are to change.
+type ledger struct {
+	now     int64
+	env     keyspace.Env
+	limit   int64
+	known   bool
+	queued  bool // there was a queue
+	held    map[string]share
+	queue   []standing
+	granted []string // in order
+}
+
+// standing is one in the queue.
+type standing struct {
+	owner    string
+	n        int64
+	alive    int64
+	listened bool // when it was asked last
+}
+
+func readLedger(env keyspace.Env, space *keyspace.Space) *ledger {
+	l := &ledger{now: env.Now, env: env, held: heldAt(space, env.Now)}
+	l.limit, l.known = limitOf(space)
+	alive := space.Scores(permitKeys[3])
+	for _, owner := range space.Members(permitKeys[2]) {
+		l.queued = true
+		words := strings.Fields(space.Hash(permitKeys[4])[owner])
+		if len(words) > 2 {
+			l.queue = append(l.queue, standing{owner, integer(words[0]), int64(alive[owner]), strings.HasSuffix(words[2], "+")})
+		}
+	}
+	return l
+}
+
+func (l *ledger) used() (n int64) {
+	for _, h := range l.held {
+		n += h.n
+	}
+	return n
+}
+
+func sessionOfName(owner string) string {
+	session, _, _ := strings.Cut(owner, ":")
+	return session
+}
+
+// next is the first from an index on that lives, and listens as far as is known; -1 if there is none. (Redis looks at 1,000 at most.)
+func (l *ledger) next(asking string, from int) int {
+	for at := from; at < len(l.queue); at++ {
+		w := l.queue[at]
+		if w.alive >= l.now && (sessionOfName(w.owner) == asking || !w.listened || l.env.Listening(channelPrefix+sessionOfName(w.owner)) > 0) {
+			return at
+		}
+	}
+	return -1
+}
+
+// serve is what permit.lua promises: permits for the waiters, in their order, as long as there are enough for the next one. A waiter that wants
+// more than there are at all holds up no other.
+func (l *ledger) serve(asking string) {
+	from := 0
+	for {
+		at := l.next(asking, from)
+		switch {
+		case at < 0:
+			return
+		case l.queue[at].n > l.limit:
+			from = at + 1
+		case l.queue[at].n > l.limit-l.used():
+			return
+		default:
+			l.grant(l.queue[at].owner, l.queue[at].n)
+			l.queue = slices.Delete(l.queue, at, at+1)
+		}
+	}
+}
+
+func (l *ledger) grant(owner string, n int64) {
+	l.held[owner] = share{n: n}
+	l.granted = append(l.granted, owner)
+}
+
+func (l *ledger) leave(owner string) {
+	delete(l.held, owner)
+	l.queue = slices.DeleteFunc(l.queue, func(w standing) bool { return w.owner == owner })
+}
+
+// after is what a script is to make of it. asking is the session that gets the reply; "" if that is the operator's.
+func (l *ledger) after(p Packet, before *keyspace.Space) (asking string) {
+	argv := strings.Split(p.Argv, separator)
+	asking = sessionOfName(argv[0])
+	held, holds := l.held[argv[0]]
+	switch p.Script {
+	case acquireScript:
+		l.acquire(argv, before)
+	case returnScript:
+		l.leave(argv[0])
+		if l.queued {
+			l.serve(asking)
+		}
+	case reduceScript:
+		if holds && number(held.token) == argv[1] && held.n != 1 {
+			held.n = 1
+			l.held[argv[0]] = held
+			l.serve(asking)
+		}
+	case limitScript:
+		asking = ""
+		if l.now <= integer(argv[5]) && !(argv[1] == "1" && l.known) {
+			l.limit, l.known = integer(argv[0]), true
+			l.serve(asking)
+		}
+	case takeBackScript:
+		asking = ""
+		maps.DeleteFunc(l.held, func(_ string, h share) bool {
+			return argv[0] == "w" && h.n == all || argv[0] == "r" && h.n != all || argv[0] == number(h.token)
+		})
+		l.serve(asking)
+	}
+	return asking
+}
+
+func (l *ledger) acquire(argv []string, before *keyspace.Space) {
+	owner, n := argv[0], integer(argv[1])
+	_, holds := l.held[owner]
+	_, joins := l.held[argv[11]]
+	_, over := before.Hash(permitKeys[1])[owner]
+	if l.now > integer(argv[2]) || joins && !l.queued || holds || over {
+		return
+	}
+	if !l.known {
+		l.limit = integer(argv[10])
+	}
+	if !l.queued && n <= l.limit-l.used() {
+		l.known = true
+		l.grant(owner, n)
+		return
+	}
+	if alive := integer(argv[6]); alive > 0 {
+		l.known = true
+		at := slices.IndexFunc(l.queue, func(w standing) bool { return w.owner == owner })
+		if at < 0 {
+			at = len(l.queue)
+			l.queue = append(l.queue, standing{owner: owner, n: n})
+		}
+		l.queue[at].alive = l.now + micro(alive)
+	}
+	l.serve(sessionOfName(owner))
+}
+
+// sound says what is wrong with what Redis keeps, whatever happened; "" if nothing is.
+func sound(space *keyspace.Space) string {
+	var sum int64
+	has := space.Hash(permitKeys[5])
+	for owner, value := range has {
+		if n, _, _ := strings.Cut(value, " "); owner != "u" {
+			sum += integer(n)
+			if _, ok := space.Scores(permitKeys[0])[owner]; !ok {
+				return fmt.Sprintf("%s has permits without end", owner)
+			}
+		}
+	}
+	if sum != integer(has["u"]) {
+		return fmt.Sprintf("%s permits count as in use, and holders have %d", has["u"], sum)
+	}
+	for _, owner := range space.Members(permitKeys[0]) {
+		if has[owner] == "" {
+			return fmt.Sprintf("%s is among the holders, and has nothing", owner)
+		}
+	}
+	queue := space.Members(permitKeys[2])
+	for _, owner := range queue {
+		if _, ok := space.Scores(permitKeys[3])[owner]; !ok || space.Hash(permitKeys[4])[owner] == "" {
+			return fmt.Sprintf("%s stands in the queue, and Redis does not know for what", owner)
+		}
+	}
+	if len(queue) != len(space.Scores(permitKeys[3])) || len(queue) != len(space.Hash(permitKeys[4])) {
+		return "Redis knows more of waiters than stand in the queue"
+	}
+	return ""
+}
+
+// compare says how what a script made of it differs from what it was to make; "" if it does not. was are the holders before.
+func (l *ledger) compare(was map[string]share, is *ledger) string {
+	for _, owner := range sorted(is.held) {
+		if _, ok := l.held[owner]; !ok {
+			return fmt.Sprintf("%s has permits now, which are not its own", owner)
+		}
+	}
+	var last int64
+	for owner, h := range was {
+		if _, still := l.held[owner]; still {
+			last = max(last, h.token)
+		}
+	}
+	for _, owner := range append(sorted(was), l.granted...) {
+		want, ok := l.held[owner]
+		h, is := is.held[owner]
+		switch {
+		case !ok:
+			continue
+		case !is:
+			return fmt.Sprintf("%s is to have permits now, and has none", owner)
+		case h.n != want.n:
+			return fmt.Sprintf("%s is to have %d permits now, and has %d", owner, want.n, h.n)
+		case slices.Contains(l.granted, owner) && h.token <= last:
+			return fmt.Sprintf("%s is granted permits with a token that is not above earlier ones", owner)
+		case !slices.Contains(l.granted, owner) && (h.token != want.token || h.till < want.till):
+			return fmt.Sprintf("%s had permits for longer, or with another token", owner)
+		}
+		last = max(last, h.token)
+	}
+	if a, b := l.living(), is.living(); !slices.Equal(a, b) {
+		return fmt.Sprintf("the queue is %q, and is to be %q", b, a)
+	}
+	if l.known && (!is.known || is.limit != l.limit) {
+		return fmt.Sprintf("there are %d permits, and are to be %d", is.limit, l.limit)
+	}
+	return ""
+}
+
+// living are those in the queue that are known to live.
+func (l *ledger) living() (owners []string) {
+	for _, w := range l.queue {
+		if w.alive >= l.now {
+			owners = append(owners, w.owner)
+		}
+	}
+	return owners
+}
+
+// allotted is what a script did about permits.
+type allotted struct {
+	text  string
+	wrong string
+}
+
+// Observe compares what a script did with what it is to do. Its text has two words for each grant, in their order: '+OWNER TOKEN'. Behind that, it has
+// '-OWNER 0' for each that an operator took permits from.
+func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any {
+	o := allotted{}
+	l, is := readLedger(env, before), readLedger(env, did.Space)
+	was := maps.Clone(l.held)
+	asking := l.after(p, before)
+	if o.wrong = cmp.Or(sound(did.Space), l.compare(was, is)); o.wrong != "" {
+		return o
+	}
+	var words []string
+	for _, owner := range l.granted {
+		token := number(is.held[owner].token)
+		words = append(words, "+"+owner, token)
+		if sessionOfName(owner) == asking && !strings.Contains(did.Reply, " "+owner+" "+token+" ") && !(strings.HasPrefix(p.Argv, owner+separator) && strings.HasPrefix(did.Reply, "G")) {
+			o.wrong = fmt.Sprintf("the reply %q does not tell %s of its grant", did.Reply, owner)
+		}
+	}
+	if len(l.granted) > 0 && is.used() > is.limit {
+		o.wrong = fmt.Sprintf("%d permits are in use, of %d", is.used(), is.limit)
+	}
+	for _, owner := range sorted(was) {
+		if _, still := is.held[owner]; !still && p.Script == takeBackScript {
+			words = append(words, "-"+owner, "0")
+		}
+	}
+	o.text = strings.Join(words, " ")
+	return o
+}
+
+// Observed checks that tokens are above all used ones, that sessions are told what they are granted, and that no owner is granted what it no longer wants.
+func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
+	o := seen.(allotted)
+	if o.wrong != "" {
+		v.Fail("%s", o.wrong)
+		return
+	}
+	for _, n := range slices.Clone(v.net) { // they say when to ask, and here a waiter may ask at any time
+		if p := v.sys.packets.values[n]; p.Kind == news && strings.Count(p.Text, " ") == 1 {
+			v.remove(n)
+		}
+	}
+	words := strings.Fields(o.text)
+	for ; len(words) > 0; words = words[2:] {
+		owner, token := words[0][1:], integer(words[1])
+		i := r.current(v, owner)
+		if words[0][0] == '-' {
+			if i >= 0 && v.Actors[i].Phase < over {
+				v.Actors[i].Forced = true
+			}
+			continue
+		}
+		if token <= v.Notes[0] {
+			v.Fail("token %d is granted after %d was used", token-epoch, v.Notes[0]-epoch)
+		}
+		session := int(owner[0] - 'A')
+		if v.Crashed>>session&1 == 0 && (i < 0 || v.Actors[i].gone(v.Now)) && !v.returns(owner) {
+			v.Fail("%s is granted permits after it had left", owner)
+		}
+		byReply := p.Script != limitScript && p.Script != takeBackScript && sessionOfName(owner) == sessionOfName(p.Argv)
+		if !byReply && (v.Deaf|v.Crashed)>>session&1 == 0 && !v.newsOf(owner, token) {
+			v.Fail("%s is granted permits, and not told", owner)
+		}
+	}
+}
+
+// gone: it has ended, and sends nothing any more. The Unlock of one whose lease was over sends its release once. If that is lost, a copy of the request
+// may be granted permits.
+func (a taker) gone(now int64) bool {
+	return a.Phase == over || a.Phase == failed || a.Phase == expired && a.GaveUp && a.Late < now
+}
+
+// returns: a release is under way that ends what an attempt has.
+func (v *View[A]) returns(owner string) bool {
+	return slices.ContainsFunc(v.net, func(n uint32) bool {
+		p := v.sys.packets.values[n]
+		return p.Kind <= errand && p.Script == returnScript && strings.HasPrefix(p.Argv, owner+separator)
+	})
+}
+
+// newsOf: a message that reports a grant is under way.
+func (v *View[A]) newsOf(owner string, token int64) bool {
+	return slices.ContainsFunc(v.net, func(n uint32) bool {
+		p := v.sys.packets.values[n]
+		return p.Kind == news && strings.HasPrefix(p.Text, owner+" "+number(token)+" ")
+	})
+}
+
+// Check looks at those that count on permits: they are not too many, and each has what it counts on in Redis, for as long.
+func (r *permitRules) Check(v *View[taker]) error {
+	var sum int64
+	space := v.Space(0)
+	var held map[string]share
+	for i, a := range v.Actors {
+		n := r.holds(i, a)
+		if n == 0 || a.Forced || v.Now >= a.Deadline {
+			continue
+		}
+		sum += n
+		if held == nil {
+			held = heldAt(space, v.Now)
+		}
+		if h, ok := held[r.owner(i, a)]; !ok || h.n < n || h.token != a.Token || h.till < a.Deadline {
+			return fmt.Errorf("%s counts on permits that Redis may give to others", r.owner(i, a))
+		}
+	}
+	if held == nil {
+		return nil
+	}
+	limit, _ := limitOf(space)
+	var used int64
+	for _, h := range held {
+		used += h.n
+	}
+	if sum > max(limit, used) || r.limit == all && sum > all {
+		return fmt.Errorf("%d permits are held, of %d", sum, limit)
+	}
+	return nil
+}
+
+// End: nothing is left but what is kept for a while. That is gone in the end, and so is what those left that crashed, or whose leases ran out.
+func (r *permitRules) End(v *View[taker], servers []*keyspace.Space) error {
+	s := servers[0].Clone()
+	if s.LastExpiry() == math.MaxInt64 {
+		return fmt.Errorf("a key is left that never expires: %q", s.Keys())
+	}
+	if v.Crashed != 0 || slices.ContainsFunc(v.Actors, func(a taker) bool { return a.Phase == expired }) {
+		s.Purge(v.Now + micro(2*max(r.lease, r.alive)) + tick)
+	}
+	for _, key := range s.Keys() {
+		if key != permitKeys[1] {
+			return fmt.Errorf("left in Redis: %q", s.Keys())
+		}
+	}
+	s.Purge(v.Now + micro(2*(r.lease+2*retention)))
+	if len(s.Keys()) > 0 {
+		return fmt.Errorf("left in Redis for too long: %q", s.Keys())
+	}
+	return nil
+}

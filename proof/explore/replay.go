@@ -1,0 +1,187 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/proof/explore/keyspace"
+)
+
+// live is real servers in place of those of the model. Between two ticks of a world hardly any time passes there: nothing in a world ends
+// within a third of a tick behind one.
+type live struct {
+	ctx     context.Context
+	clients []*redis.Client
+	texts   []string // of scripts
+	began   int64    // Redis time, of the first server
+	local   time.Time
+	heard   map[string]*redis.PubSub // of the first server, by channel
+	marks   int
+	err     error // of a server
+}
+
+func newLive(ctx context.Context, clients []*redis.Client, texts []string) *live {
+	l := &live{ctx: ctx, clients: clients, texts: texts, heard: map[string]*redis.PubSub{}}
+	l.local = time.Now()
+	now, err := clients[0].Time(ctx).Result()
+	l.began = now.UnixMicro()
+	l.failed(err)
+	return l
+}
+
+func (l *live) failed(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+// listen subscribes to exactly these channels.
+func (l *live) listen(channels []string) {
+	for _, c := range channels {
+		if l.heard[c] == nil {
+			l.heard[c] = l.clients[0].Subscribe(l.ctx, c)
+			_, err := l.heard[c].Receive(l.ctx)
+			l.failed(err)
+		}
+	}
+	for c, sub := range l.heard {
+		if !slices.Contains(channels, c) {
+			l.failed(sub.Close())
+			delete(l.heard, c)
+			for l.err == nil && l.clients[0].PubSubNumSub(l.ctx, c).Val()[c] > 0 { // until the server has noticed
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+// run executes a script, and says when, and what was there before.
+func (l *live) run(p Packet, keys, argv []string) (now int64, before *keyspace.Space, did keyspace.Effect) {
+	client := l.clients[p.Server]
+	before = l.space(int(p.Server))
+	at, err := client.Time(l.ctx).Result()
+	l.failed(err)
+	args := make([]any, len(argv))
+	for i, a := range argv {
+		args[i] = a
+	}
+	reply, err := client.Eval(l.ctx, l.texts[p.Script], keys, args...).Text()
+	did.Reply, did.Err = reply, err
+	if p.Server == 0 {
+		did.Published = l.messages()
+	}
+	did.Space = l.space(int(p.Server))
+	return at.UnixMicro(), before, did
+}
+
+// empty takes away what a server has.
+func (l *live) empty(server int) { l.failed(l.clients[server].FlushAll(l.ctx).Err()) }
+
+// messages are those that were published since the last call.
+func (l *live) messages() (all []keyspace.Message) {
+	l.marks++
+	mark := fmt.Sprint("mark ", l.marks)
+	for c, sub := range l.heard {
+		l.failed(l.clients[0].Publish(l.ctx, c, mark).Err())
+		for l.err == nil {
+			m, err := sub.ReceiveMessage(l.ctx)
+			l.failed(err)
+			if err != nil || m.Payload == mark {
+				break
+			}
+			all = append(all, keyspace.Message{Channel: c, Text: m.Payload})
+		}
+	}
+	return all
+}
+
+// waitUntil waits until the Redis time of a tick, and says what is there then.
+func (l *live) waitUntil(now int64, server int) *keyspace.Space {
+	time.Sleep(time.Until(l.local.Add(time.Duration(now-l.began)*time.Microsecond + 20*time.Millisecond)))
+	return l.space(server)
+}
+
+// space reads all keys.
+func (l *live) space(server int) *keyspace.Space {
+	client := l.clients[server]
+	s := keyspace.New()
+	names, err := client.Keys(l.ctx, "*").Result()
+	l.failed(err)
+	for _, name := range names {
+		expires := client.PExpireTime(l.ctx, name).Val()
+		if kind := client.Type(l.ctx, name).Val(); kind == "hash" {
+			s.PutHash(name, client.HGetAll(l.ctx, name).Val(), int64(expires/time.Millisecond))
+		} else if kind == "zset" {
+			scores := map[string]float64{}
+			for _, z := range client.ZRangeWithScores(l.ctx, name, 0, -1).Val() {
+				scores[z.Member.(string)] = z.Score
+			}
+			s.PutScores(name, scores, int64(expires/time.Millisecond))
+		}
+	}
+	return s
+}
+
+// repeat takes the steps on real servers, and then calm ones until the end. diverged: a step cannot be taken, because
+// what went before went another way.
+func (s *System[A]) repeat(l *live, steps []Step) (violation error, diverged bool) {
+	s.live = l
+	v := s.view(s.start(), &View[A]{})
+	v.Now = l.began
+	for _, step := range steps {
+		names, changes := s.named(v)
+		n := slices.Index(names, step)
+		if n < 0 {
+			return nil, true
+		}
+		l.listen(v.channels())
+		changes[n](v)
+		if violation := v.violation(); violation != nil {
+			return violation, false
+		}
+	}
+	for range longestCalm {
+		l.listen(v.channels())
+		if over, violation := v.goOnCalmly(); over || violation != nil {
+			return violation, false
+		}
+	}
+	return fmt.Errorf("no end, though nothing goes wrong any more"), false
+}
+
+// channels are those that sessions listen to.
+func (v *View[A]) channels() (all []string) {
+	for channel := range v.sys.listeners {
+		if v.listener(channel) >= 0 {
+			all = append(all, channel)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Replay takes the steps of a violation on real servers, which are emptied first, with the scripts of root and those that are changed. It returns
+// the violation that they lead to; nil if they lead to none. diverged: they cannot all be taken there.
+func (w World) Replay(ctx context.Context, root string, changed map[string]string, trace []Step, clients ...*redis.Client) (violation error, diverged bool, err error) {
+	built, err := w.load(root, changed)
+	if err != nil {
+		return nil, false, err
+	}
+	texts, err := w.texts(root, changed)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, c := range clients {
+		if err := c.FlushAll(ctx).Err(); err != nil {
+			return nil, false, err
+		}
+	}
+	l := newLive(ctx, clients, texts)
+	defer l.listen(nil)
+	violation, diverged = built.repeat(l, trace)
+	return violation, diverged, l.err
+}

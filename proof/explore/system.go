@@ -1,0 +1,364 @@
+package explore
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/lockline/lockline/proof/explore/keyspace"
+)
+
+// Of a system: servers, a network, actors of sessions, a clock that all share, and how many faults are left. A step of the
+// network is one packet that arrives or is lost. What an actor does about it belongs to that step.
+
+// Faults bounds what goes wrong, and for how long anything happens.
+type Faults struct {
+	Ticks       uint8 // of the clock
+	LostReplies uint8 // a script is executed, and its caller never learns it
+	LateCopies  uint8 // a caller gives up a request, sends another copy, and the first arrives at any time, or never
+	LostNews    uint8 // messages of pub/sub
+	Deaf        uint8 // subscriptions that break for a while
+	Crashes     uint8 // of sessions
+	Cancels     uint8 // waits that end
+	Forced      uint8 // unlocks of an operator
+	SetBack     uint8 // of the servers' clocks, by a tick
+	Extra       uint8 // what rules make of it
+}
+
+// Shared is what belongs to no actor.
+type Shared struct {
+	Now     int64 // microseconds, of all sessions
+	Back    int64 // by how much the servers' clocks were set back
+	Left    Faults
+	Crashed uint16 // sessions, a bit each
+	Deaf    uint16 // sessions that do not listen
+	Calm    bool   // nothing goes wrong any more
+	Notes   [3]int64
+	Servers ServerFaults // of a fleet
+}
+
+const (
+	tick  = int64(700_000) // microseconds
+	epoch = int64(1e12)    // when a world begins
+)
+
+// kind of packet.
+type kind uint8
+
+const (
+	request kind = iota
+	orphan       // a request whose reply no actor awaits any more
+	errand       // the same, of one that is repeated until it is done: it arrives sometime
+	reply
+	news // of pub/sub
+)
+
+// Packet is what is under way. It is comparable.
+type Packet struct {
+	Kind   kind
+	To     int8 // the actor that sent the request; of news, the session
+	Server int8
+	Tag    uint8  // which of the actor's exchanges it is
+	Script int8   // index
+	Argv   string // of a request, joined by separator
+	Sent   int64  // of a request and its reply
+	Text   string // of a reply, or news
+	Failed bool   // the reply is an error
+}
+
+const separator = "\x00"
+
+// Rules are what actors do. An actor is a comparable value. A View is of one state, and may be changed.
+type Rules[A comparable] interface {
+	// Start makes the actors, and Shared.
+	Start() ([]A, Shared)
+	// SessionOf an actor.
+	SessionOf(actor int) int
+	// Channel is where a session listens, at every server.
+	Channel(session int) string
+	// Keys of the scripts at a server.
+	Keys(script int8) []string
+	// Moves calls do with each thing that actors may do by themselves.
+	Moves(v *View[A], do func(what string, who int, move func(v *View[A])))
+	// Replied is the reply to a request; Failed if it is an error.
+	Replied(v *View[A], actor int, p Packet)
+	// Heard is a message to a session.
+	Heard(v *View[A], session int, text string)
+	// Crashed ends the actors of a session.
+	Crashed(v *View[A], session int)
+	// Ticked is called when the clock has advanced.
+	Ticked(v *View[A])
+	// Observe looks at what a script did. It is called once for each request in each state of the server, and its result does not change.
+	Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any
+	// Observed takes that in.
+	Observed(v *View[A], p Packet, observation any)
+	// Check is called with each state.
+	Check(v *View[A]) error
+	// Calm makes the one move of a calm world in which no packet is under way; false: the clock is to advance.
+	Calm(v *View[A]) bool
+	// Over: no actor is to do anything any more.
+	Over(v *View[A]) bool
+	// End checks what is left when a calm world is over.
+	End(v *View[A], servers []*keyspace.Space) error
+}
+
+// System is a world of Rules.
+type System[A comparable] struct {
+	rules   Rules[A]
+	servers int
+	actors  int
+	scripts []*keyspace.Script
+
+	spaces   table[string]
+	contents []*keyspace.Space // by index in spaces
+	people   table[A]
+	packets  table[Packet]
+	commons  table[Shared]
+	effects  map[cause]effect
+	purged   map[purge]uint32
+	scratch  View[A]
+
+	listeners map[string]int // sessions, by channel
+	fleet     fleet[A]       // nil: there is one server
+	reordered [2][]uint32    // of actors and packets, by number and order of servers
+	live      *live          // nil: the servers are those of the model
+}
+
+type cause struct {
+	space, packet uint32
+	now           int64
+	deaf          uint16
+}
+
+type effect struct {
+	space       uint32
+	reply       string
+	failed      bool
+	news        []keyspace.Message
+	observation any
+}
+
+type purge struct {
+	space uint32
+	now   int64
+}
+
+// table numbers values.
+type table[T comparable] struct {
+	numbers map[T]uint32
+	values  []T
+}
+
+func (t *table[T]) number(v T) uint32 {
+	n, ok := t.numbers[v]
+	if !ok {
+		if t.numbers == nil {
+			t.numbers = map[T]uint32{}
+		}
+		n = uint32(len(t.values))
+		t.numbers[v] = n
+		t.values = append(t.values, v)
+	}
+	return n
+}
+
+// NewSystem is a world of so many servers with scripts.
+func NewSystem[A comparable](rules Rules[A], servers int, scripts []*keyspace.Script) *System[A] {
+	actors, _ := rules.Start()
+	s := &System[A]{rules: rules, servers: servers, actors: len(actors), scripts: scripts, effects: map[cause]effect{}, purged: map[purge]uint32{}, listeners: map[string]int{}}
+	s.fleet, _ = rules.(fleet[A])
+	for session := range s.sessions() {
+		s.listeners[rules.Channel(session)] = session
+	}
+	return s
+}
+
+func (s *System[A]) sessions() int { return s.rules.SessionOf(s.actors-1) + 1 }
+
+func (s *System[A]) start() string {
+	v := View[A]{sys: s}
+	v.Actors, v.Shared = s.rules.Start()
+	for range s.servers {
+		v.spaces = append(v.spaces, s.spaceNumber(keyspace.New()))
+	}
+	return v.encode()
+}
+
+func (s *System[A]) spaceNumber(space *keyspace.Space) uint32 {
+	n := s.spaces.number(space.Encode())
+	if int(n) == len(s.contents) {
+		s.contents = append(s.contents, space)
+	}
+	return n
+}
+
+// each calls do with all steps of a state: what happens, to which actor or session, and what it changes.
+func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *View[A]))) {
+	did := func(what string, who int, number uint32, change func(v *View[A])) {
+		do(func() Step {
+			step := Step{What: what, Who: who}
+			if number != none {
+				step.Packet = s.name(s.packets.values[number])
+			}
+			return step
+		}, change)
+	}
+	for i, number := range v.net {
+		if i > 0 && number == v.net[i-1] {
+			continue // the same once more
+		}
+		p := &s.packets.values[number]
+		if p.Kind <= errand && v.down(int(p.Server)) {
+			continue
+		}
+		did([...]string{"execute", "execute late", "execute errand", "deliver", "deliver"}[p.Kind], -1, number, func(v *View[A]) { v.arrive(number) })
+		if p.Kind == request && v.Left.LostReplies > 0 {
+			did("execute, reply lost", -1, number, func(v *View[A]) {
+				v.Left.LostReplies--
+				v.remove(number)
+				v.execute(number)
+			})
+		}
+		if p.Kind == request && s.fleet != nil && v.Servers.Slow > 0 {
+			did("execute, reply slow", -1, number, func(v *View[A]) {
+				v.Servers.Slow--
+				v.remove(number)
+				v.add(answer(*p, v.execute(number)))
+			})
+		}
+		if p.Kind == request && v.Left.LateCopies > 0 {
+			did("delay", -1, number, func(v *View[A]) {
+				v.Forsake(int(p.To), p.Tag)
+			})
+		}
+		if p.Kind == news && v.Left.LostNews > 0 {
+			did("lose", -1, number, func(v *View[A]) {
+				v.Left.LostNews--
+				v.remove(number)
+			})
+		}
+	}
+	s.serverFaults(v, did)
+	s.rules.Moves(v, func(what string, who int, move func(v *View[A])) { did(what, who, none, move) })
+	for session := range s.sessions() {
+		if v.Crashed>>session&1 != 0 {
+			continue
+		}
+		if v.Left.Crashes > 0 {
+			did("crash", session, none, func(v *View[A]) {
+				v.Left.Crashes--
+				v.crash(session)
+			})
+		}
+		if v.Deaf>>session&1 != 0 {
+			did("subscribe again", session, none, func(v *View[A]) { v.Deaf &^= 1 << session })
+		} else if v.Left.Deaf > 0 {
+			did("stop listening", session, none, func(v *View[A]) {
+				v.Left.Deaf--
+				v.Deaf |= 1 << session
+			})
+		}
+	}
+	if v.Left.SetBack > 0 && s.live == nil {
+		did("set the clock back", -1, none, func(v *View[A]) {
+			v.Left.SetBack--
+			v.Back += tick
+		})
+	}
+	if v.Left.Ticks > 0 {
+		did("tick", -1, none, func(v *View[A]) {
+			v.Left.Ticks--
+			v.tick()
+		})
+	}
+}
+
+const none = ^uint32(0)
+
+// name says what a packet is about, without anything that depends on the time.
+func (s *System[A]) name(p Packet) string {
+	text, _, _ := strings.Cut(p.Text, " ")
+	owner, _, _ := strings.Cut(p.Argv, separator)
+	about := ""
+	if p.Kind != news {
+		about = strings.TrimSuffix(path.Base(s.scripts[p.Script].Name), ".lua")
+	}
+	if p.Kind != news && p.To >= 0 {
+		about += fmt.Sprintf(" of %d", p.To)
+	}
+	if s.servers > 1 {
+		about += fmt.Sprintf(" at server %d", p.Server)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", [...]string{"request", "late copy", "errand", "reply", "news"}[p.Kind], about, owner, text))
+}
+
+func (s *System[A]) steps(state string, yield func(n int, next string, violation error) bool) {
+	base := s.view(state, &View[A]{})
+	n, stopped := 0, false
+	work := &s.scratch
+	s.each(base, func(_ func() Step, change func(v *View[A])) {
+		if stopped {
+			return
+		}
+		s.view(state, work)
+		change(work)
+		if !yield(n, work.encode(), work.violation()) {
+			stopped = true
+		}
+		n++
+	})
+}
+
+func (s *System[A]) describe(state string) []Step {
+	steps, _ := s.named(s.view(state, &View[A]{}))
+	return steps
+}
+
+// named are the steps of a state with their names, and what they change.
+func (s *System[A]) named(v *View[A]) (steps []Step, changes []func(v *View[A])) {
+	same := map[Step]int{}
+	s.each(v, func(name func() Step, change func(v *View[A])) {
+		step := name()
+		same[step]++
+		step.Which = same[step] - 1
+		steps, changes = append(steps, step), append(changes, change)
+	})
+	return steps, changes
+}
+
+// calm delivers what is under way, then has actors go on, then advances the clock. Late copies never arrive: that they do
+// is what other states are for.
+func (s *System[A]) calm(state string) (next string, over bool, violation error) {
+	v := s.view(state, &s.scratch)
+	over, violation = v.goOnCalmly()
+	if over {
+		return "", true, violation
+	}
+	return v.encode(), false, violation
+}
+
+func (v *View[A]) goOnCalmly() (over bool, violation error) {
+	s := v.sys
+	if !v.Shared.Calm {
+		v.Shared.Calm, v.Left, v.Deaf, v.Servers = true, Faults{}, 0, ServerFaults{}
+		v.net = slices.DeleteFunc(v.net, func(n uint32) bool { return s.packets.values[n].Kind == orphan })
+	}
+	switch {
+	case len(v.net) > 0:
+		v.arrive(slices.MinFunc(v.net, func(a, b uint32) int {
+			return cmp.Or(cmp.Compare(s.packets.values[a].Kind, s.packets.values[b].Kind), cmp.Compare(a, b))
+		}))
+	case s.rules.Over(v):
+		servers := make([]*keyspace.Space, len(v.spaces))
+		for i := range v.spaces {
+			servers[i] = v.Space(i)
+		}
+		return true, s.rules.End(v, servers)
+	case s.rules.Calm(v):
+	default:
+		v.tick()
+	}
+	return false, v.violation()
+}

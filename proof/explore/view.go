@@ -1,0 +1,245 @@
+package explore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockline/lockline/proof/explore/keyspace"
+)
+
+// View is a state that can be changed.
+type View[A comparable] struct {
+	Shared
+	Actors  []A
+	sys     *System[A]
+	spaces  []uint32
+	net     []uint32 // sorted
+	failure error
+}
+
+func (v *View[A]) encode() string {
+	s := v.sys
+	b := make([]byte, 0, 4*(1+len(v.spaces)+len(v.Actors)+len(v.net)))
+	b = binary.LittleEndian.AppendUint32(b, s.commons.number(v.Shared))
+	for _, n := range v.spaces {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	for _, a := range v.Actors {
+		b = binary.LittleEndian.AppendUint32(b, s.people.number(a))
+	}
+	for _, n := range v.net {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	return string(b)
+}
+
+// view reads a state into v, whose slices are used again.
+func (s *System[A]) view(state string, v *View[A]) *View[A] {
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32([]byte(state[4*i : 4*i+4])) }
+	v.sys, v.failure = s, nil
+	v.Shared = s.commons.values[word(0)]
+	v.spaces, v.Actors, v.net = v.spaces[:0], v.Actors[:0], v.net[:0]
+	i := 1
+	for range s.servers {
+		v.spaces = append(v.spaces, word(i))
+		i++
+	}
+	for range s.actors {
+		v.Actors = append(v.Actors, s.people.values[word(i)])
+		i++
+	}
+	for ; 4*i < len(state); i++ {
+		v.net = append(v.net, word(i))
+	}
+	return v
+}
+
+// Fail notes a violation.
+func (v *View[A]) Fail(format string, args ...any) {
+	if v.failure == nil {
+		v.failure = fmt.Errorf(format, args...)
+	}
+}
+
+// Send has a request of an actor be under way.
+func (v *View[A]) Send(p Packet) { v.add(p) }
+
+func (v *View[A]) add(p Packet) {
+	n := v.sys.packets.number(p)
+	at, _ := slices.BinarySearch(v.net, n)
+	v.net = slices.Insert(v.net, at, n)
+}
+
+func (v *View[A]) remove(n uint32) {
+	at, ok := slices.BinarySearch(v.net, n)
+	if !ok {
+		panic("explore: no such packet")
+	}
+	v.net = slices.Delete(v.net, at, at+1)
+}
+
+// UnderWay finds the request or the reply of an actor's exchange.
+func (v *View[A]) UnderWay(actor int, tag uint8) (kind, bool) {
+	for _, n := range v.net {
+		p := &v.sys.packets.values[n]
+		if (p.Kind == request || p.Kind == reply) && int(p.To) == actor && p.Tag == tag {
+			return p.Kind, true
+		}
+	}
+	return 0, false
+}
+
+// Forsake ends an exchange that its actor does not wait for any more. Its reply is dropped. Its request may still arrive, if Left.LateCopies
+// allows one more.
+func (v *View[A]) Forsake(actor int, tag uint8) {
+	for _, n := range slices.Clone(v.net) {
+		p := v.sys.packets.values[n]
+		if int(p.To) != actor || p.Tag != tag || p.Kind != request && p.Kind != reply {
+			continue
+		}
+		v.remove(n)
+		if p.Kind == request && v.Left.LateCopies > 0 {
+			v.Left.LateCopies--
+			p.Kind, p.Tag, p.Sent = orphan, 0, 0
+			v.add(p)
+		}
+	}
+}
+
+// Space is what a server keeps now.
+func (v *View[A]) Space(server int) *keyspace.Space { return v.sys.contents[v.spaces[server]] }
+
+// violation is what is wrong with the state.
+func (v *View[A]) violation() error {
+	if v.failure != nil {
+		return v.failure
+	}
+	return v.sys.rules.Check(v)
+}
+
+// listener is the session that listens to a channel; -1 if none does.
+func (v *View[A]) listener(channel string) int {
+	session, ok := v.sys.listeners[channel]
+	if !ok || (v.Deaf|v.Crashed)>>session&1 != 0 {
+		return -1
+	}
+	return session
+}
+
+func (v *View[A]) env() keyspace.Env {
+	return keyspace.Env{Now: v.Now - v.Back, Listening: func(channel string) int {
+		if v.listener(channel) < 0 {
+			return 0
+		}
+		return 1
+	}}
+}
+
+// execute has a server run the script of a request.
+func (v *View[A]) execute(number uint32) effect {
+	s := v.sys
+	p := s.packets.values[number]
+	key := cause{v.spaces[p.Server], number, v.Now - v.Back, v.Deaf | v.Crashed}
+	e, ok := s.effects[key]
+	if !ok {
+		before, keys, argv := s.contents[key.space], s.rules.Keys(p.Script), strings.Split(p.Argv, separator)
+		env := v.env()
+		var did keyspace.Effect
+		if s.live != nil {
+			env.Now, before, did = s.live.run(p, keys, argv)
+		} else {
+			did = s.scripts[p.Script].Run(before, env, keys, argv)
+			did.Space.Purge(env.Now)
+		}
+		e = effect{space: s.spaceNumber(did.Space), reply: did.Reply, news: did.Published}
+		if did.Err != nil {
+			e.failed, e.reply = true, did.Err.Error()
+		}
+		e.observation = s.rules.Observe(env, p, before, did)
+		s.effects[key] = e
+	}
+	v.spaces[p.Server] = e.space
+	for _, m := range e.news {
+		if session := v.listener(m.Channel); session >= 0 {
+			v.add(Packet{Kind: news, To: int8(session), Server: p.Server, Text: m.Text})
+		}
+	}
+	s.rules.Observed(v, p, e.observation)
+	return e
+}
+
+// answer makes the reply to a request.
+func answer(p Packet, e effect) Packet {
+	return Packet{Kind: reply, To: p.To, Server: p.Server, Tag: p.Tag, Script: p.Script, Sent: p.Sent, Text: e.reply, Failed: e.failed}
+}
+
+// arrive delivers a packet.
+func (v *View[A]) arrive(number uint32) {
+	s := v.sys
+	p := s.packets.values[number]
+	v.remove(number)
+	switch p.Kind {
+	case request:
+		if r := answer(p, v.execute(number)); s.fleet != nil {
+			s.rules.Replied(v, int(p.To), r) // see fleet
+		} else {
+			v.add(r)
+		}
+	case orphan, errand:
+		v.execute(number)
+	case reply:
+		s.rules.Replied(v, int(p.To), p)
+	case news:
+		s.rules.Heard(v, int(p.To), p.Text)
+	}
+}
+
+// tick advances the clock.
+func (v *View[A]) tick() {
+	v.Now += tick
+	for i, n := range v.spaces {
+		if v.sys.live != nil {
+			v.spaces[i] = v.sys.spaceNumber(v.sys.live.waitUntil(v.Now, i))
+		} else {
+			v.spaces[i] = v.sys.purge(n, v.Now-v.Back)
+		}
+	}
+	v.sys.rules.Ticked(v)
+}
+
+func (s *System[A]) purge(n uint32, now int64) uint32 {
+	key := purge{n, now}
+	to, ok := s.purged[key]
+	if !ok {
+		space := s.contents[n].Clone()
+		space.Purge(now)
+		to = s.spaceNumber(space)
+		s.purged[key] = to
+	}
+	return to
+}
+
+// crash ends a session: what it has sent may still arrive, and what is sent to it is dropped.
+func (v *View[A]) crash(session int) {
+	v.Crashed |= 1 << session
+	v.Deaf &^= 1 << session
+	for _, n := range slices.Clone(v.net) {
+		p := v.sys.packets.values[n]
+		mine := int(p.To) == session
+		if p.Kind != news {
+			mine = p.To >= 0 && v.sys.rules.SessionOf(int(p.To)) == session
+		}
+		if !mine || p.Kind == orphan {
+			continue
+		}
+		v.remove(n)
+		if (p.Kind == request || p.Kind == errand) && v.Left.LateCopies > 0 {
+			v.Left.LateCopies--
+			p.Kind, p.Tag, p.Sent = orphan, 0, 0
+			v.add(p)
+		}
+	}
+	v.sys.rules.Crashed(v, session)
+}

@@ -1,0 +1,341 @@
+package rwlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/proof/history"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// failoverLease is longer than a failover takes, also with Sentinels that are slow to look.
+const failoverLease = 20 * time.Second
+
+// shares is what is given away by shares: a read-write lock, or a semaphore of three permits.
+type shares struct {
+	name   string
+	streak time.Duration // of every other session
+	lock   func(s *rlock.Session, name string, all bool) rlock.Locker
+	hold   func() (all bool, h history.Hold) // what a goroutine wants by chance
+	judge  func(holds []history.Hold) history.Verdict
+	queue  string // key, of the name "kept"
+}
+
+var bothShares = []shares{
+	{
+		name: "rwlock", streak: 5 * time.Millisecond, queue: "lockline:w:{kept}:q",
+		lock: func(s *rlock.Session, name string, all bool) rlock.Locker {
+			if all {
+				return rwlock.New(s, name)
+			}
+			return rwlock.New(s, name).RLocker()
+		},
+		hold: func() (bool, history.Hold) {
+			read := rand.IntN(3) > 0
+			return !read, history.Hold{Read: read}
+		},
+		judge: history.JudgeReadWrite,
+	},
+	{
+		// Without streaks each hold is a grant of its own, with its own token. A grant may be older than the call that gets it: that of a waiter which
+		// has left goes to the next one of its session.
+		name: "semaphore", queue: "lockline:p:{kept}:q",
+		lock: func(s *rlock.Session, name string, all bool) rlock.Locker {
+			n := 1
+			if all {
+				n = 3
+			}
+			return semaphore.New(s, name, 3).Locker(n)
+		},
+		hold: func() (bool, history.Hold) {
+			if rand.IntN(4) == 0 {
+				return true, history.Hold{Permits: 3}
+			}
+			return false, history.Hold{Permits: 1}
+		},
+		judge: func(holds []history.Hold) history.Verdict {
+			v := history.JudgeSemaphore(holds, 3)
+			seen := map[string]bool{}
+			for _, h := range holds {
+				token := fmt.Sprint(h.Lock, h.Token)
+				if seen[token] {
+					v.Unfenced++
+				}
+				seen[token] = true
+			}
+			return v
+		},
+	},
+}
+
+// shareLoad is goroutines of several sessions that use two names, and what they saw.
+type shareLoad struct {
+	shares
+	t        *testing.T
+	sessions int
+	stop     chan struct{}
+	workers  sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	holds  []history.Hold
+	errors []failed
+}
+
+// failed is an error of Lock or Unlock.
+type failed struct {
+	call int64 // of Lock
+	what string
+}
+
+func (k shares) startLoad(t *testing.T, sessions []*rlock.Session) *shareLoad {
+	w := &shareLoad{shares: k, t: t, sessions: len(sessions), stop: make(chan struct{})}
+	for i, s := range sessions {
+		for g := range 4 {
+			w.workers.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-w.stop:
+						return
+					default:
+						w.cycle(s, fmt.Sprint(i, ".", g, ".", n))
+					}
+				}
+			})
+		}
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+func (w *shareLoad) end() {
+	select {
+	case <-w.stop:
+	default:
+		close(w.stop)
+	}
+	w.workers.Wait()
+}
+
+// cycle has one owner hold it once. Some stay for so long that the failover comes meanwhile.
+func (w *shareLoad) cycle(s *rlock.Session, owner string) {
+	all, h := w.hold()
+	h.Lock, h.Owner, h.Call = []string{"a", "b"}[rand.IntN(2)], owner, time.Now().UnixNano()
+	ctx, cancel := context.WithTimeout(bg, testlock.Patience)
+	defer cancel()
+	held, hold, err := w.lock(s, h.Lock, all).Lock(ctx)
+	if err != nil {
+		w.saw("Lock", h, err)
+		<-time.After(5 * time.Millisecond)
+		return
+	}
+	h.Return, h.Token = time.Now().UnixNano(), hold.Token()
+	stay := rand.N(2 * time.Millisecond)
+	if rand.IntN(1000) == 0 {
+		stay = time.Second
+	}
+	select {
+	case <-time.After(stay):
+	case <-held.Done():
+	case <-w.stop:
+	}
+	end := time.Now()
+	if h.Lost = hold.Err() != nil; h.Lost && hold.Deadline().Before(end) {
+		end = hold.Deadline()
+	}
+	h.End = end.UnixNano()
+	w.mu.Lock()
+	w.holds = append(w.holds, h)
+	w.mu.Unlock()
+	if err := hold.Unlock(bg); err != nil {
+		w.saw("Unlock", h, err)
+	}
+}
+
+func (w *shareLoad) saw(of string, h history.Hold, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.errors = append(w.errors, failed{h.Call, fmt.Sprintf("%s: %v", of, err)})
+}
+
+// progress waits until each session had all of each name some times more, and a part of it. Each session: after a failover a Sentinel may name the old
+// master for a while, and the clients that ask that Sentinel come later than others.
+func (w *shareLoad) progress(times int) {
+	w.t.Helper()
+	w.mu.Lock()
+	from := len(w.holds)
+	w.mu.Unlock()
+	testlock.Eventually(w.t, "each is had again and again by each session", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		type what struct {
+			session, lock string
+			part          bool
+		}
+		n := map[what]int{}
+		for _, h := range w.holds[from:] {
+			session, _, _ := strings.Cut(h.Owner, ".")
+			n[what{session, h.Lock, h.Read || h.Permits == 1}]++
+		}
+		had := 0
+		for _, of := range n {
+			if of >= times {
+				had++
+			}
+		}
+		return had == w.sessions*4
+	})
+}
+
+// entry is what the readers of a session share. Some may join it after a failover though it was granted before.
+type entry struct {
+	session, lock string
+	token         int64
+}
+
+func entryOf(h history.Hold) entry {
+	session, _, _ := strings.Cut(h.Owner, ".")
+	return entry{session, h.Lock, h.Token}
+}
+
+// report wants exclusion and tokens in order among the grants of each master, and the new one's tokens above the old one's. What the old one granted
+// last, until its end, may be granted again: it may be held beside what the new one grants, for a lease at most. If there never were two masters,
+// all tokens are in order. Two masters at once may give the same token.
+func (w *shareLoad) report(until, from time.Time) {
+	w.t.Helper()
+	w.end()
+	all := w.judge(w.holds)
+	if all.Strange > 0 || all.Unfenced > 0 && until.Equal(from) {
+		w.t.Errorf("%d tokens out of order, %d impossible holds", all.Unfenced, all.Strange)
+	}
+	var old, now []history.Hold
+	last := map[string]int64{}  // tokens before the failover
+	opened := map[entry]int64{} // the first call of those that shared an entry
+	lost := 0
+	for _, h := range w.holds {
+		if first, ok := opened[entryOf(h)]; !ok || h.Call < first {
+			opened[entryOf(h)] = h.Call
+		}
+		if h.Lost {
+			lost++
+		}
+		if h.Return < until.UnixNano() {
+			old = append(old, h)
+			last[h.Lock] = max(last[h.Lock], h.Token)
+		}
+	}
+	for _, h := range w.holds {
+		if opened[entryOf(h)] > from.UnixNano() && h.Token <= last[h.Lock] {
+			w.t.Errorf("%s: token %d after the failover, and %d before it", h.Lock, h.Token, last[h.Lock])
+		}
+		if h.Call > from.UnixNano() && h.Token > from.UnixMicro() || h.End > from.Add(failoverLease).UnixNano() {
+			now = append(now, h)
+		}
+	}
+	for when, holds := range map[string][]history.Hold{"before the failover": old, "after it": now} {
+		if v := w.judge(holds); v.Overlaps > 0 || v.Unfenced > 0 {
+			w.t.Errorf("%s, %d tokens are out of order, and %d holds overlap: %s", when, v.Unfenced, v.Overlaps, v.Example)
+		}
+	}
+	what := map[string]int{}
+	for _, e := range w.errors {
+		what[e.what]++
+	}
+	w.t.Logf("%d holds, %d before the failover, %d after it, %d lost; in all, %d overlaps and %d tokens out of order; errors: %v",
+		len(w.holds), len(old), len(now), lost, all.Overlaps, all.Unfenced, what)
+}
+
+// failovers have the other node become the master. The old one is the only master before until, and the new one after from.
+var failovers = map[string]func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time){
+	"the master dies": func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time) {
+		old.Kill()
+		killed := time.Now()
+		s.AwaitFailover(t, old)
+		return killed, killed
+	},
+	"the master comes back": func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time) {
+		until = time.Now()
+		old.Freeze()
+		s.AwaitFailover(t, old)
+		old.Thaw() // as a master, until it is told
+		testlock.Eventually(t, "it is a replica", func() bool {
+			role, err := old.Client(t).Do(bg, "ROLE").Slice()
+			testlock.Must(t, err)
+			return role[0] == "slave"
+		})
+		return until, time.Now()
+	},
+}
+
+func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.T) {
+	if testing.Short() || os.Getenv("LOCKLINE_REQUIRE_REDIS") != "1" {
+		t.Skip("takes long: runs with LOCKLINE_REQUIRE_REDIS=1 and without -short")
+	}
+	for _, k := range bothShares {
+		for how, failover := range failovers {
+			t.Run(k.name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				sentinel := testredis.StartSentinel(t, 1)
+				var rdb *redis.Client
+				var sessions []*rlock.Session
+				for i := range 3 {
+					rdb = sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
+						o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
+					})
+					sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(failoverLease), rlock.WithLiveness(failoverLease),
+						rlock.WithStreak(k.streak*time.Duration(i%2)), rlock.WithBatching(10*(i%2))))
+				}
+
+				// What the replica knew stays: a holder, and those that wait in their order.
+				kept := func(i int, all bool) rlock.Locker { return k.lock(sessions[i], "kept", all) }
+				_, hold := lock(t, bg, kept(0, true))
+				replica := sentinel.Nodes[1].Client(t)
+				queued := func(n int64) {
+					testlock.Eventually(t, "the replica knows that they wait", func() bool { return replica.ZCard(bg, k.queue).Val() == n })
+				}
+				some := begin(t.Context(), kept(1, false))
+				queued(1)
+				all := begin(t.Context(), kept(2, true))
+				queued(2)
+
+				w := k.startLoad(t, sessions)
+				w.progress(5)
+				until, from := failover(t, sentinel, sentinel.Master(t))
+				w.progress(5)
+				settled := time.Now().UnixNano()
+				w.progress(20)
+
+				testlock.Renewed(t, hold, time.Second)
+				waits(t, "a part of what is held", some)
+				unlock(t, hold)
+				first := await(t, some).hold
+				waits(t, "all of what is held in part", all)
+				unlock(t, first)
+				second := await(t, all).hold
+				if tokens := []int64{hold.Token(), first.Token(), second.Token()}; tokens[0] >= tokens[1] || tokens[1] >= tokens[2] {
+					t.Errorf("tokens: %d", tokens)
+				}
+				unlock(t, second)
+
+				w.report(until, from)
+				for _, e := range w.errors {
+					if e.call > settled {
+						t.Error("after the failover: ", e.what)
+					}
+				}
+				testlock.OnlyTokens(t, rdb)
+			})
+		}
+	}
+}

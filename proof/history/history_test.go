@@ -1,0 +1,160 @@
+package history_test
+
+import (
+	"flag"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/proof/history"
+	"github.com/lockline/lockline/rlock"
+)
+
+var rounds = flag.Int("rounds", 2, "how often each fault happens in each history")
+
+var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+func newStage(t *testing.T, kind string, args ...string) *history.Stage {
+	server := testredis.Start(t, args...)
+	return &history.Stage{
+		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline", Kinds: []string{kind}, Names: 1, Lease: 600 * time.Millisecond, Goroutines: 2},
+		T:          t,
+		URLs:       []string{"redis://" + server.Addr},
+		Servers:    []*testredis.Server{server},
+		Command:    actor,
+		Processes:  3,
+		Pace:       150 * time.Millisecond,
+	}
+}
+
+// play has some processes play until each fault has happened some times and there is something to judge.
+func play(t *testing.T, kind string, faults []history.Fault, args ...string) *history.Record {
+	t.Helper()
+	stage := newStage(t, kind, args...)
+	stage.Faults = faults
+	r, err := stage.Run(t.Context(), func(r *history.Record) bool {
+		for _, f := range faults {
+			if r.Faults[f] < *rounds {
+				return false
+			}
+		}
+		return len(r.Ops) >= 200**rounds
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range r.Wrong {
+		t.Error(w.Kind, w.Error)
+	}
+	return r
+}
+
+// What processes see that are killed and frozen, of a server that is frozen and killed, over a network
+// that loses requests and replies, is what each of the four mutexes could have shown them.
+func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
+	for _, kind := range []string{history.Reentrant, history.Fair} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := play(t, kind, history.Faults, durable...)
+			holds := history.Holds(r.Ops)
+			lost, nested := 0, 0
+			for _, h := range holds {
+				if h.Lost {
+					lost++
+				}
+				nested += h.Nested
+			}
+			t.Logf("%d holds, %d lost, %d nested holds, %d acquisitions failed; %v", len(holds), lost, nested, r.Failed, r.Faults)
+			for _, m := range []struct {
+				name              string
+				reentrant, fenced bool
+				ops               []history.Op
+			}{
+				{"mutex", false, false, history.Outermost(r.Ops)},
+				{"reentrant mutex", true, false, r.Ops},
+				{"fenced mutex", false, true, history.Outermost(r.Ops)},
+				{"reentrant fenced mutex", true, true, r.Ops},
+			} {
+				model := history.Model(m.reentrant, m.fenced)
+				if result := porcupine.CheckOperationsTimeout(model, history.Operations(m.ops), time.Minute); result != porcupine.Ok {
+					t.Errorf("not a %s: %v", m.name, result)
+				}
+			}
+			if v := history.Judge(holds); v != (history.Verdict{}) {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
+// A server that restarts without its data forgets who holds. Mutual exclusion falls then, as on every single Redis: until the
+// holder hears of it. The tokens still say who came later.
+func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
+	for _, kind := range []string{history.Reentrant, history.Fair} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := play(t, kind, []history.Fault{history.ServerRestart, history.LostReplies, history.Kill})
+			holds := history.Holds(r.Ops)
+			v := history.Judge(holds)
+			t.Logf("%d restarts without data; of %d holds, %d began while another was considered valid; %d tokens out of order", r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
+			if v.Unfenced > 0 || v.Strange > 0 {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
+// The processes see it where a lock excludes nobody but those of the same process.
+func TestALockThatExcludesNobodyIsNoticed(t *testing.T) {
+	stage := newStage(t, history.Reentrant)
+	stage.Alone = true
+	r, err := stage.Run(t.Context(), func(r *history.Record) bool { return history.Judge(history.Holds(r.Ops)).Overlaps > 0 })
+	if err != nil || len(r.Wrong) > 0 {
+		t.Fatal(err, r.Wrong)
+	}
+	if porcupine.CheckOperations(history.Model(false, false), history.Operations(history.Outermost(r.Ops))) {
+		t.Errorf("the judge says %+v, and the model accepts it", history.Judge(history.Holds(r.Ops)))
+	}
+}
+
+// The same without chance: it does fall, and the check sees it.
+func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testing.T) {
+	server := testredis.Start(t)
+	var ops []history.Op
+	acquire := func(owner string) *rlock.Hold {
+		s, err := rlock.NewSession(server.Client(t), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		call := time.Now().UnixNano()
+		_, hold, err := rlock.New(s, "x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: history.Acquire, Token: hold.Token(), Call: call, Return: time.Now().UnixNano()})
+		return hold
+	}
+	release := func(owner string, hold *rlock.Hold) {
+		if hold.Err() != nil {
+			t.Errorf("it knows of its loss too early for this test: %v", hold.Err())
+		}
+		at := time.Now().UnixNano()
+		ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: history.Release, Token: hold.Token(), Call: at, Return: at})
+	}
+	first := acquire("first")
+	server.Restart(t)
+	second := acquire("second")
+	release("first", first)
+	release("second", second)
+	if v := history.Judge(history.Holds(ops)); v.Overlaps != 1 || v.Unfenced > 0 || v.Strange > 0 {
+		t.Errorf("%+v", v)
+	}
+	if porcupine.CheckOperations(history.Model(false, false), history.Operations(ops)) {
+		t.Error("two holders are no violation to the model")
+	}
+}

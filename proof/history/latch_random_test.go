@@ -1,0 +1,192 @@
+package latch_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/rlock"
+)
+
+// op is one call, and what it returned.
+type op struct {
+	call string
+	n    int  // of TrySet; what Count returned
+	yes  bool // what TrySet and Delete returned; of Wait: deleted
+}
+
+// model is a latch in one memory: a run's count, and whether the last run was deleted. A Wait is over at an instant at which its run is.
+var model = porcupine.Model{
+	Init: func() any { return state{} },
+	Step: func(before, input, _ any) (bool, any) {
+		st, o := before.(state), input.(op)
+		switch o.call {
+		case "TrySet":
+			if o.yes != (st.n == 0) {
+				return false, st
+			}
+			if o.yes {
+				st = state{n: o.n}
+			}
+		case "CountDown":
+			st.n = max(0, st.n-1)
+		case "Count":
+			return o.n == st.n, st
+		case "Delete":
+			if o.yes != (st.n > 0) {
+				return false, st
+			}
+			if o.yes {
+				st = state{deleted: true}
+			}
+		case "Wait":
+			return st.n == 0 && (st.deleted || !o.yes), st
+		}
+		return true, st
+	},
+	Equal:             func(a, b any) bool { return a == b },
+	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
+}
+
+type state struct {
+	n       int
+	deleted bool
+}
+
+// TestRandomOperationsAreThoseOfALatch has goroutines of several sessions use one latch at random, while requests and replies are lost and
+// connections cut, and has a judge find an order in which a latch in memory would have answered the same.
+func TestRandomOperationsAreThoseOfALatch(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	proxy := faultproxy.New(t, server.Addr)
+	rdb := proxy.Client(t)
+	warm := latchesOf(t, server.Client(t), 1)[0] // so that the server knows the scripts: each copy is one request
+	set(t, warm, 1)
+	countDown(t, warm)
+	_, err := warm.Delete(bg)
+	testlock.Must(t, err)
+	for round := range 12 {
+		seed := uint64(round)
+		proxy.OnRequest(nil)
+		var ls []*latch.Latch
+		for range 3 {
+			ls = append(ls, latch.New(testlock.NewSession(t, rdb, rlock.WithBatching(-1)), fmt.Sprint(round)))
+		}
+		for _, l := range ls {
+			_, err := l.Count(bg)
+			testlock.Must(t, err)
+		}
+		if round%3 > 0 {
+			testlock.Lossy(proxy, rand.New(rand.NewPCG(seed, 0)), func(r *faultproxy.Request) string {
+				if !r.Is("EVALSHA", "EVAL") || len(r.Args) < 5 {
+					return ""
+				}
+				return fmt.Sprint(r.Args[1:5]) // script, key and id: of looks, the run
+			})
+		}
+		var mu sync.Mutex // guards history
+		var history []porcupine.Operation
+		start := time.Now()
+		do := func(client int, l *latch.Latch, rnd *rand.Rand) {
+			o := op{call: []string{"TrySet", "CountDown", "CountDown", "CountDown", "Count", "Delete"}[rnd.IntN(6)], n: 1 + rnd.IntN(3)}
+			begun := time.Since(start)
+			var err error
+			switch o.call {
+			case "TrySet":
+				o.yes, err = l.TrySet(bg, o.n)
+			case "CountDown":
+				err = l.CountDown(bg)
+			case "Count":
+				for o.n, err = l.Count(bg); err != nil; o.n, err = l.Count(bg) { // looks of several look alike, so more than three in a row may be lost
+				}
+			case "Delete":
+				o.yes, err = l.Delete(bg)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", o.call, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(begun), Return: int64(time.Since(start))})
+		}
+		waiting := func(client int, l *latch.Latch) {
+			ctx := testlock.Bounded(t)
+			begun := time.Since(start)
+			err := l.Wait(ctx)
+			for err != nil && !errors.Is(err, latch.ErrDeleted) && ctx.Err() == nil { // see Count
+				begun = time.Since(start)
+				err = l.Wait(ctx)
+			}
+			o := op{call: "Wait", yes: errors.Is(err, latch.ErrDeleted)}
+			if err != nil && !o.yes {
+				t.Errorf("Wait: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(begun), Return: int64(time.Since(start))})
+		}
+		var working, waiters sync.WaitGroup
+		for i, l := range ls {
+			working.Go(func() {
+				rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+				for range 25 {
+					do(i, l, rnd)
+				}
+			})
+		}
+		over := make(chan struct{})
+		for i := range 4 {
+			waiters.Go(func() {
+				for range 12 {
+					waiting(10+i, ls[i%3])
+					select {
+					case <-over:
+						return
+					default:
+					}
+				}
+			})
+		}
+		working.Wait()
+		close(over)
+		proxy.OnRequest(nil)
+		begun := time.Since(start)
+		deleted, err := ls[0].Delete(bg)
+		testlock.Must(t, err)
+		mu.Lock()
+		history = append(history, porcupine.Operation{ClientId: 20, Input: op{call: "Delete", yes: deleted}, Call: int64(begun), Return: int64(time.Since(start))})
+		mu.Unlock()
+		waiters.Wait()
+		if result := porcupine.CheckOperationsTimeout(model, history, testlock.Patience); result != porcupine.Ok {
+			t.Fatalf("seed %d: %v: no latch would have answered so: %+v", seed, result, history)
+		}
+	}
+}
+
+func TestTheModelRefusesWhatALatchWouldNotAnswer(t *testing.T) {
+	t.Parallel()
+	for what, ops := range map[string][]op{
+		"a run in a run":             {{call: "TrySet", n: 1, yes: true}, {call: "TrySet", n: 1, yes: true}},
+		"a count that was lost":      {{call: "TrySet", n: 2, yes: true}, {call: "CountDown"}, {call: "Count", n: 2}},
+		"a count that counted twice": {{call: "TrySet", n: 2, yes: true}, {call: "CountDown"}, {call: "Wait"}},
+		"a deletion of nothing":      {{call: "Delete", yes: true}},
+		"a deletion that never was":  {{call: "TrySet", n: 1, yes: true}, {call: "CountDown"}, {call: "Wait", yes: true}},
+	} {
+		var history []porcupine.Operation
+		for i, o := range ops {
+			history = append(history, porcupine.Operation{Input: o, Call: int64(2 * i), Return: int64(2*i + 1)})
+		}
+		if porcupine.CheckOperations(model, history) {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package history_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockline/lockline/proof/history"
+)
+
+// latchModel is a latch in one memory. A wait is over at an instant at which no run is under way.
+var latchModel = porcupine.Model{
+	Init: func() any { return 0 },
+	Step: func(state, input, _ any) (bool, any) {
+		n, op := state.(int), input.(history.Op)
+		switch op.Kind {
+		case history.Set:
+			return n == 0, op.Permits
+		case history.Count:
+			return true, max(0, n-1)
+		}
+		return n == 0, n
+	},
+}
+
+func set(n int, call, done int64) history.Op {
+	return history.Op{Lock: "x", Kind: history.Set, Permits: n, Call: call, Return: done}
+}
+
+func count(call, done int64) history.Op {
+	return history.Op{Lock: "x", Kind: history.Count, Call: call, Return: done}
+}
+
+func wait(call, done int64) history.Op {
+	return history.Op{Lock: "x", Kind: history.Wait, Call: call, Return: done}
+}
+
+func TestTheModelRefusesWhatALatchCouldNotHaveShown(t *testing.T) {
+	for name, c := range map[string]struct {
+		ops      []history.Op
+		accepted bool
+	}{
+		"no run":                      {[]history.Op{wait(1, 2)}, true},
+		"a run":                       {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 9), count(5, 6)}, true},
+		"the last count is under way": {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 6), count(5, 7)}, true},
+		"before the run is known":     {[]history.Op{set(2, 1, 5), wait(3, 4)}, true},
+		"a wait for nothing":          {[]history.Op{set(2, 1, 2), wait(3, 4), count(5, 6), count(5, 6)}, false},
+		"before the last count":       {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 5), count(6, 7)}, false},
+		"a count of the run before":   {[]history.Op{set(1, 1, 2), count(3, 4), wait(3, 5), set(1, 6, 7), wait(8, 9)}, false},
+		"two runs":                    {[]history.Op{set(1, 1, 2), count(3, 4), set(1, 5, 6), count(7, 8), wait(1, 9)}, true},
+		"it outlives the next run":    {[]history.Op{set(1, 1, 2), wait(3, 8), count(4, 5), set(1, 6, 7), count(9, 10)}, true},
+		"a run in a run":              {[]history.Op{set(2, 1, 2), count(3, 4), set(2, 5, 6)}, false},
+		"two runs at once":            {[]history.Op{set(1, 1, 3), set(1, 2, 4)}, false},
+		"two latches":                 {[]history.Op{set(1, 1, 2), of("y", wait(3, 4)), count(5, 6)}, true},
+	} {
+		model := latchModel
+		model.Partition = history.Model(false, false).Partition
+		refuses(t, name, c.accepted, model, history.JudgeLatch(c.ops), c.ops)
+	}
+}
+
+// The judge refuses nothing that a latch can show, and notices most of what a broken one shows.
+func TestTheJudgeOfLatchesRefusesOnlyWhatTheModelRefuses(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 10))
+	right, wrong, noticed := 0, 0, 0
+	for range 6000 {
+		var ops []history.Op
+		broken := rnd.IntN(2) == 0
+		n, now := 0, int64(10)
+		for range 4 + rnd.IntN(8) {
+			now += 1 + rnd.Int64N(8)
+			call, done := now-rnd.Int64N(3), now+rnd.Int64N(3)
+			lies := broken && rnd.IntN(2) == 0
+			switch kind := rnd.IntN(4); {
+			case kind == 0 && (n == 0 || lies):
+				n = 1 + rnd.IntN(3)
+				ops = append(ops, set(n, call, done))
+			case kind == 1 && (n == 0 || lies):
+				ops = append(ops, wait(call-rnd.Int64N(3), done))
+			default:
+				n = max(0, n-1)
+				ops = append(ops, count(call, done))
+			}
+		}
+		accepted := porcupine.CheckOperations(latchModel, history.Operations(ops))
+		v := history.JudgeLatch(ops)
+		switch {
+		case accepted && v != (history.Verdict{}):
+			t.Fatalf("the model accepts, and the judge says %+v, of\n%+v", v, ops)
+		case accepted:
+			right++
+		default:
+			wrong++
+			if v != (history.Verdict{}) {
+				noticed++
+			}
+		}
+	}
+	t.Logf("%d are right; the judge notices %d of %d that are not", right, noticed, wrong)
+	if right < 1000 || wrong < 1000 || noticed < wrong/2 {
+		t.Error("this shows too little")
+	}
+}
+
+// What processes see of a latch and an election among faults is what these could have shown them.
+func TestWhateverFailsAProcessSeesALatchAndAnElection(t *testing.T) {
+	for _, kind := range []string{history.Latch, history.Election} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := play(t, kind, history.Faults, durable...)
+			seen := map[history.Kind]int{}
+			for _, op := range r.Ops {
+				seen[op.Kind]++
+			}
+			t.Logf("%v, %d failed; %v", seen, r.Failed, r.Faults)
+			if v := history.JudgeAll(r.Ops); v != (history.Verdict{}) {
+				t.Errorf("%+v", v)
+			}
+			if kind == history.Latch && min(seen[history.Set], seen[history.Wait]) < 10 {
+				t.Error("this shows too little")
+			}
+			if kind == history.Election && porcupine.CheckOperationsTimeout(history.Model(false, true), history.Operations(r.Ops), time.Minute) != porcupine.Ok {
+				t.Error("these are no leaders one after another")
+			}
+		})
+	}
+}
+
+// Each kind is judged as it must be: processes that share nothing are noticed.
+func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
+	for _, kind := range history.Kinds(3) {
+		t.Run(kind, func(t *testing.T) {
+			stage := newStage(t, kind)
+			stage.Alone = true
+			switch kind {
+			case history.Red:
+				stage.URLs = append(stage.URLs, stage.URLs[0], stage.URLs[0])
+			case history.Latch: // all count downs look alike: the fewer count, the sooner a run that begins too early is noticed
+				stage.Processes, stage.Goroutines = 2, 1
+			}
+			r, err := stage.Run(t.Context(), func(r *history.Record) bool { return history.JudgeAll(r.Ops).Overlaps > 0 })
+			if err != nil || len(r.Wrong) > 0 {
+				t.Fatal(err, r.Wrong)
+			}
+		})
+	}
+}
+
+// A name that belongs to no kind is never right.
+func TestWhatIsOfNoKindIsWrong(t *testing.T) {
+	if v := history.JudgeAll([]history.Op{acquire("a", 1, 1, 2)}); v.Strange == 0 {
+		t.Errorf("%+v", v)
+	}
+}

@@ -1,0 +1,32 @@
+package history_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/proof/history"
+)
+
+// actorEnv makes the test binary one of the processes.
+const actorEnv = "LOCKLINE_TEST_ACTOR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(actorEnv) != "" {
+		if err := history.Work(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func actor() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), actorEnv+"=1", "GORACE=atexit_sleep_ms=0")
+	return cmd
+}

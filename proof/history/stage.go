@@ -1,0 +1,345 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/child"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testredis"
+)
+
+// Stage is where processes use locks.
+type Stage struct {
+	Assignment                     // of each process, but for Number and Redis
+	T          testing.TB          // for the proxies
+	URLs       []string            // of the servers, redis:// only
+	Servers    []*testredis.Server // the same, where they may be frozen and restarted; else nil
+	Command    func() *exec.Cmd    // a process that calls Work
+	Processes  int                 // at one time
+	Faults     []Fault             // what happens: each once, in some order, and again
+	Pace       time.Duration       // from fault to fault, on average
+	Alone      bool                // each process has locks of its own under the same names: what is to be noticed
+}
+
+// Record is what was seen.
+type Record struct {
+	Ops    []Op
+	Got    int           // acquisitions among them, nested ones, too
+	Failed int           // acquisitions that ended without the lock
+	Gone   int           // holds that Redis did not know when they were unlocked, before their deadline
+	Faults map[Fault]int // how many
+	Last   Fault
+	Wrong  []Event // Stuck, Left, Died
+	Begun  time.Time
+}
+
+// Count is how many faults there were.
+func (r *Record) Count() (n int) {
+	for _, f := range r.Faults {
+		n += f
+	}
+	return n
+}
+
+// play is a run of a stage. One goroutine does it all.
+type play struct {
+	*Stage
+	Record
+	rnd     *rand.Rand
+	proxies []*faultproxy.Proxy
+	via     []string // URLs through the proxies
+	heals   []heal
+	due     []Fault // the rest of a round
+	news    chan child.News[Event]
+	actors  map[int]*actor
+	last    int // number of an actor
+	names   map[string]string
+	stopped bool
+}
+
+// actor is a process.
+type actor struct {
+	*child.Child
+	killed int64                 // when, before the signal was sent; 0: it was not
+	inside map[[2]string]*belief // by lock and owner
+	counts map[string]Op         // by owner: count downs under way
+}
+
+// belief is what an owner believes of a lock, as far as it has said.
+type belief struct {
+	holds int
+	last  Op    // acquisition
+	until int64 // the latest deadline
+}
+
+const (
+	tick = 20 * time.Millisecond
+	// backlog is how many events may wait while a server restarts.
+	backlog = 1 << 14
+)
+
+// Run lets the processes play among faults until enough of it was recorded, or ctx ends. It asks some times a second. Then it ends the
+// faults, has each process get each lock once more, and sees what they leave. An error means that nothing was proved: it is
+// not the locks' fault.
+func (s *Stage) Run(ctx context.Context, enough func(*Record) bool) (*Record, error) {
+	p := &play{Stage: s, rnd: rand.New(rand.NewPCG(s.Seed, 0)), news: make(chan child.News[Event], backlog),
+		actors: map[int]*actor{}, names: map[string]string{}}
+	p.Record = Record{Faults: map[Fault]int{}, Begun: time.Now()}
+	for _, url := range s.URLs {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, err
+		}
+		proxy := faultproxy.New(s.T, o.Addr)
+		p.proxies = append(p.proxies, proxy)
+		p.via = append(p.via, strings.Replace(url, o.Addr, proxy.Addr(), 1))
+	}
+	defer func() {
+		for _, a := range p.actors {
+			a.Kill()
+		}
+		for len(p.actors) > 0 {
+			p.take(<-p.news)
+		}
+	}()
+	if err := p.act(ctx, enough); err != nil {
+		return nil, err
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	// Wall clock and monotonic clock have told the same unless the former was set.
+	now := time.Now()
+	took := now.Sub(p.Begun)
+	if set := now.Round(0).Sub(p.Begun.Round(0)) - took; set.Abs() > 5*time.Millisecond+took/1000 {
+		return nil, fmt.Errorf("this machine's clock was set by %v meanwhile: nothing is proved", set)
+	}
+	return &p.Record, ctx.Err()
+}
+
+// act is the time among faults.
+func (p *play) act(ctx context.Context, enough func(*Record) bool) error {
+	for range p.Processes {
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	next := time.Now().Add(p.Pace)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-p.news:
+			p.take(n)
+			continue
+		case <-ticker.C:
+		}
+		now := time.Now()
+		p.heal(now)
+		for len(p.actors) < p.Processes { // in the place of those that were killed
+			if err := p.start(); err != nil {
+				return err
+			}
+		}
+		if len(p.Stage.Faults) > 0 && now.After(next) {
+			next = now.Add(time.Duration(p.rnd.Int64N(2 * int64(p.Pace))))
+			p.disturb()
+		}
+		for _, proxy := range p.proxies {
+			proxy.Reset() // else it keeps all requests
+		}
+		if enough(&p.Record) {
+			return nil
+		}
+	}
+}
+
+func (p *play) start() error {
+	p.last++
+	a := p.Assignment
+	a.Number, a.Redis = p.last, p.via
+	if p.Alone {
+		a.Prefix += fmt.Sprint(":", p.last)
+	}
+	cmd := p.Command()
+	cmd.SysProcAttr = testredis.EndWithParent()
+	c, err := child.Start(cmd, p.last, a, p.news)
+	if err != nil {
+		return err
+	}
+	p.actors[p.last] = &actor{Child: c, inside: map[[2]string]*belief{}, counts: map[string]Op{}}
+	return nil
+}
+
+// finish ends the faults and the play.
+func (p *play) finish() error {
+	p.stopped = true
+	p.heal(time.Now().Add(time.Hour))
+	for _, a := range p.actors {
+		_ = a.Orders.Close()
+	}
+	late := time.After(3 * patience)
+	for len(p.actors) > 0 {
+		select {
+		case n := <-p.news:
+			p.take(n)
+		case <-late:
+			p.wrong(Stuck, "%d processes do not end", len(p.actors))
+			return nil
+		}
+	}
+	for i, url := range p.URLs {
+		if err := p.leftovers(url); err != nil {
+			return fmt.Errorf("server %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (p *play) wrong(kind Kind, format string, args ...any) {
+	p.Wrong = append(p.Wrong, Event{Op: Op{Kind: kind}, Error: fmt.Sprintf(format, args...)})
+}
+
+// take takes in what a process says of itself.
+func (p *play) take(n child.News[Event]) {
+	a, e := p.actors[n.Child], n.Event
+	switch {
+	case n.Ended:
+		delete(p.actors, n.Child)
+		_ = a.Orders.Close()
+		if a.killed == 0 && (n.Err != nil || !p.stopped || len(a.inside) > 0) {
+			p.wrong(Died, "process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
+		}
+		for k, b := range a.inside { // the dead believe nothing, nor does who was frozen for longer than its lease before
+			at := max(min(a.killed, b.until), b.last.Return)
+			p.Ops = append(p.Ops, Op{Lock: k[0], Owner: k[1], Kind: Lose, Token: b.last.Token, Call: at, Return: at})
+		}
+		for _, op := range a.counts { // nobody knows
+			op.Kind, op.Return = Count, time.Now().Add(late(p.Lease)).UnixNano()
+			p.Ops = append(p.Ops, op)
+		}
+	case n.Err != nil:
+		if a.killed == 0 { // else it was cut off in mid-line
+			p.wrong(Died, "process %d: %v", n.Child, n.Err)
+		}
+	case e.Kind == failed:
+		p.Failed++
+	case e.Kind == gone:
+		p.Gone++
+	case e.Error != "":
+		p.wrong(e.Kind, "process %d: %s", n.Child, e.Error)
+	default:
+		p.see(a, e)
+	}
+}
+
+// see takes in what a process says of a lock.
+func (p *play) see(a *actor, e Event) {
+	e.Lock, e.Owner = p.name(e.Lock), p.name(e.Owner)
+	switch e.Kind {
+	case counts:
+		a.counts[e.Owner] = e.Op
+		return
+	case Count:
+		delete(a.counts, e.Owner)
+		p.Ops = append(p.Ops, e.Op)
+		return
+	case Set, Wait:
+		p.Got++
+		p.Ops = append(p.Ops, e.Op)
+		return
+	}
+	k := [2]string{e.Lock, e.Owner}
+	b := a.inside[k]
+	if b == nil {
+		b = &belief{}
+		a.inside[k] = b
+	}
+	b.until = max(b.until, e.Until, e.Call) // it still held when it released one of its holds
+	switch e.Kind {
+	case renewed:
+		return
+	case Acquire:
+		p.Got++
+		b.holds++
+		b.last = e.Op
+	case Release:
+		b.holds--
+	case Lose:
+		b.holds = 0
+	}
+	if b.holds <= 0 {
+		delete(a.inside, k)
+	}
+	p.Ops = append(p.Ops, e.Op)
+}
+
+// name is the same string for equal ones: there are millions.
+func (p *play) name(s string) string {
+	if n, ok := p.names[s]; ok {
+		return n
+	}
+	p.names[s] = s
+	return s
+}
+
+// leftovers sees what the locks have left on a server: once all leases are over nothing but memories, and these not indefinitely.
+func (p *play) leftovers(url string) error {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(o)
+	defer func() { _ = rdb.Close() }()
+	ctx := context.Background()
+	for deadline := time.Now().Add(patience); ; time.Sleep(tick) {
+		var left []string
+		keys := rdb.Scan(ctx, 0, p.Prefix+":*", 1000).Iterator()
+		for keys.Next(ctx) {
+			if key := keys.Val(); !memory(key) || rdb.PTTL(ctx, key).Val() == -1 {
+				left = append(left, key)
+			}
+		}
+		channels, err := rdb.PubSubChannels(ctx, p.Prefix+":*").Result()
+		if err := errors.Join(keys.Err(), err); err != nil {
+			return err
+		}
+		if left = append(left, channels...); len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			p.wrong(Left, "on %s: %q", o.Addr, left)
+			return nil
+		}
+	}
+}
+
+// memory reports whether a key may stay for a while: that of the last token of a lock, and that of a latch, which remembers its last run.
+func memory(key string) bool {
+	return strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch)
+}
+
+// pick is one of the living processes, or nil.
+func (p *play) pick() *actor {
+	var living []*actor
+	for _, a := range p.actors {
+		if a.killed == 0 {
+			living = append(living, a)
+		}
+	}
+	if len(living) == 0 {
+		return nil
+	}
+	return living[p.rnd.IntN(len(living))]
+}

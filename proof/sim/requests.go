@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/proof/simnet"
+	"github.com/lockline/lockline/rlock"
+)
+
+// scripts are the names of all scripts by their digests.
+var scripts = func() map[string]string {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // is never used
+	defer rdb.Close()
+	s, err := rlock.NewSession(rdb)
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	all := map[string]string{}
+	for _, m := range []*rlock.Mutex{rlock.New(s, "x"), fairlock.New(s, "x"), multilock.NewRedLock("x", s)} {
+		for digest, name := range testlock.Scripts(m) {
+			all[digest] = name
+		}
+	}
+	for name, sc := range permit.Scripts() {
+		all[sc.Digest()] = name
+	}
+	return all
+}()
+
+// generated is where the text of a script of a latch, an election or an operator of permits says its name.
+var generated = regexp.MustCompile(`-- Generated from (?:latch|election|internal/permit/operate)/lua/(\w+)\.lua:`)
+
+// call is one script call.
+type call struct {
+	from   *simnet.Host
+	server *server
+	name   string // of the script
+	argv   []string
+}
+
+func (c *call) number(i int) int64 { return number(c.argv[i]) }
+
+// word is an argument that not all calls of the script have.
+func (c *call) word(i int) string {
+	if i >= len(c.argv) {
+		return ""
+	}
+	return c.argv[i]
+}
+
+// served compares what a server made of a request with what it should have.
+func (w *world) served(s *server, from *simnet.Host, message []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := s.tick()
+	for _, c := range commands(message) {
+		if len(c) < 3 || c[0] != "evalsha" && c[0] != "eval" {
+			continue
+		}
+		w.counts.Add("requests")
+		digest := c[1]
+		if c[0] == "eval" {
+			digest = redis.NewScript(c[1]).Hash()
+			s.known[digest] = true
+			if text := generated.FindStringSubmatch(c[1]); text != nil && scripts[digest] == "" {
+				w.scripts[digest] = text[1]
+			}
+		}
+		n, err := strconv.Atoi(c[2])
+		if err != nil || !s.known[digest] { // else NOSCRIPT
+			continue
+		}
+		keys, argv := c[3:3+n], c[3+n:]
+		at := 0
+		for _, key := range keys {
+			i := slices.IndexFunc(w.locks, func(l *lock) bool { return l.key == key })
+			if i < 0 {
+				if strings.HasPrefix(key, "lockline:t:") && strings.HasSuffix(key, "}") && scripts[digest] == "lock" {
+					w.counts.Add("stood in line")
+				}
+				continue
+			}
+			one := &call{from, s, cmp.Or(scripts[digest], w.scripts[digest]), argv}
+			switch one.name {
+			case "":
+				w.fail("an unknown script")
+			case "lock several":
+				one.name = "lock"
+				if at == 1 {
+					w.counts.Add("several by one request")
+				}
+			case "release several":
+				one.name = "release"
+				if at > 0 {
+					one.argv = argv[6+4*(at-1):]
+				}
+			}
+			w.locks[i].rules.executed(one, now)
+			at++
+		}
+	}
+}
+
+// asked is what a request for a lock says.
+type asked struct {
+	attempt  string
+	n        int64 // permits
+	until    int64 // it is void after that
+	lease    int64 // in milliseconds
+	liveness int64 // in milliseconds
+	behind   string
+	joins    string
+}
+
+// asked is what the call asks for; nil if it is none that asks.
+func (c *call) asked() *asked {
+	switch c.name {
+	case "lock":
+		return &asked{attempt: c.argv[0], lease: c.number(1), until: c.number(2), liveness: c.number(5), behind: c.word(8)}
+	case "acquire":
+		return &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3), liveness: c.number(6), joins: c.argv[11]}
+	}
+	return nil
+}
+
+// queued checks what a request made of the queue.
+func (l *lock) queued(c *call, queue map[string]float64, now int64) {
+	w := l.w
+	switch c.name {
+	case "lock", "acquire":
+		q := c.asked()
+		asking, alive := q.attempt, now+q.liveness*1000
+		ticket, queued := queue[asking]
+		e := l.waiting[asking]
+		void := now > q.until
+		behind := q.behind
+		place := l.waiting[behind]
+		if _, still := queue[behind]; still || !queued || place != nil && place.ticket != ticket {
+			place = nil
+		}
+		switch {
+		case queued && e == nil && place != nil:
+			if over := l.over[asking].why; over != "" || void {
+				w.fail("%s takes a place in the queue: it is too late (%v), %s", short(asking), void, over)
+			}
+			for other, o := range l.waiting {
+				if o.number > place.number && o.alive > now {
+					w.fail("%s takes the place of %s and passes %s", short(asking), short(behind), short(other))
+				}
+			}
+			w.counts.Add("places taken over")
+			l.end(behind, "another one has its place")
+			delete(l.waiting, behind)
+			l.waiting[asking] = &waiter{place.number, alive, ticket, q.n}
+		case queued && (e == nil || e.ticket != ticket):
+			if over := l.past(asking); over != "" || void {
+				w.fail("%s stands in the queue: it is too late (%v), %s", short(asking), void, over)
+			}
+			if e != nil && e.alive > now {
+				w.fail("%s lost its place", short(asking))
+			}
+			l.arrived++
+			l.waiting[asking] = &waiter{l.arrived, alive, ticket, q.n}
+		case queued && !void && q.liveness > 0:
+			e.alive = alive
+		}
+	case "release":
+		if _, queued := queue[c.argv[0]]; queued {
+			w.fail("%s is released and stands in the queue", short(c.argv[0]))
+		}
+	case "heartbeat":
+		for _, attempt := range c.argv[4:] {
+			_, queued := queue[attempt] // or it comes too late, and revives nobody
+			if e := l.waiting[attempt]; e != nil && queued {
+				e.alive = now + c.number(1)*1000
+			} else if queued {
+				w.fail("a heartbeat put %s into the queue", short(attempt))
+			}
+		}
+	}
+}
+
+// dropped checks the attempts that are not in the queue any more.
+func (l *lock) dropped(queue map[string]float64, now int64) {
+	for attempt, e := range l.waiting {
+		if _, queued := queue[attempt]; queued {
+			continue
+		}
+		if e.alive > now {
+			l.w.fail("%s was dropped from the queue, and is known to live for another %d us", short(attempt), e.alive-now)
+		}
+		l.w.counts.Add("dropped")
+		delete(l.waiting, attempt)
+	}
+}
+
+// past is why an attempt may get nothing any more; "" if it may.
+func (l *lock) past(attempt string) string {
+	// A late copy of the request of one that entered may come when its short first lease is over, and before the release that the network holds up.
+	if over := l.over[attempt].why; over != wasEntered || l.initial == 0 || l.w.well() {
+		return over
+	}
+	l.w.counts.Add("revenants")
+	return ""
+}
+
+// turn checks that it was owner's turn, and that it may be granted anything.
+func (l *lock) turn(owner string, token, now int64) {
+	w := l.w
+	if why := l.past(owner); why != "" {
+		w.fail("%s is granted %s with %d, but %s", short(owner), l.name, token, why)
+	}
+	mine := l.waiting[owner]
+	delete(l.waiting, owner)
+	for attempt, e := range l.waiting {
+		switch {
+		case e.alive <= now || mine != nil && e.number > mine.number:
+		case l.deaf(attempt):
+			w.counts.Add("passed over")
+		case l.rules.waits(e):
+			w.counts.Add("let pass")
+		default:
+			w.fail("%s is granted %s with %d before its turn: %s came earlier", short(owner), l.name, token, short(attempt))
+		}
+	}
+}
+
+// deaf: the server has seen the attempt's session listen, and no connection listens to its channel.
+func (l *lock) deaf(attempt string) bool {
+	s := l.on[0]
+	session, _, _ := strings.Cut(attempt, ":")
+	channel := "lockline:s:" + session
+	entry := strings.Fields(s.HGet(l.key+":d", attempt))
+	return s.PubSubNumSub(channel)[channel] == 0 && len(entry) > 2 && strings.HasSuffix(entry[2], "+")
+}
+
+// commands reads RESP arrays of bulk strings, as clients send them.
+func commands(p []byte) (all [][]string) {
+	number := func() int {
+		line, rest, _ := bytes.Cut(p, []byte("\r\n"))
+		p = rest
+		n, err := strconv.Atoi(string(line[1:]))
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	for len(p) > 0 {
+		c := make([]string, number())
+		for i := range c {
+			n := number()
+			c[i], p = string(p[:n]), p[n+2:]
+		}
+		all = append(all, c)
+	}
+	return all
+}

@@ -1,0 +1,101 @@
+package sim_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/proof/sim"
+)
+
+var (
+	seeds  = flag.Int("seeds", 0, "how many seeds to run of each kind; 0: as many as begin within 5 s, or 2 s of a short run")
+	from   = flag.Int64("from", 1, "the first of the seeds")
+	seed   = flag.Int64("seed", -1, "the one seed to run")
+	events = flag.Int("events", 100, "how many events to print of a seed that has failed")
+	first  = flag.Bool("first", false, "stop at the first seed that fails")
+	again  = flag.Int("again", 5, "how often to run a seed again that has failed")
+)
+
+// patience with one kind of lock, in real time. In a short run, as with the race detector, it is less.
+func patience() time.Duration {
+	if testing.Short() {
+		return 2 * time.Second
+	}
+	return 5 * time.Second
+}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{}) // go-redis logs each dial that fails
+	debug.SetGCPercent(400)    // the worlds are small and make much garbage
+	goleak.VerifyTestMain(m)
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// Processes that crash, on networks that lose, delay, cut and part, with servers that crash, forget, and
+// whose clocks differ: the locks keep what they promise; and when all is well again, so are they.
+func TestSimulatedWorldsKeepEveryPromise(t *testing.T) {
+	for _, k := range sim.Kinds {
+		t.Run(k.Name, func(t *testing.T) { simulate(t, k) })
+	}
+}
+
+func simulate(t *testing.T, k sim.Kind) {
+	var counts sim.Counts
+	var failed atomic.Bool
+	run := func(t *testing.T, seed int64) {
+		if *first && failed.Load() {
+			return
+		}
+		failure := sim.Run(t, k, seed, &counts)
+		if failure == nil || failed.Swap(true) && *first {
+			return
+		}
+		tried := counts.Of("seeds")
+		// The order of goroutines that wake at one instant is not the seed's.
+		more := 0
+		for range *again {
+			if sim.Run(t, k, seed, &counts) != nil {
+				more++
+			}
+		}
+		t.Errorf("seed %d, the %dth; it failed again in %d of %d runs of\ngo test ./internal/sim -run 'Simulated/^%s$' -seed %d\n%s\n%s", seed, tried, more, *again, k.Name, seed, failure.What, failure.Log(*events))
+	}
+	t.Run("seeds", func(t *testing.T) {
+		if *seed >= 0 {
+			run(t, *seed)
+			return
+		}
+		n, start := *seeds, time.Now()
+		if n == 0 {
+			n = 500
+		}
+		for i := range int64(n) {
+			t.Run(fmt.Sprint(*from+i), func(t *testing.T) {
+				t.Parallel()
+				if *seeds != 0 || time.Since(start) < patience() {
+					run(t, *from+i)
+				}
+			})
+		}
+	})
+	t.Logf("%s: %v", k.Name, &counts)
+	if counts.Of("entries") < 10_000 || *first { // too few for what is rare
+		return
+	}
+	for _, what := range k.Vital() {
+		if counts.Of(what) == 0 {
+			t.Errorf("there is no %q in all seeds", what)
+		}
+	}
+}

@@ -1,0 +1,376 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/proof/simnet"
+)
+
+const (
+	lease    = 3 * time.Second // the watchdog timeout
+	liveness = 2 * time.Second
+	longest  = 4 * time.Second // lease that anybody asks for
+	together = 250 * time.Millisecond
+	lateBy   = 3 * time.Second // when a message that was delayed arrives at last
+	// drift is by how much a server's clock is fast or slow at most: less than the margin of 1 %.
+	drift = 0.008
+	// grace is what it takes until the last of the faults is over: the leases of the dead, late messages, the
+	// noticing of a deaf subscription.
+	grace = 10 * time.Second
+)
+
+var (
+	bg    = context.Background()
+	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+)
+
+// world is one seed's run.
+type world struct {
+	Kind
+	counts   *Counts
+	seed     int64
+	start    time.Time
+	clock    *simnet.Clock
+	servers  []*server
+	locks    []*lock
+	asTeam   bool          // goroutines of a process ask together
+	streak   time.Duration // of the sessions
+	async    bool          // their Unlock does not wait
+	batching int           // of the sessions
+	alike    bool          // many want the same of several locks
+	deaf     bool          // messages get lost even when all is well
+	operated bool          // locks are forced now and then
+	greedy   bool          // goroutines come back at once, so some of those that wait would starve if others were preferred
+	stepped  bool          // servers' clocks are set back now and then
+	freezing bool          // processes are frozen now and then, and go on
+	hurried  bool          // servers' clocks are as fast as they may be, the network is quick, and leases run out: a margin that is too small shows
+
+	mu      sync.Mutex // guards all below, and what the locks note; held for moments
+	events  []event
+	failure *Failure  // the first one
+	ending  bool      // actors stop
+	quiet   time.Time // from when on nothing may be late; zero before
+	asking  map[*ask]struct{}
+	trying  map[*ask]struct{} // other calls that are about permits: of TryLock, and nested ones
+	kept    []any             // all Holds there were, or a crash would look like one that was forgotten
+	scripts map[string]string // names by digests, of those that only their text names
+}
+
+type event struct {
+	at     time.Duration
+	format string
+	args   []any
+}
+
+func (e event) String() string {
+	return fmt.Sprintf("%12.6f ", float64(e.at.Nanoseconds())/1e6) + fmt.Sprintf(e.format, e.args...)
+}
+
+// Failure is a broken promise.
+type Failure struct {
+	What   string
+	events []event
+}
+
+// Log is the last events that led to it, most at most, with milliseconds since the start.
+func (f *Failure) Log(most int) string {
+	var lines []string
+	for _, e := range f.events[max(0, len(f.events)-most):] {
+		lines = append(lines, e.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func newWorld(k Kind, seed int64, counts *Counts) *world {
+	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}, scripts: map[string]string{}}
+}
+
+func (w *world) rand(stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(uint64(w.seed), stream))
+}
+
+func (w *world) sleep(d time.Duration) { time.Sleep(w.clock.Until(d)) }
+
+// upTo is a random time.
+func upTo(rnd *rand.Rand, most ...time.Duration) time.Duration {
+	return time.Duration(rnd.Int64N(int64(most[rnd.IntN(len(most))])))
+}
+
+// log notes an event. mu held. Arguments must not change later.
+func (w *world) log(format string, args ...any) {
+	w.events = append(w.events, event{time.Since(w.start), format, args})
+}
+
+func (w *world) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log(format, args...)
+}
+
+// fail notes the first broken promise. mu held.
+func (w *world) fail(format string, args ...any) {
+	w.log("VIOLATION: "+format, args...)
+	if w.failure == nil {
+		w.failure = &Failure{What: fmt.Sprintf(format, args...), events: w.events}
+	}
+}
+
+// well: there were no faults for long. mu held.
+func (w *world) well() bool { return !w.quiet.IsZero() && !time.Now().Before(w.quiet) }
+
+func (w *world) run() {
+	rnd := w.rand(0)
+	// Some seeds have few faults, so that one is seen alone.
+	harsh := rnd.Float64() * rnd.Float64()
+	actors := w.actors
+	if rnd.IntN(2) == 0 {
+		w.asTeam, actors = true, w.crowd
+	}
+	w.streak = upTo(rnd, 2*time.Second)
+	if w.Kind.locks[0].permits() && rnd.IntN(3) == 0 {
+		w.streak = 0
+		w.greedy = w.asTeam
+	}
+	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
+	w.async = w.rand(1<<33).IntN(2) == 0
+	w.alike = w.most > 1 && rnd.IntN(2) == 0
+	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
+	w.operated = rnd.IntN(3) == 0
+	w.hurried = w.rand(1<<36).IntN(4) == 0
+	near := w.rand(1<<39).IntN(3) == 0 // servers answer promptly, so requests are sent in their callers' goroutines
+	if near {
+		w.batching = -1
+	}
+	w.stepped = w.rand(1<<37).IntN(3) == 0
+	w.freezing = w.rand(1<<38).IntN(3) == 0
+	restarts := w.redlock() || rnd.IntN(3) == 0
+	faults := simnet.Faults{Latency: w.latency, Late: 0.5, LateBy: lateBy, Spike: 0.1 * harsh, SpikeTo: time.Second,
+		CutRequest: 0.05 * harsh, CutReply: 0.1 * harsh, Deafen: 0.03 * harsh, LosePush: 0.5 * harsh}
+	if w.hurried || near {
+		faults.Latency = time.Millisecond
+	}
+	for i := range w.Kind.servers {
+		w.servers = append(w.servers, newServer(w, i, faults, rnd))
+	}
+	for _, p := range w.Kind.locks {
+		w.locks = append(w.locks, newLock(w, p))
+	}
+
+	var afflicted, working sync.WaitGroup
+	stop := make(chan struct{}) // no more faults
+	var mu sync.Mutex           // guards living
+	living := map[int]*process{}
+	for i := range 3 {
+		afflicted.Go(func() {
+			rnd, frozen := w.rand(uint64(1+i)), w.rand(1<<38+uint64(1+i))
+			for life := 0; ; life++ {
+				p := w.boot(fmt.Sprintf("%c%d", 'A'+i, life))
+				for a := range actors {
+					working.Go(func() { w.act(p, fmt.Sprintf("%s.%d", p.name, a), w.rand(uint64(100+i*1000+life*10+a))) })
+				}
+				if l, ok := w.locks[0].rules.(*elected); ok {
+					working.Go(func() { l.observe(p, w.rand(uint64(10_000+i*1000+life))) })
+				}
+				mu.Lock()
+				living[i] = p
+				mu.Unlock()
+				for alive := true; alive; {
+					select {
+					case <-stop:
+						return
+					case <-time.After(w.clock.Until(time.Second + upTo(rnd, 9*time.Second))):
+					}
+					if alive = w.afflict(p, rnd, harsh); alive && w.freezing && frozen.IntN(2) == 0 {
+						w.freeze(p, frozen)
+					}
+				}
+				w.sleep(upTo(rnd, 3*time.Second))
+			}
+		})
+	}
+	if rnd := w.rand(1 << 33); rnd.IntN(2) == 0 {
+		working.Go(func() { w.forge(rnd) })
+	}
+	if rnd := w.rand(1 << 34); w.redlock() && rnd.IntN(2) == 0 {
+		working.Go(func() { w.forgetOne(rnd) })
+	}
+	if restarts {
+		// Of a RedLock, at most a minority is down at one time: each stream has servers of its own.
+		streams := w.Kind.servers
+		if w.redlock() {
+			streams = (w.Kind.servers - 1) / 2
+		}
+		for i := range streams {
+			afflicted.Go(func() { w.restarts(i, streams, stop) })
+		}
+	}
+	if w.stepped {
+		afflicted.Go(func() { w.setClocks(stop) })
+	}
+	w.sleep(8*time.Second + upTo(rnd, 14*time.Second))
+
+	// From here on all is well...
+	close(stop)
+	afflicted.Wait()
+	// ...but for messages, in some seeds: they may get lost always.
+	faults = simnet.Faults{Latency: faults.Latency / 2}
+	if w.deaf {
+		faults.LosePush = 0.2
+	}
+	for _, s := range w.servers {
+		s.net.SetFaults(faults)
+		for _, h := range s.connected() {
+			h.Heal()
+		}
+	}
+	w.mu.Lock()
+	w.log("all is well from here on")
+	rest := grace + w.setMost()
+	w.quiet = time.Now().Add(rest)
+	w.mu.Unlock()
+	crashed := false
+	for i := range int((rest + 6*time.Second) / (100 * time.Millisecond)) {
+		w.sleep(100 * time.Millisecond)
+		w.mu.Lock()
+		often := 20
+		if w.Kind.locks[0].permits() {
+			often = 100 // nobody is told, so nothing can be said of progress for a while
+		}
+		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' { // a latch's waiters need not notice that
+			w.locks[0].deleted()
+		}
+		switch l := w.locks[0].rules.(type) {
+		case *latched:
+			if w.well() && !crashed {
+				crashed = l.crashOne()
+			}
+		case *elected:
+			if w.well() && i%20 == 10 {
+				l.lose()
+			}
+		}
+		w.progress()
+		w.mu.Unlock()
+	}
+	// Some wait and some hold as their sessions close.
+	for i := range 3 {
+		w.close(living[i])
+	}
+	w.mu.Lock()
+	w.ending = true
+	w.mu.Unlock()
+	w.sleep(100 * time.Millisecond) // what was on its way
+	var memories []string
+	for _, l := range w.locks {
+		memories = append(memories, l.key+":t", "lockline:t:{"+l.name+"}:t")
+		memories = append(memories, l.rules.lingering()...)
+	}
+	w.leftBehind(memories...)
+	working.Wait()
+	w.sleep(30 * time.Minute)
+	w.leftBehind()
+	for _, s := range w.servers {
+		s.Close()
+		n := &s.net.Counts
+		w.counts.add("messages", n.Messages.Load())
+		w.counts.add("faults: requests cut", n.CutRequests.Load())
+		w.counts.add("faults: replies cut", n.CutReplies.Load())
+		w.counts.add("faults: deafened", n.Deafened.Load())
+		w.counts.add("faults: messages lost", n.LostPushes.Load())
+		w.counts.add("faults: spikes", n.Spikes.Load())
+		w.counts.add("faults: swallowed by black holes", n.Swallowed.Load())
+		w.counts.add("faults: belated by black holes", n.Belated.Load())
+	}
+	w.counts.add("seconds of simulated time", int64(w.events[len(w.events)-1].at/time.Second))
+	runtime.KeepAlive(w.kept)
+}
+
+// nowAndThen does something until the world ends. mu is held while it does.
+func (w *world) nowAndThen(rnd *rand.Rand, do func()) {
+	for {
+		w.sleep(upTo(rnd, 300*time.Millisecond))
+		w.mu.Lock()
+		if w.ending {
+			w.mu.Unlock()
+			return
+		}
+		do()
+		w.mu.Unlock()
+	}
+}
+
+// forge is a client that may publish on every channel, and knows all names and attempts.
+func (w *world) forge(rnd *rand.Rand) {
+	w.nowAndThen(rnd, func() {
+		l := w.locks[rnd.IntN(len(w.locks))]
+		s := l.on[rnd.IntN(len(l.on))]
+		now := s.tick()
+		high := now + rnd.Int64N(1<<62)
+		if rnd.IntN(2) == 0 { // believable
+			high = now + rnd.Int64N((11 * time.Hour).Microseconds())
+		}
+		channel, messages := l.key, []string(nil)
+		switch l.kind {
+		case 'l':
+			messages = []string{"Z", "D", "Z x", "D " + l.key, "L x 0", fmt.Sprint("L ", l.rules.(*latched).state.run, " ", rnd.IntN(100))}
+		case 'q':
+			_, token := l.present(s)
+			messages = []string{fmt.Sprint(token, " ", high), fmt.Sprint("zzz ", high), fmt.Sprint(token, " 0"), fmt.Sprint(token, " ", high, " AAAAAAAAAAAAAAAAAAAAAAAAAA")}
+		default:
+			attempts := slices.Sorted(maps.Keys(l.waiting))
+			if len(attempts) == 0 {
+				return
+			}
+			attempt := attempts[rnd.IntN(len(attempts))]
+			session, _, _ := strings.Cut(attempt, ":")
+			channel = "lockline:s:" + session
+			messages = []string{fmt.Sprint(attempt, " ", now, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high)}
+		}
+		w.counts.Add("forged messages")
+		s.Publish(channel, messages[rnd.IntN(len(messages))])
+	})
+}
+
+// forgetOne has one server forget a RedLock that one attempt has on all of them, now and then: the one where the lease ends
+// first. So a majority of the others has it for as long as any holder may believe so, even one that the network keeps from
+// renewing it. Any other server could be the second to lose it, if the first was not reached for the length of a lease. A RedLock
+// does not promise to withstand that.
+func (w *world) forgetOne(rnd *rand.Rand) {
+	l := w.locks[0]
+	w.nowAndThen(rnd, func() {
+		if at, ok := l.endsFirst(); ok {
+			l.on[at].Del(l.key)
+			l.owners[at] = ""
+			w.counts.Add("forgotten by one server")
+			w.log("server %d forgets %s", l.on[at].number, l.name)
+		}
+	})
+}
+
+func (w *world) redlock() bool { return w.Kind.locks[0].kind == 'q' }
+
+func (w *world) leftBehind(except ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.servers {
+		s.tick()
+		for _, key := range s.Keys() {
+			if !slices.Contains(except, key) {
+				w.fail("%q is left behind on server %d: %s", key, s.number, s.Dump())
+			}
+		}
+		if c := s.PubSubChannels("*"); len(c) > 0 {
+			w.fail("subscriptions are left on server %d: %q", s.number, c)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/proof/simnet"
+)
+
+// forgetful lets a world forget a RedLock that an attempt has on three servers with these leases, a while after it was
+// granted. It returns on which servers the lock is soon after.
+func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on []int) {
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(Kinds[3], 1, &Counts{})
+		for i := range w.Kind.servers {
+			w.servers = append(w.servers, newServer(w, i, simnet.Faults{}, w.rand(0)))
+			defer w.servers[i].Close()
+		}
+		l := newLock(w, w.Kind.locks[0])
+		w.locks = append(w.locks, l)
+		for i, s := range l.on {
+			s.tick()
+			s.HSet(l.key, "session:1", "1", "t", "1000")
+			s.SetTTL(l.key, leases[i])
+			l.owners[i] = "session:1"
+		}
+		time.Sleep(after)
+		go w.forgetOne(w.rand(1))
+		time.Sleep(400 * time.Millisecond)
+		w.mu.Lock()
+		w.ending = true
+		for i, s := range l.on {
+			if owner, _ := l.present(s); owner != "" {
+				on = append(on, i)
+			}
+		}
+		w.mu.Unlock()
+		time.Sleep(time.Second) // until nothing runs
+	})
+	return on
+}
+
+// A server forgets no hold that another one has lost already, though no request has told that since: two of three would not have
+// it, which no RedLock survives.
+func TestNoServerForgetsWhatAMajorityThenLacks(t *testing.T) {
+	if on := forgetful(t, [3]time.Duration{time.Second, 3 * time.Second, 3 * time.Second}, 1500*time.Millisecond); len(on) != 2 {
+		t.Errorf("after the lease of server 0 the lock is on %v, not on 1 and 2", on)
+	}
+}
+
+// And none where the lease ends later than elsewhere: its holder may count on that server when another's lease is over.
+func TestTheServerForgetsWhereTheLeaseEndsFirst(t *testing.T) {
+	for first := range 3 {
+		leases := [3]time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}
+		leases[first] = 2 * time.Second
+		if on := forgetful(t, leases, 0); len(on) != 2 || on[0] == first || on[1] == first {
+			t.Errorf("the lease ends first on server %d, and the lock is on %v", first, on)
+		}
+	}
+}
+
+// What expires by a server's clock does so later by as much as that is set back, as in Redis.
+func TestKeysLiveLongerByAsMuchAsTheClockIsSetBack(t *testing.T) {
+	const lease, back = time.Second, 7 * time.Second
+	for _, after := range []time.Duration{0, lease / 2} { // in the middle of the lease, too
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Kinds[0], 1, &Counts{})
+			s := newServer(w, 0, simnet.Faults{}, w.rand(0))
+			s.rate = 1
+			defer s.Close()
+			s.tick()
+			s.HSet("x", "a", "b")
+			s.SetTTL("x", lease)
+			s.HSet("forever", "a", "b")
+			time.Sleep(after)
+			before := s.tick()
+			s.setBack(back)
+			if d := before - s.tick(); d != back.Microseconds() {
+				t.Errorf("the clock was set back by %d us", d)
+			}
+			time.Sleep(lease + back - after - time.Millisecond)
+			if s.tick(); !s.Exists("x") {
+				t.Error("the key is gone too early")
+			}
+			time.Sleep(2 * time.Millisecond)
+			if s.tick(); s.Exists("x") || !s.Exists("forever") {
+				t.Errorf("what is left: %q", s.Keys())
+			}
+		})
+	}
+}
