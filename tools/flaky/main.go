@@ -1,0 +1,172 @@
+// Flaky runs a go test command, and each test that failed again, alone and twice:
+//
+//	go run ./tools/flaky go test -race ./...
+//
+// A test that passes both times is flaky: its name is printed at the end, behind the word FLAKY, and appended to the file
+// $LOCKLINE_FLAKY if that is set. A package that failed without a failed test, or panicked, is run again whole. What fails
+// again, or does not build, makes the exit code 1. A flag's value stands behind an equals sign, so that what begins with no
+// dash is a package.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	if len(os.Args) < 3 || os.Args[1] != "go" || os.Args[2] != "test" {
+		fmt.Fprintln(os.Stderr, "usage: flaky go test [-flag=value]... [package]...")
+		os.Exit(2)
+	}
+	flaky, err := run(os.Args[3:], os.Stdout)
+	for _, name := range flaky {
+		fmt.Println("FLAKY", name)
+	}
+	if file := os.Getenv("LOCKLINE_FLAKY"); file != "" && len(flaky) > 0 {
+		if err := note(file, flaky); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func note(file string, flaky []string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s\n", strings.Join(flaky, "\n"))
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// run runs go test with these arguments and returns the names of tests that failed once and then passed twice.
+func run(args []string, out io.Writer) (flaky []string, err error) {
+	first, err := test(args, out)
+	if err != nil {
+		return nil, err
+	}
+	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	var broken []string
+	for _, f := range first {
+		again := slices.Concat(flags, []string{"-count=2"})
+		if f.test != "" {
+			again = append(again, "-run=^"+f.test+"$")
+		}
+		fmt.Fprintf(out, "\n== again, twice: %s\n", f)
+		second, err := test(append(again, f.pkg), out)
+		switch {
+		case err != nil:
+			return flaky, err
+		case len(second) > 0:
+			broken = append(broken, f.String())
+		default:
+			flaky = append(flaky, f.String())
+		}
+	}
+	if len(broken) > 0 {
+		err = fmt.Errorf("failed: %s", strings.Join(broken, ", "))
+	}
+	return flaky, err
+}
+
+// failure is a top-level test that failed, or a package that failed otherwise.
+type failure struct{ pkg, test string }
+
+func (f failure) String() string { return strings.TrimSuffix(f.pkg+"."+f.test, ".") }
+
+// event is a line of go test -json.
+type event struct {
+	Action, Package, Test, Output string
+}
+
+// test runs go test once, and prints the line of each package and all that failed tests printed. The error says that
+// something could not be built or run.
+func test(args []string, out io.Writer) (failed []failure, err error) {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = out
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	printed := map[failure]*strings.Builder{} // of each test with its subtests
+	names := map[string][]string{}            // of failed tests by package
+	crashed := map[string]bool{}              // packages
+	built := true
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(out, lines.Text()) // of go itself
+			continue
+		}
+		top, _, sub := strings.Cut(e.Test, "/")
+		at := failure{e.Package, top}
+		switch e.Action {
+		case "build-output":
+			fmt.Fprint(out, e.Output)
+		case "build-fail":
+			built = false
+		case "output":
+			crashed[e.Package] = crashed[e.Package] || strings.HasPrefix(e.Output, "panic: ") || strings.HasPrefix(e.Output, "fatal error: ")
+			if top == "" {
+				if e.Output != "PASS\n" {
+					fmt.Fprint(out, e.Output)
+				}
+				continue
+			}
+			if printed[at] == nil {
+				printed[at] = &strings.Builder{}
+			}
+			printed[at].WriteString(e.Output)
+		case "pass", "skip":
+			if !sub {
+				delete(printed, at)
+			}
+		case "fail":
+			if top == "" {
+				failed = append(failed, failures(e.Package, names[e.Package], crashed[e.Package])...)
+			} else if !sub {
+				names[e.Package] = append(names[e.Package], top)
+				fmt.Fprint(out, printed[at])
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	switch err := cmd.Wait(); {
+	case !built:
+		return nil, fmt.Errorf("it does not build")
+	case err != nil && len(failed) == 0:
+		return nil, err
+	}
+	return failed, nil
+}
+
+// failures are what to run again of a package that has failed: all of it, if the tests behind a crash have not run.
+func failures(pkg string, tests []string, crashed bool) (all []failure) {
+	if crashed || len(tests) == 0 {
+		return []failure{{pkg: pkg}}
+	}
+	for _, name := range tests {
+		all = append(all, failure{pkg, name})
+	}
+	return all
+}

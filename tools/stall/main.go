@@ -1,0 +1,30 @@
+// Stall takes all processors for 10 to 350 ms at a time, again and again until it is ended, as a busy machine does to
+// those who wait their turn. Run it with a real-time priority: chrt -f 50 stall.
+package main
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+)
+
+func main() {
+	for {
+		// Idle for three times as long on average: a test machine is busy, and not dead.
+		time.Sleep(between(100*time.Millisecond, 1000*time.Millisecond))
+		until := time.Now().Add(between(10*time.Millisecond, 350*time.Millisecond))
+		var wg sync.WaitGroup
+		for range runtime.NumCPU() {
+			wg.Go(func() {
+				for time.Now().Before(until) {
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func between(least, most time.Duration) time.Duration {
+	return least + time.Duration(rand.Int64N(int64(most-least)))
+}
