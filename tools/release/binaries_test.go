@@ -14,10 +14,10 @@ import (
 	"github.com/lockline/lockline/tools/internal/release"
 )
 
-// GoReleaser is no small thing to compile, so it is asked for: tools/dev binaries.
+// GoReleaser is no small thing to compile, so it is asked for: tools/dev nightly binaries.
 func TestAReleaseHasABinaryWithAChecksumForEachSystem(t *testing.T) {
 	if _, err := exec.LookPath("goreleaser"); err != nil {
-		const missing = "SKIPPED: no goreleaser in PATH; tools/dev binaries gets it"
+		const missing = "SKIPPED: no goreleaser in PATH; tools/dev nightly binaries gets it"
 		if os.Getenv("LOCKLINE_REQUIRE_GORELEASER") != "" {
 			t.Fatal(missing)
 		}
