@@ -34,6 +34,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		var seen history
 		for failed := 0; ; {
 			v, err := e.look(ctx)
+			if v.deaf {
+				news.Unheard(v.sent)
+			}
 			rest := s.Lease
 			switch {
 			case bounds.Over():

@@ -174,6 +174,15 @@ func (in *Inbox) hear(key string, sharded, known bool) {
 	}
 }
 
+// Unheard: the server of a lock was asked at asked, or later, and knew of nobody that listens for the session.
+func (in *Inbox) Unheard(key string, asked time.Time) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if e := in.ears[in.earOf(key)]; e != nil {
+		e.sub.Unheard(asked)
+	}
+}
+
 // earTime is how long a channel that no attempt needs stays subscribed, and at most as long again.
 const earTime = 2 * time.Second
 
