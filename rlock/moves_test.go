@@ -33,6 +33,7 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 				leave()
 				testlock.WantError(t, "the wait", testlock.Receive(t, "its end", got).Err, context.Canceled)
 				old.Net.LeadTo(after.Dial)
+				old.Net.CutRequests()
 
 				// Its next wait is at the new server, and its subscription at the old one: within a heartbeat it is mended.
 				_, first := testlock.Lock(t, newLock(newcomer), bg)

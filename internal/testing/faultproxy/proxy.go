@@ -219,13 +219,18 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
-// LeadTo has new connections lead to another server in memory, as behind an endpoint that is moved. Of those that are
-// open, the ones with a subscription stay where they are, and the others are cut.
+// LeadTo has new connections lead to another server, as behind an endpoint that is moved. Those that are open stay.
 func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.dial = func(context.Context) (net.Conn, error) { return dial() }
+}
+
+// CutRequests closes the client connections that have no subscription.
+func (p *Proxy) CutRequests() {
+	p.mu.Lock()
 	open := slices.Collect(maps.Keys(p.conns))
-	p.mu.Unlock() // before conn.mu
+	p.mu.Unlock() // conn.mu comes before it
 	for _, c := range open {
 		if !c.listens() {
 			c.cut()
