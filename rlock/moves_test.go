@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
@@ -26,18 +28,11 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 				after := testlock.NewWire(t)
 				log := &testlock.Log{}
 				stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())), testlock.NewSession(t, after.Client)
-				_, hold := testlock.Lock(t, newLock(testlock.NewSession(t, old.Client)), bg)
-				waits, leave := context.WithCancel(bg)
-				got := testlock.Go(waits, newLock(stays)) // whose session listens from now on
-				time.Sleep(time.Second)
-				leave()
-				testlock.WantError(t, "the wait", testlock.Receive(t, "its end", got).Err, context.Canceled)
-				old.Net.LeadTo(after.Dial)
-				old.Net.CutRequests()
+				moveButForItsSubscription(t, stays, old, after)
 
 				// Its next wait is at the new server, and its subscription at the old one: within a heartbeat it is mended.
 				_, first := testlock.Lock(t, newLock(newcomer), bg)
-				got = testlock.Go(bg, newLock(stays))
+				got := testlock.Go(bg, newLock(stays))
 				time.Sleep(7 * time.Second)
 				testlock.Unlock(t, first)
 				start := time.Now()
@@ -48,8 +43,65 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 				if n := log.Count("pubsub: connection replaced"); n != 1 {
 					t.Errorf("logged %d times", n)
 				}
-				_ = hold.Unlock(bg) // the new server does not know it
 			})
 		})
 	}
+}
+
+// moveButForItsSubscription has a session, whose client goes to the server old, send its requests to the server after from now on, and
+// listen where it did.
+func moveButForItsSubscription(t *testing.T, s *rlock.Session, old, after *testlock.Wire) {
+	t.Helper()
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, old.Client), "its own"), bg)
+	waits, leave := context.WithCancel(bg)
+	got := testlock.Go(waits, rlock.New(s, "its own"))
+	time.Sleep(time.Second)
+	leave()
+	testlock.WantError(t, "the wait", testlock.Receive(t, "its end", got).Err, context.Canceled)
+	testlock.Unlock(t, hold)
+	old.Net.LeadTo(after.Dial)
+	old.Net.CutRequests()
+}
+
+func TestAWaiterOfALatchAndAnObserverAreToldThoughTheirSubscriptionStayedAtAnotherServer(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
+		after := testlock.NewWire(t)
+		log := &testlock.Log{}
+		stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())), testlock.NewSession(t, after.Client)
+		moveButForItsSubscription(t, stays, old, after)
+
+		ours, theirs := latch.New(stays, "x"), latch.New(newcomer, "x")
+		_, err := theirs.TrySet(bg, 1)
+		testlock.Must(t, err)
+		awake := make(chan error, 1)
+		go func() { awake <- ours.Wait(bg) }()
+		seen := make(chan string, 10)
+		observing, end := context.WithCancel(bg)
+		defer end()
+		go func() {
+			defer close(seen)
+			for l := range election.New(stays, "y").Observe(observing) {
+				seen <- l.Value
+			}
+		}()
+		time.Sleep(31 * time.Second) // each looks once in a lease
+		start := time.Now()
+		testlock.Must(t, theirs.CountDown(bg))
+		testlock.Must(t, testlock.Receive(t, "awake", awake))
+		_, leader, err := election.New(newcomer, "y").Campaign(bg, "me")
+		testlock.Must(t, err)
+		if value := testlock.Receive(t, "none", seen) + testlock.Receive(t, "the leader", seen); value != "me" {
+			t.Errorf("it saw %q", value)
+		}
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("told after %v", took)
+		}
+		if n := log.Count("pubsub: connection replaced"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		testlock.Must(t, leader.Resign(bg))
+		end()
+		for range seen {
+		}
+	})
 }
