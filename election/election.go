@@ -128,16 +128,12 @@ type view struct {
 	number int64         // of the value
 	until  time.Duration // after the sending of the request, the lease is over unless it is renewed; negative: it has no end
 	sent   time.Time
-	deaf   bool // the server knows of nobody that listens to the channel
+	deaf   bool // the server knows of nobody that listens for the session
 }
 
 // look asks for the present leader. It blocks for the answer, as long as ctx and the session last.
 func (e *Election) look(ctx context.Context) (view, error) {
-	var sole any = ""
-	if e.session.Link.Single() { // else other servers know of listeners, too
-		sole = e.channel()
-	}
-	reply, sent, err := e.do(ctx, leaderScript, sole)
+	reply, sent, err := e.do(ctx, leaderScript, e.session.SoleChannel())
 	if err != nil {
 		return view{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/pubsub"
 )
 
 // state is what a waiter knows of its run.
@@ -37,17 +38,9 @@ func (st *state) over(l *Latch) (over bool, err error) {
 	return false, nil
 }
 
-// soleChannel is the latch's channel where only one server can know of its listeners; else "".
-func (l *Latch) soleChannel() any {
-	if l.s.Link.Single() {
-		return l.channel
-	}
-	return ""
-}
-
 // look asks how a run stands; "": the one that is under way.
 func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
-	a, err := l.ask(b, lookScript, run, l.soleChannel())
+	a, err := l.ask(b, lookScript, run, l.s.SoleChannel())
 	if err != nil {
 		return state{}, err
 	}
@@ -106,6 +99,7 @@ type waiter struct {
 	l        *Latch
 	b        *wakeup.Bounds
 	news     *wakeup.Listener
+	own      *pubsub.Subscription // to the session's channel, which says where the connection leads
 	run      string
 	next     time.Time // when to look, if nothing is heard
 	failing  time.Time // since when looking has failed; zero: it has not
@@ -114,8 +108,9 @@ type waiter struct {
 
 // wait waits for the end of a run. st is what is known of it.
 func (l *Latch) wait(b *wakeup.Bounds, run string, st state) error {
-	w := &waiter{l: l, b: b, run: run, news: wakeup.Listen(l.channel.(string), l.s.Hub)}
+	w := &waiter{l: l, b: b, run: run, news: wakeup.Listen(l.channel.(string), l.s.Hub), own: l.s.Hub.Subscribe(l.s.Channel())}
 	defer w.news.Close()
+	defer w.own.Close()
 	w.plan(&st)
 	for {
 		heard, ended := b.Sleep(max(0, time.Until(w.next)), w.news.Ready)
@@ -190,7 +185,7 @@ func (w *waiter) look() (over bool, err error) {
 	asked := time.Now()
 	st, err := w.l.look(w.b, w.run)
 	if st.deaf {
-		w.news.Unheard(asked)
+		w.own.Unheard(asked)
 	}
 	if err == nil {
 		w.failing, w.failures = time.Time{}, 0

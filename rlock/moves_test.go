@@ -73,8 +73,9 @@ func TestAWaiterOfALatchAndAnObserverAreToldThoughTheirSubscriptionStayedAtAnoth
 		ours, theirs := latch.New(stays, "x"), latch.New(newcomer, "x")
 		_, err := theirs.TrySet(bg, 1)
 		testlock.Must(t, err)
-		awake := make(chan error, 1)
+		awake, others := make(chan error, 1), make(chan error, 1)
 		go func() { awake <- ours.Wait(bg) }()
+		go func() { others <- theirs.Wait(bg) }() // so that somebody listens to the latch's channel
 		seen := make(chan string, 10)
 		observing, end := context.WithCancel(bg)
 		defer end()
@@ -88,6 +89,7 @@ func TestAWaiterOfALatchAndAnObserverAreToldThoughTheirSubscriptionStayedAtAnoth
 		start := time.Now()
 		testlock.Must(t, theirs.CountDown(bg))
 		testlock.Must(t, testlock.Receive(t, "awake", awake))
+		testlock.Must(t, testlock.Receive(t, "awake", others))
 		_, leader, err := election.New(newcomer, "y").Campaign(bg, "me")
 		testlock.Must(t, err)
 		if value := testlock.Receive(t, "none", seen) + testlock.Receive(t, "the leader", seen); value != "me" {

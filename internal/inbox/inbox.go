@@ -96,7 +96,7 @@ func (in *Inbox) Receive(message string) {
 }
 
 // channel is the session's by classic pub/sub.
-func (in *Inbox) channel() string { return in.s.Args.Channels.(string) + in.s.ID() }
+func (in *Inbox) channel() string { return in.s.Channel() }
 
 // shardedChannel is the session's for a lock by sharded pub/sub, as the scripts make it.
 func (in *Inbox) shardedChannel(key string) string {

@@ -132,13 +132,6 @@ func (l *Listener) Take() (messages []string) {
 	return messages
 }
 
-// Unheard passes on what a server of the channel said: pubsub.Subscription.Unheard.
-func (l *Listener) Unheard(asked time.Time) {
-	for _, sub := range l.subs {
-		sub.Unheard(asked)
-	}
-}
-
 // Close ends the subscriptions.
 func (l *Listener) Close() {
 	for _, sub := range l.subs {

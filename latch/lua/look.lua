@@ -2,10 +2,10 @@
 --
 -- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1] id of the run; '' the one that is under way
--- ARGV[2] the latch's channel; '' where other servers know of listeners, too
+-- ARGV[2] the session's channel; '' where other servers know of listeners, too
 --
 -- Reply: 'R NOW RUN COUNT LEFT LIFETIME' it is under way. In LEFT milliseconds the next lease of a party ends; -1: none has one.
---        A ' D' behind it: this server knows of nobody that listens to the channel
+--        A ' D' behind it: this server knows of nobody that listens to ARGV[2]
 --        'P NOW RUN COUNT PARTY' it is under way, and the lease of this party has ended
 --        'Z NOW' it ended at 0, or none is under way, 'D NOW' it was deleted
 --        'G NOW' nothing is known of it
