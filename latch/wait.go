@@ -167,8 +167,8 @@ func (w *waiter) sooner(d time.Duration) {
 	}
 }
 
-// plan sets when to look next, if nothing is heard: once in the session's lease at least, since a message can be lost between
-// two nodes, and a connection can lead to another server than the one that publishes.
+// plan sets when to look next, if nothing is heard. It is once in the session's lease at least: a message can be lost between
+// two nodes, and a connection can lead to a server on which nothing is published.
 func (w *waiter) plan(st *state) {
 	rest := w.l.lifetime
 	if st.status == 'R' {
