@@ -128,11 +128,12 @@ type view struct {
 	number int64         // of the value
 	until  time.Duration // after the sending of the request, the lease is over unless it is renewed; negative: it has no end
 	sent   time.Time
+	deaf   bool // the server knows of nobody that listens for the session
 }
 
 // look asks for the present leader. It blocks for the answer, as long as ctx and the session last.
 func (e *Election) look(ctx context.Context) (view, error) {
-	reply, sent, err := e.do(ctx, leaderScript)
+	reply, sent, err := e.do(ctx, leaderScript, e.session.SoleChannel())
 	if err != nil {
 		return view{}, err
 	}
@@ -144,19 +145,21 @@ func (e *Election) look(ctx context.Context) (view, error) {
 	return v, nil
 }
 
-// parse reads 'N' or 'L PTTL OWNER TOKEN NUMBER VALUE'.
+// parse reads 'N' or 'L PTTL OWNER TOKEN NUMBER VALUE', where a 'D' may stand behind the letter.
 func parse(reply string) (v view, ok bool) {
-	if reply == "N" {
-		return view{}, true
-	}
 	words := strings.SplitN(reply, " ", 6)
+	words[0], v.deaf = strings.CutSuffix(words[0], "D")
+	if len(words) == 1 && words[0] == "N" {
+		return v, true
+	}
 	if len(words) != 6 || words[0] != "L" {
 		return view{}, false
 	}
 	left, isTime := protocol.Remaining(words[1])
 	token, isToken := protocol.Token(words[3])
 	number, err := strconv.ParseInt(words[4], 10, 64)
-	return view{Leader: Leader{Value: words[5], Token: token, Owner: words[2]}, number: number, until: left}, isTime && isToken && err == nil
+	v.Leader, v.number, v.until = Leader{Value: words[5], Token: token, Owner: words[2]}, number, left
+	return v, isTime && isToken && err == nil
 }
 
 // request is one of the election's scripts. Copies of it may come late or twice.

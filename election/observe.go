@@ -31,9 +31,14 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		bounds := wakeup.Bounds{Ctx: ctx, Closing: s.Closing()}
 		news := wakeup.Listen(e.channel(), s.Hub)
 		defer news.Close()
+		own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads
+		defer own.Close()
 		var seen history
 		for failed := 0; ; {
 			v, err := e.look(ctx)
+			if v.deaf {
+				own.Unheard(v.sent)
+			}
 			rest := s.Lease
 			switch {
 			case bounds.Over():

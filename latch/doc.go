@@ -14,11 +14,10 @@
 // CountDown return nil at once.
 //
 // The end of a run is one published message, which wakes all waiters of all processes. A waiter subscribes first and looks
-// at the count after that, so no end is missed. It sends no requests while it sleeps, with these exceptions. It looks again
-// after its subscription was interrupted, and after a third of the latch's lifetime. It also looks when the lease of a party ends that has
-// not counted, with the default lease every 20 to 30 s while that party is renewed. On a Cluster it looks once a minute,
-// since a message between two nodes can be lost. While its subscription is not confirmed, it looks once in each lease of the
-// session.
+// at the count after that, so no end is missed. While it sleeps it looks once in each lease of the session (30 s by default),
+// or in a third of the latch's lifetime if that is shorter. Two nodes of a Cluster can lose a message, and after a failover the
+// subscription can be at a server that is out of use. It also looks after its subscription was interrupted, and when the
+// lease of a party ends that has not counted.
 //
 // # Requests that are sent again
 //

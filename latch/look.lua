@@ -2,8 +2,10 @@
 --
 -- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1] id of the run; '' the one that is under way
+-- ARGV[2] the session's channel; '' where other servers know of listeners, too
 --
--- Reply: 'R NOW RUN COUNT LEFT LIFETIME' it is under way. In LEFT milliseconds the next lease of a party ends; -1: none has one
+-- Reply: 'R NOW RUN COUNT LEFT LIFETIME' it is under way. In LEFT milliseconds the next lease of a party ends; -1: none has one.
+--        A ' D' behind it: this server knows of nobody that listens to ARGV[2]
 --        'P NOW RUN COUNT PARTY' it is under way, and the lease of this party has ended
 --        'Z NOW' it ended at 0, or none is under way, 'D NOW' it was deleted
 --        'G NOW' nothing is known of it
@@ -79,4 +81,15 @@ local about = stamped .. ' ' .. (run[2] or '') .. ' ' .. stamp(n) .. ' '
 if first and first <= now then
   return 'P ' .. about .. party
 end
-return 'R ' .. about .. (first and stamp(math.ceil((first - now) / 1000)) or '-1') .. ' ' .. (run[3] or '')
+
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to ask.
+local function subscribed(name, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
+end
+
+local deaf = ARGV[2] ~= '' and not subscribed(ARGV[2], false, true) and ' D' or ''
+return 'R ' .. about .. (first and stamp(math.ceil((first - now) / 1000)) or '-1') .. ' ' .. (run[3] or '') .. deaf

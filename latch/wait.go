@@ -9,10 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/pubsub"
 )
-
-// onCluster is after how long a waiter looks though nothing was heard, where a message can get lost between two nodes.
-const onCluster = time.Minute
 
 // state is what a waiter knows of its run.
 type state struct {
@@ -22,6 +20,7 @@ type state struct {
 	party    string        // P: the one that died
 	left     time.Duration // R: until the next lease ends; negative: none has one
 	lifetime time.Duration // R
+	deaf     bool          // R: the server knows of nobody that listens
 }
 
 // over reports whether the wait for the run is over, and with what error.
@@ -41,7 +40,7 @@ func (st *state) over(l *Latch) (over bool, err error) {
 
 // look asks how a run stands; "": the one that is under way.
 func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
-	a, err := l.ask(b, lookScript, run)
+	a, err := l.ask(b, lookScript, run, l.s.SoleChannel())
 	if err != nil {
 		return state{}, err
 	}
@@ -62,6 +61,7 @@ func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
 		st.party = rest
 		return st, nil
 	}
+	rest, st.deaf = strings.CutSuffix(rest, " D")
 	left, lifetime, _ := strings.Cut(rest, " ")
 	var ok bool
 	if st.left, ok = protocol.Remaining(left); !ok {
@@ -98,21 +98,22 @@ func (l *Latch) Wait(ctx context.Context) error {
 type waiter struct {
 	l        *Latch
 	b        *wakeup.Bounds
+	news     *wakeup.Listener
+	own      *pubsub.Subscription // to the session's channel, which says where the connection leads
 	run      string
 	next     time.Time // when to look, if nothing is heard
-	listens  bool      // the subscription was confirmed
 	failing  time.Time // since when looking has failed; zero: it has not
 	failures int
 }
 
 // wait waits for the end of a run. st is what is known of it.
 func (l *Latch) wait(b *wakeup.Bounds, run string, st state) error {
-	w := &waiter{l: l, b: b, run: run}
-	news := wakeup.Listen(l.channel.(string), l.s.Hub)
-	defer news.Close()
+	w := &waiter{l: l, b: b, run: run, news: wakeup.Listen(l.channel.(string), l.s.Hub), own: l.s.Hub.Subscribe(l.s.Channel())}
+	defer w.news.Close()
+	defer w.own.Close()
 	w.plan(&st)
 	for {
-		heard, ended := b.Sleep(max(0, time.Until(w.next)), news.Ready)
+		heard, ended := b.Sleep(max(0, time.Until(w.next)), w.news.Ready)
 		if ended {
 			return l.ended(b)
 		}
@@ -120,10 +121,8 @@ func (l *Latch) wait(b *wakeup.Bounds, run string, st state) error {
 		if heard {
 			var over bool
 			var err error
-			news.Each(func(_ int, messages []string, gap bool) {
-				if gap {
-					look, w.listens = true, true
-				}
+			w.news.Each(func(_ int, messages []string, gap bool) {
+				look = look || gap
 				for _, m := range messages {
 					if !over {
 						over, err = w.hear(m)
@@ -168,20 +167,14 @@ func (w *waiter) sooner(d time.Duration) {
 	}
 }
 
-// plan sets when to look next, if nothing is heard.
+// plan sets when to look next, if nothing is heard. It is once in the session's lease at least: a message can be lost between
+// two nodes, and a connection can lead to a server on which nothing is published.
 func (w *waiter) plan(st *state) {
 	rest := w.l.lifetime
 	if st.status == 'R' {
 		rest = st.lifetime
 	}
-	rest = min(rest/3, protocol.MaxRest)
-	if !w.l.s.Link.Single() {
-		rest = min(rest, onCluster)
-	}
-	if !w.listens {
-		rest = min(rest, w.l.s.Lease)
-	}
-	w.next = time.Now().Add(rest)
+	w.next = time.Now().Add(min(rest/3, protocol.MaxRest, w.l.s.Lease))
 	if st.status == 'R' && st.left >= 0 {
 		w.sooner(st.left)
 	}
@@ -189,7 +182,11 @@ func (w *waiter) plan(st *state) {
 
 // look looks how the run stands, and when to look again. In an outage it is soon, until the session's lease has passed.
 func (w *waiter) look() (over bool, err error) {
+	asked := time.Now()
 	st, err := w.l.look(w.b, w.run)
+	if st.deaf {
+		w.own.Unheard(asked)
+	}
 	if err == nil {
 		w.failing, w.failures = time.Time{}, 0
 		w.plan(&st)

@@ -65,6 +65,7 @@ type channel struct {
 	listeners map[*Subscription]struct{}
 	shard     *shard        // nil while astray
 	confirmed bool          // by the server, on the present connection
+	since     time.Time     // when it was
 	idle      *list.Element // its place in shard.idle while it has no listeners
 	idleSince time.Time
 

@@ -35,7 +35,10 @@ type Conn interface {
 
 var _ Conn = (*redis.PubSub)(nil)
 
-var errSilent = errors.New("nothing received for two ping intervals")
+var (
+	errSilent = errors.New("nothing received for two ping intervals")
+	errMisled = errors.New("the server that publishes knows nothing of it: it leads to another server")
+)
 
 // ended is the context for Receive. PubSub.Receive repairs a broken connection by itself. It dials,
 // under the PubSub's mutex, for as long as that takes, and subscribes to whatever it thinks is
@@ -171,10 +174,14 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 	l.expect(subscribed, fresh)
 	l.expect(unsubscribed, left)
 	needed = s.size > 0
+	misled := s.misled
 	h.mu.Unlock()
 
 	if !needed {
 		return false, nil // closing the connection says it all
+	}
+	if misled {
+		return true, errMisled
 	}
 	if len(fresh) > 0 {
 		err = l.write(ctx, func(ctx context.Context) error { return l.conn.Subscribe(ctx, fresh...) })
@@ -309,7 +316,7 @@ func (l *link) deliver(arrived any) (first bool) {
 		// After an UNSUBSCRIBE a channel can be there again, its SUBSCRIBE not yet written.
 		if (m.Kind == "subscribe" || m.Kind == subscribed) && s.has(m.Channel) {
 			ch := h.channels[m.Channel]
-			ch.confirmed, ch.pause = true, 0
+			ch.confirmed, ch.since, ch.pause = true, time.Now(), 0
 			for s := range ch.listeners {
 				s.resubscribe()
 			}

@@ -3,6 +3,7 @@ package pubsub
 import (
 	"container/list"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -20,6 +21,8 @@ type shard struct {
 	left  []string   // those that another shard has now, and that the connection has no UNSUBSCRIBE for yet
 	idle  *list.List // of its channels, the ones that linger, the longest idle first
 	owned bool       // there is an owner
+
+	misled bool // the connection leads to a server on which nothing is published
 }
 
 // dialer is the node of a hub that has one.
@@ -68,6 +71,7 @@ func (s *shard) own() {
 	var (
 		pause  time.Duration
 		outage time.Time // when the present outage began; zero if there is none
+		misled bool      // it was logged that a connection led elsewhere
 	)
 	for s.needed() {
 		l := &link{hub: h, shard: s, outage: outage, awaited: make(map[string]int)}
@@ -78,7 +82,12 @@ func (s *shard) own() {
 		if l.answered {
 			pause, outage = 0, time.Time{}
 		}
-		if outage.IsZero() {
+		if errors.Is(err, errMisled) { // it may be so again and again, of a client whose connections lead to two servers
+			if !misled {
+				misled = true
+				h.log(slog.LevelWarn, "pubsub: connection replaced", s.describe("error", err)...)
+			}
+		} else if outage.IsZero() {
 			outage = time.Now()
 			h.log(slog.LevelWarn, "pubsub: connection lost, reconnecting", s.describe("error", err)...)
 		}
@@ -122,7 +131,7 @@ func (s *shard) needed() bool {
 		}
 		return false
 	}
-	s.fresh, s.left = nil, nil
+	s.fresh, s.left, s.misled = nil, nil, false
 	for name, ch := range h.channels {
 		if ch.shard == s {
 			s.fresh = append(s.fresh, name)

@@ -42,6 +42,19 @@ func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	return messages, resubscribed
 }
 
+// Unheard tells the hub that the server which publishes on the channel was asked at asked, or later, and knew of no listener.
+// If the channel had been confirmed before, its connection leads to another server, as behind an endpoint that was moved, and a
+// new one takes its place. Unheard never blocks.
+func (s *Subscription) Unheard(asked time.Time) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ch := s.channel; ch != nil && ch.confirmed && ch.since.Before(asked) {
+		ch.shard.misled = true
+		poke(ch.shard.poked)
+	}
+}
+
 // Close ends the subscription: nothing more is put into the mailbox, though what is there can still be
 // taken. The channel lingers before it is unsubscribed. Close may be called any number of times.
 func (s *Subscription) Close() {

@@ -30,7 +30,7 @@ func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 	}{
 		"an empty name":       {rlock.New(s, ""), bg, nil, `""`},
 		"a long name":         {rlock.New(s, long), bg, nil, "513"},
-		"a zero lease":        {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(0)}, "lease"},
+		"a zero lease":        {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(0)}, "0s"},
 		"a negative lease":    {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(-time.Second)}, "-1s"},
 		"a lease too short":   {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(time.Millisecond)}, "1ms"},
 		"a negative wait":     {rlock.New(s, "x"), bg, []rlock.Option{rlock.WaitAtMost(-time.Second)}, "-1s"},

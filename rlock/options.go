@@ -24,7 +24,7 @@ func (lockOption) lockOption() {}
 func (o lockOption) Apply(c *option.Config) { o(c) }
 
 // WithLease fixes the lease to d and switches its renewal off for that hold: the
-// lock is lost when d is over. At least 10 ms. Under re-entry a shorter lease
+// lock is lost when d is over. From 10 ms to ten years. Under re-entry a shorter lease
 // changes nothing, a longer one lengthens the lease that all nested holds share.
 //
 // A Hold with a fixed lease that is forgotten is left to run out.

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -86,5 +87,8 @@ func (s *Session) Close() error {
 // told, not longer than ctx. What could not be given back by then is left to its
 // lease, and the error says so.
 func (s *Session) Shutdown(ctx context.Context) error {
+	if s == nil {
+		return errors.New("lockline: a nil Session; make one with NewSession")
+	}
 	return s.inner.Shutdown(ctx)
 }

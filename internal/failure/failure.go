@@ -55,7 +55,7 @@ func (e *LockedError) by() (msg string) {
 		msg += " (" + e.About + ")"
 	}
 	if e.Remaining > 0 {
-		msg += fmt.Sprintf(" for another %v unless renewed or released", e.Remaining)
+		msg += fmt.Sprintf(" for another %v unless renewed or released", max(e.Remaining.Round(time.Millisecond), time.Millisecond))
 	}
 	return msg
 }

@@ -96,7 +96,7 @@ func (in *Inbox) Receive(message string) {
 }
 
 // channel is the session's by classic pub/sub.
-func (in *Inbox) channel() string { return in.s.Args.Channels.(string) + in.s.ID() }
+func (in *Inbox) channel() string { return in.s.Channel() }
 
 // shardedChannel is the session's for a lock by sharded pub/sub, as the scripts make it.
 func (in *Inbox) shardedChannel(key string) string {
@@ -171,6 +171,15 @@ func (in *Inbox) hear(key string, sharded, known bool) {
 	if !in.running {
 		in.running = true
 		in.s.Go(in.run)
+	}
+}
+
+// Unheard: the server of a lock was asked at asked, or later, and knew of nobody that listens for the session.
+func (in *Inbox) Unheard(key string, asked time.Time) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if e := in.ears[in.earOf(key)]; e != nil {
+		e.sub.Unheard(asked)
 	}
 }
 

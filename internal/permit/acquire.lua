@@ -19,7 +19,8 @@
 --   'K NOW'                            ARGV[12] goes on, with the lease of ARGV[4]
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is one of those that have permits ('-'
 --                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT
---                                      milliseconds (-1: there is none, or another session is next and looks then)
+--                                      milliseconds (-1: there is none, or another session is next and looks then). 'QD': this server knows of nobody that
+--                                      listens for the asking session
 --   'V NOW'                            expired: came too late
 --   'S NOW'                            stale: this attempt is over already
 --
@@ -227,6 +228,15 @@ if not queue and n <= limit - used() then
   return 'G ' .. stamped .. ' ' .. token
 end
 
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to ask.
+local function subscribed(name, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
+end
+
 local function session(owner)
   return string.match(owner, '^[^:]*')
 end
@@ -236,13 +246,9 @@ local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end
 
--- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
+-- listens: this server has clients that listen to the channel of a session.
 local function listens(channels, of, sharded, unknown)
-  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
-  if count.err then
-    return unknown
-  end
-  return count[2] > 0
+  return subscribed(channel(channels, of, sharded), sharded, unknown)
 end
 
 -- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
@@ -408,4 +414,11 @@ end
 if first[1] and not (liveness > 0 and behind(session(asking), ARGV[8], now)) then
   left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
 end
-return table.concat({ 'Q', stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')
+
+-- deaf: this server knows of nobody that listens for a session which is told here.
+local function deaf(channels, of, told)
+  return told ~= '0' and not listens(channels, of, told == '2', true)
+end
+
+local status = liveness > 0 and deaf(ARGV[8], session(asking), ARGV[10]) and 'QD' or 'Q'
+return table.concat({ status, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')

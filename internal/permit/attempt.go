@@ -168,6 +168,9 @@ func (a *attempt) took(o wire.Outcome) (again bool) {
 	r, err := p.took(o)
 	if r.Status == reply.Queued {
 		p.all.inbox.Listen(p.keys.Lock()) // only attempts in the queue are told by message
+		if r.Deaf {
+			p.all.inbox.Unheard(p.keys.Lock(), o.Sent)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

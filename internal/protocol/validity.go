@@ -13,10 +13,19 @@ const MinLease = 10 * time.Millisecond
 // copies of requests must find them: those of a lock request come within 10 s (Patience).
 const MinRetention = 15 * time.Second
 
-// CheckLease says what is wrong with a lease that the option what was given.
+// MaxLease is the longest lease and liveness time, ten years. Scripts consider a time that lies decades ahead damaged.
+const MaxLease = 10 * 365 * 24 * time.Hour
+
+// CheckLease says what is wrong with a lease, or another time, that the option what was given.
 func CheckLease(what string, d time.Duration) error {
-	if d < MinLease {
-		return fmt.Errorf("lockline: %s: a lease of %v is shorter than %v", what, d, MinLease)
+	switch {
+	case d < MinLease:
+		if d < 0 {
+			d = d.Truncate(time.Millisecond) // a zero that was given is told apart as -1 ns
+		}
+		return fmt.Errorf("lockline: %s: %v is shorter than %v", what, d, MinLease)
+	case d > MaxLease:
+		return fmt.Errorf("lockline: %s: %v is longer than ten years (%v)", what, d, MaxLease)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -22,12 +23,15 @@ func TestAHoldEndsBeforeItsLeaseWhicheverClockIsFast(t *testing.T) {
 	}
 }
 
-func TestALeaseIsAtLeastMinLease(t *testing.T) {
-	if err := CheckLease("WithLease", MinLease); err != nil {
-		t.Error(err)
-	}
-	for _, d := range []time.Duration{MinLease - 1, 0, -time.Hour} {
-		if err := CheckLease("WithLease", d); err == nil || !strings.HasPrefix(err.Error(), "lockline: WithLease: ") || !strings.Contains(err.Error(), d.String()) {
+func TestALeaseHasALeastAndAGreatestValue(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		MinLease: "", MaxLease: "",
+		MinLease - 1: "9.999999ms is shorter than 10ms", 0: "0s is shorter than 10ms", -1: "0s is shorter than 10ms", -time.Hour: "-1h0m0s is shorter",
+
+		MaxLease + 1: "87600h0m0.000000001s is longer than ten years (87600h0m0s)", math.MaxInt64: "longer than ten years",
+	} {
+		err := CheckLease("WithLease", d)
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), "lockline: WithLease: ") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", d, err)
 		}
 	}

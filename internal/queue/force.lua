@@ -97,6 +97,15 @@ end
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
 redis.call('HDEL', KEYS[1], owner) -- not DEL: as in conclude of shared.lua
 
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to ask.
+local function subscribed(name, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
+end
+
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
   local time = redis.call('TIME')
@@ -146,13 +155,9 @@ local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end
 
--- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
+-- listens: this server has clients that listen to the channel of a session.
 local function listens(channels, of, sharded, unknown)
-  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
-  if count.err then
-    return unknown
-  end
-  return count[2] > 0
+  return subscribed(channel(channels, of, sharded), sharded, unknown)
 end
 
 -- bury takes a dead waiter out of the queue, and all others that are dead by now.

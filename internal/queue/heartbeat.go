@@ -89,7 +89,7 @@ func heartbeatRetry() time.Duration { return wire.Backoff(2, 20*time.Millisecond
 // Mu held.
 func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Duration) {
 	reply, about, _ := strings.Cut(o.Reply, "\n")
-	words := strings.Fields(reply) // 'B' or 'A', the Redis time, the lease left, holder and token, and the attempts that are missing
+	words := strings.Fields(reply) // 'B' or 'A', and perhaps a 'D', the Redis time, the lease left, holder and token, and the attempts that are missing
 	if o.Err == nil && len(words) < 5 {
 		o.Err = wire.Unexpected(o.Reply)
 	}
@@ -98,6 +98,9 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 		return heartbeatRetry()
 	}
 	q.beat.outage = time.Time{}
+	if strings.HasSuffix(words[0], "D") {
+		q.inbox.Unheard(q.Keys.Lock(), o.Sent)
+	}
 	r := protocol.Answer{Now: protocol.TokenOrZero(words[1]), Holder: words[3], Token: words[4], About: about}
 	r.Left, _ = protocol.Remaining(words[2])
 	q.S().Clock.Heard(r.Now, o.Sent)
@@ -105,7 +108,7 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 		q.Saw(r)
 	}
 	next = -1
-	if r.Left >= 0 && words[0] == "B" { // else another session looks
+	if r.Left >= 0 && words[0][0] == 'B' { // else another session looks
 		next = r.Left
 	}
 	missing := map[string]bool{}

@@ -13,7 +13,8 @@
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, which
 -- attempt holds the lock ('-' if none), and which attempts neither wait nor hold it; and in
--- a second line what the owner's session says of itself
+-- a second line what the owner's session says of itself. A 'D' behind the first letter: this server knows of nobody that listens
+-- for the asking session
 --
 -- Generated from internal/queue/lua/heartbeat.lua: edit that, and run go generate ./...
 
@@ -106,18 +107,23 @@ if not holder() then
 end
 local missing = {}
 
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to ask.
+local function subscribed(name, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
+end
+
 -- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the prefix in its key.
 local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end
 
--- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
+-- listens: this server has clients that listen to the channel of a session.
 local function listens(channels, of, sharded, unknown)
-  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
-  if count.err then
-    return unknown
-  end
-  return count[2] > 0
+  return subscribed(channel(channels, of, sharded), sharded, unknown)
 end
 
 -- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
@@ -284,13 +290,19 @@ if not owner then
   owner, token, about = handOver(ARGV[1], ARGV[3], now, keep, past(''))
 end
 
+-- deaf: this server knows of nobody that listens for a session which is told here.
+local function deaf(channels, of, told)
+  return told ~= '0' and not listens(channels, of, told == '2', true)
+end
+
 -- behind: another session is next in the queue, so it is the one that looks when the holder's lease is over.
 local function behind(asking, channels, now)
   local next = listener(asking, channels, now)
   return next and session(next) ~= asking
 end
 
-local reply = { behind(ARGV[1], ARGV[3], now) and 'A' or 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
+local status = (behind(ARGV[1], ARGV[3], now) and 'A' or 'B') .. (deaf(ARGV[3], ARGV[1], ARGV[5]) and 'D' or '')
+local reply = { status, stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
 for _, attempt in ipairs(missing) do
   if attempt ~= owner then
     reply[#reply + 1] = attempt

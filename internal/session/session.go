@@ -81,6 +81,17 @@ func newSession(cfg Config, id string) *Session {
 	return s
 }
 
+// Channel is where the session is told what is for it alone, by classic pub/sub.
+func (s *Session) Channel() string { return s.Args.Channels.(string) + s.id }
+
+// SoleChannel is Channel where only one server can know of its listeners; else "".
+func (s *Session) SoleChannel() any {
+	if s.Link.Single() {
+		return s.Channel()
+	}
+	return ""
+}
+
 // ID is the session's part of the owner field of every lock it holds.
 func (s *Session) ID() string { return s.id }
 

@@ -21,7 +21,7 @@ func (s *Session) Sharded(ctx context.Context, key string) (possible, known bool
 	go func() {
 		defer s.End()
 		var f finding
-		f.possible, f.known = s.Link.Probe(key, s.Args.Channels.(string)+s.id)
+		f.possible, f.known = s.Link.Probe(key, s.Channel())
 		answer <- f
 	}()
 	select {

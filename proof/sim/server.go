@@ -19,6 +19,7 @@ import (
 // server is a Redis with a clock of its own, and the network around it.
 type server struct {
 	*miniredis.Miniredis
+	other  *miniredis.Miniredis // behind the same endpoint, and nobody writes there
 	w      *world
 	number int
 	net    *simnet.Net
@@ -36,7 +37,7 @@ type server struct {
 }
 
 func newServer(w *world, number int, faults simnet.Faults, rnd *rand.Rand) *server {
-	s := &server{w: w, number: number, Miniredis: miniredis.NewMiniRedis(), known: map[string]bool{}, rate: 1 + drift*(2*rnd.Float64()-1),
+	s := &server{w: w, number: number, Miniredis: miniredis.NewMiniRedis(), other: miniredis.NewMiniRedis(), known: map[string]bool{}, rate: 1 + drift*(2*rnd.Float64()-1),
 		ahead: time.Duration((2*rnd.Float64() - 1) * float64([]time.Duration{time.Millisecond, time.Second, time.Minute}[rnd.IntN(3)]))}
 	if w.hurried {
 		s.rate = 1 + drift
@@ -44,6 +45,8 @@ func newServer(w *world, number int, faults simnet.Faults, rnd *rand.Rand) *serv
 	s.tick()
 	s.ClockTTL(true)
 	s.net = simnet.New(uint64(w.seed)<<8|uint64(number), w.clock, faults, s.dial)
+	s.other.ClockTTL(true)
+	s.net.Other = s.other.Dial
 	s.net.After = func(from *simnet.Host, message []byte) { w.served(s, from, message) }
 	return s
 }
@@ -231,4 +234,10 @@ func (w *world) restarts(stream, streams int, stop <-chan struct{}) {
 		s.restart(snap)
 		w.say("server %d is back; its data: %s", s.number, how)
 	}
+}
+
+// Close ends both servers.
+func (s *server) Close() {
+	s.Miniredis.Close()
+	s.other.Close()
 }

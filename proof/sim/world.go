@@ -159,6 +159,9 @@ func (w *world) run() {
 	if w.hurried || near {
 		faults.Latency = time.Millisecond
 	}
+	if !w.redlock() { // whose waiters look now and then
+		faults.Mislead = 0.3 * harsh
+	}
 	for i := range w.Kind.servers {
 		w.servers = append(w.servers, newServer(w, i, faults, rnd))
 	}
@@ -286,6 +289,7 @@ func (w *world) run() {
 		w.counts.add("faults: requests cut", n.CutRequests.Load())
 		w.counts.add("faults: replies cut", n.CutReplies.Load())
 		w.counts.add("faults: deafened", n.Deafened.Load())
+		w.counts.add("faults: misled", n.Misled.Load())
 		w.counts.add("faults: messages lost", n.LostPushes.Load())
 		w.counts.add("faults: spikes", n.Spikes.Load())
 		w.counts.add("faults: swallowed by black holes", n.Swallowed.Load())

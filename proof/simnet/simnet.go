@@ -34,6 +34,7 @@ type Faults struct {
 	CutReply   float64 // the request arrives, its reply is lost and the connection cut
 	Deafen     float64 // the reply and all that follows is lost, without a cut
 	LosePush   float64 // the same for a pub/sub message; in half of the cases with a cut soon after
+	Mislead    float64 // of a connection that subscribes: it leads to the network's other server from then on
 	Late       float64 // of what is sent into a black hole: arrives up to LateBy after its end
 	LateBy     time.Duration
 }
@@ -43,6 +44,7 @@ type Counts struct {
 	Messages                                      atomic.Int64
 	CutRequests, CutReplies, Deafened, LostPushes atomic.Int64 // as of Faults
 	Spikes, Swallowed, Belated                    atomic.Int64 // the latter two by black holes
+	Misled                                        atomic.Int64
 }
 
 // Net is the network around one server.
@@ -52,6 +54,9 @@ type Net struct {
 	After func(from *Host, message []byte)
 
 	Counts Counts
+
+	// Other makes a connection of another server, behind the same endpoint, for what is misled.
+	Other func() (net.Conn, error)
 
 	dial  func() (net.Conn, error)
 	clock *Clock
@@ -210,7 +215,7 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	h.mu.Lock()
 	h.links[l] = struct{}{}
 	h.mu.Unlock()
-	go l.listen()
+	go l.listen(server)
 	if dead, _ := h.state(Up); dead { // while dialing
 		l.cut()
 	}
@@ -226,10 +231,12 @@ func within(rnd *rand.Rand, d time.Duration) time.Duration {
 
 // link is a connection, as its client has it.
 type link struct {
-	h      *Host
-	server net.Conn
+	h *Host
 
 	mu        sync.Mutex
+	server    net.Conn
+	sent      [][]byte // until it subscribes
+	silent    bool     // what the server answers was answered before, by the one that it takes the place of
 	up, down  side
 	subscribe bool
 	in        []byte
@@ -281,8 +288,14 @@ func (l *link) Write(p []byte) (int, error) {
 	if l.err != nil {
 		return 0, l.err
 	}
-	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
-		l.subscribe = true
+	if !l.subscribe {
+		if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
+			l.subscribe = true
+			if chance := l.h.n.current().Mislead; chance > 0 && l.up.rnd.Float64() < chance {
+				l.mislead()
+			}
+		}
+		l.sent = append(l.sent, bytes.Clone(p))
 	}
 	after, lost := l.transit(&l.up)
 	if lost {
@@ -319,9 +332,33 @@ func (l *link) deliver(requests [][]byte, after time.Duration) {
 	}
 }
 
+// mislead has the connection lead to the other server, which is told what was sent before. link.mu held.
+func (l *link) mislead() {
+	other, err := l.h.n.Other()
+	if err != nil {
+		return
+	}
+	l.h.n.Counts.Misled.Add(1)
+	former := l.server
+	l.server, l.silent = other, true
+	time.AfterFunc(l.due(&l.up, 0), func() { _ = former.Close() })
+	go l.listen(other)
+	for _, message := range l.sent {
+		l.deliver(split(message), 0)
+	}
+	time.AfterFunc(l.due(&l.up, 0), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.silent = false
+	})
+}
+
 // arrive brings a message to the server, whatever became of its sender.
 func (l *link) arrive(message []byte) {
-	if _, err := l.server.Write(message); err != nil {
+	l.mu.Lock()
+	server := l.server
+	l.mu.Unlock()
+	if _, err := server.Write(message); err != nil {
 		return
 	}
 	time.Sleep(time.Nanosecond) // until all has come to rest
@@ -331,21 +368,32 @@ func (l *link) arrive(message []byte) {
 }
 
 // listen takes what the server writes at once: the server never waits for the network.
-func (l *link) listen() {
+func (l *link) listen(server net.Conn) {
 	p := make([]byte, 1<<16)
 	for {
-		n, err := l.server.Read(p)
+		n, err := server.Read(p)
 		if err != nil {
-			l.cut()
+			if l.leadsTo(server) {
+				l.cut()
+			}
 			return
 		}
-		l.depart(bytes.Clone(p[:n]))
+		l.depart(server, bytes.Clone(p[:n]))
 	}
 }
 
-func (l *link) depart(message []byte) {
+func (l *link) leadsTo(server net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.server == server
+}
+
+func (l *link) depart(server net.Conn, message []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.silent || l.server != server {
+		return
+	}
 	after, lost := l.transit(&l.down)
 	if lost || l.err != nil {
 		return
@@ -407,7 +455,8 @@ func (l *link) end(err error) {
 	}
 	if !l.gone {
 		l.gone = true
-		time.AfterFunc(l.due(&l.up, 0), func() { _ = l.server.Close() })
+		server := l.server
+		time.AfterFunc(l.due(&l.up, 0), func() { _ = server.Close() })
 	}
 }
 

@@ -29,13 +29,14 @@ local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end
 
--- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
+-- listens: this server has clients that listen to the channel of a session.
 local function listens(channels, of, sharded, unknown)
-  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
-  if count.err then
-    return unknown
-  end
-  return count[2] > 0
+  return subscribed(channel(channels, of, sharded), sharded, unknown)
+end
+
+-- deaf: this server knows of nobody that listens for a session which is told here.
+local function deaf(channels, of, told)
+  return told ~= '0' and not listens(channels, of, told == '2', true)
 end
 
 -- marks are those behind the nonce in the entry of a session that is told so. before are those of now.

@@ -19,7 +19,8 @@
 --   'K NOW'                            ARGV[12] goes on, with the lease of ARGV[4]
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is one of those that have permits ('-'
 --                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT
---                                      milliseconds (-1: there is none, or another session is next and looks then)
+--                                      milliseconds (-1: there is none, or another session is next and looks then). 'QD': this server knows of nobody that
+--                                      listens for the asking session
 --   'V NOW'                            expired: came too late
 --   'S NOW'                            stale: this attempt is over already
 
@@ -81,4 +82,5 @@ _, token, about = holding(first[1] or '')
 if first[1] and not (liveness > 0 and behind(session(asking), ARGV[8], now)) then
   left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
 end
-return table.concat({ 'Q', stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')
+local status = liveness > 0 and deaf(ARGV[8], session(asking), ARGV[10]) and 'QD' or 'Q'
+return table.concat({ status, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')

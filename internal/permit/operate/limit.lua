@@ -56,6 +56,15 @@ local function sound(value, most)
   return number and number <= (most or MOST) and number or nil
 end
 
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to ask.
+local function subscribed(name, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
+end
+
 -- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
 local function bad(key, field, value, why)
   local function plain(text) -- a server may not pass on every byte
@@ -92,13 +101,9 @@ local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end
 
--- listens: this server has clients that listen to the channel of a session. unknown is what it says without the right to ask.
+-- listens: this server has clients that listen to the channel of a session.
 local function listens(channels, of, sharded, unknown)
-  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel(channels, of, sharded))
-  if count.err then
-    return unknown
-  end
-  return count[2] > 0
+  return subscribed(channel(channels, of, sharded), sharded, unknown)
 end
 
 -- bury takes a dead waiter out of the queue, and all others that are dead by now.

@@ -31,6 +31,7 @@ type Answer struct {
 	Left   time.Duration // queued: until the first lease ends; negative: that is not to be waited for
 	Holder string        // queued: one of them; ""
 	About  string        // queued: what the holder's session says of itself
+	Deaf   bool          // queued: the server knows of nobody that listens for this session
 	Served []Served      // other attempts of this session
 }
 
@@ -48,6 +49,7 @@ func Read(o wire.Outcome) (a Answer, err error) {
 	}
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	words := strings.Split(first, " ")
+	words[0], a.Deaf = strings.CutSuffix(words[0], "D")
 	if len(words) < 2 || len(words[0]) != 1 {
 		return Answer{}, wire.Unexpected(o.Reply)
 	}

@@ -13,7 +13,8 @@
 --
 -- Reply: 'B NOW PTTL OWNER TOKEN MISSING...', or 'A...' if another session is next in the queue: the Redis time in microseconds, which
 -- attempt holds the lock ('-' if none), and which attempts neither wait nor hold it; and in
--- a second line what the owner's session says of itself
+-- a second line what the owner's session says of itself. A 'D' behind the first letter: this server knows of nobody that listens
+-- for the asking session
 
 local now, liveness, keep = clock(), tonumber(ARGV[2]), tonumber(ARGV[4])
 local until_ = stamp(now + liveness * 1000)
@@ -41,7 +42,8 @@ local owner, token, about = holder()
 if not owner then
   owner, token, about = handOver(ARGV[1], ARGV[3], now, keep, past(''))
 end
-local reply = { behind(ARGV[1], ARGV[3], now) and 'A' or 'B', stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
+local status = (behind(ARGV[1], ARGV[3], now) and 'A' or 'B') .. (deaf(ARGV[3], ARGV[1], ARGV[5]) and 'D' or '')
+local reply = { status, stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
 for _, attempt in ipairs(missing) do
   if attempt ~= owner then
     reply[#reply + 1] = attempt

@@ -202,14 +202,19 @@ func (c *conn) settle() {
 }
 
 func (c *conn) message(v value) *Message {
-	c.mu.Lock()
-	subscribed := c.subscribed
-	c.mu.Unlock()
+	subscribed := c.listens()
 	name, n := v.name(), len(v.elems)
 	if !isMessage(name) || n < 3 || v.kind == '*' && !subscribed {
 		return nil
 	}
 	return &Message{Conn: c.id, Kind: name, Channel: v.elems[n-2].str, Payload: v.elems[n-1].String()}
+}
+
+// listens reports whether it has a subscription.
+func (c *conn) listens() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.subscribed
 }
 
 func (c *conn) send(direction int, pk packet) {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -31,12 +32,12 @@ const patience = 10 * time.Second
 type Proxy struct {
 	t        testing.TB
 	addr     string
-	dial     func(context.Context) (net.Conn, error) // to the server
-	listener net.Listener                            // nil: in memory
-	ctx      context.Context                         // ends with the proxy
-	wg       sync.WaitGroup                          // the goroutines of the proxy and of its connections
+	listener net.Listener    // nil: in memory
+	ctx      context.Context // ends with the proxy
+	wg       sync.WaitGroup  // the goroutines of the proxy and of its connections
 
-	mu        sync.Mutex // guards all below, and the lost flags of conns; taken after conn.mu, if both
+	mu        sync.Mutex                              // guards all below, and the lost flags of conns; taken after conn.mu, if both
+	dial      func(context.Context) (net.Conn, error) // to the server
 	conns     map[*conn]struct{}
 	onRequest func(*Request) Action
 	onReply   func(Request)
@@ -218,6 +219,25 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
+// LeadTo has new connections lead to another server, as behind an endpoint that is moved. Those that are open stay.
+func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dial = func(context.Context) (net.Conn, error) { return dial() }
+}
+
+// CutRequests closes the client connections that have no subscription.
+func (p *Proxy) CutRequests() {
+	p.mu.Lock()
+	open := slices.Collect(maps.Keys(p.conns))
+	p.mu.Unlock() // conn.mu comes before it
+	for _, c := range open {
+		if !c.listens() {
+			c.cut()
+		}
+	}
+}
+
 // BlackHole loses, silently and on all connections, what is sent to the
 // server, to clients, or both, from now on. Connections stay open. A
 // connection that lost something in a direction is cut when that direction
@@ -308,7 +328,7 @@ func (e ReplyError) Error() string { return string(e) }
 // and numbers as they are, null as "(nil)", aggregates as "[a b]", errors as
 // [ReplyError]. The copy is not recorded.
 func (p *Proxy) Replay(r Request) (reply string, err error) {
-	server, err := p.dial(p.ctx)
+	server, err := p.connect()
 	if err != nil {
 		return "", err
 	}
@@ -344,7 +364,7 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(id int, client net.Conn) {
-	server, err := p.dial(p.ctx)
+	server, err := p.connect()
 	if err != nil {
 		_ = client.Close()
 		return
@@ -361,6 +381,13 @@ func (p *Proxy) serve(id int, client net.Conn) {
 		return
 	}
 	c.run()
+}
+
+func (p *Proxy) connect() (net.Conn, error) {
+	p.mu.Lock()
+	dial := p.dial
+	p.mu.Unlock()
+	return dial(p.ctx)
 }
 
 func (p *Proxy) cutIf(doomed func(*conn) bool) {

@@ -1,0 +1,29 @@
+package testlock
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// Log keeps what is logged. The zero value is ready to use.
+type Log struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+// Logger writes to it.
+func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Count is how often these words were logged.
+func (l *Log) Count(words string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), words)
+}

@@ -1,0 +1,81 @@
+package rlock_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// The replica behind an endpoint is promoted, the old master becomes its replica and keeps the connections that it has. Those that
+// waited then have their turns beside those that came later.
+func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T) {
+	t.Parallel()
+	for kind, newLock := range map[string]func(s *rlock.Session) rlock.Locker{
+		"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
+		"fairlock":  func(s *rlock.Session) rlock.Locker { return fairlock.New(s, "x") },
+		"writer":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x") },
+		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 1).Locker(1) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			old := testredis.Start(t)
+			promoted := old.StartReplica(t)
+			endpoint := faultproxy.New(t, old.Addr)
+			ctx, stop := context.WithCancel(bg)
+			var turns [4]atomic.Int64
+			contend := func(i int) <-chan struct{} {
+				l, done := newLock(testlock.NewSession(t, endpoint.Client(t))), make(chan struct{})
+				go func() {
+					defer close(done)
+					for ctx.Err() == nil {
+						if _, hold, err := l.Lock(ctx); err == nil {
+							turns[i].Add(1)
+							_ = hold.Unlock(bg)
+						}
+					}
+				}()
+				return done
+			}
+			a, b := contend(0), contend(1)
+			reach := func(n int64, all []atomic.Int64) func() bool {
+				return func() bool {
+					for i := range all {
+						if all[i].Load() < n {
+							return false
+						}
+					}
+					return true
+				}
+			}
+			testlock.Eventually(t, "both have turns", reach(100, turns[:2]))
+
+			host, port, err := net.SplitHostPort(promoted.Addr)
+			testlock.Must(t, err)
+			testlock.Must(t, promoted.Client(t).Do(bg, "REPLICAOF", "NO", "ONE").Err())
+			testlock.Must(t, old.Client(t).Do(bg, "REPLICAOF", host, port).Err())
+			endpoint.LeadTo(func() (net.Conn, error) { return net.Dial("tcp", promoted.Addr) })
+			for i := range turns[:2] {
+				turns[i].Store(0)
+			}
+			start := time.Now()
+			c, d := contend(2), contend(3)
+			testlock.Eventually(t, "all have turns", reach(100, turns[:]))
+			t.Log(fmt.Sprint("after ", time.Since(start)))
+			stop()
+			for _, done := range []<-chan struct{}{a, b, c, d} {
+				testlock.Receive(t, "the end", done)
+			}
+		})
+	}
+}

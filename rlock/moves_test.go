@@ -1,0 +1,109 @@
+package rlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// A managed Redis fails over behind one address. The old server lives on and keeps the connections that it has, so that a
+// subscription stays where nothing is published any more (go-redis 790 and 2229, spring-data-redis 3431).
+func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAnyMore(t *testing.T) {
+	for kind, newLock := range map[string]func(s *rlock.Session) rlock.Locker{
+		"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
+		"fairlock":  func(s *rlock.Session) rlock.Locker { return fairlock.New(s, "x") },
+		"writer":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x") },
+		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 1).Locker(1) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
+				after := testlock.NewWire(t)
+				log := &testlock.Log{}
+				stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())), testlock.NewSession(t, after.Client)
+				moveButForItsSubscription(t, stays, old, after)
+
+				// Its next wait is at the new server, and its subscription at the old one: within a heartbeat it is mended.
+				_, first := testlock.Lock(t, newLock(newcomer), bg)
+				got := testlock.Go(bg, newLock(stays))
+				time.Sleep(7 * time.Second)
+				testlock.Unlock(t, first)
+				start := time.Now()
+				testlock.Unlock(t, testlock.Granted(t, got))
+				if took := time.Since(start); took > 100*time.Millisecond {
+					t.Errorf("served after %v", took)
+				}
+				if n := log.Count("pubsub: connection replaced"); n != 1 {
+					t.Errorf("logged %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// moveButForItsSubscription has a session, whose client goes to the server old, send its requests to the server after from now on, and
+// listen where it did.
+func moveButForItsSubscription(t *testing.T, s *rlock.Session, old, after *testlock.Wire) {
+	t.Helper()
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, old.Client), "its own"), bg)
+	waits, leave := context.WithCancel(bg)
+	got := testlock.Go(waits, rlock.New(s, "its own"))
+	time.Sleep(time.Second)
+	leave()
+	testlock.WantError(t, "the wait", testlock.Receive(t, "its end", got).Err, context.Canceled)
+	testlock.Unlock(t, hold)
+	old.Net.LeadTo(after.Dial)
+	old.Net.CutRequests()
+}
+
+func TestAWaiterOfALatchAndAnObserverAreToldThoughTheirSubscriptionStayedAtAnotherServer(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
+		after := testlock.NewWire(t)
+		log := &testlock.Log{}
+		stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())), testlock.NewSession(t, after.Client)
+		moveButForItsSubscription(t, stays, old, after)
+
+		ours, theirs := latch.New(stays, "x"), latch.New(newcomer, "x")
+		_, err := theirs.TrySet(bg, 1)
+		testlock.Must(t, err)
+		awake, others := make(chan error, 1), make(chan error, 1)
+		go func() { awake <- ours.Wait(bg) }()
+		go func() { others <- theirs.Wait(bg) }() // so that somebody listens to the latch's channel
+		seen := make(chan string, 10)
+		observing, end := context.WithCancel(bg)
+		defer end()
+		go func() {
+			defer close(seen)
+			for l := range election.New(stays, "y").Observe(observing) {
+				seen <- l.Value
+			}
+		}()
+		time.Sleep(31 * time.Second) // each looks once in a lease
+		start := time.Now()
+		testlock.Must(t, theirs.CountDown(bg))
+		testlock.Must(t, testlock.Receive(t, "awake", awake))
+		testlock.Must(t, testlock.Receive(t, "awake", others))
+		_, leader, err := election.New(newcomer, "y").Campaign(bg, "me")
+		testlock.Must(t, err)
+		if value := testlock.Receive(t, "none", seen) + testlock.Receive(t, "the leader", seen); value != "me" {
+			t.Errorf("it saw %q", value)
+		}
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("told after %v", took)
+		}
+		if n := log.Count("pubsub: connection replaced"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		testlock.Must(t, leader.Resign(bg))
+		end()
+		for range seen {
+		}
+	})
+}
