@@ -37,7 +37,7 @@ func (l *Lock) ReleaseUntilDone(g protocol.Grant, until time.Time, tried chan<- 
 				close(tried)
 				tried = nil
 			}
-			if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !wire.Pause(l.S().Ctx, wire.Backoff(try, 50*time.Millisecond, 2*time.Second)) {
+			if o.Err == nil || !wire.Judge(o.Err).Again(l.S().Closing()) || !wire.Pause(l.S().Ctx, wire.Backoff(try, 50*time.Millisecond, 2*time.Second)) {
 				return
 			}
 		}
@@ -47,7 +47,7 @@ func (l *Lock) ReleaseUntilDone(g protocol.Grant, until time.Time, tried chan<- 
 // RollBack releases what an abandoned attempt was granted, or may have been, before the root gate is left.
 func (a *Acquisition) RollBack() {
 	l := a.Lock
-	if o := l.ReleaseGrant(l.S().Ctx, a.Grant, 1); o.Err != nil && wire.Judge(o.Err).Unsettled() {
+	if o := l.ReleaseGrant(l.S().Ctx, a.Grant, 1); o.Err != nil && wire.Judge(o.Err).Again(l.S().Closing()) {
 		a.ReleaseUntilDone()
 	}
 }

@@ -177,7 +177,7 @@ func (p *pool) releaseUntilDone(owner any, late int64, until time.Time) {
 	r := p.release(owner, "", late, "") // whatever the attempt has; its block counts as used
 	for try := 1; ; try++ {
 		o := s.Link.Call(s.Ctx, releaseScript, &r, 1, nil) // one copy: this loop sends the next
-		if _, err := p.took(o); err == nil || !wire.Judge(err).Unsettled() || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
+		if _, err := p.took(o); err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
 	}
@@ -205,7 +205,7 @@ func (g *Grant) released(o wire.Outcome) error {
 	r, err := p.took(o)
 	switch {
 	case err != nil:
-		if wire.Judge(err).Unsettled() {
+		if wire.Judge(err).Again(p.s().Closing()) {
 			p.releaseLater(g.owner, g.late, g.deadline())
 		}
 		return p.kind.Failed(p.keys, err)

@@ -15,10 +15,25 @@ type Verdict struct {
 	Unknown   bool // it may have run, or may run yet
 	Resend    bool // sending it again at once makes sense
 	Transient bool // a waiter should ask again later
+	Refused   bool // it did nothing, and will be refused again until rights, or a key of another type, are mended
 }
 
 // Unsettled: what the request was to give back may not be, and asking again later makes sense.
 func (v Verdict) Unsettled() bool { return v.Unknown || v.Transient }
+
+// Again: a release that has failed so is to be sent again later. One that was refused is not while its session closes, which would wait for
+// what only an operator can mend.
+func (v Verdict) Again(closing <-chan struct{}) bool {
+	if v.Refused {
+		select {
+		case <-closing:
+			return false
+		default:
+			return true
+		}
+	}
+	return v.Unsettled()
+}
 
 // inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first word then.
 var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
@@ -44,7 +59,7 @@ func Judge(err error) Verdict {
 			// Its slot is on the move, and it has deleted a key that it needed again.
 			return Verdict{Unknown: true, Resend: true, Transient: true}
 		}
-		return Verdict{}
+		return Verdict{Refused: true}
 	case errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":

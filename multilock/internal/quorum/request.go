@@ -104,7 +104,7 @@ func (b *round) releaseAt(end *protocol.Release, i int) *protocol.Release {
 func (b *round) releaseUntilDone(end *protocol.Release, i int, o wire.Outcome) {
 	q := b.q
 	until := time.Now().Add(b.lease)
-	for try := 0; o.Err != nil && wire.Judge(o.Err).Unsettled(); try++ {
+	for try := 0; o.Err != nil && wire.Judge(o.Err).Again(q.s.Closing()); try++ {
 		// The first repetition goes at once, also while the session closes: it may be the only one.
 		if try > 0 && (time.Now().After(until) || wakeup.Closed(q.s.Closing()) || !wire.Pause(q.s.Ctx, wire.Backoff(try-1, 4*time.Millisecond, 2*time.Second))) {
 			return
