@@ -12,7 +12,6 @@ import (
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
@@ -38,9 +37,9 @@ func wantMatch(t *testing.T, text, pattern string) {
 
 func TestSharesAreShownAndFreed(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	url := "redis://" + server.Addr
+	addr := theirRedis(t).Addr()
+	rdb := testlock.Client(t, addr)
+	url := "redis://" + addr
 	a, b := testlock.NewSession(t, rdb, rlock.WithLabel("a")), testlock.NewSession(t, rdb, rlock.WithLabel("b"))
 	catalog := rwlock.New(a, "catalog")
 	_, r1, err := catalog.RLock(t.Context())
@@ -96,45 +95,11 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 	}
 }
 
-func TestExecTakesShares(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	url := "redis://" + server.Addr
-	s := testlock.NewSession(t, server.Client(t))
-	exec := func(want int, args ...string) {
-		t.Helper()
-		var out, errOut bytes.Buffer
-		if code := run(t.Context(), append([]string{"lockline", "exec", "--redis", url, "--wait", "1s", "-q"}, args...), &out, &errOut); code != want {
-			t.Errorf("%v: exit code %d, want %d: %s%s", args, code, want, &out, &errOut)
-		}
-	}
-	_, reads, err := rwlock.New(s, "x").RLock(t.Context())
-	testlock.Must(t, err)
-	exec(0, "--shared", "x", "--", "true")
-	exec(exitLocked, "--exclusive", "x", "--", "true")
-	exec(0, "x", "--", "true") // another lock
-	testlock.Must(t, reads.Unlock(t.Context()))
-	_, writes, err := rwlock.New(s, "x").Lock(t.Context())
-	testlock.Must(t, err)
-	exec(exitLocked, "--shared", "x", "--", "true")
-	testlock.Must(t, writes.Unlock(t.Context()))
-	exec(0, "--exclusive", "x", "--", "true")
-
-	_, one, err := semaphore.New(s, "x", 2).Acquire(t.Context(), 1)
-	testlock.Must(t, err)
-	exec(0, "--semaphore", "2", "x", "--", "true")
-	_, two, err := semaphore.New(s, "x", 2).Acquire(t.Context(), 1)
-	testlock.Must(t, err)
-	exec(exitLocked, "--semaphore", "2", "x", "--", "true")
-	testlock.Must(t, one.Unlock(t.Context()))
-	testlock.Must(t, two.Unlock(t.Context()))
-}
-
 func TestLatchesAreShown(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
-	url := "redis://" + server.Addr
-	s := testlock.NewSession(t, server.Client(t))
+	addr := theirRedis(t).Addr()
+	url := "redis://" + addr
+	s := testlock.NewSession(t, testlock.Client(t, addr))
 	plain, parties, over := latch.New(s, "plain"), latch.New(s, "import 42"), latch.New(s, "over")
 	for l, n := range map[*latch.Latch]int{plain: 2, parties: 3, over: 1} {
 		_, err := l.TrySet(t.Context(), n)
@@ -175,9 +140,9 @@ func TestLatchesAreShown(t *testing.T) {
 
 func TestTheValueOfAnElectionIsShown(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
-	url := "redis://" + server.Addr
-	s := testlock.NewSession(t, server.Client(t))
+	addr := theirRedis(t).Addr()
+	url := "redis://" + addr
+	s := testlock.NewSession(t, testlock.Client(t, addr))
 	e := election.New(s, "leader")
 	_, leads, err := e.Campaign(t.Context(), "10.0.0.7:80\n")
 	testlock.Must(t, err)

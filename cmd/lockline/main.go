@@ -1,6 +1,6 @@
-// Command lockline shows the library at work (lockline demo), proves it (soak), and lends its locks to
-// any command (lockline exec). It also shows operators what is locked, the holders, and
-// what may go wrong (ls, top, inspect, watch, unlock, doctor).
+// Command lockline shows the library at work (lockline demo), and lends its locks to any command
+// (lockline exec). It also shows operators what is locked, the holders, and what may go wrong
+// (ls, top, inspect, watch, unlock, doctor).
 package main
 
 import (
@@ -20,14 +20,14 @@ import (
 // Exit codes. Those from 124 on mean what they mean for timeout(1) and env(1).
 const (
 	exitOK          = 0
-	exitWrong       = 1   // demo, soak, doctor: the verdict is that something is wrong; unlock: it was not held
+	exitWrong       = 1   // demo, doctor: the verdict is that something is wrong; unlock: it was not held
 	exitLost        = 123 // exec: the lock was lost, or could not be kept, under the command
 	exitLocked      = 124 // exec: the lock was not free in time
 	exitTrouble     = 125 // lockline itself failed: arguments, Redis
 	exitCannotRun   = 126 // exec: the command was found but could not be run
 	exitNotFound    = 127 // exec: the command was not found
 	exitSignalBase  = 128 // exec: 128+n, signal n ended the command or the wait
-	exitInterrupted = 130 // demo, soak, top, watch: ctrl-C
+	exitInterrupted = 130 // demo, top, watch: ctrl-C
 )
 
 // exitError is an error that chooses the exit code. Without an err there is
@@ -104,7 +104,6 @@ func program(out, errOut io.Writer) *cli.Command {
 		Name:  "lockline",
 		Usage: "distributed locks on Redis: see them work, hold one while a command runs, and look after them",
 		UsageText: "lockline demo [--fair | --redlock]\n" +
-			"lockline soak [--for DURATION]\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
 			"lockline ls | top [PATTERN]\n" +
 			"lockline inspect | watch | unlock --force NAME\n" +

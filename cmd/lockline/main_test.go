@@ -3,12 +3,23 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
-	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
 )
+
+// theirRedis is a server that belongs to a user.
+func theirRedis(t *testing.T) *miniredis.Miniredis {
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	return m
+}
 
 // TestMain lets the test binary be the program, and the commands that
 // lockline exec runs in these tests.
@@ -18,7 +29,7 @@ func TestMain(m *testing.M) {
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		}
 		switch os.Args[1] {
-		case "exec", "demo", "demo-process", "soak", "soak-process", "inspect", "top":
+		case "exec", "demo", "demo-process", "inspect", "top":
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		case "helper":
 			os.Exit(helper(os.Args[2:]))
@@ -26,96 +37,53 @@ func TestMain(m *testing.M) {
 	}
 	// A program with the race detector sleeps for a second before it ends well.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	goleak.VerifyTestMain(m)
+	testredis.Run(m)
 }
 
-func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
-	for args, want := range map[string][]string{
-		"lockline":             {"demo", "soak", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "version", "completion"},
-		"lockline --help":      {"--version", "demo", "soak", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
-		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
-		"lockline soak --help": {"--redis", "--processes", "--for", "--lease"},
-		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
-		"lockline ls --help":   {"--redis", "--prefix", "--redissonkeys", "--json", "SCAN"},
-		"lockline top --help":  {"--redis", "--prefix", "--redissonkeys", "--interval", "SCAN", "WAITING", "FIRST", "CHANGES", "Keys:"},
-		"lockline unlock -h":   {"--force", "--kind", "--json"},
-	} {
-		var out, errOut bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK {
-			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
-		}
-		for _, w := range want {
-			if !strings.Contains(out.String(), w) {
-				t.Errorf("%s does not mention %q", args, w)
-			}
-		}
-		if strings.Contains(out.String(), "-process ") {
-			t.Errorf("%s shows a command that is none of the user's business", args)
-		}
-	}
+// operate runs a command for operators on a server and returns what it wrote.
+func operate(t *testing.T, addr string, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), append([]string{"lockline", args[0], "--redis", "redis://" + addr}, args[1:]...), &o, &e)
+	return o.String(), e.String(), code
 }
 
-func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
-	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // it is not what is wrong
-	for _, args := range []string{
-		"lockline nonsense",
-		"lockline --nonsense",
-		"lockline demo extra",
-		"lockline demo --processes 1",
-		"lockline demo --fair --processes 2",
-		"lockline demo --for -1s",
-		"lockline soak extra",
-		"lockline soak --processes 0",
-		"lockline soak --redis rediss://127.0.0.1:1",
-		"lockline demo --redis nonsense",
-		"lockline exec",
-		"lockline exec name",
-		"lockline exec name --",
-		"lockline exec name --wait 1s -- true", // would run a command called --wait
-		"lockline exec --wait soon name -- true",
-		"lockline exec --wait -1s name -- true",
-		"lockline exec --grace -1s name -- true",
-		"lockline exec --shared --exclusive name -- true",
-		"lockline exec --fair --semaphore 2 name -- true",
-		"lockline exec --semaphore 0 name -- true",
-		"lockline exec --semaphore few name -- true",
-		"lockline exec -E 256 name -- true",
-		"lockline exec -E -1 name -- true",
-		"lockline exec -E x name -- true",
-		"lockline exec --lease 1ms name -- true",
-		"lockline exec --prefix app:r:{x} name -- true",
-		"lockline inspect --redissonkeys redisson_lock_token:x",
-		"lockline exec --redis nonsense name -- true",
-		"lockline demo-process",
-		"lockline ls a b",
-		"lockline ls --redis nonsense",
-		"lockline ls --prefix {",
-		"lockline top", // there is no terminal
-		"lockline top a b",
-		"lockline top [a",
-		"lockline top --interval 1ms",
-		"lockline top --json",
-		"lockline inspect",
-		"lockline inspect a b",
-		"lockline inspect --kind nonsense a",
-		"lockline inspect --redissonkeys --kind fair a",
-		"lockline inspect --redis redis://host?master_name=m&db=x a",
-		"lockline watch --interval 0s a",
-		"lockline unlock a",
-		"lockline doctor extra",
-		"lockline version extra",
-	} {
-		var out, errOut bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitTrouble {
-			t.Errorf("%s: exit code %d", args, code)
-		}
-		if text := errOut.String(); out.Len() > 0 || !strings.HasPrefix(text, "lockline: ") || strings.Count(text, "\n") != 1 {
-			t.Errorf("%s said %q and %q", args, &out, &errOut)
-		}
-		for _, goName := range []string{"With", "RedissonKeys", "NewSession", "WaitAtMost", "redis.New"} {
-			if text := errOut.String(); strings.Count(text, "lockline: ") != 1 || strings.Contains(text, goName) {
-				t.Errorf("%s said %q", args, text)
-			}
-		}
+// operateJSON is operate with --json, of a command that must succeed.
+func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
+	t.Helper()
+	out, errOut, code := operate(t, addr, append([]string{args[0], "--json"}, args[1:]...)...)
+	if code != exitOK {
+		t.Fatalf("%v: exit code %d: %s", args, code, errOut)
 	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+	return v
+}
+
+// take holds a lock until the test ends.
+func take(t *testing.T, m rlock.Locker) *rlock.Hold {
+	t.Helper()
+	_, hold := testlock.Lock(t, m, t.Context())
+	t.Cleanup(func() { _ = hold.Unlock(context.Background()) }) // a forgotten one is released at once
+	return hold
+}
+
+// wait stands in the queue of a fair lock until the test ends.
+func wait(t *testing.T, m *rlock.Mutex) {
+	t.Helper()
+	before, err := m.Inspect(t.Context())
+	testlock.Must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, hold, _ := m.Lock(ctx)
+		_ = hold.Unlock(context.Background())
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	testlock.Eventually(t, "in the queue", func() bool {
+		now, err := m.Inspect(t.Context())
+		return err == nil && len(now.Queue) > len(before.Queue)
+	})
 }

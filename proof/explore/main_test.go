@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 var (
@@ -14,4 +14,4 @@ var (
 	only = flag.String("world", "", "explores this world, or all, instead of the small ones")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testredis.Run(m) }

@@ -1,10 +1,11 @@
-package latch_test
+package history_test
 
 import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 )
@@ -24,8 +24,8 @@ type op struct {
 	yes  bool // what TrySet and Delete returned; of Wait: deleted
 }
 
-// model is a latch in one memory: a run's count, and whether the last run was deleted. A Wait is over at an instant at which its run is.
-var model = porcupine.Model{
+// randomLatch is a latch in one memory: a run's count, and whether the last run was deleted. A Wait is over at an instant at which its run is.
+var randomLatch = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(before, input, _ any) (bool, any) {
 		st, o := before.(state), input.(op)
@@ -62,118 +62,116 @@ type state struct {
 	deleted bool
 }
 
-// TestRandomOperationsAreThoseOfALatch has goroutines of several sessions use one latch at random, while requests and replies are lost and
-// connections cut, and has a judge find an order in which a latch in memory would have answered the same.
+// Goroutines of several sessions use one latch at random, while requests and replies are lost and connections cut. A judge
+// finds an order in which a latch in memory would have answered the same.
 func TestRandomOperationsAreThoseOfALatch(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	rdb := proxy.Client(t)
-	warm := latchesOf(t, server.Client(t), 1)[0] // so that the server knows the scripts: each copy is one request
-	set(t, warm, 1)
-	countDown(t, warm)
-	_, err := warm.Delete(bg)
-	testlock.Must(t, err)
-	for round := range 12 {
-		seed := uint64(round)
-		proxy.OnRequest(nil)
-		var ls []*latch.Latch
-		for range 3 {
-			ls = append(ls, latch.New(testlock.NewSession(t, rdb, rlock.WithBatching(-1)), fmt.Sprint(round)))
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		w.Net.SetDelay(time.Millisecond) // so that calls overlap
+		for round := range uint64(12) {
+			useALatch(t, w, round)
 		}
-		for _, l := range ls {
-			_, err := l.Count(bg)
-			testlock.Must(t, err)
-		}
-		if round%3 > 0 {
-			testlock.Lossy(proxy, rand.New(rand.NewPCG(seed, 0)), func(r *faultproxy.Request) string {
-				if !r.Is("EVALSHA", "EVAL") || len(r.Args) < 5 {
-					return ""
-				}
-				return fmt.Sprint(r.Args[1:5]) // script, key and id: of looks, the run
-			})
-		}
-		var mu sync.Mutex // guards history
-		var history []porcupine.Operation
-		start := time.Now()
-		do := func(client int, l *latch.Latch, rnd *rand.Rand) {
-			o := op{call: []string{"TrySet", "CountDown", "CountDown", "CountDown", "Count", "Delete"}[rnd.IntN(6)], n: 1 + rnd.IntN(3)}
-			begun := time.Since(start)
-			var err error
-			switch o.call {
-			case "TrySet":
-				o.yes, err = l.TrySet(bg, o.n)
-			case "CountDown":
-				err = l.CountDown(bg)
-			case "Count":
-				for o.n, err = l.Count(bg); err != nil; o.n, err = l.Count(bg) { // looks of several look alike, so more than three in a row may be lost
-				}
-			case "Delete":
-				o.yes, err = l.Delete(bg)
-			}
-			if err != nil {
-				t.Errorf("%s: %v", o.call, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(begun), Return: int64(time.Since(start))})
-		}
-		waiting := func(client int, l *latch.Latch) {
-			ctx := testlock.Bounded(t)
-			begun := time.Since(start)
-			err := l.Wait(ctx)
-			for err != nil && !errors.Is(err, latch.ErrDeleted) && ctx.Err() == nil { // see Count
-				begun = time.Since(start)
-				err = l.Wait(ctx)
-			}
-			o := op{call: "Wait", yes: errors.Is(err, latch.ErrDeleted)}
-			if err != nil && !o.yes {
-				t.Errorf("Wait: %v", err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(begun), Return: int64(time.Since(start))})
-		}
-		var working, waiters sync.WaitGroup
-		for i, l := range ls {
-			working.Go(func() {
-				rnd := rand.New(rand.NewPCG(seed, uint64(i)))
-				for range 25 {
-					do(i, l, rnd)
-				}
-			})
-		}
-		over := make(chan struct{})
-		for i := range 4 {
-			waiters.Go(func() {
-				for range 12 {
-					waiting(10+i, ls[i%3])
-					select {
-					case <-over:
-						return
-					default:
-					}
-				}
-			})
-		}
-		working.Wait()
-		close(over)
-		proxy.OnRequest(nil)
-		begun := time.Since(start)
-		deleted, err := ls[0].Delete(bg)
+	})
+}
+
+func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
+	w.Net.OnRequest(nil)
+	var ls []*latch.Latch
+	for range 3 {
+		ls = append(ls, latch.New(testlock.NewSession(t, w.Client, rlock.WithBatching(-1)), fmt.Sprint(seed)))
+	}
+	for _, l := range ls {
+		_, err := l.Count(t.Context())
 		testlock.Must(t, err)
+	}
+	if seed%3 > 0 {
+		testlock.Lossy(w.Net, rand.New(rand.NewPCG(seed, 0)), func(r *faultproxy.Request) string {
+			if !r.Is("EVALSHA", "EVAL") || len(r.Args) < 5 {
+				return ""
+			}
+			return fmt.Sprint(r.Args[1:5]) // script, key and id: of looks, the run
+		})
+	}
+	var now atomic.Int64 // counts what happens: many calls begin and return at one instant of fake time
+	var mu sync.Mutex    // guards history
+	var history []porcupine.Operation
+	saw := func(client int, o op, begun int64) {
 		mu.Lock()
-		history = append(history, porcupine.Operation{ClientId: 20, Input: op{call: "Delete", yes: deleted}, Call: int64(begun), Return: int64(time.Since(start))})
-		mu.Unlock()
-		waiters.Wait()
-		if result := porcupine.CheckOperationsTimeout(model, history, testlock.Patience); result != porcupine.Ok {
-			t.Fatalf("seed %d: %v: no latch would have answered so: %+v", seed, result, history)
+		defer mu.Unlock()
+		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: begun, Return: now.Add(1)})
+	}
+	do := func(client int, l *latch.Latch, rnd *rand.Rand) {
+		calls := []string{"TrySet", "CountDown", "CountDown", "CountDown", "Count", "Delete"}
+		o := op{call: calls[rnd.IntN(len(calls))], n: 1 + rnd.IntN(3)}
+		begun := now.Add(1)
+		var err error
+		switch o.call {
+		case "TrySet":
+			o.yes, err = l.TrySet(t.Context(), o.n)
+		case "CountDown":
+			err = l.CountDown(t.Context())
+		case "Count": // looks of several look alike, so more than three in a row may be lost
+			for o.n, err = l.Count(t.Context()); err != nil; o.n, err = l.Count(t.Context()) {
+			}
+		case "Delete":
+			o.yes, err = l.Delete(t.Context())
 		}
+		if err != nil {
+			t.Errorf("%s: %v", o.call, err)
+		}
+		saw(client, o, begun)
+	}
+	waiting := func(client int, l *latch.Latch) {
+		ctx := testlock.Bounded(t)
+		begun := now.Add(1)
+		err := l.Wait(ctx)
+		for err != nil && !errors.Is(err, latch.ErrDeleted) && ctx.Err() == nil { // see Count
+			begun = now.Add(1)
+			err = l.Wait(ctx)
+		}
+		o := op{call: "Wait", yes: errors.Is(err, latch.ErrDeleted)}
+		if err != nil && !o.yes {
+			t.Errorf("Wait: %v", err)
+		}
+		saw(client, o, begun)
+	}
+	var working, waiters sync.WaitGroup
+	for i, l := range ls {
+		working.Go(func() {
+			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+			for range 25 {
+				time.Sleep(time.Duration(rnd.Int64N(int64(2 * time.Millisecond))))
+				do(i, l, rnd)
+			}
+		})
+	}
+	over := make(chan struct{})
+	for i := range 4 {
+		waiters.Go(func() {
+			for range 12 {
+				waiting(10+i, ls[i%3])
+				select {
+				case <-over:
+					return
+				default:
+				}
+			}
+		})
+	}
+	working.Wait()
+	close(over)
+	w.Net.OnRequest(nil)
+	begun := now.Add(1)
+	deleted, err := ls[0].Delete(t.Context())
+	testlock.Must(t, err)
+	saw(20, op{call: "Delete", yes: deleted}, begun)
+	waiters.Wait()
+	if result := porcupine.CheckOperationsTimeout(randomLatch, history, testlock.Patience); result != porcupine.Ok {
+		t.Fatalf("seed %d: %v: no latch would have answered so: %+v", seed, result, history)
 	}
 }
 
 func TestTheModelRefusesWhatALatchWouldNotAnswer(t *testing.T) {
-	t.Parallel()
 	for what, ops := range map[string][]op{
 		"a run in a run":             {{call: "TrySet", n: 1, yes: true}, {call: "TrySet", n: 1, yes: true}},
 		"a count that was lost":      {{call: "TrySet", n: 2, yes: true}, {call: "CountDown"}, {call: "Count", n: 2}},
@@ -185,7 +183,7 @@ func TestTheModelRefusesWhatALatchWouldNotAnswer(t *testing.T) {
 		for i, o := range ops {
 			history = append(history, porcupine.Operation{Input: o, Call: int64(2 * i), Return: int64(2*i + 1)})
 		}
-		if porcupine.CheckOperations(model, history) {
+		if porcupine.CheckOperations(randomLatch, history) {
 			t.Errorf("%s is accepted", what)
 		}
 	}

@@ -3,7 +3,6 @@ package history_test
 import (
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -101,50 +100,6 @@ func TestTheJudgeOfLatchesRefusesOnlyWhatTheModelRefuses(t *testing.T) {
 	t.Logf("%d are right; the judge notices %d of %d that are not", right, noticed, wrong)
 	if right < 1000 || wrong < 1000 || noticed < wrong/2 {
 		t.Error("this shows too little")
-	}
-}
-
-// What processes see of a latch and an election among faults is what these could have shown them.
-func TestWhateverFailsAProcessSeesALatchAndAnElection(t *testing.T) {
-	for _, kind := range []string{history.Latch, history.Election} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			r := play(t, kind, history.Faults, durable...)
-			seen := map[history.Kind]int{}
-			for _, op := range r.Ops {
-				seen[op.Kind]++
-			}
-			t.Logf("%v, %d failed; %v", seen, r.Failed, r.Faults)
-			if v := history.JudgeAll(r.Ops); v != (history.Verdict{}) {
-				t.Errorf("%+v", v)
-			}
-			if kind == history.Latch && min(seen[history.Set], seen[history.Wait]) < 10 {
-				t.Error("this shows too little")
-			}
-			if kind == history.Election && porcupine.CheckOperationsTimeout(history.Model(false, true), history.Operations(r.Ops), time.Minute) != porcupine.Ok {
-				t.Error("these are no leaders one after another")
-			}
-		})
-	}
-}
-
-// Each kind is judged as it must be: processes that share nothing are noticed.
-func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
-	for _, kind := range history.Kinds(3) {
-		t.Run(kind, func(t *testing.T) {
-			stage := newStage(t, kind)
-			stage.Alone = true
-			switch kind {
-			case history.Red:
-				stage.URLs = append(stage.URLs, stage.URLs[0], stage.URLs[0])
-			case history.Latch: // all count downs look alike: the fewer count, the sooner a run that begins too early is noticed
-				stage.Processes, stage.Goroutines = 2, 1
-			}
-			r, err := stage.Run(t.Context(), func(r *history.Record) bool { return history.JudgeAll(r.Ops).Overlaps > 0 })
-			if err != nil || len(r.Wrong) > 0 {
-				t.Fatal(err, r.Wrong)
-			}
-		})
 	}
 }
 

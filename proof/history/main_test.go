@@ -6,8 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/proof/history"
 )
 
@@ -22,7 +21,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	testredis.Run(m)
 }
 
 func actor() *exec.Cmd {

@@ -54,6 +54,7 @@ import (
 // Kind is what the processes of a world lock.
 type Kind struct {
 	Name    string
+	Seeds   int // how many are run with all tests, in about 4 s of processor time
 	servers int
 	locks   []place
 	most    int           // locks that one acquisition takes at most
@@ -78,26 +79,26 @@ func (p place) permits() bool { return p.kind == 'w' || p.kind == 'p' }
 
 // Kinds are all there are.
 var Kinds = []Kind{
-	{Name: "rlock", servers: 1, locks: []place{{'r', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+	{Name: "rlock", Seeds: 24, servers: 1, locks: []place{{'r', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
 		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "restarts, empty", "restarts, old"}},
-	{Name: "fairlock", servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+	{Name: "fairlock", Seeds: 16, servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
 		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "places taken over", "restarts, empty", "restarts, old"}},
-	{Name: "multilock", servers: 2, locks: []place{{'r', "a", 0}, {'r', "b", 0}, {'f', "c", 0}, {'r', "d", 1}, {'f', "e", 1}}, most: 4,
+	{Name: "multilock", Seeds: 5, servers: 2, locks: []place{{'r', "a", 0}, {'r', "b", 0}, {'f', "c", 0}, {'r', "d", 1}, {'f', "e", 1}}, most: 4,
 		latency: 10 * time.Millisecond, actors: 3, crowd: 4, gap: 4 * time.Second, vital: []string{"restarts, empty", "restarts, old", "several by one request"}},
-	{Name: "redlock3", servers: 3, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
+	{Name: "redlock3", Seeds: 6, servers: 3, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
 		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
-	{Name: "redlock5", servers: 5, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
+	{Name: "redlock5", Seeds: 4, servers: 5, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,
 		gap: 2 * time.Second, vital: []string{"restarts, empty", "restarts, old", "second rounds", "servers joined", "forced by token", "stood in line"}},
-	{Name: "rwlock", servers: 1, locks: []place{{'w', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+	{Name: "rwlock", Seeds: 8, servers: 1, locks: []place{{'w', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
 		gap: 500 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "restarts, empty", "restarts, old",
 			"shared in memory", "side by side", "went on", "reduced", "upgrades refused"}},
-	{Name: "semaphore", servers: 1, locks: []place{{'p', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+	{Name: "semaphore", Seeds: 8, servers: 1, locks: []place{{'p', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
 		gap: 500 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"forced by token", "handed over", "dropped", "restarts, empty", "restarts, old",
 			"shared in memory", "side by side", "all permits held", "let pass", "limit raised", "limit reduced"}},
-	{Name: "latch", servers: 1, locks: []place{{'l', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+	{Name: "latch", Seeds: 4, servers: 1, locks: []place{{'l', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
 		gap: 500 * time.Millisecond, deafGap: 7500 * time.Millisecond, vital: []string{"waits", "not waited", "runs at 0", "runs deleted", "races", "parties", "parties counted", "parties died", "parties replaced",
 			"waits ended by a dead party", "waits ended by Delete", "waits for what is gone", "repeated", "too late", "restarts, empty", "restarts, old", "forged messages"}},
-	{Name: "election", servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6, elects: true,
+	{Name: "election", Seeds: 10, servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6, elects: true,
 		gap: 700 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"lost", "not waited", "too late", "forced", "forced by token", "handed over", "dropped", "restarts, empty", "restarts, old",
 			"proclaimed", "proclaims that were not stored", "stored again", "resigned", "seen", "seen that there is none"}},
 }

@@ -1,13 +1,13 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -16,21 +16,13 @@ import (
 )
 
 var (
-	seeds  = flag.Int("seeds", 0, "how many seeds to run of each kind; 0: as many as begin within 5 s, or 2 s of a short run")
+	seeds  = flag.Int("seeds", 0, "how many seeds to run of each kind; 0: some, that take about 4 s of processor time")
 	from   = flag.Int64("from", 1, "the first of the seeds")
 	seed   = flag.Int64("seed", -1, "the one seed to run")
 	events = flag.Int("events", 100, "how many events to print of a seed that has failed")
 	first  = flag.Bool("first", false, "stop at the first seed that fails")
 	again  = flag.Int("again", 5, "how often to run a seed again that has failed")
 )
-
-// patience with one kind of lock, in real time. In a short run, as with the race detector, it is less.
-func patience() time.Duration {
-	if testing.Short() {
-		return 2 * time.Second
-	}
-	return 5 * time.Second
-}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{}) // go-redis logs each dial that fails
@@ -69,23 +61,19 @@ func simulate(t *testing.T, k sim.Kind) {
 				more++
 			}
 		}
-		t.Errorf("seed %d, the %dth; it failed again in %d of %d runs of\ngo test ./internal/sim -run 'Simulated/^%s$' -seed %d\n%s\n%s", seed, tried, more, *again, k.Name, seed, failure.What, failure.Log(*events))
+		t.Errorf("seed %d, the %dth; it failed again in %d of %d runs of\n"+
+			"go test ./proof/sim -run 'Simulated/^%s$' -seed %d\n%s\n%s",
+			seed, tried, more, *again, k.Name, seed, failure.What, failure.Log(*events))
 	}
 	t.Run("seeds", func(t *testing.T) {
 		if *seed >= 0 {
 			run(t, *seed)
 			return
 		}
-		n, start := *seeds, time.Now()
-		if n == 0 {
-			n = 500
-		}
-		for i := range int64(n) {
+		for i := range int64(cmp.Or(*seeds, k.Seeds)) {
 			t.Run(fmt.Sprint(*from+i), func(t *testing.T) {
 				t.Parallel()
-				if *seeds != 0 || time.Since(start) < patience() {
-					run(t, *from+i)
-				}
+				run(t, *from+i)
 			})
 		}
 	})

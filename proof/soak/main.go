@@ -1,217 +1,226 @@
+// Command soak has processes share all that the library has while processes, network and servers fail, and judges what
+// they saw. Run it from the repository's folder: go run ./proof/soak -for 10m
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/internal/testing/standin"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/proof/history"
 )
 
-type soakOptions struct {
+const about = `Usage: go run ./proof/soak [flags]
+
+Starts five servers that write every change to disk (redis-server or valkey-server
+must be on the PATH), a proxy before each, and processes that share rlocks,
+fairlocks, MultiLocks, RedLocks, read-write locks, semaphores, latches and elections on
+them. All the time something fails: processes are killed and frozen, connections cut,
+requests and replies lost and delayed, servers frozen and killed. At the end nothing
+fails any more, each process has to get each of them once more and then leave nothing
+behind. What all of them saw is judged: exit code 0 if they may show that, 1 if not.
+
+With --redis there are no RedLocks, and the server is left alone. Every hold is
+remembered until the end, in some hundred bytes.
+
+`
+
+const (
+	exitOK          = 0
+	exitWrong       = 1 // by the verdict
+	exitTrouble     = 2 // with arguments, or with the servers
+	exitInterrupted = 130
+)
+
+// childEnv makes this program one of the processes.
+const childEnv = "LOCKLINE_SOAK_PROCESS"
+
+// servers is how many it starts.
+const servers = 5
+
+type options struct {
 	redis     string // URL; empty for servers of its own
 	processes int
 	duration  time.Duration
 	lease     time.Duration
 }
 
-func soakCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "soak",
-		Usage: "processes use everything there is while processes, network and servers fail; the outcome is judged",
-		Description: "Starts five servers that write every change to disk (redis-server or valkey-server\n" +
-			"must be on the PATH), a proxy before each, and processes that share rlocks,\n" +
-			"fairlocks, MultiLocks, RedLocks, read-write locks, semaphores, latches and elections on\n" +
-			"them. All the time something fails: processes are killed and frozen, connections cut,\n" +
-			"requests and replies lost and delayed, servers frozen and killed. At the end nothing\n" +
-			"fails any more, each process has to get each of them once more and then leave nothing\n" +
-			"behind. What all of them saw is judged: exit code 0 if they may show that, 1 if not.\n\n" +
-			"With --redis there are no RedLocks, and the server is left alone. Every hold is\n" +
-			"remembered until the end, in some hundred bytes.",
-		HideHelpCommand: true,
-		OnUsageError:    usageError,
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, without TLS, such as redis://127.0.0.1:6379/0 (default: five of its own)"},
-			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes at one time, 1 to 64"},
-			&cli.DurationFlag{Name: "lease", Value: 2 * time.Second, Usage: "of the locks, at least 100ms"},
-			&cli.DurationFlag{Name: "for", Value: time.Minute, Usage: "how long things fail"},
-		},
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			o := soakOptions{redis: cmd.String("redis"), processes: cmd.Int("processes"), duration: cmd.Duration("for"), lease: cmd.Duration("lease")}
-			switch {
-			case cmd.Args().Present():
-				return fmt.Errorf("soak takes no arguments, got %q; see lockline soak --help", cmd.Args().First())
-			case o.processes < 1 || o.processes > 64:
-				return fmt.Errorf("--processes must be 1 to 64, not %d", o.processes)
-			case o.lease < 100*time.Millisecond:
-				return fmt.Errorf("--lease must be at least 100ms, not %v", o.lease)
-			case o.redis != "" && !strings.HasPrefix(o.redis, "redis://"):
-				return errors.New("--redis must begin with redis://: the proxy before the server does not speak TLS")
-			}
-			ctx, stop := untilSignal(ctx)
-			defer stop()
-			return standin.Run("lockline", func(h *standin.Host) error { return runSoak(ctx, h, o, cmd.Root().Writer) })
-		},
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the program: arguments in, exit code out.
+func run(args []string, out, errOut io.Writer) int {
+	if os.Getenv(childEnv) != "" {
+		// A terminal's ctrl-C and hang-up reach it, too, and its parent decides.
+		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		if err := history.Work(os.Stdin, out); err != nil {
+			fmt.Fprintln(errOut, "soak:", err)
+			return exitTrouble
+		}
+		return exitOK
 	}
+	o, err := parse(args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	}
+	right := false
+	if err == nil {
+		ctx, stop := untilSignal()
+		defer stop()
+		err = standin.Run("soak", func(h *standin.Host) (err error) {
+			right, err = soak(ctx, h, o, out)
+			return err
+		})
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(errOut, "soak: interrupted")
+		return exitInterrupted
+	case err != nil:
+		fmt.Fprintln(errOut, "soak:", err)
+		return exitTrouble
+	case !right:
+		return exitWrong
+	}
+	return exitOK
 }
 
-func soakProcessCommand() *cli.Command {
-	return &cli.Command{
-		Name:   "soak-process",
-		Usage:  "one of the processes that lockline soak starts",
-		Hidden: true,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			leaveSignals()
-			return history.Work(os.Stdin, cmd.Root().Writer)
-		},
+func parse(args []string, out io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are run's
+	flags.StringVar(&o.redis, "redis", "",
+		"`URL` of a Redis to use, without TLS, such as redis://127.0.0.1:6379/0 (default: five of its own)")
+	flags.IntVar(&o.processes, "processes", 4, "how many processes at one time, 1 to 64")
+	flags.DurationVar(&o.lease, "lease", 2*time.Second, "of the locks, at least 100ms")
+	flags.DurationVar(&o.duration, "for", time.Minute, "how long things fail")
+	err = flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(out, about)
+		flags.SetOutput(out)
+		flags.PrintDefaults()
+	case err != nil:
+	case flags.NArg() > 0:
+		err = fmt.Errorf("it takes no arguments, got %q; see --help", flags.Arg(0))
+	case o.processes < 1 || o.processes > 64:
+		err = fmt.Errorf("--processes must be 1 to 64, not %d", o.processes)
+	case o.lease < 100*time.Millisecond:
+		err = fmt.Errorf("--lease must be at least 100ms, not %v", o.lease)
+	case o.redis != "" && !strings.HasPrefix(o.redis, "redis://"):
+		err = errors.New("--redis must begin with redis://: the proxy before the server does not speak TLS")
 	}
+	return o, err
 }
 
-// soakServers is how many servers it starts.
-const soakServers = 5
+// untilSignal ends its context with a signal that asks to end, but for those that its parent process wants ignored.
+func untilSignal() (context.Context, context.CancelFunc) {
+	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	if len(asks) == 0 { // which would mean all signals
+		return context.WithCancel(context.Background())
+	}
+	return signal.NotifyContext(context.Background(), asks...)
+}
 
-func runSoak(ctx context.Context, h *standin.Host, o soakOptions, out io.Writer) error {
+// soak reports whether all was right. With an error it has judged what there was until then, or nothing.
+func soak(ctx context.Context, h *standin.Host, o options, out io.Writer) (right bool, err error) {
 	program, err := os.Executable()
 	if err != nil {
-		return err
+		return false, err
 	}
 	stage := &history.Stage{
 		Assignment: history.Assignment{
 			Seed: rand.Uint64(), Prefix: fmt.Sprintf("lockline-soak-%d", os.Getpid()), Names: 2, Lease: o.lease, Goroutines: 4,
 		},
-		T: h, Command: func() *exec.Cmd { return exec.Command(program, "soak-process") }, Processes: o.processes,
-		Faults: history.Faults, Pace: o.lease / 4,
+		T: h, Processes: o.processes, Faults: history.Faults, Pace: o.lease / 4,
+		Command: func() *exec.Cmd {
+			cmd := exec.Command(program)
+			cmd.Env = append(os.Environ(), childEnv+"=1")
+			return cmd
+		},
 	}
 	if o.redis != "" {
-		rdb, err := target{URL: o.redis}.open(ctx)
+		theirs, err := open(ctx, o.redis)
 		if err != nil {
-			return err
-		}
-		if client, ok := rdb.(*redis.Client); !ok || client.Options().Addr == "FailoverClient" {
-			rdb.Close()
-			return errors.New("soak: --redis must name one server, no Cluster and no Sentinels: what it sends goes through a proxy")
+			return false, err
 		}
 		defer func() {
-			sweep(rdb, stage.Prefix)
-			rdb.Close()
+			sweep(theirs, stage.Prefix)
+			_ = theirs.Close()
 		}()
 		stage.URLs = []string{o.redis}
 		stage.Faults = history.Elsewhere
 	} else {
-		for range soakServers {
+		for range servers {
 			s := testredis.Start(h, "--appendonly", "yes", "--appendfsync", "always")
 			stage.Servers = append(stage.Servers, s)
 			stage.URLs = append(stage.URLs, "redis://"+s.Addr)
 		}
 	}
 	stage.Kinds = history.Kinds(len(stage.URLs))
-	s := &screen{out: out, colour: colourful(out)}
-	fmt.Fprintf(out, "%s\n%d processes with %d goroutines each, %d servers, %d of each kind (%s), lease %v, for %v\n\n",
-		s.paint(bold, "lockline soak"), o.processes, stage.Goroutines, len(stage.URLs), stage.Names, strings.Join(stage.Kinds, ", "), o.lease, o.duration)
+	fmt.Fprintf(out, "%d processes with %d goroutines each, %d servers, %d of each kind (%s), lease %v, for %v\n\n",
+		o.processes, stage.Goroutines, len(stage.URLs), stage.Names, strings.Join(stage.Kinds, ", "), o.lease, o.duration)
 	row := time.Duration(0)
 	r, err := stage.Run(ctx, func(now *history.Record) bool {
 		past := time.Since(now.Begun)
 		if past >= row {
 			row += max(o.duration/30, time.Second)
-			fmt.Fprintf(out, "%s%9d acquisitions%9d failed%6d faults  last: %s\n", s.paint(faint, fmt.Sprintf("%7.0f s", past.Seconds())), now.Got, now.Failed, now.Count(), now.Last)
+			fmt.Fprintf(out, "%7.0f s%9d acquisitions%9d failed%6d faults  last: %s\n",
+				past.Seconds(), now.Got, now.Failed, now.Count(), now.Last)
 		}
 		return past >= o.duration
 	})
 	if r == nil {
-		return err
+		return false, err
 	}
-	v := soakVerdict(r, stage.Kinds)
-	s.verdict(v)
-	switch {
-	case !v.right():
-		return &exitError{code: exitWrong}
-	case err != nil:
-		return errInterrupted
+	v := judge(r, stage.Kinds)
+	v.show(out)
+	if !v.right() { // that is more than that it was interrupted
+		return false, nil
 	}
-	return nil
+	return true, err
 }
 
-// soakVerdict says what is right and what is not. A record that shows nothing of one of the kinds is not.
-func soakVerdict(r *history.Record, kinds []string) verdict {
-	holds := history.Holds(r.Ops)
-	judged := history.JudgeAll(r.Ops)
-	lost, nested, runs, waits := 0, 0, 0, 0
-	uses := map[string]int{} // by kind
-	for _, h := range holds {
-		if h.Lost {
-			lost++
-		}
-		nested += h.Nested
-		uses[history.KindOf(h.Lock)]++
+// open connects to a user's server.
+func open(ctx context.Context, url string) (*redis.Client, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil { // which may quote a password
+		return nil, errors.New("--redis is not the URL of one server, such as redis://127.0.0.1:6379/0")
 	}
-	for _, op := range r.Ops {
-		switch op.Kind {
-		case history.Set:
-			runs++
-		case history.Wait:
-			waits++
-			uses[history.KindOf(op.Lock)]++
-		}
+	rdb := redis.NewClient(o)
+	if err = rdb.Ping(ctx).Err(); err == nil && strings.Contains(rdb.Info(ctx, "cluster").Val(), "cluster_enabled:1") {
+		err = errors.New("--redis must name one server, no Cluster: what it sends goes through a proxy")
 	}
-	var used, faults []string
-	unused := 0
-	for _, kind := range kinds {
-		used = append(used, fmt.Sprintf("%s %d", kind, uses[kind]))
-		if uses[kind] == 0 {
-			unused++
-		}
+	if err != nil {
+		_ = rdb.Close()
+		return nil, err
 	}
-	for _, f := range history.Faults {
-		if n := r.Faults[f]; n > 0 {
-			faults = append(faults, fmt.Sprintf("%s %d", f, n))
+	return rdb, nil
+}
+
+// sweep deletes what was left in a user's Redis, until there is nothing twice: requests of processes that were killed
+// may be under way. It would expire by itself, so this does not insist.
+func sweep(rdb *redis.Client, prefix string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for clean := 0; clean < 2 && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		clean++
+		keys := rdb.Scan(ctx, 0, prefix+":*", 1000).Iterator()
+		for keys.Next(ctx) {
+			clean = 0
+			rdb.Del(ctx, keys.Val())
 		}
 	}
-	example := func(n int) string { // of the first of them
-		if n == 0 || judged.Example == "" {
-			return ""
-		}
-		return ": " + judged.Example
-	}
-	check := func(name string, wrong int, shown bool, says string) check {
-		return check{name, wrong == 0 && shown, says}
-	}
-	v := verdict{
-		check("use", unused, len(kinds) > 0, strings.Join(used, ", ")),
-		check("exclusion", judged.Overlaps, len(holds) > 1, fmt.Sprintf("%d holds, %d runs of latches, %d overlaps%s", len(holds), runs, judged.Overlaps, example(judged.Overlaps))),
-		check("fencing", judged.Unfenced, len(holds) > 1, fmt.Sprintf("%d tokens that were not above all granted before", judged.Unfenced)),
-		check("re-entry", judged.Strange, nested > 0, fmt.Sprintf("%d nested holds, %d not as their outer hold", nested, judged.Strange)),
-		check("latches", judged.Early, true, fmt.Sprintf("%d waits, %d of them over before the count was 0%s", waits, judged.Early, example(judged.Early))),
-		check("faults", 0, r.Count() > 0, fmt.Sprintf("%d: %s", r.Count(), strings.Join(faults, ", "))),
-		check("losses", 0, true, fmt.Sprintf("%d holds ended with their process or lease; %d acquisitions ended without the lock", lost, r.Failed)),
-	}
-	for _, c := range []struct {
-		name, what string
-		kind       history.Kind
-	}{
-		{"progress", "that could not be had once nothing failed", history.Stuck},
-		{"leaks", "processes that left goroutines behind, servers with keys or subscriptions left", history.Left},
-		{"processes", "ended by themselves", history.Died},
-	} {
-		n, first := 0, ""
-		for _, e := range r.Wrong {
-			if e.Kind == c.kind {
-				n++
-				first = cmp.Or(first, ": "+e.Error)
-			}
-		}
-		v = append(v, check(c.name, n, true, fmt.Sprintf("%d %s%s", n, c.what, first)))
-	}
-	return v
 }

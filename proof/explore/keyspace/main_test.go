@@ -3,7 +3,7 @@ package keyspace
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testredis.Run(m) }

@@ -91,6 +91,23 @@ printf '%s\n' "${COMPREPLY[@]}"`, b.dir, line}, words...)...)
 	return strings.Fields(strings.ReplaceAll(string(out), " ", "_"))
 }
 
+func TestShellsUnderstandTheirScripts(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			continue
+		}
+		var script bytes.Buffer
+		run(t.Context(), []string{"lockline", "completion", shell}, &script, &script)
+		check := exec.Command(path, "-n")
+		check.Stdin = &script
+		if text, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s does not understand its script: %s", shell, text)
+		}
+	}
+}
+
 func TestBashCompletesNamesOfLocks(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)

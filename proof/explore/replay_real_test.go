@@ -9,6 +9,7 @@ import (
 
 // The shortest trace of a broken script breaks the same on a real server, and nothing where the scripts are whole.
 func TestATraceBreaksTheSameOnARealServer(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ mutant, world string }{
 		{"a heartbeat hands on a lock that is held", "rlock"},
 		{"a waiter that leaves keeps its place", "fairlock-late"},

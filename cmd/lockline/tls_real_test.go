@@ -80,10 +80,7 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 	sentinel := s.sentinel(t, server)
 	execTLS := func(url string, code int, says string, args ...string) {
 		t.Helper()
-		p := &lockline{t: t, done: make(chan struct{})}
-		p.cmd = exec.Command(os.Args[0], append(append([]string{"exec", "--redis", url}, args...), "n", "--", "true")...)
-		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.errOut
-		p.start()
+		p := start(t, exec.Command(os.Args[0], append(append([]string{"exec", "--redis", url}, args...), "n", "--", "true")...))
 		p.wantCode(code)
 		if said := p.errOut.String(); !strings.Contains(said, says) {
 			t.Errorf("%s %v: %s", url, args, said)

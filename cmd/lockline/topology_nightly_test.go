@@ -1,14 +1,11 @@
-//go:build unix
+//go:build nightly && unix
 
 package main
 
 import (
 	"bytes"
 	"fmt"
-	"net"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,15 +13,8 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
 )
-
-// execs runs lockline exec with a URL's host and what follows, and returns what it said.
-func execs(t *testing.T, addr string, code int, args ...string) string {
-	t.Helper()
-	p := startExec(t, addr, args...)
-	p.wantCode(code)
-	return p.errOut.String()
-}
 
 // demonstrates runs lockline demo.
 func demonstrates(t *testing.T, url string) {
@@ -73,10 +63,6 @@ func TestANodeLeadsToItsCluster(t *testing.T) {
 			}
 		}
 	}
-	var out, errOut bytes.Buffer
-	if code := run(t.Context(), []string{"lockline", "soak", "--redis", "redis://" + node}, &out, &errOut); code != exitTrouble || !strings.Contains(errOut.String(), "one server") {
-		t.Errorf("soak: exit code %d: %s", code, &errOut)
-	}
 }
 
 func TestSentinelsLeadToTheMaster(t *testing.T) {
@@ -112,25 +98,93 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	}
 }
 
-func TestAServerThatRefusesHelloIsUsedAsItIs(t *testing.T) {
+func TestDoctorFollowsSentinels(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t, "--rename-command", "HELLO", "")
-	execs(t, server.Addr+"/3", 0, "n", "--", "true")
-	if n := testlock.Client(t, server.Addr).DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys in database 0", n)
+	group := testredis.StartSentinel(t, 1)
+	url := "redis://" + group.Sentinels[0].Addr + "?master_name=" + masterOf(t, group)
+	e := examine(t, url, time.Now)
+	e.want(t, "reach", fine, "answers")
+	e.want(t, "locks", fine, "")
+
+	if _, errOut, code := operate(t, group.Sentinels[0].Addr, "inspect", "x"); code != exitTrouble || !strings.Contains(errOut, "add ?master_name=NAME") {
+		t.Errorf("without the master's name: exit code %d: %s", code, errOut)
 	}
 }
 
-func TestSignalEndsExecWhileRedisDoesNotAnswer(t *testing.T) {
+// masterOf is the name under which the Sentinels know their master.
+func masterOf(t *testing.T, group *testredis.Sentinel) string {
+	t.Helper()
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: group.Sentinels[0].Addr})
+	defer sentinel.Close()
+	masters, err := sentinel.Masters(t.Context()).Result()
+	if err != nil || len(masters) != 1 {
+		t.Fatalf("%v, %v", masters, err)
+	}
+	return masters[0].(map[any]any)["name"].(string)
+}
+
+func TestLsFindsLocksOnEveryMasterOfACluster(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testlock.Must(t, err)
-	defer listener.Close()
-	file := filepath.Join(t.TempDir(), "file")
-	p := startExec(t, listener.Addr().String(), append([]string{"n"}, self("until", file)...)...)
-	conn, err := listener.Accept()
-	testlock.Must(t, err)
-	defer conn.Close() // it never answers
-	p.signal(syscall.SIGTERM)
-	p.wantCode(128 + int(syscall.SIGTERM))
+	cluster := testredis.StartCluster(t, 3, 0)
+	rdb := cluster.Client(t)
+	session := testlock.NewSession(t, rdb)
+	masters := map[*testredis.Server]bool{}
+	for i := range 30 {
+		name := fmt.Sprint("lock ", i)
+		take(t, rlock.New(session, name))
+		masters[cluster.Master(t, "lockline:r:{"+name+"}")] = true
+	}
+	if len(masters) != 3 {
+		t.Fatalf("the locks are on %d masters only", len(masters))
+	}
+	for _, addr := range []string{cluster.Nodes[0].Addr, cluster.Nodes[2].Addr + "?addr=" + cluster.Nodes[1].Addr} { // one node leads to the others
+		if got := operateJSON[[]lockState](t, addr, "ls"); len(got) != 30 {
+			t.Errorf("%s: found %d locks of 30", addr, len(got))
+		}
+	}
+	if s := topOperator(t, rdb, false).sample(t.Context(), wish{pattern: "*", by: byLease}); s.err != nil || len(s.rows) != 30 {
+		t.Errorf("top: %d locks of 30, %v", len(s.rows), s.err)
+	}
+	if out, errOut, code := operate(t, cluster.Nodes[0].Addr, "doctor"); code != exitOK || strings.Count(out, "a master of a Cluster whose state is ok") != 3 {
+		t.Errorf("doctor: exit code %d, %s%s", code, out, errOut)
+	}
+}
+
+func TestTheDocumentedURLAndRightsLeadThroughSentinels(t *testing.T) {
+	t.Parallel()
+	group := testredis.StartSentinel(t, 0)
+	rights := testlock.DocumentedRights(t)
+	for _, sentinel := range group.Sentinels {
+		setRules(t, sentinel.Client(t), "lockline", rights.Sentinel)
+	}
+	setRules(t, group.Nodes[0].Client(t), "lockline", rights.Server)
+	_, url, found := strings.Cut(testlock.Operations(t), "LOCKLINE_REDIS='redis://SENTINELUSER:")
+	url, _, _ = strings.Cut(url, "'")
+	if !found {
+		t.Fatal("no URL of Sentinels is documented")
+	}
+	url = strings.NewReplacer("sentinel-1:26379", group.Sentinels[0].Addr, "sentinel-2:26379", group.Sentinels[1].Addr,
+		"mymaster", masterOf(t, group), "=USER", "=lockline").Replace("lockline:" + url)
+	execs(t, url, 0, "n", "--", "true")
+	if _, errOut, code := operate(t, url, "inspect", "n"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+	for _, sentinel := range group.Sentinels {
+		if refused := refusedTo(t, sentinel.Client(t)); refused != nil {
+			t.Errorf("refused: %q", refused)
+		}
+	}
+}
+
+func TestDoctorFindsANodeThatIsDown(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 3, 0)
+	cluster.Nodes[2].Kill()
+	rdb := cluster.Nodes[0].Client(t)
+	testlock.Eventually(t, "noticed", func() bool {
+		return strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:fail")
+	})
+	e := examine(t, "redis://"+cluster.Nodes[0].Addr, time.Now)
+	e.want(t, "reach", failure, "")
+	e.want(t, "cluster", failure, "state is fail")
 }

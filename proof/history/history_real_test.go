@@ -18,17 +18,22 @@ var rounds = flag.Int("rounds", 2, "how often each fault happens in each history
 
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
+// newStage has as many servers as the kind needs. Leases are short: those that a busy machine lets run out are judged as well.
 func newStage(t *testing.T, kind string, args ...string) *history.Stage {
-	server := testredis.Start(t, args...)
-	return &history.Stage{
-		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline", Kinds: []string{kind}, Names: 1, Lease: 600 * time.Millisecond, Goroutines: 2},
-		T:          t,
-		URLs:       []string{"redis://" + server.Addr},
-		Servers:    []*testredis.Server{server},
-		Command:    actor,
-		Processes:  3,
-		Pace:       150 * time.Millisecond,
+	stage := &history.Stage{
+		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline", Kinds: []string{kind}, Names: 1,
+			Lease: 600 * time.Millisecond, Goroutines: 2},
+		T:         t,
+		Command:   actor,
+		Processes: 3,
+		Pace:      150 * time.Millisecond,
 	}
+	for range max(1, map[string]int{history.Multi: 2, history.Red: 3}[kind]) {
+		server := testredis.Start(t, args...)
+		stage.Servers = append(stage.Servers, server)
+		stage.URLs = append(stage.URLs, "redis://"+server.Addr)
+	}
+	return stage
 }
 
 // play has some processes play until each fault has happened some times and there is something to judge.
@@ -53,10 +58,11 @@ func play(t *testing.T, kind string, faults []history.Fault, args ...string) *hi
 	return r
 }
 
-// What processes see that are killed and frozen, of a server that is frozen and killed, over a network
+// What processes see that are killed and frozen, of servers that are frozen and killed, over a network
 // that loses requests and replies, is what each of the four mutexes could have shown them.
 func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
-	for _, kind := range []string{history.Reentrant, history.Fair} {
+	t.Parallel()
+	for _, kind := range []string{history.Reentrant, history.Fair, history.Multi, history.Red} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			r := play(t, kind, history.Faults, durable...)
@@ -94,13 +100,17 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 // A server that restarts without its data forgets who holds. Mutual exclusion falls then, as on every single Redis: until the
 // holder hears of it. The tokens still say who came later.
 func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
-	for _, kind := range []string{history.Reentrant, history.Fair} {
+	t.Parallel()
+	for kind, judge := range map[string]func([]history.Hold) history.Verdict{
+		history.Reentrant: history.Judge, history.Fair: history.Judge, history.ReadWrite: history.JudgeReadWrite,
+	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			r := play(t, kind, []history.Fault{history.ServerRestart, history.LostReplies, history.Kill})
 			holds := history.Holds(r.Ops)
-			v := history.Judge(holds)
-			t.Logf("%d restarts without data; of %d holds, %d began while another was considered valid; %d tokens out of order", r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
+			v := judge(holds)
+			t.Logf("%d restarts without data; of %d holds, %d began while another was considered valid; %d tokens out of order",
+				r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
 			if v.Unfenced > 0 || v.Strange > 0 {
 				t.Errorf("%+v", v)
 			}
@@ -108,21 +118,39 @@ func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	}
 }
 
-// The processes see it where a lock excludes nobody but those of the same process.
-func TestALockThatExcludesNobodyIsNoticed(t *testing.T) {
-	stage := newStage(t, history.Reentrant)
-	stage.Alone = true
-	r, err := stage.Run(t.Context(), func(r *history.Record) bool { return history.Judge(history.Holds(r.Ops)).Overlaps > 0 })
-	if err != nil || len(r.Wrong) > 0 {
-		t.Fatal(err, r.Wrong)
+// Where processes share nothing, the judge of their kind notices it, and so does the model.
+func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
+	t.Parallel()
+	models := map[string]porcupine.Model{
+		history.Reentrant: history.Model(false, false), history.Fair: history.Model(false, false),
+		history.ReadWrite: history.ReadWriteModel(), history.Semaphore: history.SemaphoreModel(history.Permits),
 	}
-	if porcupine.CheckOperations(history.Model(false, false), history.Operations(history.Outermost(r.Ops))) {
-		t.Errorf("the judge says %+v, and the model accepts it", history.Judge(history.Holds(r.Ops)))
+	for _, kind := range history.Kinds(3) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			stage := newStage(t, kind)
+			stage.Alone = true
+			if kind == history.Latch { // all count downs look alike: the fewer count, the sooner it is noticed
+				stage.Processes, stage.Goroutines = 2, 1
+			}
+			r, err := stage.Run(t.Context(), func(r *history.Record) bool { return history.JudgeAll(r.Ops).Overlaps > 0 })
+			if err != nil || len(r.Wrong) > 0 {
+				t.Fatal(err, r.Wrong)
+			}
+			ops := r.Ops
+			if kind == history.Reentrant || kind == history.Fair {
+				ops = history.Outermost(ops)
+			}
+			if model, ok := models[kind]; ok && porcupine.CheckOperations(model, history.Operations(ops)) {
+				t.Errorf("the judge says %+v, and the model accepts it", history.JudgeAll(r.Ops))
+			}
+		})
 	}
 }
 
-// The same without chance: it does fall, and the check sees it.
+// A server that forgets does break exclusion, and the check sees it.
 func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	var ops []history.Op
 	acquire := func(owner string) *rlock.Hold {

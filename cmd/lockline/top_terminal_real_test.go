@@ -60,11 +60,6 @@ func (p *pane) run(args ...string) string {
 	return string(out)
 }
 
-func (p *pane) keys(keys ...string) {
-	p.t.Helper()
-	p.run(append([]string{"send-keys"}, keys...)...)
-}
-
 func (p *pane) screen() string { return p.run("capture-pane", "-p") }
 
 // shows waits until all texts are on the screen.
@@ -97,6 +92,7 @@ func (p *pane) lacks(text string) {
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func TestTopInATerminal(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	session := testlock.NewSession(t, server.Client(t), rlock.WithLabel("till 3"))
 	take(t, rlock.New(session, "orders:42"))

@@ -1,10 +1,11 @@
-package rwlock_test
+//go:build nightly
+
+package history_test
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -132,7 +133,7 @@ func (w *shareLoad) end() {
 func (w *shareLoad) cycle(s *rlock.Session, owner string) {
 	all, h := w.hold()
 	h.Lock, h.Owner, h.Call = []string{"a", "b"}[rand.IntN(2)], owner, time.Now().UnixNano()
-	ctx, cancel := context.WithTimeout(bg, testlock.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testlock.Patience)
 	defer cancel()
 	held, hold, err := w.lock(s, h.Lock, all).Lock(ctx)
 	if err != nil {
@@ -158,7 +159,7 @@ func (w *shareLoad) cycle(s *rlock.Session, owner string) {
 	w.mu.Lock()
 	w.holds = append(w.holds, h)
 	w.mu.Unlock()
-	if err := hold.Unlock(bg); err != nil {
+	if err := hold.Unlock(context.Background()); err != nil {
 		w.saw("Unlock", h, err)
 	}
 }
@@ -270,7 +271,7 @@ var failovers = map[string]func(t *testing.T, s *testredis.Sentinel, old *testre
 		s.AwaitFailover(t, old)
 		old.Thaw() // as a master, until it is told
 		testlock.Eventually(t, "it is a replica", func() bool {
-			role, err := old.Client(t).Do(bg, "ROLE").Slice()
+			role, err := old.Client(t).Do(t.Context(), "ROLE").Slice()
 			testlock.Must(t, err)
 			return role[0] == "slave"
 		})
@@ -279,9 +280,6 @@ var failovers = map[string]func(t *testing.T, s *testredis.Sentinel, old *testre
 }
 
 func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.T) {
-	if testing.Short() || os.Getenv("LOCKLINE_REQUIRE_REDIS") != "1" {
-		t.Skip("takes long: runs with LOCKLINE_REQUIRE_REDIS=1 and without -short")
-	}
 	for _, k := range bothShares {
 		for how, failover := range failovers {
 			t.Run(k.name+", "+how, func(t *testing.T) {
@@ -299,15 +297,23 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 
 				// What the replica knew stays: a holder, and those that wait in their order.
 				kept := func(i int, all bool) rlock.Locker { return k.lock(sessions[i], "kept", all) }
-				_, hold := lock(t, bg, kept(0, true))
+				hold := testlock.Take(t, kept(0, true))
 				replica := sentinel.Nodes[1].Client(t)
 				queued := func(n int64) {
-					testlock.Eventually(t, "the replica knows that they wait", func() bool { return replica.ZCard(bg, k.queue).Val() == n })
+					testlock.Eventually(t, "the replica knows that they wait", func() bool { return replica.ZCard(t.Context(), k.queue).Val() == n })
 				}
-				some := begin(t.Context(), kept(1, false))
+				some := testlock.Go(t.Context(), kept(1, false))
 				queued(1)
-				all := begin(t.Context(), kept(2, true))
+				all := testlock.Go(t.Context(), kept(2, true))
 				queued(2)
+
+				waits := func(what string, done <-chan testlock.Grant) {
+					select {
+					case g := <-done:
+						t.Errorf("%s: it did not wait: %v", what, g.Err)
+					default:
+					}
+				}
 
 				w := k.startLoad(t, sessions)
 				w.progress(5)
@@ -317,16 +323,16 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 				w.progress(20)
 
 				testlock.Renewed(t, hold, time.Second)
-				waits(t, "a part of what is held", some)
-				unlock(t, hold)
-				first := await(t, some).hold
-				waits(t, "all of what is held in part", all)
-				unlock(t, first)
-				second := await(t, all).hold
+				waits("a part of what is held", some)
+				testlock.Unlock(t, hold)
+				first := testlock.Granted(t, some)
+				waits("all of what is held in part", all)
+				testlock.Unlock(t, first)
+				second := testlock.Granted(t, all)
 				if tokens := []int64{hold.Token(), first.Token(), second.Token()}; tokens[0] >= tokens[1] || tokens[1] >= tokens[2] {
 					t.Errorf("tokens: %d", tokens)
 				}
-				unlock(t, second)
+				testlock.Unlock(t, second)
 
 				w.report(until, from)
 				for _, e := range w.errors {

@@ -212,6 +212,7 @@ func (c *caller) spoil(k *key) {
 }
 
 func TestScriptsDoAsOnAServer(t *testing.T) {
+	t.Parallel()
 	c := newComparison(t)
 	for i := range uint64(*sequences) {
 		seed := *from + i

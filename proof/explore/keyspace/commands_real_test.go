@@ -99,6 +99,7 @@ var returns = map[string]string{
 }
 
 func TestCommandsAndLuaAreThoseOfAServer(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	scripts := map[string]string{}
 	for name, text := range expressions {

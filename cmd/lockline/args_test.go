@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
+	for args, want := range map[string][]string{
+		"lockline":             {"demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "version", "completion"},
+		"lockline --help":      {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
+		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
+		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
+		"lockline ls --help":   {"--redis", "--prefix", "--redissonkeys", "--json", "SCAN"},
+		"lockline top --help":  {"--redis", "--prefix", "--redissonkeys", "--interval", "SCAN", "WAITING", "FIRST", "CHANGES", "Keys:"},
+		"lockline unlock -h":   {"--force", "--kind", "--json"},
+	} {
+		var out, errOut bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK {
+			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
+		}
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s does not mention %q", args, w)
+			}
+		}
+		if strings.Contains(out.String(), "-process ") {
+			t.Errorf("%s shows a command that is none of the user's business", args)
+		}
+	}
+}
+
+func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
+	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // it is not what is wrong
+	for _, args := range []string{
+		"lockline nonsense",
+		"lockline --nonsense",
+		"lockline demo extra",
+		"lockline demo --processes 1",
+		"lockline demo --fair --processes 2",
+		"lockline demo --for -1s",
+		"lockline demo --redis nonsense",
+		"lockline exec",
+		"lockline exec name",
+		"lockline exec name --",
+		"lockline exec name --wait 1s -- true", // would run a command called --wait
+		"lockline exec --wait soon name -- true",
+		"lockline exec --wait -1s name -- true",
+		"lockline exec --grace -1s name -- true",
+		"lockline exec --shared --exclusive name -- true",
+		"lockline exec --fair --semaphore 2 name -- true",
+		"lockline exec --semaphore 0 name -- true",
+		"lockline exec --semaphore few name -- true",
+		"lockline exec -E 256 name -- true",
+		"lockline exec -E -1 name -- true",
+		"lockline exec -E x name -- true",
+		"lockline exec --lease 1ms name -- true",
+		"lockline exec --prefix app:r:{x} name -- true",
+		"lockline inspect --redissonkeys redisson_lock_token:x",
+		"lockline exec --redis nonsense name -- true",
+		"lockline demo-process",
+		"lockline ls a b",
+		"lockline ls --redis nonsense",
+		"lockline ls --prefix {",
+		"lockline top", // there is no terminal
+		"lockline top a b",
+		"lockline top [a",
+		"lockline top --interval 1ms",
+		"lockline top --json",
+		"lockline inspect",
+		"lockline inspect a b",
+		"lockline inspect --kind nonsense a",
+		"lockline inspect --redissonkeys --kind fair a",
+		"lockline inspect --redis redis://host?master_name=m&db=x a",
+		"lockline watch --interval 0s a",
+		"lockline unlock a",
+		"lockline doctor extra",
+		"lockline version extra",
+	} {
+		var out, errOut bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitTrouble {
+			t.Errorf("%s: exit code %d", args, code)
+		}
+		if text := errOut.String(); out.Len() > 0 || !strings.HasPrefix(text, "lockline: ") || strings.Count(text, "\n") != 1 {
+			t.Errorf("%s said %q and %q", args, &out, &errOut)
+		}
+		for _, goName := range []string{"With", "RedissonKeys", "NewSession", "WaitAtMost", "redis.New"} {
+			if text := errOut.String(); strings.Count(text, "lockline: ") != 1 || strings.Contains(text, goName) {
+				t.Errorf("%s said %q", args, text)
+			}
+		}
+	}
+}

@@ -1,0 +1,205 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+)
+
+// examination is one run of the doctor.
+type examination []finding
+
+func examine(t *testing.T, url string, now func() time.Time) examination {
+	t.Helper()
+	o := &operator{prefix: "lockline", kinds: lockKinds}
+	testlock.Must(t, o.open(t.Context(), target{URL: url}))
+	defer o.close()
+	return o.examine(t.Context(), now)
+}
+
+// want checks one finding: its status, a part of what was found, and that what is not well comes with advice.
+func (e examination) want(t *testing.T, check string, s status, found string) {
+	t.Helper()
+	i := slices.IndexFunc(e, func(f finding) bool { return f.Check == check && f.Status == s && strings.Contains(f.Found, found) })
+	switch {
+	case i < 0:
+		t.Errorf("no finding %q, %q with %q in %+v", check, s, found, e)
+	case s != fine && e[i].Do == "":
+		t.Errorf("no advice with %+v", e[i])
+	}
+}
+
+func TestDoctorFindsWhatIsConfiguredBadly(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args   []string
+		check  string
+		status status
+		found  string
+		locks  status // whether locks work all the same
+	}{
+		"no persistence":      {nil, "persistence", warning, "none", fine},
+		"snapshots only":      {[]string{"--save", "900", "1"}, "persistence", warning, "snapshots only", fine},
+		"no fsync":            {[]string{"--appendonly", "yes", "--appendfsync", "no"}, "persistence", warning, "appendfsync no", fine},
+		"append-only file":    {[]string{"--appendonly", "yes"}, "persistence", fine, "everysec", fine},
+		"eviction":            {[]string{"--maxmemory-policy", "volatile-lru", "--maxmemory", "100mb"}, "eviction", failure, "volatile-lru", fine},
+		"eviction some day":   {[]string{"--maxmemory-policy", "allkeys-lfu"}, "eviction", warning, "allkeys-lfu", fine},
+		"no eviction":         {[]string{"--maxmemory", "100mb"}, "eviction", fine, "noeviction", fine},
+		"memory":              {[]string{"--maxmemory", "700kb"}, "memory", warning, "of 700 kB", failure},
+		"replicas missing":    {[]string{"--min-replicas-to-write", "1"}, "replication", failure, "0 replicas", failure},
+		"no replicas":         {nil, "replication", fine, "no replica", fine},
+		"small buffers":       {[]string{"--client-output-buffer-limit", "pubsub", "1024", "0", "0"}, "pubsub", warning, "1024 0 0", fine},
+		"small soft buffers":  {[]string{"--client-output-buffer-limit", "pubsub", "0", "1024", "60"}, "pubsub", warning, "0 1024 60", fine},
+		"boundless buffers":   {[]string{"--client-output-buffer-limit", "pubsub", "0", "0", "0"}, "pubsub", warning, "0 0 0", fine},
+		"usual buffers":       {nil, "pubsub", fine, "33554432 8388608 60", fine},
+		"version":             {nil, "version", fine, "", fine},
+		"one server":          {nil, "cluster", fine, "not a Cluster", fine},
+		"a Cluster, no slots": {[]string{"--cluster-enabled", "yes"}, "reach", failure, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := examine(t, "redis://"+testredis.Start(t, test.args...).Addr, time.Now)
+			e.want(t, test.check, test.status, test.found)
+			if test.locks != "" {
+				e.want(t, "locks", test.locks, "")
+			}
+		})
+	}
+}
+
+func TestDoctorFindsASnapshotThatFailed(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t, "--save", "900", "1")
+	rdb := server.Client(t)
+	dir := rdb.ConfigGet(t.Context(), "dir").Val()["dir"]
+	if err := os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700); err != nil { // a folder where the file would be
+		t.Fatal(err)
+	}
+	testlock.Must(t, rdb.BgSave(t.Context()).Err())
+	testlock.Eventually(t, "failed", func() bool {
+		return strings.Contains(rdb.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
+	})
+	e := examine(t, "redis://"+server.Addr, time.Now)
+	e.want(t, "persistence", failure, "snapshot failed")
+	e.want(t, "locks", failure, "MISCONF")
+}
+
+func TestDoctorKnowsMastersFromReplicas(t *testing.T) {
+	t.Parallel()
+	master := testredis.Start(t, "--repl-diskless-sync-delay", "0")
+	host, port, _ := strings.Cut(master.Addr, ":")
+	replica := testredis.Start(t, "--replicaof", host, port)
+	testlock.Eventually(t, "in sync", func() bool {
+		return strings.Contains(master.Client(t).Info(t.Context(), "replication").Val(), "state=online")
+	})
+	e := examine(t, "redis://"+master.Addr, time.Now)
+	e.want(t, "replication", warning, "1 replicas, min-replicas-to-write 0")
+	if i := slices.IndexFunc(e, func(f finding) bool { return f.Check == "replication" }); !strings.Contains(e[i].Do, "have two replicas") {
+		t.Errorf("the advice hides what one replica costs: %s", e[i].Do)
+	}
+	testlock.Must(t, master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	examine(t, "redis://"+master.Addr, time.Now).want(t, "replication", fine, "1 replicas, min-replicas-to-write 1")
+
+	e = examine(t, "redis://"+replica.Addr, time.Now)
+	e.want(t, "replication", failure, "replica of "+master.Addr)
+	e.want(t, "locks", failure, "READONLY")
+}
+
+func TestDoctorFindsClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	for off, want := range map[time.Duration]status{0: fine, time.Hour: warning, -time.Hour: warning} {
+		e := examine(t, "redis://"+server.Addr, func() time.Time { return time.Now().Add(off) })
+		e.want(t, "clock", want, "ahead of this machine's by "+map[bool]string{true: "-1h", false: ""}[off > 0])
+	}
+}
+
+func TestDoctorFindsAServerThatIsDown(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	server.Kill()
+	out, _, code := operate(t, server.Addr, "doctor")
+	if code != exitWrong || !strings.HasPrefix(out, server.Addr+"\n") || !strings.Contains(out, "failure  reach") || strings.Contains(out, "unknown") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+func TestDoctorFindsMissingRights(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	for name, test := range map[string]struct {
+		rules string
+		want  func(t *testing.T, e examination)
+	}{
+		"none but the locks'": {"+@all -info -config -cluster", func(t *testing.T, e examination) {
+			e.want(t, "version", unknown, "INFO")
+			e.want(t, "pubsub", unknown, "")
+			e.want(t, "locks", fine, "")
+		}},
+		"no CONFIG":    {"+@all -config", func(t *testing.T, e examination) { e.want(t, "persistence", unknown, "") }},
+		"no scripts":   {"+@all -evalsha", func(t *testing.T, e examination) { e.want(t, "locks", failure, "evalsha") }},
+		"no SUBSCRIBE": {"+@all -subscribe", func(t *testing.T, e examination) { e.want(t, "locks", failure, "subscribe") }},
+		"no channels":  {"+@all resetchannels &other:*", func(t *testing.T, e examination) { e.want(t, "locks", failure, "subscribe") }},
+		"no PUBLISH":   {"+@all -publish", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
+		"other keys":   {"+@all resetkeys ~other:*", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
+		"no queues":    {"+@all -zadd", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
+		"no TIME":      {"+@all -time", func(t *testing.T, e examination) { e.want(t, "reach", failure, "NOPERM") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := append([]any{"ACL", "SETUSER", "tester", "reset", "on", ">secret", "~*", "&*"}, anys(strings.Fields(test.rules))...)
+			testlock.Must(t, admin.Do(t.Context(), rules...).Err())
+			e := examine(t, "redis://tester:secret@"+server.Addr, time.Now)
+			test.want(t, e)
+			for _, f := range e {
+				if f.Status == failure && !strings.Contains(f.Do, "docs/operations.md") {
+					t.Errorf("advice: %q", f.Do)
+				}
+			}
+		})
+	}
+	examine(t, "redis://tester:wrong@"+server.Addr, time.Now).want(t, "reach", failure, "WRONGPASS")
+}
+
+func anys(words []string) (all []any) {
+	for _, w := range words {
+		all = append(all, w)
+	}
+	return all
+}
+
+func TestDoctorLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	examination(operateJSON[[]finding](t, server.Addr, "doctor")).want(t, "locks", fine, "reentrant, fair")
+	rdb := server.Client(t)
+	for key := range keys(t, rdb) { // the memory of a lock expires
+		if ttl := rdb.TTL(t.Context(), key).Val(); ttl <= 0 || ttl > 3*time.Minute || !strings.HasSuffix(key, ":t") {
+			t.Errorf("left: %q, for %v", key, ttl)
+		}
+	}
+}
+
+func keys(t *testing.T, rdb *redis.Client) map[string]bool {
+	found := map[string]bool{}
+	for i := rdb.Scan(context.Background(), 0, "*", 100).Iterator(); i.Next(t.Context()); {
+		found[i.Val()] = true
+	}
+	return found
+}
+
+func (p *pane) keys(keys ...string) {
+	p.t.Helper()
+	p.run(append([]string{"send-keys"}, keys...)...)
+}
