@@ -130,10 +130,12 @@ func Warm[L rlock.Locker](t testing.TB, l L) L {
 	return l
 }
 
-// Inspect returns the state of m. An error stops the test.
-func Inspect(t testing.TB, m *rlock.Mutex) rlock.State {
+// Inspect returns the state of a lock or semaphore. An error stops the test.
+func Inspect[S any](t testing.TB, l interface {
+	Inspect(context.Context) (S, error)
+}) S {
 	t.Helper()
-	st, err := m.Inspect(bg)
+	st, err := l.Inspect(bg)
 	if err != nil {
 		t.Fatalf("Inspect: %v", err)
 	}
