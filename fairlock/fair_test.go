@@ -256,3 +256,29 @@ func TestNoMessageIsSentWhereNobodyWaits(t *testing.T) {
 		})
 	})
 }
+
+// The server takes them for listeners. Each of them costs its first lease, but they are dropped when their liveness time is over.
+func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		const frozen = 20
+		hold := testlock.Take(t, w.lock())
+		net := faultproxy.InMemory(t, w.Dial)
+		ctx, cancel := context.WithCancel(bg)
+		var all []<-chan testlock.Grant
+		for range frozen {
+			all = append(all, testlock.Join(ctx, w.lockOf(net.Client(t))))
+		}
+		waits := testlock.Join(bg, w.lock())
+		net.BlackHole(true, true)
+		start := time.Now()
+		testlock.Unlock(t, hold)
+		testlock.Served(t, waits)
+		if took := time.Since(start); took > 16*time.Second { // the liveness time is 10 s, and a heartbeat comes after 6
+			t.Errorf("it waited %v for %d", took, frozen)
+		}
+		cancel()
+		for _, got := range all {
+			testlock.WantError(t, "a frozen one's Lock", (<-got).Err, context.Canceled)
+		}
+	})
+}
