@@ -159,7 +159,7 @@ func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 func TestAFairAndAReentrantLockOfOneNameAreTwoLocks(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
-		testlock.UnlockAll(t, testlock.Take(t, fairlock.New(s, "x")), testlock.Take(t, rlock.New(s, "x")))
+		testlock.Unlock(t, testlock.Take(t, fairlock.New(s, "x")), testlock.Take(t, rlock.New(s, "x")))
 	})
 }
 

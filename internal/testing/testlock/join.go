@@ -40,11 +40,3 @@ func Served(t testing.TB, calls ...<-chan Grant) {
 		Unlock(t, Granted(t, got))
 	}
 }
-
-// UnlockAll unlocks holds. An error stops the test.
-func UnlockAll(t testing.TB, holds ...*rlock.Hold) {
-	t.Helper()
-	for _, hold := range holds {
-		Unlock(t, hold)
-	}
-}

@@ -105,11 +105,13 @@ func Take(t testing.TB, l rlock.Locker, options ...rlock.Option) *rlock.Hold {
 	return hold
 }
 
-// Unlock unlocks hold. An error stops the test.
-func Unlock(t testing.TB, hold *rlock.Hold) {
+// Unlock unlocks holds. An error stops the test.
+func Unlock(t testing.TB, holds ...*rlock.Hold) {
 	t.Helper()
-	if err := hold.Unlock(bg); err != nil {
-		t.Fatalf("Unlock: %v", err)
+	for _, hold := range holds {
+		if err := hold.Unlock(bg); err != nil {
+			t.Fatalf("Unlock: %v", err)
+		}
 	}
 }
 

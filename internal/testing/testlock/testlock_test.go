@@ -69,7 +69,7 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 			func(t testing.TB, s *stage) { testlock.Take(t, s.held) }},
 		"Unlock": {true,
 			func(t testing.TB, s *stage) { testlock.Unlock(t, s.hold) },
-			func(t testing.TB, s *stage) { testlock.Unlock(t, nil) }},
+			func(t testing.TB, s *stage) { testlock.Unlock(t, (*rlock.Hold)(nil)) }},
 		"Works": {true,
 			func(t testing.TB, s *stage) { testlock.Works(t, s.free); testlock.Works(t, s.free) },
 			func(t testing.TB, s *stage) { testlock.Works(t, s.held) }},
@@ -97,7 +97,7 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 		"Served": {true,
 			func(t testing.TB, s *stage) {
 				testlock.Served(t, testlock.Go(bg, s.free))
-				testlock.UnlockAll(t, s.hold)
+				testlock.Unlock(t, s.hold)
 			},
 			func(t testing.TB, s *stage) { testlock.Served(t, testlock.Go(s.over, s.free)) }},
 		"Must": {true,
