@@ -3,12 +3,11 @@ package fairlock_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"fmt"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,393 +15,270 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		var sessions []*rlock.Session
-		for range 4 {
-			sessions = append(sessions, testlock.NewSession(t, rdb))
-		}
-		hold := testlock.Take(t, fairlock.New(sessions[0], "x"))
-		l := newLine(t, rdb)
-		rnd := rand.New(rand.NewPCG(5, 6))
-		const n = 40
-		for i := range n {
-			l.join(fairlock.New(sessions[rnd.IntN(4)], "x"), i)
-		}
-		last := hold.Token()
-		testlock.Unlock(t, hold)
-		for i := range n {
-			a := l.next()
-			if a.who != i {
-				t.Fatalf("waiter %d is served as number %d", a.who, i)
-			}
-			testlock.WantAfter(t, a.hold, last)
-			last = a.hold.Token()
-			testlock.Unlock(t, a.hold)
-		}
-		testlock.Eventually(t, "only the token is left", func() bool {
-			keys := rdb.Keys(bg, "*").Val()
-			return len(keys) == 1 && keys[0] == memoryKey
-		})
-		if ttl := rdb.PTTL(bg, memoryKey).Val(); ttl <= 0 || ttl > 3*time.Minute {
-			t.Errorf("the token is remembered for %v", ttl)
-		}
-	})
-}
-
 func TestARequestThatIsSentAgainKeepsItsPlace(t *testing.T) {
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	rdb := server.Client(t)
-	kind := kindOf(t)
-	a, b, c := testlock.NewSession(t, rdb), testlock.NewSession(t, proxy.Client(t)), testlock.NewSession(t, rdb)
-	testlock.Works(t, fairlock.New(b, "x"))
-	hold := testlock.Take(t, fairlock.New(a, "x"))
-	l := newLine(t, rdb)
-
-	var cuts atomic.Int32
-	release := make(chan struct{})
-	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(*r) != "lock" {
+	simulated(t, func(t *testing.T, w *world) {
+		hold, m, other := testlock.Take(t, w.lock()), w.lock(), w.lockBeside()
+		release, cuts := make(chan struct{}), 0
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if w.kind(*r) != "lock" {
+				return faultproxy.Pass
+			}
+			if cuts++; cuts == 1 {
+				return faultproxy.CutReply
+			}
+			<-release
 			return faultproxy.Pass
+		})
+		first := testlock.Join(bg, m)
+		second := testlock.Join(bg, other) // behind the first copy, and before the second
+		close(release)
+		synctest.Wait()
+		if cuts < 2 {
+			t.Errorf("%d requests for the lock", cuts)
 		}
-		if cuts.Add(1) == 1 {
-			return faultproxy.CutReply
-		}
-		<-release
-		return faultproxy.Pass
+		testlock.Unlock(t, hold)
+		testlock.Served(t, first, second)
 	})
-	l.join(fairlock.New(b, "x"), 0)
-	l.join(fairlock.New(c, "x"), 1) // stands behind the first copy, and before the second
-	close(release)
-	testlock.Eventually(t, "sent again", func() bool { return cuts.Load() >= 2 })
-	testlock.Unlock(t, hold)
-	l.serve(2)
 }
 
 func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
-	for _, c := range []struct{ sessions, each, more int }{{10, 50, 0}, {10, 1, 0}, {10, 1, 9990}} {
-		server := testredis.Start(t)
-		proxy := faultproxy.New(t, server.Addr)
-		rdb := server.Client(t)
-		kind := kindOf(t)
-		long := rlock.WithLiveness(time.Hour) // no heartbeat in between
-		first := testlock.NewSession(t, proxy.Client(t), long)
-		testlock.Works(t, fairlock.New(first, "x")) // the scripts are known
-		testlock.Must(t, script(t, "../internal/queue/heartbeat.lua").Load(bg, rdb).Err())
-		hold := testlock.Take(t, fairlock.New(first, "x"))
-		l := newLine(t, rdb)
-		var sessions []*rlock.Session
-		for range c.sessions {
-			sessions = append(sessions, testlock.NewSession(t, proxy.Client(t), long))
-		}
-		for range c.each {
-			for _, s := range sessions {
-				l.wg.Go(func() {
-					_, h, err := fairlock.New(s, "x").Lock(l.ctx)
-					l.got <- arrival{0, h, err}
-				})
-			}
-		}
-		testlock.Eventually(t, "all wait", func() bool { return queued(t, rdb) == c.sessions*c.each })
-		testlock.Eventually(t, "all listen", func() bool {
-			return len(rdb.PubSubChannels(bg, "lockline:s:*").Val()) == c.sessions
-		})
-		// Each session asked once more when it began to listen, and perhaps again.
-		asked := func() (n int) {
-			for _, r := range proxy.Requests() {
-				if kind(r) == "heartbeat" {
-					n++
+	for _, c := range []struct{ each, more int }{{50, 0}, {1, 0}, {1, 3000}} {
+		t.Run(fmt.Sprintf("%d wait in each session, and %d more", c.each, c.more), func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *world) {
+				const sessions = 10
+				last := longLiveness // no heartbeat in between
+				holder := w.lock(last)
+				hold := testlock.Take(t, holder)
+				all := make([]*rlock.Mutex, sessions)
+				for i := range all {
+					all[i] = w.lock(last)
 				}
-			}
-			return n
-		}
-		testlock.Eventually(t, "all have asked", func() bool { return asked() >= c.sessions })
-		for n := -1; n != asked(); <-time.After(600 * time.Millisecond) {
-			n = asked()
-		}
-		for i := range c.more { // others behind them
-			member := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro() + int64(i)), Member: "00000000-0000-4000-8000-000000000000:" + string(rune('a'+i%26)) + time.Duration(i).String()}
-			rdb.ZAdd(bg, queueKey, member)
-			rdb.ZAdd(bg, aliveKey, member)
-		}
-		proxy.Reset()
-		hands := min(20, c.sessions*c.each-1)
-		for range hands {
-			testlock.Unlock(t, hold)
-			hold = l.next().hold
-		}
-		calls := map[string]int{}
-		for _, r := range proxy.Requests() {
-			if k := kind(r); k != "" {
-				calls[k]++
-			} else if !r.Is("PING") && !r.Is("HELLO", "CLIENT") {
-				t.Errorf("%v", r.Args)
-			}
-		}
-		t.Logf("%d waiters in %d sessions, %d more: %d hand-overs, %v, %d messages", c.sessions*c.each, c.sessions, c.more, hands, calls, proxy.CountPushed())
-		if calls["release"] > hands || calls["release"] == 0 || len(calls) != 1 || proxy.CountPushed() > 2*calls["release"] {
-			t.Errorf("%d hand-overs cost %v and %d messages", hands, calls, proxy.CountPushed())
-		}
-		l.ends()
-		testlock.Unlock(t, hold)
-		l.wg.Wait()
-		for len(l.got) > 0 { // granted while the others gave up
-			if a := <-l.got; a.err == nil {
-				_ = a.hold.Unlock(bg)
-			}
-		}
+				got := make(chan *rlock.Hold, sessions*c.each)
+				ctx, cancel := context.WithCancel(bg)
+				for range c.each {
+					for _, m := range all {
+						go func() {
+							if _, h, err := m.Lock(ctx); err == nil {
+								got <- h
+							}
+						}()
+					}
+				}
+				time.Sleep(time.Minute) // so that nothing is left to ask
+				if n := len(testlock.Inspect(t, holder).Queue); n != sessions*c.each {
+					t.Fatalf("%d wait", n)
+				}
+				var others []redis.Z // behind them
+				for i := range c.more {
+					others = append(others, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro() + int64(i)), Member: fmt.Sprint("other:", i)})
+				}
+				for _, key := range []string{queueKey, aliveKey} {
+					if c.more > 0 {
+						testlock.Must(t, w.Client.ZAdd(bg, key, others...).Err())
+					}
+				}
+				w.Net.Reset()
+				hands := min(20, sessions*c.each-1)
+				for range hands {
+					testlock.Unlock(t, hold)
+					hold = testlock.Receive(t, "granted", got)
+				}
+				calls := map[string]int{}
+				for _, r := range w.Net.Requests() {
+					if !r.Is("HELLO", "CLIENT", "PING") { // of connections
+						calls[w.kind(r)]++
+					}
+				}
+				if n := calls["release"]; n > hands || n == 0 || len(calls) != 1 || w.Net.CountPushed() > 2*n {
+					t.Errorf("%d hand-overs cost %v and %d messages", hands, calls, w.Net.CountPushed())
+				}
+				cancel()
+				synctest.Wait()
+				testlock.Unlock(t, hold)
+				for len(got) > 0 { // granted while the others gave up
+					testlock.Unlock(t, <-got)
+				}
+			})
+		})
 	}
 }
 
+// The lock is free, but somebody waits who is known to live. It is not there after all: then its lease is the rest of its liveness.
 func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := testlock.NewSession(t, rdb)
-		m := fairlock.New(s, "x")
-		// The lock is free, but somebody waits who is known to live.
-		next := redis.Z{Score: 1, Member: "11111111-0000-4000-8000-000000000000:1"}
-		testlock.Must(t, rdb.ZAdd(bg, queueKey, next).Err())
-		testlock.Must(t, rdb.ZAdd(bg, aliveKey, redis.Z{Score: float64(time.Now().Add(2 * time.Second).UnixMicro()), Member: next.Member}).Err())
+	simulated(t, func(t *testing.T, w *world) {
+		m := w.lock()
+		const next = "11111111-0000-4000-8000-000000000000:1"
+		testlock.Must(t, w.Client.ZAdd(bg, queueKey, redis.Z{Score: 1, Member: next}).Err())
+		until := float64(time.Now().Add(2 * time.Second).UnixMicro())
+		testlock.Must(t, w.Client.ZAdd(bg, aliveKey, redis.Z{Score: until, Member: next}).Err())
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
-		if !errors.As(err, &locked) || locked.Holder != next.Member {
+		if !errors.As(err, &locked) || locked.Holder != next {
 			t.Fatalf("TryLock: %v", err)
 		}
-		if st, err := m.Inspect(bg); err != nil || st.Owner != next.Member || len(st.Queue) != 0 {
-			t.Errorf("it was not handed to who was next: %+v, %v", st, err)
+		if st := testlock.Inspect(t, m); st.Owner != next || len(st.Queue) != 0 {
+			t.Errorf("it was not handed to who was next: %+v", st)
 		}
-		// It is not there after all: its lease is the rest of its liveness.
 		testlock.Works(t, m)
-		if queued(t, rdb) != 0 {
-			t.Error("an entry is left")
+		if st := testlock.Inspect(t, m); len(st.Queue) != 0 {
+			t.Errorf("an entry is left: %+v", st)
 		}
-	})
-}
-
-func TestAWaitThatRunsOutLeavesTheQueue(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b, c, d := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb), testlock.NewSession(t, rdb) // who waits together leaves together
-		hold := testlock.Take(t, fairlock.New(a, "x"))
-		l := newLine(t, rdb)
-		short, cancel := context.WithCancel(bg)
-		left := make(chan error, 2)
-		go func() { _, _, err := fairlock.New(b, "x").Lock(short); left <- err }()
-		testlock.Eventually(t, "queued", func() bool { return queued(t, rdb) == 1 })
-		go func() {
-			_, _, err := fairlock.New(c, "x").Lock(bg, rlock.WaitAtMost(time.Second))
-			left <- err
-		}()
-		testlock.Eventually(t, "queued", func() bool { return queued(t, rdb) == 2 || len(left) > 0 })
-		l.join(fairlock.New(d, "x"), 3)
-		testlock.WantError(t, "WaitAtMost", <-left, rlock.ErrLocked)
-		cancel()
-		testlock.WantError(t, "canceled", <-left, context.Canceled)
-		testlock.Eventually(t, "only the third is left", func() bool { return queued(t, rdb) == 1 })
-		testlock.Unlock(t, hold)
-		testlock.Unlock(t, l.next().hold)
-	})
-}
-
-func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
-		hold := testlock.Take(t, fairlock.New(a, "x"))
-		l := newLine(t, rdb)
-		for i := range 3 {
-			l.join(fairlock.New(b, "x"), i)
-		}
-		if held, err := fairlock.New(a, "x").ForceUnlock(bg); !held || err != nil {
-			t.Fatal(held, err)
-		}
-		l.serve(3)
-		testlock.WantError(t, "Unlock after a forced one", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
 func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb, rlock.WithLabel("till 3"))
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client, rlock.WithLabel("till 3"))
 		hold := testlock.Take(t, fairlock.New(a, "x"))
-		l := newLine(t, rdb)
-		l.join(fairlock.New(b, "x"), 0)
-		<-time.After(30 * time.Millisecond)
-		l.join(fairlock.New(a, "x"), 1)
+		first := testlock.Join(bg, fairlock.New(b, "x"))
+		time.Sleep(30 * time.Millisecond)
+		second := testlock.Join(bg, fairlock.New(a, "x"))
 		st := testlock.Inspect(t, fairlock.New(b, "x"))
 		if len(st.Queue) != 2 || st.Queue[0].Session != b.ID() || st.Queue[1].Session != a.ID() || st.Session != a.ID() {
 			t.Fatalf("%+v", st)
 		}
-		if first, second := st.Queue[0].Age, st.Queue[1].Age; first < second+30*time.Millisecond || second < 0 {
-			t.Errorf("ages %v, %v", first, second)
+		if st.Queue[0].Age < 30*time.Millisecond || st.Queue[0].Age > 41*time.Millisecond || st.Queue[1].Age > 6*time.Millisecond || st.Queue[1].Age < 0 {
+			t.Errorf("ages %v, %v", st.Queue[0].Age, st.Queue[1].Age)
 		}
 		if w := st.Queue[0]; w.Label != "till 3" || w.PID != os.Getpid() || w.Host == "" {
 			t.Errorf("who waits: %+v", w)
 		}
 		testlock.Unlock(t, hold)
-		got := l.next()
+		got := testlock.Granted(t, first)
 		if st = testlock.Inspect(t, fairlock.New(a, "x")); st.Label != "till 3" || st.PID != os.Getpid() || st.Session != b.ID() {
 			t.Errorf("who was handed the lock: %+v", st)
 		}
-		testlock.Unlock(t, got.hold)
-		testlock.Unlock(t, l.next().hold)
+		testlock.Unlock(t, got)
+		testlock.Served(t, second)
 	})
 }
 
 func TestAFairAndAReentrantLockOfOneNameAreTwoLocks(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := testlock.NewSession(t, rdb)
-		a, b := testlock.Take(t, fairlock.New(s, "x")), testlock.Take(t, rlock.New(s, "x"))
-		testlock.Unlock(t, a)
-		testlock.Unlock(t, b)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		testlock.Unlock(t, testlock.Take(t, fairlock.New(s, "x")), testlock.Take(t, rlock.New(s, "x")))
 	})
 }
 
 func TestASessionWithRedissonKeysIsRefused(t *testing.T) {
-	rdb := testlock.Client(t, "127.0.0.1:1")
-	_, _, err := fairlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x").Lock(bg)
-	if err == nil || !strings.Contains(err.Error(), "Redisson") {
-		t.Error(err)
-	}
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, _, err := fairlock.New(testlock.NewSession(t, w.Client, rlock.RedissonKeys()), "x").Lock(bg)
+		if err == nil || !strings.Contains(err.Error(), "Redisson") {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(3*time.Second)), "x")
-		raw := holdRaw(t, rdb, "22222222-0000-4000-8000-000000000000:1")
-		l := newLine(t, rdb)
-		l.join(m, 0)
-		testlock.Eventually(t, "it has asked behind its subscription", func() bool { return marked(rdb, "f") == 1 })
-		<-time.After(time.Second) // so that it asks again long before the grant is over
-		raw("a channel that nobody listens to")
-		got := l.next()
-		if got.hold.Err() != nil {
-			t.Error(got.hold.Err())
-		}
-		<-time.After(3500 * time.Millisecond) // it is renewed past the liveness time
-		if got.hold.Err() != nil {
-			t.Error(got.hold.Err())
-		}
-		testlock.Unlock(t, got.hold)
+	simulated(t, func(t *testing.T, w *world) {
+		const liveness = 3 * time.Second
+		release := w.holdRaw("22222222-0000-4000-8000-000000000000:1")
+		waits := testlock.Join(bg, w.lock(rlock.WithLiveness(liveness)))
+		time.Sleep(time.Second) // so that it asks again long before the grant is over
+		release("a channel that nobody listens to")
+		hold := testlock.Granted(t, waits)
+		time.Sleep(2 * liveness) // it is renewed past the liveness time
+		testlock.Must(t, hold.Err())
+		testlock.Unlock(t, hold)
 	})
 }
 
-// holdRaw holds the lock by script alone; the function that it returns releases
-// it and tells on channels of that prefix.
-func holdRaw(t *testing.T, rdb *redis.Client, owner string) func(channels string) {
-	t.Helper()
-	keys := []string{lockKey, memoryKey, queueKey, aliveKey, "lockline:f:{x}:d"}
-	reply, err := script(t, "../internal/queue/lock.lua").Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "", 60000, 0, "lockline:s:", 1, "", 0).Text()
-	testlock.Must(t, err)
-	words := strings.Fields(reply)
-	if words[0] != "G" {
-		t.Fatal(reply)
-	}
-	return func(channels string) {
-		t.Helper()
-		if reply, err := script(t, "../internal/queue/release.lua").Run(bg, rdb, keys, owner, words[2], channels, 60000, 0, words[2]).Text(); err != nil || !strings.HasPrefix(reply, "R") {
-			t.Fatal(reply, err)
+// A frozen waiter is connected, so it may be handed the lock. Who is next looks when that first lease is over, which the liveness time of an hour does
+// not make longer; also if it is of the session that unlocks.
+func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
+	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
+		for _, same := range []bool{false, true} {
+			if same && letter == "r" {
+				continue // goroutines of that session go first
+			}
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				holder := testlock.NewSession(t, w.Client, longLiveness, rlock.WithWatchdogTimeout(10*time.Minute))
+				next := holder
+				if !same {
+					next = testlock.NewSession(t, w.Client, longLiveness)
+				}
+				hold := testlock.Take(t, newMutex(holder, "x"))
+				net := faultproxy.InMemory(t, w.Dial)
+				ctx, cancel := context.WithCancel(bg)
+				frozen := testlock.Join(ctx, newMutex(testlock.NewSession(t, net.Client(t), longLiveness), "x"))
+				waits := testlock.Join(bg, newMutex(next, "x"))
+				net.BlackHole(true, true)
+				start := time.Now()
+				testlock.Unlock(t, hold)
+				testlock.Served(t, waits)
+				if took := time.Since(start); took < time.Second || took > 3*time.Second {
+					t.Errorf("of the same session %v: it cost %v", same, took)
+				}
+				cancel()
+				testlock.WantError(t, "the frozen one's Lock", (<-frozen).Err, context.Canceled)
+			})
 		}
-	}
+	})
 }
 
-func TestACancelStormLeavesNoQueueAndNoLock(t *testing.T) {
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	rnd := rand.New(rand.NewPCG(7, 8))
-	var sessions []*rlock.Session
-	for range 4 {
-		sessions = append(sessions, testlock.NewSession(t, rdb))
-	}
-	var wg sync.WaitGroup
-	var held, canceled atomic.Int64
-	room := make(chan struct{}, 40)
-	for i := range 5_000 {
-		room <- struct{}{}
-		patience := time.Duration(rnd.Int64N(int64(60 * time.Millisecond)))
-		wg.Go(func() {
-			defer func() { <-room }()
-			ctx, cancel := context.WithTimeout(bg, patience)
-			defer cancel()
-			_, hold, err := fairlock.New(sessions[i%4], "x").Lock(ctx)
-			switch {
-			case err == nil:
-				held.Add(1)
-				if err := hold.Unlock(bg); err != nil {
-					t.Errorf("Unlock: %v", err)
-				}
-			case errors.Is(err, context.DeadlineExceeded):
-				canceled.Add(1)
-			default:
-				t.Error(err)
+func TestOneWhoseConnectionBrokeIsPassedOverAndKeepsItsPlace(t *testing.T) {
+	everyQueue(t, func(t *testing.T, _ string, newMutex testlock.Maker) {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+			lock := func(rdb rlock.Client) *rlock.Mutex { return newMutex(testlock.NewSession(t, rdb, longLiveness), "x") }
+			holder, net := lock(w.Client), faultproxy.InMemory(t, w.Dial)
+			hold := testlock.Take(t, holder)
+			first := testlock.Join(bg, lock(net.Client(t)))
+			second := testlock.Join(bg, lock(w.Client))
+			net.Refuse(true)
+			synctest.Wait()
+			testlock.Unlock(t, hold)
+			hold = testlock.Granted(t, second)
+			third := testlock.Join(bg, holder)
+			net.Refuse(false)
+			testlock.Eventually(t, "the first listens again", func() bool { return len(w.PubSubChannels("*")) == 3 })
+			testlock.Unlock(t, hold)
+			testlock.Served(t, first, third)
+		})
+	})
+}
+
+func TestNoMessageIsSentWhereNobodyWaits(t *testing.T) {
+	everyQueue(t, func(t *testing.T, _ string, newMutex testlock.Maker) {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+			all := w.Client.PSubscribe(bg, "*")
+			defer func() { _ = all.Close() }()
+			_, err := all.Receive(bg)
+			testlock.Must(t, err)
+			for range 10 {
+				testlock.Warm(t, newMutex(testlock.NewSession(t, w.Client), "x"))
+			}
+			if n := w.Net.CountPushed(); n != 0 {
+				t.Errorf("%d messages", n)
 			}
 		})
-	}
-	wg.Wait()
-	t.Logf("%d held, %d canceled", held.Load(), canceled.Load())
-	if held.Load() == 0 || canceled.Load() == 0 {
-		t.Error("a storm of one kind only proves nothing")
-	}
-	testlock.Eventually(t, "only the token is left", func() bool {
-		keys := rdb.Keys(bg, "*").Val()
-		return len(keys) == 1 && keys[0] == memoryKey
 	})
-	testlock.Works(t, fairlock.New(sessions[0], "x"))
-	testlock.NoSubscriptions(t, rdb)
 }
 
-func TestWaitersWhoseProcessesWereKilledCostOneLivenessTimeTogether(t *testing.T) {
-	const liveness = 2 * time.Second
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	s := testlock.NewSession(t, rdb, rlock.WithLiveness(liveness))
-	hold := testlock.Take(t, fairlock.New(s, "x"))
-	var kill []func()
-	for range 10 {
-		cmd, _ := startWaiters(t, server.Addr, liveness)
-		kill = append(kill, func() { testlock.Must(t, cmd.Process.Kill()) })
-	}
-	testlock.Eventually(t, "100 wait", func() bool { return queued(t, rdb) == 100 })
-	l := newLine(t, rdb)
-	l.join(fairlock.New(s, "x"), 0)
-	for _, k := range kill {
-		k()
-	}
-	start := time.Now()
-	testlock.Unlock(t, hold) // goes to a dead one
-	got := l.next()
-	took := time.Since(start)
-	t.Logf("the first living one waited %v", took)
-	// One lease of the one who was granted, and a heartbeat; 200 s if each cost its own.
-	if took > 3*liveness {
-		t.Errorf("the first living one waited %v for 100 dead ones; liveness is %v", took, liveness)
-	}
-	testlock.Unlock(t, got.hold)
-}
-
-func TestAGrantToAFrozenProcessIsTakenBackAfterItsLiveness(t *testing.T) {
-	const liveness = time.Second
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	s := testlock.NewSession(t, rdb, rlock.WithLiveness(liveness))
-	hold := testlock.Take(t, fairlock.New(s, "x"))
-	cmd, grants := startWaiters(t, server.Addr, liveness)
-	testlock.Eventually(t, "10 wait", func() bool { return queued(t, rdb) == 10 })
-	testlock.Must(t, cmd.Process.Signal(testredis.StopSignal))
-	l := newLine(t, rdb)
-	l.join(fairlock.New(s, "x"), 0)
-	testlock.Unlock(t, hold)
-	got := l.next()
-	testlock.Must(t, cmd.Process.Signal(testredis.ContinueSignal))
-	// It wakes up to an old grant, and must not believe it.
-	select {
-	case line := <-grants:
-		t.Errorf("two holders: the frozen one says %q", line)
-	case <-time.After(2 * liveness):
-	}
-	testlock.Must(t, got.hold.Err())
-	testlock.Unlock(t, got.hold)
-	testlock.Receive(t, "the thawed process, which goes on waiting as a newcomer, has the lock", grants)
+// The server takes them for listeners. Each of them costs its first lease, but they are dropped when their liveness time is over.
+func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		const frozen = 20
+		hold := testlock.Take(t, w.lock())
+		net := faultproxy.InMemory(t, w.Dial)
+		ctx, cancel := context.WithCancel(bg)
+		var all []<-chan testlock.Grant
+		for range frozen {
+			all = append(all, testlock.Join(ctx, w.lockOf(net.Client(t))))
+		}
+		waits := testlock.Join(bg, w.lock())
+		net.BlackHole(true, true)
+		start := time.Now()
+		testlock.Unlock(t, hold)
+		testlock.Served(t, waits)
+		if took := time.Since(start); took > 16*time.Second { // the liveness time is 10 s, and a heartbeat comes after 6
+			t.Errorf("it waited %v for %d", took, frozen)
+		}
+		cancel()
+		for _, got := range all {
+			testlock.WantError(t, "a frozen one's Lock", (<-got).Err, context.Canceled)
+		}
+	})
 }

@@ -1,20 +1,16 @@
 package fairlock_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -28,151 +24,125 @@ const (
 	aboutKey  = "lockline:f:{x}:d"
 )
 
-var bg = context.Background()
+var (
+	bg = context.Background()
 
-func TestMain(m *testing.M) {
-	testlock.Main(m, func(args string) {
-		if words := strings.Fields(args); words[0] == "many" {
-			n, err := strconv.Atoi(words[3])
-			if err != nil {
-				panic(err)
-			}
-			manySessions(words[1], words[2], n)
-		}
-		tenWaiters(args)
-	})
+	// A waiter with this liveness time looks by itself when a test's patience has long ended.
+	longLiveness = rlock.WithLiveness(3 * time.Hour)
+
+	// queuedKinds are the kinds with a queue, by the letter in their keys.
+	queuedKinds = map[string]testlock.Maker{"f": fairlock.New, "r": rlock.New}
+)
+
+func TestMain(m *testing.M) { testlock.Main(m, manySessions) }
+
+func everyQueue(t *testing.T, test func(t *testing.T, letter string, newMutex testlock.Maker)) {
+	for letter, newMutex := range queuedKinds {
+		t.Run(letter, func(t *testing.T) { test(t, letter, newMutex) })
+	}
 }
 
-func queued(t testing.TB, rdb redis.Cmdable) int {
-	t.Helper()
-	about, err := rdb.HVals(bg, aboutKey).Result()
-	testlock.Must(t, err)
-	n := 0
-	for _, a := range about {
-		var group int
-		_, err := fmt.Sscan(a, &group)
-		testlock.Must(t, err)
-		n += group
+// marked is how many attempts stand in the queue of lock x that the server has seen listen.
+func marked(rdb redis.Cmdable, letter string) (n int64) {
+	for _, entry := range rdb.HVals(bg, testlock.Prefix(rdb)+":"+letter+":{x}:d").Val() {
+		if words := strings.Fields(entry); strings.HasSuffix(words[2], "+") {
+			n++
+		}
 	}
 	return n
 }
 
-// line lets goroutines lock one name, each known to stand behind the one before it.
-type line struct {
-	t    testing.TB
-	rdb  redis.Cmdable
-	wg   sync.WaitGroup
-	got  chan arrival
-	ends context.CancelFunc
-	ctx  context.Context
-}
-
-// arrival is one grant: who, in the order of asking.
-type arrival struct {
-	who  int
-	hold *rlock.Hold
-	err  error
-}
-
-func newLine(t testing.TB, rdb redis.Cmdable) *line {
-	l := &line{t: t, rdb: rdb, got: make(chan arrival, 1000)}
-	l.ctx, l.ends = context.WithTimeout(bg, 4*testlock.Patience)
-	t.Cleanup(func() { l.ends(); l.wg.Wait() })
-	return l
-}
-
-// join starts a waiter and returns when it stands in the queue.
-func (l *line) join(m *rlock.Mutex, who int, options ...rlock.Option) {
-	l.t.Helper()
-	before := queued(l.t, l.rdb)
-	l.wg.Go(func() {
-		_, hold, err := m.Lock(l.ctx, options...)
-		l.got <- arrival{who, hold, err}
-	})
-	testlock.Eventually(l.t, "in the queue", func() bool { return queued(l.t, l.rdb) > before })
-}
-
-// next waits for the next grant.
-func (l *line) next() arrival {
-	l.t.Helper()
-	a := testlock.Receive(l.t, "granted", l.got)
-	testlock.Must(l.t, a.err)
-	return a
-}
-
-func script(t testing.TB, file string) *redis.Script {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	testlock.Must(t, err)
-	return redis.NewScript(string(text))
-}
-
-// kindOf names the script of a request.
-func kindOf(t testing.TB) func(r faultproxy.Request) string {
-	kinds := map[string]string{script(t, "../internal/protocol/keep.lua").Hash(): "keep"}
-	for _, name := range []string{"lock", "release", "heartbeat", "force", "inspect"} {
-		kinds[script(t, "../internal/queue/"+name+".lua").Hash()] = name
+// manySessions is a process that waits for lock x until it is killed. Its arguments are the letter of the lock's kind, the prefix
+// of its keys, the addresses of the server, with commas between those of a Cluster, and how many sessions wait, each with how many goroutines.
+func manySessions(args string) {
+	var letter, prefix, addrs string
+	var sessions, each int
+	if _, err := fmt.Sscan(args, &letter, &prefix, &addrs, &sessions, &each); err != nil {
+		panic(err)
 	}
-	return func(r faultproxy.Request) string {
-		if r.Is("EVAL") { // the first time, the body itself
-			return kinds[redis.NewScript(r.Script()).Hash()]
+	var rdb rlock.Client = redis.NewClient(&redis.Options{Addr: addrs})
+	if several := strings.Split(addrs, ","); len(several) > 1 {
+		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: several})
+	}
+	for range sessions {
+		s, err := rlock.NewSession(rdb, longLiveness, rlock.WithPrefix(prefix))
+		if err != nil {
+			panic(err)
 		}
-		return kinds[r.Script()]
-	}
-}
-
-// tenWaiters is a process that waits until it is killed.
-func tenWaiters(args string) {
-	addr, liveness, _ := strings.Cut(args, " ")
-	d, err := time.ParseDuration(liveness)
-	if err != nil {
-		panic(err)
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	s, err := rlock.NewSession(rdb, rlock.WithLiveness(d))
-	if err != nil {
-		panic(err)
-	}
-	for range 10 {
-		go func() {
-			_, hold, err := fairlock.New(s, "x").Lock(bg)
-			fmt.Println("granted", hold.Token(), err)
-		}()
+		for range each {
+			go func() {
+				_, hold, err := queuedKinds[letter](s, "x").Lock(bg)
+				fmt.Println("granted", hold.Token(), err)
+			}()
+		}
 	}
 	select {}
 }
 
-// startWaiters starts a process of tenWaiters; its grants come on the channel.
-func startWaiters(t testing.TB, addr string, liveness time.Duration) (*exec.Cmd, <-chan string) {
-	t.Helper()
-	cmd := testlock.Child(addr, liveness)
-	out, err := cmd.StdoutPipe()
-	testlock.Must(t, err)
-	testlock.Must(t, cmd.Start())
-	lines := make(chan string, 100)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for in := bufio.NewScanner(out); in.Scan(); {
-			lines <- in.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-done
-		_ = cmd.Wait()
-	})
-	return cmd, lines
+// world is a server in fake time, which knows the scripts.
+type world struct {
+	*testlock.Wire
+	t     *testing.T
+	kinds map[string]string // of scripts, by their digests
 }
 
-// serve lets the next n in, one after the other, who must come in the order of asking.
-func (l *line) serve(n int) {
-	l.t.Helper()
-	for i := range n {
-		got := l.next()
-		if got.who != i {
-			l.t.Errorf("waiter %d is served as number %d", got.who, i)
+func simulated(t *testing.T, test func(t *testing.T, w *world)) {
+	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
+		w := &world{Wire: wire, t: t}
+		m := w.lock()
+		w.kinds = testlock.Scripts(m)
+		for _, script := range inner.Mutex(m).Kind().Further { // heartbeats
+			testlock.Must(t, w.Client.ScriptLoad(bg, script.Text()).Err())
 		}
-		testlock.Unlock(l.t, got.hold)
+		test(t, w)
+	})
+}
+
+// lock is lock x of a new session that knows the clock, lockBeside that of one whose requests do not go through w.Net.
+func (w *world) lock(options ...rlock.SessionOption) *rlock.Mutex {
+	return w.lockOf(w.Client, options...)
+}
+
+func (w *world) lockBeside(options ...rlock.SessionOption) *rlock.Mutex {
+	return w.lockOf(faultproxy.InMemory(w.t, w.Dial).Client(w.t), options...)
+}
+
+func (w *world) lockOf(rdb rlock.Client, options ...rlock.SessionOption) *rlock.Mutex {
+	s := testlock.NewSession(w.t, rdb, options...)
+	testlock.Warm(w.t, fairlock.New(s, "warm"))
+	return fairlock.New(s, "x")
+}
+
+// kind names the script of a request.
+func (w *world) kind(r faultproxy.Request) string { return w.kinds[r.Script()] }
+
+// script runs one of those of the lock.
+func (w *world) script(name string, argv ...any) string {
+	w.t.Helper()
+	k := inner.Mutex(w.lock()).Kind()
+	text := map[string]string{"lock": k.Lock.Text(), "release": k.Release.Text()}[name]
+	reply, err := w.Client.Eval(bg, text, []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey}, argv...).Text()
+	testlock.Must(w.t, err)
+	return reply
+}
+
+// ask is a request for the lock, by script alone.
+func (w *world) ask(owner, behind string) string {
+	w.t.Helper()
+	return w.script("lock", owner, 30000, int64(1)<<52, "", 60000, 15000, "lockline:s:", 1, behind, 1, "nonce")
+}
+
+// holdRaw holds the lock by script alone. The function that it returns releases it and tells on channels of that prefix.
+func (w *world) holdRaw(owner string) func(channels string) {
+	w.t.Helper()
+	words := strings.Fields(w.ask(owner, ""))
+	if words[0] != "G" {
+		w.t.Fatal(words)
+	}
+	return func(channels string) {
+		w.t.Helper()
+		if reply := w.script("release", owner, words[2], channels, 60000, 0, words[2]); !strings.HasPrefix(reply, "R") {
+			w.t.Fatal(reply)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 )
@@ -18,106 +16,92 @@ import (
 // A writer's Unlock brings the grant of a reader of the same session in its reply. If that is lost, the copy that is sent next finds the
 // writer gone and serves nobody.
 func TestAWaiterGetsItsGrantIfTheReplyThatToldOfItIsLost(t *testing.T) {
-	t.Parallel()
-	proxy := faultproxy.New(t, testredis.Start(t).Addr)
-	rdb := proxy.Client(t)
-	locks := locksOf(t, rdb, 1, rlock.WithStreak(0), rlock.WithLiveness(time.Hour))
-	use := func(before func()) {
-		_, w := lock(t, bg, locks[0])
-		waiting := begin(bg, locks[0].RLocker())
-		queue(t, locks[0], 1)
-		before()
-		unlock(t, w)
-		unlock(t, await(t, waiting).hold)
-	}
-	use(func() { // so that the server knows the scripts, and the session listens and has no reason to ask again
-		testlock.Eventually(t, "it listens", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) > 0 })
-	})
-	use(func() {
-		var once atomic.Bool
-		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if r.Script() == permit.Scripts()["release"].Digest() && !once.Swap(true) {
-				return faultproxy.CutReply
+	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
+		for _, lost := range []bool{false, true} { // first so that the server knows the scripts
+			hold := testlock.Take(t, locks[0])
+			waits := testlock.Join(bg, locks[0].RLocker())
+			wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if lost && r.Script() == permit.Scripts()["release"].Digest() {
+					lost = false
+					return faultproxy.CutReply
+				}
+				return faultproxy.Pass
+			})
+			start := time.Now()
+			testlock.Unlock(t, hold)
+			testlock.Served(t, waits)
+			if took := time.Since(start); lost || took > time.Minute { // of hours
+				t.Errorf("it took %v", took)
 			}
-			return faultproxy.Pass
-		})
-	})
+		}
+	}, rlock.WithStreak(0), rlock.WithLiveness(time.Hour))
 }
 
 // The first grant is over before any answer arrives, and the next copy of the request is granted anew, under the same owner field.
 func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	m := locksOf(t, proxy.Client(t, func(o *redis.Options) { o.ReadTimeout = 700 * time.Millisecond }), 1)[0]
-	direct := locksOf(t, server.Client(t), 1)[0]
-	_, w := lock(t, bg, m) // so that the server knows the scripts
-	unlock(t, w)
-	for what, l := range map[string]rlock.Locker{"to read": m.RLocker(), "to write": m} {
-		held := func(st rwlock.State) bool { return st.Writer != nil || len(st.Readers) > 0 }
-		var copies atomic.Int64
-		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if r.Script() != permit.Scripts()["acquire"].Digest() {
-				return faultproxy.Pass
-			}
-			if copies.Add(1) == 1 {
-				return faultproxy.SwallowReply
-			}
-			for deadline := time.Now().Add(testlock.Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-				if st, err := direct.Inspect(bg); err == nil && !held(st) {
-					break
+	for what, side := range map[string]func(*rwlock.RWMutex) rlock.Locker{
+		"to read": (*rwlock.RWMutex).RLocker, "to write": func(l *rwlock.RWMutex) rlock.Locker { return l },
+	} {
+		simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
+			patient := wire.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = 700 * time.Millisecond })
+			l := testlock.Warm(t, locksOf(t, patient, 1)[0]) // so that the server knows the scripts
+			copies := 0
+			wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if r.Script() == permit.Scripts()["acquire"].Digest() {
+					if copies++; copies == 1 {
+						return faultproxy.SwallowReply
+					}
+					time.Sleep(400 * time.Millisecond)
 				}
+				return faultproxy.Pass
+			})
+			_, hold := testlock.Lock(t, side(l), bg, rlock.WithLease(time.Second))
+			if st := testlock.Inspect(t, locks[0]); copies != 2 || st.Writer == nil && len(st.Readers) == 0 || hold.Err() != nil {
+				t.Errorf("%s: it holds (%v), after %d copies of its request, and Redis has %+v", what, hold.Err(), copies, st)
 			}
-			return faultproxy.Pass
+			testlock.Unlock(t, hold)
 		})
-		_, hold := lock(t, bg, l, rlock.WithLease(time.Second))
-		if st := inspect(t, direct); !held(st) && hold.Err() == nil {
-			t.Errorf("%s: it holds, after %d copies of its request, and Redis knows nothing of it: %+v", what, copies.Load(), st)
-		}
-		_ = hold.Unlock(bg)
-		proxy.OnRequest(nil)
 	}
 }
 
 // A reader asks Redis though its session reads already, and a reply is lost. The next copy is told that the session's grant goes on. But the lost one
 // may have left a request behind that is granted later, to nobody: so the attempt is ended in Redis.
 func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) {
-	t.Parallel()
-	proxy := faultproxy.New(t, testredis.Start(t).Addr)
-	m := locksOf(t, proxy.Client(t), 1, rlock.WithStreak(0))[0]
-	_, first := lock(t, bg, m.RLocker())
-	var ended, lost atomic.Int64
-	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		switch r.Script() {
-		case permit.Scripts()["acquire"].Digest():
-			if lost.Add(1) == 1 {
-				return faultproxy.CutReply
+	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
+		first := testlock.Take(t, locks[0].RLocker())
+		asked, ended := 0, 0
+		wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			switch r.Script() {
+			case permit.Scripts()["acquire"].Digest():
+				if asked++; asked == 1 {
+					return faultproxy.CutReply
+				}
+			case permit.Scripts()["release"].Digest():
+				ended++
 			}
-		case permit.Scripts()["release"].Digest():
-			ended.Add(1)
+			return faultproxy.Pass
+		})
+		second := testlock.Take(t, locks[0].RLocker())
+		testlock.Settle()
+		if asked != 2 || ended != 1 {
+			t.Errorf("%d requests were sent, want a lost one and its copy; %d attempts are ended, want one", asked, ended)
 		}
-		return faultproxy.Pass
-	})
-	_, second := lock(t, bg, m.RLocker())
-	if lost.Load() != 2 {
-		t.Fatalf("%d requests were sent, want a lost one and its copy", lost.Load())
-	}
-	testlock.Eventually(t, "the attempt is ended", func() bool { return ended.Load() == 1 })
-	unlock(t, second)
-	unlock(t, first)
+		testlock.Unlock(t, second, first)
+	}, rlock.WithStreak(0))
 }
 
 // A writer whose request was granted twice tells the last token of its first grant. Of the second, all count as used then.
 func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
-	t.Parallel()
-	rdb, locks := open(t, 1)
-	_, w := lock(t, bg, locks[0])
-	token := w.Token()
-	keys := []string{"lockline:w:{x}", "lockline:w:{x}:t", "lockline:w:{x}:q", "lockline:w:{x}:a", "lockline:w:{x}:d", "lockline:w:{x}:h"}
-	owner := inspect(t, locks[0]).Writer.Owner
-	testlock.Must(t, rdb.Eval(bg, permit.Scripts()["release"].Text(), keys, owner, "", "nobody:s:", "15000", "0", token-500).Err())
-	if last, err := rdb.HGet(bg, keys[1], "t").Int64(); err != nil || last < token {
-		t.Errorf("the last token is %d, %v, below %d, which was used", last, err, token)
-	}
-	_ = w.Unlock(bg)
+	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
+		rdb := wire.Client
+		w := testlock.Take(t, locks[0])
+		token := w.Token()
+		keys := []string{"lockline:w:{x}", "lockline:w:{x}:t", "lockline:w:{x}:q", "lockline:w:{x}:a", "lockline:w:{x}:d", "lockline:w:{x}:h"}
+		owner := testlock.Inspect(t, locks[0]).Writer.Owner
+		testlock.Must(t, rdb.Eval(bg, permit.Scripts()["release"].Text(), keys, owner, "", "nobody:s:", "15000", "0", token-500).Err())
+		if last, err := rdb.HGet(bg, keys[1], "t").Int64(); err != nil || last < token {
+			t.Errorf("the last token is %d, %v, below %d, which was used", last, err, token)
+		}
+		_ = w.Unlock(bg)
+	})
 }

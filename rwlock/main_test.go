@@ -4,30 +4,19 @@ import (
 	"context"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
-
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 )
 
+const key = "lockline:w:{x}"
+
 var bg = context.Background()
 
-func TestMain(m *testing.M) {
-	testredis.ManyAtOnce()
-	// go-redis asks a server that is gone once a second, and only then sees that its client was closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
-}
+func TestMain(m *testing.M) { testredis.Run(m) }
 
-// open starts a server, and a lock of one name in each of n sessions.
-func open(t *testing.T, n int, options ...rlock.SessionOption) (rdb *redis.Client, locks []*rwlock.RWMutex) {
-	t.Helper()
-	rdb = testredis.Start(t).Client(t)
-	return rdb, locksOf(t, rdb, n, options...)
-}
-
+// locksOf are locks of one name in n sessions.
 func locksOf(t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOption) (locks []*rwlock.RWMutex) {
 	t.Helper()
 	for range n {
@@ -36,65 +25,24 @@ func locksOf(t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOpti
 	return locks
 }
 
-func lock(t testing.TB, ctx context.Context, l rlock.Locker, options ...rlock.Option) (context.Context, *rlock.Hold) {
+// simulated runs a test in fake time, with a lock of one name in each of n sessions.
+func simulated(t *testing.T, n int, test func(*testing.T, *testlock.Wire, []*rwlock.RWMutex), options ...rlock.SessionOption) {
+	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
+		test(t, wire, locksOf(t, wire.Client, n, options...))
+	})
+}
+
+// isFree fails the test unless nobody has the lock, or waits for it.
+func isFree(t testing.TB, l *rwlock.RWMutex) {
 	t.Helper()
-	ctx, hold, err := l.Lock(ctx, options...)
-	if err != nil {
-		t.Fatalf("Lock: %v", err)
-	}
-	return ctx, hold
-}
-
-func unlock(t testing.TB, holds ...*rlock.Hold) {
-	t.Helper()
-	for _, h := range holds {
-		testlock.Must(t, h.Unlock(bg))
-	}
-}
-
-// got is what became of a Lock in a goroutine of its own.
-type got struct {
-	ctx  context.Context
-	hold *rlock.Hold
-	err  error
-}
-
-func begin(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan got {
-	done := make(chan got, 1)
-	go func() {
-		held, hold, err := l.Lock(ctx, options...)
-		done <- got{held, hold, err}
-	}()
-	return done
-}
-
-// await waits for the hold of a Lock.
-func await(t testing.TB, done <-chan got) got {
-	t.Helper()
-	g := testlock.Receive(t, "a hold", done)
-	testlock.Must(t, g.err)
-	return g
-}
-
-// waits checks that it has not ended.
-func waits(t testing.TB, what string, done <-chan got) {
-	t.Helper()
-	select {
-	case g := <-done:
-		t.Errorf("%s: it did not wait: %v", what, g.err)
-	default:
+	if st := testlock.Inspect(t, l); st.Writer != nil || len(st.Readers) != 0 || len(st.Queue) != 0 {
+		t.Errorf("%+v", st)
 	}
 }
 
-func inspect(t testing.TB, l *rwlock.RWMutex) rwlock.State {
+// refused tries to take l.
+func refused(t testing.TB, what string, l rlock.Locker, ctx context.Context, want error) {
 	t.Helper()
-	st, err := l.Inspect(bg)
-	testlock.Must(t, err)
-	return st
-}
-
-// queue waits until so many stand in the queue.
-func queue(t testing.TB, l *rwlock.RWMutex, n int) {
-	t.Helper()
-	testlock.Eventually(t, "they wait", func() bool { return len(inspect(t, l).Queue) == n })
+	_, _, err := l.TryLock(ctx)
+	testlock.WantError(t, what, err, want)
 }

@@ -3,8 +3,6 @@ package rwlock_test
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,329 +13,243 @@ import (
 )
 
 func TestReadersShareAndAWriterExcludesAll(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 3)
-	_, a := lock(t, bg, locks[0].RLocker())
-	_, b := lock(t, bg, locks[1].RLocker())
-	if st := inspect(t, locks[2]); st.Writer != nil || len(st.Readers) != 2 || st.Readers[0].Token != a.Token() {
-		t.Errorf("%+v", st)
-	}
-	var locked *rlock.LockedError
-	if _, _, err := locks[2].TryLock(bg); !errors.As(err, &locked) || locked.Holder == "" {
-		t.Errorf("TryLock beside readers: %v", err)
-	}
-	unlock(t, a)
-	if _, _, err := locks[2].TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
-		t.Errorf("TryLock beside a reader: %v", err)
-	}
-	unlock(t, b)
-	_, w, err := locks[2].TryLock(bg)
-	testlock.Must(t, err)
-	if st := inspect(t, locks[0]); st.Writer == nil || len(st.Readers) != 0 || st.Writer.Token != w.Token() {
-		t.Errorf("%+v", st)
-	}
-	for _, l := range locks {
-		if _, _, err := l.TryRLock(bg); !errors.Is(err, rlock.ErrLocked) {
-			t.Errorf("TryRLock beside a writer: %v", err)
+	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		a := testlock.Take(t, locks[0].RLocker())
+		testlock.Settle() // leases that end at the same instant have no order
+		b := testlock.Take(t, locks[1].RLocker())
+		if st := testlock.Inspect(t, locks[2]); st.Writer != nil || len(st.Readers) != 2 || st.Readers[0].Token != a.Token() {
+			t.Errorf("%+v", st)
 		}
-	}
-	unlock(t, w)
+		var locked *rlock.LockedError
+		if _, _, err := locks[2].TryLock(bg); !errors.As(err, &locked) || locked.Holder == "" {
+			t.Errorf("TryLock beside readers: %v", err)
+		}
+		testlock.Unlock(t, a)
+		refused(t, "TryLock beside a reader", locks[2], bg, rlock.ErrLocked)
+		testlock.Unlock(t, b)
+		_, w := testlock.TryLock(t, locks[2], bg)
+		if st := testlock.Inspect(t, locks[0]); st.Writer == nil || len(st.Readers) != 0 || st.Writer.Token != w.Token() {
+			t.Errorf("%+v", st)
+		}
+		for _, l := range locks {
+			refused(t, "TryRLock beside a writer", l.RLocker(), bg, rlock.ErrLocked)
+		}
+		testlock.Unlock(t, w)
+	})
 }
 
 func TestGoroutinesOfASessionReadUnderOneEntryAndAWriterWaitsForAll(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 2, rlock.WithStreak(time.Hour))
-	_, a := lock(t, bg, locks[0].RLocker())
-	_, b := lock(t, bg, locks[0].RLocker())
-	if st := inspect(t, locks[1]); len(st.Readers) != 1 || a.Token() != b.Token() {
-		t.Errorf("%+v", st)
-	}
-	w := begin(bg, locks[1])
-	queue(t, locks[0], 1)
-	unlock(t, a)
-	time.Sleep(20 * time.Millisecond)
-	waits(t, "a writer beside a reader", w)
-	unlock(t, b)
-	unlock(t, await(t, w).hold)
+	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		a := testlock.Take(t, locks[0].RLocker())
+		b := testlock.Take(t, locks[0].RLocker())
+		if st := testlock.Inspect(t, locks[1]); len(st.Readers) != 1 || a.Token() != b.Token() {
+			t.Errorf("%+v", st)
+		}
+		w := testlock.Join(bg, locks[1])
+		testlock.Unlock(t, a)
+		testlock.Waiting(t, "a writer beside a reader", w)
+		testlock.Unlock(t, b)
+		testlock.Served(t, w)
+	}, rlock.WithStreak(time.Hour))
 }
 
 func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 5, rlock.WithStreak(0))
-	_, first := lock(t, bg, locks[0].RLocker())
-	w := begin(bg, locks[1])
-	queue(t, locks[0], 1)
-	var readers []<-chan got
-	for i, l := range locks[2:] {
-		readers = append(readers, begin(bg, l.RLocker()))
-		queue(t, locks[0], i+2)
-	}
-	own := begin(bg, locks[0].RLocker()) // of the session that reads already
-	queue(t, locks[0], 5)
-	last := begin(bg, locks[1])
-	time.Sleep(20 * time.Millisecond)
-	for _, r := range append(readers, own) {
-		waits(t, "a reader behind a writer", r)
-	}
-	unlock(t, first)
-	hold := await(t, w).hold
-	for _, r := range append(readers, own) {
-		waits(t, "a reader beside a writer", r)
-	}
-	unlock(t, hold)
-	var holds []*rlock.Hold
-	for _, r := range append(readers, own) { // all, before any of them unlocks
-		holds = append(holds, await(t, r).hold)
-	}
-	waits(t, "a writer beside readers", last)
-	unlock(t, holds...)
-	unlock(t, await(t, last).hold)
+	simulated(t, 5, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		first := testlock.Take(t, locks[0].RLocker())
+		w := testlock.Join(bg, locks[1])
+		var readers []<-chan testlock.Grant
+		for _, l := range locks[2:] {
+			readers = append(readers, testlock.Join(bg, l.RLocker()))
+		}
+		own := testlock.Join(bg, locks[0].RLocker()) // of the session that reads already
+		last := testlock.Join(bg, locks[1])
+		testlock.Waiting(t, "a reader behind a writer", append(readers, own)...)
+		testlock.Unlock(t, first)
+		hold := testlock.Granted(t, w)
+		testlock.Waiting(t, "a reader beside a writer", append(readers, own)...)
+		testlock.Unlock(t, hold)
+		var holds []*rlock.Hold
+		for _, r := range append(readers, own) { // all, before any of them unlocks
+			holds = append(holds, testlock.Granted(t, r))
+		}
+		testlock.Waiting(t, "a writer beside readers", last)
+		testlock.Unlock(t, holds...)
+		testlock.Served(t, last)
+	}, rlock.WithStreak(0))
 }
 
 func TestAReaderCannotBecomeTheWriter(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 1)
-	ctx, r := lock(t, bg, locks[0].RLocker())
-	for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){locks[0].Lock, locks[0].TryLock} {
-		if _, _, err := lock(ctx); !errors.Is(err, rwlock.ErrUpgrade) {
-			t.Errorf("upgrade: %v", err)
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, r := testlock.Lock(t, locks[0].RLocker(), bg)
+		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){locks[0].Lock, locks[0].TryLock} {
+			if _, _, err := lock(ctx); !errors.Is(err, rwlock.ErrUpgrade) {
+				t.Errorf("upgrade: %v", err)
+			}
 		}
-	}
-	unlock(t, r)
-	_, w := lock(t, ctx2(ctx), locks[0]) // under the context of what is over, which counts no more
-	unlock(t, w)
+		testlock.Unlock(t, r)
+		_, w := testlock.Lock(t, locks[0], context.WithoutCancel(ctx)) // under the context of what is over, which counts no more
+		testlock.Unlock(t, w)
+	})
 }
 
-// ctx2 has the values of a context without its end.
-func ctx2(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
-
 func TestAWriterGoesOnAsAReader(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 3)
-	ctx, w := lock(t, bg, locks[0])
-	rctx, r := lock(t, ctx, locks[0].RLocker())
-	if r.Token() != w.Token() {
-		t.Errorf("tokens %d and %d", w.Token(), r.Token())
-	}
-	writer := begin(bg, locks[1])
-	queue(t, locks[0], 1)
-	reader := begin(bg, locks[2].RLocker())
-	queue(t, locks[0], 2)
-	unlock(t, w)
-	time.Sleep(20 * time.Millisecond)
-	if ctx.Err() == nil || rctx.Err() != nil || r.Err() != nil {
-		t.Errorf("after the writer's Unlock: %v, %v, %v", ctx.Err(), rctx.Err(), r.Err())
-	}
-	waits(t, "a writer beside what became a reader", writer)
-	if st := inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 1 || st.Readers[0].Token != r.Token() {
-		t.Errorf("%+v", st)
-	}
-	if _, _, err := locks[0].TryLock(ctx2(rctx)); !errors.Is(err, rwlock.ErrUpgrade) {
-		t.Errorf("it is no writer any more: %v", err)
-	}
-	unlock(t, r)
-	if !errors.Is(context.Cause(rctx), rlock.ErrNotHeld) {
-		t.Errorf("the reader's context after its Unlock: %v", context.Cause(rctx))
-	}
-	hold := await(t, writer).hold
-	if hold.Token() <= r.Token() {
-		t.Error("the token does not grow")
-	}
-	unlock(t, hold)
-	unlock(t, await(t, reader).hold)
+	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, w := testlock.Lock(t, locks[0], bg)
+		rctx, r := testlock.Lock(t, locks[0].RLocker(), ctx)
+		if r.Token() != w.Token() {
+			t.Errorf("tokens %d and %d", w.Token(), r.Token())
+		}
+		writer := testlock.Join(bg, locks[1])
+		reader := testlock.Join(bg, locks[2].RLocker())
+		testlock.Unlock(t, w)
+		if ctx.Err() == nil || rctx.Err() != nil || r.Err() != nil {
+			t.Errorf("after the writer's Unlock: %v, %v, %v", ctx.Err(), rctx.Err(), r.Err())
+		}
+		testlock.Waiting(t, "a writer beside what became a reader", writer)
+		if st := testlock.Inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 1 || st.Readers[0].Token != r.Token() {
+			t.Errorf("%+v", st)
+		}
+		refused(t, "it is no writer any more", locks[0], context.WithoutCancel(rctx), rwlock.ErrUpgrade)
+		testlock.Unlock(t, r)
+		if !errors.Is(context.Cause(rctx), rlock.ErrNotHeld) {
+			t.Errorf("the reader's context after its Unlock: %v", context.Cause(rctx))
+		}
+		hold := testlock.Granted(t, writer)
+		if hold.Token() <= r.Token() {
+			t.Error("the token does not grow")
+		}
+		testlock.Unlock(t, hold)
+		testlock.Served(t, reader)
+	})
 }
 
 func TestReadersJoinWhatBecameAReader(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 2)
-	ctx, w := lock(t, bg, locks[0])
-	_, r := lock(t, ctx, locks[0].RLocker())
-	unlock(t, w)
-	_, other, err := locks[1].TryRLock(bg)
-	testlock.Must(t, err)
-	_, own, err := locks[0].TryRLock(bg)
-	testlock.Must(t, err)
-	unlock(t, r, other, own)
-	_, again, err := locks[1].TryLock(bg)
-	testlock.Must(t, err)
-	unlock(t, again)
+	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, w := testlock.Lock(t, locks[0], bg)
+		_, r := testlock.Lock(t, locks[0].RLocker(), ctx)
+		testlock.Unlock(t, w)
+		_, other, err := locks[1].TryRLock(bg)
+		testlock.Must(t, err)
+		_, own, err := locks[0].TryRLock(bg)
+		testlock.Must(t, err)
+		testlock.Unlock(t, r, other, own)
+		_, again, err := locks[1].TryLock(bg)
+		testlock.Must(t, err)
+		testlock.Unlock(t, again)
+	})
 }
 
 func TestEachSideReentersAndItsHoldsEndInAnyOrder(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 2)
-	ctx, a := lock(t, bg, locks[0])
-	ctx2, b := lock(t, ctx, locks[0])
-	_, r := lock(t, ctx2, locks[0].RLocker())
-	unlock(t, a)
-	if st := inspect(t, locks[1]); st.Writer == nil || b.Err() != nil {
-		t.Errorf("%+v, %v", st, b.Err())
-	}
-	unlock(t, b)
-	if st := inspect(t, locks[1]); st.Writer != nil || len(st.Readers) != 1 {
-		t.Errorf("%+v", st)
-	}
-	unlock(t, r)
+	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, a := testlock.Lock(t, locks[0], bg)
+		ctx2, b := testlock.Lock(t, locks[0], ctx)
+		_, r := testlock.Lock(t, locks[0].RLocker(), ctx2)
+		testlock.Unlock(t, a)
+		if st := testlock.Inspect(t, locks[1]); st.Writer == nil || b.Err() != nil {
+			t.Errorf("%+v, %v", st, b.Err())
+		}
+		testlock.Unlock(t, b)
+		if st := testlock.Inspect(t, locks[1]); st.Writer != nil || len(st.Readers) != 1 {
+			t.Errorf("%+v", st)
+		}
+		testlock.Unlock(t, r)
 
-	ctx, a = lock(t, bg, locks[0].RLocker())
-	_, b = lock(t, ctx, locks[0].RLocker())
-	unlock(t, a)
-	if _, _, err := locks[1].TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
-		t.Errorf("one read hold is left: %v", err)
-	}
-	unlock(t, b)
-	_, w, err := locks[1].TryLock(bg)
-	testlock.Must(t, err)
-	unlock(t, w)
+		ctx, a = testlock.Lock(t, locks[0].RLocker(), bg)
+		_, b = testlock.Lock(t, locks[0].RLocker(), ctx)
+		testlock.Unlock(t, a)
+		refused(t, "one read hold is left", locks[1], bg, rlock.ErrLocked)
+		testlock.Unlock(t, b)
+		_, w := testlock.TryLock(t, locks[1], bg)
+		testlock.Unlock(t, w)
+	})
 }
 
 func TestGoroutinesThatNestInOneHoldExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 1)
-	ctx, w := lock(t, bg, locks[0])
-	_, a := lock(t, ctx, locks[0].RLocker())
-	_, b := lock(t, ctx, locks[0].RLocker())
-	nested := begin(ctx, locks[0])
-	if _, _, err := locks[0].TryLock(ctx); !errors.Is(err, rlock.ErrLocked) {
-		t.Errorf("beside those that read: %v", err)
-	}
-	unlock(t, a)
-	waits(t, "one that writes beside one that reads", nested)
-	unlock(t, b)
-	hold := await(t, nested).hold
-	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-	defer cancel()
-	if _, _, err := locks[0].RLock(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("one that reads beside one that writes: %v", err)
-	}
-	other := begin(ctx, locks[0])
-	time.Sleep(10 * time.Millisecond)
-	waits(t, "one that writes beside one that writes", other)
-	unlock(t, hold)
-	unlock(t, await(t, other).hold, w)
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, w := testlock.Lock(t, locks[0], bg)
+		_, a := testlock.Lock(t, locks[0].RLocker(), ctx)
+		_, b := testlock.Lock(t, locks[0].RLocker(), ctx)
+		nested := testlock.Join(ctx, locks[0])
+		refused(t, "beside those that read", locks[0], ctx, rlock.ErrLocked)
+		testlock.Unlock(t, a)
+		testlock.Waiting(t, "one that writes beside one that reads", nested)
+		testlock.Unlock(t, b)
+		hold := testlock.Granted(t, nested)
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		if _, _, err := locks[0].RLock(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("one that reads beside one that writes: %v", err)
+		}
+		other := testlock.Join(ctx, locks[0])
+		time.Sleep(10 * time.Millisecond)
+		testlock.Waiting(t, "one that writes beside one that writes", other)
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, other), w)
+	})
 }
 
 func TestOneOwnerReentersWithoutTheContext(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 1)
-	ctx := rlock.WithOwner(bg)
-	_, w := lock(t, ctx, locks[0])
-	_, again := lock(t, ctx, locks[0])
-	_, r := lock(t, ctx, locks[0].RLocker())
-	unlock(t, w, again, r)
-	_, r = lock(t, ctx, locks[0].RLocker())
-	if _, _, err := locks[0].Lock(ctx); !errors.Is(err, rwlock.ErrUpgrade) {
-		t.Errorf("upgrade: %v", err)
-	}
-	unlock(t, r)
-}
-
-func TestNobodyIsBesideAWriterUnderLoad(t *testing.T) {
-	t.Parallel()
-	const sessions, goroutines, each = 4, 4, 60
-	_, locks := open(t, sessions)
-	var readers, writers, reads, writes atomic.Int64
-	var last atomic.Int64 // token of a writer
-	var wg sync.WaitGroup
-	for i, l := range locks {
-		for g := range goroutines {
-			wg.Go(func() {
-				for n := range each {
-					if (n+i+g)%5 == 0 {
-						ctx, hold := lock(t, bg, l)
-						if writers.Add(1) != 1 || readers.Load() != 0 {
-							t.Error("somebody is beside a writer")
-						}
-						if before := last.Swap(hold.Token()); before >= hold.Token() {
-							t.Errorf("token %d behind %d", hold.Token(), before)
-						}
-						if n%2 == 0 { // goes on as a reader
-							_, r := lock(t, ctx, l.RLocker())
-							writers.Add(-1)
-							readers.Add(1)
-							unlock(t, hold)
-							readers.Add(-1)
-							unlock(t, r)
-						} else {
-							writers.Add(-1)
-							unlock(t, hold)
-						}
-						writes.Add(1)
-						continue
-					}
-					_, hold := lock(t, bg, l.RLocker())
-					readers.Add(1)
-					if writers.Load() != 0 {
-						t.Error("a reader is beside a writer")
-					}
-					if hold.Token() <= last.Load() && hold.Token() != last.Load() {
-						t.Errorf("a reader's token %d is not above the writer's before it, %d", hold.Token(), last.Load())
-					}
-					readers.Add(-1)
-					unlock(t, hold)
-					reads.Add(1)
-				}
-			})
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx := rlock.WithOwner(bg)
+		_, w := testlock.Lock(t, locks[0], ctx)
+		_, again := testlock.Lock(t, locks[0], ctx)
+		_, r := testlock.Lock(t, locks[0].RLocker(), ctx)
+		testlock.Unlock(t, w, again, r)
+		_, r = testlock.Lock(t, locks[0].RLocker(), ctx)
+		if _, _, err := locks[0].Lock(ctx); !errors.Is(err, rwlock.ErrUpgrade) {
+			t.Errorf("upgrade: %v", err)
 		}
-	}
-	wg.Wait()
-	if reads.Load()+writes.Load() != sessions*goroutines*each {
-		t.Errorf("%d reads, %d writes", reads.Load(), writes.Load())
-	}
-	if st := inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 0 || len(st.Queue) != 0 {
-		t.Errorf("%+v", st)
-	}
+		testlock.Unlock(t, r)
+	})
 }
 
 func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 1)
-	for _, first := range []bool{true, false} { // the context ends before the writer's Unlock, or after it
-		why := errors.New("enough")
-		given, cancel := context.WithCancelCause(bg)
-		ctx, w := lock(t, given, locks[0])
-		rctx, r := lock(t, ctx, locks[0].RLocker())
-		if first {
-			cancel(why)
-			testlock.Receive(t, "the end of the context", rctx.Done())
-			unlock(t, w)
-		} else {
-			unlock(t, w)
-			cancel(why)
-			testlock.Receive(t, "the end of the context", rctx.Done())
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		for _, first := range []bool{true, false} { // the context ends before the writer's Unlock, or after it
+			why := errors.New("enough")
+			given, cancel := context.WithCancelCause(bg)
+			ctx, w := testlock.Lock(t, locks[0], given)
+			rctx, r := testlock.Lock(t, locks[0].RLocker(), ctx)
+			if first {
+				cancel(why)
+				testlock.Receive(t, "the end of the context", rctx.Done())
+				testlock.Unlock(t, w)
+			} else {
+				testlock.Unlock(t, w)
+				cancel(why)
+				testlock.Receive(t, "the end of the context", rctx.Done())
+			}
+			if !errors.Is(context.Cause(rctx), why) || !errors.Is(context.Cause(rctx), context.Canceled) || r.Err() != nil {
+				t.Errorf("%v, %v", context.Cause(rctx), r.Err())
+			}
+			testlock.Unlock(t, r)
 		}
-		if !errors.Is(context.Cause(rctx), why) || !errors.Is(context.Cause(rctx), context.Canceled) || r.Err() != nil {
-			t.Errorf("%v, %v", context.Cause(rctx), r.Err())
-		}
-		unlock(t, r)
-	}
+	})
 }
 
 func TestANestedHoldWithALongerLeaseMakesTheLeaseLonger(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 1, rlock.WithWatchdogTimeout(time.Second))
-	ctx, w := lock(t, bg, locks[0])
-	_, nested := lock(t, ctx, locks[0].RLocker(), rlock.WithLease(time.Minute))
-	if left := time.Until(nested.Deadline()); left < 50*time.Second {
-		t.Errorf("%v are left", left)
-	}
-	unlock(t, nested, w)
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, w := testlock.Lock(t, locks[0], bg)
+		_, nested := testlock.Lock(t, locks[0].RLocker(), ctx, rlock.WithLease(time.Minute))
+		if left := time.Until(nested.Deadline()); left < 50*time.Second {
+			t.Errorf("%v are left", left)
+		}
+		testlock.Unlock(t, nested, w)
+	}, rlock.WithWatchdogTimeout(time.Second))
 }
 
 func TestAWriterAndItsReaderUnlockAtOnce(t *testing.T) {
-	t.Parallel()
-	_, locks := open(t, 1)
-	for range 200 {
-		ctx, w := lock(t, bg, locks[0])
-		_, r := lock(t, ctx, locks[0].RLocker())
-		done := make(chan error, 1)
-		go func() { done <- r.Unlock(bg) }()
-		unlock(t, w)
-		testlock.Must(t, testlock.Receive(t, "the reader's Unlock", done))
-	}
-	if st := inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 0 {
-		t.Errorf("%+v", st)
-	}
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		for range 200 {
+			ctx, w := testlock.Lock(t, locks[0], bg)
+			_, r := testlock.Lock(t, locks[0].RLocker(), ctx)
+			done := make(chan error, 1)
+			go func() { done <- r.Unlock(bg) }()
+			testlock.Unlock(t, w)
+			testlock.Must(t, testlock.Receive(t, "the reader's Unlock", done))
+		}
+		isFree(t, locks[0])
+	})
 }
 
 func TestAfterAnAsyncUnlockTheSessionCanTakeEitherSideAtOnce(t *testing.T) {

@@ -251,6 +251,7 @@ func (c *cohort) askAgain() {
 	q := c.q
 	c.expired++
 	c.state, c.told = asking, award{}
+	c.size = c.members.Len() // with those whose place it has taken
 	if q.last == c {
 		q.last = nil // it must not ask for its own place
 	}

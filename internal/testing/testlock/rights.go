@@ -65,3 +65,15 @@ func anys(words []string) []any {
 	}
 	return all
 }
+
+// NothingRefused fails the test if the server of admin has refused anything but what go-redis can do without.
+func NothingRefused(t testing.TB, admin *redis.Client) {
+	t.Helper()
+	entries, err := admin.ACLLog(bg, 100).Result()
+	Must(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Object, "client") {
+			t.Errorf("refused: %s", e.Object)
+		}
+	}
+}

@@ -105,11 +105,13 @@ func Take(t testing.TB, l rlock.Locker, options ...rlock.Option) *rlock.Hold {
 	return hold
 }
 
-// Unlock unlocks hold. An error stops the test.
-func Unlock(t testing.TB, hold *rlock.Hold) {
+// Unlock unlocks holds. An error stops the test.
+func Unlock(t testing.TB, holds ...*rlock.Hold) {
 	t.Helper()
-	if err := hold.Unlock(bg); err != nil {
-		t.Fatalf("Unlock: %v", err)
+	for _, hold := range holds {
+		if err := hold.Unlock(bg); err != nil {
+			t.Fatalf("Unlock: %v", err)
+		}
 	}
 }
 
@@ -130,10 +132,12 @@ func Warm[L rlock.Locker](t testing.TB, l L) L {
 	return l
 }
 
-// Inspect returns the state of m. An error stops the test.
-func Inspect(t testing.TB, m *rlock.Mutex) rlock.State {
+// Inspect returns the state of a lock or semaphore. An error stops the test.
+func Inspect[S any](t testing.TB, l interface {
+	Inspect(context.Context) (S, error)
+}) S {
 	t.Helper()
-	st, err := m.Inspect(bg)
+	st, err := l.Inspect(bg)
 	if err != nil {
 		t.Fatalf("Inspect: %v", err)
 	}

@@ -69,7 +69,7 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 			func(t testing.TB, s *stage) { testlock.Take(t, s.held) }},
 		"Unlock": {true,
 			func(t testing.TB, s *stage) { testlock.Unlock(t, s.hold) },
-			func(t testing.TB, s *stage) { testlock.Unlock(t, nil) }},
+			func(t testing.TB, s *stage) { testlock.Unlock(t, (*rlock.Hold)(nil)) }},
 		"Works": {true,
 			func(t testing.TB, s *stage) { testlock.Works(t, s.free); testlock.Works(t, s.free) },
 			func(t testing.TB, s *stage) { testlock.Works(t, s.held) }},
@@ -78,13 +78,28 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 			func(t testing.TB, s *stage) { s.w.SetError("LOADING"); testlock.Warm(t, s.free) }},
 		"Inspect": {true,
 			func(t testing.TB, s *stage) { testlock.Inspect(t, s.free) },
-			func(t testing.TB, s *stage) { testlock.Inspect(t, nil) }},
+			func(t testing.TB, s *stage) { testlock.Inspect(t, (*rlock.Mutex)(nil)) }},
 		"ForceUnlock": {true,
 			func(t testing.TB, s *stage) { testlock.ForceUnlock(t, s.held) },
 			func(t testing.TB, s *stage) { testlock.ForceUnlock(t, s.free) }},
 		"Granted": {true,
 			func(t testing.TB, s *stage) { testlock.Unlock(t, testlock.Granted(t, testlock.Go(bg, s.free))) },
 			func(t testing.TB, s *stage) { testlock.Granted(t, testlock.Go(s.over, s.free)) }},
+		"Waiting": {false,
+			func(t testing.TB, s *stage) {
+				ctx, cancel := context.WithCancel(bg)
+				waits := testlock.Join(ctx, s.held)
+				testlock.Waiting(t, "one that waits", waits)
+				cancel()
+				testlock.WantError(t, "Lock", (<-waits).Err, context.Canceled)
+			},
+			func(t testing.TB, s *stage) { testlock.Waiting(t, "one that gave up", testlock.Join(s.over, s.free)) }},
+		"Served": {true,
+			func(t testing.TB, s *stage) {
+				testlock.Served(t, testlock.Go(bg, s.free))
+				testlock.Unlock(t, s.hold)
+			},
+			func(t testing.TB, s *stage) { testlock.Served(t, testlock.Go(s.over, s.free)) }},
 		"Must": {true,
 			func(t testing.TB, _ *stage) { testlock.Must(t, nil) },
 			func(t testing.TB, _ *stage) { testlock.Must(t, boom) }},

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package fairlock_test
 
 import (
@@ -13,9 +15,6 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
-
-// With a liveness time of an hour, a waiter that is not told waits longer than a test.
-var longLiveness = rlock.WithLiveness(time.Hour)
 
 // startSharded starts a Cluster that has sharded pub/sub.
 func startSharded(t *testing.T, masters, replicas int, mod ...func(*redis.ClusterOptions)) (*testredis.Cluster, *redis.ClusterClient) {
@@ -70,13 +69,11 @@ func TestTheDeadOnAClusterCostTheLivingNoTime(t *testing.T) {
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
 		node := cluster.Master(t, "{x}").Client(t)
 		hold := testlock.Take(t, newMutex(testlock.NewSession(t, rdb, longLiveness), "x"))
-		child := testlock.Child("many", letter, strings.Join(addrs, ","), dead)
-		testlock.Must(t, child.Start())
+		process, _ := waiters(t, letter, strings.Join(addrs, ","), testlock.Prefix(rdb), dead, 1)
 		testlock.Eventually(t, "all wait, and listen", func() bool { return marked(rdb, letter) == dead })
 		got := testlock.Go(testlock.Bounded(t), newMutex(testlock.NewSession(t, rdb, longLiveness), "x"))
 		testlock.Eventually(t, "one behind them", func() bool { return marked(rdb, letter) == dead+1 })
-		testlock.Must(t, child.Process.Kill())
-		_ = child.Wait()
+		testlock.Must(t, process.Process.Kill())
 		testlock.Eventually(t, "the server knows", func() bool { return shardedListeners(node, letter) == 1 })
 		testlock.Unlock(t, hold)
 		testlock.Unlock(t, testlock.Granted(t, got))

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package rwlock_test
 
 import (
@@ -13,8 +15,6 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-const key = "lockline:w:{x}"
-
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
@@ -22,40 +22,37 @@ func TestOnACluster(t *testing.T) {
 	for i := range 12 {
 		name := fmt.Sprint("lock", i)
 		one, two := rwlock.New(a, name), rwlock.New(b, name)
-		_, w := lock(t, bg, one)
-		reader := begin(bg, two.RLocker())
-		queue(t, one, 1)
-		writer := begin(bg, one)
-		queue(t, one, 2)
-		unlock(t, w)
-		unlock(t, await(t, reader).hold)
-		unlock(t, await(t, writer).hold)
+		_, w := testlock.Lock(t, one, bg)
+		reader := testlock.Go(bg, two.RLocker())
+		writer := testlock.Go(bg, one)
+		testlock.Unlock(t, w)
+		testlock.Served(t, reader)
+		testlock.Served(t, writer)
 		s1, s2 := semaphore.New(a, name, 2), semaphore.New(b, name, 2)
-		_, p := lock(t, bg, s1.Locker(1))
-		both := begin(bg, s2.Locker(2))
+		_, p := testlock.Lock(t, s1.Locker(1), bg)
+		both := testlock.Go(bg, s2.Locker(2))
 		testlock.Eventually(t, "it waits", func() bool {
 			st, err := s1.Inspect(bg)
 			testlock.Must(t, err)
 			return len(st.Queue) == 1
 		})
-		unlock(t, p)
-		unlock(t, await(t, both).hold)
+		testlock.Unlock(t, p)
+		testlock.Served(t, both)
 	}
 
 	t.Run("while its slot moves", func(t *testing.T) {
 		one, two := rwlock.New(a, "x"), rwlock.New(b, "x")
-		_, w := lock(t, bg, one)
-		reader := begin(bg, two.RLocker())
-		queue(t, one, 1)
+		_, w := testlock.Lock(t, one, bg)
+		reader := testlock.Go(bg, two.RLocker())
 		old := cluster.Master(t, key)
 		to := cluster.Nodes[0]
 		if to == old {
 			to = cluster.Nodes[1]
 		}
-		cluster.MoveSlot(t, key, to, func() { unlock(t, w) })
-		unlock(t, await(t, reader).hold)
-		_, w = lock(t, bg, two, rlock.WaitAtMost(20*time.Second))
-		unlock(t, w)
+		cluster.MoveSlot(t, key, to, func() { testlock.Unlock(t, w) })
+		testlock.Served(t, reader)
+		_, w = testlock.Lock(t, two, bg, rlock.WaitAtMost(20*time.Second))
+		testlock.Unlock(t, w)
 	})
 
 	t.Run("sharded", func(t *testing.T) {
@@ -64,15 +61,14 @@ func TestOnACluster(t *testing.T) {
 		}
 		one, two := rwlock.New(a, "sharded"), rwlock.New(b, "sharded")
 		cycle := func() {
-			_, w := lock(t, bg, one)
-			writer := begin(bg, two)
-			queue(t, one, 1)
+			_, w := testlock.Lock(t, one, bg)
+			writer := testlock.Go(bg, two)
 			testlock.Eventually(t, "it is to be told by SPUBLISH", func() bool {
 				about := cluster.Client(t).HVals(bg, "lockline:w:{sharded}:d").Val()
 				return len(about) == 1 && strings.Contains(about[0], "/+ ")
 			})
-			unlock(t, w)
-			unlock(t, await(t, writer).hold)
+			testlock.Unlock(t, w)
+			testlock.Served(t, writer)
 		}
 		cycle()
 		before := cluster.Sent(t, "publish")
@@ -83,19 +79,4 @@ func TestOnACluster(t *testing.T) {
 			t.Errorf("%d messages between the nodes", sent)
 		}
 	})
-}
-
-func TestWhatTheMasterKnewIsLostWithIt(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	locks := locksOf(t, server.Client(t), 2, rlock.WithWatchdogTimeout(long))
-	ctx, r := lock(t, bg, locks[0].RLocker())
-	w := begin(bg, locks[1])
-	queue(t, locks[1], 1)
-	server.Restart(t) // it forgets all
-	testlock.Receive(t, "the reader's context ends", ctx.Done())
-	if r.Err() == nil {
-		t.Error("it believes still")
-	}
-	unlock(t, await(t, w).hold)
 }

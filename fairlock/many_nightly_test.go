@@ -1,17 +1,23 @@
+//go:build nightly
+
 package fairlock_test
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -20,6 +26,7 @@ import (
 var sessions = flag.Int("sessions", 200, "how many wait for one lock in TestManySessionsAreServedInOrder; 10000 need as many open files")
 
 func TestManySessionsAreServedInOrder(t *testing.T) {
+	t.Parallel()
 	n := *sessions
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
 		server := testredis.Start(t, "--maxclients", "20000")
@@ -39,7 +46,7 @@ func TestManySessionsAreServedInOrder(t *testing.T) {
 			served []string   // sessions
 		)
 		for range n {
-			s := testlock.NewSession(t, shared, rlock.WithLiveness(time.Hour))
+			s := testlock.NewSession(t, shared, longLiveness)
 			all.Go(func() {
 				err := newMutex(s, "x").Do(bg, func(context.Context) error {
 					mu.Lock()
@@ -78,4 +85,41 @@ func TestManySessionsAreServedInOrder(t *testing.T) {
 		calls, _, _ = strings.Cut(calls, ",")
 		t.Logf("%d sessions in %v, %d bytes each as they wait, %s scripts", n, took, each, calls)
 	})
+}
+
+func TestACancelStormLeavesNoQueueAndNoLock(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	rnd := rand.New(rand.NewPCG(7, 8))
+	var all []*rlock.Mutex
+	for range 4 {
+		all = append(all, fairlock.New(testlock.NewSession(t, rdb), "x"))
+	}
+	var wg sync.WaitGroup
+	var held, canceled atomic.Int64
+	room := make(chan struct{}, 40)
+	for i := range 5_000 {
+		room <- struct{}{}
+		patience := time.Duration(rnd.Int64N(int64(60 * time.Millisecond)))
+		wg.Go(func() {
+			defer func() { <-room }()
+			ctx, cancel := context.WithTimeout(bg, patience)
+			defer cancel()
+			switch err := testlock.Cycle(ctx, all[i%4]); {
+			case err == nil:
+				held.Add(1)
+			case errors.Is(err, context.DeadlineExceeded):
+				canceled.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if held.Load() == 0 || canceled.Load() == 0 {
+		t.Errorf("%d held, %d canceled: a storm of one kind only proves nothing", held.Load(), canceled.Load())
+	}
+	testlock.OnlyTokens(t, rdb)
+	testlock.Works(t, all[0])
+	testlock.NoSubscriptions(t, rdb)
 }

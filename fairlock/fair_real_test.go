@@ -1,0 +1,169 @@
+package fairlock_test
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	var all []*rlock.Mutex
+	for range 4 {
+		all = append(all, fairlock.New(testlock.NewSession(t, rdb), "x"))
+	}
+	hold := testlock.Take(t, all[0])
+	var waits []<-chan testlock.Grant
+	for i := range 40 {
+		waits = append(waits, testlock.Go(testlock.Bounded(t), all[i*i%7%4])) // several of one session in a row, too
+		testlock.Eventually(t, "in the queue", func() bool { return len(testlock.Inspect(t, all[0]).Queue) == i+1 })
+	}
+	last := hold.Token()
+	testlock.Unlock(t, hold)
+	for _, got := range waits {
+		hold := testlock.Granted(t, got)
+		testlock.WantAfter(t, hold, last)
+		last = hold.Token()
+		testlock.Unlock(t, hold)
+	}
+	testlock.OnlyTokens(t, rdb)
+	if ttl := rdb.PTTL(bg, testlock.Prefix(rdb)+":f:{x}:t").Val(); ttl <= 0 || ttl > 3*time.Minute {
+		t.Errorf("the token is remembered for %v", ttl)
+	}
+}
+
+// Somebody writes scores that are no times: waiters are served all the same, none is granted a lease without an end,
+// and what is no waiter is not in their way.
+func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
+	t.Parallel()
+	for _, score := range []float64{math.Inf(1), math.Inf(-1), -5, 1e18, 9007199254740992} {
+		t.Run(fmt.Sprint(score), func(t *testing.T) {
+			t.Parallel()
+			rdb := testlock.Shared(t)
+			key := testlock.Prefix(rdb) + ":f:{x}"
+			held := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
+			waits := testlock.Go(testlock.Bounded(t), fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(5*time.Second)), "x"))
+			testlock.Eventually(t, "it waits", func() bool { return waiting(rdb, "f") == 1 })
+			waiter := rdb.ZRange(bg, key+":q", 0, 0).Val()[0]
+			for _, k := range []string{key + ":q", key + ":a"} {
+				testlock.Must(t, rdb.ZAdd(bg, k, redis.Z{Score: score, Member: waiter}).Err())
+			}
+			testlock.Must(t, rdb.ZAdd(bg, key+":a", redis.Z{Score: score, Member: "another:1"}).Err())
+			testlock.Must(t, rdb.ZAdd(bg, key+":q", redis.Z{Score: -1, Member: "another:1"}).Err())
+			testlock.Unlock(t, held)
+			hold := testlock.Granted(t, waits)
+			testlock.WantAfter(t, hold, held.Token())
+			if ttl := rdb.PTTL(bg, key).Val(); ttl <= 0 || ttl > time.Minute {
+				t.Errorf("held for %v", ttl)
+			}
+			testlock.Unlock(t, hold)
+		})
+	}
+}
+
+// They are more than Lua can return from a function.
+func TestRedisson3166ManyDeadEntriesDoNotBlockANewcomer(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	past := float64(time.Now().Add(-time.Minute).UnixMicro())
+	var dead []redis.Z
+	for i := range 10_000 {
+		dead = append(dead, redis.Z{Score: past, Member: fmt.Sprint("33333333-0000-4000-8000-000000000000:", i)})
+	}
+	for _, key := range []string{":f:{x}:q", ":f:{x}:a"} {
+		testlock.Must(t, rdb.ZAdd(bg, testlock.Prefix(rdb)+key, dead...).Err())
+	}
+	_, hold := testlock.TryLock(t, fairlock.New(testlock.NewSession(t, rdb), "x"), bg)
+	if n := waiting(rdb, "f"); n != 0 {
+		t.Errorf("%d dead entries are left", n)
+	}
+	testlock.Unlock(t, hold)
+}
+
+// waiting is how many attempts stand in the queue of lock x.
+func waiting(rdb redis.Cmdable, letter string) int64 {
+	return rdb.ZCard(bg, testlock.Prefix(rdb)+":"+letter+":{x}:q").Val()
+}
+
+// waiters starts a process whose sessions wait for lock x, each with a number of goroutines. What it is granted comes on the channel.
+func waiters(t *testing.T, letter, addrs, prefix string, sessions, each int) (*exec.Cmd, <-chan string) {
+	t.Helper()
+	cmd := testlock.Child(letter, prefix, addrs, sessions, each)
+	out, err := cmd.StdoutPipe()
+	testlock.Must(t, err)
+	testlock.Must(t, cmd.Start())
+	lines, done := make(chan string, sessions*each), make(chan struct{})
+	go func() {
+		defer close(done)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+		_ = cmd.Wait()
+	})
+	return cmd, lines
+}
+
+// With a liveness time of hours, nobody waits for a test's patience for the dead.
+func TestTheDeadCostTheLivingNoTime(t *testing.T) {
+	t.Parallel()
+	const dead = 100
+	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
+		t.Parallel()
+		rdb := testlock.Shared(t)
+		hold := testlock.Take(t, newMutex(testlock.NewSession(t, rdb, longLiveness), "x"))
+		process, _ := waiters(t, letter, rdb.Options().Addr, testlock.Prefix(rdb), dead, 1)
+		testlock.Eventually(t, "all wait, and listen", func() bool { return marked(rdb, letter) == dead })
+		got := testlock.Go(testlock.Bounded(t), newMutex(testlock.NewSession(t, rdb, longLiveness), "x"))
+		testlock.Eventually(t, "one behind them", func() bool { return waiting(rdb, letter) == dead+1 })
+		testlock.Must(t, process.Process.Kill())
+		testlock.Eventually(t, "the server knows", func() bool {
+			return len(rdb.PubSubChannels(bg, testlock.Prefix(rdb)+":s:*").Val()) <= 1
+		})
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, got))
+		if n := waiting(rdb, letter); n != dead {
+			t.Errorf("%d keep their places, of %d that may live", n, dead)
+		}
+	})
+}
+
+func TestAGrantToAFrozenProcessIsTakenBackAfterItsLease(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	m := fairlock.New(testlock.NewSession(t, rdb, longLiveness), "x")
+	hold := testlock.Take(t, m)
+	process, grants := waiters(t, "f", rdb.Options().Addr, testlock.Prefix(rdb), 1, 10)
+	queued := func(n int) {
+		t.Helper()
+		testlock.Eventually(t, "they wait", func() bool { return len(testlock.Inspect(t, m).Queue) == n })
+	}
+	queued(10)
+	testlock.Must(t, process.Process.Signal(testredis.StopSignal))
+	got := testlock.Go(testlock.Bounded(t), m)
+	queued(11)
+	testlock.Unlock(t, hold)
+	next := testlock.Granted(t, got)
+	testlock.Must(t, process.Process.Signal(testredis.ContinueSignal))
+	// It wakes up to an old grant, and must not believe it, but wait as a newcomer.
+	queued(10)
+	if len(grants) > 0 || next.Err() != nil {
+		t.Errorf("two holders: %d grants are believed", len(grants))
+	}
+	testlock.Unlock(t, next)
+	testlock.Receive(t, "the thawed process has the lock", grants)
+}

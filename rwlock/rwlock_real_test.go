@@ -1,0 +1,136 @@
+package rwlock_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestNobodyIsBesideAWriter(t *testing.T) {
+	t.Parallel()
+	const sessions, goroutines, each = 4, 4, 40
+	locks := locksOf(t, testlock.Shared(t), sessions)
+	var readers, writers, reads, writes atomic.Int64
+	var last atomic.Int64 // token of a writer
+	write := func(l rlock.Locker, reader rlock.Locker) error {
+		ctx, hold, err := l.Lock(bg)
+		if err != nil {
+			return err
+		}
+		if writers.Add(1) != 1 || readers.Load() != 0 {
+			t.Error("somebody is beside a writer")
+		}
+		if before := last.Swap(hold.Token()); before >= hold.Token() {
+			t.Errorf("token %d behind %d", hold.Token(), before)
+		}
+		if reader == nil {
+			writers.Add(-1)
+			return hold.Unlock(bg)
+		}
+		_, r, err := reader.Lock(ctx) // goes on as a reader
+		if err != nil {
+			return err
+		}
+		writers.Add(-1)
+		readers.Add(1)
+		err = hold.Unlock(bg)
+		readers.Add(-1)
+		return errors.Join(err, r.Unlock(bg))
+	}
+	read := func(l rlock.Locker) error {
+		_, hold, err := l.Lock(bg)
+		if err != nil {
+			return err
+		}
+		readers.Add(1)
+		if writers.Load() != 0 {
+			t.Error("a reader is beside a writer")
+		}
+		if hold.Token() < last.Load() {
+			t.Errorf("a reader's token %d is below the writer's before it, %d", hold.Token(), last.Load())
+		}
+		readers.Add(-1)
+		return hold.Unlock(bg)
+	}
+	var wg sync.WaitGroup
+	for i, l := range locks {
+		for g := range goroutines {
+			wg.Go(func() {
+				for n := range each {
+					var err error
+					switch {
+					case (n+i+g)%5 != 0:
+						reads.Add(1)
+						err = read(l.RLocker())
+					case n%2 == 0:
+						writes.Add(1)
+						err = write(l, l.RLocker())
+					default:
+						writes.Add(1)
+						err = write(l, nil)
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if reads.Load() == 0 || writes.Load() == 0 {
+		t.Errorf("%d reads, %d writes", reads.Load(), writes.Load())
+	}
+	isFree(t, locks[0])
+}
+
+// They are more than Lua can return from a function.
+func TestManyDeadReadersDoNotMakeAWriterWaitLonger(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	l, key := locksOf(t, rdb, 1)[0], testlock.Prefix(rdb)+":w:{x}"
+	const dead = 10_000
+	now := rdb.Time(bg).Val().UnixMicro()
+	reader := testlock.Take(t, l.RLocker()) // so that the keys have a lease
+	pipe := rdb.Pipeline()
+	for i := range dead { // as sessions leave them that have died
+		owner := fmt.Sprint("gone:", i)
+		pipe.ZAdd(bg, key, redis.Z{Score: float64(now - 1000), Member: owner})
+		pipe.HSet(bg, key+":h", owner, "1 1 1@h ")
+	}
+	pipe.HIncrBy(bg, key+":h", "u", dead)
+	_, err := pipe.Exec(bg)
+	testlock.Must(t, err)
+	testlock.Unlock(t, reader)
+	testlock.Works(t, l)
+	if n := rdb.Exists(bg, key, key+":h").Val(); n != 0 {
+		t.Errorf("%d keys stay", n)
+	}
+}
+
+func TestAForgottenReaderIsReleasedAndOneWhoseContextIsKeptIsNot(t *testing.T) {
+	t.Parallel()
+	locks := locksOf(t, testlock.Shared(t), 2)
+	ctx, _ := testlock.Lock(t, locks[0].RLocker(), bg)
+	waits := testlock.Go(testlock.Bounded(t), locks[1])
+	testlock.Eventually(t, "it waits", func() bool { return len(testlock.Inspect(t, locks[0]).Queue) == 1 })
+	runtime.GC()
+	runtime.GC()
+	if len(waits) > 0 || ctx.Err() != nil {
+		t.Error("a writer is beside a reader whose context is kept")
+	}
+	runtime.KeepAlive(ctx)
+	ctx = nil
+	testlock.Eventually(t, "it is released", func() bool {
+		runtime.GC()
+		return len(waits) == 1
+	})
+	testlock.Served(t, waits)
+}
