@@ -162,6 +162,7 @@ func TestACanceledCallReturnsWhileRedisIsFrozen(t *testing.T) {
 		if took := time.Since(start); took > time.Minute {
 			t.Errorf("they returned after %v", took)
 		}
+		testlock.WantError(t, "Wait whose context is over", ls[0].Wait(ctx), context.DeadlineExceeded)
 		w.Net.Thaw()
 	})
 }
