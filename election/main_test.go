@@ -2,7 +2,11 @@ package election_test
 
 import (
 	"context"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -32,9 +36,18 @@ type term struct {
 // lead campaigns and must win.
 func lead(t testing.TB, e *election.Election, value string) (context.Context, *election.Leadership) {
 	t.Helper()
-	ctx, l, err := e.Campaign(testlock.Bounded(t), value)
+	ctx, l, err := e.Campaign(bg, value)
 	testlock.Must(t, err)
+	keep(t, l)
 	return ctx, l
+}
+
+// keep has a leadership live until the test ends: in fake time the library must find no forgotten one (testlock.Keep).
+func keep(t testing.TB, l *election.Leadership) { t.Cleanup(func() { runtime.KeepAlive(l) }) }
+
+// direct is a client that no fault of w.Net concerns.
+func direct(t testing.TB, w *testlock.Wire) *redis.Client {
+	return faultproxy.InMemory(t, w.Dial).Client(t)
 }
 
 // line is candidates, each known to wait behind the one before it.
@@ -49,9 +62,8 @@ func newLine(t testing.TB) *line { return &line{t, make(chan term, 100)} }
 func (l *line) join(e *election.Election, who int, value string) {
 	l.t.Helper()
 	before := len(candidates(l.t, e))
-	ctx := testlock.Bounded(l.t)
 	go func() {
-		led, lead, err := e.Campaign(ctx, value)
+		led, lead, err := e.Campaign(bg, value)
 		l.got <- term{who, led, lead, err}
 	}()
 	testlock.Eventually(l.t, "it waits", func() bool { return len(candidates(l.t, e)) > before })
@@ -62,6 +74,7 @@ func (l *line) next() term {
 	l.t.Helper()
 	n := testlock.Receive(l.t, "elected", l.got)
 	testlock.Must(l.t, n.err)
+	keep(l.t, n.Leadership)
 	return n
 }
 
@@ -159,15 +172,15 @@ func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name
 	return all
 }
 
-// renewed waits until the lock was renewed so many times. Its time to live shrinks but for that.
-func renewed(t testing.TB, rdb redis.Cmdable, times int) {
-	t.Helper()
-	left := rdb.PTTL(bg, lockKey).Val()
-	testlock.Eventually(t, "renewed", func() bool {
-		before := left
-		if left = rdb.PTTL(bg, lockKey).Val(); left > before {
-			times--
-		}
-		return times <= 0
-	})
+// leaderProcess is a process that leads until that ends, and says so. It is told the server's address and the prefix of keys.
+func leaderProcess(args string) {
+	addr, prefix, _ := strings.Cut(args, " ")
+	s, err := rlock.NewSession(redis.NewClient(&redis.Options{Addr: addr}), rlock.WithPrefix(prefix), rlock.WithWatchdogTimeout(5*time.Second), rlock.WithLogger(testlock.Quiet))
+	if err != nil {
+		panic(err)
+	}
+	ctx, l, err := election.New(s, "x").Campaign(bg, "child")
+	fmt.Println("leads", l.Token(), err)
+	<-ctx.Done()
+	fmt.Println("ended", l.Err())
 }
