@@ -18,8 +18,7 @@ import (
 
 func TestCandidatesOfOneSessionLeadInTurnWithThoseOfOthers(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		a, b := election.New(testlock.NewSession(t, rdb), "x"), election.New(testlock.NewSession(t, rdb), "x")
+		a, b := newElection(t, w.Client), newElection(t, w.Client)
 		all := newLine(t)
 		for i, e := range []*election.Election{a, a, b, a, a, b, b, a} {
 			all.join(e, i, fmt.Sprint(i))
@@ -30,7 +29,7 @@ func TestCandidatesOfOneSessionLeadInTurnWithThoseOfOthers(t *testing.T) {
 			if n.who != i || n.Token() <= last {
 				t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
 			}
-			if st := testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")); st.Token != n.Token() {
+			if st := testlock.Inspect(t, fairlock.New(testlock.NewSession(t, w.Client), "x")); st.Token != n.Token() {
 				t.Errorf("Redis knows token %d, not %d", st.Token, n.Token())
 			}
 			last = n.Token()
@@ -42,8 +41,7 @@ func TestCandidatesOfOneSessionLeadInTurnWithThoseOfOthers(t *testing.T) {
 
 func TestCampaignByTheLeaderChangesTheValue(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e := election.New(testlock.NewSession(t, rdb), "x")
+		e := newElection(t, w.Client)
 		ctx, l := lead(t, e, "one")
 		again, same, err := e.Campaign(ctx, "two")
 		testlock.Must(t, err)
@@ -70,8 +68,7 @@ func TestCampaignByTheLeaderChangesTheValue(t *testing.T) {
 
 func TestEachCampaignBelowOneOwnerIsACandidateOfItsOwn(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e := election.New(testlock.NewSession(t, rdb), "x")
+		e := newElection(t, w.Client)
 		owner := rlock.WithOwner(testlock.Bounded(t))
 		ctx, first, err := e.Campaign(owner, "one")
 		testlock.Must(t, err)
@@ -83,7 +80,7 @@ func TestEachCampaignBelowOneOwnerIsACandidateOfItsOwn(t *testing.T) {
 		testlock.Eventually(t, "it waits", func() bool { return len(candidates(t, e)) == 2 })
 
 		// What runs below is still the owner that the caller has made, for other locks.
-		m := rlock.New(testlock.NewSession(t, rdb), "other")
+		m := rlock.New(testlock.NewSession(t, w.Client), "other")
 		_, outer := testlock.TryLock(t, m, owner)
 		_, inner := testlock.TryLock(t, m, ctx)
 		testlock.Unlock(t, inner)
@@ -98,8 +95,7 @@ func TestEachCampaignBelowOneOwnerIsACandidateOfItsOwn(t *testing.T) {
 
 func TestBelowALeadershipGoroutinesExcludeEachOther(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb)
+		s := testlock.NewSession(t, w.Client)
 		ctx, l := lead(t, election.New(s, "x"), "one")
 		m := rlock.New(s, "other")
 		_, hold := testlock.TryLock(t, m, ctx)
@@ -113,9 +109,8 @@ func TestBelowALeadershipGoroutinesExcludeEachOther(t *testing.T) {
 
 func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb)
-		e, other := election.New(s, "x"), election.New(testlock.NewSession(t, rdb), "x")
+		s := testlock.NewSession(t, w.Client)
+		e, other := election.New(s, "x"), newElection(t, w.Client)
 		kept, other2 := lead(t, election.New(s, "y"), "y")
 		ctx, l := lead(t, e, "one")
 		all := newLine(t)
@@ -134,11 +129,11 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 		}
 		resign(t, other2)
 		resign(t, next.Leadership)
-		testlock.OnlyTokens(t, rdb)
-		if rdb.HExists(bg, metadataKey, "v").Val() {
+		testlock.OnlyTokens(t, w.Client)
+		if w.Client.HExists(bg, metadataKey, "v").Val() {
 			t.Error("the value is still there")
 		}
-		if left := rdb.PTTL(bg, metadataKey).Val(); left <= 0 || left > 150*time.Second {
+		if left := w.Client.PTTL(bg, metadataKey).Val(); left <= 0 || left > 150*time.Second {
 			t.Errorf("the metadata stay for %v", left)
 		}
 	})
@@ -146,9 +141,8 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 
 func TestResignHandsOnInASessionThatUnlocksWithoutWaiting(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e := election.New(testlock.NewSession(t, rdb, rlock.WithAsyncUnlock()), "x")
-		seen := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+		e := newElection(t, w.Client, rlock.WithAsyncUnlock())
+		seen := observe(t, newElection(t, w.Client))
 		seen.seesAtLast(0, "")
 		all := newLine(t)
 		for i := range 4 {
@@ -175,10 +169,9 @@ func TestResignHandsOnInASessionThatUnlocksWithoutWaiting(t *testing.T) {
 // store it again, for a lock that is free.
 func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		proxy := w.Net
 		rdb := direct(t, w)
-		e := election.New(testlock.NewSession(t, w.Client, rlock.WithAsyncUnlock()), "x")
-		seen := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+		e := newElection(t, w.Client, rlock.WithAsyncUnlock())
+		seen := observe(t, newElection(t, rdb))
 		_, l := lead(t, e, "warm")
 		resign(t, l) // Redis knows the scripts now
 		_, l = lead(t, e, "one")
@@ -186,7 +179,7 @@ func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
 		kind := kindOf(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 		proclaims, retracted, stored := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		var first, last, once sync.Once
-		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			switch kind(r) {
 			case "proclaim":
 				first.Do(func() { close(proclaims) })
@@ -199,7 +192,7 @@ func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
 			}
 			return faultproxy.Pass
 		})
-		proxy.OnReply(func(r faultproxy.Request) {
+		w.Net.OnReply(func(r faultproxy.Request) {
 			switch kind(&r) {
 			case "retract":
 				last.Do(func() { close(retracted) })
@@ -221,8 +214,7 @@ func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
 
 func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e := election.New(testlock.NewSession(t, rdb), "x")
+		e := newElection(t, w.Client)
 		_, l := lead(t, e, "first")
 		var all sync.WaitGroup
 		for i := range 50 {
@@ -233,7 +225,7 @@ func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
 			})
 		}
 		all.Wait()
-		stored := rdb.HGet(bg, metadataKey, "v").Val()
+		stored := w.Client.HGet(bg, metadataKey, "v").Val()
 		if words := strings.Fields(stored); len(words) != 4 || words[2] != "51" {
 			t.Errorf("stored is %q, not the 51st value", stored)
 		}
@@ -245,8 +237,7 @@ func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
 
 func TestALeadershipIsRenewed(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e := election.New(testlock.NewSession(t, rdb), "x")
+		e := newElection(t, w.Client)
 		all := newLine(t)
 		_, l := lead(t, e, "one")
 		all.join(e, 1, "two") // which is handed the lock, with a first lease
@@ -263,8 +254,7 @@ func TestALeadershipIsRenewed(t *testing.T) {
 
 func TestACandidateThatGivesUpLeavesNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e, other := election.New(testlock.NewSession(t, rdb), "x"), election.New(testlock.NewSession(t, rdb), "x")
+		e, other := newElection(t, w.Client), newElection(t, w.Client)
 		_, l := lead(t, e, "one")
 		ctx, cancel := context.WithCancel(bg)
 		failed := make(chan error, 1)
@@ -280,14 +270,13 @@ func TestACandidateThatGivesUpLeavesNothing(t *testing.T) {
 		testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
 		testlock.Eventually(t, "it is gone", func() bool { return len(candidates(t, e)) == 1 })
 		resign(t, l)
-		testlock.OnlyTokens(t, rdb)
+		testlock.OnlyTokens(t, w.Client)
 	})
 }
 
 func TestAClosedSessionIsAnErrorOfEachMethod(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s, other := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
+		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
 		e := election.New(s, "x")
 		ctx, l := lead(t, e, "one")
 		all := newLine(t)
@@ -333,8 +322,7 @@ func TestAClosedSessionIsAnErrorOfEachMethod(t *testing.T) {
 
 func TestMisuseIsAnError(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb)
+		s := testlock.NewSession(t, w.Client)
 		var none *election.Leadership
 		if none.Token() != 0 {
 			t.Error("a nil Leadership has a token")
@@ -352,8 +340,8 @@ func TestMisuseIsAnError(t *testing.T) {
 			"a nil session":       {election.New(nil, "x"), bg},
 			"an empty name":       {election.New(s, ""), bg},
 			"a nil context":       {election.New(s, "x"), noContext},
-			"keys of Redisson":    {election.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x"), bg},
-			"a session that ends": {election.New(closed(t, rdb), "x"), bg},
+			"keys of Redisson":    {newElection(t, w.Client, rlock.RedissonKeys()), bg},
+			"a session that ends": {election.New(closed(t, w.Client), "x"), bg},
 		} {
 			_, l, err := try.e.Campaign(try.ctx, "")
 			_, _, err2 := try.e.Leader(try.ctx)
@@ -391,12 +379,11 @@ func closed(t *testing.T, rdb rlock.Client) *rlock.Session {
 
 func TestCandidatesAreListedInOrderWithTheLeaderMarked(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
 		var labels []string
 		var elections []*election.Election
 		for i := range 4 {
 			labels = append(labels, fmt.Sprint("node", i))
-			elections = append(elections, election.New(testlock.NewSession(t, rdb, rlock.WithLabel(labels[i])), "x"))
+			elections = append(elections, newElection(t, w.Client, rlock.WithLabel(labels[i])))
 		}
 		if all := candidates(t, elections[0]); len(all) != 0 {
 			t.Errorf("before anybody campaigns: %+v", all)

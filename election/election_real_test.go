@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
@@ -17,7 +16,7 @@ func TestTheDocumentedRightsSufficeForElections(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	rdb := testlock.DocumentedUser(t, server)
-	e := election.New(testlock.NewSession(t, rdb), "x")
+	e := newElection(t, rdb)
 	w := observe(t, e)
 	w.seesAtLast(0, "")
 	_, l := lead(t, e, "one")
@@ -37,13 +36,13 @@ func TestAnObserverWithoutTheRightToLookEndsWithTheError(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := testlock.User(t, server, "blind", "+@all", "~other:*", "&*")
 	var all []error
-	for _, err := range election.New(testlock.NewSession(t, rdb), "x").Observe(testlock.Bounded(t)) {
+	for _, err := range newElection(t, rdb).Observe(testlock.Bounded(t)) {
 		all = append(all, err)
 	}
 	if len(all) != 1 || !strings.Contains(all[0].Error(), "permissions") {
 		t.Errorf("it yielded %v", all)
 	}
-	if _, _, err := election.New(testlock.NewSession(t, rdb), "x").Leader(bg); err == nil {
+	if _, _, err := newElection(t, rdb).Leader(bg); err == nil {
 		t.Error("Leader says nothing")
 	}
 }
@@ -51,12 +50,12 @@ func TestAnObserverWithoutTheRightToLookEndsWithTheError(t *testing.T) {
 func TestTwentyCandidatesInTwentySessionsLeadInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
-	watcher := election.New(testlock.NewSession(t, rdb), "x")
+	watcher := newElection(t, rdb)
 	seen := observe(t, watcher)
 	seen.seesAtLast(0, "")
 	all := newLine(t)
 	for i := range 20 {
-		all.join(election.New(testlock.NewSession(t, rdb), "x"), i, fmt.Sprint("node ", i))
+		all.join(newElection(t, rdb), i, fmt.Sprint("node ", i))
 	}
 	last := int64(0)
 	for i := range 20 {
@@ -75,7 +74,7 @@ func TestTwentyCandidatesInTwentySessionsLeadInTheOrderInWhichTheyCame(t *testin
 func TestAForgottenLeadershipEndsWithItsLease(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
-	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(5*time.Second)), "x")
+	e := newElection(t, rdb, rlock.WithWatchdogTimeout(5*time.Second))
 	token := func() int64 {
 		_, l, err := e.Campaign(testlock.Bounded(t), "forgotten")
 		testlock.Must(t, err)
@@ -90,7 +89,7 @@ func TestAForgottenLeadershipEndsWithItsLease(t *testing.T) {
 		testlock.Must(t, err)
 		return !ok
 	})
-	_, l := lead(t, election.New(testlock.NewSession(t, rdb), "x"), "next")
+	_, l := lead(t, newElection(t, rdb), "next")
 	if l.Token() <= token {
 		t.Errorf("token %d after %d", l.Token(), token)
 	}

@@ -21,18 +21,17 @@ import (
 func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		p := w.Net
-		ctx, l := lead(t, election.New(testlock.NewSession(t, w.Client), "x"), "one")
+		ctx, l := lead(t, newElection(t, w.Client), "one")
 		all := newLine(t)
 		granted := testlock.Observer(func(e rlock.Event) { // before Campaign returns
 			if e.Kind == rlock.Acquired && l.Err() == nil { // the timer that ends the context may be late
 				t.Error("two lead at once")
 			}
 		})
-		other := election.New(testlock.NewSession(t, rdb, rlock.WithObserver(granted)), "x")
+		other := newElection(t, rdb, rlock.WithObserver(granted))
 		all.join(other, 1, "two")
 		time.Sleep(time.Second) // it listens
-		p.BlackHole(true, true)
+		w.Net.BlackHole(true, true)
 		time.Sleep(31 * time.Second)
 		n := all.next()
 		testlock.Receive(t, "the former leader's context ends", ctx.Done())
@@ -41,7 +40,7 @@ func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 			t.Errorf("token %d after %d", n.Token(), l.Token())
 		}
 		wantLeader(t, other, n.Token(), "two")
-		p.BlackHole(false, false)
+		w.Net.BlackHole(false, false)
 		testlock.WantError(t, "Proclaim", l.Proclaim(bg, "late"), rlock.ErrLost)
 		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
 		wantLeader(t, other, n.Token(), "two")
@@ -51,12 +50,11 @@ func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 
 func TestAForcedLeadershipIsNotShownAndItsNextProclaimFindsOut(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb)
+		s := testlock.NewSession(t, w.Client)
 		e := election.New(s, "x")
 		ctx, l := lead(t, e, "one")
 		testlock.ForceUnlock(t, fairlock.New(s, "x"))
-		if !rdb.HExists(bg, metadataKey, "v").Val() {
+		if !w.Client.HExists(bg, metadataKey, "v").Val() {
 			t.Error("there is no value that must not be shown")
 		}
 		wantLeader(t, e, 0, "")
@@ -73,19 +71,15 @@ func TestAForcedLeadershipIsNotShownAndItsNextProclaimFindsOut(t *testing.T) {
 func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		p := w.Net
-		first, slow := election.New(testlock.NewSession(t, rdb), "x"), testlock.NewSession(t, w.Client)
-		kind := kindOf(t, fairlock.New(slow, "x"))
+		first, slow := newElection(t, rdb), testlock.NewSession(t, w.Client)
 		_, l := lead(t, first, "one")
 		stored := rdb.HGet(bg, metadataKey, "v").Val()
 		all := newLine(t)
 		all.join(election.New(slow, "x"), 1, "two")
 		asked, release := make(chan struct{}, 10), make(chan struct{})
-		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if kind(r) == "proclaim" {
-				asked <- struct{}{}
-				<-release
-			}
+		on(t, w, "proclaim", func() faultproxy.Action {
+			asked <- struct{}{}
+			<-release
 			return faultproxy.Pass
 		})
 		resign(t, l)
@@ -102,22 +96,21 @@ func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 func TestLateAndRepeatedCopiesOfAProclaimChangeNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		p := w.Net
 		s := testlock.NewSession(t, w.Client)
 		kind := kindOf(t, fairlock.New(s, "x"))
-		e, watcher := election.New(s, "x"), election.New(testlock.NewSession(t, rdb), "x")
+		e, watcher := election.New(s, "x"), newElection(t, rdb)
 		_, l := lead(t, e, "0")
 		for i := range 3 {
 			testlock.Must(t, l.Proclaim(bg, fmt.Sprint(i+1)))
 		}
-		copies := requests(p, kind, "proclaim")
+		copies := requests(w.Net, kind, "proclaim")
 		if len(copies) < 4 {
 			t.Fatalf("%d requests", len(copies))
 		}
 		replay := func(want, value string, token int64) {
 			t.Helper()
 			for _, r := range copies {
-				if reply, err := p.Replay(r); err != nil || reply != want {
+				if reply, err := w.Net.Replay(r); err != nil || reply != want {
 					t.Errorf("the reply to a late copy is %q, %v; want %q", reply, err, want)
 				}
 				wantLeader(t, watcher, token, value)
@@ -129,8 +122,8 @@ func TestLateAndRepeatedCopiesOfAProclaimChangeNothing(t *testing.T) {
 		_, next := lead(t, watcher, "next")
 		replay("L", "next", next.Token())
 
-		for _, r := range requests(p, kind, "retract") { // a late copy of the end of the first
-			if _, err := p.Replay(r); err != nil {
+		for _, r := range requests(w.Net, kind, "retract") { // a late copy of the end of the first
+			if _, err := w.Net.Replay(r); err != nil {
 				t.Error(err)
 			}
 		}
@@ -141,14 +134,13 @@ func TestLateAndRepeatedCopiesOfAProclaimChangeNothing(t *testing.T) {
 
 func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := w.Net
-		sound := election.New(testlock.NewSession(t, direct(t, w)), "x")
+		sound := newElection(t, direct(t, w))
 		seen := observe(t, sound)
 		seen.seesAtLast(0, "")
 		s := testlock.NewSession(t, w.Client)
 		kind := kindOf(t, fairlock.New(s, "x"))
 		testlock.Warm(t, fairlock.New(s, "x"))
-		lost := testlock.Lossy(p, rand.New(rand.NewPCG(1, 2)), func(r *faultproxy.Request) string {
+		lost := testlock.Lossy(w.Net, rand.New(rand.NewPCG(1, 2)), func(r *faultproxy.Request) string {
 			k := kind(r)
 			if k == "keep" || k == "" || k == "heartbeat" {
 				return ""
@@ -175,26 +167,24 @@ func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 		if lost() == 0 {
 			t.Error("no reply was lost")
 		}
-		p.OnRequest(nil)
+		w.Net.OnRequest(nil)
 	})
 }
 
 // As after a failover that lost the last write, or an eviction of the metadata.
 func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb)
-		e := election.New(s, "x")
+		e := newElection(t, w.Client)
 		_, l := lead(t, e, "one")
 		seen := observe(t, e)
 		seen.seesAtLast(l.Token(), "one")
 		testlock.Must(t, l.Proclaim(bg, "two"))
 		seen.seesAtLast(l.Token(), "two")
-		testlock.Must(t, rdb.Del(bg, metadataKey).Err())
+		testlock.Must(t, w.Client.Del(bg, metadataKey).Err())
 		wantLeader(t, e, 0, "")
 		time.Sleep(11 * time.Second) // a third of a lease
 		wantLeader(t, e, l.Token(), "two")
-		if left := rdb.PTTL(bg, metadataKey).Val(); left <= 0 {
+		if left := w.Client.PTTL(bg, metadataKey).Val(); left <= 0 {
 			t.Errorf("the metadata expire in %v", left)
 		}
 		resign(t, l)
@@ -204,7 +194,7 @@ func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 // As of a server without memory, which renews the lock but does not store the value.
 func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		e := election.New(testlock.NewSession(t, w.Client), "x")
+		e := newElection(t, w.Client)
 		ctx, l := lead(t, e, "one")
 		w.Server().SetPreHook(func(c *server.Peer, _ string, args ...string) bool {
 			if len(args) == 0 || args[0] != election.Digests()["proclaim"] {
@@ -227,21 +217,15 @@ func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 // The value is stored though no reply ever comes to the Proclaim that gave up.
 func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := w.Net
-		s := testlock.NewSession(t, w.Client)
-		e := election.New(s, "x")
+		e := newElection(t, w.Client)
 		_, l := lead(t, e, "one")
-		kind := kindOf(t, fairlock.New(s, "x"))
 		ctx, cancel := context.WithCancel(bg)
-		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if kind(r) == "proclaim" {
-				cancel()
-				return faultproxy.DropAndCut
-			}
-			return faultproxy.Pass
+		on(t, w, "proclaim", func() faultproxy.Action {
+			cancel()
+			return faultproxy.DropAndCut
 		})
 		testlock.WantError(t, "Proclaim", l.Proclaim(ctx, "two"), context.Canceled)
-		p.OnRequest(nil)
+		w.Net.OnRequest(nil)
 		time.Sleep(11 * time.Second)
 		wantLeader(t, e, l.Token(), "two")
 		resign(t, l)
@@ -251,7 +235,7 @@ func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
 func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }) // no time-out ends it
-		e := election.New(testlock.NewSession(t, rdb), "x")
+		e := newElection(t, rdb)
 		_, l := lead(t, e, "one")
 		w.Net.Freeze()
 		calls := map[string]func(ctx context.Context) error{
@@ -259,9 +243,15 @@ func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 			"Leader":     func(ctx context.Context) error { _, _, err := e.Leader(ctx); return err },
 			"Candidates": func(ctx context.Context) error { _, err := e.Candidates(ctx); return err },
 			"Proclaim":   func(ctx context.Context) error { return l.Proclaim(ctx, "three") },
-			"Resign":     l.Resign,
+			"Observe": func(ctx context.Context) (ended error) {
+				for _, err := range e.Observe(ctx) {
+					ended = err
+				}
+				return ended
+			},
+			"Resign": l.Resign,
 		}
-		for _, what := range []string{"Campaign", "Leader", "Candidates", "Proclaim", "Resign"} {
+		for _, what := range []string{"Campaign", "Leader", "Candidates", "Proclaim", "Observe", "Resign"} {
 			ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
 			start := time.Now()
 			testlock.WantError(t, what, calls[what](ctx), context.DeadlineExceeded)
@@ -280,12 +270,11 @@ func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 
 func TestACandidateWhoseFirstValueMeetsAnOutageLeadsAfterIt(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := w.Net
 		s := testlock.NewSession(t, w.Client)
 		kind := kindOf(t, fairlock.New(s, "x"))
 		refused := make(chan struct{}, 100)
 		left := 10
-		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if kind(r) == "proclaim" && left > 0 {
 				left--
 				refused <- struct{}{}
@@ -298,7 +287,7 @@ func TestACandidateWhoseFirstValueMeetsAnOutageLeadsAfterIt(t *testing.T) {
 		if len(refused) != 10 {
 			t.Errorf("%d requests were lost", len(refused))
 		}
-		p.OnRequest(nil)
+		w.Net.OnRequest(nil)
 		wantLeader(t, e, l.Token(), "one")
 		resign(t, l)
 	})
@@ -306,45 +295,35 @@ func TestACandidateWhoseFirstValueMeetsAnOutageLeadsAfterIt(t *testing.T) {
 
 func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := w.Net
 		s := testlock.NewSession(t, w.Client)
-		kind := kindOf(t, fairlock.New(s, "x"))
 		ctx, cancel := context.WithCancel(bg)
-		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if kind(r) == "proclaim" {
-				cancel()
-				return faultproxy.DropAndCut
-			}
-			return faultproxy.Pass
+		on(t, w, "proclaim", func() faultproxy.Action {
+			cancel()
+			return faultproxy.DropAndCut
 		})
 		_, l, err := election.New(s, "x").Campaign(ctx, "one")
 		testlock.WantError(t, "Campaign", err, context.Canceled)
 		if l != nil {
 			t.Error("it has a leadership")
 		}
-		_, next := lead(t, election.New(testlock.NewSession(t, direct(t, w)), "x"), "two") // before the lease of 30 s is over
+		_, next := lead(t, newElection(t, direct(t, w)), "two") // before the lease of 30 s is over
 		resign(t, next)
-		p.OnRequest(nil)
+		w.Net.OnRequest(nil)
 	})
 }
 
 // Its value is stored, but it does not know that. Neither its lease nor that of the observer's session is over soon.
 func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := w.Net
 		long := rlock.WithWatchdogTimeout(time.Hour)
 		s := testlock.NewSession(t, w.Client, long)
-		kind := kindOf(t, fairlock.New(s, "x"))
-		sound := election.New(testlock.NewSession(t, direct(t, w), long), "x")
+		sound := newElection(t, direct(t, w), long)
 		_, l := lead(t, sound, "zero") // from then on the server knows the scripts
 		resign(t, l)
 		seen := observe(t, sound)
 		seen.seesAtLast(0, "")
-		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if kind(r) == "proclaim" {
-				return faultproxy.SwallowReply
-			}
-			return faultproxy.Pass
+		on(t, w, "proclaim", func() faultproxy.Action {
+			return faultproxy.SwallowReply
 		})
 		ctx, cancel := context.WithCancel(bg)
 		failed := make(chan error, 1)
@@ -358,18 +337,17 @@ func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.
 		cancel()
 		testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
 		seen.seesAtLast(0, "")
-		p.OnRequest(nil)
+		w.Net.OnRequest(nil)
 	})
 }
 
 func TestACandidateThatLosesTheLockBeforeItLeadsCampaignsOn(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		p := w.Net
 		s := testlock.NewSession(t, w.Client)
 		kind := kindOf(t, fairlock.New(s, "x"))
 		var once atomic.Bool
-		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if kind(r) == "proclaim" && once.CompareAndSwap(false, true) {
 				if err := rdb.Del(bg, lockKey).Err(); err != nil {
 					t.Error(err)

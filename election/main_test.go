@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -48,6 +49,12 @@ func keep(t testing.TB, l *election.Leadership) { t.Cleanup(func() { runtime.Kee
 // direct is a client that no fault of w.Net concerns.
 func direct(t testing.TB, w *testlock.Wire) *redis.Client {
 	return faultproxy.InMemory(t, w.Dial).Client(t)
+}
+
+// newElection is the election x in a session of its own.
+func newElection(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *election.Election {
+	t.Helper()
+	return election.New(testlock.NewSession(t, rdb, options...), "x")
 }
 
 // line is candidates, each known to wait behind the one before it.
@@ -160,6 +167,17 @@ func kindOf(t testing.TB, e *rlock.Mutex) func(r *faultproxy.Request) string {
 		}
 		return names[r.Script()]
 	}
+}
+
+// on has do decide on each request through w.Net that runs a script of this kind.
+func on(t testing.TB, w *testlock.Wire, what string, do func() faultproxy.Action) {
+	kind := kindOf(t, fairlock.New(testlock.NewSession(t, w.Client), "x"))
+	w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if kind(r) == what {
+			return do()
+		}
+		return faultproxy.Pass
+	})
 }
 
 // requests are those of a kind that the proxy has seen.

@@ -1,13 +1,10 @@
 package election_test
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
@@ -18,14 +15,13 @@ import (
 
 func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e := election.New(testlock.NewSession(t, rdb), "x")
-		early := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+		e := newElection(t, w.Client)
+		early := observe(t, newElection(t, w.Client))
 		if l := early.sees(); !l.None() || l != (election.Leader{}) {
 			t.Errorf("before anybody leads: %+v", l)
 		}
 		_, l := lead(t, e, "one")
-		late := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+		late := observe(t, newElection(t, w.Client))
 		want := func(token int64, value string) {
 			t.Helper()
 			for _, seen := range []*watch{early, late} {
@@ -50,11 +46,10 @@ func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 // the script, and when it is subscribed.
 func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := w.Net
 		s := testlock.NewSession(t, w.Client)
 		kind := kindOf(t, fairlock.New(s, "x"))
 		rdb := direct(t, w)
-		_, l := lead(t, election.New(testlock.NewSession(t, rdb), "x"), "0")
+		_, l := lead(t, newElection(t, rdb), "0")
 		seen := observe(t, election.New(s, "x"))
 		seen.seesAtLast(l.Token(), "0")
 		time.Sleep(time.Second)
@@ -63,7 +58,7 @@ func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 			testlock.Must(t, l.Proclaim(bg, fmt.Sprint(i+1)))
 			seen.seesAtLast(l.Token(), fmt.Sprint(i+1))
 		}
-		if n := len(requests(p, kind, "leader")); n > 13 {
+		if n := len(requests(w.Net, kind, "leader")); n > 13 {
 			t.Errorf("%d requests for 10 changes", n)
 		}
 		resign(t, l)
@@ -72,21 +67,20 @@ func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 
 func TestAnObserverSeesEveryLeaderThroughCutConnections(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := w.Net
-		seen := observe(t, election.New(testlock.NewSession(t, w.Client), "x"))
+		seen := observe(t, newElection(t, w.Client))
 		seen.seesAtLast(0, "")
 		rdb := direct(t, w)
 		last := int64(0)
 		for i := range 6 {
-			e := election.New(testlock.NewSession(t, rdb), "x")
+			e := newElection(t, rdb)
 			if i%2 == 1 {
-				p.CutAll()
+				w.Net.CutAll()
 			}
 			if i == 3 { // it is elected while the observer is cut off
-				p.Refuse(true)
+				w.Net.Refuse(true)
 			}
 			_, l := lead(t, e, fmt.Sprint(i))
-			p.Refuse(false)
+			w.Net.Refuse(false)
 			if l.Token() <= last {
 				t.Errorf("token %d after %d", l.Token(), last)
 			}
@@ -100,12 +94,11 @@ func TestAnObserverSeesEveryLeaderThroughCutConnections(t *testing.T) {
 
 func TestAnObserverWaitsOutAnOutage(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		_, l := lead(t, election.New(testlock.NewSession(t, direct(t, w)), "x"), "one")
-		p := w.Net
+		_, l := lead(t, newElection(t, direct(t, w)), "one")
 		s := testlock.NewSession(t, w.Client)
 		kind := kindOf(t, fairlock.New(s, "x"))
 		var lost atomic.Int32
-		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if kind(r) == "leader" && lost.Add(1) <= 10 { // a request is sent four times
 				return faultproxy.DropAndCut
 			}
@@ -124,78 +117,50 @@ func TestAnObserverWaitsOutAnOutage(t *testing.T) {
 func TestAnObserverFindsALeaderGoneWhenItsLeaseEnds(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		p := w.Net
-		_, l := lead(t, election.New(testlock.NewSession(t, w.Client), "x"), "one")
-		seen := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+		_, l := lead(t, newElection(t, w.Client), "one")
+		seen := observe(t, newElection(t, rdb))
 		seen.seesAtLast(l.Token(), "one")
-		p.Refuse(true) // nobody says that it ends
+		w.Net.Refuse(true) // nobody says that it ends
 		time.Sleep(31 * time.Second)
 		seen.seesAtLast(0, "")
 		testlock.WantError(t, "Err", l.Err(), rlock.ErrLost)
-		p.Refuse(false)
+		w.Net.Refuse(false)
 		time.Sleep(2 * time.Second) // go-redis looks once a second whether the server is back
-	})
-}
-
-func TestAnObserverEndsWithItsContextAlsoWhileRedisIsFrozen(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }) // no time-out ends it
-		e := election.New(testlock.NewSession(t, rdb), "x")
-		for _, frozen := range []bool{false, true} {
-			if frozen {
-				w.Net.Freeze()
-			}
-			ctx, cancel := context.WithTimeout(bg, time.Second)
-			start := time.Now()
-			var ended error
-			for _, err := range e.Observe(ctx) {
-				ended = err
-			}
-			testlock.WantError(t, "Observe", ended, context.DeadlineExceeded)
-			if took := time.Since(start); took != time.Second {
-				t.Errorf("it ended after %v", took)
-			}
-			cancel()
-		}
-		w.Net.Thaw()
 	})
 }
 
 func TestAnObserverThatLeavesItsLoopLeavesNoSubscription(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb)
-		for l, err := range election.New(s, "x").Observe(bg) {
+		for l, err := range newElection(t, w.Client).Observe(bg) {
 			testlock.Must(t, err)
 			if !l.None() {
 				t.Errorf("%+v", l)
 			}
-			testlock.Eventually(t, "it is subscribed", func() bool { return rdb.PubSubNumSub(bg, lockKey).Val()[lockKey] == 1 })
+			testlock.Eventually(t, "it is subscribed", func() bool { return w.Client.PubSubNumSub(bg, lockKey).Val()[lockKey] == 1 })
 			break
 		}
-		testlock.Eventually(t, "no subscription is left", func() bool { return rdb.PubSubNumSub(bg, lockKey).Val()[lockKey] == 0 })
+		testlock.Eventually(t, "no subscription is left", func() bool { return w.Client.PubSubNumSub(bg, lockKey).Val()[lockKey] == 0 })
 	})
 }
 
 // A leadership that Redis has again, after it has lost its data, is not shown.
 func TestATokenThatGoesBackIsNotShown(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		e := election.New(testlock.NewSession(t, rdb), "x")
+		e := newElection(t, w.Client)
 		seen := observe(t, e)
 		seen.seesAtLast(0, "")
 		_, l := lead(t, e, "one")
 		seen.seesAtLast(l.Token(), "one")
 		const old = "7a2d:1"
-		testlock.Must(t, rdb.Del(bg, lockKey).Err())
-		testlock.Must(t, rdb.HSet(bg, lockKey, old, "1", "t", "5").Err())
-		testlock.Must(t, rdb.HSet(bg, metadataKey, "v", old+" 5 9 old").Err())
-		testlock.Must(t, rdb.Publish(bg, lockKey, "").Err())
+		testlock.Must(t, w.Client.Del(bg, lockKey).Err())
+		testlock.Must(t, w.Client.HSet(bg, lockKey, old, "1", "t", "5").Err())
+		testlock.Must(t, w.Client.HSet(bg, metadataKey, "v", old+" 5 9 old").Err())
+		testlock.Must(t, w.Client.Publish(bg, lockKey, "").Err())
 		if got := seen.sees(); !got.None() {
 			t.Errorf("%+v", got)
 		}
 		wantLeader(t, e, 5, "old") // the present one as Redis has it
-		testlock.Must(t, rdb.Del(bg, lockKey).Err())
+		testlock.Must(t, w.Client.Del(bg, lockKey).Err())
 		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
 	})
 }

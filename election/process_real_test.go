@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
@@ -48,10 +47,10 @@ func TestAKilledLeaderIsReplacedWhenItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
 	child, token, _ := startLeader(t, rdb)
-	seen := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
+	seen := observe(t, newElection(t, rdb))
 	seen.seesAtLast(token, "child")
 	testlock.Must(t, child.Process.Kill())
-	_, l := lead(t, election.New(testlock.NewSession(t, rdb), "x"), "next")
+	_, l := lead(t, newElection(t, rdb), "next")
 	if l.Token() <= token {
 		t.Errorf("token %d after %d", l.Token(), token)
 	}
@@ -63,7 +62,7 @@ func TestAFrozenLeaderIsReplacedAndFindsOutWhenItGoesOn(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
 	child, token, ended := startLeader(t, rdb)
-	e := election.New(testlock.NewSession(t, rdb), "x")
+	e := newElection(t, rdb)
 	testlock.Must(t, child.Process.Signal(syscall.SIGSTOP))
 	_, l := lead(t, e, "next")
 	if l.Token() <= token {
