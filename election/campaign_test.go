@@ -170,7 +170,7 @@ func TestResignHandsOnInASessionThatUnlocksWithoutWaiting(t *testing.T) {
 func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		e := newElection(t, w.Client, rlock.WithAsyncUnlock())
+		e := newElection(t, w.Net.Client(t), rlock.WithAsyncUnlock()) // whose requests may take a second
 		seen := observe(t, newElection(t, rdb))
 		_, l := lead(t, e, "warm")
 		resign(t, l) // Redis knows the scripts now
