@@ -20,11 +20,13 @@ import (
 
 var bg = context.Background()
 
-// processes are two sessions with locks of one name.
-func processes(t *testing.T) (server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
-	server = miniredis.RunT(t)
-	rdb := testlock.Client(t, server.Addr())
-	return server, rlock.New(testlock.NewSession(t, rdb), "x"), rlock.New(testlock.NewSession(t, rdb), "x")
+// processes runs a test in fake time with a server as miniredis has it by default, and the locks of one name of two sessions.
+func processes(t *testing.T, test func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex)) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		w.ClockTTL(false)
+		mine, theirs := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		test(t, w.Miniredis, rlock.New(mine, "x"), rlock.New(theirs, "x"))
+	})
 }
 
 func locked(m *rlock.Mutex) bool {
@@ -34,99 +36,109 @@ func locked(m *rlock.Mutex) bool {
 }
 
 func TestMiniredisFreesNoLockUntilItIsFastForwarded(t *testing.T) {
-	const lease = time.Second // longer than a request takes
-	server, mine, theirs := processes(t)
-	ctx, hold := testlock.TryLock(t, mine, bg, rlock.WithLease(lease))
-	<-ctx.Done() // by the holder's own clock
-	if !locked(theirs) {
-		t.Error("it is free without FastForward")
-	}
-	server.SetTime(time.Now().Add(time.Hour))
-	if !locked(theirs) {
-		t.Error("it is free by SetTime alone")
-	}
-	server.FastForward(lease)
-	if locked(theirs) {
-		t.Error("it is not free after FastForward")
-	}
-	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+	processes(t, func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
+		const lease = time.Second
+		ctx, hold := testlock.TryLock(t, mine, bg, rlock.WithLease(lease))
+		<-ctx.Done() // by the holder's own clock
+		if !locked(theirs) {
+			t.Error("it is free without FastForward")
+		}
+		server.SetTime(time.Now().Add(time.Hour))
+		if !locked(theirs) {
+			t.Error("it is free by SetTime alone")
+		}
+		server.FastForward(lease)
+		if locked(theirs) {
+			t.Error("it is not free after FastForward")
+		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+	})
 }
 
 func TestWhoeverHoldsALockLearnsOfAFastForwardWithItsNextRequest(t *testing.T) {
-	server, mine, theirs := processes(t)
-	ctx, hold := testlock.TryLock(t, mine, bg)
-	server.FastForward(31 * time.Second)
-	if locked(theirs) {
-		t.Error("its lease is not over")
-	}
-	if ctx.Err() != nil {
-		t.Error("the holder knows already")
-	}
-	if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) || context.Cause(ctx) != rlock.ErrLost {
-		t.Errorf("Extend: %v, cause %v", err, context.Cause(ctx))
-	}
-	_ = hold.Unlock(bg)
+	processes(t, func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
+		ctx, hold := testlock.TryLock(t, mine, bg)
+		server.FastForward(31 * time.Second)
+		if locked(theirs) {
+			t.Error("its lease is not over")
+		}
+		if ctx.Err() != nil {
+			t.Error("the holder knows already")
+		}
+		if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) || context.Cause(ctx) != rlock.ErrLost {
+			t.Errorf("Extend: %v, cause %v", err, context.Cause(ctx))
+		}
+		_ = hold.Unlock(bg)
+	})
 }
 
 func TestWithClockTTLMiniredisGoesByTheTimeThatATestSets(t *testing.T) {
-	server, mine, theirs := processes(t)
-	server.ClockTTL(true)
-	start := time.Now()
-	server.SetTime(start)
-	_, hold := testlock.TryLock(t, mine, bg)
-	last := hold.Token()
-	for range 5 { // while its clock stands
-		if !locked(theirs) {
-			t.Error("it is free")
+	processes(t, func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
+		server.ClockTTL(true)
+		start := time.Now()
+		server.SetTime(start)
+		_, hold := testlock.TryLock(t, mine, bg)
+		last := hold.Token()
+		for range 5 { // while its clock stands
+			if !locked(theirs) {
+				t.Error("it is free")
+			}
+			_ = hold.Unlock(bg)
+			if _, hold = testlock.TryLock(t, mine, bg); hold.Token() <= last {
+				t.Errorf("token %d after %d", hold.Token(), last)
+			}
+			last = hold.Token()
 		}
-		_ = hold.Unlock(bg)
-		if _, hold = testlock.TryLock(t, mine, bg); hold.Token() <= last {
-			t.Errorf("token %d after %d", hold.Token(), last)
-		}
-		last = hold.Token()
-	}
-	server.SetTime(start.Add(31 * time.Second))
-	_, next := testlock.TryLock(t, theirs, bg)
-	testlock.WantAfter(t, next, last)
-	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-	_ = next.Unlock(bg)
+		server.SetTime(start.Add(31 * time.Second))
+		_, next := testlock.TryLock(t, theirs, bg)
+		testlock.WantAfter(t, next, last)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		_ = next.Unlock(bg)
+	})
 }
 
 func TestForceUnlockWakesWaitersAndTheHolderLearnsIt(t *testing.T) {
-	_, mine, theirs := processes(t)
-	ctx, hold := testlock.TryLock(t, mine, bg)
-	got := make(chan *rlock.Hold)
-	go func() {
-		_, hold, err := theirs.Lock(bg)
-		if err != nil {
-			t.Error(err)
+	processes(t, func(t *testing.T, _ *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
+		ctx, hold := testlock.TryLock(t, mine, bg)
+		got := make(chan *rlock.Hold)
+		go func() {
+			_, hold, err := theirs.Lock(bg)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- hold
+		}()
+		time.Sleep(time.Second) // it waits
+		start := time.Now()
+		if held, err := mine.ForceUnlock(bg); !held || err != nil {
+			t.Error(held, err)
 		}
-		got <- hold
-	}()
-	if held, err := mine.ForceUnlock(bg); !held || err != nil {
-		t.Error(held, err)
-	}
-	next := <-got // its lease of 30 s has not passed
-	if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) || context.Cause(ctx) != rlock.ErrLost {
-		t.Errorf("Extend: %v, cause %v", err, context.Cause(ctx))
-	}
-	_ = next.Unlock(bg)
+		next := <-got
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the waiter has it after %v", took)
+		}
+		if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) || context.Cause(ctx) != rlock.ErrLost {
+			t.Errorf("Extend: %v, cause %v", err, context.Cause(ctx))
+		}
+		_ = next.Unlock(bg)
+	})
 }
 
 func TestSetErrorIsAnOutage(t *testing.T) {
-	server, mine, theirs := processes(t)
-	_, hold := testlock.TryLock(t, mine, bg)
-	server.SetError("LOADING Redis is loading the dataset in memory")
-	if _, _, err := theirs.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
-		t.Errorf("TryLock: %v", err)
-	}
-	if err := hold.Extend(bg, time.Minute); err == nil || errors.Is(err, rlock.ErrLost) || hold.Err() != nil {
-		t.Errorf("Extend: %v, Err %v", err, hold.Err())
-	}
-	server.SetError("")
-	if err := hold.Unlock(bg); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
+	processes(t, func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
+		_, hold := testlock.TryLock(t, mine, bg)
+		server.SetError("LOADING Redis is loading the dataset in memory")
+		if _, _, err := theirs.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("TryLock: %v", err)
+		}
+		if err := hold.Extend(bg, time.Minute); err == nil || errors.Is(err, rlock.ErrLost) || hold.Err() != nil {
+			t.Errorf("Extend: %v, Err %v", err, hold.Err())
+		}
+		server.SetError("")
+		if err := hold.Unlock(bg); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
 }
 
 func TestHoursPassInABubbleWithMiniredis(t *testing.T) {

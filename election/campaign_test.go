@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,410 +13,362 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestTwentyCandidatesInTwentySessionsLeadInTheOrderInWhichTheyCame(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	watcher := election.New(testlock.NewSession(t, rdb), "x")
-	seen := observe(t, watcher)
-	seen.seesAtLast(0, "")
-	all := newLine(t)
-	for i := range 20 {
-		all.join(election.New(testlock.NewSession(t, rdb), "x"), i, fmt.Sprint("node ", i))
-	}
-	last := int64(0)
-	for i := range 20 {
-		n := all.next()
-		if n.who != i || n.Token() <= last || n.Err() != nil || n.ctx.Err() != nil {
-			t.Errorf("leader %d is candidate %d, token %d after %d, %v", i, n.who, n.Token(), last, n.Err())
-		}
-		last = n.Token()
-		wantLeader(t, watcher, last, fmt.Sprint("node ", i))
-		seen.seesAtLast(last, fmt.Sprint("node ", i))
-		resign(t, n.Leadership)
-	}
-	seen.seesAtLast(0, "")
-}
-
 func TestCandidatesOfOneSessionLeadInTurnWithThoseOfOthers(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	a, b := election.New(testlock.NewSession(t, rdb), "x"), election.New(testlock.NewSession(t, rdb), "x")
-	all := newLine(t)
-	for i, e := range []*election.Election{a, a, b, a, a, b, b, a} {
-		all.join(e, i, fmt.Sprint(i))
-	}
-	last := int64(0)
-	for i := range 8 {
-		n := all.next()
-		if n.who != i || n.Token() <= last {
-			t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a, b := newElection(t, w.Client), newElection(t, w.Client)
+		all := newLine(t)
+		for i, e := range []*election.Election{a, a, b, a, a, b, b, a} {
+			all.join(e, i, fmt.Sprint(i))
 		}
-		if st := testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")); st.Token != n.Token() {
-			t.Errorf("Redis knows token %d, not %d", st.Token, n.Token())
+		last := int64(0)
+		for i := range 8 {
+			n := all.next()
+			if n.who != i || n.Token() <= last {
+				t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
+			}
+			if st := testlock.Inspect(t, fairlock.New(testlock.NewSession(t, w.Client), "x")); st.Token != n.Token() {
+				t.Errorf("Redis knows token %d, not %d", st.Token, n.Token())
+			}
+			last = n.Token()
+			wantLeader(t, b, last, fmt.Sprint(i))
+			resign(t, n.Leadership)
 		}
-		last = n.Token()
-		wantLeader(t, b, last, fmt.Sprint(i))
-		resign(t, n.Leadership)
-	}
+	})
 }
 
 func TestCampaignByTheLeaderChangesTheValue(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	e := election.New(testlock.NewSession(t, rdb), "x")
-	ctx, l := lead(t, e, "one")
-	again, same, err := e.Campaign(ctx, "two")
-	testlock.Must(t, err)
-	if again != ctx || same != l {
-		t.Error("it is another leadership")
-	}
-	wantLeader(t, e, l.Token(), "two")
-	testlock.Must(t, l.Proclaim(bg, ""))
-	wantLeader(t, e, l.Token(), "")
-	binary := strings.Repeat("\x00 \xff\n", 1000)
-	testlock.Must(t, l.Proclaim(bg, binary))
-	wantLeader(t, e, l.Token(), binary)
-	resign(t, l)
-	wantLeader(t, e, 0, "")
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		ctx, l := lead(t, e, "one")
+		again, same, err := e.Campaign(ctx, "two")
+		testlock.Must(t, err)
+		if again != ctx || same != l {
+			t.Error("it is another leadership")
+		}
+		wantLeader(t, e, l.Token(), "two")
+		testlock.Must(t, l.Proclaim(bg, ""))
+		wantLeader(t, e, l.Token(), "")
+		binary := strings.Repeat("\x00 \xff\n", 1000)
+		testlock.Must(t, l.Proclaim(bg, binary))
+		wantLeader(t, e, l.Token(), binary)
+		resign(t, l)
+		wantLeader(t, e, 0, "")
 
-	_, next, err := e.Campaign(context.WithoutCancel(ctx), "three") // of a leadership that is over
-	testlock.Must(t, err)
-	if next.Token() <= l.Token() {
-		t.Errorf("token %d after %d", next.Token(), l.Token())
-	}
-	resign(t, next)
+		_, next, err := e.Campaign(context.WithoutCancel(ctx), "three") // of a leadership that is over
+		testlock.Must(t, err)
+		if next.Token() <= l.Token() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+		resign(t, next)
+	})
 }
 
 func TestEachCampaignBelowOneOwnerIsACandidateOfItsOwn(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	e := election.New(testlock.NewSession(t, rdb), "x")
-	owner := rlock.WithOwner(testlock.Bounded(t))
-	ctx, first, err := e.Campaign(owner, "one")
-	testlock.Must(t, err)
-	got := make(chan term, 1)
-	go func() {
-		ctx, l, err := e.Campaign(owner, "two")
-		got <- term{1, ctx, l, err}
-	}()
-	testlock.Eventually(t, "it waits", func() bool { return len(candidates(t, e)) == 2 })
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		owner := rlock.WithOwner(testlock.Bounded(t))
+		ctx, first, err := e.Campaign(owner, "one")
+		testlock.Must(t, err)
+		got := make(chan term, 1)
+		go func() {
+			ctx, l, err := e.Campaign(owner, "two")
+			got <- term{1, ctx, l, err}
+		}()
+		testlock.Eventually(t, "it waits", func() bool { return len(candidates(t, e)) == 2 })
 
-	// What runs below is still the owner that the caller has made, for other locks.
-	m := rlock.New(testlock.NewSession(t, rdb), "other")
-	_, outer := testlock.TryLock(t, m, owner)
-	_, inner := testlock.TryLock(t, m, ctx)
-	testlock.Unlock(t, inner)
-	testlock.Unlock(t, outer)
+		// What runs below is still the owner that the caller has made, for other locks.
+		m := rlock.New(testlock.NewSession(t, w.Client), "other")
+		_, outer := testlock.TryLock(t, m, owner)
+		_, inner := testlock.TryLock(t, m, ctx)
+		testlock.Unlock(t, inner)
+		testlock.Unlock(t, outer)
 
-	resign(t, first)
-	second := testlock.Receive(t, "elected", got)
-	testlock.Must(t, second.err)
-	resign(t, second.Leadership)
+		resign(t, first)
+		second := testlock.Receive(t, "elected", got)
+		testlock.Must(t, second.err)
+		resign(t, second.Leadership)
+	})
 }
 
 func TestBelowALeadershipGoroutinesExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	s := testlock.NewSession(t, rdb)
-	ctx, l := lead(t, election.New(s, "x"), "one")
-	m := rlock.New(s, "other")
-	_, hold := testlock.TryLock(t, m, ctx)
-	if _, _, err := m.TryLock(ctx); !errors.Is(err, rlock.ErrLocked) {
-		t.Errorf("TryLock: %v", err)
-	}
-	testlock.Unlock(t, hold)
-	resign(t, l)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		ctx, l := lead(t, election.New(s, "x"), "one")
+		m := rlock.New(s, "other")
+		_, hold := testlock.TryLock(t, m, ctx)
+		if _, _, err := m.TryLock(ctx); !errors.Is(err, rlock.ErrLocked) {
+			t.Errorf("TryLock: %v", err)
+		}
+		testlock.Unlock(t, hold)
+		resign(t, l)
+	})
 }
 
 func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	s := testlock.NewSession(t, rdb)
-	e, other := election.New(s, "x"), election.New(testlock.NewSession(t, rdb), "x")
-	kept, other2 := lead(t, election.New(s, "y"), "y")
-	ctx, l := lead(t, e, "one")
-	all := newLine(t)
-	all.join(other, 1, "two")
-	resign(t, l)
-	if ctx.Err() == nil || !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) {
-		t.Errorf("the context: %v, %v", ctx.Err(), context.Cause(ctx))
-	}
-	testlock.WantError(t, "Err", l.Err(), rlock.ErrNotHeld)
-	testlock.WantError(t, "Proclaim", l.Proclaim(bg, "late"), rlock.ErrNotHeld)
-	testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrNotHeld)
-	next := all.next()
-	wantLeader(t, e, next.Token(), "two")
-	if kept.Err() != nil {
-		t.Error("the session's other leadership has ended")
-	}
-	resign(t, other2)
-	resign(t, next.Leadership)
-	testlock.OnlyTokens(t, rdb)
-	if rdb.HExists(bg, metadataKey, "v").Val() {
-		t.Error("the value is still there")
-	}
-	if left := rdb.PTTL(bg, metadataKey).Val(); left <= 0 || left > 150*time.Second {
-		t.Errorf("the metadata stay for %v", left)
-	}
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		e, other := election.New(s, "x"), newElection(t, w.Client)
+		kept, other2 := lead(t, election.New(s, "y"), "y")
+		ctx, l := lead(t, e, "one")
+		all := newLine(t)
+		all.join(other, 1, "two")
+		resign(t, l)
+		if ctx.Err() == nil || !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) {
+			t.Errorf("the context: %v, %v", ctx.Err(), context.Cause(ctx))
+		}
+		testlock.WantError(t, "Err", l.Err(), rlock.ErrNotHeld)
+		testlock.WantError(t, "Proclaim", l.Proclaim(bg, "late"), rlock.ErrNotHeld)
+		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrNotHeld)
+		next := all.next()
+		wantLeader(t, e, next.Token(), "two")
+		if kept.Err() != nil {
+			t.Error("the session's other leadership has ended")
+		}
+		resign(t, other2)
+		resign(t, next.Leadership)
+		testlock.OnlyTokens(t, w.Client)
+		if w.Client.HExists(bg, metadataKey, "v").Val() {
+			t.Error("the value is still there")
+		}
+		if left := w.Client.PTTL(bg, metadataKey).Val(); left <= 0 || left > 150*time.Second {
+			t.Errorf("the metadata stay for %v", left)
+		}
+	})
 }
 
 func TestResignHandsOnInASessionThatUnlocksWithoutWaiting(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	e := election.New(testlock.NewSession(t, rdb, rlock.WithAsyncUnlock()), "x")
-	w := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
-	w.seesAtLast(0, "")
-	all := newLine(t)
-	for i := range 4 {
-		all.join(e, i, fmt.Sprint(i))
-	}
-	last := int64(0)
-	for i := range 4 {
-		n := all.next()
-		if n.who != i || n.Token() <= last {
-			t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client, rlock.WithAsyncUnlock())
+		seen := observe(t, newElection(t, w.Client))
+		seen.seesAtLast(0, "")
+		all := newLine(t)
+		for i := range 4 {
+			all.join(e, i, fmt.Sprint(i))
 		}
-		last = n.Token()
-		w.seesAtLast(last, fmt.Sprint(i))
-		resign(t, n.Leadership)
-		if n.ctx.Err() == nil {
-			t.Error("the context goes on")
+		last := int64(0)
+		for i := range 4 {
+			n := all.next()
+			if n.who != i || n.Token() <= last {
+				t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
+			}
+			last = n.Token()
+			seen.seesAtLast(last, fmt.Sprint(i))
+			resign(t, n.Leadership)
+			if n.ctx.Err() == nil {
+				t.Error("the context goes on")
+			}
 		}
-	}
-	w.seesAtLast(0, "")
+		seen.seesAtLast(0, "")
+	})
 }
 
 // A Proclaim is under way as its leader resigns, and the lock is released late. If the value were deleted before that, the Proclaim could
 // store it again, for a lock that is free.
 func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	rdb := server.Client(t)
-	e := election.New(testlock.NewSession(t, proxy.Client(t), rlock.WithAsyncUnlock()), "x")
-	seen := observe(t, election.New(testlock.NewSession(t, rdb), "x"))
-	_, l := lead(t, e, "warm")
-	resign(t, l) // Redis knows the scripts now
-	_, l = lead(t, e, "one")
-	seen.seesAtLast(l.Token(), "one")
-	kind := kindOf(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
-	proclaims, retracted, stored := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var first, last, once sync.Once
-	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		switch kind(r) {
-		case "proclaim":
-			first.Do(func() { close(proclaims) })
-			select {
-			case <-retracted:
-			case <-time.After(time.Second):
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := direct(t, w)
+		e := newElection(t, w.Net.Client(t), rlock.WithAsyncUnlock()) // whose requests may take a second
+		seen := observe(t, newElection(t, rdb))
+		_, l := lead(t, e, "warm")
+		resign(t, l) // Redis knows the scripts now
+		_, l = lead(t, e, "one")
+		seen.seesAtLast(l.Token(), "one")
+		kind := kindOf(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
+		proclaims, retracted, stored := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		var first, last, once sync.Once
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			switch kind(r) {
+			case "proclaim":
+				first.Do(func() { close(proclaims) })
+				select {
+				case <-retracted:
+				case <-time.After(time.Second):
+				}
+			case "release":
+				<-stored
 			}
-		case "release":
-			<-stored
-		}
-		return faultproxy.Pass
+			return faultproxy.Pass
+		})
+		w.Net.OnReply(func(r faultproxy.Request) {
+			switch kind(&r) {
+			case "retract":
+				last.Do(func() { close(retracted) })
+			case "proclaim":
+				once.Do(func() { close(stored) })
+			}
+		})
+		proclaimed := make(chan error, 1)
+		go func() { proclaimed <- l.Proclaim(bg, "two") }()
+		testlock.Receive(t, "request", proclaims)
+		resign(t, l)
+		<-proclaimed // whatever came of it
+		testlock.Eventually(t, "the lock is free, without a value", func() bool {
+			return !testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")).Held && !rdb.HExists(bg, metadataKey, "v").Val()
+		})
+		seen.seesAtLast(0, "")
 	})
-	proxy.OnReply(func(r faultproxy.Request) {
-		switch kind(&r) {
-		case "retract":
-			last.Do(func() { close(retracted) })
-		case "proclaim":
-			once.Do(func() { close(stored) })
-		}
-	})
-	proclaimed := make(chan error, 1)
-	go func() { proclaimed <- l.Proclaim(bg, "two") }()
-	testlock.Receive(t, "request", proclaims)
-	resign(t, l)
-	<-proclaimed // whatever came of it
-	testlock.Eventually(t, "the lock is free, without a value", func() bool {
-		return !testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")).Held && !rdb.HExists(bg, metadataKey, "v").Val()
-	})
-	seen.seesAtLast(0, "")
 }
 
 func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	e := election.New(testlock.NewSession(t, rdb), "x")
-	_, l := lead(t, e, "first")
-	var all sync.WaitGroup
-	for i := range 50 {
-		all.Go(func() {
-			if err := l.Proclaim(bg, fmt.Sprint(i)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	stored := rdb.HGet(bg, metadataKey, "v").Val()
-	if words := strings.Fields(stored); len(words) != 4 || words[2] != "51" {
-		t.Errorf("stored is %q, not the 51st value", stored)
-	}
-	testlock.Must(t, l.Proclaim(bg, "last"))
-	wantLeader(t, e, l.Token(), "last")
-	resign(t, l)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		_, l := lead(t, e, "first")
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				if err := l.Proclaim(bg, fmt.Sprint(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		stored := w.Client.HGet(bg, metadataKey, "v").Val()
+		if words := strings.Fields(stored); len(words) != 4 || words[2] != "51" {
+			t.Errorf("stored is %q, not the 51st value", stored)
+		}
+		testlock.Must(t, l.Proclaim(bg, "last"))
+		wantLeader(t, e, l.Token(), "last")
+		resign(t, l)
+	})
 }
 
 func TestALeadershipIsRenewed(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	const lease = 2 * time.Second
-	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease)), "x")
-	all := newLine(t)
-	_, l := lead(t, e, "one")
-	all.join(e, 1, "two") // which is handed the lock, with a first lease
-	resign(t, l)
-	n := all.next()
-	renewed(t, rdb, 3)
-	if n.Err() != nil || n.ctx.Err() != nil {
-		t.Errorf("it has ended: %v", n.Err())
-	}
-	wantLeader(t, e, n.Token(), "two")
-	resign(t, n.Leadership)
-}
-
-func TestAForgottenLeadershipEndsWithItsLease(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(200*time.Millisecond)), "x")
-	token := func() int64 {
-		_, l := lead(t, e, "forgotten")
-		return l.Token()
-	}()
-	testlock.Eventually(t, "it ends", func() bool {
-		runtime.GC()
-		_, ok, err := e.Leader(bg)
-		testlock.Must(t, err)
-		return !ok
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		all := newLine(t)
+		_, l := lead(t, e, "one")
+		all.join(e, 1, "two") // which is handed the lock, with a first lease
+		resign(t, l)
+		n := all.next()
+		time.Sleep(10 * time.Minute)
+		if n.Err() != nil || n.ctx.Err() != nil {
+			t.Errorf("it has ended: %v", n.Err())
+		}
+		wantLeader(t, e, n.Token(), "two")
+		resign(t, n.Leadership)
 	})
-	_, l := lead(t, election.New(testlock.NewSession(t, rdb), "x"), "next")
-	if l.Token() <= token {
-		t.Errorf("token %d after %d", l.Token(), token)
-	}
-	resign(t, l)
 }
 
 func TestACandidateThatGivesUpLeavesNothing(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	e, other := election.New(testlock.NewSession(t, rdb), "x"), election.New(testlock.NewSession(t, rdb), "x")
-	_, l := lead(t, e, "one")
-	ctx, cancel := context.WithCancel(bg)
-	failed := make(chan error, 1)
-	go func() {
-		_, none, err := other.Campaign(ctx, "two")
-		if none != nil {
-			t.Error("it has a leadership")
-		}
-		failed <- err
-	}()
-	testlock.Eventually(t, "it waits", func() bool { return len(candidates(t, e)) == 2 })
-	cancel()
-	testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
-	testlock.Eventually(t, "it is gone", func() bool { return len(candidates(t, e)) == 1 })
-	resign(t, l)
-	testlock.OnlyTokens(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e, other := newElection(t, w.Client), newElection(t, w.Client)
+		_, l := lead(t, e, "one")
+		ctx, cancel := context.WithCancel(bg)
+		failed := make(chan error, 1)
+		go func() {
+			_, none, err := other.Campaign(ctx, "two")
+			if none != nil {
+				t.Error("it has a leadership")
+			}
+			failed <- err
+		}()
+		testlock.Eventually(t, "it waits", func() bool { return len(candidates(t, e)) == 2 })
+		cancel()
+		testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
+		testlock.Eventually(t, "it is gone", func() bool { return len(candidates(t, e)) == 1 })
+		resign(t, l)
+		testlock.OnlyTokens(t, w.Client)
+	})
 }
 
 func TestAClosedSessionIsAnErrorOfEachMethod(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	s, other := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
-	e := election.New(s, "x")
-	ctx, l := lead(t, e, "one")
-	all := newLine(t)
-	all.join(election.New(other, "x"), 1, "two")
-	all.join(e, 2, "three")
-	observed := make(chan error, 1)
-	seen := make(chan election.Leader, 10)
-	go func() {
-		for l, err := range e.Observe(bg) {
-			if err != nil {
-				observed <- err
-			} else {
-				seen <- l
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		e := election.New(s, "x")
+		ctx, l := lead(t, e, "one")
+		all := newLine(t)
+		all.join(election.New(other, "x"), 1, "two")
+		all.join(e, 2, "three")
+		observed := make(chan error, 1)
+		seen := make(chan election.Leader, 10)
+		go func() {
+			for l, err := range e.Observe(bg) {
+				if err != nil {
+					observed <- err
+				} else {
+					seen <- l
+				}
+			}
+		}()
+		testlock.Receive(t, "the leader", seen)
+		testlock.Must(t, s.Close())
+
+		testlock.WantError(t, "Observe", testlock.Receive(t, "the end", observed), rlock.ErrClosed)
+		<-ctx.Done()
+		testlock.WantError(t, "the context", context.Cause(ctx), rlock.ErrClosed)
+		testlock.WantError(t, "Err", l.Err(), rlock.ErrClosed)
+		testlock.WantError(t, "Proclaim", l.Proclaim(bg, ""), rlock.ErrClosed)
+		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrClosed)
+		_, _, err := e.Campaign(bg, "")
+		testlock.WantError(t, "Campaign", err, rlock.ErrClosed)
+		_, _, err = e.Leader(bg)
+		testlock.WantError(t, "Leader", err, rlock.ErrClosed)
+		_, err = e.Candidates(bg)
+		testlock.WantError(t, "Candidates", err, rlock.ErrClosed)
+		for range 2 {
+			switch n := testlock.Receive(t, "answered", all.got); n.who {
+			case 1:
+				testlock.Must(t, n.err) // the lock was handed on at once
+				defer resign(t, n.Leadership)
+			case 2:
+				testlock.WantError(t, "the Campaign that waited", n.err, rlock.ErrClosed)
 			}
 		}
-	}()
-	testlock.Receive(t, "the leader", seen)
-	testlock.Must(t, s.Close())
-
-	testlock.WantError(t, "Observe", testlock.Receive(t, "the end", observed), rlock.ErrClosed)
-	<-ctx.Done()
-	testlock.WantError(t, "the context", context.Cause(ctx), rlock.ErrClosed)
-	testlock.WantError(t, "Err", l.Err(), rlock.ErrClosed)
-	testlock.WantError(t, "Proclaim", l.Proclaim(bg, ""), rlock.ErrClosed)
-	testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrClosed)
-	_, _, err := e.Campaign(bg, "")
-	testlock.WantError(t, "Campaign", err, rlock.ErrClosed)
-	_, _, err = e.Leader(bg)
-	testlock.WantError(t, "Leader", err, rlock.ErrClosed)
-	_, err = e.Candidates(bg)
-	testlock.WantError(t, "Candidates", err, rlock.ErrClosed)
-	for range 2 {
-		switch n := testlock.Receive(t, "answered", all.got); n.who {
-		case 1:
-			testlock.Must(t, n.err) // the lock was handed on at once
-			defer resign(t, n.Leadership)
-		case 2:
-			testlock.WantError(t, "the Campaign that waited", n.err, rlock.ErrClosed)
-		}
-	}
+	})
 }
 
 func TestMisuseIsAnError(t *testing.T) {
-	t.Parallel()
-	rdb := testlock.Embedded(t)
-	s := testlock.NewSession(t, rdb)
-	var none *election.Leadership
-	if none.Token() != 0 {
-		t.Error("a nil Leadership has a token")
-	}
-	testlock.WantError(t, "Err", none.Err(), rlock.ErrNotHeld)
-	testlock.WantError(t, "Resign", none.Resign(bg), rlock.ErrNotHeld)
-	testlock.WantError(t, "Proclaim", none.Proclaim(bg, ""), rlock.ErrNotHeld)
-	var noContext context.Context
-	for what, try := range map[string]struct {
-		e   *election.Election
-		ctx context.Context
-	}{
-		"a zero Election":     {new(election.Election), bg},
-		"a nil Election":      {nil, bg},
-		"a nil session":       {election.New(nil, "x"), bg},
-		"an empty name":       {election.New(s, ""), bg},
-		"a nil context":       {election.New(s, "x"), noContext},
-		"keys of Redisson":    {election.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x"), bg},
-		"a session that ends": {election.New(closed(t, rdb), "x"), bg},
-	} {
-		_, l, err := try.e.Campaign(try.ctx, "")
-		_, _, err2 := try.e.Leader(try.ctx)
-		_, err3 := try.e.Candidates(try.ctx)
-		var err4 error
-		for _, err := range try.e.Observe(try.ctx) {
-			err4 = err
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		var none *election.Leadership
+		if none.Token() != 0 {
+			t.Error("a nil Leadership has a token")
 		}
-		if l != nil || err == nil || err2 == nil || err3 == nil || err4 == nil {
-			t.Errorf("%s: %v, %v, %v, %v", what, err, err2, err3, err4)
+		testlock.WantError(t, "Err", none.Err(), rlock.ErrNotHeld)
+		testlock.WantError(t, "Resign", none.Resign(bg), rlock.ErrNotHeld)
+		testlock.WantError(t, "Proclaim", none.Proclaim(bg, ""), rlock.ErrNotHeld)
+		var noContext context.Context
+		for what, try := range map[string]struct {
+			e   *election.Election
+			ctx context.Context
+		}{
+			"a zero Election":     {new(election.Election), bg},
+			"a nil Election":      {nil, bg},
+			"a nil session":       {election.New(nil, "x"), bg},
+			"an empty name":       {election.New(s, ""), bg},
+			"a nil context":       {election.New(s, "x"), noContext},
+			"keys of Redisson":    {newElection(t, w.Client, rlock.RedissonKeys()), bg},
+			"a session that ends": {election.New(closed(t, w.Client), "x"), bg},
+		} {
+			_, l, err := try.e.Campaign(try.ctx, "")
+			_, _, err2 := try.e.Leader(try.ctx)
+			_, err3 := try.e.Candidates(try.ctx)
+			var err4 error
+			for _, err := range try.e.Observe(try.ctx) {
+				err4 = err
+			}
+			if l != nil || err == nil || err2 == nil || err3 == nil || err4 == nil {
+				t.Errorf("%s: %v, %v, %v, %v", what, err, err2, err3, err4)
+			}
 		}
-	}
-	e := election.New(s, "x")
-	long := strings.Repeat("x", election.MaxValue+1)
-	if _, _, err := e.Campaign(bg, long); err == nil {
-		t.Error("a long value is not refused")
-	}
-	_, l := lead(t, e, long[1:])
-	if err := l.Proclaim(bg, long); err == nil {
-		t.Error("a long value is not refused")
-	}
-	wantLeader(t, e, l.Token(), long[1:])
-	resign(t, l)
-	if e.Name() != "x" || election.New(s, "").Name() != "" {
-		t.Errorf("the name is %q", e.Name())
-	}
+		e := election.New(s, "x")
+		long := strings.Repeat("x", election.MaxValue+1)
+		if _, _, err := e.Campaign(bg, long); err == nil {
+			t.Error("a long value is not refused")
+		}
+		_, l := lead(t, e, long[1:])
+		if err := l.Proclaim(bg, long); err == nil {
+			t.Error("a long value is not refused")
+		}
+		wantLeader(t, e, l.Token(), long[1:])
+		resign(t, l)
+		if e.Name() != "x" || election.New(s, "").Name() != "" {
+			t.Errorf("the name is %q", e.Name())
+		}
+	})
 }
 
 func closed(t *testing.T, rdb rlock.Client) *rlock.Session {
@@ -427,38 +378,38 @@ func closed(t *testing.T, rdb rlock.Client) *rlock.Session {
 }
 
 func TestCandidatesAreListedInOrderWithTheLeaderMarked(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	var labels []string
-	var elections []*election.Election
-	for i := range 4 {
-		labels = append(labels, fmt.Sprint("node", i))
-		elections = append(elections, election.New(testlock.NewSession(t, rdb, rlock.WithLabel(labels[i])), "x"))
-	}
-	if all := candidates(t, elections[0]); len(all) != 0 {
-		t.Errorf("before anybody campaigns: %+v", all)
-	}
-	all := newLine(t)
-	for i, e := range elections {
-		all.join(e, i, "")
-	}
-	first := all.next()
-	for i, c := range candidates(t, elections[3]) {
-		token := int64(0)
-		if i == 0 {
-			token = first.Token()
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		var labels []string
+		var elections []*election.Election
+		for i := range 4 {
+			labels = append(labels, fmt.Sprint("node", i))
+			elections = append(elections, newElection(t, w.Client, rlock.WithLabel(labels[i])))
 		}
-		if c.Label != labels[i] || c.Leader != (i == 0) || c.Token != token || !strings.HasPrefix(c.Owner, c.Session+":") || c.PID == 0 || c.Host == "" {
-			t.Errorf("candidate %d is %+v", i, c)
+		if all := candidates(t, elections[0]); len(all) != 0 {
+			t.Errorf("before anybody campaigns: %+v", all)
 		}
-	}
-	for i := range elections {
-		if left := len(candidates(t, elections[0])); left != 4-i {
-			t.Errorf("%d candidates of %d", left, 4-i)
+		all := newLine(t)
+		for i, e := range elections {
+			all.join(e, i, "")
 		}
-		resign(t, first.Leadership)
-		if i < 3 {
-			first = all.next()
+		first := all.next()
+		for i, c := range candidates(t, elections[3]) {
+			token := int64(0)
+			if i == 0 {
+				token = first.Token()
+			}
+			if c.Label != labels[i] || c.Leader != (i == 0) || c.Token != token || !strings.HasPrefix(c.Owner, c.Session+":") || c.PID == 0 || c.Host == "" {
+				t.Errorf("candidate %d is %+v", i, c)
+			}
 		}
-	}
+		for i := range elections {
+			if left := len(candidates(t, elections[0])); left != 4-i {
+				t.Errorf("%d candidates of %d", left, 4-i)
+			}
+			resign(t, first.Leadership)
+			if i < 3 {
+				first = all.next()
+			}
+		}
+	})
 }

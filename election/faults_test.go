@@ -8,381 +8,362 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	p := faultproxy.New(t, server.Addr)
-	short := rlock.WithWatchdogTimeout(1500 * time.Millisecond)
-	ctx, l := lead(t, election.New(testlock.NewSession(t, p.Client(t, testlock.Impatient), short), "x"), "one")
-	all := newLine(t)
-	granted := testlock.Observer(func(e rlock.Event) { // before Campaign returns
-		if e.Kind == rlock.Acquired && l.Err() == nil { // the timer that ends the context may be late
-			t.Error("two lead at once")
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := direct(t, w)
+		ctx, l := lead(t, newElection(t, w.Client), "one")
+		all := newLine(t)
+		granted := testlock.Observer(func(e rlock.Event) { // before Campaign returns
+			if e.Kind == rlock.Acquired && l.Err() == nil { // the timer that ends the context may be late
+				t.Error("two lead at once")
+			}
+		})
+		other := newElection(t, rdb, rlock.WithObserver(granted))
+		all.join(other, 1, "two")
+		time.Sleep(time.Second) // it listens
+		w.Net.BlackHole(true, true)
+		time.Sleep(31 * time.Second)
+		n := all.next()
+		testlock.Receive(t, "the former leader's context ends", ctx.Done())
+		testlock.WantError(t, "the context", context.Cause(ctx), rlock.ErrLost)
+		if n.Token() <= l.Token() {
+			t.Errorf("token %d after %d", n.Token(), l.Token())
 		}
+		wantLeader(t, other, n.Token(), "two")
+		w.Net.BlackHole(false, false)
+		testlock.WantError(t, "Proclaim", l.Proclaim(bg, "late"), rlock.ErrLost)
+		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
+		wantLeader(t, other, n.Token(), "two")
+		resign(t, n.Leadership)
 	})
-	other := election.New(testlock.NewSession(t, rdb, rlock.WithObserver(granted)), "x")
-	all.join(other, 1, "two")
-	p.BlackHole(true, true)
-	n := all.next()
-	testlock.Receive(t, "the former leader's context ends", ctx.Done())
-	testlock.WantError(t, "the context", context.Cause(ctx), rlock.ErrLost)
-	if n.Token() <= l.Token() {
-		t.Errorf("token %d after %d", n.Token(), l.Token())
-	}
-	wantLeader(t, other, n.Token(), "two")
-	p.BlackHole(false, false)
-	testlock.WantError(t, "Proclaim", l.Proclaim(bg, "late"), rlock.ErrLost)
-	testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
-	wantLeader(t, other, n.Token(), "two")
-	resign(t, n.Leadership)
 }
 
 func TestAForcedLeadershipIsNotShownAndItsNextProclaimFindsOut(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	s := testlock.NewSession(t, rdb)
-	e := election.New(s, "x")
-	ctx, l := lead(t, e, "one")
-	testlock.ForceUnlock(t, fairlock.New(s, "x"))
-	if !rdb.HExists(bg, metadataKey, "v").Val() {
-		t.Error("there is no value that must not be shown")
-	}
-	wantLeader(t, e, 0, "")
-	testlock.WantError(t, "Proclaim", l.Proclaim(bg, "late"), rlock.ErrLost)
-	wantLeader(t, e, 0, "")
-	if ctx.Err() == nil {
-		t.Error("the context goes on")
-	}
-	testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		e := election.New(s, "x")
+		ctx, l := lead(t, e, "one")
+		testlock.ForceUnlock(t, fairlock.New(s, "x"))
+		if !w.Client.HExists(bg, metadataKey, "v").Val() {
+			t.Error("there is no value that must not be shown")
+		}
+		wantLeader(t, e, 0, "")
+		testlock.WantError(t, "Proclaim", l.Proclaim(bg, "late"), rlock.ErrLost)
+		wantLeader(t, e, 0, "")
+		if ctx.Err() == nil {
+			t.Error("the context goes on")
+		}
+		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
+	})
 }
 
 // The second leader has the lock, and its first value is under way.
 func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	p := faultproxy.New(t, server.Addr)
-	first, slow := election.New(testlock.NewSession(t, rdb), "x"), testlock.NewSession(t, p.Client(t))
-	kind := kindOf(t, fairlock.New(slow, "x"))
-	_, l := lead(t, first, "one")
-	stored := rdb.HGet(bg, metadataKey, "v").Val()
-	all := newLine(t)
-	all.join(election.New(slow, "x"), 1, "two")
-	asked, release := make(chan struct{}, 10), make(chan struct{})
-	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(r) == "proclaim" {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := direct(t, w)
+		first, slow := newElection(t, rdb), testlock.NewSession(t, w.Client)
+		_, l := lead(t, first, "one")
+		stored := rdb.HGet(bg, metadataKey, "v").Val()
+		all := newLine(t)
+		all.join(election.New(slow, "x"), 1, "two")
+		asked, release := make(chan struct{}, 10), make(chan struct{})
+		on(t, w, "proclaim", func() faultproxy.Action {
 			asked <- struct{}{}
 			<-release
-		}
-		return faultproxy.Pass
+			return faultproxy.Pass
+		})
+		resign(t, l)
+		testlock.Receive(t, "the value is under way", asked)
+		testlock.Must(t, rdb.HSet(bg, metadataKey, "v", stored).Err()) // as if the first one could not delete it
+		wantLeader(t, first, 0, "")
+		close(release)
+		n := all.next()
+		wantLeader(t, first, n.Token(), "two")
+		resign(t, n.Leadership)
 	})
-	resign(t, l)
-	testlock.Receive(t, "the value is under way", asked)
-	testlock.Must(t, rdb.HSet(bg, metadataKey, "v", stored).Err()) // as if the first one could not delete it
-	wantLeader(t, first, 0, "")
-	close(release)
-	n := all.next()
-	wantLeader(t, first, n.Token(), "two")
-	resign(t, n.Leadership)
 }
 
 func TestLateAndRepeatedCopiesOfAProclaimChangeNothing(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	p := faultproxy.New(t, server.Addr)
-	s := testlock.NewSession(t, p.Client(t))
-	kind := kindOf(t, fairlock.New(s, "x"))
-	e, watcher := election.New(s, "x"), election.New(testlock.NewSession(t, rdb), "x")
-	_, l := lead(t, e, "0")
-	for i := range 3 {
-		testlock.Must(t, l.Proclaim(bg, fmt.Sprint(i+1)))
-	}
-	copies := requests(p, kind, "proclaim")
-	if len(copies) < 4 {
-		t.Fatalf("%d requests", len(copies))
-	}
-	replay := func(want, value string, token int64) {
-		t.Helper()
-		for _, r := range copies {
-			if reply, err := p.Replay(r); err != nil || reply != want {
-				t.Errorf("the reply to a late copy is %q, %v; want %q", reply, err, want)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := direct(t, w)
+		s := testlock.NewSession(t, w.Client)
+		kind := kindOf(t, fairlock.New(s, "x"))
+		e, watcher := election.New(s, "x"), newElection(t, rdb)
+		_, l := lead(t, e, "0")
+		for i := range 3 {
+			testlock.Must(t, l.Proclaim(bg, fmt.Sprint(i+1)))
+		}
+		copies := requests(w.Net, kind, "proclaim")
+		if len(copies) < 4 {
+			t.Fatalf("%d requests", len(copies))
+		}
+		replay := func(want, value string, token int64) {
+			t.Helper()
+			for _, r := range copies {
+				if reply, err := w.Net.Replay(r); err != nil || reply != want {
+					t.Errorf("the reply to a late copy is %q, %v; want %q", reply, err, want)
+				}
+				wantLeader(t, watcher, token, value)
 			}
-			wantLeader(t, watcher, token, value)
 		}
-	}
-	replay("K", "3", l.Token())
-	resign(t, l)
-	replay("L", "", 0)
-	_, next := lead(t, watcher, "next")
-	replay("L", "next", next.Token())
+		replay("K", "3", l.Token())
+		resign(t, l)
+		replay("L", "", 0)
+		_, next := lead(t, watcher, "next")
+		replay("L", "next", next.Token())
 
-	for _, r := range requests(p, kind, "retract") { // a late copy of the end of the first
-		if _, err := p.Replay(r); err != nil {
-			t.Error(err)
+		for _, r := range requests(w.Net, kind, "retract") { // a late copy of the end of the first
+			if _, err := w.Net.Replay(r); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	wantLeader(t, watcher, next.Token(), "next")
-	resign(t, next)
+		wantLeader(t, watcher, next.Token(), "next")
+		resign(t, next)
+	})
 }
 
 func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	p := faultproxy.New(t, server.Addr)
-	sound := election.New(testlock.NewSession(t, server.Client(t)), "x")
-	w := observe(t, sound)
-	w.seesAtLast(0, "")
-	s := testlock.NewSession(t, p.Client(t))
-	kind := kindOf(t, fairlock.New(s, "x"))
-	testlock.Warm(t, fairlock.New(s, "x"))
-	lost := testlock.Lossy(p, rand.New(rand.NewPCG(1, 2)), func(r *faultproxy.Request) string {
-		k := kind(r)
-		if k == "keep" || k == "" || k == "heartbeat" {
-			return ""
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		sound := newElection(t, direct(t, w))
+		seen := observe(t, sound)
+		seen.seesAtLast(0, "")
+		s := testlock.NewSession(t, w.Client)
+		kind := kindOf(t, fairlock.New(s, "x"))
+		testlock.Warm(t, fairlock.New(s, "x"))
+		lost := testlock.Lossy(w.Net, rand.New(rand.NewPCG(1, 2)), func(r *faultproxy.Request) string {
+			k := kind(r)
+			if k == "keep" || k == "" || k == "heartbeat" {
+				return ""
+			}
+			return k
+		})
+		last := int64(0)
+		for i := range 10 {
+			_, l := lead(t, election.New(s, "x"), fmt.Sprint(i))
+			if l.Token() <= last {
+				t.Errorf("token %d after %d", l.Token(), last)
+			}
+			last = l.Token()
+			wantLeader(t, sound, last, fmt.Sprint(i))
+			for v := range 5 {
+				value := fmt.Sprint(i, v)
+				testlock.Must(t, l.Proclaim(bg, value))
+				wantLeader(t, sound, last, value)
+				seen.seesAtLast(last, value)
+			}
+			resign(t, l)
+			wantLeader(t, sound, 0, "")
 		}
-		return k
+		if lost() == 0 {
+			t.Error("no reply was lost")
+		}
+		w.Net.OnRequest(nil)
 	})
-	last := int64(0)
-	for i := range 10 {
-		_, l := lead(t, election.New(s, "x"), fmt.Sprint(i))
-		if l.Token() <= last {
-			t.Errorf("token %d after %d", l.Token(), last)
-		}
-		last = l.Token()
-		wantLeader(t, sound, last, fmt.Sprint(i))
-		for v := range 5 {
-			value := fmt.Sprint(i, v)
-			testlock.Must(t, l.Proclaim(bg, value))
-			wantLeader(t, sound, last, value)
-			w.seesAtLast(last, value)
-		}
-		resign(t, l)
-		wantLeader(t, sound, 0, "")
-	}
-	if lost() == 0 {
-		t.Error("no reply was lost")
-	}
-	p.OnRequest(nil)
 }
 
 // As after a failover that lost the last write, or an eviction of the metadata.
 func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second))
-	e := election.New(s, "x")
-	_, l := lead(t, e, "one")
-	w := observe(t, e)
-	w.seesAtLast(l.Token(), "one")
-	testlock.Must(t, l.Proclaim(bg, "two"))
-	w.seesAtLast(l.Token(), "two")
-	testlock.Must(t, rdb.Del(bg, metadataKey).Err())
-	wantLeader(t, e, 0, "")
-	testlock.Eventually(t, "it is back", func() bool {
-		leader, ok, err := e.Leader(bg)
-		testlock.Must(t, err)
-		return ok && leader.Value == "two" && leader.Token == l.Token()
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		_, l := lead(t, e, "one")
+		seen := observe(t, e)
+		seen.seesAtLast(l.Token(), "one")
+		testlock.Must(t, l.Proclaim(bg, "two"))
+		seen.seesAtLast(l.Token(), "two")
+		testlock.Must(t, w.Client.Del(bg, metadataKey).Err())
+		wantLeader(t, e, 0, "")
+		time.Sleep(11 * time.Second) // a third of a lease
+		wantLeader(t, e, l.Token(), "two")
+		if left := w.Client.PTTL(bg, metadataKey).Val(); left <= 0 {
+			t.Errorf("the metadata expire in %v", left)
+		}
+		resign(t, l)
 	})
-	if left := rdb.PTTL(bg, metadataKey).Val(); left <= 0 {
-		t.Errorf("the metadata expire in %v", left)
-	}
-	resign(t, l)
 }
 
-// A server without memory renews the lock, but does not store the value, for longer than a lease.
+// As of a server without memory, which renews the lock but does not store the value.
 func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	e := election.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(2*time.Second)), "x")
-	_, l := lead(t, e, "one")
-	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
-	testlock.Must(t, rdb.HDel(bg, metadataKey, "v").Err())
-	renewed(t, rdb, 6) // two leases
-	wantLeader(t, e, 0, "")
-	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "0").Err())
-	testlock.Eventually(t, "it is back", func() bool {
-		leader, _, err := e.Leader(bg)
-		testlock.Must(t, err)
-		return leader.Value == "one" && leader.Token == l.Token()
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		ctx, l := lead(t, e, "one")
+		w.Server().SetPreHook(func(c *server.Peer, _ string, args ...string) bool {
+			if len(args) == 0 || args[0] != election.Digests()["proclaim"] {
+				return false
+			}
+			c.WriteError("OOM command not allowed when used memory > 'maxmemory'.")
+			return true
+		})
+		w.HDel(metadataKey, "v")
+		time.Sleep(time.Minute) // two leases
+		wantLeader(t, e, 0, "")
+		testlock.Must(t, ctx.Err())
+		w.Server().SetPreHook(nil)
+		time.Sleep(11 * time.Second)
+		wantLeader(t, e, l.Token(), "one")
+		resign(t, l)
 	})
-	resign(t, l)
 }
 
 // The value is stored though no reply ever comes to the Proclaim that gave up.
 func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	p := faultproxy.New(t, server.Addr)
-	s := testlock.NewSession(t, p.Client(t, testlock.Impatient), rlock.WithWatchdogTimeout(3*time.Second))
-	e := election.New(s, "x")
-	_, l := lead(t, e, "one")
-	kind := kindOf(t, fairlock.New(s, "x"))
-	ctx, cancel := context.WithCancel(bg)
-	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(r) == "proclaim" {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		_, l := lead(t, e, "one")
+		ctx, cancel := context.WithCancel(bg)
+		on(t, w, "proclaim", func() faultproxy.Action {
 			cancel()
 			return faultproxy.DropAndCut
-		}
-		return faultproxy.Pass
+		})
+		testlock.WantError(t, "Proclaim", l.Proclaim(ctx, "two"), context.Canceled)
+		w.Net.OnRequest(nil)
+		time.Sleep(11 * time.Second)
+		wantLeader(t, e, l.Token(), "two")
+		resign(t, l)
 	})
-	testlock.WantError(t, "Proclaim", l.Proclaim(ctx, "two"), context.Canceled)
-	p.OnRequest(nil)
-	testlock.Eventually(t, "it is stored", func() bool {
-		leader, _, err := e.Leader(bg)
-		testlock.Must(t, err)
-		return leader.Value == "two"
-	})
-	resign(t, l)
 }
 
 func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	rdb := server.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }) // no time-out ends it
-	e := election.New(testlock.NewSession(t, rdb), "x")
-	_, l := lead(t, e, "one")
-	server.Freeze()
-	calls := map[string]func(ctx context.Context) error{
-		"Campaign":   func(ctx context.Context) error { _, _, err := e.Campaign(ctx, "two"); return err },
-		"Leader":     func(ctx context.Context) error { _, _, err := e.Leader(ctx); return err },
-		"Candidates": func(ctx context.Context) error { _, err := e.Candidates(ctx); return err },
-		"Proclaim":   func(ctx context.Context) error { return l.Proclaim(ctx, "three") },
-		"Resign":     l.Resign,
-	}
-	for _, what := range []string{"Campaign", "Leader", "Candidates", "Proclaim", "Resign"} {
-		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
-		ended := make(chan error, 1)
-		go func() { ended <- calls[what](ctx) }()
-		testlock.WantError(t, what, testlock.Receive(t, what+" returns", ended), context.DeadlineExceeded)
-		cancel()
-	}
-	testlock.WantError(t, "Err", l.Err(), rlock.ErrNotHeld)
-	server.Thaw()
-	_, next := lead(t, e, "four") // what was frozen is given back
-	resign(t, next)
-	testlock.OnlyTokens(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }) // no time-out ends it
+		e := newElection(t, rdb)
+		_, l := lead(t, e, "one")
+		w.Net.Freeze()
+		calls := map[string]func(ctx context.Context) error{
+			"Campaign":   func(ctx context.Context) error { _, _, err := e.Campaign(ctx, "two"); return err },
+			"Leader":     func(ctx context.Context) error { _, _, err := e.Leader(ctx); return err },
+			"Candidates": func(ctx context.Context) error { _, err := e.Candidates(ctx); return err },
+			"Proclaim":   func(ctx context.Context) error { return l.Proclaim(ctx, "three") },
+			"Observe": func(ctx context.Context) (ended error) {
+				for _, err := range e.Observe(ctx) {
+					ended = err
+				}
+				return ended
+			},
+			"Resign": l.Resign,
+		}
+		for _, what := range []string{"Campaign", "Leader", "Candidates", "Proclaim", "Observe", "Resign"} {
+			ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+			start := time.Now()
+			testlock.WantError(t, what, calls[what](ctx), context.DeadlineExceeded)
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("%s returned after %v", what, took)
+			}
+			cancel()
+		}
+		testlock.WantError(t, "Err", l.Err(), rlock.ErrNotHeld)
+		w.Net.Thaw()
+		_, next := lead(t, e, "four") // what was frozen is given back
+		resign(t, next)
+		testlock.OnlyTokens(t, rdb)
+	})
 }
 
 func TestACandidateWhoseFirstValueMeetsAnOutageLeadsAfterIt(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	p := faultproxy.New(t, server.Addr)
-	s := testlock.NewSession(t, p.Client(t, testlock.Impatient))
-	kind := kindOf(t, fairlock.New(s, "x"))
-	refused := make(chan struct{}, 100)
-	left := 10
-	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(r) == "proclaim" && left > 0 {
-			left--
-			refused <- struct{}{}
-			return faultproxy.DropAndCut
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		kind := kindOf(t, fairlock.New(s, "x"))
+		refused := make(chan struct{}, 100)
+		left := 10
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if kind(r) == "proclaim" && left > 0 {
+				left--
+				refused <- struct{}{}
+				return faultproxy.DropAndCut
+			}
+			return faultproxy.Pass
+		})
+		e := election.New(s, "x")
+		_, l := lead(t, e, "one")
+		if len(refused) != 10 {
+			t.Errorf("%d requests were lost", len(refused))
 		}
-		return faultproxy.Pass
+		w.Net.OnRequest(nil)
+		wantLeader(t, e, l.Token(), "one")
+		resign(t, l)
 	})
-	e := election.New(s, "x")
-	_, l := lead(t, e, "one")
-	if len(refused) != 10 {
-		t.Errorf("%d requests were lost", len(refused))
-	}
-	p.OnRequest(nil)
-	wantLeader(t, e, l.Token(), "one")
-	resign(t, l)
 }
 
 func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	p := faultproxy.New(t, server.Addr)
-	s := testlock.NewSession(t, p.Client(t, testlock.Impatient))
-	kind := kindOf(t, fairlock.New(s, "x"))
-	ctx, cancel := context.WithCancel(bg)
-	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(r) == "proclaim" {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		ctx, cancel := context.WithCancel(bg)
+		on(t, w, "proclaim", func() faultproxy.Action {
 			cancel()
 			return faultproxy.DropAndCut
+		})
+		_, l, err := election.New(s, "x").Campaign(ctx, "one")
+		testlock.WantError(t, "Campaign", err, context.Canceled)
+		if l != nil {
+			t.Error("it has a leadership")
 		}
-		return faultproxy.Pass
+		_, next := lead(t, newElection(t, direct(t, w)), "two") // before the lease of 30 s is over
+		resign(t, next)
+		w.Net.OnRequest(nil)
 	})
-	_, l, err := election.New(s, "x").Campaign(ctx, "one")
-	testlock.WantError(t, "Campaign", err, context.Canceled)
-	if l != nil {
-		t.Error("it has a leadership")
-	}
-	_, next := lead(t, election.New(testlock.NewSession(t, server.Client(t)), "x"), "two") // before the lease of 30 s is over
-	resign(t, next)
-	p.OnRequest(nil)
 }
 
 // Its value is stored, but it does not know that. Neither its lease nor that of the observer's session is over soon.
 func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	p := faultproxy.New(t, server.Addr)
-	long := rlock.WithWatchdogTimeout(time.Hour)
-	s := testlock.NewSession(t, p.Client(t, testlock.Impatient), long)
-	kind := kindOf(t, fairlock.New(s, "x"))
-	sound := election.New(testlock.NewSession(t, server.Client(t), long), "x")
-	_, l := lead(t, sound, "zero") // from then on the server knows the scripts
-	resign(t, l)
-	w := observe(t, sound)
-	w.seesAtLast(0, "")
-	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(r) == "proclaim" {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		long := rlock.WithWatchdogTimeout(time.Hour)
+		s := testlock.NewSession(t, w.Client, long)
+		sound := newElection(t, direct(t, w), long)
+		_, l := lead(t, sound, "zero") // from then on the server knows the scripts
+		resign(t, l)
+		seen := observe(t, sound)
+		seen.seesAtLast(0, "")
+		on(t, w, "proclaim", func() faultproxy.Action {
 			return faultproxy.SwallowReply
+		})
+		ctx, cancel := context.WithCancel(bg)
+		failed := make(chan error, 1)
+		go func() {
+			_, _, err := election.New(s, "x").Campaign(ctx, "one")
+			failed <- err
+		}()
+		if got := seen.sees(); got.Value != "one" {
+			t.Errorf("%+v", got)
 		}
-		return faultproxy.Pass
+		cancel()
+		testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
+		seen.seesAtLast(0, "")
+		w.Net.OnRequest(nil)
 	})
-	ctx, cancel := context.WithCancel(bg)
-	failed := make(chan error, 1)
-	go func() {
-		_, _, err := election.New(s, "x").Campaign(ctx, "one")
-		failed <- err
-	}()
-	if got := w.sees(); got.Value != "one" {
-		t.Errorf("%+v", got)
-	}
-	cancel()
-	testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
-	w.seesAtLast(0, "")
-	p.OnRequest(nil)
 }
 
 func TestACandidateThatLosesTheLockBeforeItLeadsCampaignsOn(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	rdb := server.Client(t)
-	p := faultproxy.New(t, server.Addr)
-	s := testlock.NewSession(t, p.Client(t))
-	kind := kindOf(t, fairlock.New(s, "x"))
-	var once atomic.Bool
-	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if kind(r) == "proclaim" && once.CompareAndSwap(false, true) {
-			if err := rdb.Del(bg, lockKey).Err(); err != nil {
-				t.Error(err)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := direct(t, w)
+		s := testlock.NewSession(t, w.Client)
+		kind := kindOf(t, fairlock.New(s, "x"))
+		var once atomic.Bool
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if kind(r) == "proclaim" && once.CompareAndSwap(false, true) {
+				if err := rdb.Del(bg, lockKey).Err(); err != nil {
+					t.Error(err)
+				}
 			}
+			return faultproxy.Pass
+		})
+		e := election.New(s, "x")
+		ctx, l := lead(t, e, "one")
+		if ctx.Err() != nil || l.Err() != nil {
+			t.Errorf("it leads no more: %v", l.Err())
 		}
-		return faultproxy.Pass
+		wantLeader(t, e, l.Token(), "one")
+		resign(t, l)
+		if !once.Load() {
+			t.Error("it lost nothing")
+		}
 	})
-	e := election.New(s, "x")
-	ctx, l := lead(t, e, "one")
-	if ctx.Err() != nil || l.Err() != nil {
-		t.Errorf("it leads no more: %v", l.Err())
-	}
-	wantLeader(t, e, l.Token(), "one")
-	resign(t, l)
-	if !once.Load() {
-		t.Error("it lost nothing")
-	}
 }

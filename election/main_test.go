@@ -2,11 +2,16 @@ package election_test
 
 import (
 	"context"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -32,9 +37,24 @@ type term struct {
 // lead campaigns and must win.
 func lead(t testing.TB, e *election.Election, value string) (context.Context, *election.Leadership) {
 	t.Helper()
-	ctx, l, err := e.Campaign(testlock.Bounded(t), value)
+	ctx, l, err := e.Campaign(bg, value)
 	testlock.Must(t, err)
+	keep(t, l)
 	return ctx, l
+}
+
+// keep has a leadership live until the test ends: in fake time the library must find no forgotten one (testlock.Keep).
+func keep(t testing.TB, l *election.Leadership) { t.Cleanup(func() { runtime.KeepAlive(l) }) }
+
+// direct is a client that no fault of w.Net concerns.
+func direct(t testing.TB, w *testlock.Wire) *redis.Client {
+	return faultproxy.InMemory(t, w.Dial).Client(t)
+}
+
+// newElection is the election x in a session of its own.
+func newElection(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *election.Election {
+	t.Helper()
+	return election.New(testlock.NewSession(t, rdb, options...), "x")
 }
 
 // line is candidates, each known to wait behind the one before it.
@@ -49,9 +69,8 @@ func newLine(t testing.TB) *line { return &line{t, make(chan term, 100)} }
 func (l *line) join(e *election.Election, who int, value string) {
 	l.t.Helper()
 	before := len(candidates(l.t, e))
-	ctx := testlock.Bounded(l.t)
 	go func() {
-		led, lead, err := e.Campaign(ctx, value)
+		led, lead, err := e.Campaign(bg, value)
 		l.got <- term{who, led, lead, err}
 	}()
 	testlock.Eventually(l.t, "it waits", func() bool { return len(candidates(l.t, e)) > before })
@@ -62,6 +81,7 @@ func (l *line) next() term {
 	l.t.Helper()
 	n := testlock.Receive(l.t, "elected", l.got)
 	testlock.Must(l.t, n.err)
+	keep(l.t, n.Leadership)
 	return n
 }
 
@@ -149,6 +169,17 @@ func kindOf(t testing.TB, e *rlock.Mutex) func(r *faultproxy.Request) string {
 	}
 }
 
+// on has do decide on each request through w.Net that runs a script of this kind.
+func on(t testing.TB, w *testlock.Wire, what string, do func() faultproxy.Action) {
+	kind := kindOf(t, fairlock.New(testlock.NewSession(t, w.Client), "x"))
+	w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if kind(r) == what {
+			return do()
+		}
+		return faultproxy.Pass
+	})
+}
+
 // requests are those of a kind that the proxy has seen.
 func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name string) (all []faultproxy.Request) {
 	for _, r := range p.Requests() {
@@ -159,15 +190,15 @@ func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name
 	return all
 }
 
-// renewed waits until the lock was renewed so many times. Its time to live shrinks but for that.
-func renewed(t testing.TB, rdb redis.Cmdable, times int) {
-	t.Helper()
-	left := rdb.PTTL(bg, lockKey).Val()
-	testlock.Eventually(t, "renewed", func() bool {
-		before := left
-		if left = rdb.PTTL(bg, lockKey).Val(); left > before {
-			times--
-		}
-		return times <= 0
-	})
+// leaderProcess is a process that leads until that ends, and says so. It is told the server's address and the prefix of keys.
+func leaderProcess(args string) {
+	addr, prefix, _ := strings.Cut(args, " ")
+	s, err := rlock.NewSession(redis.NewClient(&redis.Options{Addr: addr}), rlock.WithPrefix(prefix), rlock.WithWatchdogTimeout(5*time.Second), rlock.WithLogger(testlock.Quiet))
+	if err != nil {
+		panic(err)
+	}
+	ctx, l, err := election.New(s, "x").Campaign(bg, "child")
+	fmt.Println("leads", l.Token(), err)
+	<-ctx.Done()
+	fmt.Println("ended", l.Err())
 }

@@ -4,33 +4,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 )
 
 const key = "lockline:l:{x}"
 
+// keyOf is the key of the latch x on a server that others may use, too.
+func keyOf(rdb redis.Cmdable) string { return testlock.Prefix(rdb) + ":l:{x}" }
+
 var bg = context.Background()
 
-func TestMain(m *testing.M) {
-	testredis.ManyAtOnce()
-	// go-redis asks a server that is gone once a second, and only then sees that its client was closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+func TestMain(m *testing.M) { testlock.Main(m, nil) }
+
+// simulated runs a test in fake time with n latches of one name in as many sessions.
+func simulated(t *testing.T, n int, test func(t *testing.T, w *testlock.Wire, ls []*latch.Latch)) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { test(t, w, latchesOf(t, w.Client, n)) })
 }
 
-// open starts a server, and n latches of one name in as many sessions.
-func open(t *testing.T, n int, options ...rlock.SessionOption) (rdb *redis.Client, latches []*latch.Latch) {
-	t.Helper()
-	rdb = testredis.Start(t).Client(t)
-	return rdb, latchesOf(t, rdb, n, options...)
+// proxied runs a test in fake time with a latch whose traffic goes through w.Net, and one that is left alone. The server knows the scripts,
+// and both sessions know its clock, so that each call is one request.
+func proxied(t *testing.T, test func(t *testing.T, w *testlock.Wire, l, other *latch.Latch)) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		direct := faultproxy.InMemory(t, w.Dial).Client(t)
+		l, other := latchesOf(t, w.Client, 1)[0], latchesOf(t, direct, 1)[0]
+		for _, l := range []*latch.Latch{l, other} {
+			set(t, l, 2)
+			_, p := join(t, l, "warm")
+			testlock.Must(t, p.CountDown(bg))
+			countDown(t, l)
+			_, err := l.Delete(bg)
+			testlock.Must(t, err)
+		}
+		w.Net.Reset()
+		test(t, w, l, other)
+		w.Net.OnRequest(nil)
+	})
 }
 
 func latchesOf(t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOption) (latches []*latch.Latch) {
@@ -60,6 +76,20 @@ func wantCount(t testing.TB, l *latch.Latch, want int) {
 	}
 }
 
+func wantDeleted(t testing.TB, l *latch.Latch, want bool) {
+	t.Helper()
+	if deleted, err := l.Delete(bg); err != nil || deleted != want {
+		t.Errorf("Delete: %v, %v, want %v", deleted, err, want)
+	}
+}
+
+func join(t testing.TB, l *latch.Latch, name string) (context.Context, *latch.Party) {
+	t.Helper()
+	ctx, p, err := l.Join(bg, name)
+	testlock.Must(t, err)
+	return ctx, p
+}
+
 // wait calls l.Wait in a goroutine of its own and sends what it returns.
 func wait(ctx context.Context, l *latch.Latch) <-chan error {
 	done := make(chan error, 1)
@@ -67,34 +97,24 @@ func wait(ctx context.Context, l *latch.Latch) <-chan error {
 	return done
 }
 
-// waits calls l.Wait as wait does, and returns when it has looked after it listens. Nobody else may use the server meanwhile.
-func waits(t testing.TB, rdb redis.Cmdable, l *latch.Latch) <-chan error {
-	t.Helper()
-	before := evals(t, rdb)
+// asleep calls l.Wait as wait does, and returns when it has looked, listens, and has looked again. It is for fake time.
+func asleep(l *latch.Latch) <-chan error {
 	done := wait(bg, l)
-	testlock.Eventually(t, "it has looked twice", func() bool { return evals(t, rdb) >= before+2 })
+	time.Sleep(time.Second)
 	return done
 }
 
-// evals counts the scripts that a server has run by their digests.
-func evals(t testing.TB, rdb redis.Cmdable) (n int) {
+// listening calls l.Wait as wait does, and returns when n clients listen to the latch.
+func listening(t testing.TB, rdb redis.Cmdable, l *latch.Latch, n int64) <-chan error {
 	t.Helper()
-	_, stats, ok := strings.Cut(rdb.Info(bg, "commandstats").Val(), "cmdstat_evalsha:calls=")
-	if ok {
-		_, err := fmt.Sscanf(stats, "%d", &n)
-		testlock.Must(t, err)
-	}
-	return n
-}
-
-// listening waits until n clients of the server listen to the latch.
-func listening(t testing.TB, rdb redis.Cmdable, n int64) {
-	t.Helper()
+	done := wait(bg, l)
+	channel := testlock.Prefix(rdb) + ":l:{" + l.Name() + "}"
 	testlock.Eventually(t, fmt.Sprintf("%d listen", n), func() bool {
-		listeners, err := rdb.PubSubNumSub(bg, key).Result()
+		listeners, err := rdb.PubSubNumSub(bg, channel).Result()
 		testlock.Must(t, err)
-		return listeners[key] >= n
+		return listeners[channel] >= n
 	})
+	return done
 }
 
 // ended waits for the end of a Wait and checks its error.
@@ -104,3 +124,15 @@ func ended(t testing.TB, done <-chan error, want error) {
 		t.Errorf("Wait: %v, want %v", err, want)
 	}
 }
+
+// diedAs checks that err names the party.
+func diedAs(t testing.TB, what string, err error, party string) {
+	t.Helper()
+	var died *latch.PartyDiedError
+	if !errors.Is(err, latch.ErrPartyDied) || !errors.As(err, &died) || died.Party != party || died.Name != "x" {
+		t.Errorf("%s: %v, want that %s died", what, err, party)
+	}
+}
+
+// isScript reports whether a request runs a script.
+func isScript(r *faultproxy.Request) bool { return r.Is("EVALSHA", "EVAL") }

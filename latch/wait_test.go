@@ -3,72 +3,60 @@ package latch_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 )
 
 func TestWaitReturnsAtOnceWhereNothingRuns(t *testing.T) {
-	t.Parallel()
-	proxy := faultproxy.New(t, testredis.Start(t).Addr)
-	l := latchesOf(t, proxy.Client(t), 1)[0]
-	testlock.Must(t, l.Wait(bg))
-	set(t, l, 1)
-	countDown(t, l)
-	testlock.Must(t, l.Wait(bg))
-	if n := proxy.Count("SUBSCRIBE"); n != 0 {
-		t.Errorf("%d subscriptions for a latch that is over", n)
-	}
+	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
+		testlock.Must(t, ls[0].Wait(bg))
+		set(t, ls[0], 1)
+		countDown(t, ls[0])
+		testlock.Must(t, ls[0].Wait(bg))
+		if n := w.Net.Count("SUBSCRIBE"); n != 0 {
+			t.Errorf("%d subscriptions for a latch that is over", n)
+		}
+	})
 }
 
 func TestAHundredWaitersInTwentySessionsAllWakeByOneMessage(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	rdb := server.Client(t)
-	ls := latchesOf(t, proxy.Client(t), 20)
-	set(t, ls[0], 2)
-	done := make(chan error, 100)
-	for i := range 100 {
-		go func() { done <- ls[i%20].Wait(bg) }()
-	}
-	listening(t, rdb, 20)
-	testlock.Eventually(t, "all look after they listen", func() bool { return scripts(proxy) >= 1+200 })
-	countDown(t, ls[1])
-	select {
-	case err := <-done:
-		t.Fatalf("Wait returned at 1: %v", err)
-	default:
-	}
-	proxy.Reset()
-	countDown(t, ls[1])
-	for range 100 {
-		testlock.Must(t, testlock.Receive(t, "awake", done))
-	}
-	testlock.Eventually(t, "each session has its message", func() bool { return proxy.CountPushed() >= 20 })
-	if n := proxy.CountPushed(); n != 20 {
-		t.Errorf("%d messages to 20 sessions", n)
-	}
-	if n := scripts(proxy); n > 20 { // a few may still have been looking
-		t.Errorf("%d requests; the message says it all", n)
-	}
+	simulated(t, 20, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
+		set(t, ls[0], 2)
+		done := make(chan error, 100)
+		for i := range 100 {
+			go func() { done <- ls[i%20].Wait(bg) }()
+		}
+		time.Sleep(time.Second)
+		countDown(t, ls[1])
+		time.Sleep(time.Second)
+		if len(done) > 0 {
+			t.Fatalf("Wait returned at 1: %v", <-done)
+		}
+		w.Net.Reset()
+		countDown(t, ls[1])
+		for range 100 {
+			testlock.Must(t, <-done)
+		}
+		time.Sleep(time.Second)
+		if n := w.Net.CountPushed(); n != 20 {
+			t.Errorf("%d messages to 20 sessions", n)
+		}
+		if n := w.Net.Count("EVALSHA"); n != 1 { // the message says it all
+			t.Errorf("%d requests", n)
+		}
+	})
 }
 
-// scripts counts the requests that run scripts.
-func scripts(p *faultproxy.Proxy) int { return p.Count("EVALSHA") }
-
 func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		ls := latchesOf(t, w.Client, 2)
+	simulated(t, 2, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		set(t, ls[0], 1)
-		done := wait(bg, ls[1])
-		time.Sleep(time.Second)
+		done := asleep(ls[1])
 		before := w.Net.Count()
 		time.Sleep(time.Hour) // less than a third of the lifetime
 		if pings, looks := int(time.Hour/(3*time.Second)), int(time.Hour/(30*time.Second)); w.Net.Count()-before > pings+looks+1 {
@@ -100,8 +88,8 @@ func TestALatchThatNobodyUsesExpiresAfterItsLifetime(t *testing.T) {
 		time.Sleep(59 * time.Minute)
 		countDown(t, l) // which renews it
 		time.Sleep(59 * time.Minute)
-		if !w.Exists(key) {
-			t.Error("it expired before its time")
+		if st := inspect(t, l); st.Count != 2 { // which doesn't
+			t.Errorf("%+v", st)
 		}
 		time.Sleep(2 * time.Minute)
 		if w.Exists(key) {
@@ -121,8 +109,7 @@ func TestNoKeyIsLeftSomeMinutesAfterTheEnd(t *testing.T) {
 					countDown(t, l)
 				case "deleted":
 					set(t, l, 1)
-					_, err := l.Delete(bg)
-					testlock.Must(t, err)
+					wantDeleted(t, l, true)
 				default:
 					countDown(t, l)
 				}
@@ -152,172 +139,131 @@ func TestWhatALatchRemembersIsForgottenWhileItRuns(t *testing.T) {
 	})
 }
 
-func TestAWaitThatRacesTheLastCountDownNeitherFailsNorSleeps(t *testing.T) {
-	t.Parallel()
-	_, ls := open(t, 3)
-	for range 400 {
-		set(t, ls[0], 1)
-		var racing sync.WaitGroup
-		ctx := testlock.Bounded(t)
-		for i := range 2 {
-			racing.Go(func() {
-				if err := ls[i+1].Wait(ctx); err != nil {
-					t.Errorf("Wait: %v", err)
-				}
-			})
-		}
-		racing.Go(func() { countDown(t, ls[0]) })
-		racing.Wait()
-	}
-}
-
 func TestAWaiterOfAnEarlierRunReturnsThoughTheLatchWasSetAnew(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	rdb := server.Client(t)
-	other := latchesOf(t, rdb, 1)[0]
-	l := latchesOf(t, proxy.Client(t), 1)[0]
 	for how, want := range map[string]error{"counted": nil, "deleted": latch.ErrDeleted} {
 		t.Run(how, func(t *testing.T) {
-			set(t, other, 1)
-			proxy.Refuse(false)
-			done := waits(t, rdb, l)
-			proxy.Refuse(true) // so it hears nothing
-			if want == nil {
+			proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
+				set(t, other, 1)
+				done := asleep(l)
+				w.Net.Refuse(true) // so it hears nothing
+				if want == nil {
+					countDown(t, other)
+				} else {
+					wantDeleted(t, other, true)
+				}
+				set(t, other, 1)
 				countDown(t, other)
-			} else {
-				_, err := other.Delete(bg)
-				testlock.Must(t, err)
-			}
-			set(t, other, 1)
-			countDown(t, other)
-			set(t, other, 1)
-			proxy.Refuse(false)
-			ended(t, done, want)
-			wantCount(t, other, 1)
-			countDown(t, other)
+				set(t, other, 1)
+				w.Net.Refuse(false)
+				ended(t, done, want)
+				wantCount(t, other, 1)
+			})
 		})
 	}
 }
 
 func TestAWaiterWhoseSubscriptionBrokeLooksAgain(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	rdb := server.Client(t)
-	other := latchesOf(t, rdb, 1)[0]
-	l := latchesOf(t, proxy.Client(t), 1)[0]
-	for range 5 {
+	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		set(t, other, 1)
-		done := waits(t, rdb, l)
-		proxy.Refuse(true)
+		done := asleep(l)
+		w.Net.Refuse(true)
 		countDown(t, other)
-		proxy.Refuse(false)
+		w.Net.Refuse(false)
 		ended(t, done, nil)
-	}
+	})
 }
 
 func TestAWaiterOfARunThatRedisForgotIsTold(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	rdb := server.Client(t)
-	other := latchesOf(t, rdb, 1)[0]
-	l := latchesOf(t, proxy.Client(t), 1)[0]
-	for _, anew := range []bool{false, true} {
-		set(t, other, 1)
-		done := waits(t, rdb, l)
-		testlock.Must(t, rdb.FlushAll(bg).Err())
-		if anew {
+	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
+		for _, anew := range []bool{false, true} {
 			set(t, other, 1)
+			done := asleep(l)
+			w.FlushAll()
+			if anew {
+				set(t, other, 1)
+			}
+			w.Net.CutAll()
+			ended(t, done, latch.ErrGone)
 		}
-		proxy.CutAll()
-		ended(t, done, latch.ErrGone)
-	}
+	})
 }
 
-func TestCountDownAndWaitWaitsForTheRunThatItCounted(t *testing.T) {
-	t.Parallel()
-	_, ls := open(t, 4)
-	for range 100 {
-		set(t, ls[0], 4)
-		var all sync.WaitGroup
-		ctx := testlock.Bounded(t)
-		for _, l := range ls {
-			all.Go(func() {
-				if err := l.CountDownAndWait(ctx); err != nil {
-					t.Errorf("CountDownAndWait: %v", err)
-				}
-			})
+func TestAWaiterOnAClusterLooksNowAndThen(t *testing.T) {
+	// Where a message between two nodes is lost, nothing else would tell it. A client of which it is not known that it
+	// has one server alone is treated as that of a Cluster.
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, several{w.Client})
+		l := latch.New(s, "x")
+		set(t, l, 1)
+		done := asleep(l)
+		for _, field := range []string{"n", "r", "k"} { // it is over, and nobody says so
+			w.HDel(key, field)
 		}
-		all.Wait()
-		wantCount(t, ls[1], 0)
-	}
+		start := time.Now()
+		if err := <-done; err == nil {
+			t.Error("it does not know how its run ended")
+		}
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
+
+// several hides what its client is.
+type several struct{ *redis.Client }
 
 func TestAForgedMessageEndsNoWait(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	var ls []*latch.Latch
-	var ids []string
-	for range 2 {
-		s := testlock.NewSession(t, rdb)
-		ls, ids = append(ls, latch.New(s, "x")), append(ids, s.ID())
-	}
-	set(t, ls[0], 1)
-	done := waits(t, rdb, ls[1])
-	messages := []string{"D x", "D", "Z", "Z ", "", "Z " + key, "L", "L x 0", "nonsense"}
-	for n := range 100 { // ids of a session are no secret
-		messages = append(messages, fmt.Sprintf("Z %s:%d", ids[0], n), fmt.Sprintf("D %s:%d ", ids[0], n))
-	}
-	for _, message := range messages {
-		testlock.Must(t, rdb.Publish(bg, key, message).Err())
-	}
-	select {
-	case err := <-done:
-		t.Fatalf("ended by a message: %v", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	countDown(t, ls[0])
-	ended(t, done, nil)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		setter, l := latch.New(a, "x"), latch.New(b, "x")
+		set(t, setter, 1)
+		done := asleep(l)
+		messages := []string{"D x", "D", "Z", "Z ", "", "Z " + key, "L", "L x 0", "nonsense"}
+		for n := range 20 { // ids of a session are no secret
+			messages = append(messages, fmt.Sprintf("Z %s:%d", a.ID(), n), fmt.Sprintf("D %s:%d ", a.ID(), n))
+		}
+		for _, message := range messages {
+			w.Publish(key, message)
+		}
+		time.Sleep(time.Second)
+		if len(done) > 0 {
+			t.Fatalf("ended by a message: %v", <-done)
+		}
+		countDown(t, setter)
+		ended(t, done, nil)
+	})
 }
 
 func TestWaitersLeaveNoSubscription(t *testing.T) {
-	t.Parallel()
-	rdb, ls := open(t, 1)
-	set(t, ls[0], 1)
-	var waiters []<-chan error
-	ctx, cancel := context.WithCancel(bg)
-	for range 10 {
-		waiters = append(waiters, wait(ctx, ls[0]))
-	}
-	listening(t, rdb, 1)
-	if n, err := rdb.PubSubNumSub(bg, key).Result(); err != nil || n[key] != 1 {
-		t.Errorf("ten waiters of a session have %v subscriptions, %v", n, err)
-	}
-	cancel()
-	for _, done := range waiters {
-		ended(t, done, context.Canceled)
-	}
-	testlock.NoSubscriptions(t, rdb)
+	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
+		set(t, ls[0], 1)
+		var waiters []<-chan error
+		ctx, cancel := context.WithCancel(bg)
+		for range 10 {
+			waiters = append(waiters, wait(ctx, ls[0]))
+		}
+		time.Sleep(time.Second)
+		if n := w.PubSubNumSub(key)[key]; n != 1 {
+			t.Errorf("ten waiters of a session have %d subscriptions", n)
+		}
+		cancel()
+		for _, done := range waiters {
+			ended(t, done, context.Canceled)
+		}
+		testlock.NoSubscriptions(t, w.Client)
+	})
 }
 
 func TestWaitEndsWithItsSession(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
-	testlock.Must(t, err)
-	l := latch.New(s, "x")
-	set(t, l, 1)
-	done := waits(t, rdb, l)
-	testlock.Must(t, s.Close())
-	ended(t, done, rlock.ErrClosed)
-	_, set := l.TrySet(bg, 1)
-	_, deleted := l.Delete(bg)
-	_, count := l.Count(bg)
-	_, _, joined := l.Join(bg, "p")
-	for i, err := range []error{set, deleted, count, joined, l.CountDown(bg), l.Wait(bg), l.CountDownAndWait(bg)} {
-		testlock.WantError(t, fmt.Sprint("method ", i), err, rlock.ErrClosed)
-	}
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		l := latch.New(s, "x")
+		set(t, l, 1)
+		done := asleep(l)
+		testlock.Must(t, s.Close())
+		ended(t, done, rlock.ErrClosed)
+		for i, err := range everyMethod(bg, l) {
+			testlock.WantError(t, fmt.Sprint("method ", i), err, rlock.ErrClosed)
+		}
+	})
 }

@@ -18,7 +18,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
@@ -48,14 +47,9 @@ func newStage(t *testing.T, options ...otellock.Option) *stage {
 	return s
 }
 
-func (s *stage) session(addr string, options ...rlock.SessionOption) *rlock.Session {
+func (s *stage) session(w *testlock.Wire, options ...rlock.SessionOption) *rlock.Session {
 	s.t.Helper()
-	return newSession(s.t, addr, s.observer, options...)
-}
-
-func newSession(t *testing.T, addr string, observer rlock.Observer, options ...rlock.SessionOption) *rlock.Session {
-	t.Helper()
-	return testlock.NewSession(t, testlock.Client(t, addr), append(options, rlock.WithObserver(observer))...)
+	return testlock.NewSession(s.t, w.Client, append(options, rlock.WithObserver(s.observer))...)
 }
 
 // value sums a metric's points that have all the attributes ("key=value"): a counter's values, a histogram's counts.
@@ -105,11 +99,7 @@ func (s *stage) want(want int64, name string, attributes ...string) {
 
 func (s *stage) eventually(want int64, name string, attributes ...string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); s.value(name, attributes...) != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%s %v is still %d, not %d", name, attributes, s.value(name, attributes...), want)
-		}
-	}
+	testlock.Eventually(s.t, fmt.Sprint(name, attributes, " is ", want), func() bool { return s.value(name, attributes...) == want })
 }
 
 func TestMetricsFollowALock(t *testing.T) {
@@ -121,178 +111,189 @@ func TestMetricsFollowALock(t *testing.T) {
 		lockers[kind] = func(s *rlock.Session, name string) rlock.Locker { return newMutex(s, name) }
 	}
 	for kind, newLocker := range lockers {
-		s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
-		lock := newLocker(s.session(testredis.Embedded(t).Addr(), rlock.WithStreak(time.Hour)), "orders:42")
-		of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
-
-		ctx, hold := testlock.Lock(t, lock, t.Context())
-		var nested *rlock.Hold
-		if kind != "semaphore" {
-			_, nested = testlock.Lock(t, lock, ctx)
-		}
-		s.want(1, "lockline.lock.holds", of...)
-		s.want(1, "lockline.lock.wait.duration", of...) // not the re-entry
-
-		_, _, err := lock.TryLock(t.Context())
-		if !errors.Is(err, rlock.ErrLocked) {
-			t.Fatal(err)
-		}
-		s.want(1, "lockline.lock.wait.duration", append(of, "error.type=locked")...)
-
-		canceled, cancel := context.WithCancel(t.Context())
-		var waiters sync.WaitGroup
-		waiters.Go(func() { _, _, _ = lock.Lock(canceled) })
-		waiters.Go(func() {
-			_, second, err := lock.Lock(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			_ = second.Unlock(t.Context())
+		t.Run(kind, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { metricsFollow(t, w, kind, newLocker) })
 		})
-		s.eventually(2, "lockline.lock.waiters", of...)
-		cancel()
-		s.eventually(1, "lockline.lock.waiters", of...)
-		s.eventually(1, "lockline.lock.wait.duration", append(of, "error.type=canceled")...)
-		if nested != nil {
-			testlock.Must(t, nested.Unlock(t.Context()))
-		}
-		testlock.Must(t, hold.Unlock(t.Context()))
-		waiters.Wait()
-
-		s.eventually(0, "lockline.lock.holds", of...)
-		s.want(0, "lockline.lock.waiters", of...)
-		s.want(1, "lockline.lock.handovers", append(of, fmt.Sprintf("lockline.lock.in_memory=%v", kind != "fair"))...)
-		s.want(2, "lockline.lock.hold.duration", of...)
-		s.want(4, "lockline.lock.wait.duration")
-		s.want(0, "lockline.lock.losses")
 	}
 }
 
-func TestLossesAreCountedOnceHoweverTheyAreLearned(t *testing.T) {
-	s := newStage(t)
-	server := testredis.Embedded(t)
-	lock := rlock.New(s.session(server.Addr()), "x")
+func metricsFollow(t *testing.T, w *testlock.Wire, kind string, newLocker func(*rlock.Session, string) rlock.Locker) {
+	s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
+	lock := newLocker(s.session(w, rlock.WithStreak(time.Hour)), "orders:42")
+	of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
 
-	_, hold := testlock.Lock(t, lock, t.Context())
-	testlock.ForceUnlock(t, lock)
-	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) { // the release learns it
-		t.Fatal(err)
+	ctx, hold := testlock.Lock(t, lock, t.Context())
+	var nested *rlock.Hold
+	if kind != "semaphore" {
+		_, nested = testlock.Lock(t, lock, ctx)
 	}
-	s.want(1, "lockline.lock.losses")
+	s.want(1, "lockline.lock.holds", of...)
+	s.want(1, "lockline.lock.wait.duration", of...) // not the re-entry
 
-	// The lease is not over before it is granted, and then it is.
-	_, hold = testlock.Lock(t, lock, t.Context(), rlock.WithLease(time.Second))
-	s.eventually(2, "lockline.lock.losses")
-	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
-		t.Fatal(err)
-	}
-	s.want(2, "lockline.lock.hold.duration", "error.type=lost", "lockline.lock.pattern="+otellock.AnyName)
-	s.want(0, "lockline.lock.holds")
-	s.want(2, "lockline.lock.losses")
-}
-
-func TestFailedRenewalsAreCounted(t *testing.T) {
-	s := newStage(t)
-	server := testredis.Embedded(t)
-	_, hold := testlock.Lock(t, rlock.New(s.session(server.Addr(), rlock.WithWatchdogTimeout(3*time.Second)), "x"), t.Context())
-	server.SetError("LOADING it will be back")
-	for deadline := time.Now().Add(30 * time.Second); s.value("lockline.lock.renewal.failures", "error.type=_OTHER") == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no renewal has failed")
-		}
-	}
-	server.SetError("")
-	_ = hold.Unlock(t.Context())
-}
-
-func TestSpansLastAsLongAsTheWait(t *testing.T) {
-	s := newStage(t, otellock.WithNames())
-	session := s.session(testredis.Embedded(t).Addr())
-	lock := rlock.New(session, "x")
-	ctx, request := s.tracers.Tracer("test").Start(t.Context(), "request")
-
-	const wait = 20 * time.Millisecond
-	calls := []time.Time{time.Now()} // each span lies between two of these
-	_, hold := testlock.Lock(t, lock, ctx)
-	calls = append(calls, time.Now())
-	_, _, err := lock.Lock(ctx, rlock.WaitAtMost(wait))
+	_, _, err := lock.TryLock(t.Context())
 	if !errors.Is(err, rlock.ErrLocked) {
 		t.Fatal(err)
 	}
-	calls = append(calls, time.Now())
-	brief, cancel := context.WithCancel(ctx)
-	go func() {
-		s.eventually(1, "lockline.lock.waiters")
-		cancel()
-	}()
-	_, _, err = lock.Lock(brief)
-	if !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	calls = append(calls, time.Now())
-	testlock.Must(t, hold.Unlock(ctx))
+	s.want(1, "lockline.lock.wait.duration", append(of, "error.type=locked")...)
 
-	spans := s.spans.Ended()
-	if len(spans) != 3 {
-		t.Fatalf("%d spans, want 3", len(spans))
-	}
-	for i, span := range spans {
-		attributes := map[attribute.Key]attribute.Value{}
-		for _, a := range span.Attributes() {
-			attributes[a.Key] = a.Value
+	canceled, cancel := context.WithCancel(t.Context())
+	var waiters sync.WaitGroup
+	waiters.Go(func() { _, _, _ = lock.Lock(canceled) })
+	waiters.Go(func() {
+		_, second, err := lock.Lock(t.Context())
+		if err != nil {
+			t.Error(err)
 		}
-		if span.Name() != "lock *" || span.Parent().SpanID() != request.SpanContext().SpanID() ||
-			attributes["lockline.lock.name"].AsString() != "x" || attributes["lockline.session.id"].AsString() != session.ID() {
-			t.Errorf("span %d: %v, %v", i, span.Name(), attributes)
-		}
-		if span.StartTime().Before(calls[i]) || span.EndTime().After(calls[i+1]) {
-			t.Errorf("span %d, %v to %v, is not within its call, %v to %v", i, span.StartTime(), span.EndTime(), calls[i], calls[i+1])
-		}
-		switch i {
-		case 0:
-			if attributes["lockline.lock.token"].AsInt64() != hold.Token() || attributes["lockline.lock.hold_count"].AsInt64() != 1 || len(span.Events()) != 0 {
-				t.Errorf("granted: %v, %v", attributes, span.Events())
-			}
-		default:
-			waited := span.Events()
-			if len(waited) != 1 || waited[0].Name != "waiting" || waited[0].Time.Before(span.StartTime()) || waited[0].Time.After(span.EndTime()) {
-				t.Errorf("events of span %d: %v", i, waited)
-			}
-		}
+		_ = second.Unlock(t.Context())
+	})
+	s.eventually(2, "lockline.lock.waiters", of...)
+	cancel()
+	s.eventually(1, "lockline.lock.waiters", of...)
+	s.eventually(1, "lockline.lock.wait.duration", append(of, "error.type=canceled")...)
+	if nested != nil {
+		testlock.Must(t, nested.Unlock(t.Context()))
 	}
-	if d := spans[1].EndTime().Sub(spans[1].StartTime()); d < wait {
-		t.Errorf("a wait of %v has a span of %v", wait, d)
-	}
-	if got := spans[1].Status().Code; got != codes.Unset {
-		t.Errorf("to be locked out is %v", got)
-	}
-	if got := spans[2].Status().Code; got != codes.Error {
-		t.Errorf("a wait that its context ended is %v", got)
-	}
+	testlock.Must(t, hold.Unlock(t.Context()))
+	waiters.Wait()
+
+	s.eventually(0, "lockline.lock.holds", of...)
+	s.want(0, "lockline.lock.waiters", of...)
+	s.want(1, "lockline.lock.handovers", append(of, fmt.Sprintf("lockline.lock.in_memory=%v", kind != "fair"))...)
+	s.want(2, "lockline.lock.hold.duration", of...)
+	s.want(4, "lockline.lock.wait.duration")
+	s.want(0, "lockline.lock.losses")
 }
 
-func TestNamesStayOutOfMetricsAndSpansUnlessAskedFor(t *testing.T) {
-	s := newStage(t)
-	lock := rlock.New(s.session(testredis.Embedded(t).Addr()), "customer 4711")
-	testlock.Must(t, lock.Do(t.Context(), func(context.Context) error { return nil }))
-	var all metricdata.ResourceMetrics
-	testlock.Must(t, s.reader.Collect(t.Context(), &all))
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
-			for _, p := range h.DataPoints {
-				if text := p.Attributes.Encoded(attribute.DefaultEncoder()); strings.Contains(text, "4711") {
-					t.Errorf("%s: %s", m.Name, text)
+func TestLossesAreCountedOnceHoweverTheyAreLearned(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := newStage(t)
+		lock := rlock.New(s.session(w), "x")
+
+		_, hold := testlock.Lock(t, lock, t.Context())
+		testlock.ForceUnlock(t, lock)
+		if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) { // the release learns it
+			t.Fatal(err)
+		}
+		s.want(1, "lockline.lock.losses")
+
+		// The lease is not over before it is granted, and then it is.
+		_, hold = testlock.Lock(t, lock, t.Context(), rlock.WithLease(time.Second))
+		s.eventually(2, "lockline.lock.losses")
+		if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
+			t.Fatal(err)
+		}
+		s.want(2, "lockline.lock.hold.duration", "error.type=lost", "lockline.lock.pattern="+otellock.AnyName)
+		s.want(0, "lockline.lock.holds")
+		s.want(2, "lockline.lock.losses")
+	})
+}
+
+func TestFailedRenewalsAreCounted(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := newStage(t)
+		_, hold := testlock.Lock(t, rlock.New(s.session(w), "x"), t.Context())
+		w.SetError("LOADING it will be back")
+		time.Sleep(11 * time.Second)
+		if s.value("lockline.lock.renewal.failures", "error.type=_OTHER") == 0 {
+			t.Error("no renewal has failed")
+		}
+		w.SetError("")
+		_ = hold.Unlock(t.Context())
+	})
+}
+
+func TestSpansLastAsLongAsTheWait(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := newStage(t, otellock.WithNames())
+		session := s.session(w)
+		lock := rlock.New(session, "x")
+		ctx, request := s.tracers.Tracer("test").Start(t.Context(), "request")
+
+		const wait = 20 * time.Millisecond
+		calls := []time.Time{time.Now()} // each span lies between two of these
+		_, hold := testlock.Lock(t, lock, ctx)
+		calls = append(calls, time.Now())
+		_, _, err := lock.Lock(ctx, rlock.WaitAtMost(wait))
+		if !errors.Is(err, rlock.ErrLocked) {
+			t.Fatal(err)
+		}
+		calls = append(calls, time.Now())
+		brief, cancel := context.WithCancel(ctx)
+		go func() {
+			s.eventually(1, "lockline.lock.waiters")
+			cancel()
+		}()
+		_, _, err = lock.Lock(brief)
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		calls = append(calls, time.Now())
+		testlock.Must(t, hold.Unlock(ctx))
+
+		spans := s.spans.Ended()
+		if len(spans) != 3 {
+			t.Fatalf("%d spans, want 3", len(spans))
+		}
+		for i, span := range spans {
+			attributes := map[attribute.Key]attribute.Value{}
+			for _, a := range span.Attributes() {
+				attributes[a.Key] = a.Value
+			}
+			if span.Name() != "lock *" || span.Parent().SpanID() != request.SpanContext().SpanID() ||
+				attributes["lockline.lock.name"].AsString() != "x" || attributes["lockline.session.id"].AsString() != session.ID() {
+				t.Errorf("span %d: %v, %v", i, span.Name(), attributes)
+			}
+			if span.StartTime().Before(calls[i]) || span.EndTime().After(calls[i+1]) {
+				t.Errorf("span %d, %v to %v, is not within its call, %v to %v", i, span.StartTime(), span.EndTime(), calls[i], calls[i+1])
+			}
+			switch i {
+			case 0:
+				if attributes["lockline.lock.token"].AsInt64() != hold.Token() || attributes["lockline.lock.hold_count"].AsInt64() != 1 || len(span.Events()) != 0 {
+					t.Errorf("granted: %v, %v", attributes, span.Events())
+				}
+			default:
+				waited := span.Events()
+				if len(waited) != 1 || waited[0].Name != "waiting" || waited[0].Time.Before(span.StartTime()) || waited[0].Time.After(span.EndTime()) {
+					t.Errorf("events of span %d: %v", i, waited)
 				}
 			}
 		}
-	}
-	for _, span := range s.spans.Ended() {
-		for _, a := range span.Attributes() {
-			if strings.Contains(span.Name()+a.Value.String(), "4711") {
-				t.Errorf("%s: %v", span.Name(), a)
+		if d := spans[1].EndTime().Sub(spans[1].StartTime()); d < wait {
+			t.Errorf("a wait of %v has a span of %v", wait, d)
+		}
+		if got := spans[1].Status().Code; got != codes.Unset {
+			t.Errorf("to be locked out is %v", got)
+		}
+		if got := spans[2].Status().Code; got != codes.Error {
+			t.Errorf("a wait that its context ended is %v", got)
+		}
+	})
+}
+
+func TestNamesStayOutOfMetricsAndSpansUnlessAskedFor(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := newStage(t)
+		lock := rlock.New(s.session(w), "customer 4711")
+		testlock.Must(t, lock.Do(t.Context(), func(context.Context) error { return nil }))
+		var all metricdata.ResourceMetrics
+		testlock.Must(t, s.reader.Collect(t.Context(), &all))
+		for _, m := range all.ScopeMetrics[0].Metrics {
+			if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+				for _, p := range h.DataPoints {
+					if text := p.Attributes.Encoded(attribute.DefaultEncoder()); strings.Contains(text, "4711") {
+						t.Errorf("%s: %s", m.Name, text)
+					}
+				}
 			}
 		}
-	}
+		for _, span := range s.spans.Ended() {
+			for _, a := range span.Attributes() {
+				if strings.Contains(span.Name()+a.Value.String(), "4711") {
+					t.Errorf("%s: %v", span.Name(), a)
+				}
+			}
+		}
+	})
 }
 
 // fields is a context that cannot be compared.
@@ -302,30 +303,33 @@ type fields struct {
 }
 
 func TestWaitersEndAtZero(t *testing.T) {
-	s := newStage(t)
-	session := s.session(testredis.Embedded(t).Addr())
-	var all sync.WaitGroup
-	for i := range 60 {
-		all.Go(func() {
-			ctx := t.Context() // most share it
-			switch i % 4 {
-			case 0:
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*time.Millisecond)
-				defer cancel()
-			case 1:
-				ctx = fields{ctx, nil}
-			}
-			_, hold, _ := rlock.New(session, "x").Lock(ctx)
-			_ = hold.Unlock(context.Background())
-			_, hold, _ = rlock.New(session, "x").TryLock(ctx)
-			_ = hold.Unlock(context.Background())
-		})
-	}
-	all.Wait()
-	s.want(0, "lockline.lock.waiters")
-	s.want(0, "lockline.lock.holds")
-	if s.value("lockline.lock.handovers") == 0 {
-		t.Error("nobody waited: this shows nothing")
-	}
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := newStage(t)
+		w.Net.SetDelay(time.Millisecond)
+		session := s.session(w)
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				ctx := t.Context() // most share it
+				switch i % 4 {
+				case 0:
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*time.Millisecond)
+					defer cancel()
+				case 1:
+					ctx = fields{ctx, nil}
+				}
+				_, hold, _ := rlock.New(session, "x").Lock(ctx)
+				_ = hold.Unlock(context.Background())
+				_, hold, _ = rlock.New(session, "x").TryLock(ctx)
+				_ = hold.Unlock(context.Background())
+			})
+		}
+		all.Wait()
+		s.want(0, "lockline.lock.waiters")
+		s.want(0, "lockline.lock.holds")
+		if s.value("lockline.lock.handovers") == 0 {
+			t.Error("nobody waited: this shows nothing")
+		}
+	})
 }

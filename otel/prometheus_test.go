@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	otellock "github.com/lockline/lockline/otel"
 	"github.com/lockline/lockline/rlock"
 )
@@ -103,25 +102,26 @@ func (p *process) wantCounters(want map[string]string) {
 }
 
 func TestCountersAreAtZeroFromTheFirstLockOn(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
-	session := p.session(testredis.Embedded(t).Addr())
-	p.wantCounters(map[string]string{})
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		p := newProcess(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
+		session := p.session(w)
+		p.wantCounters(map[string]string{})
 
-	_, hold := testlock.Lock(t, rlock.New(session, "orders:42"), t.Context())
-	want := zeros("reentrant", "orders")
-	p.wantCounters(want)
+		_, hold := testlock.Lock(t, rlock.New(session, "orders:42"), t.Context())
+		want := zeros("reentrant", "orders")
+		p.wantCounters(want)
 
-	testlock.Must(t, rlock.New(session, "users:1").Do(t.Context(), func(context.Context) error { return nil }))
-	maps.Copy(want, zeros("reentrant", "users"))
-	p.wantCounters(want)
+		testlock.Must(t, rlock.New(session, "users:1").Do(t.Context(), func(context.Context) error { return nil }))
+		maps.Copy(want, zeros("reentrant", "users"))
+		p.wantCounters(want)
 
-	testlock.ForceUnlock(t, rlock.New(session, "orders:42"))
-	if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
-		t.Fatal(err)
-	}
-	want[`lockline_lock_losses_total{lockline_lock_kind="reentrant",lockline_lock_pattern="orders"}`] = "1"
-	p.wantCounters(want)
+		testlock.ForceUnlock(t, rlock.New(session, "orders:42"))
+		if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
+			t.Fatal(err)
+		}
+		want[`lockline_lock_losses_total{lockline_lock_kind="reentrant",lockline_lock_pattern="orders"}`] = "1"
+		p.wantCounters(want)
+	})
 }
 
 func TestEventsAtOnceLeaveTheCountersRight(t *testing.T) {

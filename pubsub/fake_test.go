@@ -27,6 +27,7 @@ type server struct {
 	refuse  error         // what a first Subscribe gets
 	dialing chan struct{} // if not nil, Subscribe waits for it, whatever its context says
 	pinging chan struct{} // if not nil, Ping waits for it
+	mute    int           // pings still to be ignored
 	frozen  bool          // replies and messages are held back
 	latency func() time.Duration
 	cluster *cluster // that it is a node of, or nil
@@ -204,7 +205,13 @@ func (c *conn) Ping(ctx context.Context, _ ...string) error {
 	if pinging != nil {
 		<-pinging
 	}
-	return c.command(ctx, "PING", func() { c.say(&redis.Pong{}) })
+	return c.command(ctx, "PING", func() {
+		if c.s.mute > 0 {
+			c.s.mute--
+			return
+		}
+		c.say(&redis.Pong{})
+	})
 }
 
 func (c *conn) Receive(ctx context.Context) (any, error) {

@@ -14,34 +14,89 @@ import (
 // A listener that asks its server after each resubscribed, and heeds each message, is never
 // behind for longer than a message takes: not while channels come and go, replies are
 // late, and connections are cut or fall silent.
-func TestNoWakeUpIsLost(t *testing.T) {
-	for seed := range uint64(40) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(seed, 1))
-			o := pubsub.Options{Linger: 5 * time.Millisecond, PingInterval: 500 * time.Millisecond}
-			bubble(t, o, func(t *testing.T, s *server, h *pubsub.Hub) { history(t, s, h, rnd) })
+func TestNoWakeUpIsLost(t *testing.T) { histories(t, 0, 10, singleHistory) }
+
+// As TestNoWakeUpIsLost, while slots move from node to node, the client's map of them is behind, and
+// channels are refused for a while.
+func TestNoWakeUpOfAShardedChannelIsLost(t *testing.T) { histories(t, 0, 10, shardedHistory) }
+
+var impatient = pubsub.Options{Linger: 5 * time.Millisecond, PingInterval: 500 * time.Millisecond}
+
+func histories(t *testing.T, from, to uint64, history func(t *testing.T, rnd *rand.Rand)) {
+	for seed := from; seed < to; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { history(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func singleHistory(t *testing.T, rnd *rand.Rand) {
+	bubble(t, impatient, func(t *testing.T, s *server, h *pubsub.Hub) {
+		slow(rnd, s)
+		history(t, rnd, h, s.publish, func(string) { trouble(rnd, s) }, func() { s.thaw(-1) })
+	})
+}
+
+func shardedHistory(t *testing.T, rnd *rand.Rand) {
+	sharded(t, 3, impatient, func(t *testing.T, c *cluster, h *pubsub.Hub) {
+		slow(rnd, c.nodes...)
+		history(t, rnd, h, c.spublish, func(channel string) {
+			switch rnd.IntN(3) {
+			case 0:
+				c.move(channel, rnd.IntN(len(c.nodes)))
+			case 1:
+				c.set(func() {
+					switch rnd.IntN(3) {
+					case 0:
+						c.asleep = !c.asleep
+					case 1:
+						c.refused[channel] = "CLUSTERDOWN on purpose"
+					default:
+						clear(c.refused)
+					}
+				})
+			default:
+				trouble(rnd, c.nodes[rnd.IntN(len(c.nodes))])
+			}
+		}, func() { c.set(func() { c.asleep = false; clear(c.refused) }) })
+	})
+}
+
+// slow has each server take a while for a reply. Each has one reader at a time.
+func slow(rnd *rand.Rand, servers ...*server) {
+	for _, s := range servers {
+		delay := rnd.Uint64()
+		s.set(func() {
+			s.latency = func() time.Duration {
+				delay = delay*6364136223846793005 + 1442695040888963407
+				return time.Duration(delay>>33) % (4 * time.Millisecond)
+			}
 		})
 	}
 }
 
-func history(t *testing.T, s *server, h *pubsub.Hub, rnd *rand.Rand) {
+// trouble now and then cuts a server's connections, or has it stand still.
+func trouble(rnd *rand.Rand, s *server) {
+	switch rnd.IntN(20) {
+	case 0:
+		s.cutAll()
+	case 1:
+		s.freeze()
+		time.Sleep(time.Duration(rnd.IntN(1200)) * time.Millisecond)
+		s.thaw(-1)
+	}
+}
+
+func history(t *testing.T, rnd *rand.Rand, h *pubsub.Hub, publish func(channel, message string),
+	disturb func(channel string), mend func()) {
 	type listener struct {
 		*pubsub.Subscription
 		channel string
 		knows   int
 	}
 	var (
-		channels  = []string{"a", "b", "c"}
+		channels  = []string{"a", "b", "c", "d"}
 		truth     = make(map[string]int)
 		listeners []*listener
 	)
-	delay := rnd.Uint64()
-	s.set(func() { // called by one reader at a time
-		s.latency = func() time.Duration {
-			delay = delay*6364136223846793005 + 1442695040888963407
-			return time.Duration(delay>>33) % (4 * time.Millisecond)
-		}
-	})
 	// Listeners run here, at instants when all else rests: so each step is reproducible.
 	listen := func() {
 		synctest.Wait()
@@ -62,7 +117,7 @@ func history(t *testing.T, s *server, h *pubsub.Hub, rnd *rand.Rand) {
 		}
 	}
 	for range 1500 {
-		switch channel := channels[rnd.IntN(len(channels))]; rnd.IntN(12) {
+		switch channel := channels[rnd.IntN(len(channels))]; rnd.IntN(14) {
 		case 0, 1, 2, 3:
 			listeners = append(listeners, &listener{h.Subscribe(channel), channel, -1})
 		case 4, 5, 6, 7:
@@ -74,16 +129,9 @@ func history(t *testing.T, s *server, h *pubsub.Hub, rnd *rand.Rand) {
 			}
 		case 8, 9, 10:
 			truth[channel]++
-			s.publish(channel, strconv.Itoa(truth[channel]))
+			publish(channel, strconv.Itoa(truth[channel]))
 		default:
-			switch rnd.IntN(20) {
-			case 0:
-				s.cutAll()
-			case 1:
-				s.freeze()
-				time.Sleep(time.Duration(rnd.IntN(1200)) * time.Millisecond)
-				s.thaw(-1)
-			}
+			disturb(channel)
 		}
 		listen()
 		if rnd.IntN(3) == 0 {
@@ -91,7 +139,7 @@ func history(t *testing.T, s *server, h *pubsub.Hub, rnd *rand.Rand) {
 			listen()
 		}
 	}
-	s.thaw(-1)
+	mend()
 	for range 100 {
 		time.Sleep(100 * time.Millisecond)
 		listen()

@@ -1,12 +1,37 @@
 package pubsub_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
-	"go.uber.org/goleak"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/pubsub"
 )
 
-func TestMain(m *testing.M) {
-	// go-redis asks a server that is gone once a second, and only then sees that its client was closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+func TestMain(m *testing.M) { testredis.Run(m) }
+
+// await takes from s until it has what is wanted.
+func await(t *testing.T, s *pubsub.Subscription, what string, wanted func(messages []string, resubscribed bool) bool) {
+	t.Helper()
+	for timeout := time.After(30 * time.Second); ; {
+		select {
+		case <-s.C():
+			if wanted(s.Take()) {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("not %s in time", what)
+		}
+	}
+}
+
+func awaitResubscribed(t *testing.T, s *pubsub.Subscription) {
+	t.Helper()
+	await(t, s, "resubscribed", func(_ []string, resubscribed bool) bool { return resubscribed })
+}
+
+func awaitMessage(t *testing.T, s *pubsub.Subscription, message string) {
+	t.Helper()
+	await(t, s, "told "+message, func(messages []string, _ bool) bool { return slices.Contains(messages, message) })
 }

@@ -265,6 +265,18 @@ func TestACommandWithoutAReplyIsRepeatedAfterTheNextReply(t *testing.T) {
 	})
 }
 
+func TestAPongThatIsMissingIsNotWaitedForAfterTheNextReply(t *testing.T) {
+	sharded(t, 1, pubsub.Options{}, func(t *testing.T, c *cluster, h *pubsub.Hub) {
+		heard(t, h.Subscribe("b"))
+		c.nodes[0].set(func() { c.nodes[0].mute = 1 })
+		time.Sleep(interval + time.Millisecond)
+		a := h.Subscribe("a")
+		expect(t, "a", heard(t, a), "resubscribed")
+		time.Sleep(time.Minute)
+		expect(t, "connections", c.nodes[0].dials(), 1)
+	})
+}
+
 func TestRepliesOutOfTurnMoveNothingForLong(t *testing.T) {
 	sharded(t, 2, pubsub.Options{}, func(t *testing.T, c *cluster, h *pubsub.Hub) {
 		a, b, x := h.Subscribe("a"), h.Subscribe("b"), h.Subscribe("x")

@@ -2,13 +2,13 @@ package session
 
 import (
 	"context"
-	"github.com/lockline/lockline/internal/protocol"
 	"log/slog"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
 

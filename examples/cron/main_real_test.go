@@ -13,6 +13,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEachTickIsDoneOnceAlsoIfAnInstanceFails(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	begun, done, err := run(t.Context(), "redis://"+testredis.Embedded(t).Addr(), &out)
 	if err != nil {

@@ -27,6 +27,7 @@ The instance that asks dies. When its lease is over, another one asks: 2 times i
 `
 
 func TestShownInTheREADME(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -37,6 +38,7 @@ func TestShownInTheREADME(t *testing.T) {
 }
 
 func TestOneInstanceAsksTheCA(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	if err := run(t.Context(), "redis://"+testredis.Start(t).Addr, &out); err != nil {
 		t.Error(err)
@@ -77,6 +79,7 @@ func unlock(t *testing.T, s *storage) {
 }
 
 func TestCallsExcludeEachOtherWhateverTheirContext(t *testing.T) {
+	t.Parallel()
 	a, b := storages(t)
 	owner := rlock.WithOwner(t.Context())
 	if err := a.Lock(owner, "name"); err != nil {
@@ -95,6 +98,7 @@ func TestCallsExcludeEachOtherWhateverTheirContext(t *testing.T) {
 }
 
 func TestUnlockWithoutALockIsAnError(t *testing.T) {
+	t.Parallel()
 	a, b := storages(t)
 	if err := a.Lock(t.Context(), "name"); err != nil {
 		t.Fatal(err)
@@ -110,6 +114,7 @@ func TestUnlockWithoutALockIsAnError(t *testing.T) {
 }
 
 func TestLockEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	a, b := storages(t)
 	if err := a.Lock(t.Context(), "name"); err != nil {
 		t.Fatal(err)
@@ -129,6 +134,7 @@ func TestLockEndsWithItsContext(t *testing.T) {
 }
 
 func TestUnlockOfALostLockLeavesTheNextOneAlone(t *testing.T) {
+	t.Parallel()
 	a, b := storages(t)
 	expectTryLock(t, a, t.Context(), true)
 	lost := a.holds["name"][0]
@@ -149,6 +155,7 @@ func TestUnlockOfALostLockLeavesTheNextOneAlone(t *testing.T) {
 }
 
 func TestWhicheverGoroutineIsFirstToUnlockEndsTheLostLock(t *testing.T) {
+	t.Parallel()
 	a, b := storages(t)
 	expectTryLock(t, a, t.Context(), true)
 	lost := a.take("name")

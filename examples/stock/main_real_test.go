@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestEveryLockSellsAllAndNothingTwice(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	sales, err := run(t.Context(), "redis://"+testredis.Embedded(t).Addr(), &out)
 	if err != nil {

@@ -1,9 +1,10 @@
+//go:build nightly
+
 package pubsub_test
 
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,6 +169,7 @@ func subscribers(t *testing.T, c *testredis.Cluster, want ...int) {
 }
 
 func TestOnAClusterShardedChannels(t *testing.T) {
+	t.Parallel()
 	cluster, rdb := startSharded(t, 3, 0)
 
 	t.Run("share a connection for each master, and stay off the cluster bus", func(t *testing.T) {
@@ -265,9 +267,7 @@ func TestOnAClusterShardedChannels(t *testing.T) {
 }
 
 func TestShardedChannelsOutliveAMaster(t *testing.T) {
-	if testing.Short() || os.Getenv("LOCKLINE_REQUIRE_REDIS") != "1" {
-		t.Skip("takes long: runs with LOCKLINE_REQUIRE_REDIS=1 and without -short")
-	}
+	t.Parallel()
 	cluster, rdb := startSharded(t, 3, 1)
 	h := newClusterHub(t, rdb)
 	w := startLoad(t, rdb, h, numbered("x", 12))

@@ -39,6 +39,7 @@ Machine 1 resigns.
 `
 
 func TestShownInTheREADME(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +50,7 @@ func TestShownInTheREADME(t *testing.T) {
 }
 
 func TestEachTickIsRunOnce(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	if err := run(t.Context(), "redis://"+testredis.Start(t).Addr, &out); err != nil {
 		t.Error(err)
@@ -91,6 +93,7 @@ func lockAtLast(t *testing.T, l *locker, name string, expected ...error) *jobLoc
 }
 
 func TestTheRecordOutlivesTheProcessAndThenEnds(t *testing.T) {
+	t.Parallel()
 	machines := start(t, 2)
 	a, b := machines[0], machines[1]
 	if _, err := newLocker(a.session, a.rdb, time.Minute).Lock(t.Context(), "job"); err != nil {
@@ -113,6 +116,7 @@ func TestTheRecordOutlivesTheProcessAndThenEnds(t *testing.T) {
 }
 
 func TestTheLockOfADeadProcessComesFree(t *testing.T) {
+	t.Parallel()
 	machines := start(t, 2)
 	a, b := machines[0], machines[1]
 	lock, err := newLocker(a.session, a.rdb, time.Millisecond).Lock(t.Context(), "job")
@@ -132,6 +136,7 @@ func TestTheLockOfADeadProcessComesFree(t *testing.T) {
 }
 
 func TestTheEndOfARunThatLostItsLockLeavesTheNextOneAlone(t *testing.T) {
+	t.Parallel()
 	machines := start(t, 2)
 	a, b := machines[0], machines[1]
 	l := newLocker(a.session, a.rdb, time.Millisecond)
@@ -156,6 +161,7 @@ func TestTheEndOfARunThatLostItsLockLeavesTheNextOneAlone(t *testing.T) {
 }
 
 func TestAJobDoesNotRunWithoutTheLocker(t *testing.T) {
+	t.Parallel()
 	m := start(t, 1)[0]
 	if err := m.schedule(gocron.WithLocation(time.UTC)); err != nil {
 		t.Fatal(err)
@@ -170,6 +176,7 @@ func TestAJobDoesNotRunWithoutTheLocker(t *testing.T) {
 }
 
 func TestALeaderThatHasNotNoticedTheEndIsNone(t *testing.T) {
+	t.Parallel()
 	m := start(t, 1)[0]
 	ctx, leadership, err := election.New(m.session, "scheduler").Campaign(t.Context(), "1")
 	if err != nil {
@@ -189,6 +196,7 @@ func TestALeaderThatHasNotNoticedTheEndIsNone(t *testing.T) {
 }
 
 func TestAJobEndsWithTheLeadership(t *testing.T) {
+	t.Parallel()
 	m := start(t, 1)[0]
 	e := &elector{}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

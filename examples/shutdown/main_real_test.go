@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
+	t.Parallel()
 	url := "redis://" + testredis.Embedded(t).Addr()
 	program := exec.Command(os.Args[0], "--redis", url, "--after", "0")
 	program.Env = append(os.Environ(), programEnv+"=1")

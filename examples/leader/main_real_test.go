@@ -14,6 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestThereIsOneLeaderAtATimeAndAlwaysANextOne(t *testing.T) {
+	t.Parallel()
 	history, err := run(t.Context(), "redis://"+testredis.Embedded(t).Addr(), io.Discard)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNoMoneyIsMadeOrLost(t *testing.T) {
+	t.Parallel()
 	banks, shops := testredis.Embedded(t), testredis.Embedded(t)
 	total, err := run(t.Context(), "redis://"+banks.Addr(), "redis://"+shops.Addr(), io.Discard)
 	if err != nil || total != 2*accounts*opening {

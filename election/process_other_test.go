@@ -1,5 +1,0 @@
-//go:build !unix
-
-package election_test
-
-func leaderProcess(string) {}

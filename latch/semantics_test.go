@@ -1,0 +1,335 @@
+package latch_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/rlock"
+)
+
+// semantics are what a latch promises of calls that nothing disturbs. The latches of each test are three. They run in fake time, and on a real
+// server, whose Lua is another.
+var semantics = map[string]func(t *testing.T, rdb *redis.Client, ls []*latch.Latch){
+	"the count is set only if none is running":       testSet,
+	"counting down below zero is harmless":           testBelowZero,
+	"a party counts once":                            testPartyOnce,
+	"abandon and close tell waiters at once":         testAbandon,
+	"a party takes over the name of a dead one":      testTakeOver,
+	"there are no more parties than counts":          testParties,
+	"waiters of a deleted latch are told":            testDelete,
+	"inspect shows the count and the parties":        testInspect,
+	"an odd value is an error that names the key":    testOddValues,
+	"a lease that has ended is not renewed":          testEndedLease,
+	"a late request says whether an earlier one ran": testLate,
+}
+
+func TestALatch(t *testing.T) {
+	for what, test := range semantics {
+		t.Run(what, func(t *testing.T) {
+			simulated(t, 3, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) { test(t, w.Client, ls) })
+		})
+	}
+}
+
+func testSet(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
+	a, b := ls[0], ls[1]
+	wantCount(t, a, 0)
+	for n := 1; n <= 3; n++ {
+		set(t, a, n)
+		if set, err := b.TrySet(bg, 5); err != nil || set {
+			t.Errorf("the second TrySet: %v, %v", set, err)
+		}
+		for left := n; left > 0; left-- {
+			wantCount(t, b, left)
+			countDown(t, b)
+		}
+		wantCount(t, a, 0)
+	}
+	set(t, a, 9e15)
+	wantCount(t, a, 9e15)
+}
+
+func testBelowZero(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
+	l := ls[0]
+	countDown(t, l) // where none was set
+	set(t, l, 1)
+	for range 3 {
+		countDown(t, l)
+		wantCount(t, l, 0)
+	}
+	testlock.Must(t, l.CountDownAndWait(bg))
+	set(t, l, 2)
+	wantCount(t, l, 2)
+}
+
+func testPartyOnce(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	set(t, ls[0], 2)
+	ctx, p := join(t, ls[0], "p")
+	if p.Name() != "p" || ctx.Err() != nil {
+		t.Errorf("%s: %v", p.Name(), ctx.Err())
+	}
+	wantCount(t, ls[1], 2)
+	for range 3 {
+		testlock.Must(t, p.CountDown(bg))
+		testlock.Must(t, p.Abandon(bg))
+	}
+	if context.Cause(ctx) != context.Canceled {
+		t.Errorf("after CountDown its context has the cause %v", context.Cause(ctx))
+	}
+	wantCount(t, ls[1], 1)
+	done := listening(t, rdb, ls[1], 1)
+	_, q := join(t, ls[0], "p")
+	testlock.Must(t, q.CountDown(bg))
+	ended(t, done, nil)
+	testlock.Must(t, p.CountDown(bg))
+	wantCount(t, ls[1], 0)
+}
+
+func testAbandon(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	for _, what := range []string{"Abandon", "Close"} {
+		set(t, ls[0], 1)
+		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour)) // nobody waits for that to end
+		ctx, p := join(t, latch.New(s, "x"), what)
+		done := listening(t, rdb, ls[1], 1)
+		leave := s.Close
+		if what == "Abandon" {
+			leave = func() error { return p.Abandon(bg) }
+		}
+		testlock.Must(t, leave())
+		diedAs(t, "Wait", testlock.Receive(t, "told", done), what)
+		testlock.Receive(t, "its context", ctx.Done())
+		if what == "Close" {
+			testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
+		}
+		wantDeleted(t, ls[0], true)
+	}
+}
+
+func testTakeOver(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	set(t, ls[0], 1)
+	first, p := join(t, ls[0], "p")
+	if _, _, err := ls[1].Join(bg, "p"); !errors.Is(err, latch.ErrPartyExists) {
+		t.Errorf("Join beside a living one: %v", err)
+	}
+	testlock.Must(t, p.Abandon(bg))
+	diedAs(t, "the cause", context.Cause(first), "p")
+	_, q := join(t, ls[1], "p")
+	done := listening(t, rdb, ls[2], 1)
+	diedAs(t, "CountDown of the dead one", p.CountDown(bg), "p")
+	wantCount(t, ls[0], 1)
+	testlock.Must(t, q.CountDown(bg))
+	ended(t, done, nil)
+}
+
+func testParties(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
+	l := ls[0]
+	refused := func(when string) {
+		t.Helper()
+		_, _, err := l.Join(bg, "r")
+		testlock.WantError(t, "Join "+when, err, latch.ErrNoCount)
+	}
+	refused("where none is set")
+	set(t, l, 2)
+	_, p := join(t, l, "p")
+	_, q := join(t, l, "q")
+	refused("of a third")
+	testlock.Must(t, p.CountDown(bg))
+	refused("where the last count is taken")
+	testlock.Must(t, q.CountDown(bg))
+	wantCount(t, l, 0)
+}
+
+func testDelete(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	a, b := ls[0], ls[1]
+	wantDeleted(t, a, false)
+	set(t, a, 2)
+	both := make(chan error, 1)
+	go func() { both <- b.CountDownAndWait(bg) }()
+	testlock.Eventually(t, "counted", func() bool { n, _ := a.Count(bg); return n == 1 })
+	done := listening(t, rdb, ls[2], 2)
+	wantDeleted(t, a, true)
+	ended(t, done, latch.ErrDeleted)
+	ended(t, both, latch.ErrDeleted)
+	wantCount(t, b, 0)
+	testlock.Must(t, b.Wait(bg))
+	wantDeleted(t, a, false)
+	set(t, a, 1)
+	countDown(t, a)
+	wantDeleted(t, a, false)
+	testlock.Must(t, a.Wait(bg)) // its run ended at 0
+}
+
+func inspect(t testing.TB, l *latch.Latch) latch.State {
+	t.Helper()
+	st, err := l.Inspect(bg)
+	testlock.Must(t, err)
+	return st
+}
+
+func testInspect(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
+	if st := inspect(t, ls[0]); st.Name != "x" || st.Count != 0 || len(st.Parties) != 0 {
+		t.Errorf("of none: %+v", st)
+	}
+	set(t, ls[0], 4)
+	names := []string{"1 x 1 y", "a", "two words\nand 3 lines "}
+	parties := map[string]*latch.Party{}
+	for i, name := range names {
+		_, parties[name] = join(t, ls[i%2], name)
+	}
+	testlock.Must(t, parties["a"].Abandon(bg))
+	st := inspect(t, ls[1])
+	var shown []string
+	for _, p := range st.Parties {
+		shown = append(shown, p.Name)
+		if !strings.HasPrefix(p.Owner, p.Session+":") || p.Remaining < 0 || p.Remaining > 30*time.Second ||
+			(p.Remaining == 0) != (p.Name == "a") {
+			t.Errorf("%+v", p)
+		}
+	}
+	if st.Count != 4 || shown[0] != "a" {
+		t.Errorf("the first to end is not the first: %+v", st)
+	}
+	if slices.Sort(shown); !slices.Equal(shown, names) {
+		t.Errorf("%q, want %q", shown, names)
+	}
+	testlock.Must(t, parties["1 x 1 y"].CountDown(bg))
+	if st := inspect(t, ls[0]); st.Count != 3 || len(st.Parties) != 2 {
+		t.Errorf("after a party has counted: %+v", st)
+	}
+}
+
+func testOddValues(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	l, key := ls[0], keyOf(rdb)
+	odd := func() {
+		t.Helper()
+		_, inspected := l.Inspect(bg)
+		for i, err := range []error{l.CountDown(bg), l.Wait(bg), inspected} {
+			if err == nil || !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "lock by force") {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+	}
+	set(t, l, 2)
+	testlock.Must(t, rdb.HSet(bg, key, "n", "many").Err())
+	odd()
+	wantDeleted(t, l, true)
+	if testlock.Prefix(rdb) != "lockline" { // miniredis doesn't say which key is of another type
+		testlock.Must(t, rdb.Set(bg, key, "a string", 0).Err())
+		odd()
+	}
+}
+
+func testEndedLease(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	key := keyOf(rdb)
+	set(t, ls[0], 1)
+	_, p := join(t, ls[0], "p")
+	lease, err := rdb.HGet(bg, key, "p:p").Result()
+	testlock.Must(t, err)
+	_, id, _ := strings.Cut(lease, " ")
+	testlock.Must(t, rdb.HSet(bg, key, "p:p", "1 "+id).Err()) // as if no renewal had come for long
+	text, err := os.ReadFile("renew.lua")
+	testlock.Must(t, err)
+	reply, err := rdb.Eval(bg, string(text), []string{key}, id, "p", 30000).Text()
+	if err != nil || reply != "L" {
+		t.Errorf("%s, %v", reply, err)
+	}
+	diedAs(t, "Wait", ls[0].Wait(testlock.Bounded(t)), "p")
+	diedAs(t, "CountDown", p.CountDown(bg), "p")
+}
+
+func testLate(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	set(t, ls[0], 3)
+	text, err := os.ReadFile("count.lua")
+	testlock.Must(t, err)
+	now, err := rdb.Time(bg).Result()
+	testlock.Must(t, err)
+	for _, c := range []struct {
+		id       string
+		deadline time.Time
+		want     string
+	}{
+		{"late", now.Add(-time.Second), "V"},
+		{"void", time.UnixMicro(0), "V"},
+		{"too late to tell", now.Add(-time.Minute), "U"},
+		{"in time", now.Add(time.Minute), "C"},
+		{"in time", now.Add(-time.Minute), "C"}, // as its first copy said
+	} {
+		key := keyOf(rdb)
+		reply, err := rdb.Eval(bg, string(text), []string{key}, c.id, c.deadline.UnixMicro(), key).Text()
+		testlock.Must(t, err)
+		if reply[:1] != c.want {
+			t.Errorf("%s: %s, want %s", c.id, reply, c.want)
+		}
+	}
+	wantCount(t, ls[0], 2)
+}
+
+func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		long := testlock.NewSession(t, w.Client, rlock.WithWatchdogTimeout(time.Hour))
+		for what, l := range map[string]*latch.Latch{
+			"no session": latch.New(nil, "x"), "no name": latch.New(s, ""), "zero": {}, "nil": nil,
+			"a long name":       latch.New(s, strings.Repeat("x", 513)),
+			"a short life":      latch.New(s, "x", latch.WithLifetime(time.Minute-1)),
+			"less than a lease": latch.New(long, "x", latch.WithLifetime(time.Hour-1)),
+			"Redisson's":        latch.New(testlock.NewSession(t, w.Client, rlock.RedissonKeys()), "x"),
+		} {
+			for i, err := range everyMethod(bg, l) {
+				if err == nil || !strings.HasPrefix(err.Error(), "lockline: ") {
+					t.Errorf("%s: method %d: %v", what, i, err)
+				}
+			}
+		}
+		l := latch.New(s, "x", nil, latch.WithLifetime(time.Minute))
+		if l.Name() != "x" || (*latch.Latch)(nil).Name() != "" {
+			t.Errorf("the name is %q", l.Name())
+		}
+		for _, n := range []int{0, -1, 9e15 + 1} {
+			if set, err := l.TrySet(bg, n); err == nil || set {
+				t.Errorf("TrySet of %d: %v, %v", n, set, err)
+			}
+		}
+		var none context.Context
+		if err := l.Wait(none); err == nil {
+			t.Error("a nil context is accepted")
+		}
+		set(t, l, 1)
+		for _, party := range []string{"", "\xff", strings.Repeat("x", 513)} {
+			if _, _, err := l.Join(bg, party); err == nil {
+				t.Errorf("a party's name is %.10q", party)
+			}
+		}
+	})
+}
+
+// everyMethod calls the methods of l at once, and returns their errors in a fixed order.
+func everyMethod(ctx context.Context, l *latch.Latch) []error {
+	calls := []func() error{
+		func() error { return l.Wait(ctx) },
+		func() error { return l.CountDown(ctx) },
+		func() error { return l.CountDownAndWait(ctx) },
+		func() error { _, err := l.Count(ctx); return err },
+		func() error { _, err := l.TrySet(ctx, 1); return err },
+		func() error { _, err := l.Delete(ctx); return err },
+		func() error { _, _, err := l.Join(ctx, "p"); return err },
+		func() error { _, err := l.Inspect(ctx); return err },
+	}
+	errs, done := make([]error, len(calls)), make(chan struct{})
+	for i, call := range calls {
+		go func() { errs[i] = call(); done <- struct{}{} }()
+	}
+	for range calls {
+		<-done
+	}
+	return errs
+}

@@ -1,0 +1,383 @@
+package otellock_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+var promtool = sync.OnceValue(func() string {
+	path, err := exec.LookPath("promtool")
+	if err != nil && os.Getenv("LOCKLINE_REQUIRE_PROMTOOL") != "1" {
+		fmt.Fprintln(os.Stderr, "SKIPPED: the tests of the alerts: "+noPromtool) // go test hides why, unless it is verbose
+	}
+	return path
+})
+
+const noPromtool = "no promtool in PATH (tools/promtool FOLDER unpacks it on Debian and Ubuntu)"
+
+func needPromtool(t *testing.T) {
+	t.Helper()
+	switch {
+	case promtool() != "":
+	case os.Getenv("LOCKLINE_REQUIRE_PROMTOOL") == "1":
+		t.Fatal(noPromtool)
+	default:
+		t.Skip("SKIPPED: " + noPromtool)
+	}
+}
+
+// story is a process with locks, what Prometheus scrapes from it, and the alerts that this must raise.
+type story struct {
+	*process
+	server *testlock.Wire
+	lock   *rlock.Mutex
+	told   *told
+
+	scrapes int
+	values  map[string][]string // of each series, at each scrape
+	wants   []want
+}
+
+// every is the time from scrape to scrape.
+const every = 30 * time.Second
+
+type want struct {
+	At     string           `json:"eval_time"`
+	Expr   string           `json:"expr"`
+	Firing []map[string]any `json:"exp_samples"`
+}
+
+// told passes events on, with durations that the story chooses: it does not wait for minutes.
+type told struct {
+	rlock.Observer
+	mu         sync.Mutex // guards the rest
+	wait, held time.Duration
+}
+
+func (o *told) Observe(ctx context.Context, e rlock.Event) {
+	o.mu.Lock()
+	e.Wait, e.Held = o.wait, o.held
+	o.mu.Unlock()
+	o.Observer.Observe(ctx, e)
+}
+
+func (o *told) durations(wait, held time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wait, o.held = wait, held
+}
+
+func newStory(t *testing.T, w *testlock.Wire) *story {
+	s := &story{process: newProcess(t), server: w, values: map[string][]string{}}
+	s.told = &told{Observer: s.observer, wait: 10 * time.Millisecond, held: 50 * time.Millisecond}
+	s.lock = rlock.New(testlock.NewSession(t, w.Client, rlock.WithObserver(s.told)), "x")
+	s.scraped() // before the first lock
+	return s
+}
+
+// scraped takes a sample of everything. Then time passes.
+func (s *story) scraped() {
+	s.t.Helper()
+	for series, value := range s.scrape() {
+		for len(s.values[series]) < s.scrapes {
+			s.values[series] = append(s.values[series], "_") // there was none
+		}
+		s.values[series] = append(s.values[series], value)
+	}
+	s.scrapes++
+}
+
+// pass has time pass, with something happening before each scrape.
+func (s *story) pass(d time.Duration, happens func()) {
+	s.t.Helper()
+	for ; d > 0; d -= every {
+		happens()
+		s.scraped()
+	}
+}
+
+func nothing() {}
+
+// firing says which alerts are raised at the last scrape, and that no others are.
+func (s *story) firing(names ...string) {
+	w := want{
+		At:     (time.Duration(s.scrapes-1) * every).String(),
+		Expr:   `count by (alertname, lockline_lock_kind, lockline_lock_pattern) (ALERTS{alertstate="firing"})`,
+		Firing: []map[string]any{},
+	}
+	for _, name := range names {
+		w.Firing = append(w.Firing, map[string]any{
+			"labels": fmt.Sprintf(`{alertname=%q, lockline_lock_kind="reentrant", lockline_lock_pattern="*"}`, name), "value": 1,
+		})
+	}
+	s.wants = append(s.wants, w)
+}
+
+func (s *story) held() *rlock.Hold {
+	s.t.Helper()
+	_, hold, err := s.lock.Lock(s.t.Context())
+	testlock.Must(s.t, err)
+	return hold
+}
+
+func (s *story) unlock(hold *rlock.Hold) {
+	s.t.Helper()
+	testlock.Must(s.t, hold.Unlock(s.t.Context()))
+}
+
+// waiter waits for the lock, which somebody holds. granted returns when it has got it.
+func (s *story) waiter() (granted func() *rlock.Hold) {
+	s.t.Helper()
+	holds := make(chan *rlock.Hold, 1)
+	go func() {
+		_, hold, err := s.lock.Lock(s.t.Context())
+		if err != nil {
+			s.t.Error(err)
+		}
+		holds <- hold
+	}()
+	s.eventually(1, "lockline.lock.waiters")
+	return func() *rlock.Hold { return <-holds }
+}
+
+// handOver has somebody wait for the lock and get it.
+func (s *story) handOver() {
+	s.t.Helper()
+	hold := s.held()
+	granted := s.waiter()
+	s.unlock(hold)
+	s.unlock(granted())
+}
+
+// lost has the lock forced under its holder.
+func (s *story) lost(hold *rlock.Hold) {
+	s.t.Helper()
+	_, err := s.lock.ForceUnlock(s.t.Context())
+	testlock.Must(s.t, err)
+	if err := hold.Unlock(s.t.Context()); !errors.Is(err, rlock.ErrLost) {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *story) refused() {
+	s.t.Helper()
+	s.server.SetError("NOPERM it may not")
+	if _, _, err := s.lock.TryLock(s.t.Context()); err == nil {
+		s.t.Fatal("it may")
+	}
+	s.server.SetError("")
+}
+
+// failures returns a function with which a renewal fails again, as one of another session just has.
+func (s *story) failures() (again func()) {
+	s.t.Helper()
+	failed := make(chan rlock.Event, 1)
+	session := testlock.NewSession(s.t, s.server.Client, rlock.WithObserver(failing(failed)))
+	_, hold, err := rlock.New(session, "y").Lock(s.t.Context())
+	testlock.Must(s.t, err)
+	s.server.SetError("LOADING it will be back")
+	e := <-failed
+	s.server.SetError("")
+	_ = hold.Unlock(s.t.Context()) // it may have been lost meanwhile
+	return func() { s.observer.Observe(s.t.Context(), e) }
+}
+
+// failing is told of renewals that fail.
+type failing chan rlock.Event
+
+func (f failing) Observe(_ context.Context, e rlock.Event) {
+	if e.Kind == rlock.RenewFailed {
+		select {
+		case f <- e:
+		default:
+		}
+	}
+}
+
+var stories = map[string]func(*story){
+	"usual traffic raises none": func(s *story) {
+		s.pass(15*time.Minute, func() {
+			s.handOver()
+			hold := s.held()
+			if _, _, err := s.lock.TryLock(s.t.Context()); !errors.Is(err, rlock.ErrLocked) {
+				s.t.Fatal(err)
+			}
+			if _, _, err := s.lock.Lock(s.t.Context(), rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+				s.t.Fatal(err)
+			}
+			s.unlock(hold)
+			s.firing()
+		})
+		s.firing()
+	},
+	"the first loss of a process raises one": func(s *story) {
+		hold := s.held()
+		s.scraped()
+		s.firing()
+		s.lost(hold)
+		s.scraped()
+		s.firing("LocklineLockLost")
+		s.pass(4*time.Minute, nothing)
+		s.firing("LocklineLockLost")
+		s.pass(2*time.Minute, nothing)
+		s.firing()
+		s.lost(s.held())
+		s.scraped()
+		s.firing("LocklineLockLost")
+	},
+	"a renewal that fails, and goes through when it is tried again, raises none": func(s *story) {
+		again := s.failures()
+		s.unlock(s.held())
+		s.scraped()
+		again()
+		s.pass(8*time.Minute, func() { s.scraped(); s.firing() })
+	},
+	"renewals that fail on and on raise one": func(s *story) {
+		again := s.failures()
+		s.unlock(s.held())
+		s.scraped()
+		s.pass(3*time.Minute, again)
+		s.firing()
+		s.pass(time.Minute, again)
+		s.firing("LocklineRenewalsFail")
+		s.pass(4*time.Minute, nothing)
+		s.firing()
+	},
+	"requests that are refused for some time raise one": func(s *story) {
+		s.unlock(s.held())
+		s.scraped()
+		s.refused()
+		s.pass(8*time.Minute, func() { s.scraped(); s.firing() }) // once is not for some time
+		s.pass(5*time.Minute, s.refused)
+		s.firing()
+		s.pass(time.Minute, s.refused)
+		s.firing("LocklineRequestsFail")
+		s.pass(6*time.Minute, nothing)
+		s.firing()
+	},
+	"long waits raise one": func(s *story) {
+		s.pass(2*time.Minute, s.handOver)
+		s.told.durations(20*time.Second, 50*time.Millisecond)
+		s.pass(10*time.Minute, s.handOver)
+		s.firing()
+		s.pass(time.Minute, s.handOver)
+		s.firing("LocklineWaitsTooLong")
+		s.told.durations(time.Millisecond, time.Millisecond)
+		s.pass(6*time.Minute, s.handOver)
+		s.firing()
+	},
+	"long holds raise one": func(s *story) {
+		once := func() { s.unlock(s.held()) }
+		s.pass(2*time.Minute, once)
+		s.told.durations(time.Millisecond, 2*time.Minute)
+		s.pass(10*time.Minute, once)
+		s.firing()
+		s.pass(time.Minute, once)
+		s.firing("LocklineHoldsTooLong")
+		s.told.durations(time.Millisecond, time.Millisecond)
+		s.pass(6*time.Minute, once)
+		s.firing()
+	},
+	"a waiter that is never served raises one": func(s *story) {
+		hold := s.held()
+		s.scraped()
+		granted := s.waiter()
+		s.pass(5*time.Minute, nothing)
+		s.firing()
+		s.pass(time.Minute, nothing)
+		s.firing("LocklineWaitersStuck")
+		s.unlock(hold)
+		s.unlock(granted())
+		s.scraped()
+		s.firing()
+	},
+	"waiters that are served raise none": func(s *story) {
+		hold := s.held()
+		granted := s.waiter()
+		s.pass(15*time.Minute, func() { // always with somebody who waits
+			s.unlock(hold)
+			hold = granted()
+			granted = s.waiter()
+			s.firing()
+		})
+		s.unlock(hold)
+		s.unlock(granted())
+	},
+}
+
+// What is scraped from real locks goes to promtool, which says what Prometheus would raise.
+func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
+	t.Parallel()
+	needPromtool(t)
+	path, err := filepath.Abs("alerts.yaml")
+	testlock.Must(t, err)
+	if out, err := exec.Command(promtool(), "check", "rules", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var mu sync.Mutex // guards raised
+	raised := map[string]bool{}
+	t.Run("stories", func(t *testing.T) {
+		for name, happens := range stories {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var s *story
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					s = newStory(t, w)
+					happens(s)
+				})
+				s.check(t, path)
+				mu.Lock()
+				defer mu.Unlock()
+				for _, w := range s.wants {
+					for _, sample := range w.Firing {
+						name, _, _ := strings.Cut(strings.TrimPrefix(sample["labels"].(string), `{alertname="`), `"`)
+						raised[name] = true
+					}
+				}
+			})
+		}
+	})
+	for alert := range alerts(t) {
+		if !raised[alert] {
+			t.Errorf("no story raises %s", alert)
+		}
+	}
+}
+
+// check has promtool run what was scraped through the rules.
+func (s *story) check(t *testing.T, rules string) {
+	t.Helper()
+	type series struct {
+		Series string `json:"series"`
+		Values string `json:"values"`
+	}
+	var input []series
+	for _, name := range slices.Sorted(maps.Keys(s.values)) {
+		input = append(input, series{name, strings.Join(s.values[name], " ")})
+	}
+	text, err := json.MarshalIndent(map[string]any{ // which is YAML, too
+		"rule_files":          []string{rules},
+		"evaluation_interval": every.String(),
+		"tests":               []any{map[string]any{"interval": every.String(), "input_series": input, "promql_expr_test": s.wants}},
+	}, "", " ")
+	testlock.Must(t, err)
+	path := filepath.Join(t.TempDir(), "test.yaml")
+	testlock.Must(t, os.WriteFile(path, text, 0o600))
+	if out, err := exec.CommandContext(t.Context(), promtool(), "test", "rules", path).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
