@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -41,21 +40,6 @@ func (r *releases) all() []error {
 	defer r.mu.Unlock()
 	return slices.Clone(r.errs)
 }
-
-// isRelease: a request that frees a lock.
-func isRelease(r *faultproxy.Request) bool { return releaseScripts()[r.Script()] }
-
-var releaseScripts = sync.OnceValue(func() map[string]bool {
-	known := map[string]bool{}
-	for _, file := range []string{"../internal/queue/release.lua", "../internal/queue/release_several.lua", "../multilock/redlock_release.lua"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			panic(err)
-		}
-		known[string(text)], known[redis.NewScript(string(text)).Hash()] = true, true
-	}
-	return known
-})
 
 func TestAnAsyncUnlockDoesNotWaitForRedis(t *testing.T) {
 	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
