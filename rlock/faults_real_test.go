@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -111,5 +112,29 @@ func TestAWaiterIsNotPassedOverWhereItIsNotKnownWhetherItListens(t *testing.T) {
 	if owner := testlock.Inspect(t, rlock.New(testlock.NewSession(t, rdb), "x")); !owner.Held {
 		t.Error("the lock was handed to nobody")
 	}
+	testlock.Unlock(t, testlock.Granted(t, got))
+}
+
+// Of more waiters than are passed over at once, all of whom are gone, the first costs its lease. Others are served.
+func TestManyOfTheDeadHideNobodyThatLives(t *testing.T) {
+	t.Parallel()
+	const dead = 1001
+	rdb := testlock.Shared(t)
+	lock := testlock.Prefix(rdb) + ":r:{x}"
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), "x"), bg)
+	now := time.Now().UnixMicro()
+	_, err := rdb.Pipelined(bg, func(p redis.Pipeliner) error {
+		for i := range dead {
+			owner := fmt.Sprintf("dead%d:1", i)
+			p.ZAdd(bg, lock+":q", redis.Z{Score: float64(now - 2000000 + int64(i)), Member: owner})
+			p.ZAdd(bg, lock+":a", redis.Z{Score: float64(now + 3600_000000), Member: owner})
+			p.HSet(bg, lock+":d", owner, "1 30000 abc+ me")
+		}
+		return nil
+	})
+	testlock.Must(t, err)
+	got := testlock.Go(bg, rlock.New(testlock.NewSession(t, rdb), "x"))
+	testlock.Eventually(t, "it waits", func() bool { return rdb.ZCard(bg, lock+":q").Val() == dead+1 })
+	testlock.Unlock(t, hold)
 	testlock.Unlock(t, testlock.Granted(t, got))
 }

@@ -2,7 +2,6 @@ package rlock_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -226,26 +225,6 @@ func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
 		if w.Exists(lockKey) {
 			t.Error("an attempt that is over has the lock")
 		}
-	})
-}
-
-// Of more waiters than are passed over at once, all of whom are gone, the first costs its lease. Others are served.
-func TestManyOfTheDeadHideNobodyThatLives(t *testing.T) {
-	const dead = 1001
-	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
-		now := time.Now().UnixMicro()
-		for i := range dead {
-			owner := fmt.Sprintf("dead%d:1", i)
-			_, err := w.ZAdd(queueKey, float64(now-2000000+int64(i)), owner)
-			testlock.Must(t, err)
-			_, err = w.ZAdd(lockKey+":a", float64(now+3600_000000), owner)
-			testlock.Must(t, err)
-			w.HSet(lockKey+":d", owner, "1 30000 abc+ me")
-		}
-		got := testlock.Go(bg, rlock.New(testlock.NewSession(t, w.Client), "x"))
-		wantInQueue(t, w, dead+1)
-		testlock.Unlock(t, hold)
-		testlock.Unlock(t, testlock.Granted(t, got))
 	})
 }
 

@@ -101,7 +101,9 @@ func onFirst(action faultproxy.Action, meant func(*faultproxy.Request) bool) fun
 }
 
 // beside is a client that reaches the server by a network of its own.
-func beside(t testing.TB, w *testlock.Wire) *redis.Client { return faultproxy.InMemory(t, w.Dial).Client(t) }
+func beside(t testing.TB, w *testlock.Wire) *redis.Client {
+	return faultproxy.InMemory(t, w.Dial).Client(t)
+}
 
 // inQueue is how many sessions stand in the queue for lock x.
 func inQueue(w *testlock.Wire) int {
