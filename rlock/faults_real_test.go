@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -137,4 +138,22 @@ func TestManyOfTheDeadHideNobodyThatLives(t *testing.T) {
 	testlock.Eventually(t, "it waits", func() bool { return rdb.ZCard(bg, lock+":q").Val() == dead+1 })
 	testlock.Unlock(t, hold)
 	testlock.Unlock(t, testlock.Granted(t, got))
+}
+
+func TestAFullPoolIsAnErrorForNewcomersAndNotTheEndOfAHold(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 50*time.Millisecond })
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second))
+	_, hold := testlock.Lock(t, rlock.New(s, "x"), bg)
+	other := rlock.New(testlock.NewSession(t, rdb), "y")
+	conn := rdb.Conn() // takes the only connection
+	testlock.Must(t, conn.Ping(bg).Err())
+	if _, _, err := other.Lock(bg); !errors.Is(err, redis.ErrPoolTimeout) {
+		t.Errorf("Lock with a full pool: %v", err)
+	}
+	testlock.Eventually(t, "a renewal is overdue", func() bool { return time.Until(hold.Deadline()) < 3*time.Second })
+	testlock.Must(t, conn.Close())
+	testlock.Renewed(t, hold, time.Second)
+	testlock.Unlock(t, hold)
+	testlock.Works(t, other)
 }

@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -256,25 +254,6 @@ func TestRedisDownAtLockIsANetworkErrorAndLeavesNothing(t *testing.T) {
 				t.Errorf("left behind: %q", keys)
 			}
 		}
-	})
-}
-
-func TestAFullPoolIsAnErrorForNewcomersAndNotTheEndOfAHold(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Net.Client(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 50*time.Millisecond })
-		s := testlock.NewSession(t, rdb)
-		_, hold := testlock.Lock(t, rlock.New(s, "x"), bg)
-		other := rlock.New(testlock.NewSession(t, rdb), "y")
-		conn := rdb.Conn() // takes the only connection
-		testlock.Must(t, conn.Ping(bg).Err())
-		if _, _, err := other.Lock(bg); !errors.Is(err, redis.ErrPoolTimeout) {
-			t.Errorf("Lock with a full pool: %v", err)
-		}
-		time.Sleep(15 * time.Second) // the first renewal fails
-		testlock.Must(t, conn.Close())
-		time.Sleep(time.Hour)
-		testlock.Unlock(t, hold)
-		testlock.Works(t, other)
 	})
 }
 
