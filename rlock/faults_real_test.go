@@ -151,9 +151,8 @@ func TestAFullPoolIsAnErrorForNewcomersAndNotTheEndOfAHold(t *testing.T) {
 	if _, _, err := other.Lock(bg); !errors.Is(err, redis.ErrPoolTimeout) {
 		t.Errorf("Lock with a full pool: %v", err)
 	}
-	testlock.Eventually(t, "a renewal is overdue", func() bool { return time.Until(hold.Deadline()) < 3*time.Second })
+	testlock.Renewed(t, hold, 0) // go-redis has connections apart for pipelines
 	testlock.Must(t, conn.Close())
-	testlock.Renewed(t, hold, time.Second)
 	testlock.Unlock(t, hold)
 	testlock.Works(t, other)
 }
