@@ -78,6 +78,40 @@ func TestOnACluster(t *testing.T) {
 			}
 		}
 	})
+
+	t.Run("a waiter for a lock of Redisson is told, however that is done", func(t *testing.T) {
+		t.Parallel()
+		waits := make(testlock.Waits, 1)
+		for i, option := range []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubAuto), rlock.WithPubSub(rlock.PubSubClassic), rlock.RedissonFencedKeys()} {
+			options := []rlock.SessionOption{rlock.RedissonKeys(), option, rlock.WithWatchdogTimeout(2 * testlock.Patience)}
+			name := fmt.Sprint("redisson", i)
+			a := rlock.New(testlock.NewSession(t, rdb, options...), name)
+			b := rlock.New(testlock.NewSession(t, rdb, append(options, rlock.WithObserver(waits))...), name)
+			for _, forced := range []bool{false, true} {
+				hold := testlock.Take(t, a)
+				got := testlock.Go(bg, b)
+				testlock.Receive(t, "waiting", waits)
+				if forced {
+					held, err := b.ForceUnlockToken(bg, hold.Token())
+					if err != nil || !held {
+						t.Errorf("%v, %v", held, err)
+					}
+					testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+				} else {
+					testlock.Unlock(t, hold)
+				}
+				testlock.Unlock(t, testlock.Granted(t, got))
+			}
+		}
+	})
+
+	t.Run("requests are sent in their caller's goroutine", func(t *testing.T) {
+		t.Parallel()
+		m := rlock.New(testlock.NewSession(t, cluster.Client(t)), "prompt")
+		for range 20 { // as soon as the answers are prompt
+			testlock.Works(t, m)
+		}
+	})
 }
 
 func TestOnASentinelGroup(t *testing.T) {
