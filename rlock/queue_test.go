@@ -2,106 +2,263 @@ package rlock_test
 
 import (
 	"context"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
-const queueKey = lockKey + ":q"
+// heldByAnother runs a test in fake time, while a process of its own holds lock x.
+func heldByAnother(t *testing.T, test func(t *testing.T, w *testlock.Wire, hold *rlock.Hold)) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, beside(t, w)), "x"), bg)
+		test(t, w, hold)
+	})
+}
+
+func wantInQueue(t *testing.T, w *testlock.Wire, n int) {
+	t.Helper()
+	settle()
+	if got := inQueue(w); got != n {
+		t.Fatalf("%d stand in the queue, want %d", got, n)
+	}
+}
 
 // A session stands in the queue once, whoever of it waits.
 func TestTheNextGoroutineInheritsThePlaceOfOneThatGivesUp(t *testing.T) {
-	rdb := testredis.Start(t).Client(t)
-	waits := make(testlock.Waits, 10)
-	holder, ours, theirs := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb, rlock.WithObserver(waits)), testlock.NewSession(t, rdb)
-	_, hold := testlock.Lock(t, rlock.New(holder, "x"), bg)
-	stand := func(n int64) {
-		t.Helper()
-		testlock.Eventually(t, "in the queue", func() bool { return rdb.ZCard(bg, queueKey).Val() == n })
-	}
-	ctx, cancel := context.WithCancel(bg)
-	first := testlock.Go(ctx, rlock.New(ours, "x"))
-	stand(1)
-	second := testlock.Go(bg, rlock.New(ours, "x"))
-	testlock.Receive(t, "the first waits", waits)
-	testlock.Receive(t, "the second waits", waits)
-	other := testlock.Go(bg, rlock.New(theirs, "x"))
-	stand(2)
-	cancel()
-	if got := testlock.Receive(t, "the first gives up", first); got.Err == nil {
-		t.Fatal("it has the lock")
-	}
-	stand(2)
-	testlock.Unlock(t, hold)
-	mine := testlock.Granted(t, second)
-	select {
-	case <-other:
-		t.Error("the other session, which came later, has it, too")
-	default:
-	}
-	testlock.Unlock(t, mine)
-	testlock.Unlock(t, testlock.Granted(t, other))
+	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
+		ours, theirs := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		ctx, cancel := context.WithCancel(bg)
+		first := testlock.Go(ctx, rlock.New(ours, "x"))
+		settle()
+		second := testlock.Go(bg, rlock.New(ours, "x"))
+		wantInQueue(t, w, 1)
+		other := testlock.Go(bg, rlock.New(theirs, "x"))
+		wantInQueue(t, w, 2)
+		cancel()
+		if got := <-first; got.Err == nil {
+			t.Fatal("it has the lock")
+		}
+		wantInQueue(t, w, 2)
+		testlock.Unlock(t, hold)
+		mine := testlock.Granted(t, second)
+		settle()
+		if len(other) > 0 {
+			t.Error("the other session, which came later, has it, too")
+		}
+		testlock.Unlock(t, mine)
+		testlock.Unlock(t, testlock.Granted(t, other))
+	})
 }
 
 func TestTheLastGoroutineThatGivesUpLeavesTheQueue(t *testing.T) {
-	rdb := testredis.Start(t).Client(t)
-	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), "x"), bg)
-	m := rlock.New(testlock.NewSession(t, rdb), "x")
-	var all sync.WaitGroup
-	for range 3 {
-		all.Go(func() {
-			_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second))
-			testlock.WantError(t, "a wait that ran out", err, rlock.ErrLocked)
-		})
-	}
-	all.Wait()
-	testlock.Eventually(t, "nobody stands in the queue", func() bool { return rdb.ZCard(bg, queueKey).Val() == 0 })
-	testlock.Unlock(t, hold)
-	testlock.Works(t, m)
+	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second))
+				testlock.WantError(t, "a wait that ran out", err, rlock.ErrLocked)
+			})
+		}
+		wantInQueue(t, w, 1)
+		all.Wait()
+		wantInQueue(t, w, 0)
+		testlock.Unlock(t, hold)
+		testlock.Works(t, m)
+	})
 }
 
 // A session that always has goroutines waiting lets the queue have its turn.
 func TestAnotherProcessHasItsTurnBesideACrowd(t *testing.T) {
-	rdb := testredis.Start(t).Client(t)
-	crowd := rlock.New(testlock.NewSession(t, rdb), "x")
-	ctx, cancel := context.WithCancel(bg)
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				_ = testlock.Cycle(ctx, crowd)
-			}
-		})
-	}
-	lone := rlock.New(testlock.NewSession(t, rdb), "x")
-	for range 20 {
-		testlock.Must(t, testlock.Cycle(testlock.Bounded(t), lone))
-	}
-	cancel()
-	all.Wait()
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		crowd, lone := rlock.New(testlock.NewSession(t, w.Client), "x"), rlock.New(testlock.NewSession(t, w.Client), "x")
+		ctx, cancel := context.WithCancel(bg)
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					if _, hold, err := crowd.Lock(ctx); err == nil {
+						time.Sleep(time.Millisecond)
+						testlock.Must(t, hold.Unlock(bg))
+					}
+				}
+			})
+		}
+		for range 20 {
+			testlock.Must(t, testlock.Cycle(bg, lone, rlock.WaitAtMost(time.Second)))
+		}
+		cancel()
+		all.Wait()
+	})
 }
 
 func TestAFixedLeaseIsNotInherited(t *testing.T) {
-	rdb := testredis.Start(t).Client(t)
-	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), "x"), bg)
-	m := rlock.New(testlock.NewSession(t, rdb), "x")
-	ctx, cancel := context.WithCancel(bg)
-	first := testlock.Go(ctx, m, rlock.WithLease(time.Minute))
-	testlock.Eventually(t, "in the queue", func() bool { return rdb.ZCard(bg, queueKey).Val() == 1 })
-	second := testlock.Go(bg, m)
-	cancel()
-	if got := testlock.Receive(t, "the first gives up", first); got.Err == nil {
-		t.Fatal("it has the lock")
-	}
-	testlock.Eventually(t, "the second stands in the queue", func() bool { return rdb.ZCard(bg, queueKey).Val() == 1 })
-	testlock.Unlock(t, hold)
-	mine := testlock.Granted(t, second)
-	if left := time.Until(mine.Deadline()); left > 31*time.Second {
-		t.Errorf("it is leased for %v", left)
-	}
-	testlock.Unlock(t, mine)
+	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		ctx, cancel := context.WithCancel(bg)
+		first := testlock.Go(ctx, m, rlock.WithLease(time.Minute))
+		wantInQueue(t, w, 1)
+		second := testlock.Go(bg, m)
+		settle()
+		cancel()
+		if got := <-first; got.Err == nil {
+			t.Fatal("it has the lock")
+		}
+		wantInQueue(t, w, 1)
+		testlock.Unlock(t, hold)
+		mine := testlock.Granted(t, second)
+		if left := time.Until(mine.Deadline()); left > 30*time.Second {
+			t.Errorf("it is leased for %v", left)
+		}
+		testlock.Unlock(t, mine)
+	})
+}
+
+func TestAnOutageBehindTheRefusalOnlyLengthensTheWait(t *testing.T) {
+	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
+		dropped := 0
+		const outage = 20 // requests; one is sent four times at most
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if !stands(r) || dropped > outage {
+				return faultproxy.Pass
+			}
+			dropped++
+			return faultproxy.DropAndCut
+		})
+		got := testlock.Go(bg, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		testlock.Eventually(t, "the outage is over", func() bool { return inQueue(w) == 1 })
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, got))
+	})
+}
+
+// The answer to the request for a place is lost, and its time-out is longer than the first lease of a lock that is handed over.
+func TestAWaiterThatIsToldOfItsGrantDoesNotWaitForTheAnswer(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		net := faultproxy.InMemory(t, w.Dial)
+		other, waiter := rlock.New(testlock.NewSession(t, w.Client), "x"), rlock.New(testlock.NewSession(t, net.Client(t)), "x")
+		_, hold := testlock.Lock(t, other, bg)
+		first := testlock.Go(bg, waiter) // so that it listens
+		wantInQueue(t, w, 1)
+		testlock.Unlock(t, hold)
+		mine := testlock.Granted(t, first)
+		got := testlock.Go(bg, other)
+		wantInQueue(t, w, 1)
+		testlock.Unlock(t, mine)
+		hold = testlock.Granted(t, got)
+
+		net.OnRequest(onFirst(faultproxy.SwallowReply, stands))
+		ctx, cancel := context.WithCancel(bg) // one that can't end lets the request run in its caller's goroutine, which waits
+		defer cancel()
+		got = testlock.Go(ctx, waiter)
+		wantInQueue(t, w, 1)
+		behind := testlock.Go(bg, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		wantInQueue(t, w, 2)
+		began := time.Now()
+		testlock.Unlock(t, hold)
+		mine = testlock.Granted(t, got)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("granted after %v", took)
+		}
+		testlock.Unlock(t, mine)
+		last := testlock.Granted(t, behind)
+		testlock.WantAfter(t, last, mine.Token())
+		testlock.Unlock(t, last)
+	})
+}
+
+func TestAFixedLeaseIsMadeWholeOnceAnOutageIsOver(t *testing.T) {
+	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
+		got := testlock.Go(bg, rlock.New(testlock.NewSession(t, w.Client), "x"), rlock.WithLease(time.Minute))
+		wantInQueue(t, w, 1)
+		dropped := 0
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if !isScript(r, "keep.lua") || dropped == 5 {
+				return faultproxy.Pass
+			}
+			dropped++
+			return faultproxy.DropAndCut
+		})
+		testlock.Unlock(t, hold)
+		mine := testlock.Granted(t, got)
+		time.Sleep(5 * time.Second)
+		if left := time.Until(mine.Deadline()); left < 50*time.Second || dropped < 5 {
+			t.Errorf("%v are left of a minute; %d requests were lost", left, dropped)
+		}
+		testlock.Unlock(t, mine)
+	})
+}
+
+func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
+	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		w.Net.OnRequest(onFirst(faultproxy.Hold, stands))
+		got := testlock.Go(bg, m)
+		time.Sleep(time.Second)
+		wantInQueue(t, w, 1) // its second copy
+		first, _ := w.ZMembers(queueKey)
+		for _, key := range []string{queueKey, lockKey + ":a", lockKey + ":d"} {
+			w.Del(key)
+		}
+		w.Net.CutAll() // so that it listens again, and looks
+		time.Sleep(time.Second)
+		wantInQueue(t, w, 1)
+		if now, _ := w.ZMembers(queueKey); now[0] == first[0] {
+			t.Fatal("it does not stand anew")
+		}
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, got))
+		late := w.Net.Held()
+		if len(late) != 1 {
+			t.Fatalf("%d copies are late", len(late))
+		}
+		testlock.Must(t, w.Net.Release(late[0]))
+		testlock.Works(t, m)
+		if w.Exists(lockKey) {
+			t.Error("an attempt that is over has the lock")
+		}
+	})
+}
+
+// A release without the queue's keys, as while a slot moves, does not free a lock that others wait for.
+func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		run := func(file string, keys int, args ...any) (string, error) {
+			text, err := os.ReadFile("../internal/queue/" + file)
+			testlock.Must(t, err)
+			all := []string{lockKey, memoryKey, queueKey, lockKey + ":a", lockKey + ":d"}
+			return redis.NewScript(string(text)).Eval(bg, w.Client, all[:keys], args...).Text()
+		}
+		ask := func(owner string) {
+			t.Helper()
+			_, err := run("lock.lua", 5, owner, 30000, int64(1)<<52, "", 60000, 30000, "lockline:s:", 1, "", 0, "nonce", 0)
+			testlock.Must(t, err)
+		}
+		ask("h:1")
+		if reply, err := run("release.lua", 2, "h:1", "", "lockline:s:", 60000, 0, 0); err != nil || reply != "R" {
+			t.Errorf("of a lock that nobody waits for: %q, %v", reply, err)
+		}
+		ask("h:2")
+		ask("a:1")
+		ask("b:1")
+		w.Del(lockKey) // its lease is over
+		ask("a:1")     // a second copy takes the lock, and b waits
+		for range 2 {
+			reply, err := run("release.lua", 2, "a:1", "", "lockline:s:", 60000, 0, 0)
+			if err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {
+				t.Errorf("%q, %v", reply, err)
+			}
+		}
+		if reply, err := run("release.lua", 5, "a:1", "", "lockline:s:", 60000, 0, 0); err != nil || !strings.HasPrefix(reply, "R b:1 ") {
+			t.Errorf("with it: %q, %v", reply, err)
+		}
+	})
 }

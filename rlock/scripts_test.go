@@ -16,19 +16,18 @@ import (
 
 // The common case of a lock script (take of shared.lua) does what the rest of it would.
 func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
-	read := func(file string) string {
-		body, err := os.ReadFile(file)
-		testlock.Must(t, err)
-		return string(body)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { commonCaseIsAsTheOthers(t, w.Client) })
+}
+
+func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
+	body, err := os.ReadFile("../internal/queue/lock.lua")
+	testlock.Must(t, err)
+	const common = "if call('HLEN', KEYS[1]) == 0 then"
+	text := string(body)
+	if strings.Count(text, common) != 1 {
+		t.Fatalf("it has not %q once: %s", common, text)
 	}
-	pair := func(text string) [2]*redis.Script {
-		const common = "if call('HLEN', KEYS[1]) == 0 then"
-		if strings.Count(text, common) != 1 {
-			t.Fatalf("it has not %q once: %s", common, text)
-		}
-		return [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, common, "if false then", 1))}
-	}
-	kinds := map[string][2]*redis.Script{"fair": pair(read("../internal/queue/lock.lua"))}
+	both := [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, common, "if false then", 1))}
 
 	const owner, last, future = "s:7", "1000", "4102444800000000"
 	memories := map[string][]any{
@@ -44,50 +43,50 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 		"released, and nobody waits": {"t", last, "r", last, "q", last},
 		"released, and others wait":  {"t", last, "r", last, "q", last},
 	}
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		for name, memory := range memories {
-			for kind, both := range kinds {
-				for _, ttl := range []time.Duration{0, 80 * time.Second, 100 * time.Second} { // none, due, not due
-					var got [2]string
-					var left [2][2]time.Duration
-					for i, sc := range both {
-						testlock.Must(t, rdb.FlushAll(bg).Err())
-						keys := []string{"l", "m", "q", "a", "d"}
-						if memory != nil {
-							testlock.Must(t, rdb.HSet(bg, "m", memory...).Err())
-						}
-						if name == "released, and others wait" {
-							testlock.Must(t, rdb.ZAdd(bg, "q", redis.Z{Score: 1000, Member: "other:1"}).Err())
-							testlock.Must(t, rdb.ZAdd(bg, "a", redis.Z{Score: 4102444800000000, Member: "other:1"}).Err())
-						}
-						if ttl != 0 {
-							testlock.Must(t, rdb.PExpire(bg, "m", ttl).Err())
-						}
-						reply, err := sc.Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "about", 60000, 15000, "lockline:s:", 1, "", 0).Text()
-						testlock.Must(t, err)
-						now := strings.Fields(reply)[1]
-						state := []any{reply}
-						for j, key := range keys[:2] {
-							fields := rdb.HGetAll(bg, key).Val()
-							for _, field := range sorted(fields) {
-								state = append(state, field, fields[field])
-							}
-							left[i][j] = rdb.PTTL(bg, key).Val()
-						}
-						got[i] = strings.ReplaceAll(fmt.Sprint(state...), now, "NOW")
+	for name, memory := range memories {
+		for _, ttl := range []time.Duration{0, 80 * time.Second, 100 * time.Second} { // none, due, not due
+			var got [2]string
+			var left [2][2]time.Duration
+			for i, sc := range both {
+				keys := []string{"l", "m", "q", "a", "d"}
+				for j := range keys {
+					keys[j] = testlock.Prefix(rdb) + ":" + keys[j]
+				}
+				l, m, q, a := keys[0], keys[1], keys[2], keys[3]
+				testlock.Must(t, rdb.Del(bg, keys...).Err())
+				if memory != nil {
+					testlock.Must(t, rdb.HSet(bg, m, memory...).Err())
+				}
+				if name == "released, and others wait" {
+					testlock.Must(t, rdb.ZAdd(bg, q, redis.Z{Score: 1000, Member: "other:1"}).Err())
+					testlock.Must(t, rdb.ZAdd(bg, a, redis.Z{Score: 4102444800000000, Member: "other:1"}).Err())
+				}
+				if ttl != 0 {
+					testlock.Must(t, rdb.PExpire(bg, m, ttl).Err())
+				}
+				reply, err := sc.Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "about", 60000, 15000, "lockline:s:", 1, "", 0).Text()
+				testlock.Must(t, err)
+				now := strings.Fields(reply)[1]
+				state := []any{reply}
+				for j, key := range []string{l, m} {
+					fields := rdb.HGetAll(bg, key).Val()
+					for _, field := range sorted(fields) {
+						state = append(state, field, fields[field])
 					}
-					if got[0] != got[1] {
-						t.Errorf("%s, %s, %v: %s, not %s", kind, name, ttl, got[0], got[1])
-					}
-					for j := range left[0] {
-						if d := left[0][j] - left[1][j]; d.Abs() > 5*time.Second {
-							t.Errorf("%s, %s, %v: keys live for %v, not %v", kind, name, ttl, left[0], left[1])
-						}
-					}
+					left[i][j] = rdb.PTTL(bg, key).Val()
+				}
+				got[i] = strings.ReplaceAll(fmt.Sprint(state...), now, "NOW")
+			}
+			if got[0] != got[1] {
+				t.Errorf("%s, %v: %s, not %s", name, ttl, got[0], got[1])
+			}
+			for j := range left[0] {
+				if d := left[0][j] - left[1][j]; d.Abs() > 5*time.Second {
+					t.Errorf("%s, %v: keys live for %v, not %v", name, ttl, left[0], left[1])
 				}
 			}
 		}
-	})
+	}
 }
 
 func sorted(fields map[string]string) []string { return slices.Sorted(maps.Keys(fields)) }

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -20,13 +18,12 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 		{nil, 15 * time.Second},
 		{[]rlock.SessionOption{rlock.WithTokenRetention(time.Hour)}, time.Hour},
 	} {
-		everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
-			m := newMutex(testlock.NewSession(t, rdb, c.options...), "x")
+		everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+			m := newMutex(testlock.NewSession(t, w.Client, c.options...), "x")
 			for range 3 {
-				_, hold := testlock.Lock(t, m, bg)
-				testlock.Unlock(t, hold)
+				testlock.Works(t, m)
 			}
-			keys := rdb.Keys(bg, "*").Val()
+			keys := w.Keys()
 			if len(keys) != 1 {
 				t.Fatalf("%q stay", keys)
 			}
@@ -34,7 +31,7 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 			if keys[0] == "lockline:q:{x}:t" {
 				retention = max(retention, 10*time.Minute)
 			}
-			if left := rdb.PTTL(bg, keys[0]).Val(); left < retention || left > lease+2*retention {
+			if left := w.TTL(keys[0]); left < retention || left > lease+2*retention {
 				t.Errorf("%s stays for %v", keys[0], left)
 			}
 		})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -110,93 +109,72 @@ func (w *storm) act(rnd *rand.Rand, s *rlock.Session, ctx context.Context, depth
 	}
 }
 
-// blow runs a storm over sessions of these clients; then each name must be free
-// for each session, and nothing be left.
-func blow(t *testing.T, newMutex testlock.Maker, direct *redis.Client, clients []*redis.Client, calm func()) {
+// blow runs a storm over sessions of these clients; then each name must be free for each session.
+func blow(t *testing.T, newMutex testlock.Maker, goroutines, acts int, clients []*redis.Client, calm func()) {
 	w := &storm{t: t, make: newMutex, live: map[string]map[*rlock.Hold]bool{}}
-	rounds := 3
-	if testing.Short() {
-		rounds = 1
+	var sessions []*rlock.Session
+	for i, c := range clients {
+		sessions = append(sessions, testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond),
+			rlock.WithBatching(100*i))) // the first shares pipelines
 	}
-	for round := range rounds {
-		var sessions []*rlock.Session
-		for i, c := range clients {
-			sessions = append(sessions, testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond),
-				rlock.WithBatching(100*i))) // the first shares pipelines
-		}
-		ctx, cancel := context.WithTimeout(bg, 2*testlock.Patience)
-		var wg sync.WaitGroup
-		for i := range 12 {
-			rnd := rand.New(rand.NewPCG(uint64(round), uint64(i)))
-			wg.Go(func() {
-				for range 40 {
-					w.act(rnd, sessions[i%len(sessions)], ctx, 0)
-				}
-			})
-		}
-		wg.Wait()
-		cancel()
-		if calm != nil {
-			calm()
-		}
-		for _, s := range sessions {
-			for _, name := range []string{"a", "b"} {
-				_, h, err := newMutex(s, name).Lock(testlock.Bounded(t))
-				if err != nil {
-					t.Fatalf("%s is dead: %v", name, err)
-				}
-				testlock.Unlock(t, h)
+	ctx, cancel := context.WithTimeout(bg, 2*testlock.Patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		rnd := rand.New(rand.NewPCG(1, uint64(i)))
+		wg.Go(func() {
+			for range acts {
+				w.act(rnd, sessions[i%len(sessions)], ctx, 0)
 			}
-			if err := s.Close(); err != nil {
-				t.Errorf("Close: %v", err)
+		})
+	}
+	wg.Wait()
+	calm()
+	for _, s := range sessions {
+		for _, name := range []string{"a", "b"} {
+			_, h, err := newMutex(s, name).Lock(testlock.Bounded(t))
+			if err != nil {
+				t.Fatalf("%s is dead: %v", name, err)
 			}
+			testlock.Unlock(t, h)
 		}
-		testlock.OnlyTokens(t, direct)
+		testlock.Must(t, s.Close())
 	}
 }
 
-func TestAStormOfEverythingLeavesEveryNameAlive(t *testing.T) {
-	t.Parallel()
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
-		other := testlock.Client(t, rdb.Options().Addr)
-		blow(t, newMutex, rdb, []*redis.Client{rdb, other}, nil)
-	})
+// breaking is what a broken network does, until calm is called, which also has late copies arrive.
+func breaking(proxies ...*faultproxy.Proxy) (calm func()) {
+	var mu sync.Mutex // guards rnd
+	rnd := rand.New(rand.NewPCG(9, 10))
+	for _, p := range proxies {
+		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			mu.Lock()
+			defer mu.Unlock()
+			actions := []faultproxy.Action{faultproxy.DropAndCut, faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.Hold}
+			if i := rnd.IntN(60); i < len(actions) && r.Script() != "" {
+				return actions[i]
+			}
+			return faultproxy.Pass
+		})
+	}
+	return func() {
+		for _, p := range proxies {
+			p.OnRequest(nil)
+			for _, r := range p.Held() {
+				_ = p.Release(r)
+			}
+		}
+	}
 }
 
 func TestAStormOnABrokenNetworkLeavesEveryNameAlive(t *testing.T) {
-	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
-		t.Parallel()
-		server := testredis.Start(t)
-		var mu sync.Mutex // guards calm, rnd
-		calm, rnd := false, rand.New(rand.NewPCG(9, 10))
-		var clients []*redis.Client
-		var proxies []*faultproxy.Proxy
-		for range 2 {
-			p := faultproxy.New(t, server.Addr)
-			p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				mu.Lock()
-				defer mu.Unlock()
-				if calm || r.Script() == "" {
-					return faultproxy.Pass
-				}
-				actions := []faultproxy.Action{faultproxy.DropAndCut, faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.Hold}
-				if i := rnd.IntN(60); i < len(actions) {
-					return actions[i]
-				}
-				return faultproxy.Pass
-			})
-			proxies = append(proxies, p)
-			clients = append(clients, p.Client(t, testlock.Impatient))
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		other := faultproxy.InMemory(t, w.Dial)
+		for _, p := range []*faultproxy.Proxy{w.Net, other} {
+			p.SetDelay(100 * time.Microsecond)
 		}
-		blow(t, newMutex, server.Client(t), clients, func() {
-			mu.Lock()
-			calm = true
-			mu.Unlock()
-			for _, p := range proxies {
-				for _, r := range p.Held() { // late copies
-					_ = p.Release(r)
-				}
-			}
-		})
+		clients := []*redis.Client{w.Client, other.Client(t, testlock.Impatient)}
+		blow(t, newMutex, 8, 20, clients, breaking(w.Net, other))
+		testlock.OnlyTokens(t, w.Client)
 	})
 }

@@ -118,7 +118,9 @@ func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{Addr: p.Addr()}
 	if p.listener == nil {
-		opt.Dialer = p.Dial
+		// go-redis shares the timers of those who wait for a connection among all clients, also across synctest bubbles, which ends
+		// the program. So nobody waits for one.
+		opt.Dialer, opt.PoolSize = p.Dial, 10_000
 	}
 	for _, m := range mod {
 		m(opt)

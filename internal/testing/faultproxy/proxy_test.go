@@ -7,12 +7,12 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
-
-	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,14 +20,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // impatient sees every fault: it neither retries nor waits long.
 func impatient(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, time.Second }
 
-// setup returns a proxy before an embedded server, a client of the proxy and one of the server.
-func setup(t *testing.T) (p *Proxy, client, direct *redis.Client) {
-	t.Helper()
-	addr := testredis.Embedded(t).Addr()
-	p = New(t, addr)
-	direct = redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = direct.Close() })
-	return p, p.Client(t, impatient), direct
+// simulated runs a test in fake time, with a proxy before a server, a client of the proxy and one of the server.
+func simulated(t *testing.T, test func(t *testing.T, p *Proxy, client, direct *redis.Client)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		t.Cleanup(m.Close)
+		p := InMemory(t, m.Dial)
+		test(t, p, p.Client(t, impatient), InMemory(t, m.Dial).Client(t))
+	})
 }
 
 // always gives action to requests with one of these commands.
@@ -62,220 +62,229 @@ func must(t *testing.T, err error) {
 }
 
 func TestPipelinedRequestsAreCountedAndAnsweredInOrder(t *testing.T) {
-	p, client, _ := setup(t)
-	pipe := client.Pipeline() // go-redis has connections apart for pipelines: warm one of those
-	pipe.Ping(t.Context())
-	_, err := pipe.Exec(t.Context())
-	must(t, err)
-	p.Reset()
+	simulated(t, func(t *testing.T, p *Proxy, client, _ *redis.Client) {
+		pipe := client.Pipeline() // go-redis has connections apart for pipelines: warm one of those
+		pipe.Ping(t.Context())
+		_, err := pipe.Exec(t.Context())
+		must(t, err)
+		p.Reset()
 
-	for range 1000 {
-		pipe.Incr(t.Context(), "n")
-	}
-	cmds, err := pipe.Exec(t.Context())
-	must(t, err)
-	for i, cmd := range cmds {
-		if n := cmd.(*redis.IntCmd).Val(); n != int64(i+1) {
-			t.Fatalf("reply %d is %d", i, n)
+		for range 1000 {
+			pipe.Incr(t.Context(), "n")
 		}
-	}
-	requests := p.Requests()
-	if p.Count() != 1000 || p.Count("incr") != 1000 || p.Count("GET", "Incr") != 1000 || len(requests) != 1000 {
-		t.Errorf("counted %d, %d of them INCR", p.Count(), p.Count("incr"))
-	}
-	for i, r := range requests {
-		if !slices.Equal(r.Args, []string{"incr", "n"}) || r.Seq != requests[0].Seq+i || r.Conn != requests[0].Conn {
-			t.Fatalf("request %d is %+v", i, r)
+		cmds, err := pipe.Exec(t.Context())
+		must(t, err)
+		for i, cmd := range cmds {
+			if n := cmd.(*redis.IntCmd).Val(); n != int64(i+1) {
+				t.Fatalf("reply %d is %d", i, n)
+			}
 		}
-	}
+		requests := p.Requests()
+		if p.Count() != 1000 || p.Count("incr") != 1000 || p.Count("GET", "Incr") != 1000 || len(requests) != 1000 {
+			t.Errorf("counted %d, %d of them INCR", p.Count(), p.Count("incr"))
+		}
+		for i, r := range requests {
+			if !slices.Equal(r.Args, []string{"incr", "n"}) || r.Seq != requests[0].Seq+i || r.Conn != requests[0].Conn {
+				t.Fatalf("request %d is %+v", i, r)
+			}
+		}
+	})
 }
 
 func TestScriptsAreToldApart(t *testing.T) {
-	p, client, _ := setup(t)
-	script := redis.NewScript("return KEYS[1]")
-	must(t, script.Run(t.Context(), client, []string{"k"}).Err())
+	simulated(t, func(t *testing.T, p *Proxy, client, _ *redis.Client) {
+		script := redis.NewScript("return KEYS[1]")
+		must(t, script.Run(t.Context(), client, []string{"k"}).Err())
 
-	var ran []string
-	for _, r := range p.Requests() {
-		if s := r.Script(); s != "" {
-			ran = append(ran, s)
+		var ran []string
+		for _, r := range p.Requests() {
+			if s := r.Script(); s != "" {
+				ran = append(ran, s)
+			}
 		}
-	}
-	if want := []string{script.Hash(), "return KEYS[1]"}; !slices.Equal(ran, want) {
-		t.Errorf("ran %q, want %q", ran, want)
-	}
+		if want := []string{script.Hash(), "return KEYS[1]"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %q, want %q", ran, want)
+		}
+	})
 }
 
 func TestADroppedRequestIsNotExecutedAndItsConnectionCut(t *testing.T) {
-	p, client, direct := setup(t)
-	p.OnRequest(always(DropAndCut, "incr"))
-	if err := client.Incr(t.Context(), "n").Err(); err == nil || isTimeout(err) {
-		t.Errorf("error %v", err)
-	}
-	if v := get(t, direct, "n"); v != "" {
-		t.Errorf("n = %s", v)
-	}
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		p.OnRequest(always(DropAndCut, "incr"))
+		if err := client.Incr(t.Context(), "n").Err(); err == nil || isTimeout(err) {
+			t.Errorf("error %v", err)
+		}
+		if v := get(t, direct, "n"); v != "" {
+			t.Errorf("n = %s", v)
+		}
+	})
 }
 
 func TestAPipelineIsCutAtTheDroppedRequest(t *testing.T) {
-	p, client, direct := setup(t)
-	p.OnRequest(always(DropAndCut, "decr"))
-	for range 50 { // a cut must not overtake the replies before it
-		must(t, direct.FlushAll(t.Context()).Err())
-		pipe := client.Pipeline()
-		before := pipe.Set(t.Context(), "a", "1", 0)
-		dropped := pipe.Decr(t.Context(), "b")
-		after := pipe.Set(t.Context(), "c", "1", 0)
-		_, _ = pipe.Exec(t.Context())
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		p.OnRequest(always(DropAndCut, "decr"))
+		for range 20 { // a cut must not overtake the replies before it
+			must(t, direct.FlushAll(t.Context()).Err())
+			pipe := client.Pipeline()
+			before := pipe.Set(t.Context(), "a", "1", 0)
+			dropped := pipe.Decr(t.Context(), "b")
+			after := pipe.Set(t.Context(), "c", "1", 0)
+			_, _ = pipe.Exec(t.Context())
 
-		// go-redis gives all the pipeline's error, but has read the first reply.
-		if before.Val() != "OK" || dropped.Err() == nil || after.Val() != "" {
-			t.Fatalf("got %v, %v, %v", before, dropped, after)
+			// go-redis gives all the pipeline's error, but has read the first reply.
+			if before.Val() != "OK" || dropped.Err() == nil || after.Val() != "" {
+				t.Fatalf("got %v, %v, %v", before, dropped, after)
+			}
+			if got := get(t, direct, "a") + get(t, direct, "b") + get(t, direct, "c"); got != "1" {
+				t.Fatalf("the server executed %q", got)
+			}
 		}
-		if got := get(t, direct, "a") + get(t, direct, "b") + get(t, direct, "c"); got != "1" {
-			t.Fatalf("the server executed %q", got)
-		}
-	}
+	})
 }
 
 func TestARequestWhoseReplyIsCutIsExecuted(t *testing.T) {
-	p, client, direct := setup(t)
-	p.OnRequest(always(CutReply, "incr"))
-	for i := range 50 {
-		pipe := client.Pipeline()
-		before := pipe.Ping(t.Context())
-		cut := pipe.Incr(t.Context(), "n")
-		_, _ = pipe.Exec(t.Context())
-		if before.Val() != "PONG" || cut.Err() == nil || isTimeout(cut.Err()) {
-			t.Fatalf("got %v, %v", before, cut)
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		p.OnRequest(always(CutReply, "incr"))
+		for i := range 20 {
+			pipe := client.Pipeline()
+			before := pipe.Ping(t.Context())
+			cut := pipe.Incr(t.Context(), "n")
+			_, _ = pipe.Exec(t.Context())
+			if before.Val() != "PONG" || cut.Err() == nil || isTimeout(cut.Err()) {
+				t.Fatalf("got %v, %v", before, cut)
+			}
+			if v := get(t, direct, "n"); v != fmt.Sprint(i+1) { // at once: the cut comes after the reply
+				t.Fatalf("n = %s after %d", v, i+1)
+			}
 		}
-		if v := get(t, direct, "n"); v != fmt.Sprint(i+1) { // at once: the cut comes after the reply
-			t.Fatalf("n = %s after %d", v, i+1)
-		}
-	}
+	})
 }
 
 func TestTheClientWaitsForASwallowedRequestThatIsNotExecuted(t *testing.T) {
-	p, client, direct := setup(t)
-	p.OnRequest(always(Swallow, "incr"))
-	if err := client.Incr(t.Context(), "n").Err(); !isTimeout(err) {
-		t.Errorf("error %v", err)
-	}
-	if v := get(t, direct, "n"); v != "" {
-		t.Errorf("n = %s", v)
-	}
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		p.OnRequest(always(Swallow, "incr"))
+		if err := client.Incr(t.Context(), "n").Err(); !isTimeout(err) {
+			t.Errorf("error %v", err)
+		}
+		if v := get(t, direct, "n"); v != "" {
+			t.Errorf("n = %s", v)
+		}
+	})
 }
 
 func TestTheClientWaitsForASwallowedReplyOfAnExecutedRequest(t *testing.T) {
-	p, client, direct := setup(t)
-	p.OnRequest(always(SwallowReply, "incr"))
-	pipe := client.Pipeline()
-	incr, later := pipe.Incr(t.Context(), "n"), pipe.Get(t.Context(), "n")
-	_, _ = pipe.Exec(t.Context())
-	if !isTimeout(incr.Err()) || later.Err() == nil { // a later reply must not pass for this one
-		t.Errorf("errors %v, %v", incr.Err(), later.Err())
-	}
-	if v := get(t, direct, "n"); v != "1" {
-		t.Errorf("n = %s", v)
-	}
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		p.OnRequest(always(SwallowReply, "incr"))
+		pipe := client.Pipeline()
+		incr, later := pipe.Incr(t.Context(), "n"), pipe.Get(t.Context(), "n")
+		_, _ = pipe.Exec(t.Context())
+		if !isTimeout(incr.Err()) || later.Err() == nil { // a later reply must not pass for this one
+			t.Errorf("errors %v, %v", incr.Err(), later.Err())
+		}
+		if v := get(t, direct, "n"); v != "1" {
+			t.Errorf("n = %s", v)
+		}
+	})
 }
 
 func TestAHeldRequestIsExecutedWhenReleased(t *testing.T) {
-	p, client, direct := setup(t)
-	asked := make(chan Request, 1)
-	p.OnRequest(func(r *Request) Action {
-		if !r.Is("incr") {
-			return Pass
-		}
-		asked <- *r
-		return Hold
-	})
-	failed := make(chan error, 1)
-	go func() { failed <- client.Incr(t.Context(), "n").Err() }()
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		asked := make(chan Request, 1)
+		p.OnRequest(func(r *Request) Action {
+			if !r.Is("incr") {
+				return Pass
+			}
+			asked <- *r
+			return Hold
+		})
+		failed := make(chan error, 1)
+		go func() { failed <- client.Incr(t.Context(), "n").Err() }()
 
-	r := <-asked
-	if v := get(t, direct, "n"); v != "" {
-		t.Errorf("n = %s before the release", v)
-	}
-	must(t, p.Release(r))
-	if v := get(t, direct, "n"); v != "1" {
-		t.Errorf("n = %s after the release", v)
-	}
-	if err := <-failed; !isTimeout(err) {
-		t.Errorf("the client got error %v", err)
-	}
-	if p.Release(r) == nil || len(p.Held()) != 0 {
-		t.Error("released twice")
-	}
+		r := <-asked
+		if v := get(t, direct, "n"); v != "" {
+			t.Errorf("n = %s before the release", v)
+		}
+		must(t, p.Release(r))
+		if v := get(t, direct, "n"); v != "1" {
+			t.Errorf("n = %s after the release", v)
+		}
+		if err := <-failed; !isTimeout(err) {
+			t.Errorf("the client got error %v", err)
+		}
+		if p.Release(r) == nil || len(p.Held()) != 0 {
+			t.Error("released twice")
+		}
+	})
 }
 
 func TestARecordedRequestCanBeReplayed(t *testing.T) {
-	p, _, direct := setup(t)
-	client := p.Client(t) // which waits, however slow the machine is
-	must(t, client.Incr(t.Context(), "n").Err())
-	requests := p.Requests()
-	r := requests[len(requests)-1]
+	simulated(t, func(t *testing.T, p *Proxy, _, direct *redis.Client) {
+		client := p.Client(t) // which waits, however slow the machine is
+		must(t, client.Incr(t.Context(), "n").Err())
+		requests := p.Requests()
+		r := requests[len(requests)-1]
 
-	if reply, err := p.Replay(r); reply != "2" || err != nil {
-		t.Errorf("reply %q, error %v", reply, err)
-	}
-	if p.Count("incr") != 1 {
-		t.Error("a replay counts as a client's request")
-	}
-	must(t, direct.Set(t.Context(), "n", "text", 0).Err())
-	if _, err := p.Replay(r); !errors.As(err, new(ReplyError)) {
-		t.Errorf("error %v", err)
-	}
+		if reply, err := p.Replay(r); reply != "2" || err != nil {
+			t.Errorf("reply %q, error %v", reply, err)
+		}
+		if p.Count("incr") != 1 {
+			t.Error("a replay counts as a client's request")
+		}
+		must(t, direct.Set(t.Context(), "n", "text", 0).Err())
+		if _, err := p.Replay(r); !errors.As(err, new(ReplyError)) {
+			t.Errorf("error %v", err)
+		}
+	})
 }
 
 func TestMessagesAreCountedAsTheyReachClients(t *testing.T) {
-	server := testredis.Start(t)
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
-			p := New(t, server.Addr)
-			client := p.Client(t, func(o *redis.Options) { o.Protocol = protocol })
-			sub := client.Subscribe(t.Context(), "a", "b")
-			defer func() { _ = sub.Close() }()
-			must(t, sub.PSubscribe(t.Context(), "x*"))
-			for range 3 {
-				if _, ok := receive(t, sub).(*redis.Subscription); !ok {
-					t.Fatal("not a confirmation")
+			simulated(t, func(t *testing.T, p *Proxy, _, _ *redis.Client) {
+				client := p.Client(t, func(o *redis.Options) { o.Protocol = protocol })
+				sub := client.Subscribe(t.Context(), "a", "b")
+				defer func() { _ = sub.Close() }()
+				must(t, sub.PSubscribe(t.Context(), "x*"))
+				for range 3 {
+					if _, ok := receive(t, sub).(*redis.Subscription); !ok {
+						t.Fatal("not a confirmation")
+					}
 				}
-			}
 
-			for _, channel := range []string{"a", "b", "nobody", "xyz"} {
-				must(t, client.Publish(t.Context(), channel, "to "+channel).Err())
-			}
-			for range 3 {
-				if _, ok := receive(t, sub).(*redis.Message); !ok {
-					t.Fatal("not a message")
+				for _, channel := range []string{"a", "b", "nobody", "xyz"} {
+					must(t, client.Publish(t.Context(), channel, "to "+channel).Err())
 				}
-			}
-			var got []string
-			for _, m := range p.Pushed() {
-				got = append(got, m.Kind+" "+m.Channel+" "+m.Payload)
-			}
-			if want := []string{"message a to a", "message b to b", "pmessage xyz to xyz"}; !slices.Equal(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			if p.CountPushed() != 3 || p.Count("subscribe") != 1 {
-				t.Errorf("%d pushed, %d SUBSCRIBE", p.CountPushed(), p.Count("subscribe"))
-			}
+				for range 3 {
+					if _, ok := receive(t, sub).(*redis.Message); !ok {
+						t.Fatal("not a message")
+					}
+				}
+				var got []string
+				for _, m := range p.Pushed() {
+					got = append(got, m.Kind+" "+m.Channel+" "+m.Payload)
+				}
+				if want := []string{"message a to a", "message b to b", "pmessage xyz to xyz"}; !slices.Equal(got, want) {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				if p.CountPushed() != 3 || p.Count("subscribe") != 1 {
+					t.Errorf("%d pushed, %d SUBSCRIBE", p.CountPushed(), p.Count("subscribe"))
+				}
 
-			// Requests between messages keep their own replies.
-			must(t, sub.Unsubscribe(t.Context(), "a"))
-			must(t, sub.Ping(t.Context(), "still there"))
-			if s, ok := receive(t, sub).(*redis.Subscription); !ok || s.Kind != "unsubscribe" {
-				t.Error("no confirmation")
-			}
-			if pong, ok := receive(t, sub).(*redis.Pong); !ok || pong.Payload != "still there" {
-				t.Error("no pong")
-			}
-			p.OnRequest(always(CutReply, "ping"))
-			must(t, sub.Ping(t.Context()))
-			if m, err := sub.ReceiveTimeout(t.Context(), 5*time.Second); err == nil {
-				t.Errorf("a pong that was cut came as %v", m)
-			}
+				// Requests between messages keep their own replies.
+				must(t, sub.Unsubscribe(t.Context(), "a"))
+				must(t, sub.Ping(t.Context(), "still there"))
+				if s, ok := receive(t, sub).(*redis.Subscription); !ok || s.Kind != "unsubscribe" {
+					t.Error("no confirmation")
+				}
+				if pong, ok := receive(t, sub).(*redis.Pong); !ok || pong.Payload != "still there" {
+					t.Error("no pong")
+				}
+				p.OnRequest(always(CutReply, "ping"))
+				must(t, sub.Ping(t.Context()))
+				if m, err := sub.ReceiveTimeout(t.Context(), 5*time.Second); err == nil {
+					t.Errorf("a pong that was cut came as %v", m)
+				}
+			})
 		})
 	}
 }
@@ -290,180 +299,155 @@ func receive(t *testing.T, sub *redis.PubSub) any {
 func TestABlackHoleLosesRequestsOrReplies(t *testing.T) {
 	for name, toServer := range map[string]bool{"requests": true, "replies": false} {
 		t.Run(name, func(t *testing.T) {
-			p, client, direct := setup(t)
-			bystander := p.Client(t, impatient).Conn()
-			defer func() { _ = bystander.Close() }()
-			must(t, bystander.Ping(t.Context()).Err())
-			must(t, client.Ping(t.Context()).Err())
-			before := p.Conns()
+			simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+				bystander := p.Client(t, impatient).Conn()
+				defer func() { _ = bystander.Close() }()
+				must(t, bystander.Ping(t.Context()).Err())
+				must(t, client.Ping(t.Context()).Err())
+				before := p.Conns()
 
-			p.BlackHole(toServer, !toServer)
-			if err := client.Incr(t.Context(), "n").Err(); !isTimeout(err) {
-				t.Errorf("error %v", err)
-			}
-			if v := get(t, direct, "n"); (v == "") != toServer {
-				t.Errorf("n = %q", v)
-			}
-			p.BlackHole(false, false)
+				p.BlackHole(toServer, !toServer)
+				if err := client.Incr(t.Context(), "n").Err(); !isTimeout(err) {
+					t.Errorf("error %v", err)
+				}
+				if v := get(t, direct, "n"); (v == "") != toServer {
+					t.Errorf("n = %q", v)
+				}
+				p.BlackHole(false, false)
 
-			p.Reset()
-			must(t, bystander.Ping(t.Context()).Err())
-			must(t, client.Ping(t.Context()).Err())
-			if p.Conns() > before {
-				t.Errorf("%d connections, were %d", p.Conns(), before)
-			}
-			if first := p.Requests()[0]; !first.Is("ping") { // not the HELLO of a new connection
-				t.Errorf("the bystander was cut: it sent %v", first.Args)
-			}
+				p.Reset()
+				must(t, bystander.Ping(t.Context()).Err())
+				must(t, client.Ping(t.Context()).Err())
+				if p.Conns() > before {
+					t.Errorf("%d connections, were %d", p.Conns(), before)
+				}
+				if first := p.Requests()[0]; !first.Is("ping") { // not the HELLO of a new connection
+					t.Errorf("the bystander was cut: it sent %v", first.Args)
+				}
+			})
 		})
 	}
 }
 
 func TestAConnectionThatLostSomethingIsCutOnHealing(t *testing.T) {
-	p, _, _ := setup(t)
-	conn, err := net.Dial("tcp", p.Addr())
-	must(t, err)
-	defer func() { _ = conn.Close() }()
-	lost := make(chan struct{}, 1)
-	p.OnRequest(func(*Request) Action { lost <- struct{}{}; return Pass })
-	p.BlackHole(false, true)
-	_, err = conn.Write(encode([]string{"PING"}))
-	must(t, err)
-	<-lost
-
-	// The reply falls into the hole a moment later: heal when it has.
-	must(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
-	reply := make(chan error, 1)
-	go func() { _, err := conn.Read(make([]byte, 16)); reply <- err }()
-	for p.Conns() > 0 {
-		p.mu.Lock()
-		fell := false
-		for c := range p.conns {
-			fell = fell || c.lost[towardClient]
+	simulated(t, func(t *testing.T, p *Proxy, _, _ *redis.Client) {
+		conn, err := p.Dial(t.Context(), "", "")
+		must(t, err)
+		defer func() { _ = conn.Close() }()
+		p.BlackHole(false, true)
+		_, err = conn.Write(encode([]string{"PING"}))
+		must(t, err)
+		reply := make(chan error, 1)
+		go func() { _, err := conn.Read(make([]byte, 16)); reply <- err }()
+		synctest.Wait() // the reply has fallen into the hole
+		p.BlackHole(false, false)
+		if err := <-reply; err == nil || isTimeout(err) {
+			t.Errorf("error %v", err)
 		}
-		p.mu.Unlock()
-		if fell {
-			p.BlackHole(false, false)
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if err := <-reply; err == nil || isTimeout(err) {
-		t.Errorf("error %v", err)
-	}
+	})
 }
 
 func TestDelayedRequestsTravelTogether(t *testing.T) {
-	p, _, _ := setup(t)
-	client := p.Client(t)
-	must(t, client.Ping(t.Context()).Err())
+	simulated(t, func(t *testing.T, p *Proxy, _, _ *redis.Client) {
+		client := p.Client(t)
+		_, err := client.Pipelined(t.Context(), func(pipe redis.Pipeliner) error { pipe.Ping(t.Context()); return nil })
+		must(t, err) // which connects
 
-	const eachWay = 50 * time.Millisecond
-	p.SetDelay(eachWay)
-	begin := time.Now()
-	pipe := client.Pipeline()
-	for range 100 {
-		pipe.Incr(t.Context(), "n")
-	}
-	_, err := pipe.Exec(t.Context())
-	must(t, err)
-	if took := time.Since(begin); took < 2*eachWay || took > 50*eachWay {
-		t.Errorf("took %v", took)
-	}
+		const eachWay = 50 * time.Millisecond
+		p.SetDelay(eachWay)
+		begin := time.Now()
+		pipe := client.Pipeline()
+		for range 100 {
+			pipe.Incr(t.Context(), "n")
+		}
+		_, err = pipe.Exec(t.Context())
+		must(t, err)
+		if took := time.Since(begin); took != 2*eachWay {
+			t.Errorf("took %v", took)
+		}
+	})
 }
 
 func TestARequestUnderWayOutlivesItsClient(t *testing.T) {
-	p, client, direct := setup(t)
-	must(t, client.Ping(t.Context()).Err())
-	sub := direct.Subscribe(t.Context(), "arrived")
-	defer func() { _ = sub.Close() }()
-	_ = receive(t, sub)
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		must(t, client.Ping(t.Context()).Err())
+		sub := direct.Subscribe(t.Context(), "arrived")
+		defer func() { _ = sub.Close() }()
+		_ = receive(t, sub)
 
-	p.SetDelay(2 * time.Second) // beyond the client's patience
-	if err := client.Publish(t.Context(), "arrived", "late").Err(); !isTimeout(err) {
-		t.Errorf("error %v", err)
-	}
-	if m, ok := receive(t, sub).(*redis.Message); !ok || m.Payload != "late" {
-		t.Errorf("got %v", m)
-	}
+		p.SetDelay(2 * time.Second) // beyond the client's patience
+		if err := client.Publish(t.Context(), "arrived", "late").Err(); !isTimeout(err) {
+			t.Errorf("error %v", err)
+		}
+		if m, ok := receive(t, sub).(*redis.Message); !ok || m.Payload != "late" {
+			t.Errorf("got %v", m)
+		}
+	})
 }
 
 func TestAllConnectionsCanBeCut(t *testing.T) {
-	p, client, _ := setup(t)
-	conn := client.Conn()
-	defer func() { _ = conn.Close() }()
-	must(t, conn.Ping(t.Context()).Err())
-	p.CutAll()
-	if err := conn.Ping(t.Context()).Err(); err == nil {
-		t.Error("the connection survived")
-	}
-	must(t, client.Ping(t.Context()).Err()) // a new one
+	simulated(t, func(t *testing.T, p *Proxy, client, _ *redis.Client) {
+		conn := client.Conn()
+		defer func() { _ = conn.Close() }()
+		must(t, conn.Ping(t.Context()).Err())
+		p.CutAll()
+		if err := conn.Ping(t.Context()).Err(); err == nil {
+			t.Error("the connection survived")
+		}
+		must(t, client.Ping(t.Context()).Err()) // a new one
+	})
 }
 
 func TestNoConnectionIsServedWhileRefused(t *testing.T) {
-	p, client, _ := setup(t)
-	must(t, client.Ping(t.Context()).Err())
-	p.Refuse(true)
-	if err := client.Ping(t.Context()).Err(); err == nil || p.Conns() != 0 {
-		t.Errorf("error %v, %d connections", err, p.Conns())
-	}
-	p.Refuse(false)
-	must(t, client.Ping(t.Context()).Err())
-}
-
-func TestTheProxyFollowsItsServersFate(t *testing.T) {
-	server := testredis.Start(t)
-	p := New(t, server.Addr)
-	client := p.Client(t, impatient)
-	must(t, client.Ping(t.Context()).Err())
-
-	server.Freeze()
-	if err := client.Ping(t.Context()).Err(); !isTimeout(err) {
-		t.Errorf("frozen: error %v", err)
-	}
-	server.Kill()
-	if err := client.Ping(t.Context()).Err(); err == nil {
-		t.Error("a dead server answered")
-	}
-	server.Restart(t)
-	must(t, client.Ping(t.Context()).Err())
+	simulated(t, func(t *testing.T, p *Proxy, client, _ *redis.Client) {
+		must(t, client.Ping(t.Context()).Err())
+		p.Refuse(true)
+		if err := client.Ping(t.Context()).Err(); err == nil || p.Conns() != 0 {
+			t.Errorf("error %v, %d connections", err, p.Conns())
+		}
+		p.Refuse(false)
+		must(t, client.Ping(t.Context()).Err())
+	})
 }
 
 func TestManyClientsAtOnce(t *testing.T) {
-	p, _, direct := setup(t)
-	client := p.Client(t)
-	done := make(chan error)
-	for range 16 {
-		go func() {
-			var err error
-			for range 100 {
-				err = errors.Join(err, client.Incr(context.Background(), "n").Err())
-			}
-			done <- err
-		}()
-	}
-	for range 16 {
-		if err := <-done; err != nil {
-			t.Error(err)
+	simulated(t, func(t *testing.T, p *Proxy, _, direct *redis.Client) {
+		client := p.Client(t)
+		done := make(chan error)
+		for range 16 {
+			go func() {
+				var err error
+				for range 100 {
+					err = errors.Join(err, client.Incr(context.Background(), "n").Err())
+				}
+				done <- err
+			}()
 		}
-	}
-	if v := get(t, direct, "n"); v != "1600" || p.Count("incr") != 1600 {
-		t.Errorf("n = %s, counted %d", v, p.Count("incr"))
-	}
+		for range 16 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if v := get(t, direct, "n"); v != "1600" || p.Count("incr") != 1600 {
+			t.Errorf("n = %s, counted %d", v, p.Count("incr"))
+		}
+	})
 }
 
 func TestAReplyIsToldBeforeTheClientHasIt(t *testing.T) {
-	p, client, _ := setup(t)
-	told := make(chan string, 16)
-	p.OnReply(func(r Request) { told <- r.Args[0] })
-	_ = get(t, client, "k")
-	p.OnReply(nil)
-	_ = get(t, client, "k")
-	close(told)
-	var all []string
-	for name := range told {
-		all = append(all, name)
-	}
-	if n := len(all); n == 0 || all[n-1] != "get" || slices.Contains(all[:n-1], "get") {
-		t.Errorf("told of %v, not of one get after what greets", all)
-	}
+	simulated(t, func(t *testing.T, p *Proxy, client, _ *redis.Client) {
+		told := make(chan string, 16)
+		p.OnReply(func(r Request) { told <- r.Args[0] })
+		_ = get(t, client, "k")
+		p.OnReply(nil)
+		_ = get(t, client, "k")
+		close(told)
+		var all []string
+		for name := range told {
+			all = append(all, name)
+		}
+		if n := len(all); n == 0 || all[n-1] != "get" || slices.Contains(all[:n-1], "get") {
+			t.Errorf("told of %v, not of one get after what greets", all)
+		}
+	})
 }

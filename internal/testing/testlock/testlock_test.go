@@ -19,13 +19,6 @@ func TestMain(m *testing.M) { testlock.Main(m, func(args string) { fmt.Print(arg
 
 var bg = context.Background()
 
-func TestAChildGetsItsArguments(t *testing.T) {
-	out, err := testlock.Child("127.0.0.1:1", 7, time.Second).Output()
-	if string(out) != "127.0.0.1:1 7 1s" || err != nil {
-		t.Errorf("%q, %v", out, err)
-	}
-}
-
 // judged is a test that may fail.
 type judged struct {
 	*testing.T
@@ -161,22 +154,24 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 }
 
 func TestAHookIsCalledForCommandsAndPipelines(t *testing.T) {
-	rdb := testlock.Embedded(t)
-	var sent []string
-	rdb.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
-		sent = append(sent, fmt.Sprint(len(cmds), " ", cmds[len(cmds)-1].Name()))
-		return next()
-	}))
-	rdb.AddHook(testlock.Hook{}) // changes nothing
-	testlock.Must(t, rdb.Set(bg, "x", 1, 0).Err())
-	_, err := rdb.Pipelined(bg, func(p redis.Pipeliner) error { p.Incr(bg, "x"); p.Incr(bg, "x"); return nil })
-	testlock.Must(t, err)
-	if n, err := rdb.Get(bg, "x").Int(); n != 3 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	for _, want := range []string{"1 set", "2 incr", "1 get"} { // beside what starts a connection
-		if !slices.Contains(sent, want) {
-			t.Errorf("%q is not among %q", want, sent)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
+		var sent []string
+		rdb.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
+			sent = append(sent, fmt.Sprint(len(cmds), " ", cmds[len(cmds)-1].Name()))
+			return next()
+		}))
+		rdb.AddHook(testlock.Hook{}) // changes nothing
+		testlock.Must(t, rdb.Set(bg, "x", 1, 0).Err())
+		_, err := rdb.Pipelined(bg, func(p redis.Pipeliner) error { p.Incr(bg, "x"); p.Incr(bg, "x"); return nil })
+		testlock.Must(t, err)
+		if n, err := rdb.Get(bg, "x").Int(); n != 3 || err != nil {
+			t.Errorf("%d, %v", n, err)
 		}
-	}
+		for _, want := range []string{"1 set", "2 incr", "1 get"} { // beside what starts a connection
+			if !slices.Contains(sent, want) {
+				t.Errorf("%q is not among %q", want, sent)
+			}
+		}
+	})
 }

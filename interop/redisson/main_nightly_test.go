@@ -1,8 +1,5 @@
-// Package redisson proves that rlock.RedissonKeys keeps its word: a JVM with Redisson
-// stands on the other side of a real server. The tests run where LOCKLINE_REQUIRE_JVM=1 asks for
-// them, need a JDK and Maven then, and are skipped elsewhere:
-//
-//	LOCKLINE_REQUIRE_JVM=1 go test -count=1 ./interop/redisson
+//go:build nightly
+
 package redisson
 
 import (

@@ -1,20 +1,17 @@
 package testredis
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func noRetry(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, time.Second }
 
 func TestAFrozenServerIsSilentUntilItThaws(t *testing.T) {
+	t.Parallel()
 	s := Start(t)
 	c := s.Client(t, noRetry)
 	must(t, c.Ping(t.Context()).Err())
@@ -33,6 +30,7 @@ func TestAFrozenServerIsSilentUntilItThaws(t *testing.T) {
 }
 
 func TestAServerRestartsOnItsPortWithoutItsData(t *testing.T) {
+	t.Parallel()
 	s := Start(t)
 	addr, pid := s.Addr, s.PID()
 	must(t, s.Client(t).Set(t.Context(), "k", "v", 0).Err())
@@ -49,6 +47,7 @@ func TestAServerRestartsOnItsPortWithoutItsData(t *testing.T) {
 }
 
 func TestAServerRestartsWithItsDataIfAskedToKeepIt(t *testing.T) {
+	t.Parallel()
 	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	must(t, s.Client(t).Set(t.Context(), "k", "v", 0).Err())
 	s.Restart(t)
@@ -58,6 +57,7 @@ func TestAServerRestartsWithItsDataIfAskedToKeepIt(t *testing.T) {
 }
 
 func TestAServerEndsWithItsTest(t *testing.T) {
+	t.Parallel()
 	requireBinary(t) // else only the subtest is skipped
 	var s *Server
 	t.Run("frozen", func(t *testing.T) {
@@ -69,67 +69,8 @@ func TestAServerEndsWithItsTest(t *testing.T) {
 	}
 }
 
-func TestEveryKeyOfAClusterIsServed(t *testing.T) {
-	begin := time.Now()
-	c := StartCluster(t, 3, 1)
-	t.Logf("up after %v", time.Since(begin))
-
-	client := c.Client(t)
-	owners := map[*Server]bool{}
-	for _, k := range []string{"a", "b", "c", "d", "e", "f"} {
-		must(t, client.Set(t.Context(), k, k, 0).Err())
-		owners[c.Master(t, k)] = true
-	}
-	if len(owners) != 3 {
-		t.Errorf("keys live on %d masters", len(owners))
-	}
-}
-
-func TestAReplicaTakesOverInACluster(t *testing.T) {
-	c := StartCluster(t, 3, 1)
-	old := c.Master(t, "k")
-	old.Kill()
-	// By default go-redis goes on asking a dead master for up to a minute.
-	client := c.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 100 * time.Millisecond })
-	await(t, func() string {
-		if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-	if c.Master(t, "k") == old {
-		t.Error("the dead master still owns the key")
-	}
-}
-
-func TestAReplicaTakesOverFromAFrozenMasterOfSentinel(t *testing.T) {
-	begin := time.Now()
-	s := StartSentinel(t, 2)
-	t.Logf("up after %v", time.Since(begin))
-	client := s.FailoverClient(t)
-	must(t, client.Set(t.Context(), "k", "before", 0).Err())
-
-	old := s.Master(t)
-	if old != s.Nodes[0] {
-		t.Errorf("the first master is %s", old.Addr)
-	}
-	begin = time.Now()
-	old.Freeze()
-	if s.AwaitFailover(t, old) == old {
-		t.Error("no failover")
-	}
-	t.Logf("failover after %v", time.Since(begin))
-	await(t, func() string {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		if err := client.Set(ctx, "k", "after", 0).Err(); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-}
-
 func TestTheEmbeddedServerExpiresKeysByTheClock(t *testing.T) {
+	t.Parallel()
 	m := Embedded(t)
 	m.SetTime(time.Unix(1000, 0))
 	must(t, m.Set("k", "v"))

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package redisson
 
 import (
@@ -146,7 +148,7 @@ func held(_ context.Context, hold *rlock.Hold, err error) (*rlock.Hold, error) {
 
 // BenchmarkReadMostly: 95 of 100 cycles read, the others write, and nobody stays inside.
 //
-//	LOCKLINE_REQUIRE_JVM=1 go test -run '^$' -bench 'ReadMostly|Semaphore|Latch' -benchtime 5x ./interop/redisson
+//	LOCKLINE_REQUIRE_JVM=1 go test -tags nightly -run '^$' -bench 'ReadMostly|Semaphore|Latch' -benchtime 5x ./interop/redisson
 func BenchmarkReadMostly(b *testing.B) {
 	needJVM(b)
 	server := testredis.Start(b)

@@ -41,7 +41,7 @@ func TestLocksOverTLS(t *testing.T) {
 	rdb := server.Client(t, overTLS)
 
 	waits := make(testlock.Waits, 1)
-	holder := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second))
+	holder := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(5*time.Second))
 	waiter := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
 	_, hold := testlock.Lock(t, rlock.New(holder, "x"), bg)
 	testlock.Renewed(t, hold, 0)

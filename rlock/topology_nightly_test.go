@@ -1,10 +1,11 @@
+//go:build nightly
+
 package rlock_test
 
 import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,14 +20,6 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
-
-// slow skips a test that starts many servers, unless real servers are asked for.
-func slow(t *testing.T) {
-	if testing.Short() || os.Getenv("LOCKLINE_REQUIRE_REDIS") != "1" {
-		t.Skip("takes long: runs with LOCKLINE_REQUIRE_REDIS=1 and without -short")
-	}
-	t.Parallel()
-}
 
 // load is sessions whose goroutines contend for locks until stop, and what they saw.
 type load struct {
@@ -181,7 +174,7 @@ func (w *load) report(exclusive func(name string) bool) {
 func all(string) bool { return true }
 
 func TestASlotMovesUnderLoad(t *testing.T) {
-	slow(t)
+	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 1)
 	rdb := cluster.Client(t)
 	var sessions []*rlock.Session
@@ -211,7 +204,7 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 }
 
 func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
-	slow(t)
+	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 1)
 	rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
 		o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
@@ -248,7 +241,7 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 
 // With all replicas confirming, not even a master that is cut off or stale makes two holders.
 func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
-	slow(t)
+	t.Parallel()
 	sentinel := testredis.StartSentinel(t, 1)
 	var sessions []*rlock.Session
 	for i := range 3 {

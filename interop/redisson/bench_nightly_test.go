@@ -1,3 +1,5 @@
+//go:build nightly
+
 package redisson
 
 import (
@@ -33,7 +35,7 @@ func window() time.Duration {
 // BenchmarkCycles: clients*perClient lock and unlock one lock over and over, with Redisson and
 // with Lockline in turns, a window each; medians of the rounds. What comes first is for the JVM's compiler.
 //
-//	LOCKLINE_REQUIRE_JVM=1 go test -run '^$' -bench Cycles -benchtime 5x ./interop/redisson
+//	LOCKLINE_REQUIRE_JVM=1 go test -tags nightly -run '^$' -bench Cycles -benchtime 5x ./interop/redisson
 func BenchmarkCycles(b *testing.B) {
 	needJVM(b)
 	server := testredis.Start(b)

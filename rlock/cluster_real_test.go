@@ -1,14 +1,10 @@
 package rlock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
@@ -18,9 +14,10 @@ import (
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
-	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
+	rdb := cluster.Client(t)
 
 	t.Run("all keys of a lock are in one slot, whatever its name", func(t *testing.T) {
+		t.Parallel()
 		a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
 		for i, name := range append(names, "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8") {
 			ctx, hold := testlock.Lock(t, rlock.New(a, name), bg)
@@ -49,6 +46,7 @@ func TestOnACluster(t *testing.T) {
 	})
 
 	t.Run("an unlock wakes a waiter wherever the lock lives", func(t *testing.T) {
+		t.Parallel()
 		waits := make(testlock.Waits, 1)
 		a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb, rlock.WithObserver(waits))
 		for i := range 9 {
@@ -62,6 +60,7 @@ func TestOnACluster(t *testing.T) {
 	})
 
 	t.Run("Close gives back on every master", func(t *testing.T) {
+		t.Parallel()
 		s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 		testlock.Must(t, err)
 		var ms []*rlock.Mutex
@@ -80,63 +79,46 @@ func TestOnACluster(t *testing.T) {
 		}
 	})
 
-	t.Run("a frozen master delays no other master's renewals", func(t *testing.T) {
-		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond))
-		frozen := cluster.Nodes[0]
-		var mu sync.Mutex // guards the maps' fill
-		onFrozen, elsewhere := map[*rlock.Hold]context.Context{}, map[*rlock.Hold]context.Context{}
-		for i := range 30 {
-			name := fmt.Sprint("renew", i)
-			ctx, h := testlock.Lock(t, rlock.New(s, name), bg)
-			mu.Lock()
-			if cluster.Master(t, "lockline:r:{"+name+"}") == frozen {
-				onFrozen[h] = ctx
-			} else {
-				elsewhere[h] = ctx
-			}
-			mu.Unlock()
-		}
-		if len(onFrozen) == 0 || len(elsewhere) == 0 {
-			t.Fatal("the names do not spread")
-		}
-		frozen.Freeze()
-		since := time.Now()
-		for _, ctx := range onFrozen {
-			testlock.Receive(t, "the frozen ones end at their deadline", ctx.Done())
-		}
-		// By now whoever was not renewed since the freeze is lost, too. (Not much
-		// later the Cluster itself goes down for want of a master.)
-		for h := range elsewhere {
-			if h.Err() != nil || h.Deadline().Before(since.Add(1400*time.Millisecond)) {
-				t.Errorf("%s: not renewed because another master froze: %v", h.Name(), h.Err())
+	t.Run("a waiter for a lock of Redisson is told, however that is done", func(t *testing.T) {
+		t.Parallel()
+		waits := make(testlock.Waits, 1)
+		for i, option := range []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubAuto), rlock.WithPubSub(rlock.PubSubClassic), rlock.RedissonFencedKeys()} {
+			options := []rlock.SessionOption{rlock.RedissonKeys(), option, rlock.WithWatchdogTimeout(2 * testlock.Patience)}
+			name := fmt.Sprint("redisson", i)
+			a := rlock.New(testlock.NewSession(t, rdb, options...), name)
+			b := rlock.New(testlock.NewSession(t, rdb, append(options, rlock.WithObserver(waits))...), name)
+			for _, forced := range []bool{false, true} {
+				hold := testlock.Take(t, a)
+				got := testlock.Go(bg, b)
+				testlock.Receive(t, "waiting", waits)
+				if forced {
+					held, err := b.ForceUnlockToken(bg, hold.Token())
+					if err != nil || !held {
+						t.Errorf("%v, %v", held, err)
+					}
+					testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+				} else {
+					testlock.Unlock(t, hold)
+				}
+				testlock.Unlock(t, testlock.Granted(t, got))
 			}
 		}
-		frozen.Thaw()
-		for h := range onFrozen {
-			testlock.WantError(t, "Unlock", h.Unlock(bg), rlock.ErrLost)
+	})
+
+	t.Run("requests are sent in their caller's goroutine", func(t *testing.T) {
+		t.Parallel()
+		m := rlock.New(testlock.NewSession(t, cluster.Client(t)), "prompt")
+		for range 20 { // as soon as the answers are prompt
+			testlock.Works(t, m)
 		}
 	})
 }
 
-func TestAcrossASentinelFailover(t *testing.T) {
+func TestOnASentinelGroup(t *testing.T) {
 	t.Parallel()
-	sentinel := testredis.StartSentinel(t, 1)
-	rdb := sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
-		o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
-	})
-	a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
-	_, hold := testlock.Lock(t, rlock.New(a, "x"), bg)
-	testlock.Must(t, rdb.Do(bg, "wait", 1, 1000).Err()) // replicated, so the failover keeps it
-	old := sentinel.Master(t)
-	old.Freeze()
-	sentinel.AwaitFailover(t, old)
-	testlock.Renewed(t, hold, time.Second)
-	testlock.Must(t, hold.Err())
-	if _, _, err := rlock.New(b, "x").TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
-		t.Errorf("TryLock after the failover: %v", err)
-	}
+	group := testredis.StartSentinel(t, 1)
+	s := testlock.NewSession(t, group.FailoverClient(t), rlock.WithReplicas(1, confirmed))
+	hold := testlock.Take(t, rlock.New(s, "x"))
+	testlock.Must(t, hold.Extend(bg, time.Minute))
 	testlock.Unlock(t, hold)
-	next := testlock.Take(t, rlock.New(b, "x"))
-	testlock.WantAfter(t, next, hold.Token())
-	testlock.Unlock(t, next)
 }

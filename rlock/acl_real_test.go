@@ -1,0 +1,268 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+func setUser(t *testing.T, admin *redis.Client, rules []string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "lockline", "reset"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	for _, command := range [][]any{args, {"SCRIPT", "FLUSH"}, {"FLUSHALL"}, {"ACL", "LOG", "RESET"}, {"CONFIG", "RESETSTAT"}} {
+		if err := admin.Do(bg, command...).Err(); err != nil {
+			t.Fatalf("%v: %v", command, err)
+		}
+	}
+}
+
+// denied are the commands, keys and channels that were refused, but for what go-redis can do without.
+func denied(t *testing.T, admin *redis.Client) (objects []string) {
+	t.Helper()
+	entries, err := admin.ACLLog(bg, 100).Result()
+	testlock.Must(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Object, "client") {
+			objects = append(objects, e.Object)
+		}
+	}
+	return objects
+}
+
+// beats is longer than it takes to send a heartbeat, with the liveness of everything's sessions.
+const beats = 3500 * time.Millisecond
+
+// everything does all that a program does with a lock, and gives up a wait after a while. Two sessions share the lock.
+func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, name string, wait time.Duration,
+	options ...rlock.SessionOption) (err error) {
+	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithLiveness(5*time.Second))
+	waits := make(testlock.Waits, 10)
+	one, err := rlock.NewSession(rdb, options...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, one.Close()) }()
+	two, err := rlock.NewSession(rdb, append(options, rlock.WithObserver(waits))...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, two.Close()) }()
+	lock, other := newMutex(one, name), newMutex(two, name)
+
+	held, hold, err := lock.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	_, nested, err := lock.Lock(held)
+	if err != nil {
+		return err
+	}
+	if err := nested.Unlock(ctx); err != nil {
+		return err
+	}
+	if err := hold.Extend(ctx, time.Minute); err != nil {
+		return err
+	}
+	if _, err := lock.Inspect(ctx); err != nil {
+		return err
+	}
+	// One gives up after some heartbeats, and one is woken.
+	if _, _, err := other.Lock(ctx, rlock.WaitAtMost(wait)); !errors.Is(err, rlock.ErrLocked) {
+		return fmt.Errorf("a wait that ran out: %w", err)
+	}
+	got := make(chan error, 1)
+	for len(waits) > 0 {
+		<-waits
+	}
+	go func() {
+		_, hold, err := other.Lock(ctx)
+		if err == nil {
+			err = hold.Unlock(ctx)
+		}
+		got <- err
+	}()
+	select {
+	case <-waits:
+	case err := <-got:
+		return fmt.Errorf("ended before it could: %w", err)
+	}
+	if err := errors.Join(hold.Unlock(ctx), <-got); err != nil {
+		return err
+	}
+
+	_, hold, err = lock.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := other.ForceUnlock(ctx); err != nil {
+		return err
+	}
+	if err := hold.Unlock(ctx); !errors.Is(err, rlock.ErrLost) {
+		return fmt.Errorf("the unlock of a lock that was forced open: %w", err)
+	}
+	_, _, err = lock.Lock(ctx) // for Close to free
+	return err
+}
+
+// linger keeps a subscription until it is pinged, and another one has been given up. Of kinds with a queue, there is one in all.
+func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
+	holder, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+	if err != nil {
+		return err
+	}
+	defer holder.Close()
+	waiter, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+	if err != nil {
+		return err
+	}
+	defer waiter.Close()
+	for _, name := range []string{"x", "y"} {
+		_, hold, err := multilock.NewRedLock(name, holder).Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer hold.Unlock(bg)
+	}
+	_, _, _ = multilock.NewRedLock("y", waiter).Lock(ctx, rlock.WaitAtMost(50*time.Millisecond))
+	waiting, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _, _, _ = multilock.NewRedLock("x", waiter).Lock(waiting) }()
+	defer func() { cancel(); <-ended }()
+	for !called(admin, "ping") || !called(admin, "unsubscribe") {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	return nil
+}
+
+func called(admin *redis.Client, command string) bool {
+	return strings.Contains(admin.Info(bg, "commandstats").Val(), "cmdstat_"+command+":calls=")
+}
+
+// allKinds does everything with every kind of lock, at once.
+func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
+	todo := []func() error{
+		func() error { return severalAtOnce(ctx, rdb) },
+		func() error { return linger(ctx, rdb, admin) },
+	}
+	for kind, newMutex := range testlock.Kinds {
+		todo = append(todo, func() error {
+			if err := everything(ctx, rdb, newMutex, "x", beats); err != nil {
+				return fmt.Errorf("%s: %w", kind, err)
+			}
+			return nil
+		})
+	}
+	errs := make(chan error)
+	for _, do := range todo {
+		go func() { errs <- do() }()
+	}
+	var all error
+	for range todo {
+		all = errors.Join(all, <-errs)
+	}
+	return all
+}
+
+// severalAtOnce takes two locks by one request.
+func severalAtOnce(ctx context.Context, rdb rlock.Client) error {
+	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return testlock.Cycle(ctx, multilock.New(rlock.New(s, "a"), rlock.New(s, "b")))
+}
+
+func asLockline(o *redis.Options) { o.Username, o.Password = "lockline", "PASSWORD" }
+
+func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
+	t.Parallel()
+	rules := testlock.DocumentedRights(t)
+	for what, c := range map[string]struct {
+		rights, more []string // more are those that the test is about
+		do           func(ctx context.Context, rdb, admin *redis.Client) error
+	}{
+		"all kinds": {nil, rules.Server, func(ctx context.Context, rdb, admin *redis.Client) error {
+			return allKinds(ctx, rdb, admin)
+		}},
+		"Redisson's keys": {rules.Server, rules.Redisson, func(ctx context.Context, rdb, _ *redis.Client) error {
+			return everything(ctx, rdb, rlock.New, "orders:1", time.Second, rlock.RedissonKeys())
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			admin := server.Client(t)
+			setUser(t, admin, slices.Concat(c.rights, c.more))
+			// A waiter whose process died a while ago.
+			testlock.Must(t, admin.ZAdd(bg, "lockline:f:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err())
+			testlock.Must(t, admin.ConfigResetStat(bg).Err())
+			if err := c.do(testlock.Bounded(t), server.Client(t, asLockline), admin); err != nil {
+				t.Error(err)
+			}
+			if refused := denied(t, admin); refused != nil {
+				t.Errorf("refused: %q", refused)
+			}
+			for _, rule := range c.more {
+				if name, isCommand := strings.CutPrefix(rule, "+"); isCommand {
+					command, _, _ := strings.Cut(name, "|") // all that Redis 6.2 counts
+					if !called(admin, name) && !called(admin, command) {
+						t.Errorf("%s is of no use", rule)
+					}
+				}
+			}
+			for _, rule := range c.more { // keys and channels: what is refused first shows that it is needed
+				if !strings.ContainsAny(rule[:1], "~&") {
+					continue
+				}
+				setUser(t, admin, slices.DeleteFunc(slices.Concat(c.rights, c.more), func(r string) bool { return r == rule }))
+				ctx, cancel := context.WithCancel(testlock.Bounded(t))
+				ended := make(chan error, 1)
+				go func() { ended <- c.do(ctx, server.Client(t, asLockline), admin) }()
+				testlock.Eventually(t, "something is refused without "+rule, func() bool { return denied(t, admin) != nil })
+				cancel()
+				<-ended
+			}
+		})
+	}
+}
+
+func TestTheDocumentedRightsForReplicas(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	server.StartReplica(t)
+	admin := server.Client(t)
+	rules := testlock.DocumentedRights(t)
+	try := func() error {
+		return everything(testlock.Bounded(t), server.Client(t, asLockline), fairlock.New, "x", time.Second, rlock.WithReplicas(1, confirmed))
+	}
+	setUser(t, admin, slices.Concat(rules.Server, rules.Replicas))
+	if err := try(); err != nil {
+		t.Error(err)
+	}
+	if refused := denied(t, admin); refused != nil {
+		t.Errorf("refused: %q", refused)
+	}
+	setUser(t, admin, rules.Server)
+	if err := try(); err == nil || !slices.Equal(rules.Replicas, []string{"+wait"}) || !slices.Equal(denied(t, admin), []string{"wait"}) {
+		t.Errorf("without %s: refused %q, %v", rules.Replicas, denied(t, admin), err)
+	}
+}

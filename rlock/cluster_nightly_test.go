@@ -1,0 +1,247 @@
+//go:build nightly
+
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 3, 0)
+	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond))
+	frozen := cluster.Nodes[0]
+	onFrozen, elsewhere := map[*rlock.Hold]context.Context{}, map[*rlock.Hold]context.Context{}
+	for i := range 30 {
+		name := fmt.Sprint("renew", i)
+		ctx, h := testlock.Lock(t, rlock.New(s, name), bg)
+		if cluster.Master(t, "lockline:r:{"+name+"}") == frozen {
+			onFrozen[h] = ctx
+		} else {
+			elsewhere[h] = ctx
+		}
+	}
+	if len(onFrozen) == 0 || len(elsewhere) == 0 {
+		t.Fatal("the names do not spread")
+	}
+	frozen.Freeze()
+	since := time.Now()
+	for _, ctx := range onFrozen {
+		testlock.Receive(t, "the frozen ones end at their deadline", ctx.Done())
+	}
+	// By now whoever was not renewed since the freeze is lost, too. (Not much
+	// later the Cluster itself goes down for want of a master.)
+	for h := range elsewhere {
+		if h.Err() != nil || h.Deadline().Before(since.Add(1400*time.Millisecond)) {
+			t.Errorf("%s: not renewed because another master froze: %v", h.Name(), h.Err())
+		}
+	}
+	frozen.Thaw()
+	for h := range onFrozen {
+		testlock.WantError(t, "Unlock", h.Unlock(bg), rlock.ErrLost)
+	}
+}
+
+func TestAcrossASentinelFailover(t *testing.T) {
+	t.Parallel()
+	sentinel := testredis.StartSentinel(t, 1)
+	rdb := sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
+		o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
+	})
+	a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
+	_, hold := testlock.Lock(t, rlock.New(a, "x"), bg)
+	testlock.Must(t, rdb.Do(bg, "wait", 1, 1000).Err()) // replicated, so the failover keeps it
+	old := sentinel.Master(t)
+	old.Freeze()
+	sentinel.AwaitFailover(t, old)
+	testlock.Renewed(t, hold, time.Second)
+	testlock.Must(t, hold.Err())
+	if _, _, err := rlock.New(b, "x").TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
+		t.Errorf("TryLock after the failover: %v", err)
+	}
+	testlock.Unlock(t, hold)
+	next := testlock.Take(t, rlock.New(b, "x"))
+	testlock.WantAfter(t, next, hold.Token())
+	testlock.Unlock(t, next)
+}
+
+func TestReplicasOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 1, 1)
+	replica := cluster.Nodes[1]
+	rdb := cluster.Client(t)
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x"), bg)
+	testlock.Unlock(t, hold)
+	replica.Freeze()
+	m := rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, refused)), "x")
+	if _, _, err := m.Lock(bg); !errors.Is(err, rlock.ErrNotReplicated) {
+		t.Errorf("with no replica: %v", err)
+	}
+	replica.Thaw()
+}
+
+func TestAFrozenMasterHoldsUpNoPipelineToAnother(t *testing.T) {
+	oneProcessor(t)
+	cluster := testredis.StartCluster(t, 3, 0)
+	rdb := cluster.Client(t)
+	s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+	var frozen, others []*rlock.Mutex
+	for i := 0; len(frozen) < 20 || len(others) < 20; i++ {
+		name := fmt.Sprint("own", i)
+		node, err := rdb.MasterForKey(bg, "lockline:r:{"+name+"}")
+		testlock.Must(t, err)
+		if node.Options().Addr == cluster.Nodes[0].Addr {
+			frozen = append(frozen, rlock.New(s, name))
+		} else {
+			others = append(others, rlock.New(s, name))
+		}
+	}
+	for _, m := range []*rlock.Mutex{frozen[0], others[0]} {
+		_, h := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, h)
+	}
+	cluster.Nodes[0].Freeze()
+	defer cluster.Nodes[0].Thaw()
+	ctx, cancel := context.WithCancel(bg)
+	var stuck, wg sync.WaitGroup
+	for i := range 20 {
+		stuck.Go(func() {
+			if _, _, err := frozen[i].Lock(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("on the frozen master: %v", err)
+			}
+		})
+		wg.Go(func() {
+			_, h := testlock.Lock(t, others[i], ctx)
+			testlock.Unlock(t, h)
+		})
+	}
+	wg.Wait() // while the master stays frozen
+	cancel()
+	stuck.Wait()
+}
+
+func TestTheDocumentedRightsOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 2, 0)
+	rules := testlock.DocumentedRights(t)
+	set := func(rules []string) {
+		for _, node := range cluster.Nodes {
+			setUser(t, node.Client(t), rules)
+		}
+	}
+	refused := func() (all []string) {
+		for _, node := range cluster.Nodes {
+			all = append(all, denied(t, node.Client(t))...)
+		}
+		return all
+	}
+	try := func() error { // what one server needs, the other tests show
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		if err := everything(testlock.Bounded(t), rdb, rlock.New, "x", beats); err != nil {
+			return err
+		}
+		_, hold, err := rlock.New(testlock.NewSession(t, rdb), "x").Lock(testlock.Bounded(t))
+		if err != nil {
+			return err
+		}
+		const key = "lockline:r:{x}"
+		to := cluster.Nodes[1-slices.Index(cluster.Nodes, cluster.Master(t, key))]
+		cluster.MoveSlot(t, key, to, func() { err = hold.Unlock(testlock.Bounded(t)) })
+		return err
+	}
+	needed, more := slices.Concat(rules.Server, rules.Cluster), []string(nil)
+	if cluster.Sharded() {
+		more = rules.Sharded
+	}
+	set(slices.Concat(needed, more))
+	if err := try(); err != nil {
+		t.Error(err)
+	}
+	if refused := refused(); refused != nil {
+		t.Errorf("refused: %q", refused)
+	}
+	for _, more := range [][]string{nil, more} {
+		possible := more != nil
+		set(slices.Concat(needed, more, rules.Redisson))
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		if err := everything(testlock.Bounded(t), rdb, rlock.New, "orders:1", time.Second, rlock.RedissonKeys()); err != nil {
+			t.Errorf("with Redisson's keys, sharded %v: %v", possible, err)
+		}
+		if refused := refused(); refused != nil {
+			t.Errorf("with Redisson's keys, sharded %v: refused: %q", possible, refused)
+		}
+		used := slices.ContainsFunc(cluster.Nodes, func(node *testredis.Server) bool { return called(node.Client(t), "spublish") })
+		if used != possible {
+			t.Errorf("with Redisson's keys, sharded %v: SPUBLISH was used: %v", possible, used)
+		}
+	}
+	// leaveOut gives all rights but one, and reports what try says and what was refused.
+	leaveOut := func(rule string, try func() error) (refusal bool, err error) {
+		set(slices.DeleteFunc(slices.Concat(needed, more), func(r string) bool { return r == rule }))
+		err = try()
+		name := strings.TrimPrefix(rule, "+")
+		command, _, _ := strings.Cut(name, "|") // all that Redis 6.2 logs
+		refused := refused()
+		return slices.Contains(refused, name) || slices.Contains(refused, command), err
+	}
+	for _, rule := range rules.Cluster {
+		if refused, err := leaveOut(rule, try); !refused {
+			t.Errorf("without %s, it was not refused; %v", rule, err)
+		}
+	}
+	for _, rule := range more {
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		wait := time.Second
+		if rule == "+sunsubscribe" {
+			wait = 8 * time.Second // of that it has need later
+		}
+		sharded := func() error { return shardedWaits(testlock.Bounded(t), rdb, wait) }
+		if refused, err := leaveOut(rule, sharded); !refused || err != nil {
+			t.Errorf("without %s: refused: %v; %v", rule, refused, err)
+		}
+	}
+}
+
+// shardedWaits has a session give up the wait for one lock, and wait for another one in the same slot for so long.
+func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (err error) {
+	var sessions []*rlock.Session
+	for range 2 {
+		s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		sessions = append(sessions, s)
+	}
+	_, first, err := rlock.New(sessions[0], "x").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer first.Unlock(bg)
+	_, second, err := fairlock.New(sessions[0], "x").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, _, err := rlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
+		return fmt.Errorf("a wait that ran out: %w", err)
+	}
+	if _, _, err := fairlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(wait)); !errors.Is(err, rlock.ErrLocked) {
+		return fmt.Errorf("a wait that ran out: %w", err)
+	}
+	return second.Unlock(ctx)
+}

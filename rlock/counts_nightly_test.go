@@ -1,0 +1,27 @@
+//go:build nightly
+
+package rlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
+	if raceEnabled {
+		t.Skip("memory is not measured under the race detector")
+	}
+	rdb := testredis.Start(t).Client(t, func(o *redis.Options) { o.PoolSize = 2 }) // each connection has 64 KB
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour))         // no renewal is under way when memory is measured
+	if each := bytesPerHold(t, s, 100_000); each > 1200 {
+		t.Errorf("%.0f bytes per held lock", each)
+	}
+	testlock.Must(t, s.Shutdown(testlock.Bounded(t))) // slow machines need longer than Close allows
+	testlock.OnlyTokens(t, rdb)
+}

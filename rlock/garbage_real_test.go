@@ -1,0 +1,49 @@
+package rlock_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestValuesThatLocklineDidNotWriteAreRefusedOrRepairedByARealServer(t *testing.T) {
+	t.Parallel()
+	eachPlace(t, func(t *testing.T, at place, of func(*testing.T, string, *redis.Client) *vandal) {
+		t.Parallel()
+		rdb := testlock.Shared(t)
+		for _, value := range oddReal {
+			of(t, testlock.Prefix(rdb)+value, rdb).suffer(at, value)
+		}
+	})
+}
+
+// Nobody asks all the time for a lock whose time to live is longer than a time.Duration can tell.
+func TestALockThatLivesLongerThanADurationIsHeldByOthers(t *testing.T) {
+	t.Parallel()
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		t.Parallel()
+		rdb := testlock.Shared(t)
+		m := newMutex(testlock.NewSession(t, rdb), "x")
+		for _, ms := range []int64{9e15, math.MaxInt64/1_000_000 + 1} {
+			_, hold := testlock.Lock(t, newMutex(testlock.NewSession(t, rdb), "x"), bg)
+			keys := rdb.Keys(bg, testlock.Prefix(rdb)+":?:{x}").Val()
+			if len(keys) != 1 {
+				t.Fatal(keys)
+			}
+			testlock.Must(t, rdb.Do(bg, "PEXPIRE", keys[0], ms).Err())
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(100*time.Millisecond))
+			testlock.WantError(t, "Lock", err, rlock.ErrLocked)
+			if st := testlock.Inspect(t, m); !st.Held || st.Remaining < 365*24*time.Hour {
+				t.Errorf("%d ms: %+v", ms, st)
+			}
+			got := testlock.Go(bg, m)
+			testlock.Unlock(t, hold)
+			testlock.Unlock(t, testlock.Granted(t, got))
+		}
+	})
+}
