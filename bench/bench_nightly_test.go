@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -127,5 +128,61 @@ func TestAnEmbeddedServerIsMarkedInEveryOutput(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "without rueidislock: the embedded server has no CLIENT TRACKING") {
 		t.Errorf("%s", &out)
+	}
+}
+
+// furnished is a site for all.
+func furnished(t *testing.T) *site {
+	t.Helper()
+	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := at.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := at.furnish(t.Context(), scenarios, contenders(*at)); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func plausible(t *testing.T, x *result) {
+	t.Helper()
+	s, c, f := x.scenario, x.contender, x.figures
+	if f["violations"] != 0 {
+		t.Errorf("%v violations of mutual exclusion", f["violations"])
+	}
+	if f["stuck"] > 0 && !c.ours() {
+		t.Logf("%v goroutines of %s were stuck", f["stuck"], c.name) // nothing more needs to be measured, then
+		return
+	}
+	if got, want := slices.Sorted(maps.Keys(f)), wantedFigures(s, c); !slices.Equal(got, want) {
+		t.Errorf("measured\n%v, not\n%v", got, want)
+	}
+	for name, v := range f {
+		switch {
+		case v != v || v < 0:
+			t.Errorf("%s is %v", name, v)
+		case v == 0 && (name == "cycles_per_s" || strings.HasSuffix(name, "_per_cycle") && name != "retries_per_cycle" && name != "published_per_cycle" && !strings.Contains(name, "cpu")): // the server tells its CPU time by the millisecond
+			t.Errorf("no %s", name)
+		}
+	}
+	if f["wait_p99_us"] < f["wait_p50_us"] || f["wait_max_us"] < f["wait_p99_us"] || f["min_share"] > 1 || f["max_share"] != 0 && f["max_share"] < 1 {
+		t.Errorf("not in order: %v", f)
+	}
+	if s.delay > 0 && f["added_rtt_us"] < micros(s.delay) {
+		t.Errorf("only %v us were added to a round trip", f["added_rtt_us"])
+	}
+	if s.delay > 0 && f["wait_p50_us"] < micros(s.delay) && c.name != "rlock-async" && slices.Contains(s.needs, noWaiting) { // of the delay, the proxy may add up to half by itself
+		t.Errorf("nobody is in the way, and yet a lock takes only %v us", f["wait_p50_us"])
+	}
+	if c.ours() && (f["stuck"] != 0 || f["lost"] != 0) {
+		t.Errorf("%v stuck, %v lost", f["stuck"], f["lost"])
+	}
+	if c.name == "fairlock" && f["fifo_inversions"] != 0 {
+		t.Errorf("the fair lock passed over somebody in %v of %v grants", f["fifo_inversions"], f["fifo_grants"])
 	}
 }
