@@ -186,3 +186,28 @@ func plausible(t *testing.T, x *result) {
 		t.Errorf("the fair lock passed over somebody in %v of %v grants", f["fifo_inversions"], f["fifo_grants"])
 	}
 }
+
+func wantedFigures(s scenario, c contender) []string {
+	kind, ok := measured[s.name]
+	if !ok {
+		family, _, _ := strings.Cut(s.name, "-")
+		if strings.HasPrefix(s.name, "quorum-crowd-") {
+			family = "crowd"
+		}
+		kind = measured[family]
+	}
+	all := kind[0]
+	if !sharesMemory {
+		all = strings.ReplaceAll(strings.ReplaceAll(all, "cpu_us_per_lock ", ""), "cpu_us_per_cycle ", "")
+	}
+	if strings.HasPrefix(s.name, "quorum-") && s.family == (family{}) && s.goroutines*s.clients > 1 {
+		all += shared32
+	}
+	if !c.foreign {
+		all += " " + kind[1]
+	}
+	if s.name == "names" && c.ours() { // the others leave nothing, and nothing has no time to live
+		all += " left_for_us"
+	}
+	return slices.Sorted(slices.Values(strings.Fields(all)))
+}

@@ -104,31 +104,6 @@ var (
 	}
 )
 
-func wantedFigures(s scenario, c contender) []string {
-	kind, ok := measured[s.name]
-	if !ok {
-		family, _, _ := strings.Cut(s.name, "-")
-		if strings.HasPrefix(s.name, "quorum-crowd-") {
-			family = "crowd"
-		}
-		kind = measured[family]
-	}
-	all := kind[0]
-	if !sharesMemory {
-		all = strings.ReplaceAll(strings.ReplaceAll(all, "cpu_us_per_lock ", ""), "cpu_us_per_cycle ", "")
-	}
-	if strings.HasPrefix(s.name, "quorum-") && s.family == (family{}) && s.goroutines*s.clients > 1 {
-		all += shared32
-	}
-	if !c.foreign {
-		all += " " + kind[1]
-	}
-	if s.name == "names" && c.ours() { // the others leave nothing, and nothing has no time to live
-		all += " left_for_us"
-	}
-	return slices.Sorted(slices.Values(strings.Fields(all)))
-}
-
 // leaky lets every nth caller in without asking.
 type leaky struct {
 	mu  *sync.Mutex
