@@ -1,5 +1,5 @@
-// Package newcomer plays the first ten minutes of a developer who has never seen the project: an empty
-// module, an empty GOPATH, and a module proxy that has a release.
+//go:build nightly
+
 package newcomer
 
 import (
