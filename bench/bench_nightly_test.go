@@ -131,24 +131,6 @@ func TestAnEmbeddedServerIsMarkedInEveryOutput(t *testing.T) {
 	}
 }
 
-// furnished is a site for all.
-func furnished(t *testing.T) *site {
-	t.Helper()
-	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := at.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := at.furnish(t.Context(), scenarios, contenders(*at)); err != nil {
-		t.Fatal(err)
-	}
-	return at
-}
-
 func plausible(t *testing.T, x *result) {
 	t.Helper()
 	s, c, f := x.scenario, x.contender, x.figures

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,8 +15,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 const briefly = 40 * time.Millisecond
@@ -143,42 +140,6 @@ func theScenario(t *testing.T, name string) scenario {
 	return scaled(some[0])
 }
 
-func TestABrokenLockIsCaught(t *testing.T) {
-	at := &site{redis: "redis://" + testredis.Start(t).Addr}
-	for _, test := range []struct {
-		scenario string
-		leak     int64 // every nth
-	}{
-		{"hot1", 1}, {"hot1", 50}, {"hot8", 50}, {"starve", 50}, {"nested", 1}, {"crowd-8", 5}, {"waiters", 1}, {"held", 1}, {"market-5x5-coarse", 1}, {"market-5x5-fine", 1},
-	} {
-		t.Run(fmt.Sprintf("%s, 1 in %d", test.scenario, test.leak), func(t *testing.T) {
-			s := theScenario(t, test.scenario)
-			if s.name == "nested" {
-				s.goroutines = 2
-			}
-			s.lease /= 10
-			x := &result{}
-			if err := at.bout(s, leakyContender(test.leak), 5*briefly).into(t.Context(), x, false); err != nil {
-				t.Fatal(err)
-			}
-			if x.rounds[0]["violations"] == 0 {
-				t.Error("nothing was noticed")
-			}
-		})
-	}
-	t.Run("but not one that excludes", func(t *testing.T) {
-		for _, name := range []string{"hot1", "market-5x5-coarse"} {
-			x := &result{}
-			if err := at.bout(theScenario(t, name), leakyContender(1<<62), briefly).into(t.Context(), x, false); err != nil {
-				t.Fatal(err)
-			}
-			if n := x.rounds[0]["violations"]; n != 0 {
-				t.Errorf("%s: %v violations", name, n)
-			}
-		}
-	})
-}
-
 func TestTheGuardCountsOverlapsAndLostIncrements(t *testing.T) {
 	var g guard
 	g.section(0)
@@ -287,26 +248,6 @@ func TestAWaiterThatNobodyWakesIsReported(t *testing.T) {
 	}
 	if f := x.rounds[0]; f["stuck"] != 1 || f["min_share"] != 0 {
 		t.Errorf("%v stuck, least share %v", f["stuck"], f["min_share"])
-	}
-}
-
-// The waits of those that are stuck are ended by a context, which must not end what comes after them, too.
-func TestATraderThatIsStuckIsReported(t *testing.T) {
-	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := &unequal{}
-	c := contender{name: "unequal", dial: func(setup) (client, error) { return u, nil }}
-	x := &result{}
-	if err := at.bout(theScenario(t, "market-1x1-coarse"), c, briefly).into(t.Context(), x, false); err != nil {
-		t.Fatal(err)
-	}
-	if f := x.rounds[0]; f["stuck"] != 1 {
-		t.Errorf("%v stuck", f["stuck"])
-	}
-	if err := at.close(); err != nil {
-		t.Error(err)
 	}
 }
 

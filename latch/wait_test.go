@@ -70,10 +70,10 @@ func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
 func TestALatchThatSomebodyWaitsForDoesNotExpire(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
-		l := latch.New(s, "x", latch.WithLifetime(time.Hour))
+		l := latch.New(s, "x", latch.WithLifetime(time.Minute))
 		set(t, l, 1)
 		done := wait(bg, latchesOf(t, w.Client, 1)[0]) // whose own lifetime would be a day
-		time.Sleep(5 * time.Hour)
+		time.Sleep(5 * time.Minute)
 		wantCount(t, l, 1)
 		countDown(t, l)
 		ended(t, done, nil)
