@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // patience limits how long a dial or a [Proxy.Replay] waits for the server.
@@ -118,6 +119,8 @@ func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client 
 	opt := &redis.Options{Addr: p.Addr()}
 	if p.listener == nil {
 		opt.Dialer = p.Dial
+		// go-redis asks for these under a mutex, and fake time stands still while a goroutine waits for one.
+		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	for _, m := range mod {
 		m(opt)
