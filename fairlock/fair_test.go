@@ -282,3 +282,13 @@ func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
 		}
 	})
 }
+
+func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		hold, m := testlock.Take(t, w.lock()), w.lock(longLiveness)
+		first, second := testlock.Join(bg, m), testlock.Join(bg, m)
+		testlock.ForceUnlock(t, m)
+		testlock.Served(t, first, second)
+		testlock.WantError(t, "Unlock after a forced one", hold.Unlock(bg), rlock.ErrLost)
+	})
+}

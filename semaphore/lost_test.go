@@ -20,21 +20,21 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 		b := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
 		_, hold := acquire(t, a, 1)
 		testlock.Keep(t, hold)
-		waiter := begin(bg, b, 1)
+		waiter := join(b, 1)
 		synctest.Wait()
 		keys := []string{"lockline:p:{x}", "lockline:p:{x}:t", "lockline:p:{x}:q", "lockline:p:{x}:a", "lockline:p:{x}:d", "lockline:p:{x}:h"}
 		// Its message goes to another channel.
-		sub := w.Client.Subscribe(bg, "nobody:s:"+inspect(t, a).Queue[0].Session)
+		sub := w.Client.Subscribe(bg, "nobody:s:"+testlock.Inspect(t, a).Queue[0].Session)
 		defer sub.Close()
 		_, err := sub.Receive(bg)
 		testlock.Must(t, err)
-		testlock.Must(t, w.Client.Eval(bg, permit.Scripts()["release"].Text(), keys, inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
-		got := await(t, waiter)
+		testlock.Must(t, w.Client.Eval(bg, permit.Scripts()["release"].Text(), keys, testlock.Inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
+		got := testlock.Granted(t, waiter)
 		testlock.Keep(t, got)
-		if st := inspect(t, b); st.Used != 1 || got.Err() != nil {
+		if st := testlock.Inspect(t, b); st.Used != 1 || got.Err() != nil {
 			t.Errorf("it holds a permit (%v), and Redis has %+v", got.Err(), st)
 		}
-		unlock(t, got)
+		testlock.Unlock(t, got)
 	})
 }
 
@@ -53,7 +53,7 @@ func TestCloseGivesBackWhatWasAcquiredBeforeTheUnlockOfALostHold(t *testing.T) {
 		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
 		synctest.Wait()
 		testlock.Must(t, s.Close())
-		if st := inspect(t, other); st.Used != 0 || ctx.Err() == nil || !errors.Is(hold.Err(), rlock.ErrClosed) {
+		if st := testlock.Inspect(t, other); st.Used != 0 || ctx.Err() == nil || !errors.Is(hold.Err(), rlock.ErrClosed) {
 			t.Errorf("after Close: %v, %v, %+v", hold.Err(), ctx.Err(), st)
 		}
 	})
@@ -65,14 +65,14 @@ func TestTheUnlockOfALostHoldServesItsSession(t *testing.T) {
 		sem := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
 		_, lost := acquire(t, sem, 1)
 		testlock.Keep(t, lost)
-		waiter := begin(bg, sem, 1, rlock.WaitAtMost(2*time.Second))
+		waiter := join(sem, 1, rlock.WaitAtMost(2*time.Second))
 		synctest.Wait()
 		w.Del("lockline:p:{x}")
 		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
 		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
-		hold := await(t, waiter)
+		hold := testlock.Granted(t, waiter)
 		testlock.Keep(t, hold)
-		unlock(t, hold)
+		testlock.Unlock(t, hold)
 	})
 }
 
@@ -85,32 +85,14 @@ func TestAWaitThatIsOverSaysThatItWasRefused(t *testing.T) {
 			t.Errorf("more than there are: %v", err)
 		}
 
-		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
-		hold, err := hold(t, rwlock.New(other, "y"))
-		testlock.Must(t, err)
-		behind := rwlock.New(testlock.NewSession(t, w.Client), "y")
-		for _, m := range []*rwlock.RWMutex{behind, rwlock.New(s, "y")} { // another session is the first in the queue
-			go func() {
-				ctx, stop := testlock.Bounded(t), func() {}
-				defer stop()
-				if _, h, err := m.Lock(ctx); err == nil {
-					testlock.Keep(t, h)
-					_ = h.Unlock(bg)
-				}
-			}()
-			synctest.Wait()
-			time.Sleep(time.Millisecond)
-		}
-		if _, _, err := rwlock.New(s, "y").Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
-			t.Errorf("behind another goroutine of the session: %v", err)
-		}
-		unlock(t, hold)
-		time.Sleep(time.Minute) // until nobody waits
+		s := testlock.NewSession(t, w.Client)
+		m := func(s *rlock.Session) *rwlock.RWMutex { return rwlock.New(s, "y") }
+		hold := testlock.Take(t, m(testlock.NewSession(t, w.Client)))
+		behind := testlock.Join(bg, m(testlock.NewSession(t, w.Client))) // another session is the first in the queue
+		own := testlock.Join(bg, m(s))
+		_, _, err := m(s).Lock(bg, rlock.WaitAtMost(time.Second))
+		testlock.WantError(t, "behind another goroutine of the session", err, rlock.ErrLocked)
+		testlock.Unlock(t, hold)
+		testlock.Served(t, behind, own)
 	})
-}
-
-func hold(t *testing.T, m *rwlock.RWMutex) (*rlock.Hold, error) {
-	_, h, err := m.Lock(bg)
-	testlock.Keep(t, h)
-	return h, err
 }

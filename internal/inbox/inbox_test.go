@@ -2,41 +2,25 @@ package inbox_test
 
 import (
 	"slices"
-	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 // attempt notes what it is told.
 type attempt struct {
-	mu     sync.Mutex
 	told   [][]string
 	missed int
 }
 
 func (a *attempt) Key() string { return "lockline:r:{x}" }
 
-func (a *attempt) Told(words []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.told = append(a.told, words)
-}
-
-func (a *attempt) Missed() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.missed++
-}
-
-func (a *attempt) misses() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.missed
-}
+func (a *attempt) Told(words []string) { a.told = append(a.told, words) }
+func (a *attempt) Missed()             { a.missed++ }
 
 func TestAMessageGoesToTheAttemptThatItNames(t *testing.T) {
 	in := inbox.New(nil)
@@ -60,24 +44,34 @@ func TestAMessageGoesToTheAttemptThatItNames(t *testing.T) {
 }
 
 func TestTheSessionListensWhileAnAttemptWaitsAndALittleLonger(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	s := inner.Session(testlock.NewSession(t, rdb))
-	in, err := inbox.Of(s)
-	testlock.Must(t, err)
-	a := &attempt{}
-	in.Add("s:1", a)
-	in.Listen(a.Key())
-	channel := "lockline:s:" + s.ID()
-	testlock.Eventually(t, "it listens, and the attempt knows that it may have missed something", func() bool {
-		return rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 && a.misses() == 1
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := inner.Session(testlock.NewSession(t, w.Client))
+		in, err := inbox.Of(s)
+		testlock.Must(t, err)
+		a := &attempt{}
+		in.Add("s:1", a)
+		in.Listen(a.Key())
+		synctest.Wait()
+		channel := "lockline:s:" + s.ID()
+		listens := func(when string, want bool) {
+			t.Helper()
+			if got := len(w.PubSubChannels(channel)) > 0; got != want {
+				t.Errorf("%s: it listens: %v", when, got)
+			}
+		}
+		listens("an attempt waits", true)
+		if a.missed != 1 { // before it listened
+			t.Errorf("the attempt may have missed something %d times", a.missed)
+		}
+		w.Publish(channel, "s:1 x")
+		synctest.Wait()
+		if len(a.told) != 1 || !slices.Equal(a.told[0], []string{"x"}) {
+			t.Errorf("it is told %q", a.told)
+		}
+		in.Remove("s:1")
+		synctest.Wait()
+		listens("it is over", true)
+		time.Sleep(time.Hour)
+		listens("long after that", false)
 	})
-	testlock.Must(t, rdb.Publish(t.Context(), channel, "s:1 x").Err())
-	testlock.Eventually(t, "it is told", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return len(a.told) == 1 && slices.Equal(a.told[0], []string{"x"})
-	})
-	in.Remove("s:1")
-	testlock.Eventually(t, "it listens no more", func() bool { return rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 0 })
 }

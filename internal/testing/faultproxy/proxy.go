@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // patience limits how long a dial or a [Proxy.Replay] waits for the server.
@@ -121,6 +122,8 @@ func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client 
 		// go-redis shares the timers of those who wait for a connection among all clients, also across synctest bubbles, which ends
 		// the program. So nobody waits for one.
 		opt.Dialer, opt.PoolSize = p.Dial, 10_000
+		// go-redis asks for these under a mutex, and fake time stands still while a goroutine waits for one.
+		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	for _, m := range mod {
 		m(opt)

@@ -3,17 +3,18 @@ package semaphore_test
 import (
 	"fmt"
 	"maps"
-	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"os"
+	"regexp"
+	"strconv"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
 const (
@@ -85,6 +86,7 @@ func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, l
 
 // The common cases of acquire.lua and release.lua do what the rest of them would.
 func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
+	t.Parallel()
 	pair := func(file, condition string) [2]*redis.Script {
 		text, err := os.ReadFile("../internal/permit/" + file)
 		testlock.Must(t, err)
@@ -124,53 +126,52 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 		"another held, and its lease is over": {holders("other:1", 5, 1000)},
 		"one holds, and one's lease is over":  {holders("other:1", 3, 1000, "other:2", 2, future)},
 	}
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		compare := func(what string, world []func(rdb *redis.Client), both [2]*redis.Script, argv ...any) {
-			t.Helper()
-			for _, ttl := range []time.Duration{0, 40 * time.Second, 200 * time.Second} { // none, due, not due
-				var got [2]string
-				var left [2][]time.Duration
-				for i, script := range both {
-					testlock.Must(t, rdb.FlushAll(bg).Err())
-					for _, set := range world {
-						set(rdb)
-					}
-					for _, key := range []string{"h", "m", "e"} {
-						if ttl != 0 {
-							rdb.PExpire(bg, key, ttl)
-						}
-					}
-					got[i], left[i] = result(rdb, script, argv)
+	rdb := testredis.Start(t).Client(t)
+	compare := func(what string, world []func(rdb *redis.Client), both [2]*redis.Script, argv ...any) {
+		t.Helper()
+		for _, ttl := range []time.Duration{0, 40 * time.Second, 200 * time.Second} { // none, due, not due
+			var got [2]string
+			var left [2][]time.Duration
+			for i, script := range both {
+				testlock.Must(t, rdb.FlushAll(bg).Err())
+				for _, set := range world {
+					set(rdb)
 				}
-				if got[0] != got[1] {
-					t.Errorf("%s, %v, %v:\n%s, not\n%s", what, argv, ttl, got[0], got[1])
-				}
-				for j := range left[0] {
-					if d := left[0][j] - left[1][j]; d.Abs() > 5*time.Second {
-						t.Errorf("%s, %v, %v: keys last for %v, not %v", what, argv, ttl, left[0], left[1])
+				for _, key := range []string{"h", "m", "e"} {
+					if ttl != 0 {
+						rdb.PExpire(bg, key, ttl)
 					}
+				}
+				got[i], left[i] = result(rdb, script, argv)
+			}
+			if got[0] != got[1] {
+				t.Errorf("%s, %v, %v:\n%s, not\n%s", what, argv, ttl, got[0], got[1])
+			}
+			for j := range left[0] {
+				if d := left[0][j] - left[1][j]; d.Abs() > 5*time.Second {
+					t.Errorf("%s, %v, %v: keys last for %v, not %v", what, argv, ttl, left[0], left[1])
 				}
 			}
 		}
-		acquires := func(name string, world []func(rdb *redis.Client)) {
-			for _, n := range []int{1, 3, all} {
-				for _, liveness := range []int{0, 15000} {
-					compare("acquire: "+name, world, acquireScript, owner, n, future, 30000, "about", 60000, liveness, "lockline:s:", "NONCE", "1", all, "")
+	}
+	acquires := func(name string, world []func(rdb *redis.Client)) {
+		for _, n := range []int{1, 3, all} {
+			for _, liveness := range []int{0, 15000} {
+				compare("acquire: "+name, world, acquireScript, owner, n, future, 30000, "about", 60000, liveness, "lockline:s:", "NONCE", "1", all, "")
+			}
+		}
+	}
+	for name, world := range worlds {
+		acquires(name, world)
+		for _, token := range []any{"", first, 77} {
+			for _, late := range []any{"0", future} {
+				for _, lastUsed := range []any{"", first, first + 5} {
+					compare("release: "+name, world, releaseScript, owner, token, "lockline:s:", 60000, late, lastUsed)
 				}
 			}
 		}
-		for name, world := range worlds {
-			acquires(name, world)
-			for _, token := range []any{"", first, 77} {
-				for _, late := range []any{"0", future} {
-					for _, lastUsed := range []any{"", first, first + 5} {
-						compare("release: "+name, world, releaseScript, owner, token, "lockline:s:", 60000, late, lastUsed)
-					}
-				}
-			}
-		}
-		for name, world := range onlyAcquire {
-			acquires(name, world)
-		}
-	})
+	}
+	for name, world := range onlyAcquire {
+		acquires(name, world)
+	}
 }

@@ -1,0 +1,66 @@
+package semaphore_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+)
+
+func TestNobodyIsAboveTheLimitAndAllOfItIsUsed(t *testing.T) {
+	t.Parallel()
+	const limit, goroutines, each = 4, 8, 20
+	sems := semsOf(t, testlock.Shared(t), 4, limit)
+	var inside, most, sum atomic.Int64
+	var wg sync.WaitGroup
+	for _, s := range sems {
+		for range goroutines {
+			wg.Go(func() {
+				for i := range each {
+					n := int64(1 + i%2)
+					err := s.Do(bg, int(n), func(context.Context) error {
+						now := inside.Add(n)
+						for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+						}
+						time.Sleep(200 * time.Microsecond)
+						inside.Add(-n)
+						sum.Add(1)
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if most.Load() != limit || sum.Load() != 4*goroutines*each {
+		t.Errorf("%d at most of %d, %d times", most.Load(), limit, sum.Load())
+	}
+	used(t, "in the end", sems[0], 0)
+}
+
+func TestAForgottenPermitComesBack(t *testing.T) {
+	t.Parallel()
+	sems := semsOf(t, testlock.Shared(t), 2, 1)
+	ctx, _ := acquire(t, sems[0], 1)
+	waits := testlock.Go(testlock.Bounded(t), sems[1].Locker(1))
+	testlock.Eventually(t, "it waits", func() bool { return len(testlock.Inspect(t, sems[1]).Queue) == 1 })
+	runtime.GC()
+	runtime.GC()
+	if len(waits) > 0 || ctx.Err() != nil {
+		t.Error("it was released while its context could be reached")
+	}
+	runtime.KeepAlive(ctx)
+	ctx = nil
+	testlock.Eventually(t, "it comes back", func() bool {
+		runtime.GC()
+		return len(waits) == 1
+	})
+	testlock.Served(t, waits)
+}
