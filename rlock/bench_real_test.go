@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -145,100 +143,4 @@ func BenchmarkSharing(b *testing.B) {
 			})
 		}
 	}
-}
-
-// BenchmarkHandoff says what a hand-over between processes is made of: the time from the call of Unlock to the return of
-// Lock elsewhere, beside that of a message and a round trip, as they are, and with the goroutines in between that a lock
-// needs whose caller can leave. Reported are medians; and what a script takes in a server that was idle before, which is
-// several times of what it takes in a busy one (BenchmarkUncontended).
-func BenchmarkHandoff(b *testing.B) {
-	server := testredis.Start(b)
-	ctx, cancel := context.WithCancel(bg)
-	defer cancel()
-	testlock.Must(b, server.Client(b).Set(bg, "x", "", 0).Err())
-	inGoroutine := func(do func()) {
-		done := make(chan struct{})
-		go func() { defer close(done); do() }()
-		<-done
-	}
-	direct := func(do func()) { do() }
-	for _, x := range []struct {
-		name string
-		run  func(func()) // how requests are sent
-		hub  bool         // messages are passed on
-	}{{"message", direct, false}, {"message, through goroutines", inGoroutine, true}} {
-		b.Run(x.name, func(b *testing.B) {
-			here, there := server.Client(b), server.Client(b)
-			sub := there.Subscribe(bg, "x")
-			defer sub.Close()
-			_, err := sub.Receive(bg)
-			testlock.Must(b, err)
-			messages := make(chan struct{}, 1)
-			receive := func() {
-				_, err := sub.Receive(bg)
-				testlock.Must(b, err)
-			}
-			got := make(chan time.Time)
-			medianOf(b, func() time.Duration {
-				go func() {
-					if x.hub {
-						go func() { receive(); messages <- struct{}{} }()
-						<-messages
-					} else {
-						receive()
-					}
-					x.run(func() { testlock.Must(b, there.Get(bg, "x").Err()) })
-					got <- time.Now()
-				}()
-				<-time.After(2 * time.Millisecond) // it waits
-				began := time.Now()
-				x.run(func() { testlock.Must(b, here.Publish(bg, "x", "0").Err()) })
-				return (<-got).Sub(began)
-			})
-		})
-	}
-	for _, x := range []struct {
-		name     string
-		newMutex testlock.Maker
-	}{{"rlock", rlock.New}, {"fairlock", fairlock.New}} {
-		b.Run(x.name, func(b *testing.B) {
-			waits := make(testlock.Waits, 1)
-			ms := make([]*rlock.Mutex, 2)
-			for i := range ms {
-				ms[i] = x.newMutex(testlock.NewSession(b, server.Client(b), rlock.WithObserver(waits)), "handed")
-			}
-			_, hold := testlock.Lock(b, ms[0], ctx)
-			testlock.Must(b, server.Client(b).ConfigResetStat(bg).Err())
-			next := 1
-			medianOf(b, func() time.Duration {
-				got := make(chan time.Time)
-				var h *rlock.Hold
-				go func() {
-					_, h, _ = ms[next].Lock(ctx)
-					got <- time.Now()
-				}()
-				<-waits
-				<-time.After(2 * time.Millisecond)
-				began := time.Now()
-				testlock.Must(b, hold.Unlock(ctx))
-				took := (<-got).Sub(began)
-				hold, next = h, 1-next
-				return took
-			})
-			scripts, us := scriptMicros(b, server.Client(b))
-			b.ReportMetric(us/scripts, "us/script")
-			testlock.Unlock(b, hold)
-		})
-	}
-}
-
-// medianOf reports the median of what do says, in microseconds.
-func medianOf(b *testing.B, do func() time.Duration) {
-	var all []time.Duration
-	for b.Loop() {
-		all = append(all, do())
-	}
-	slices.Sort(all)
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(all[len(all)/2])/1e3, "us")
 }

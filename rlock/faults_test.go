@@ -6,9 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
@@ -169,16 +167,6 @@ func TestALateCopyOfALockRequestLeavesNoLockBehind(t *testing.T) {
 				testlock.Must(t, w.Net.Release(r))
 			}
 		},
-		"of an attempt that was granted and unlocked": func(t *testing.T, w *testlock.Wire, m, other *rlock.Mutex) {
-			testlock.Works(t, m)
-			for _, r := range scriptCalls(w.Net) {
-				reply, err := w.Net.Replay(r)
-				testlock.Must(t, err)
-				if st := testlock.Inspect(t, other); st.Held {
-					t.Errorf("%v left a lock behind (%s): %+v", r.Args, reply, st)
-				}
-			}
-		},
 		"that comes too late": func(t *testing.T, w *testlock.Wire, m, other *rlock.Mutex) {
 			_, hold := testlock.Lock(t, m, bg, rlock.WithLease(10*time.Millisecond)) // not welcome for longer than its lease
 			_ = hold.Unlock(bg)
@@ -205,119 +193,6 @@ func TestALateCopyOfALockRequestLeavesNoLockBehind(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestLateCopiesOfOtherRequestsChangeNothing(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
-		other := testlock.Warm(t, rlock.New(testlock.NewSession(t, beside(t, w)), "x"))
-		w.Net.Reset()
-		replay := func(holder *rlock.Hold) {
-			for _, r := range scriptCalls(w.Net) {
-				_, err := w.Net.Replay(r)
-				testlock.Must(t, err)
-				if st := testlock.Inspect(t, other); st.Count != 1 || st.Token != holder.Token() {
-					t.Errorf("after a late %v: %+v", r.Args, st)
-				}
-			}
-		}
-		ctx, h1 := testlock.Lock(t, m, bg)
-		_, h2 := testlock.Lock(t, m, ctx)
-		testlock.Unlock(t, h2)
-		replay(h1) // those of the hold that lives: the count stays, whatever the order
-		testlock.Unlock(t, h1)
-		_, theirs := testlock.Lock(t, other, bg)
-		replay(theirs) // those of a hold that is over, while another lives
-		testlock.Unlock(t, theirs)
-	})
-}
-
-func TestRedisDownAtLockIsANetworkErrorAndLeavesNothing(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m := rlock.New(testlock.NewSession(t, w.Client), "x")
-		for range 2 { // with a client that has never had a connection, and with one that has
-			w.Kill()
-			_, _, err := m.Lock(bg)
-			if err == nil || errors.Is(err, rlock.ErrLocked) || errors.Is(err, rlock.ErrLost) ||
-				errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `"x"`) {
-				t.Errorf("Lock without a server: %v", err)
-			}
-			ctx, cancel := context.WithCancel(bg)
-			cancel()
-			if _, _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("with an ended context: %v", err)
-			}
-			w.Restart()
-			time.Sleep(2 * time.Second) // go-redis remembers failed dials for a moment
-			testlock.Works(t, m)
-			if keys := w.Keys(); len(keys) != 1 || keys[0] != memoryKey {
-				t.Errorf("left behind: %q", keys)
-			}
-		}
-	})
-}
-
-func TestACancelStormLeavesNothing(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		w.Net.SetDelay(100 * time.Microsecond)
-		rnd := rand.New(rand.NewPCG(3, 4))
-		var sessions []*rlock.Session
-		for range 4 {
-			sessions = append(sessions, testlock.NewSession(t, w.Client))
-		}
-		var wg sync.WaitGroup
-		var mu sync.Mutex // guards the counts
-		held, canceled := 0, 0
-		for i := range 1000 {
-			if i%50 == 0 {
-				time.Sleep(time.Millisecond)
-			}
-			patience := time.Duration(rnd.Int64N(int64(3 * time.Millisecond)))
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(bg, patience)
-				defer cancel()
-				name := "x"
-				if i%10 == 0 {
-					name = "y"
-				}
-				ctx, hold, err := rlock.New(sessions[i%len(sessions)], name).Lock(ctx)
-				if err == nil {
-					if i%3 == 0 {
-						<-ctx.Done()
-					}
-					if err := hold.Unlock(ctx); err != nil {
-						t.Errorf("Unlock: %v", err)
-					}
-				} else if !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					held++
-				} else {
-					canceled++
-				}
-			})
-		}
-		wg.Wait()
-		if held < 20 || canceled < 20 {
-			t.Errorf("%d held, %d canceled: a storm of one kind only proves nothing", held, canceled)
-		}
-		time.Sleep(20 * time.Second) // subscriptions linger for a while
-		synctest.Wait()
-		for _, key := range w.Keys() {
-			if !strings.HasSuffix(key, "}:t") {
-				t.Errorf("left: %q", key)
-			}
-		}
-		if channels := w.PubSubChannels("*"); len(channels) > 0 {
-			t.Errorf("somebody listens to %q", channels)
-		}
-		for _, s := range sessions {
-			testlock.Must(t, s.Close()) // and no goroutine is left, or the bubble does not end
-		}
-	})
 }
 
 func TestShutdownIsBoundedWhenRedisIsFrozen(t *testing.T) {
