@@ -272,6 +272,35 @@ func TestAGrantThatIsTooLateForSomeIsGivenBackAndAskedForAnew(t *testing.T) {
 	})
 }
 
+// The wait is for all of them: what is granted after it is given back.
+func TestAWaitThatIsOverBetweenTwoMembersTakesNone(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+			slow := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+				if e.Kind == rlock.Acquired && e.Name == "a" {
+					time.Sleep(2 * time.Second)
+				}
+			}))
+			a := rlock.New(testlock.NewSession(t, w.Client, slow), "a")
+			b := rlock.New(testlock.NewSession(t, testlock.NewWire(t).Client), "b")
+			l := multilock.New(b, a)
+			want := os.ErrDeadlineExceeded
+			if taken { // a, until it is waited for
+				theirs := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "a"))
+				time.AfterFunc(time.Second/2, func() { _ = theirs.Unlock(bg) })
+				want = rlock.ErrLocked
+			} else {
+				l = multilock.New(a, b)
+			}
+			_, _, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
+			testlock.WantError(t, "Lock", err, want)
+			if synctest.Wait(); !free(t, a, b) {
+				t.Error("something is left")
+			}
+		})
+	}
+}
+
 func TestAServerThatDiesInBetweenIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		dying := testlock.NewWire(t)

@@ -21,9 +21,9 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 		for round := range 2 {
 			for i, w := range r {
 				w.Restart()
-				testlock.Eventually(t, "all have it", r.unanimous)
-				if err := hold.Err(); err != nil {
-					t.Fatalf("round %d, server %d: %v", round, i, err)
+				time.Sleep(time.Minute) // each broken connection that the client's pool has costs a renewal
+				if err := hold.Err(); err != nil || !r.unanimous() {
+					t.Fatalf("round %d, server %d: %v, the grants are %q", round, i, err, r.grants())
 				}
 			}
 		}
@@ -39,9 +39,9 @@ func TestAHoldJoinsAServerThatWasDownWhenItWasGranted(t *testing.T) {
 		r[0].Kill()
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
 		r[0].Restart()
-		time.Sleep(renewal + 2*time.Second)
+		time.Sleep(time.Minute)
 		if !r.unanimous() {
-			t.Errorf("the grants are %q", r.grants())
+			t.Fatalf("the grants are %q", r.grants())
 		}
 		r[1].FlushAll()
 		testlock.Must(t, hold.Extend(bg, time.Minute))
