@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -63,7 +64,8 @@ func withServers(t *testing.T, n int, test func(t *testing.T, r servers)) {
 func (r servers) process(t testing.TB, options ...rlock.SessionOption) (all []*rlock.Session) {
 	t.Helper()
 	for _, w := range r {
-		all = append(all, testlock.NewSession(t, w.Net.Client(t), options...))
+		rdb := w.Net.Client(t, func(o *redis.Options) { o.ConnMaxIdleTime = time.Second }) // or it would try broken ones first
+		all = append(all, testlock.NewSession(t, rdb, options...))
 	}
 	return all
 }

@@ -21,7 +21,7 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 		for round := range 2 {
 			for i, w := range r {
 				w.Restart()
-				time.Sleep(time.Minute) // each broken connection that the client's pool has costs a renewal
+				time.Sleep(time.Minute)
 				if err := hold.Err(); err != nil || !r.unanimous() {
 					t.Fatalf("round %d, server %d: %v, the grants are %q", round, i, err, r.grants())
 				}
