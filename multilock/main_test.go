@@ -1,7 +1,11 @@
 package multilock_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
@@ -12,7 +16,7 @@ func TestMain(m *testing.M) { testlock.Main(m, contend) }
 
 var bg = context.Background()
 
-// free reports whether nobody holds any of the locks.
+// free reports whether nobody holds any of the locks, or stands in line for it.
 func free(t testing.TB, ms ...*rlock.Mutex) bool {
 	t.Helper()
 	for _, m := range ms {
@@ -22,4 +26,31 @@ func free(t testing.TB, ms ...*rlock.Mutex) bool {
 		}
 	}
 	return true
+}
+
+// namesOf are locks of one session.
+func namesOf(s *rlock.Session, n int) (ms []*rlock.Mutex, members []rlock.Locker) {
+	for i := range n {
+		m := rlock.New(s, fmt.Sprint("m", i))
+		ms, members = append(ms, m), append(members, m)
+	}
+	return ms, members
+}
+
+// logged is a logger that keeps what it is told.
+type logged struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), what)
 }

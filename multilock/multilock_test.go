@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -39,14 +37,13 @@ func (o own) Lock(ctx context.Context, options ...rlock.Option) (context.Context
 }
 
 // mixed are locks of all sorts on two servers: Mutexes, and what stands for them.
-func mixed(t *testing.T, rdb *redis.Client) (ms []*rlock.Mutex, members []rlock.Locker) {
-	here := testlock.NewSession(t, rdb)
-	other := testlock.Embedded(t)
-	there := testlock.NewSession(t, other)
+func mixed(t *testing.T, w *testlock.Wire) (ms []*rlock.Mutex, members []rlock.Locker) {
+	here := testlock.NewSession(t, w.Client)
+	there := testlock.NewSession(t, testlock.NewWire(t).Client)
 	ms = []*rlock.Mutex{
 		rlock.New(here, "a"), fairlock.New(here, "b"), rlock.New(there, "c"), rlock.New(here, "d"),
-		rlock.New(here, "e"), fairlock.New(there, "f"), rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "g"),
-		rlock.New(testlock.NewSession(t, rdb), "h"),
+		rlock.New(here, "e"), fairlock.New(there, "f"), rlock.New(testlock.NewSession(t, w.Client, rlock.RedissonKeys()), "g"),
+		rlock.New(testlock.NewSession(t, w.Client), "h"),
 	}
 	for _, m := range ms[:5] {
 		members = append(members, m)
@@ -56,8 +53,8 @@ func mixed(t *testing.T, rdb *redis.Client) (ms []*rlock.Mutex, members []rlock.
 }
 
 func TestAllMembersAreHeldAsOne(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		ms, members := mixed(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		ms, members := mixed(t, w)
 		l := multilock.New(members...)
 		if l.Name() != "a+b+c+d+e+f+g+own" {
 			t.Errorf("named %q", l.Name())
@@ -78,7 +75,7 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 			}
 			// As does the whole, and another MultiLock that contains it.
 			below, nested := testlock.Lock(t, l, ctx)
-			_, wider := testlock.Lock(t, multilock.New(rlock.New(testlock.NewSession(t, rdb), "z"), l), below)
+			_, wider := testlock.Lock(t, multilock.New(rlock.New(testlock.NewSession(t, w.Client), "z"), l), below)
 			testlock.Unlock(t, nested)
 			testlock.Unlock(t, wider)
 			if hold.Token() != 0 || hold.Name() != l.Name() || hold.Err() != nil || ctx.Err() != nil {
@@ -97,8 +94,8 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 }
 
 func TestWhatTheContextHoldsAlreadyIsReentered(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		ms, members := namesOf(testlock.NewSession(t, rdb), 5)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		ms, members := namesOf(testlock.NewSession(t, w.Client), 5)
 		l := multilock.New(members...)
 		for held := range 1 << len(ms) {
 			ctx, holds := bg, []*rlock.Hold(nil)
@@ -128,25 +125,26 @@ func TestWhatTheContextHoldsAlreadyIsReentered(t *testing.T) {
 }
 
 func TestTheSameMemberIsOneMember(t *testing.T) {
-	rdb := testlock.Embedded(t)
-	s := testlock.NewSession(t, rdb)
-	x := own{rlock.New(s, "x"), "x", new([]string)}
-	l := multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "a"), rlock.New(s, "a"), x,
-		multilock.New(rlock.New(s, "b"), rlock.New(s, "c"), x), multilock.New(rlock.New(s, "c")))
-	_, hold := testlock.Lock(t, l, bg)
-	if len(hold.Parts()) != 5 || l.Name() != "a+b+a+x+c" {
-		t.Errorf("%d parts of %q", len(hold.Parts()), l.Name())
-	}
-	if st, err := rlock.New(s, "a").Inspect(bg); err != nil || st.Count != 1 {
-		t.Errorf("%+v, %v", st, err)
-	}
-	testlock.Unlock(t, hold)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		x := own{rlock.New(s, "x"), "x", new([]string)}
+		l := multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "a"), rlock.New(s, "a"), x,
+			multilock.New(rlock.New(s, "b"), rlock.New(s, "c"), x), multilock.New(rlock.New(s, "c")))
+		_, hold := testlock.Lock(t, l, bg)
+		if len(hold.Parts()) != 5 || l.Name() != "a+b+a+x+c" {
+			t.Errorf("%d parts of %q", len(hold.Parts()), l.Name())
+		}
+		if st, err := rlock.New(s, "a").Inspect(bg); err != nil || st.Count != 1 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		testlock.Unlock(t, hold)
+	})
 }
 
 func TestOneLockInTwoSessionsExcludesItselfAndIsToldSo(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{"r": rlock.New, "f": fairlock.New} {
-			a, b := newMutex(testlock.NewSession(t, rdb), "x"), newMutex(testlock.NewSession(t, rdb), "x")
+			a, b := newMutex(testlock.NewSession(t, w.Client), "x"), newMutex(testlock.NewSession(t, w.Client), "x")
 			_, _, err := multilock.New(a, b).Lock(bg)
 			var member *multilock.MemberError
 			if !errors.As(err, &member) || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "exclude each other") {
@@ -160,8 +158,7 @@ func TestOneLockInTwoSessionsExcludesItselfAndIsToldSo(t *testing.T) {
 }
 
 func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
-	rdb := testlock.Client(t, "127.0.0.1:1")
-	s := testlock.NewSession(t, rdb)
+	s := testlock.NewSession(t, testlock.Client(t, "127.0.0.1:1")) // which nobody dials
 	good := rlock.New(s, "good")
 	var nilOwn *own
 	for name, l := range map[string]*multilock.MultiLock{
@@ -192,11 +189,10 @@ func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
 }
 
 func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
-	t.Parallel()
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		ms, members := mixed(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		ms, members := mixed(t, w)
 		l := multilock.New(members...)
-		theirs := testlock.NewSession(t, rdb)
+		theirs := testlock.NewSession(t, w.Client)
 		for i, m := range ms {
 			if i == 2 || i == 5 || i == 6 { // on the other server, or Redisson's
 				continue
@@ -206,13 +202,10 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 				other = fairlock.New(theirs, m.Name())
 			}
 			_, hold := testlock.Lock(t, other, bg)
-			begun := time.Now()
-			_, _, _ = l.TryLock(bg)
-			enough := 500*time.Millisecond + 10*time.Since(begun) // to find it taken, give back and wait, on any machine
 			for name, take := range map[string]func() (context.Context, *rlock.Hold, error){
 				"TryLock": func() (context.Context, *rlock.Hold, error) { return l.TryLock(bg) },
 				"zero":    func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(0)) },
-				"bounded": func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(enough)) },
+				"bounded": func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(time.Second)) },
 			} {
 				ctx, none, err := take()
 				var member *multilock.MemberError
@@ -234,83 +227,63 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 }
 
 func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		theirs := testlock.NewSession(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		waits := make(testlock.Waits, 100)
-		mine := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
-		l := multilock.New(rlock.New(mine, "a"), fairlock.New(mine, "b"), rlock.New(mine, "c"))
-		for i, busy := range []*rlock.Mutex{rlock.New(theirs, "a"), fairlock.New(theirs, "b"), rlock.New(theirs, "c")} {
+		mine, theirs := testlock.NewSession(t, w.Client, rlock.WithObserver(waits)), testlock.NewSession(t, w.Client)
+		locks := func(s *rlock.Session) []*rlock.Mutex {
+			return []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"), rlock.New(s, "c")}
+		}
+		own, others := locks(mine), locks(theirs)
+		for i, busy := range others {
 			_, hold := testlock.Lock(t, busy, bg)
-			got := testlock.Go(bg, l, rlock.WaitAtMost(testlock.Patience))
-			if name := <-waits; name != busy.Name() {
-				t.Errorf("waits for %q, and %q is taken", name, busy.Name())
+			got := testlock.Go(bg, multilock.New(own[0], own[1], own[2]))
+			if synctest.Wait(); len(waits) != 1 || <-waits != busy.Name() {
+				t.Errorf("it does not wait for %q, which is taken", busy.Name())
 			}
-			// The others can be had, from this session, too.
-			for j, name := range []string{"a", "b", "c"} {
-				for _, s := range []*rlock.Session{theirs, mine} {
-					m := rlock.New(s, name)
-					if j == 1 {
-						m = fairlock.New(s, name)
-					}
+			for j := range others { // the others can be had, from this session, too
+				for _, m := range []*rlock.Mutex{own[j], others[j]} {
 					if j != i {
-						// Not while it asks again, when its subscription is confirmed.
-						testlock.Eventually(t, "had while another is waited for", func() bool {
-							_, h, err := m.TryLock(bg)
-							return err == nil && h.Unlock(bg) == nil
-						})
+						_, h := testlock.TryLock(t, m, bg)
+						testlock.Unlock(t, h)
 					}
 				}
 			}
 			testlock.Unlock(t, hold)
 			testlock.Unlock(t, testlock.Granted(t, got))
-			// When it asked again it may have met one of these, and waited for that, and for the busy one again.
-			for len(waits) > 0 {
-				<-waits
-			}
 		}
 	})
 }
 
 func TestOneThatIsTakenWhenTheOtherIsGrantedIsWaitedForInstead(t *testing.T) {
-	server := testredis.Start(t)
-	waits := make(testlock.Waits, 100)
-	mine := testlock.NewSession(t, server.Client(t), rlock.WithObserver(waits))
-	a, b := rlock.New(mine, "a"), rlock.New(mine, "b")
-	_, busy := testlock.Lock(t, rlock.New(testlock.NewSession(t, server.Client(t)), "a"), bg)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := multilock.New(a, b).Do(bg, func(context.Context) error { return nil }, rlock.WaitAtMost(testlock.Patience)); err != nil {
-			t.Error(err)
-		}
-	}()
-	waitsFor := func(name string) {
-		t.Helper()
-		select {
-		case got := <-waits:
-			if got != name {
-				t.Errorf("waits for %q, not %q", got, name)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		waits := make(testlock.Waits, 100)
+		mine := testlock.NewSession(t, w.Client, rlock.WithObserver(waits))
+		a, b := rlock.New(mine, "a"), rlock.New(mine, "b")
+		_, busy := testlock.Lock(t, rlock.New(testlock.NewSession(t, w.Client), "a"), bg)
+		l, restarts := multilock.New(a, b), 0
+		l.OnRestart(func(n int) { restarts = n })
+		got := testlock.Go(bg, l)
+		waitsFor := func(name string) {
+			t.Helper()
+			if synctest.Wait(); len(waits) != 1 || <-waits != name {
+				t.Fatalf("it does not wait for %q", name)
 			}
-		case <-done:
-			t.Errorf("waits no more, and not for %q", name)
 		}
-	}
-	waitsFor("a")
-	var taken *rlock.Hold
-	testlock.Eventually(t, "b is free in this session, too", func() bool { // the request, which may just be over, had it
-		_, hold, err := b.TryLock(bg)
-		taken = hold
-		return err == nil
+		waitsFor("a")
+		_, taken := testlock.TryLock(t, b, bg) // also in this session
+		testlock.Unlock(t, busy)               // so it is granted a, and asks for b
+		waitsFor("b")
+		testlock.Unlock(t, taken)
+		testlock.Unlock(t, testlock.Granted(t, got))
+		if restarts != 2 {
+			t.Errorf("it started over %d times", restarts)
+		}
 	})
-	testlock.Unlock(t, busy) // so it is granted a, and asks for b
-	waitsFor("b")
-	testlock.Unlock(t, taken)
-	testlock.Receive(t, "it has both", done)
 }
 
 func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		ms, members := mixed(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		ms, members := mixed(t, w)
 		l := multilock.New(members...)
 		for i, m := range ms {
 			ctx, hold := testlock.Lock(t, l, bg)
@@ -343,75 +316,78 @@ func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
 }
 
 func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
-	rdb := testlock.Embedded(t)
-	s := testlock.NewSession(t, rdb)
-	ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"), rlock.New(s, "c", rlock.WithLease(time.Minute))}
-	l := multilock.New(ms[0], ms[1], ms[2])
-	_, hold := testlock.Lock(t, l, bg, rlock.WithLease(10*time.Second))
-	remaining := func() (all []time.Duration) {
-		for i, m := range ms {
-			st := testlock.Inspect(t, m)
-			if d := time.Until(hold.Parts()[i].Deadline()); d > st.Remaining || time.Until(hold.Deadline()) > d {
-				t.Errorf("%s is believed for %v, in Redis %v, and all for %v", m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"), rlock.New(s, "c", rlock.WithLease(time.Minute))}
+		l := multilock.New(ms[0], ms[1], ms[2])
+		_, hold := testlock.Lock(t, l, bg, rlock.WithLease(10*time.Second))
+		remaining := func() (all []time.Duration) {
+			for i, m := range ms {
+				st := testlock.Inspect(t, m)
+				if d := time.Until(hold.Parts()[i].Deadline()); d > st.Remaining || time.Until(hold.Deadline()) > d {
+					t.Errorf("%s is believed for %v, in Redis %v, and all for %v", m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
+				}
+				all = append(all, st.Remaining)
 			}
-			all = append(all, st.Remaining)
+			return all
 		}
-		return all
-	}
-	for _, d := range remaining() {
-		if d > 10*time.Second || d < 5*time.Second {
-			t.Errorf("a lease of %v", d)
+		for _, d := range remaining() {
+			if d > 10*time.Second || d < 5*time.Second {
+				t.Errorf("a lease of %v", d)
+			}
 		}
-	}
-	testlock.Must(t, hold.Parts()[1].Extend(bg, 3*time.Minute))
-	testlock.Must(t, hold.Extend(bg, 2*time.Minute))
-	if all := remaining(); all[0] > 2*time.Minute || all[1] <= 2*time.Minute || all[2] > 2*time.Minute || all[0] < time.Minute {
-		t.Errorf("extended to %v", all)
-	}
-	testlock.Unlock(t, hold)
-	_, hold = testlock.Lock(t, l, bg) // their own
-	if all := remaining(); all[0] > 30*time.Second || all[2] <= 30*time.Second {
-		t.Errorf("leases %v", all)
-	}
-	testlock.Unlock(t, hold)
+		testlock.Must(t, hold.Parts()[0].Extend(bg, 3*time.Minute))
+		remaining()
+		testlock.Must(t, hold.Extend(bg, 2*time.Minute))
+		if all := remaining(); all[1] > 2*time.Minute || all[0] <= 2*time.Minute || all[2] > 2*time.Minute || all[1] < time.Minute {
+			t.Errorf("extended to %v", all)
+		}
+		testlock.Unlock(t, hold)
+		_, hold = testlock.Lock(t, l, bg) // their own
+		if all := remaining(); all[0] > 30*time.Second || all[2] <= 30*time.Second {
+			t.Errorf("leases %v", all)
+		}
+		testlock.Unlock(t, hold)
+	})
 }
 
 func TestDoGivesBackWhateverHappens(t *testing.T) {
-	rdb := testlock.Embedded(t)
-	s := testlock.NewSession(t, rdb)
-	ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b")}
-	l := multilock.New(ms[0], ms[1])
-	why := errors.New("why")
-	for name, fn := range map[string]func(context.Context) error{
-		"error":  func(context.Context) error { return why },
-		"panic":  func(context.Context) error { panic(why) },
-		"goexit": func(context.Context) error { runtime.Goexit(); return nil },
-	} {
-		done := make(chan error, 1)
-		go func() {
-			defer close(done)
-			defer func() { _ = recover() }()
-			done <- l.Do(bg, fn)
-		}()
-		if err := <-done; name == "error" && err != why {
-			t.Errorf("%s: %v", name, err)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b")}
+		l := multilock.New(ms[0], ms[1])
+		why := errors.New("why")
+		for name, fn := range map[string]func(context.Context) error{
+			"error":  func(context.Context) error { return why },
+			"panic":  func(context.Context) error { panic(why) },
+			"goexit": func(context.Context) error { runtime.Goexit(); return nil },
+		} {
+			done := make(chan error, 1)
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				done <- l.Do(bg, fn)
+			}()
+			if err := <-done; name == "error" && err != why {
+				t.Errorf("%s: %v", name, err)
+			}
+			if !free(t, ms...) {
+				t.Errorf("%s: something is left", name)
+			}
 		}
-		if !free(t, ms...) {
-			t.Errorf("%s: something is left", name)
+		err := l.Do(bg, func(ctx context.Context) error {
+			_, _ = ms[1].ForceUnlock(bg)
+			return l.Do(ctx, func(context.Context) error { return nil })
+		})
+		if !errors.Is(err, rlock.ErrLost) {
+			t.Errorf("%v", err)
 		}
-	}
-	err := l.Do(bg, func(ctx context.Context) error {
-		_, _ = ms[1].ForceUnlock(bg)
-		return l.Do(ctx, func(context.Context) error { return nil })
 	})
-	if !errors.Is(err, rlock.ErrLost) {
-		t.Errorf("%v", err)
-	}
 }
 
 func TestSiblingsTakeTurnsBelowOneHold(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		_, members := mixed(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, members := mixed(t, w)
 		l := multilock.New(members...)
 		ctx, hold := testlock.Lock(t, l, bg)
 		inside := make(chan struct{}, 1)
@@ -446,8 +422,8 @@ func TestSiblingsTakeTurnsBelowOneHold(t *testing.T) {
 }
 
 func TestTheTextOfAMemberErrorHasItsIndex(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		mine, theirs := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		mine, theirs := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
 		a, b := rlock.New(mine, "a"), rlock.New(mine, "b")
 		_, hold := testlock.Lock(t, rlock.New(theirs, "b"), bg)
 		defer testlock.Unlock(t, hold)

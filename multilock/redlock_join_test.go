@@ -1,197 +1,150 @@
 package multilock_test
 
 import (
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
-// joinLease is renewed at a third of it.
-const joinLease = 5 * time.Second
+// renewal is the time between two renewals of a hold in these tests.
+const renewal = 10 * time.Second
 
 // Servers that keep nothing are restarted one after another, each after the one before has the hold again.
 func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	m := multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...)
-	hold := testlock.Take(t, m)
-	r.everywhere(t)
-	for round := range 2 {
-		for i, s := range r.servers {
-			s.Kill()
-			s.Restart(t)
-			testlock.Eventually(t, "all have it", func() bool {
-				if err := hold.Err(); err != nil {
-					t.Fatalf("round %d, server %d: %v", round, i, err)
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.redLock(t)
+		_, hold := testlock.Lock(t, m, bg)
+		for round := range 2 {
+			for i, w := range r {
+				w.Restart()
+				time.Sleep(time.Minute)
+				if err := hold.Err(); err != nil || !r.unanimous() {
+					t.Fatalf("round %d, server %d: %v, the grants are %q", round, i, err, r.grants())
 				}
-				return r.unanimous(t)
-			})
+			}
 		}
-	}
-	// And all know the token, whichever of them the next vote reaches.
-	for i, c := range r.direct {
-		if stored, err := c.HGet(bg, redMemory, "t").Int64(); err != nil || stored < hold.Token() {
-			t.Errorf("server %d has stored %d, %v; the token is %d", i, stored, err, hold.Token())
-		}
-	}
-	testlock.Unlock(t, hold)
-	r.free(t)
-	next := testlock.Take(t, m)
-	if next.Token() <= hold.Token() {
-		t.Errorf("%d after %d", next.Token(), hold.Token())
-	}
-	testlock.Unlock(t, next)
+		testlock.Unlock(t, hold)
+		testlock.Eventually(t, "free", func() bool { return r.held() == 0 })
+		testlock.WantAfter(t, testlock.Take(t, m), hold.Token())
+	})
 }
 
 // A hold of a bare majority gets the last server, too, once that is there, and then outlives one of the others.
 func TestAHoldJoinsAServerThatWasDownWhenItWasGranted(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	r.servers[0].Kill()
-	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
-	r.servers[0].Restart(t)
-	r.everywhere(t)
-	testlock.Must(t, r.direct[1].FlushAll(bg).Err())
-	testlock.Must(t, hold.Extend(bg, time.Minute))
-	testlock.Unlock(t, hold)
+	withServers(t, 3, func(t *testing.T, r servers) {
+		r[0].Kill()
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		r[0].Restart()
+		time.Sleep(time.Minute)
+		if !r.unanimous() {
+			t.Fatalf("the grants are %q", r.grants())
+		}
+		r[1].FlushAll()
+		testlock.Must(t, hold.Extend(bg, time.Minute))
+		testlock.Unlock(t, hold)
+	})
 }
 
 // Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again.
 func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	ctx, hold := testlock.Lock(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...), testlock.Bounded(t))
-	testlock.Eventually(t, "it is lost", func() bool { // whichever instant a renewal comes at, both have forgotten it
-		for _, c := range r.direct[:2] {
-			testlock.Must(t, c.FlushAll(bg).Err())
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.redLock(t)
+		ctx, hold := testlock.Lock(t, m, bg)
+		synctest.Wait()
+		r[0].Restart()
+		r[1].FlushAll()
+		start := time.Now()
+		<-ctx.Done()
+		if took := time.Since(start); took > renewal+2*time.Second {
+			t.Errorf("it was lost after %v, not with the next renewal", took)
 		}
-		return ctx.Err() != nil
+		if n := r.held(); n > 1 {
+			t.Errorf("%d servers have it", n)
+		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		testlock.WantAfter(t, testlock.Take(t, m), hold.Token())
 	})
-	if n := r.held(t); n > 1 {
-		t.Errorf("%d servers have it", n)
-	}
-	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 }
 
 // A lock that an operator forced is not taken back, on no server, though a majority still has it as the renewal asks.
 func TestAForcedServerIsNotJoined(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	hold := testlock.Take(t, multilock.NewRedLock("x", r.client(t, rlock.WithWatchdogTimeout(joinLease))...))
-	r.everywhere(t)
-	script := redScript(t, "redlock_force.lua")
-	testlock.Must(t, script.Run(bg, r.direct[0], []string{redKey, redMemory}, "lockline:q:{x}", 60000).Err())
-	before := hold.Deadline()
-	testlock.Eventually(t, "renewed twice", func() bool { return hold.Deadline().Sub(before) > joinLease/2 })
-	if n := r.held(t); n != 2 {
-		t.Errorf("%d servers have it", n)
-	}
-	testlock.Unlock(t, hold)
+	withServers(t, 3, func(t *testing.T, r servers) {
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		synctest.Wait()
+		testlock.Must(t, redScript("force").Run(bg, r[0].Client, []string{redKey, redMemory}, redKey, 60000).Err())
+		time.Sleep(3 * renewal)
+		if n := r.held(); n != 2 {
+			t.Errorf("%d servers have it", n)
+		}
+		testlock.Unlock(t, hold)
+	})
 }
 
 // The request to join is late: it comes when the hold is over, and must find that.
 func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	proxies, clients := r.proxied(t)
-	hold := testlock.Take(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease))...)))
-	r.everywhere(t)
-	lock := scriptFile(t, "redlock_lock.lua")
-	proxies[0].OnRequest(func(q *faultproxy.Request) faultproxy.Action {
-		if q.Script() == lock {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		_, hold := testlock.Lock(t, r.warm(t), bg)
+		synctest.Wait()
+		r[0].Net.OnRequest(holds("lock"))
+		r[0].FlushAll()
+		testlock.Eventually(t, "it asks to join", func() bool { return len(r[0].Net.Held()) > 0 })
+		testlock.Unlock(t, hold)
+		testlock.Eventually(t, "the release came first", func() bool { return r.held() == 0 && r[0].Exists(redMemory) })
+		for _, q := range r[0].Net.Held() {
+			testlock.Must(t, r[0].Net.Release(q))
+		}
+		r[0].Net.OnRequest(nil)
+		if n := r.held(); n != 0 {
+			t.Errorf("%d servers have it after Unlock", n)
+		}
+	})
+}
+
+// holds holds the requests for a script of x.
+func holds(script string) func(*faultproxy.Request) faultproxy.Action {
+	return func(q *faultproxy.Request) faultproxy.Action {
+		if q.Script() == redDigests[script] {
 			return faultproxy.Hold
 		}
 		return faultproxy.Pass
-	})
-	testlock.Must(t, r.direct[0].FlushAll(bg).Err())
-	testlock.Eventually(t, "it asks to join", func() bool { return len(proxies[0].Held()) > 0 })
-	testlock.Unlock(t, hold)
-	testlock.Eventually(t, "the release came first", func() bool { return r.held(t) == 0 && r.direct[0].HLen(bg, redMemory).Val() > 0 })
-	for _, q := range proxies[0].Held() {
-		testlock.Must(t, proxies[0].Release(q))
-	}
-	proxies[0].OnRequest(nil)
-	if n := r.held(t); n != 0 {
-		t.Errorf("%d servers have it after Unlock", n)
 	}
 }
 
-// A hold that was extended is valid for long, whatever servers say of it now. It is joined only where a majority says that it has it.
+// A hold that was extended is valid for long, whatever servers say of it now. It is joined only where a majority says
+// that it has it. Its renewals move no deadline, and have not failed for that.
 func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	proxies, clients := r.proxied(t)
-	hold := testlock.Take(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease))...)))
-	r.everywhere(t)
-	testlock.Must(t, hold.Extend(bg, time.Hour))
-	testlock.Eventually(t, "all have it for longer", func() bool {
-		for _, c := range r.direct {
-			if c.PTTL(bg, redKey).Val() < time.Minute {
-				return false
+	withServers(t, 3, func(t *testing.T, r servers) {
+		failed := 0
+		_, hold := testlock.Lock(t, r.warm(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.Kind == rlock.RenewFailed {
+				failed++
+			}
+		}))), bg)
+		testlock.Must(t, hold.Extend(bg, time.Hour))
+		r.reset()
+		time.Sleep(5 * renewal)
+		if asked := r.count("keep"); asked < 10 || failed > 0 {
+			t.Errorf("%d requests to renew, %d renewals failed", asked, failed)
+		}
+		for _, w := range r[1:] {
+			w.Net.OnRequest(holds("keep"))
+		}
+		r[0].FlushAll()
+		time.Sleep(5 * renewal)
+		if n := r.held(); n != 2 {
+			t.Errorf("%d servers have it, where one forgot it and two have not answered", n)
+		}
+		for _, w := range r {
+			w.Net.OnRequest(nil)
+			for _, q := range w.Net.Held() {
+				testlock.Must(t, w.Net.Release(q))
 			}
 		}
-		return true
+		testlock.Eventually(t, "all have it", r.unanimous)
+		testlock.Unlock(t, hold)
 	})
-	var asked atomic.Int32
-	renewal := scriptFile(t, "../internal/protocol/keep.lua")
-	for _, p := range proxies[1:] {
-		p.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
-			if q.Script() == renewal {
-				return faultproxy.Hold
-			}
-			return faultproxy.Pass
-		})
-	}
-	testlock.Must(t, r.direct[0].FlushAll(bg).Err())
-	proxies[0].OnRequest(func(q *faultproxy.Request) faultproxy.Action {
-		if q.Script() == renewal {
-			asked.Add(1)
-		}
-		return faultproxy.Pass
-	})
-	testlock.Eventually(t, "two renewals found it gone", func() bool { return asked.Load() >= 2 })
-	if n := r.held(t); n != 2 {
-		t.Errorf("%d servers have it, where one forgot it and two have not answered", n)
-	}
-	for _, p := range proxies {
-		p.OnRequest(nil)
-		for _, q := range p.Held() {
-			testlock.Must(t, p.Release(q))
-		}
-	}
-	r.everywhere(t)
-	testlock.Unlock(t, hold)
-}
-
-// Its renewals move no deadline, and have not failed for that.
-func TestRenewalsOfAnExtendedHoldDoNotFail(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	proxies, clients := r.proxied(t)
-	failed := make(chan error, 1000)
-	seen := testlock.Observer(func(e rlock.Event) {
-		if e.Kind == rlock.RenewFailed {
-			failed <- e.Err
-		}
-	})
-	hold := testlock.Take(t, warmed(t, multilock.NewRedLock("x", sessions(t, clients, rlock.WithWatchdogTimeout(joinLease/3), rlock.WithObserver(seen))...)))
-	testlock.Must(t, hold.Extend(bg, time.Hour))
-	var asked atomic.Int32
-	renewal := scriptFile(t, "../internal/protocol/keep.lua")
-	proxies[0].OnRequest(func(q *faultproxy.Request) faultproxy.Action {
-		if q.Script() == renewal {
-			asked.Add(1)
-		}
-		return faultproxy.Pass
-	})
-	testlock.Eventually(t, "renewed several times", func() bool { return asked.Load() >= 6 })
-	testlock.Unlock(t, hold)
-	if n := len(failed); n > 0 {
-		t.Errorf("%d renewals failed: %v", n, <-failed)
-	}
 }

@@ -4,53 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
-const (
-	turnKey   = "lockline:t:{x}"
-	turnQueue = turnKey + ":q"
-)
-
-// crewTimeout is the time-out for a server: this machine has much to do.
-const crewTimeout = 700 * time.Millisecond
-
 // crew is sessions, each with one goroutine, that want one RedLock again and again.
 type crew struct {
 	inside atomic.Int32
 	turns  []atomic.Int32 // of each
 	wg     sync.WaitGroup
-	errs   chan error
 }
 
-// start has each member take the lock so many times, for stay each time.
-func (r *redServers) start(t *testing.T, members, turns int, stay time.Duration, options ...rlock.SessionOption) *crew {
-	c := &crew{turns: make([]atomic.Int32, members), errs: make(chan error, members)}
-	locks := make([]*rlock.Mutex, members)
-	for i := range locks {
-		q, err := multilock.NewQuorum(r.client(t, options...), multilock.WithServerTimeout(crewTimeout))
-		testlock.Must(t, err)
-		locks[i] = q.New("x")
-	}
-	for i, m := range locks { // at once, so that nobody has turns before all are there
+// start has each member take the lock so many times, for 10 ms each time.
+func (r servers) start(t *testing.T, members, turns int, options ...rlock.SessionOption) *crew {
+	c := &crew{turns: make([]atomic.Int32, members)}
+	for i := range members {
+		m := r.redLock(t, options...)
 		c.wg.Go(func() {
 			for range turns {
-				if err := c.turn(t, m, i, stay); err != nil {
-					c.errs <- fmt.Errorf("member %d: %w", i, err)
+				if err := c.turn(t, m, i); err != nil {
+					t.Errorf("member %d: %v", i, err)
 					return
 				}
 			}
@@ -59,14 +48,14 @@ func (r *redServers) start(t *testing.T, members, turns int, stay time.Duration,
 	return c
 }
 
-func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int, stay time.Duration) error {
-	ctx, hold, err := m.Lock(testlock.Bounded(t))
-	// Where one server is frozen or refuses connections, and another one is slow, a newcomer is told so at once, and so is an Unlock.
+func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int) error {
+	ctx, hold, err := m.Lock(bg)
+	// Where one server is down, and another one is slow, a newcomer is told so at once, and so is an Unlock.
 	slow := func(err error) bool {
-		return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(*net.OpError))
+		return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
 	}
 	for slow(err) {
-		ctx, hold, err = m.Lock(testlock.Bounded(t))
+		ctx, hold, err = m.Lock(bg)
 	}
 	if err != nil {
 		return err
@@ -76,7 +65,7 @@ func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int, stay time.Duration) err
 	}
 	c.turns[i].Add(1)
 	select {
-	case <-time.After(stay):
+	case <-time.After(10 * time.Millisecond):
 	case <-ctx.Done(): // the lease is over, and others may hold it
 	}
 	c.inside.Add(-1)
@@ -94,144 +83,294 @@ func (c *crew) total() (n int) {
 	return n
 }
 
-// done waits until all have had their turns.
-func (c *crew) done(t *testing.T) {
-	t.Helper()
-	c.wg.Wait()
-	close(c.errs)
-	for err := range c.errs {
-		t.Error(err)
-	}
-}
-
-// scripts is how often clients have called scripts on all servers.
-func (r *redServers) scripts(t *testing.T) (n int) {
-	t.Helper()
-	for _, c := range r.direct {
-		n += calls(t, c, "eval", "evalsha")
-	}
-	return n
-}
-
-// calls is how often clients and scripts have called some commands on a server.
-func calls(t testing.TB, c *redis.Client, commands ...string) (n int) {
-	t.Helper()
-	stats, err := c.Info(bg, "commandstats").Result()
-	testlock.Must(t, err)
-	for line := range strings.Lines(stats) {
-		for _, command := range commands {
-			var calls int
-			if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":"); ok {
-				_, err := fmt.Sscanf(rest, "calls=%d,", &calls)
-				testlock.Must(t, err)
-				n += calls
+func TestManyClientsAreServedInTurnWithFewRequests(t *testing.T) {
+	const members, turns, most = 20, 6, 5
+	withServers(t, 3, func(t *testing.T, r servers) {
+		for _, w := range r {
+			w.Net.SetDelay(time.Millisecond)
+		}
+		c := r.start(t, members, turns)
+		testlock.Eventually(t, "all have had a turn", func() bool { return c.total() >= 2*members })
+		r.reset()
+		from := c.total()
+		testlock.Eventually(t, "half of the turns are over", func() bool { return c.total() >= turns/2*members })
+		uneven := 0
+		for i := range c.turns {
+			if n := c.turns[i].Load(); n < turns/2-1 || n > turns/2+1 {
+				uneven++
 			}
 		}
-	}
-	return n
+		testlock.Eventually(t, "most turns are over", func() bool { return c.total() >= (turns-1)*members })
+		perCycle := float64(r.count()) / float64(c.total()-from) / 3
+		c.wg.Wait()
+		if perCycle > most {
+			t.Errorf("%.1f scripts per server and cycle, over %d", perCycle, most)
+		}
+		if uneven > members/5 { // some, as a first vote is not in line
+			t.Errorf("%d of %d had more or fewer turns than most", uneven, members)
+		}
+		r.onlyTokens(t)
+	})
 }
 
-// published is how many messages each server has sent.
-func (r *redServers) published(t *testing.T) (n []int) {
-	t.Helper()
-	for _, c := range r.direct {
-		n = append(n, calls(t, c, "publish"))
+func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
+	const members, turns, lease = 6, 4, 10 * time.Second
+	for name, spoil := range map[string]func(*testlock.Wire){
+		"killed": (*testlock.Wire).Kill,
+		"frozen": func(w *testlock.Wire) { w.Net.Freeze() },
+		"restarted, without its data": func(w *testlock.Wire) {
+			w.Kill()
+			time.Sleep(lease + lease/10) // as the documentation demands
+			w.Restart()
+		},
+		"without the line's data": func(w *testlock.Wire) {
+			for _, key := range []string{"", ":t", ":q", ":a", ":d"} {
+				w.Del(turnKey + key)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withServers(t, 3, func(t *testing.T, r servers) {
+				c := r.start(t, members, turns, rlock.WithWatchdogTimeout(lease))
+				at := -1
+				testlock.Eventually(t, "they stand in line", func() bool {
+					at = r.turnstileAt()
+					return at >= 0 && c.total() > members
+				})
+				spoil(r[at])
+				c.wg.Wait()
+				if n := c.total(); n != members*turns {
+					t.Errorf("%d turns", n)
+				}
+				r[at].Net.Thaw()
+			})
+		})
 	}
-	return n
 }
 
-// noted is how many servers have noted that somebody waits for the holder's release.
-func (r *redServers) noted(t testing.TB) (n int) {
-	t.Helper()
-	for _, c := range r.direct {
-		if c.HExists(bg, r.key, "w").Val() {
-			n++
+// queue holds x, and has others wait for it in a line, each in a process of its own.
+func (r servers) queue(t *testing.T, n int) (hold *rlock.Hold, waiting []<-chan testlock.Grant, cancel []context.CancelFunc) {
+	_, hold = testlock.Lock(t, r.redLock(t), bg)
+	for i := range n {
+		ctx, leave := context.WithCancel(bg)
+		t.Cleanup(leave)
+		waiting, cancel = append(waiting, testlock.Go(ctx, r.redLock(t))), append(cancel, leave)
+		if r.turnstileAt() < 0 || r.inLine(t) != i {
+			t.Fatalf("%d behind the first, want %d", r.inLine(t), i)
 		}
 	}
-	return n
+	return hold, waiting, cancel
+}
+
+func TestWaitersInLineAreServedInItsOrder(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		hold, waiting, _ := r.queue(t, 3)
+		for _, got := range waiting {
+			testlock.Unlock(t, hold)
+			hold = testlock.Granted(t, got)
+		}
+		testlock.Unlock(t, hold)
+		r.onlyTokens(t)
+	})
+}
+
+// One process holds the lock, one waits at the head of the line, and others wait behind it, each with its clients.
+func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		var own []*faultproxy.Proxy // before the servers, for one process alone
+		var all []*rlock.Session
+		for _, w := range r {
+			own = append(own, faultproxy.InMemory(t, w.Dial))
+			all = append(all, testlock.NewSession(t, own[len(own)-1].Client(t)))
+		}
+		ctx, cancel := context.WithCancel(bg)
+		head := testlock.Go(ctx, multilock.NewRedLock("x", all...))
+		synctest.Wait()
+		var others []<-chan testlock.Grant
+		for range 3 {
+			others = append(others, testlock.Go(bg, r.redLock(t)))
+			synctest.Wait()
+		}
+		for _, p := range own {
+			p.BlackHole(true, true)
+		}
+		gone := time.Now()
+		testlock.Unlock(t, hold)
+		for _, got := range others {
+			testlock.Unlock(t, testlock.Granted(t, got))
+		}
+		if took := time.Since(gone); took > 15*time.Second { // half of the RedLock's lease
+			t.Errorf("they waited for %v for one that is gone", took)
+		}
+		cancel()
+		testlock.WantError(t, "the head", (<-head).Err, context.Canceled)
+		for _, p := range own {
+			p.BlackHole(false, false)
+		}
+	})
+}
+
+func TestOneThatGivesUpLeavesNothingInTheLine(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		hold, waiting, cancel := r.queue(t, 3)
+		for _, i := range []int{1, 0} { // one behind the head, then the head
+			cancel[i]()
+			g := <-waiting[i]
+			if !errors.Is(g.Err, context.Canceled) || !strings.Contains(g.Err.Error(), "locked by ") {
+				t.Errorf("%v", g.Err)
+			}
+			if n := r.inLine(t); n != i {
+				t.Errorf("%d behind the first, want %d", n, i)
+			}
+		}
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, waiting[2]))
+		r.onlyTokens(t)
+	})
+}
+
+func TestOneThatIsNotRefusedNeverStandsInLine(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		hold := testlock.Take(t, m)
+		_, _, err := r.redLock(t).TryLock(bg)
+		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
+		testlock.Unlock(t, hold)
+		synctest.Wait()
+		for i, w := range r {
+			if slices.ContainsFunc(w.Keys(), func(key string) bool { return strings.HasPrefix(key, turnKey) }) {
+				t.Errorf("server %d: %q", i, w.Keys())
+			}
+		}
+	})
+}
+
+// It would take the lock again before the others are told of the release.
+func TestOneThatComesBackAtOnceDoesNotPassThoseThatWait(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		for _, w := range r {
+			w.Net.SetDelay(time.Millisecond)
+		}
+		greedy := r.redLock(t)
+		_, hold := testlock.Lock(t, greedy, bg)
+		got := testlock.Go(bg, r.redLock(t))
+		time.Sleep(time.Second)
+		for n := 0; ; n++ {
+			if n > 3 {
+				t.Fatalf("it was passed %d times", n)
+			}
+			testlock.Unlock(t, hold)
+			next := testlock.Go(bg, greedy)
+			select {
+			case g := <-got:
+				testlock.Must(t, g.Err)
+				testlock.Unlock(t, g.Hold)
+				testlock.Unlock(t, testlock.Granted(t, next))
+				return
+			case g := <-next:
+				testlock.Must(t, g.Err)
+				hold = g.Hold
+			}
+		}
+	})
+}
+
+// The release is not waited for before the next in line is told.
+func TestTheNextInLineIsToldWhileTheReleaseIsUnderWay(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		mine := testlock.Go(bg, r.redLock(t, rlock.WithStreak(0)))
+		synctest.Wait()
+		next := testlock.Go(bg, r.redLock(t))
+		synctest.Wait()
+		testlock.Unlock(t, hold)
+		hold = testlock.Granted(t, mine)
+		const slow = 50 * time.Millisecond // before 100 ms it would be told in any case
+		line := testlock.Scripts(fairlock.New(nil, "x"))
+		start, told := time.Now(), make(chan time.Duration, 10)
+		for _, w := range r {
+			w.Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+				switch {
+				case q.Script() == redDigests["release"]:
+					time.Sleep(slow)
+				case line[q.Script()] == "release":
+					told <- time.Since(start)
+				}
+				return faultproxy.Pass
+			})
+		}
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, next))
+		if after := <-told; after >= slow {
+			t.Errorf("the next in line was told after %v", after)
+		}
+		time.Sleep(time.Second)
+	})
 }
 
 func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	newQuorum := func() *multilock.Quorum { // of which those that wait look every 20 minutes, if they are not told
-		q, err := multilock.NewQuorum(r.client(t, rlock.WithWatchdogTimeout(time.Hour)), multilock.WithServerTimeout(time.Minute))
-		testlock.Must(t, err)
-		return q
-	}
-	one, other := newQuorum(), newQuorum()
-	for i := range 10 {
-		name := r.another(i)
-		hold := testlock.Take(t, one.New(name))
-		r.everywhere(t)
-		_, _, err := other.New(name).TryLock(bg)
+	withServers(t, 3, func(t *testing.T, r servers) {
+		forEver := rlock.WithWatchdogTimeout(24 * time.Hour) // one that waits looks after hours, if it is not told
+		m, other := r.redLock(t, forEver), r.redLock(t, forEver)
+		var heard []*redis.PubSub
+		for _, w := range r {
+			heard = append(heard, w.Client.Subscribe(bg, redKey))
+			t.Cleanup(func() { _ = heard[len(heard)-1].Close() })
+		}
+		told := func() (n []int) {
+			synctest.Wait()
+			for _, w := range r {
+				n = append(n, len(slices.DeleteFunc(w.Net.Pushed(), func(m faultproxy.Message) bool { return m.Channel != redKey })))
+				w.Net.Reset()
+			}
+			return n
+		}
+		_, hold := testlock.Lock(t, m, bg)
+		_, _, err := other.TryLock(bg)
 		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
 		testlock.Unlock(t, hold)
-		r.free(t)
-	}
-	if n := r.published(t); slices.Max(n) > 0 {
-		t.Errorf("nobody waits: %d messages", n)
-	}
-	for i := range 5 {
-		name, before := r.another(10+i), r.published(t)
-		hold := testlock.Take(t, one.New(name))
-		r.everywhere(t)
-		got := testlock.Go(testlock.Bounded(t), other.New(name))
-		testlock.Eventually(t, "it waits for a message", func() bool { // rather than in line, or for its subscription
-			n := r.scripts(t)
-			<-time.After(50 * time.Millisecond)
-			return r.noted(t) == 3 && r.heard(t) == 3 && r.scripts(t) == n
-		})
-		testlock.Unlock(t, hold)
-		testlock.Unlock(t, testlock.Granted(t, got))
-		r.free(t)
-		for i, n := range r.published(t) {
-			if n == before[i] {
-				t.Errorf("server %d told nobody", i)
-			}
+		if n := told(); slices.Max(n) > 0 {
+			t.Errorf("nobody waits: %d messages", n)
 		}
-	}
+		_, hold = testlock.Lock(t, m, bg)
+		got := testlock.Go(bg, other)
+		time.Sleep(time.Minute)
+		told()
+		start := time.Now()
+		testlock.Unlock(t, hold)
+		hold = testlock.Granted(t, got)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it has the lock after %v", took)
+		}
+		if n := told(); slices.Min(n) == 0 {
+			t.Errorf("a server told nobody: %d messages", n)
+		}
+		testlock.Unlock(t, hold)
+	})
 }
 
-// Where the servers' clocks are behind the tokens, the first that is above the last one used is known by the message of the release.
+// Where the servers' clocks are behind the tokens, the first that is above the last one used is known by the message of
+// the release.
 func TestTheMessageOfAReleaseSparesASecondRound(t *testing.T) {
-	r := startServers(t, 3)
-	proxies, clients := r.proxied(t)
-	waits := make(testlock.Waits, 10)
-	newQuorum := func(all []*rlock.Session) *multilock.Quorum { // of which those that wait look every 20 minutes, if they are not told
-		q, err := multilock.NewQuorum(all, multilock.WithServerTimeout(time.Minute))
-		testlock.Must(t, err)
-		return q
-	}
-	lease := rlock.WithWatchdogTimeout(time.Hour)
-	one, other := newQuorum(r.client(t, lease, longStreak, rlock.WithObserver(waits))), newQuorum(sessions(t, clients, lease))
-	warmed(t, other.New("x"))
-	accept := scriptFile(t, "redlock_accept.lua")
-	const turns = 5
-	second := 0 // turns with a second round
-	for i := range turns {
-		name := r.another(i)
-		a, b := one.New(name), other.New(name)
-		for _, c := range r.direct { // a client whose servers' clocks are ahead was there
-			testlock.Must(t, c.HSet(bg, r.key+":t", "t", time.Now().Add(time.Duration(1+i)*time.Hour).UnixMicro(), "b", "somebody:1").Err())
+	withServers(t, 3, func(t *testing.T, r servers) {
+		a, b := r.warm(t, longStreak), r.warm(t)
+		for _, w := range r { // a client whose servers' clocks are ahead was there
+			w.HSet(redMemory, "t", strconv.FormatInt(micro(time.Hour), 10), "b", "somebody:1")
 		}
 		for _, m := range []*rlock.Mutex{a, b} { // each learns it by a second round
-			hold := testlock.Take(t, m)
-			r.everywhere(t)
-			testlock.Unlock(t, hold)
-			r.free(t)
+			testlock.Works(t, m)
+			synctest.Wait()
 		}
-		hold := testlock.Take(t, a)
-		r.everywhere(t)
-		got := testlock.Go(testlock.Bounded(t), b)
-		testlock.Eventually(t, "the other waits for a message", func() bool {
-			n := r.scripts(t)
-			<-time.After(200 * time.Millisecond)
-			return r.noted(t) == 3 && r.heard(t) == 3 && r.scripts(t) == n
-		})
+		for _, w := range r {
+			w.Net.SetDelay(time.Millisecond)
+		}
+		_, hold := testlock.Lock(t, a, bg)
+		got := testlock.Go(bg, b)
+		time.Sleep(2 * time.Second)
 		for range 10 { // the other has seen the first token, and proposes a higher one each time
 			after := testlock.Go(bg, a)
-			<-waits
+			synctest.Wait()
 			testlock.Unlock(t, hold) // handed on in memory
 			next := testlock.Granted(t, after)
 			if next.Token() != hold.Token()+1 {
@@ -239,259 +378,15 @@ func TestTheMessageOfAReleaseSparesASecondRound(t *testing.T) {
 			}
 			hold = next
 		}
-		for _, p := range proxies {
-			p.Reset()
-		}
+		r.reset()
 		testlock.Unlock(t, hold)
 		next := testlock.Granted(t, got)
-		if slices.ContainsFunc(proxies, func(p *faultproxy.Proxy) bool {
-			return slices.ContainsFunc(p.Requests(), func(q faultproxy.Request) bool { return q.Script() == accept })
-		}) {
-			second++
+		if n := r.count("accept"); n > 0 {
+			t.Errorf("%d requests of a second round", n)
 		}
 		if next.Token() <= hold.Token() || next.Token() > hold.Token()+10 {
 			t.Errorf("token %d after %d", next.Token(), hold.Token())
 		}
 		testlock.Unlock(t, next)
-	}
-	if second > turns/2 { // one is possible where a request was under way when the lock was released; else each turn has one
-		t.Errorf("%d of %d turns had a second round", second, turns)
-	}
-}
-
-func TestManyClientsAreServedInTurnWithFewRequests(t *testing.T) {
-	const members, turns, most = 40, 6, 5
-	r := startServers(t, 3)
-	c := r.start(t, members, turns, 10*time.Millisecond)
-	testlock.Eventually(t, "all have had a turn", func() bool { return c.total() >= 2*members })
-	before, from := r.scripts(t), c.total()
-	testlock.Eventually(t, "half of the turns are over", func() bool { return c.total() >= turns/2*members })
-	uneven := 0
-	for i := range c.turns {
-		if n := c.turns[i].Load(); n < turns/2-1 || n > turns/2+1 {
-			uneven++
-		}
-	}
-	testlock.Eventually(t, "most turns are over", func() bool { return c.total() >= (turns-1)*members })
-	scripts, cycles := r.scripts(t)-before, c.total()-from
-	c.done(t)
-	perCycle := float64(scripts) / float64(cycles) / 3
-	t.Logf("%.1f scripts per server and cycle, %d had more or fewer turns than most", perCycle, uneven)
-	if perCycle > most {
-		t.Errorf("%.1f scripts per server and cycle, over %d", perCycle, most)
-	}
-	if uneven > members/5 { // some, as a first vote is not in line
-		t.Errorf("%d of %d had more or fewer turns than most", uneven, members)
-	}
-	for _, rdb := range r.direct {
-		testlock.OnlyTokens(t, rdb)
-	}
-}
-
-// turnstileAt is the number of the server with the turnstile, if there is one.
-func (r *redServers) turnstileAt(t testing.TB) int {
-	t.Helper()
-	return slices.IndexFunc(r.direct, func(c *redis.Client) bool { return c.Exists(bg, turnKey).Val() > 0 })
-}
-
-func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
-	const members, turns, lease = 12, 4, 2 * time.Second
-	for name, spoil := range map[string]func(t *testing.T, r *redServers, at int){
-		"killed": func(_ *testing.T, r *redServers, at int) { r.servers[at].Kill() },
-		"frozen": func(t *testing.T, r *redServers, at int) {
-			r.servers[at].Freeze()
-			t.Cleanup(r.servers[at].Thaw)
-		},
-		"restarted, without its data": func(t *testing.T, r *redServers, at int) {
-			r.servers[at].Kill()
-			time.Sleep(lease + lease/10) // as the documentation demands
-			r.servers[at].Restart(t)
-		},
-		"without the turnstile's data": func(t *testing.T, r *redServers, at int) {
-			testlock.Must(t, r.direct[at].Del(bg, turnKey, turnKey+":t", turnQueue, turnKey+":a", turnKey+":d").Err())
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := startServers(t, 3)
-			c := r.start(t, members, turns, 10*time.Millisecond, rlock.WithWatchdogTimeout(lease))
-			at := -1
-			testlock.Eventually(t, "they stand in line", func() bool {
-				at = r.turnstileAt(t)
-				return at >= 0 && c.total() > members
-			})
-			spoil(t, r, at)
-			c.done(t)
-			if n := c.total(); n != members*turns {
-				t.Errorf("%d turns", n)
-			}
-		})
-	}
-}
-
-// inLine is how many stand in line behind the first, on any server.
-func (r *redServers) inLine(t testing.TB) (n int) {
-	t.Helper()
-	for _, c := range r.direct {
-		n += int(c.ZCard(bg, turnQueue).Val())
-	}
-	return n
-}
-
-// One process holds the lock, one waits at the head of the line, and others wait behind it, each with its clients.
-func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	hold := testlock.Take(t, patient(t, r.client(t))) // for 30 s
-	proxies, clients := r.proxied(t)
-	ctx, cancel := context.WithCancel(bg)
-	head := testlock.Go(ctx, patient(t, sessions(t, clients)))
-	testlock.Eventually(t, "the head", func() bool { return r.turnstileAt(t) >= 0 })
-	var others []<-chan testlock.Grant
-	for range 3 {
-		others = append(others, testlock.Go(testlock.Bounded(t), patient(t, r.client(t))))
-	}
-	testlock.Eventually(t, "the others", func() bool { return r.inLine(t) == 3 })
-	for _, p := range proxies {
-		p.BlackHole(true, true)
-	}
-	gone := time.Now()
-	testlock.Unlock(t, hold)
-	for len(others) > 0 {
-		i := slices.IndexFunc(others, func(c <-chan testlock.Grant) bool { return len(c) > 0 })
-		if i < 0 {
-			if time.Since(gone) > 15*time.Second { // half of the RedLock's lease
-				t.Fatalf("%d wait for one that is gone", len(others))
-			}
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		testlock.Unlock(t, testlock.Granted(t, others[i]))
-		others = slices.Delete(others, i, i+1)
-	}
-	t.Logf("after %v", time.Since(gone))
-	cancel()
-	if g := <-head; !errors.Is(g.Err, context.Canceled) {
-		t.Errorf("the head: %v", g.Err)
-	}
-	for _, p := range proxies {
-		p.BlackHole(false, false)
-	}
-}
-
-func TestOneThatGivesUpLeavesNothingInTheLine(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	hold := testlock.Take(t, patient(t, r.client(t)))
-	var cancels []func()
-	var waiting []<-chan testlock.Grant
-	for range 3 {
-		ctx, cancel := context.WithCancel(bg)
-		defer cancel()
-		cancels = append(cancels, cancel)
-		waiting = append(waiting, testlock.Go(ctx, patient(t, r.client(t))))
-		testlock.Eventually(t, "it stands in line", func() bool { return r.turnstileAt(t) >= 0 && r.inLine(t) == len(waiting)-1 })
-	}
-	for _, i := range []int{1, 0} { // one behind the head, then the head
-		cancels[i]()
-		g := <-waiting[i]
-		if !errors.Is(g.Err, context.Canceled) || !strings.Contains(g.Err.Error(), "locked by ") {
-			t.Errorf("%v", g.Err)
-		}
-		testlock.Eventually(t, "it has left", func() bool { return r.inLine(t) == i })
-	}
-	testlock.Unlock(t, hold)
-	testlock.Unlock(t, testlock.Granted(t, waiting[2]))
-	for _, c := range r.direct {
-		testlock.OnlyTokens(t, c)
-	}
-}
-
-func TestOneThatIsNotRefusedNeverStandsInLine(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	m, other := patient(t, r.client(t)), patient(t, r.client(t))
-	for range 10 {
-		testlock.Works(t, m)
-	}
-	hold := testlock.Take(t, m)
-	_, _, err := other.TryLock(bg)
-	testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
-	testlock.Unlock(t, hold)
-	for i, c := range r.direct {
-		keys, err := c.Keys(bg, turnKey+"*").Result()
-		testlock.Must(t, err)
-		if len(keys) > 0 {
-			t.Errorf("server %d: %q", i, keys)
-		}
-	}
-}
-
-// It would take the lock again before the others are told of the release.
-func TestOneThatComesBackAtOnceDoesNotPassThoseThatWait(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	greedy, other := patient(t, r.client(t)), patient(t, r.client(t))
-	hold := testlock.Take(t, greedy)
-	got := testlock.Go(testlock.Bounded(t), other)
-	testlock.Eventually(t, "it waits", func() bool { return r.turnstileAt(t) >= 0 })
-	for r.heard(t) < len(r.direct) {
-		time.Sleep(time.Millisecond)
-	}
-	for n := 0; len(got) == 0; n++ {
-		if n > 3 {
-			t.Fatalf("it was passed %d times", n)
-		}
-		testlock.Unlock(t, hold)
-		next := testlock.Go(testlock.Bounded(t), greedy)
-		testlock.Eventually(t, "one has it", func() bool { return len(next)+len(got) > 0 })
-		if len(got) > 0 {
-			testlock.Unlock(t, testlock.Granted(t, got))
-			testlock.Unlock(t, testlock.Granted(t, next))
-			return
-		}
-		hold = testlock.Granted(t, next)
-	}
-}
-
-// heard is how many servers have somebody who listens to the lock's channel.
-func (r *redServers) heard(t testing.TB) (n int) {
-	t.Helper()
-	for _, c := range r.direct {
-		subs, err := c.PubSubNumSub(bg, r.key).Result()
-		testlock.Must(t, err)
-		n += int(min(subs[r.key], 1))
-	}
-	return n
-}
-
-// Rights to a RedLock's own keys were enough once. Without the turnstile's, those who wait vote as they can.
-func TestWithoutRightsToTheTurnstileARedLockWorks(t *testing.T) {
-	t.Parallel()
-	r := startServers(t, 3)
-	members := func() *rlock.Mutex {
-		var clients []*redis.Client
-		for _, s := range r.servers {
-			clients = append(clients, testlock.User(t, s, "user", "~lockline:q:*", "&lockline:*", "+@all"))
-		}
-		return multilock.NewRedLock("x", sessions(t, clients)...)
-	}
-	hold := testlock.Take(t, members())
-	var waiting []<-chan testlock.Grant
-	for range 2 {
-		waiting = append(waiting, testlock.Go(testlock.Bounded(t), members()))
-	}
-	testlock.Eventually(t, "they listen", func() bool { return r.heard(t) == 3 })
-	testlock.Unlock(t, hold)
-	for len(waiting) > 0 {
-		testlock.Eventually(t, "one has it", func() bool {
-			return slices.ContainsFunc(waiting, func(c <-chan testlock.Grant) bool { return len(c) > 0 })
-		})
-		i := slices.IndexFunc(waiting, func(c <-chan testlock.Grant) bool { return len(c) > 0 })
-		testlock.Unlock(t, testlock.Granted(t, waiting[i]))
-		waiting = slices.Delete(waiting, i, i+1)
-	}
-	if at := r.turnstileAt(t); at >= 0 {
-		t.Errorf("server %d has a turnstile", at)
-	}
+	})
 }

@@ -47,6 +47,7 @@ type Wire struct {
 func NewWire(t testing.TB) *Wire {
 	w := &Wire{Miniredis: miniredis.NewMiniRedis()}
 	w.ClockTTL(true)
+	t.Cleanup(func() { time.Sleep(5 * time.Second) }) // a client that was closed while its server was down dials on
 	t.Cleanup(w.Miniredis.Close)
 	w.Net = faultproxy.InMemory(t, w.Dial)
 	w.Client = w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = 500*time.Millisecond, 100*time.Millisecond })

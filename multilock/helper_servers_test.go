@@ -1,0 +1,152 @@
+package multilock_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// The keys of the RedLock "x", and those of its line.
+const (
+	redKey    = "lockline:q:{x}"
+	redMemory = redKey + ":t"
+	turnKey   = "lockline:t:{x}"
+	turnQueue = turnKey + ":q"
+)
+
+// redFiles are the scripts of RedLocks.
+var redFiles = map[string]string{
+	"lock": "redlock_lock.lua", "accept": "redlock_accept.lua", "release": "redlock_release.lua", "force": "redlock_force.lua",
+	"keep": "../internal/protocol/keep.lua",
+}
+
+func redScript(name string) *redis.Script {
+	text, err := os.ReadFile(redFiles[name])
+	if err != nil {
+		panic(err)
+	}
+	return redis.NewScript(string(text))
+}
+
+// redDigests are by what requests name the scripts.
+var redDigests = func() map[string]string {
+	all := map[string]string{}
+	for name := range redFiles {
+		all[name] = redScript(name).Hash()
+	}
+	return all
+}()
+
+// servers are the independent servers of a RedLock, in fake time.
+type servers []*testlock.Wire
+
+func newServers(t testing.TB, n int) (r servers) {
+	for range n {
+		r = append(r, testlock.NewWire(t))
+	}
+	return r
+}
+
+// withServers runs a test in fake time with n servers.
+func withServers(t *testing.T, n int, test func(t *testing.T, r servers)) {
+	testlock.InFakeTime(t, func(t *testing.T) { test(t, newServers(t, n)) })
+}
+
+// process is the sessions of a process of its own, with connections of its own to all servers.
+func (r servers) process(t testing.TB, options ...rlock.SessionOption) (all []*rlock.Session) {
+	t.Helper()
+	for _, w := range r {
+		rdb := w.Net.Client(t, func(o *redis.Options) { o.ConnMaxIdleTime = time.Second }) // or it would try broken ones first
+		all = append(all, testlock.NewSession(t, rdb, options...))
+	}
+	return all
+}
+
+// redLock is the RedLock "x" in a process of its own.
+func (r servers) redLock(t testing.TB, options ...rlock.SessionOption) *rlock.Mutex {
+	return multilock.NewRedLock("x", r.process(t, options...)...)
+}
+
+// warm is a redLock to which all servers' clocks and scripts are known.
+func (r servers) warm(t testing.TB, options ...rlock.SessionOption) *rlock.Mutex {
+	m := testlock.Warm(t, r.redLock(t, options...))
+	synctest.Wait()
+	return m
+}
+
+// grants are the tokens of the grants that the servers have, once nothing is under way; "" where x is free.
+func (r servers) grants() (tokens []string) {
+	synctest.Wait()
+	for _, w := range r {
+		tokens = append(tokens, w.HGet(redKey, "t"))
+	}
+	return tokens
+}
+
+// held counts the servers where x is taken.
+func (r servers) held() int {
+	return len(slices.DeleteFunc(r.grants(), func(token string) bool { return token == "" }))
+}
+
+// unanimous: one grant has x on all servers.
+func (r servers) unanimous() bool {
+	tokens := r.grants()
+	return tokens[0] != "" && len(slices.Compact(tokens)) == 1
+}
+
+// reset forgets the requests that were counted.
+func (r servers) reset() {
+	synctest.Wait()
+	for _, w := range r {
+		w.Net.Reset()
+	}
+}
+
+// count counts the requests for a script of x, or for any, once nothing is under way.
+func (r servers) count(scripts ...string) (n int) {
+	synctest.Wait()
+	for _, w := range r {
+		for _, q := range w.Net.Requests() {
+			if q.Script() != "" && (len(scripts) == 0 || slices.ContainsFunc(scripts, func(s string) bool { return redDigests[s] == q.Script() })) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// turnstileAt is the number of the server where waiters stand in line, if they do.
+func (r servers) turnstileAt() int {
+	synctest.Wait()
+	return slices.IndexFunc(r, func(w *testlock.Wire) bool { return w.Exists(turnKey) })
+}
+
+// inLine is how many stand in line behind the first, on any server.
+func (r servers) inLine(t testing.TB) (n int) {
+	t.Helper()
+	synctest.Wait()
+	for _, w := range r {
+		if w.Exists(turnQueue) {
+			all, err := w.ZMembers(turnQueue)
+			testlock.Must(t, err)
+			n += len(all)
+		}
+	}
+	return n
+}
+
+// onlyTokens fails the test if a server has anything but memories of tokens.
+func (r servers) onlyTokens(t testing.TB) {
+	t.Helper()
+	for _, w := range r {
+		testlock.OnlyTokens(t, w.Client)
+	}
+}
