@@ -32,7 +32,7 @@ var layers = [][]string{
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
 var forTests = []string{"docs", "internal/child", "internal/protocol/generate",
-	"internal/testing/fake", "internal/testing/faultproxy", "internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
+	"internal/testing/contract", "internal/testing/fake", "internal/testing/faultproxy", "internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
 
 // How many lines a file and a package may have: a reader finds things by file names, and can read a package in a day. One for tests may have more lines.
 const (
