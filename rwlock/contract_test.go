@@ -44,14 +44,12 @@ func readers(process []*rlock.Session) contract.Maker {
 	}
 }
 
-const write = contract.Reenters | contract.Fences | contract.Excludes | contract.Lines | contract.Hints
+var (
+	writer        = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Lines | contract.Hints, New: writers}
+	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Hints, New: writers, Rival: readers}
+	reader        = contract.Kind{Has: contract.Reenters | contract.Lines, New: readers, Rival: writers}
+)
 
-func TestContractOfWriters(t *testing.T) { contract.Run(t, contract.Kind{Has: write, New: writers}) }
-
-func TestContractOfAWriterBesideReaders(t *testing.T) {
-	contract.Run(t, contract.Kind{Has: write &^ contract.Lines, New: writers, Rival: readers})
-}
-
-func TestContractOfReaders(t *testing.T) {
-	contract.Run(t, contract.Kind{Has: contract.Reenters | contract.Lines, New: readers, Rival: writers})
-}
+func TestContractOfWriters(t *testing.T)              { contract.Run(t, writer) }
+func TestContractOfAWriterBesideReaders(t *testing.T) { contract.Run(t, besideReaders) }
+func TestContractOfReaders(t *testing.T)              { contract.Run(t, reader) }

@@ -45,14 +45,12 @@ func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 	}
 }
 
-func TestContractOfOnePermit(t *testing.T) {
-	contract.Run(t, contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(1, 1)})
-}
+var (
+	one        = contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(1, 1)}
+	allOfThree = contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(3, 3)}
+	oneOfThree = contract.Kind{Has: contract.Lines, New: permits(1, 3), Rival: permits(3, 3)}
+)
 
-func TestContractOfAllPermits(t *testing.T) {
-	contract.Run(t, contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(3, 3)})
-}
-
-func TestContractOfOnePermitOfThree(t *testing.T) {
-	contract.Run(t, contract.Kind{Has: contract.Lines, New: permits(1, 3), Rival: permits(3, 3)})
-}
+func TestContractOfOnePermit(t *testing.T)        { contract.Run(t, one) }
+func TestContractOfAllPermits(t *testing.T)       { contract.Run(t, allOfThree) }
+func TestContractOfOnePermitOfThree(t *testing.T) { contract.Run(t, oneOfThree) }
