@@ -20,11 +20,16 @@ func TestEachTestThatTheGuaranteesNameExists(t *testing.T) {
 	testlock.Must(t, err)
 	exists := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	contract := regexp.MustCompile(`(?m)^\t"(\w+)": +\{.*\*world\)`)
 	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
+		ofContract := strings.Contains(filepath.ToSlash(path), "testing/contract/")
+		if err != nil || !strings.HasSuffix(path, "_test.go") && !ofContract {
 			return err
 		}
 		code, err := os.ReadFile(path)
+		for _, m := range contract.FindAllSubmatch(code, -1) {
+			exists["TestContract/"+string(m[1])] = true
+		}
 		for _, m := range declared.FindAllSubmatch(code, -1) {
 			exists[string(m[1])] = true
 		}
@@ -33,7 +38,7 @@ func TestEachTestThatTheGuaranteesNameExists(t *testing.T) {
 	testlock.Must(t, err)
 	guarantees := 0
 	for line := range strings.Lines(string(page)) {
-		named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(line, -1)
+		named := regexp.MustCompile("`(Test\\w+(?:/\\w+)?)`").FindAllStringSubmatch(line, -1)
 		for _, m := range named {
 			if !exists[m[1]] {
 				t.Errorf("there is no %s", m[1])

@@ -32,7 +32,7 @@ var layers = [][]string{
 
 // forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
 var forTests = []string{"docs", "internal/child", "internal/protocol/generate",
-	"internal/testing/fake", "internal/testing/faultproxy", "internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
+	"internal/testing/contract", "internal/testing/fake", "internal/testing/faultproxy", "internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
 
 // longest is how many lines a file may have: a reader finds things by file names.
 const longest = 500

@@ -110,6 +110,14 @@ func inFakeTime(t *testing.T, kind string, test func(t *testing.T, w world)) {
 	testlock.InFakeTime(t, func(t *testing.T) { test(t, kinds[kind](t)) })
 }
 
+// everyKind runs a test on locktest and on the library.
+func everyKind(t *testing.T, test func(t *testing.T, w world)) {
+	t.Parallel()
+	for kind := range kinds {
+		t.Run(kind, func(t *testing.T) { inFakeTime(t, kind, test) })
+	}
+}
+
 // class is what callers tell errors apart by.
 func class(err error) (c string) {
 	for _, target := range []error{rlock.ErrLocked, rlock.ErrLost, rlock.ErrNotHeld, context.Canceled} {

@@ -166,28 +166,6 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 	s.that("members", err)
 }
 
-func TestTheContextOfAnUnlockedHoldSaysWhichOneToUse(t *testing.T) {
-	rdb := testlock.Embedded(t)
-	for kind, newLock := range lockers() {
-		t.Run(kind, func(t *testing.T) {
-			session := testlock.NewSession(t, rdb)
-			held, hold, err := newLock(session, "x").Lock(bg)
-			testlock.Must(t, err)
-			testlock.Unlock(t, hold)
-			_, _, locked := newLock(session, "y").Lock(held)
-			_, _, tried := newLock(session, "x").TryLock(held)
-			for _, err := range []error{context.Cause(held), locked, tried} {
-				if !errors.Is(err, rlock.ErrNotHeld) || !strings.Contains(err.Error(), "belonged to a hold that was unlocked; go on with the one that its Lock was given") {
-					t.Error(err)
-				}
-			}
-			if !errors.Is(locked, context.Canceled) {
-				t.Error(locked)
-			}
-		})
-	}
-}
-
 // wrongClient shows what locks say with a client that can't reach whoever keeps them.
 func wrongClient(t *testing.T, addr, use string) {
 	rdb := testlock.Client(t, addr)

@@ -154,36 +154,3 @@ func TestAGrantThatNobodyWantedGivesItsTokensBack(t *testing.T) {
 		testlock.Unlock(t, hold)
 	})
 }
-
-func TestCloseEndsALockThatNothingElseCanEnd(t *testing.T) {
-	for kind, newMutex := range testlock.Kinds {
-		for _, call := range []string{"Lock", "TryLock"} {
-			t.Run(kind+" "+call, func(t *testing.T) {
-				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-					s := testlock.NewSession(t, w.Client)
-					m := newMutex(s, "x")
-					_, hold := testlock.Lock(t, m, bg)
-					testlock.Unlock(t, hold)
-					w.Down(true)
-					ended := make(chan error)
-					go func() {
-						f := m.Lock
-						if call == "TryLock" {
-							f = m.TryLock
-						}
-						_, _, err := f(bg)
-						ended <- err
-					}()
-					synctest.Wait()
-					start := time.Now()
-					go s.Close()
-					testlock.WantError(t, call, <-ended, rlock.ErrClosed)
-					// One request may be under way, which nothing interrupts; no other is sent.
-					if took := time.Since(start); took > w.Client.Options().ReadTimeout {
-						t.Errorf("after %v", took)
-					}
-				})
-			})
-		}
-	}
-}

@@ -11,63 +11,27 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
-	proxy := faultproxy.New(t, testredis.Embedded(t).Addr())
-	rdb := proxy.Client(t)
-	s := testlock.NewSession(t, rdb)
-	long := strings.Repeat("n", 513)
-	for what, c := range map[string]struct {
-		m       *rlock.Mutex
-		ctx     context.Context
-		options []rlock.Option
-		named   string // what the error must name
-	}{
-		"an empty name":       {rlock.New(s, ""), bg, nil, `""`},
-		"a long name":         {rlock.New(s, long), bg, nil, "513"},
-		"a zero lease":        {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(0)}, "0s"},
-		"a negative lease":    {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(-time.Second)}, "-1s"},
-		"a lease too short":   {rlock.New(s, "x"), bg, []rlock.Option{rlock.WithLease(time.Millisecond)}, "1ms"},
-		"a negative wait":     {rlock.New(s, "x"), bg, []rlock.Option{rlock.WaitAtMost(-time.Second)}, "-1s"},
-		"a bad default lease": {rlock.New(s, "x", rlock.WithLease(-time.Minute)), bg, nil, "-1m"},
-		"a nil context":       {rlock.New(s, "x"), nil, nil, "context"},
-		"a nil session":       {rlock.New(nil, "x"), bg, nil, "session"},
-		"a zero Mutex":        {new(rlock.Mutex), bg, nil, "zero Mutex"},
-		"a nil Mutex":         {nil, bg, nil, "zero Mutex"},
-	} {
-		ctx, hold, err := c.m.Lock(c.ctx, c.options...)
-		if err == nil || !strings.Contains(err.Error(), c.named) {
-			t.Errorf("%s: Lock: %v", what, err)
+func TestAMutexThatIsNoneIsRefused(t *testing.T) {
+	for m, named := range map[*rlock.Mutex]string{rlock.New(nil, "x"): "session", new(rlock.Mutex): "zero Mutex", nil: "zero Mutex"} {
+		_ = m.Name()
+		ctx, hold, locked := m.Lock(bg)
+		if ctx != bg || hold != nil {
+			t.Error("Lock returned another context, or a hold")
 		}
-		if ctx != c.ctx || hold != nil {
-			t.Errorf("%s: Lock returned another context, or a hold", what)
-		}
-		if _, _, err := c.m.TryLock(c.ctx, c.options...); err == nil {
-			t.Errorf("%s: TryLock took it", what)
-		}
-		if err := c.m.Do(c.ctx, func(context.Context) error { t.Errorf("%s: Do ran", what); return nil }, c.options...); err == nil {
-			t.Errorf("%s: Do took it", what)
-		}
-		if len(c.options) == 0 && !strings.Contains(what, "default") {
-			if _, err := c.m.Inspect(c.ctx); err == nil {
-				t.Errorf("%s: Inspect took it", what)
-			}
-			if _, err := c.m.ForceUnlock(c.ctx); err == nil {
-				t.Errorf("%s: ForceUnlock took it", what)
-			}
-			if _, err := c.m.ForceUnlockToken(c.ctx, 1); err == nil {
-				t.Errorf("%s: ForceUnlockToken took it", what)
+		_, _, tried := m.TryLock(bg)
+		done := m.Do(bg, func(context.Context) error { t.Error("it ran"); return nil })
+		_, inspected := m.Inspect(bg)
+		_, forced := m.ForceUnlock(bg)
+		_, token := m.ForceUnlockToken(bg, 1)
+		for _, err := range []error{locked, tried, done, inspected, forced, token} {
+			if err == nil || !strings.Contains(err.Error(), named) {
+				t.Errorf("%v", err)
 			}
 		}
-		_ = c.m.Name()
-	}
-	if n := proxy.Count("EVAL", "EVALSHA"); n != 0 {
-		t.Errorf("%d requests were sent", n)
 	}
 }
 

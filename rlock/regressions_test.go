@@ -130,24 +130,6 @@ func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
 	}
 }
 
-func TestAnOwnerThatLostTheLockDoesNotTakeItAfreshUnnoticed(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		m := rlock.New(testlock.NewSession(t, rdb), "x")
-		request := rlock.WithOwner(bg)
-		_, outer := testlock.Lock(t, m, request)
-		testlock.ForceUnlock(t, m)
-		for range 2 { // the one that notices, and the next
-			if _, _, err := m.Lock(request); !errors.Is(err, rlock.ErrLost) {
-				t.Errorf("an inner layer of an owner that lost the lock: %v", err)
-			}
-		}
-		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
-		// From here on the owner knows.
-		_, hold := testlock.Lock(t, m, request)
-		testlock.Unlock(t, hold)
-	})
-}
-
 func TestGoroutinesOfOneOwnerBehindASiblingGetInTogether(t *testing.T) {
 	m := rlock.New(testlock.NewSession(t, testlock.Embedded(t)), "x")
 	ctx, outer := testlock.Lock(t, m, bg)
@@ -226,24 +208,6 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 	if err := hold.Unlock(bg); errors.Is(err, rlock.ErrLost) {
 		t.Errorf("the unlock worked, and says %v", err)
 	}
-}
-
-func TestUnlockAfterCloseSaysWhatBecameOfTheHold(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second))
-		ctx, gone := testlock.Lock(t, rlock.New(s, "gone"), bg)
-		testlock.ForceUnlock(t, rlock.New(s, "gone"))
-		testlock.Receive(t, "lost", ctx.Done())
-		_, done := testlock.Lock(t, rlock.New(s, "done"), bg)
-		testlock.Unlock(t, done)
-		_, kept := testlock.Lock(t, rlock.New(s, "kept"), bg)
-		testlock.Must(t, s.Close())
-		for hold, want := range map[*rlock.Hold]error{gone: rlock.ErrLost, done: rlock.ErrNotHeld, kept: rlock.ErrClosed} {
-			if err := hold.Unlock(bg); !errors.Is(err, want) {
-				t.Errorf("%s: %v, want %v", hold.Name(), err, want)
-			}
-		}
-	})
 }
 
 // failures are how code that a user plugs in can fail.

@@ -1,7 +1,6 @@
 package rlock_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"strings"
@@ -95,40 +94,6 @@ func TestWaitersBehindTheirOwnSessionAreToldThatItHeldTheLock(t *testing.T) {
 			<-over
 			testlock.Unlock(t, hold)
 			<-ended
-		}
-	})
-}
-
-func TestAWaitThatItsContextEndedSaysWhoHoldsTheLock(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
-		other, s := testlock.NewSession(t, rdb, rlock.WithLabel("the other")), testlock.NewSession(t, rdb)
-		_, hold := testlock.Lock(t, newMutex(other, "x"), bg)
-		defer testlock.Unlock(t, hold)
-		ctx, cancel := context.WithTimeout(bg, time.Second)
-		defer cancel()
-		_, _, err := newMutex(s, "x").Lock(ctx)
-		var locked *rlock.LockedError
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rlock.ErrLocked) {
-			t.Errorf("%v", err)
-		}
-		if !errors.As(err, &locked) || !strings.HasPrefix(locked.Holder, identity(t, other, newMutex)) || !strings.Contains(locked.About, "the other") || locked.Remaining <= 0 {
-			t.Errorf("%+v", locked)
-		}
-		if !strings.Contains(err.Error(), "the other") {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-func TestATryLockRefusedByItsOwnSessionSaysSo(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
-		m := newMutex(testlock.NewSession(t, rdb), "x")
-		_, hold := testlock.Lock(t, m, bg)
-		defer testlock.Unlock(t, hold)
-		_, _, err := m.TryLock(bg)
-		var locked *rlock.LockedError
-		if !errors.As(err, &locked) || !strings.Contains(locked.Hint, "same session") || !strings.Contains(err.Error(), "same session") || locked.Holder == "" {
-			t.Errorf("%v", err)
 		}
 	})
 }

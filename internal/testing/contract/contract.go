@@ -1,0 +1,304 @@
+// Package contract says once what all kinds of locks promise: tests that each package runs for its kinds, in fake time with
+// servers in memory (Run), and some of them on a real server (RunReal).
+package contract
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// Kind is a kind of lock.
+type Kind struct {
+	Servers int // how many servers a lock is kept on; 0: one
+	Has     Trait
+	New     func(process []*rlock.Session) Maker // with a session for each server
+	Rival   func(process []*rlock.Session) Maker // makes what excludes New's locks of other processes; nil: New
+	Space   func() Space                         // instead of all but Has: it needs no server
+}
+
+// Maker makes the locks of a process.
+type Maker func(name string, options ...rlock.Option) Lock
+
+// Trait is what not all kinds have.
+type Trait uint
+
+// The traits.
+const (
+	Reenters  Trait = 1 << iota // what descends from a hold enters again
+	Counts                      // Inspect has the hold count
+	Fences                      // each holder has a token that is higher than all before, also of one process
+	Excludes                    // no other goroutine of its process holds it at the same time
+	Lines                       // waiters of several processes are served in the order in which they came
+	Hints                       // who waits for its own session is told so
+	Alike                       // its servers are alike: what is so with one is so with all
+	Mutexes                     // it is a kind of rlock.Mutex, or made of them
+	OnServers                   // it has servers, and processes that use them
+)
+
+// Lock is a lock of a kind, and what its tests want to do with it.
+type Lock struct {
+	rlock.Locker
+	Do         func(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
+	Inspect    func(ctx context.Context) (rlock.State, error)
+	Force      func(ctx context.Context) (bool, error)              // takes it from all holders
+	ForceToken func(ctx context.Context, token int64) (bool, error) // takes it from the holder that has this token; may be nil
+}
+
+// Mutex is a lock of a kind whose locks are Mutexes.
+func Mutex(m *rlock.Mutex) Lock { return Lock{m, m.Do, m.Inspect, m.ForceUnlock, m.ForceUnlockToken} }
+
+// Space is where locks are that need no server.
+type Space struct {
+	New    Maker
+	Occupy func(name string) (free func())
+	Lose   func(name string) bool
+	Fail   func(error)
+}
+
+// world has locks of a kind, and what tests do to them from outside.
+type world struct {
+	kind  Kind
+	wires []*testlock.Wire
+	nets  []*faultproxy.Proxy // of all processes
+	new   Maker               // of one process
+	rival Maker               // of another one, or of the same if there is no other
+}
+
+// test is a test of the contract, for kinds that have what it needs. It runs in fake time.
+type test struct {
+	needs Trait
+	run   func(t *testing.T, w *world)
+}
+
+// Run runs the tests that need no real server, for a kind.
+func Run(t *testing.T, k Kind) {
+	if k.Space == nil {
+		k.Has |= OnServers
+	}
+	if k.Rival == nil {
+		k.Rival = k.New
+	}
+	for _, tests := range []map[string]test{exclusion, nesting, leases, ends, input, traffic} {
+		for name, test := range tests {
+			if test.needs&^k.Has == 0 {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					testlock.InFakeTime(t, func(t *testing.T) { test.run(t, newWorld(t, k)) })
+				})
+			}
+		}
+	}
+	for name, test := range forgotten {
+		if (test.needs|OnServers)&^k.Has == 0 {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test.run(t, newWorld(t, k))
+			})
+		}
+	}
+}
+
+func newWorld(t *testing.T, k Kind) *world {
+	w := &world{kind: k}
+	if k.Space != nil {
+		space := k.Space()
+		w.new, w.rival = keeping(t, space.New), keeping(t, space.New)
+		w.kind.Space = func() Space { return space }
+		return w
+	}
+	for range max(k.Servers, 1) {
+		w.wires = append(w.wires, testlock.NewWire(t))
+	}
+	mine, theirs := w.process(t), w.process(t)
+	w.new, w.rival = mine.lock, theirs.rival
+	return w
+}
+
+// keeping has the test keep all Holds: in fake time none may be collected, unless the test is about that.
+func keeping(t *testing.T, maker Maker) Maker {
+	if !testlock.IsInFakeTime(t) {
+		return maker
+	}
+	return func(name string, options ...rlock.Option) Lock {
+		l := maker(name, options...)
+		l.Locker = keeper{l.Locker, t}
+		return l
+	}
+}
+
+type keeper struct {
+	rlock.Locker
+	t *testing.T
+}
+
+func (k keeper) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	held, hold, err := k.Locker.Lock(ctx, options...)
+	testlock.Keep(k.t, hold)
+	return held, hold, err
+}
+
+func (k keeper) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	held, hold, err := k.Locker.TryLock(ctx, options...)
+	testlock.Keep(k.t, hold)
+	return held, hold, err
+}
+
+// process is a process: a session for each server, and proxies that only it goes through.
+type process struct {
+	sessions    []*rlock.Session
+	clients     []*redis.Client
+	nets        []*faultproxy.Proxy
+	lock, rival Maker
+}
+
+func (w *world) process(t *testing.T, options ...rlock.SessionOption) *process {
+	p := &process{}
+	for _, wire := range w.wires {
+		net := faultproxy.InMemory(t, wire.Dial)
+		p.nets, w.nets = append(p.nets, net), append(w.nets, net)
+		rdb := net.Client(t, brisk)
+		p.clients, p.sessions = append(p.clients, rdb), append(p.sessions, testlock.NewSession(t, rdb, options...))
+	}
+	p.lock, p.rival = keeping(t, w.kind.New(p.sessions)), keeping(t, w.kind.Rival(p.sessions))
+	return p
+}
+
+func (p *process) close() (err error) {
+	for _, s := range p.sessions {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// end closes its clients, too.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	testlock.Must(t, p.close())
+	for _, rdb := range p.clients {
+		testlock.Must(t, rdb.Close())
+	}
+}
+
+// settled is longer than any request or hand-over takes in fake time.
+const settled = 50 * time.Millisecond
+
+var bg = context.Background()
+
+// occupy has another process take what is free.
+func (w *world) occupy(t *testing.T, name string) (free func()) {
+	t.Helper()
+	if w.kind.Space != nil {
+		return w.kind.Space().Occupy(name)
+	}
+	_, hold := testlock.TryLock(t, w.rival(name), bg)
+	return func() { t.Helper(); testlock.Unlock(t, hold) }
+}
+
+// lose takes a lock of this process from its holders, who learn it.
+func (w *world) lose(t *testing.T, name string, hold *rlock.Hold) {
+	t.Helper()
+	if w.kind.Space != nil {
+		if !w.kind.Space().Lose(name) {
+			t.Error("nobody held it")
+		}
+		return
+	}
+	force(t, w.new(name))
+	testlock.WantError(t, "the next request", hold.Extend(bg, time.Second), rlock.ErrLost)
+}
+
+func force(t *testing.T, l Lock) {
+	t.Helper()
+	if held, err := l.Force(bg); err != nil || !held {
+		t.Fatalf("Force: held %v, %v", held, err)
+	}
+}
+
+// fail has all requests fail; "" ends that.
+func (w *world) fail(reply string) {
+	for _, wire := range w.wires {
+		wire.SetError(reply)
+	}
+	if w.kind.Space != nil {
+		var err error
+		if reply != "" {
+			err = errors.New(reply)
+		}
+		w.kind.Space().Fail(err)
+	}
+}
+
+func inspect(t *testing.T, l Lock) rlock.State {
+	t.Helper()
+	st, err := l.Inspect(bg)
+	testlock.Must(t, err)
+	return st
+}
+
+// wants checks that hold came after another one.
+func (w *world) wants(t *testing.T, hold, after *rlock.Hold) {
+	t.Helper()
+	if after.Token() != 0 || w.kind.Has&Fences != 0 {
+		testlock.WantAfter(t, hold, after.Token())
+	}
+}
+
+// begin starts a Lock that has to wait.
+func begin(t *testing.T, l rlock.Locker, ctx context.Context, options ...rlock.Option) <-chan testlock.Grant {
+	t.Helper()
+	got := testlock.Go(ctx, l, options...)
+	time.Sleep(settled)
+	if len(got) > 0 {
+		t.Errorf("it did not have to wait: %+v", <-got)
+	}
+	return got
+}
+
+// granted is what begin's Lock returns.
+func granted(t *testing.T, got <-chan testlock.Grant) *rlock.Hold {
+	t.Helper()
+	return testlock.Granted(t, got)
+}
+
+// refusal is what an error tells of the holder.
+func refusal(err error) (r rlock.LockedError, ok bool) {
+	var locked *rlock.LockedError
+	var notFree *semaphore.NotFreeError
+	switch {
+	case errors.As(err, &locked):
+		return *locked, true
+	case errors.As(err, &notFree):
+		return rlock.LockedError{Name: notFree.Name, Holder: notFree.Holder, About: notFree.About, Remaining: notFree.Remaining}, true
+	}
+	return r, false
+}
+
+// clean checks that nobody has the lock, and that servers have nothing of it but tokens.
+func (w *world) clean(t *testing.T, name string) {
+	t.Helper()
+	time.Sleep(settled)
+	_, hold, err := w.rival(name).TryLock(bg)
+	if err != nil {
+		t.Errorf("something is left: %v", err)
+	} else {
+		testlock.Unlock(t, hold)
+	}
+	time.Sleep(settled)
+	for _, wire := range w.wires {
+		for _, key := range wire.Keys() {
+			if !strings.HasSuffix(key, "}:t") {
+				t.Errorf("%s is left", key)
+			}
+		}
+	}
+}

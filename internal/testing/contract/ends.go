@@ -1,0 +1,429 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// goexit ends a goroutine as t.FailNow does.
+func goexit() { runtime.Goexit() }
+
+// down makes all servers silent.
+func (w *world) down(down bool) {
+	for _, net := range w.nets {
+		net.BlackHole(down, false)
+	}
+}
+
+// ends is how a lock comes to an end other than by its Unlock, and what goes on then.
+var ends = map[string]test{
+	"ALossEndsTheContextAndEverythingBelowIt": {Reenters, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		below, nested := testlock.Lock(t, m, ctx)
+		w.lose(t, "x", hold)
+		for _, ctx := range []context.Context{ctx, below} {
+			<-ctx.Done()
+			testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
+			_, _, err := m.Lock(ctx)
+			testlock.WantError(t, "a re-entry", err, rlock.ErrLost)
+			_, _, err = m.Lock(context.WithoutCancel(ctx))
+			testlock.WantError(t, "a detached re-entry", err, rlock.ErrLost)
+		}
+		if inspect(t, m).Held {
+			t.Error("still held")
+		}
+		for _, h := range []*rlock.Hold{hold, nested} {
+			testlock.WantError(t, "Err", h.Err(), rlock.ErrLost)
+			testlock.WantError(t, "Extend", h.Extend(bg, time.Minute), rlock.ErrLost)
+			testlock.WantError(t, "Unlock", h.Unlock(bg), rlock.ErrLost)
+			testlock.WantError(t, "a second Unlock", h.Unlock(bg), rlock.ErrNotHeld)
+		}
+		_, next := testlock.Lock(t, m, bg)
+		w.wants(t, next, hold)
+		testlock.Unlock(t, next)
+		w.clean(t, "x")
+	}},
+	"ALossIsFoundByTheNextRequestOrRenewal": {OnServers, func(t *testing.T, w *world) {
+		m, other := w.new("x"), w.rival("x")
+		for what, find := range map[string]func(ctx context.Context, hold *rlock.Hold) error{
+			"Unlock":    func(_ context.Context, hold *rlock.Hold) error { return hold.Unlock(bg) },
+			"Extend":    func(_ context.Context, hold *rlock.Hold) error { return hold.Extend(bg, time.Minute) },
+			"a renewal": func(ctx context.Context, _ *rlock.Hold) error { <-ctx.Done(); return context.Cause(ctx) },
+		} {
+			for others := range 3 {
+				ctx, hold := testlock.Lock(t, m, bg)
+				force(t, m)
+				for range others { // come and go
+					testlock.Works(t, other)
+				}
+				start := time.Now()
+				testlock.WantError(t, what, find(ctx, hold), rlock.ErrLost)
+				if took := time.Since(start); took > 10*time.Second {
+					t.Errorf("found by %s after %v", what, took)
+				}
+				_ = hold.Unlock(bg)
+			}
+		}
+		w.clean(t, "x")
+	}},
+	"WhoeverWaitsGetsWhatAnotherLost": {Reenters | Excludes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		_, nested := testlock.Lock(t, m, ctx)
+		below := begin(t, m, context.WithoutCancel(ctx)) // for nested
+		got := begin(t, m, bg)
+		w.lose(t, "x", hold)
+		testlock.WantError(t, "who waited for a re-entry", (<-below).Err, rlock.ErrLost)
+		next := granted(t, got)
+		testlock.WantError(t, "a late Unlock", nested.Unlock(bg), rlock.ErrLost)
+		if next.Err() != nil {
+			t.Error("it ended somebody else's hold")
+		}
+		testlock.Unlock(t, next)
+		w.clean(t, "x")
+	}},
+	"AForcedUnlockLetsTheNextOneIn": {OnServers, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		got := begin(t, w.rival("x"), bg)
+		start := time.Now()
+		force(t, m)
+		next := granted(t, got)
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("served after %v", took)
+		}
+		w.wants(t, next, hold)
+		<-ctx.Done()
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("its holder learned of it after %v", took)
+		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		testlock.Must(t, next.Err())
+		testlock.Unlock(t, next)
+		if held, err := m.Force(bg); held || err != nil {
+			t.Errorf("of a free one: %v, %v", held, err)
+		}
+		w.clean(t, "x")
+	}},
+	"ForceUnlockTokenFreesOnlyTheHoldThatWasSeen": {OnServers | Fences, func(t *testing.T, w *world) {
+		m, operator := w.new("x"), w.process(t).lock("x")
+		wants := func(what string, token int64, want bool) {
+			t.Helper()
+			if freed, err := operator.ForceToken(bg, token); err != nil || freed != want {
+				t.Errorf("%s: %v, %v", what, freed, err)
+			}
+		}
+		_, first := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, first)
+		wants("a free lock", first.Token(), false)
+		ctx, hold := testlock.Lock(t, m, bg)
+		wants("another holder", first.Token(), false)
+		wants("a token of its block that it has not used", hold.Token()+1, false)
+		testlock.Must(t, hold.Extend(bg, time.Minute))
+		testlock.Must(t, ctx.Err())
+		wants("the holder that was seen", hold.Token(), true)
+		wants("once more", hold.Token(), false)
+		testlock.WantError(t, "Unlock after a forced one", hold.Unlock(bg), rlock.ErrLost)
+		for _, token := range []int64{0, -1} {
+			if freed, err := operator.ForceToken(bg, token); err == nil || freed {
+				t.Errorf("token %d: %v, %v", token, freed, err)
+			}
+		}
+		w.clean(t, "x")
+	}},
+	"UnlockTwiceTouchesNothing": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		_, h1 := testlock.Lock(t, m, bg)
+		testlock.Unlock(t, h1)
+		_, h2 := testlock.Lock(t, m, bg)
+		testlock.WantError(t, "a second Unlock", h1.Unlock(bg), rlock.ErrNotHeld)
+		testlock.WantError(t, "Extend", h1.Extend(bg, time.Minute), rlock.ErrNotHeld)
+		if h2.Err() != nil || !inspect(t, m).Held {
+			t.Error("the second Unlock freed somebody else's lock")
+		}
+		testlock.Unlock(t, h2)
+		w.clean(t, "x")
+	}},
+	"CloseGivesBackAtOnceWhatIsHeldAndWaitedFor": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		ctx, mine := testlock.Lock(t, p.lock("x"), bg)
+		free := w.occupy(t, "y")
+		var waiting []<-chan testlock.Grant
+		for range 3 {
+			waiting = append(waiting, begin(t, p.lock("y"), bg))
+		}
+		theirs := begin(t, w.rival("x"), bg)
+		start := time.Now()
+		testlock.Must(t, p.close())
+		for _, got := range waiting {
+			testlock.WantError(t, "a wait of a closed session", (<-got).Err, rlock.ErrClosed)
+		}
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
+		testlock.WantError(t, "Err", mine.Err(), rlock.ErrClosed)
+		testlock.WantError(t, "Unlock", mine.Unlock(bg), rlock.ErrClosed)
+		_, _, err := p.lock("x").Lock(bg)
+		testlock.WantError(t, "Lock on a closed session", err, rlock.ErrClosed)
+		testlock.Must(t, p.close())
+		testlock.Unlock(t, granted(t, theirs))
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		free()
+		w.clean(t, "x")
+		w.clean(t, "y")
+	}},
+	"UnlockAfterCloseSaysWhatBecameOfTheHold": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		lost, gone := testlock.Lock(t, p.lock("gone"), bg)
+		force(t, p.lock("gone"))
+		<-lost.Done()
+		_, done := testlock.Lock(t, p.lock("done"), bg)
+		testlock.Unlock(t, done)
+		_, kept := testlock.Lock(t, p.lock("kept"), bg)
+		testlock.Must(t, p.close())
+		for hold, want := range map[*rlock.Hold]error{gone: rlock.ErrLost, done: rlock.ErrNotHeld, kept: rlock.ErrClosed} {
+			testlock.WantError(t, "Unlock", hold.Unlock(bg), want)
+		}
+	}},
+	"CloseEndsALockThatNothingElseCanEnd": {OnServers, func(t *testing.T, w *world) {
+		for what, take := range map[string]func(l Lock) error{
+			"Lock":    func(l Lock) error { _, _, err := l.Lock(bg); return err },
+			"TryLock": func(l Lock) error { _, _, err := l.TryLock(bg); return err },
+		} {
+			if what == "TryLock" && w.kind.Has&Mutexes == 0 {
+				continue
+			}
+			p := w.process(t)
+			testlock.Works(t, p.lock("x"))
+			w.down(true)
+			ended := make(chan error)
+			go func() { ended <- take(p.lock("x")) }()
+			time.Sleep(settled)
+			start := time.Now()
+			go func() { _ = p.close() }()
+			testlock.WantError(t, what, <-ended, rlock.ErrClosed)
+			// One request may be under way, which nothing interrupts; no other is sent.
+			if took := time.Since(start); took > patience {
+				t.Errorf("after %v", took)
+			}
+			w.down(false)
+			time.Sleep(time.Minute)
+		}
+	}},
+	"AnOutageFailsRequestsAndLosesNoLock": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		free := w.occupy(t, "y")
+		got := begin(t, w.new("y"), bg)
+		const outage = "LOADING nothing is answered"
+		w.fail(outage)
+		start := time.Now()
+		failed := func(what string, err error) {
+			t.Helper()
+			if err == nil || !strings.Contains(err.Error(), outage) || !strings.Contains(err.Error(), ` "`) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		given, none, err := w.new("z").Lock(bg)
+		failed("Lock", err)
+		if given != bg || none != nil {
+			t.Error("it returned something")
+		}
+		_, _, err = w.new("z").TryLock(bg)
+		failed("TryLock", err)
+		if w.kind.Has&(Reenters|Mutexes) == Reenters|Mutexes {
+			_, _, err = m.Lock(ctx)
+			failed("a re-entry", err)
+		}
+		failed("Extend", hold.Extend(bg, time.Minute))
+		if time.Since(start) > 15*time.Second || hold.Err() != nil || ctx.Err() != nil {
+			t.Errorf("the hold has ended, after %v: %v", time.Since(start), hold.Err())
+		}
+		failed("Unlock", hold.Unlock(bg))
+		testlock.WantError(t, "a second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
+		w.fail("")
+		_, again := testlock.Lock(t, m, bg) // what could not be given back is given back now
+		testlock.Unlock(t, again)
+		free()
+		testlock.Unlock(t, granted(t, got))
+	}},
+	"AWaitOutlastsAnOutage": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		free := w.occupy(t, "x")
+		got := begin(t, p.lock("x"), bg)
+		for _, net := range p.nets {
+			net.Refuse(true)
+		}
+		time.Sleep(10 * time.Second)
+		for _, net := range p.nets {
+			net.Refuse(false)
+		}
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		free()
+		testlock.Unlock(t, granted(t, got))
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("served after %v", took)
+		}
+		w.clean(t, "x")
+	}},
+	"WaitersGoOnAndHoldersLearnOfALossWhenServersForgetAll": {OnServers, func(t *testing.T, w *world) {
+		for what, cut := range map[string]func(*faultproxy.Proxy){"restarted": (*faultproxy.Proxy).CutAll, "flushed": func(*faultproxy.Proxy) {}} {
+			ctx, hold := testlock.Lock(t, w.new("x"), bg)
+			got := begin(t, w.rival("x"), bg)
+			time.Sleep(time.Second)
+			start := time.Now()
+			for _, wire := range w.wires {
+				wire.Restart()
+			}
+			for _, net := range w.nets {
+				cut(net)
+			}
+			next := granted(t, got)
+			if took := time.Since(start); took > 11*time.Second {
+				t.Errorf("%s: served after %v", what, took)
+			}
+			<-ctx.Done()
+			if took := time.Since(start); took > 11*time.Second { // at its next renewal
+				t.Errorf("%s: its holder learned of it after %v", what, took)
+			}
+			testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
+			w.wants(t, next, hold)
+			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+			testlock.Must(t, next.Err())
+			testlock.Unlock(t, next)
+			w.clean(t, "x")
+		}
+	}},
+	"TokensGrowWhateverServersForget": {OnServers, func(t *testing.T, w *world) {
+		_, last := testlock.Lock(t, w.new("x"), bg)
+		testlock.Unlock(t, last)
+		grab := func(after string) {
+			t.Helper()
+			_, hold := testlock.Lock(t, w.rival("x"), bg)
+			w.wants(t, hold, last)
+			last = hold
+			testlock.Unlock(t, hold)
+		}
+		grab("an unlock at the same instant")
+		for _, wire := range w.wires {
+			wire.FlushAll()
+		}
+		time.Sleep(time.Millisecond)
+		grab("a flush")
+		time.Sleep(time.Hour)
+		grab("an idle hour")
+		for _, wire := range w.wires { // whose clock falls back: the token is remembered
+			wire.SetTime(time.Now().Add(-time.Hour))
+		}
+		grab("a clock that fell back")
+		for _, wire := range w.wires {
+			wire.SetTime(time.Time{})
+		}
+	}},
+	"ObserversHearOfEveryHold": {OnServers | Excludes, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var told []string
+		note := testlock.Observer(func(e rlock.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e.Kind.String())
+			if !strings.HasPrefix(w.new("x").Name(), e.Name) || e.Lock == "" || e.Session == "" || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 {
+				t.Errorf("incomplete: %+v", e)
+			}
+		})
+		m := w.process(t, rlock.WithObserver(note)).lock("x")
+		_, h1 := testlock.Lock(t, m, bg)
+		_, _, err := m.TryLock(bg)
+		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
+		got := begin(t, m, bg)
+		testlock.Unlock(t, h1)
+		h2 := granted(t, got)
+		force(t, m)
+		testlock.WantError(t, "Extend", h2.Extend(bg, time.Minute), rlock.ErrLost)
+		time.Sleep(settled)
+		mu.Lock()
+		defer mu.Unlock()
+		if got := fmt.Sprint(told); got != "[Acquired NotAcquired Waiting Released Acquired Lost]" && w.kind.Servers <= 1 {
+			t.Errorf("told %s", got)
+		}
+	}},
+}
+
+// forgotten is what becomes of Holds that the garbage collector finds. It runs in real time: in fake time nothing may be collected.
+var forgotten = map[string]test{
+	"AForgottenHoldIsReleasedWhenItIsCollected": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		func() { testlock.Lock(t, m, bg) }()
+		testlock.Eventually(t, "released", func() bool { runtime.GC(); return !inspect(t, m).Held })
+		func() { testlock.Lock(t, m, bg, rlock.WithLease(10*time.Minute)) }() // which may be meant: at most once in ten minutes
+		for range 5 {
+			runtime.GC()
+		}
+		if !inspect(t, m).Held {
+			t.Error("a fixed lease was cut short")
+		}
+	}},
+	"AHoldIsNotReleasedWhileItOrItsContextCanBeReached": {0, func(t *testing.T, w *world) {
+		type key struct{}
+		kept := map[string]any{}
+		for name, keep := range map[string]func(ctx context.Context, hold *rlock.Hold) any{
+			"the Hold":           func(_ context.Context, hold *rlock.Hold) any { return hold },
+			"the context":        func(ctx context.Context, _ *rlock.Hold) any { return ctx },
+			"one with a value":   func(ctx context.Context, _ *rlock.Hold) any { return context.WithValue(ctx, key{}, 1) },
+			"one without cancel": func(ctx context.Context, _ *rlock.Hold) any { return context.WithoutCancel(ctx) },
+			"one with a time-out": func(ctx context.Context, _ *rlock.Hold) any {
+				ctx, cancel := context.WithTimeout(ctx, time.Hour)
+				t.Cleanup(cancel)
+				return ctx
+			},
+		} {
+			m := w.new(name)
+			kept[name] = func() any {
+				ctx, hold := testlock.Lock(t, m, bg)
+				return keep(ctx, hold)
+			}()
+		}
+		for range 5 {
+			runtime.GC()
+		}
+		for name, kept := range kept {
+			if !inspect(t, w.new(name)).Held {
+				t.Errorf("a lock was released that is in use: %s", name)
+			}
+			if ctx, ok := kept.(context.Context); ok && ctx.Err() != nil {
+				t.Error(context.Cause(ctx))
+			}
+			runtime.KeepAlive(kept)
+		}
+	}},
+	"AForgottenFixedLeaseKeepsItsOwnerFromNothing": {Reenters, func(t *testing.T, w *world) {
+		m := w.new("x")
+		owner := rlock.WithOwner(bg)
+		ended := func() <-chan struct{} {
+			ctx, _ := testlock.Lock(t, m, owner, rlock.WithLease(300*time.Millisecond))
+			return ctx.Done()
+		}()
+		testlock.Receive(t, "lost", ended)
+		testlock.Eventually(t, "locked again", func() bool {
+			runtime.GC()
+			_, hold, err := m.TryLock(owner)
+			if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
+				t.Fatal(err)
+			}
+			return err == nil && hold.Unlock(bg) == nil
+		})
+	}},
+}

@@ -1,0 +1,246 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// exclusion is who gets in, who waits, and who is told what.
+var exclusion = map[string]test{
+	"ALockExcludesOthersUntilItIsUnlocked": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		_, hold := testlock.Lock(t, m, bg)
+		for _, refused := range []func() (context.Context, *rlock.Hold, error){
+			func() (context.Context, *rlock.Hold, error) { return w.rival("x").TryLock(bg) },
+			func() (context.Context, *rlock.Hold, error) { return w.rival("x").Lock(bg, rlock.WaitAtMost(0)) },
+			func() (context.Context, *rlock.Hold, error) {
+				return w.rival("x", rlock.WaitAtMost(time.Second)).Lock(bg)
+			},
+		} {
+			ctx, none, err := refused()
+			locked, ok := refusal(err)
+			if !errors.Is(err, rlock.ErrLocked) || !ok || errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("a second one: %v", err)
+			}
+			if ctx != bg || none != nil {
+				t.Error("whoever fails must get the context that it gave, and no hold")
+			}
+			if !strings.HasPrefix(m.Name(), locked.Name) || locked.Holder != inspect(t, m).Owner || locked.Remaining <= 0 ||
+				locked.Remaining > 30*time.Second+time.Millisecond || (w.kind.Has&OnServers != 0) != (locked.Hint == "") {
+				t.Errorf("it does not describe the holder: %+v", locked)
+			}
+		}
+		st := inspect(t, w.rival("x"))
+		if !st.Held || st.Name != "x" || !strings.HasPrefix(st.Owner, st.Session+":") || hold.Token() != 0 && st.Token != hold.Token() {
+			t.Errorf("%+v", st)
+		}
+		_, other := testlock.Lock(t, w.rival("y"), bg) // another name is another lock
+		testlock.Unlock(t, other)
+		testlock.Unlock(t, hold)
+		if st := inspect(t, m); st.Held || st.Count != 0 {
+			t.Errorf("after Unlock: %+v", st)
+		}
+		_, next := testlock.TryLock(t, w.rival("x"), bg)
+		w.wants(t, next, hold)
+		testlock.Unlock(t, next)
+		w.clean(t, "x")
+	}},
+	"WhatSomebodyElseHoldsIsRefusedAndFreedForWhoWaits": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		free := w.occupy(t, "x")
+		_, _, err := m.TryLock(bg)
+		if locked, ok := refusal(err); !ok || locked.Holder == "" || locked.About == "" || locked.Hint != "" || locked.Remaining <= 0 {
+			t.Errorf("TryLock: %+v", err)
+		} else if st := inspect(t, w.rival("x")); !st.Held || st.Owner != locked.Holder || st.Host == "" || st.PID == 0 && w.wires != nil {
+			t.Errorf("%+v", st)
+		}
+		before := inspect(t, w.rival("x")).Token
+		got := begin(t, m, bg)
+		start := time.Now()
+		free()
+		hold := granted(t, got)
+		if took := time.Since(start); took > time.Second { // of a lease of 30
+			t.Errorf("woken after %v", took)
+		}
+		if w.kind.Has&Fences != 0 {
+			testlock.WantAfter(t, hold, before)
+		}
+		testlock.Unlock(t, hold)
+		w.clean(t, "x")
+	}},
+	"WaitersAreServedInTheOrderInWhichTheyCame": {Excludes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		_, hold := testlock.Lock(t, m, bg)
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				err := m.Do(bg, func(context.Context) error { order = append(order, i); return nil })
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(settled)
+		}
+		testlock.Unlock(t, hold)
+		wg.Wait()
+		if !slices.Equal(order, []int{0, 1, 2, 3, 4}) {
+			t.Errorf("served in the order %v", order)
+		}
+	}},
+	"ProcessesAreServedInTheOrderInWhichTheyCame": {Lines | OnServers, func(t *testing.T, w *world) {
+		_, hold := testlock.Lock(t, w.new("x"), bg)
+		var waiting []<-chan testlock.Grant
+		for range 5 {
+			waiting = append(waiting, begin(t, w.process(t).rival("x"), bg))
+		}
+		for i, got := range waiting {
+			testlock.Unlock(t, hold)
+			next := granted(t, got)
+			w.wants(t, next, hold)
+			hold = next
+			time.Sleep(settled)
+			for _, others := range waiting[i+1:] {
+				if len(others) > 0 {
+					t.Fatalf("number %d is let in beside number %d", 5-len(waiting[i+1:]), i)
+				}
+			}
+			_, _, err := w.new("x").TryLock(bg)
+			testlock.WantError(t, "who tries while others wait", err, rlock.ErrLocked)
+		}
+		testlock.Unlock(t, hold)
+		w.clean(t, "x")
+	}},
+	"AWaitThatEndsSaysWhy": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		free := w.occupy(t, "x")
+		holder := inspect(t, w.rival("x")).Owner
+		why := errors.New("shift is over")
+		short, cancel := context.WithTimeoutCause(bg, time.Second, why)
+		defer cancel()
+		ctx, none, err := m.Lock(short)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || ctx != short || none != nil || !strings.Contains(err.Error(), `"x"`) {
+			t.Errorf("after the deadline: %v", err)
+		}
+		if locked, ok := refusal(err); errors.Is(err, rlock.ErrLocked) ||
+			w.kind.Has&Mutexes != 0 && (!ok || locked.Holder != holder || !strings.Contains(err.Error(), holder)) {
+			t.Errorf("after the deadline, of the holder: %v", err)
+		}
+		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){m.Lock, m.TryLock} {
+			ctx, none, err := lock(short)
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || ctx != short || none != nil {
+				t.Errorf("with an ended context: %v", err)
+			}
+		}
+		start := time.Now()
+		_, _, err = w.new("x", rlock.WaitAtMost(time.Minute)).Lock(bg, rlock.WaitAtMost(time.Second))
+		if !errors.Is(err, rlock.ErrLocked) || strings.Contains(err.Error(), "same session") || time.Since(start) < time.Second || time.Since(start) > 2*time.Second {
+			t.Errorf("after WaitAtMost, %v: %v", time.Since(start), err)
+		}
+		free()
+		w.clean(t, "x")
+	}},
+	"WhoeverWaitsForItselfIsToldSo": {Hints, func(t *testing.T, w *world) {
+		m := w.new("x")
+		_, hold := testlock.Lock(t, m, bg)
+		_, _, tried := m.TryLock(bg)
+		_, _, waited := m.Lock(bg, rlock.WaitAtMost(time.Second))
+		soon, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, _, ended := m.Lock(soon)
+		for err, want := range map[error]error{tried: rlock.ErrLocked, waited: rlock.ErrLocked, ended: context.DeadlineExceeded} {
+			if locked, _ := refusal(err); !errors.Is(err, want) || !strings.Contains(err.Error(), "same session") || locked.Holder == "" {
+				t.Errorf("%v", err)
+			}
+		}
+		testlock.Unlock(t, hold)
+	}},
+	"WaitersOfOneProcessAreAllToldWhoHoldsIt": {0, func(t *testing.T, w *world) {
+		free := w.occupy(t, "x")
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				_, _, err := w.new("x").Lock(bg, rlock.WaitAtMost(time.Second))
+				if locked, ok := refusal(err); !errors.Is(err, rlock.ErrLocked) || !ok || locked.Holder == "" || locked.Remaining <= 0 {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+		all.Wait()
+		free()
+		w.clean(t, "x")
+	}},
+	"AWaiterThatLeavesHoldsUpNobody": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		free := w.occupy(t, "x")
+		ctx, cancel := context.WithCancel(bg)
+		gone := begin(t, m, ctx)
+		got := begin(t, m, bg)
+		cancel()
+		testlock.WantError(t, "who gave up", (<-gone).Err, context.Canceled)
+		time.Sleep(settled)
+		free()
+		testlock.Unlock(t, granted(t, got))
+		w.clean(t, "x")
+	}},
+	"WhoeverIsServedAndGivesUpAtOneInstantLeavesNoLockBehind": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		for range 30 {
+			free := w.occupy(t, "x")
+			ctx, cancel := context.WithCancel(bg)
+			got := begin(t, m, ctx)
+			go cancel()
+			free()
+			g := <-got
+			if g.Err == nil {
+				testlock.Unlock(t, g.Hold)
+			} else {
+				testlock.WantError(t, "Lock", g.Err, context.Canceled)
+			}
+			w.clean(t, "x")
+		}
+	}},
+	"AHundredThatTakeTurnsAreNeverTwoInside": {Excludes, func(t *testing.T, w *world) {
+		locks := []Lock{w.new("x"), w.new("x")}
+		if w.kind.Has&OnServers != 0 {
+			locks = append(locks, w.process(t).lock("x"), w.process(t).lock("x"))
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		inside, last := 0, int64(0)
+		for i := range 20 {
+			wg.Go(func() {
+				for range 5 {
+					_, hold, err := locks[i%len(locks)].Lock(bg)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if inside++; inside != 1 || w.kind.Has&Fences != 0 && hold.Token() <= last {
+						t.Errorf("%d inside, token %d after %d", inside, hold.Token(), last)
+					}
+					last = hold.Token()
+					mu.Unlock()
+					time.Sleep(time.Millisecond)
+					mu.Lock()
+					inside--
+					mu.Unlock()
+					if err := hold.Unlock(bg); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		w.clean(t, "x")
+	}},
+}

@@ -1,0 +1,109 @@
+package contract
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// input is what callers give, and values in the keys that nobody of us wrote.
+var input = map[string]test{
+	"BadInputIsRefused": {0, func(t *testing.T, w *world) {
+		for what, c := range map[string]struct {
+			m       Lock
+			ctx     context.Context
+			options []rlock.Option
+			named   string // what the error must name
+		}{
+			"an empty name":       {w.new(""), bg, nil, `""`},
+			"a long name":         {w.new(strings.Repeat("n", 513)), bg, nil, "513"},
+			"a zero lease":        {w.new("x"), bg, []rlock.Option{rlock.WithLease(0)}, "0s"},
+			"a negative lease":    {w.new("x"), bg, []rlock.Option{rlock.WithLease(-time.Second)}, "-1s"},
+			"a lease too short":   {w.new("x"), bg, []rlock.Option{rlock.WithLease(time.Millisecond)}, "1ms"},
+			"a negative wait":     {w.new("x"), bg, []rlock.Option{rlock.WaitAtMost(-time.Second)}, "-1s"},
+			"a bad default lease": {w.new("x", rlock.WithLease(-time.Minute)), bg, nil, "-1m"},
+			"a nil context":       {w.new("x"), nil, nil, "context"},
+		} {
+			_ = c.m.Name()
+			ctx, hold, err := c.m.Lock(c.ctx, c.options...)
+			if err == nil || !strings.Contains(err.Error(), c.named) || ctx != c.ctx || hold != nil {
+				t.Errorf("%s: Lock: %v, %v, %v", what, ctx, hold, err)
+			}
+			if _, _, err := c.m.TryLock(c.ctx, c.options...); err == nil {
+				t.Errorf("%s: TryLock took it", what)
+			}
+			if err := c.m.Do(c.ctx, func(context.Context) error { t.Errorf("%s: Do ran", what); return nil }, c.options...); err == nil {
+				t.Errorf("%s: Do took it", what)
+			}
+			if len(c.options) == 0 && !strings.Contains(what, "default") && w.wires != nil {
+				if _, err := c.m.Inspect(c.ctx); err == nil {
+					t.Errorf("%s: Inspect took it", what)
+				}
+				if _, err := c.m.Force(c.ctx); err == nil {
+					t.Errorf("%s: Force took it", what)
+				}
+			}
+		}
+		for _, net := range w.nets {
+			if n := net.Count("EVAL", "EVALSHA"); n != 0 {
+				t.Errorf("%d requests were sent", n)
+			}
+		}
+		_, hold := testlock.Lock(t, w.new("x", nil), bg, nil) // options may be nil
+		var none context.Context
+		if hold.Unlock(none) == nil || hold.Extend(none, time.Minute) == nil {
+			t.Error("a nil context was taken")
+		}
+		testlock.Unlock(t, hold)
+	}},
+	"AnyBytesAreAName": {0, func(t *testing.T, w *world) {
+		var holds []*rlock.Hold
+		for _, name := range []string{
+			"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b", "}x", `\x`, `\}x`,
+			"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 500), strings.Repeat("}", 500),
+		} { // all at once: no two are the same lock
+			_, hold := testlock.TryLock(t, w.new(name), bg)
+			if !strings.HasPrefix(hold.Name(), name) || !strings.HasPrefix(w.new(name).Name(), name) || !inspect(t, w.new(name)).Held {
+				t.Errorf("%q came back as %q", name, hold.Name())
+			}
+			holds = append(holds, hold)
+		}
+		for _, hold := range holds {
+			testlock.Unlock(t, hold)
+		}
+	}},
+	"KeysOfAnotherTypeAreReportedAndLeftAlone": {OnServers | Mutexes, func(t *testing.T, w *world) {
+		keys := map[string]bool{} // all that a lock has while it is held and waited for
+		_, hold := testlock.Lock(t, w.new("x"), bg)
+		got := begin(t, w.rival("x"), bg)
+		for _, wire := range w.wires {
+			for _, key := range wire.Keys() {
+				keys[key] = true
+			}
+		}
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, granted(t, got))
+		for key := range keys {
+			for _, wire := range w.wires {
+				wire.FlushAll()
+				testlock.Must(t, wire.Set(key, "precious"))
+			}
+			_, hold, err := w.new("x").Lock(bg, rlock.WaitAtMost(time.Second))
+			if err == nil {
+				testlock.Unlock(t, hold)
+			} else if name, _, _ := strings.Cut(key, "}"); !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), name+"}") {
+				t.Errorf("%s: %v", key, err)
+			}
+			_, _ = w.new("x").Force(bg)
+			for _, wire := range w.wires {
+				if v, err := wire.Get(key); v != "precious" {
+					t.Errorf("%s was overwritten: %q, %v", key, v, err)
+				}
+			}
+		}
+	}},
+}

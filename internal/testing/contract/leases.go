@@ -1,0 +1,191 @@
+package contract
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// leases is how long a lock is held.
+var leases = map[string]test{
+	"AHoldWithoutALeaseIsRenewedForAsLongAsItsHolderLives": {0, func(t *testing.T, w *world) {
+		ctx, hold := testlock.Lock(t, w.new("x"), bg)
+		for range 100 {
+			time.Sleep(67*time.Second + 13*time.Millisecond) // not the instant of a renewal
+			// Renewed at a third: never less than two thirds are left, less the batching of renewals.
+			st, left := inspect(t, w.rival("x")), time.Until(hold.Deadline())
+			if ctx.Err() != nil || hold.Err() != nil || left < 19*time.Second || !st.Held || st.Remaining < left {
+				t.Fatalf("%v, deadline in %v, %+v", context.Cause(ctx), left, st)
+			}
+		}
+		testlock.Unlock(t, hold)
+		time.Sleep(time.Hour)
+		for _, wire := range w.wires {
+			if keys := wire.Keys(); len(keys) != 0 {
+				t.Errorf("left for an hour: %q", keys)
+			}
+		}
+	}},
+	"AHoldEndsAtItsDeadlineAndBeforeRedisFreesIt": {OnServers, func(t *testing.T, w *world) {
+		ctx, hold := testlock.Lock(t, w.new("x"), bg)
+		start := time.Now()
+		w.down(true)
+		<-ctx.Done()
+		// Nothing takes time here: the margin is exactly 1 % and 2 ms.
+		if took, want := time.Since(start), 30*time.Second-300*time.Millisecond-2*time.Millisecond; took != want {
+			t.Errorf("its context ended after %v, want %v", took, want)
+		}
+		w.down(false)
+		if !inspect(t, w.rival("x")).Held {
+			t.Error("Redis freed it before its holder knew")
+		}
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
+		testlock.WantError(t, "Err", hold.Err(), rlock.ErrLost)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		w.clean(t, "x")
+	}},
+	"AFixedLeaseRunsOutAndIsNotRenewed": {0, func(t *testing.T, w *world) {
+		m := w.new("x", rlock.WithLease(10*time.Second))
+		ctx, hold := testlock.Lock(t, m, bg)
+		start := time.Now()
+		deadline := hold.Deadline()
+		got := begin(t, w.rival("x", rlock.WithLease(time.Minute)), bg)
+		<-ctx.Done()
+		if took := time.Since(start); took >= 10*time.Second || took < 9*time.Second || !time.Now().Equal(deadline) {
+			t.Errorf("ended after %v, the deadline was after %v", took, deadline.Sub(start))
+		}
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
+		next := granted(t, got)
+		if took := time.Since(start); took > 11*time.Second {
+			t.Errorf("the next one got it after %v", took)
+		}
+		w.wants(t, next, hold)
+		time.Sleep(time.Second)
+		if left := time.Until(next.Deadline()); left < 55*time.Second || left > 59*time.Second {
+			t.Errorf("after a second it is leased for %v", left)
+		}
+		testlock.WantError(t, "a late Unlock", hold.Unlock(bg), rlock.ErrLost)
+		if !inspect(t, m).Held || next.Err() != nil {
+			t.Error("the late Unlock has freed another's lock")
+		}
+		testlock.Unlock(t, next)
+		time.Sleep(time.Hour) // no timer of an ended hold does anything
+		_, hold = testlock.TryLock(t, m, bg, rlock.WithLease(time.Minute))
+		if left := time.Until(hold.Deadline()); left > time.Minute || left < 59*time.Second {
+			t.Errorf("the option of the call does not count: %v", left)
+		}
+		testlock.Unlock(t, hold)
+	}},
+	"ReentryNeverShortensALease": {Reenters, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(time.Minute))
+		_, inner := testlock.Lock(t, m, ctx, rlock.WithLease(time.Second))
+		if left, st := time.Until(inner.Deadline()), inspect(t, m); left < 59*time.Second || st.Remaining < 59*time.Second {
+			t.Errorf("%v are left, in Redis %v", left, st.Remaining)
+		}
+		testlock.Unlock(t, inner)
+		_, inner = testlock.Lock(t, m, ctx, rlock.WithLease(2*time.Minute))
+		if left, st := time.Until(outer.Deadline()), inspect(t, m); left < 118*time.Second || st.Remaining < 118*time.Second {
+			t.Errorf("a longer lease was not taken: %v, in Redis %v", left, st.Remaining)
+		}
+		testlock.Unlock(t, inner)
+		testlock.Unlock(t, outer)
+	}},
+	"ANestedHoldWithoutALeaseOfItsOwnIsRenewed": {Reenters | Mutexes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(15*time.Second))
+		_, inner := testlock.Lock(t, m, ctx)
+		time.Sleep(10*time.Minute + 5*time.Second)
+		if outer.Err() != nil || inner.Err() != nil {
+			t.Fatalf("lost under a hold that is renewed: %v, %v", outer.Err(), inner.Err())
+		}
+		testlock.Unlock(t, inner)
+		start := time.Now()
+		<-ctx.Done() // from here on nobody renews
+		testlock.WantError(t, "Err", outer.Err(), rlock.ErrLost)
+		if took := time.Since(start); took < 19*time.Second || took > 30*time.Second {
+			t.Errorf("it ended after %v", took)
+		}
+		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
+	}},
+	"ExtendLengthensTheLeaseAndNeverShortensIt": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, hold := testlock.Lock(t, m, bg, rlock.WithLease(10*time.Second))
+		testlock.Must(t, hold.Extend(bg, time.Minute))
+		testlock.Must(t, hold.Extend(bg, time.Second))
+		if err := hold.Extend(bg, 0); err == nil {
+			t.Error("a lease of nothing was taken")
+		}
+		time.Sleep(59 * time.Second)
+		if hold.Err() != nil || !inspect(t, m).Held {
+			t.Errorf("lost before the extended lease was over: %v", hold.Err())
+		}
+		<-ctx.Done()
+		testlock.WantError(t, "Extend of a lost hold", hold.Extend(bg, time.Minute), rlock.ErrLost)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+	}},
+	"TheContextEndsWithItsParentButTheHoldDoesNot": {0, func(t *testing.T, w *world) {
+		type key struct{}
+		parent, cancel := context.WithCancelCause(context.WithValue(bg, key{}, "value"))
+		ctx, hold := testlock.Lock(t, w.new("x"), parent)
+		if ctx.Value(key{}) != "value" {
+			t.Error("it does not inherit values")
+		}
+		why := context.Canceled
+		cancel(why)
+		<-ctx.Done()
+		time.Sleep(time.Hour)
+		if context.Cause(ctx) != why || hold.Err() != nil || !inspect(t, w.rival("x")).Held {
+			t.Errorf("cause %v, hold %v", context.Cause(ctx), hold.Err())
+		}
+		testlock.WantError(t, "Extend with an ended context", hold.Extend(parent, time.Minute), context.Canceled)
+		if err := hold.Unlock(parent); err != nil {
+			t.Errorf("Unlock with an ended context: %v", err)
+		}
+		w.clean(t, "x")
+	}},
+	"AWaiterGetsTheLockOfADeadHolderWhenItsLeaseEnds": {OnServers, func(t *testing.T, w *world) {
+		dying := w.process(t)
+		_, dead := testlock.Lock(t, dying.lock("x"), bg)
+		got := begin(t, w.rival("x"), bg)
+		start := time.Now()
+		for _, net := range dying.nets {
+			net.BlackHole(true, true)
+		}
+		next := granted(t, got)
+		if took := time.Since(start); took < 29*time.Second || took > 31*time.Second {
+			t.Errorf("it got the lock after %v", took)
+		}
+		testlock.WantError(t, "the dead one's Err", dead.Err(), rlock.ErrLost)
+		w.wants(t, next, dead)
+		for _, net := range dying.nets {
+			net.BlackHole(false, false)
+		}
+		testlock.WantError(t, "its late Unlock", dead.Unlock(bg), rlock.ErrLost)
+		time.Sleep(time.Minute)
+		testlock.Must(t, next.Err())
+		testlock.Unlock(t, next)
+		w.clean(t, "x")
+	}},
+	"ARenewedLeaseIsCountedFromWhenTheRenewalLeft": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		_, hold := testlock.Lock(t, p.lock("x"), bg)
+		const delay = 200 * time.Millisecond
+		for _, net := range p.nets {
+			net.SetDelay(delay)
+		}
+		for range 30 { // the second after each renewal among them
+			time.Sleep(time.Second)
+			if left := time.Until(hold.Deadline()); left > 30*time.Second-302*time.Millisecond-time.Until(time.Now()) {
+				t.Errorf("believed for %v", left)
+			}
+			if st := inspect(t, w.rival("x")); hold.Deadline().After(time.Now().Add(st.Remaining)) {
+				t.Errorf("believed until %v, Redis frees it in %v", time.Until(hold.Deadline()), st.Remaining)
+			}
+		}
+		testlock.Unlock(t, hold)
+	}},
+}

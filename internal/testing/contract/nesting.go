@@ -1,0 +1,221 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// nesting is what descends from a hold.
+var nesting = map[string]test{
+	"ReentryFollowsTheContextAndCounts": {Reenters, func(t *testing.T, w *world) {
+		m, ctx := w.new("x"), bg
+		var holds []*rlock.Hold
+		check := func(depth int) {
+			t.Helper()
+			if st := inspect(t, m); st.Held != (depth > 0) || w.kind.Has&Counts != 0 && st.Count != depth {
+				t.Fatalf("at depth %d: %+v", depth, st)
+			}
+			_, hold, err := w.rival("x").TryLock(bg)
+			if (err == nil) != (depth == 0) {
+				t.Fatalf("another one, at depth %d: %v", depth, err)
+			}
+			if err == nil {
+				testlock.Unlock(t, hold)
+			}
+		}
+		for depth := 1; depth <= 5; depth++ {
+			var hold *rlock.Hold
+			ctx, hold = testlock.Lock(t, m, ctx)
+			holds = append(holds, hold)
+			if hold.Token() != holds[0].Token() {
+				t.Errorf("tokens %d and %d", hold.Token(), holds[0].Token())
+			}
+			check(depth)
+		}
+		for i, at := range []int{2, 0, 4, 1, 3} { // any order
+			testlock.Unlock(t, holds[at])
+			check(4 - i)
+		}
+		w.clean(t, "x")
+	}},
+	"GoroutinesThatShareAHoldsContextTakeTurns": {Reenters | Excludes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		var mu sync.Mutex
+		inside, most, runs := 0, 0, 0
+		add := func(n int) { mu.Lock(); inside += n; most = max(most, inside); mu.Unlock() }
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 5 {
+					err := m.Do(ctx, func(ctx context.Context) error {
+						add(1)
+						defer add(-1)
+						time.Sleep(time.Millisecond)
+						return m.Do(ctx, func(context.Context) error { runs++; return nil })
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if most != 1 || runs != 20 || hold.Err() != nil {
+			t.Errorf("%d inside at once, %d runs, %v", most, runs, hold.Err())
+		}
+		testlock.Unlock(t, hold)
+		w.clean(t, "x")
+	}},
+	"ANestedHoldKeepsTheLockWhenTheOuterOneIsUnlockedFirst": {Reenters, func(t *testing.T, w *world) {
+		m := w.new("x")
+		outer, h1 := testlock.Lock(t, m, bg)
+		inner, h2 := testlock.Lock(t, m, context.WithoutCancel(outer))
+		testlock.Unlock(t, h1)
+		if h1.Err() == nil || h2.Err() != nil || inner.Err() != nil {
+			t.Fatalf("outer %v, inner %v", h1.Err(), h2.Err())
+		}
+		_, h3 := testlock.Lock(t, m, inner)
+		testlock.Unlock(t, h2)
+		_, _, err := w.rival("x").TryLock(bg)
+		testlock.WantError(t, "a newcomer under a nested hold", err, rlock.ErrLocked)
+		testlock.Unlock(t, h3)
+		w.clean(t, "x")
+	}},
+	"WhatWasNestedInAFinishedHoldIsNestedInTheNextOne": {Reenters | Excludes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		outer, h1 := testlock.Lock(t, m, bg)
+		middle, h2 := testlock.Lock(t, m, outer)
+		_, h3 := testlock.Lock(t, m, context.WithoutCancel(middle))
+		testlock.Unlock(t, h2)
+		_, _, err := m.TryLock(outer)
+		testlock.WantError(t, "beside what was nested in between", err, rlock.ErrLocked)
+		_, _, err = m.TryLock(context.WithoutCancel(middle))
+		testlock.WantError(t, "below what is finished", err, rlock.ErrLocked)
+		testlock.Unlock(t, h3)
+		_, h4 := testlock.TryLock(t, m, outer)
+		testlock.Unlock(t, h4)
+		testlock.Unlock(t, h1)
+	}},
+	"WhatDescendsFromAFinishedHoldIsANewcomer": {Excludes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, h1 := testlock.Lock(t, m, bg)
+		detached := context.WithoutCancel(ctx)
+		testlock.Unlock(t, h1)
+		testlock.WantError(t, "the cause of an unlocked hold's context", context.Cause(ctx), rlock.ErrNotHeld)
+		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){m.Lock, w.new("y").TryLock} {
+			_, _, err := lock(ctx)
+			testlock.WantError(t, "with that context", err, context.Canceled)
+			if !strings.Contains(err.Error(), "belonged to a hold that was unlocked; go on with the one that its Lock was given") {
+				t.Errorf("it does not say what context that is: %v", err)
+			}
+		}
+		_, h2 := testlock.Lock(t, m, bg)
+		_, _, err := m.TryLock(detached)
+		testlock.WantError(t, "a detached one beside the next hold", err, rlock.ErrLocked)
+		testlock.Unlock(t, h2)
+		_, h3 := testlock.Lock(t, m, detached)
+		if w.kind.Has&Fences != 0 && (h1.Token() >= h2.Token() || h2.Token() >= h3.Token()) {
+			t.Errorf("tokens %d, %d, %d", h1.Token(), h2.Token(), h3.Token())
+		}
+		testlock.Unlock(t, h3)
+	}},
+	"OneOwnerReentersWithoutPassingContextsOn": {Reenters | Excludes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		request := rlock.WithOwner(bg)
+		_, h1 := testlock.Lock(t, m, request)
+		_, h2 := testlock.Lock(t, m, request)
+		if st := inspect(t, m); h2.Token() != h1.Token() || w.kind.Has&Counts != 0 && st.Count != 2 {
+			t.Error("the second Lock of one owner did not re-enter")
+		}
+		_, _, err := m.TryLock(rlock.WithOwner(bg))
+		testlock.WantError(t, "another owner", err, rlock.ErrLocked)
+		testlock.Unlock(t, h1)
+		_, _, err = m.TryLock(bg)
+		testlock.WantError(t, "somebody, while the owner's second hold lives", err, rlock.ErrLocked)
+		testlock.Unlock(t, h2)
+
+		_, h3 := testlock.Lock(t, m, request)
+		w.lose(t, "x", h3)
+		for range 2 { // an inner layer must not start afresh unnoticed
+			_, _, err = m.TryLock(request)
+			testlock.WantError(t, "the owner that lost it", err, rlock.ErrLost)
+		}
+		testlock.WantError(t, "Unlock", h3.Unlock(bg), rlock.ErrLost)
+		_, h4 := testlock.TryLock(t, m, request) // it knows now
+		testlock.Unlock(t, h4)
+	}},
+	"GoroutinesOfOneOwnerThatAskAtOnceAllGetIn": {Reenters | Mutexes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		for _, taken := range []bool{false, true} {
+			free := func() {}
+			if taken {
+				free = w.occupy(t, "x")
+			}
+			request := rlock.WithOwner(bg)
+			var all []<-chan testlock.Grant
+			for range 4 {
+				all = append(all, testlock.Go(request, m))
+			}
+			time.Sleep(settled)
+			free()
+			var holds []*rlock.Hold
+			for _, got := range all { // while the others are inside
+				holds = append(holds, granted(t, got))
+			}
+			for _, hold := range holds {
+				if hold.Token() != holds[0].Token() {
+					t.Error("they have different tokens")
+				}
+				testlock.Unlock(t, hold)
+			}
+			w.clean(t, "x")
+		}
+	}},
+	"DoReleasesHoweverFnEnds": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		own := errors.New("own")
+		if err := m.Do(bg, func(context.Context) error { return own }); err != own {
+			t.Errorf("fn's error came back as %v", err)
+		}
+		w.clean(t, "x")
+		func() {
+			defer func() {
+				if recover() != "panic" {
+					t.Error("the panic did not come through")
+				}
+			}()
+			_ = m.Do(bg, func(context.Context) error { panic("panic") })
+		}()
+		w.clean(t, "x")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = m.Do(bg, func(context.Context) error { goexit(); return nil })
+		}()
+		<-done
+		w.clean(t, "x")
+		err := m.Do(bg, func(ctx context.Context) error {
+			if w.kind.Space != nil {
+				w.lose(t, "x", nil)
+			} else {
+				force(t, m)
+			}
+			return own
+		})
+		testlock.WantError(t, "Do", err, own)
+		testlock.WantError(t, "Do", err, rlock.ErrLost)
+		free := w.occupy(t, "x")
+		err = m.Do(bg, func(context.Context) error { t.Error("it ran"); return nil }, rlock.WaitAtMost(time.Second))
+		testlock.WantError(t, "Do of what another holds", err, rlock.ErrLocked)
+		free()
+		w.clean(t, "x")
+	}},
+}

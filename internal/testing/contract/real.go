@@ -1,0 +1,192 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// realProcess makes processes, each with sessions of its own.
+type realProcess func(options ...rlock.SessionOption) *process
+
+// RunReal runs, for a kind, what a real server should have shown once: on the shared one, if it needs no more.
+func RunReal(t *testing.T, k Kind) {
+	if k.Rival == nil {
+		k.Rival = k.New
+	}
+	for name, test := range real {
+		if test.needs&^k.Has == 0 {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var servers []*redis.Client
+				connect := []func() *redis.Client{func() *redis.Client { return testlock.SharedToo(t, servers[0]) }}
+				if k.Servers <= 1 {
+					servers = append(servers, testlock.Shared(t))
+				} else {
+					connect = nil
+					for range k.Servers {
+						server := testredis.Start(t)
+						servers = append(servers, server.Client(t))
+						connect = append(connect, func() *redis.Client { return server.Client(t) })
+					}
+				}
+				test.run(t, k, servers, func(options ...rlock.SessionOption) *process {
+					p := &process{}
+					for _, connect := range connect {
+						p.sessions = append(p.sessions, testlock.NewSession(t, connect(), options...))
+					}
+					p.lock, p.rival = k.New(p.sessions), k.Rival(p.sessions)
+					return p
+				})
+			})
+		}
+	}
+	t.Run("TheDocumentedRightsSuffice", func(t *testing.T) {
+		t.Parallel()
+		documentedRights(t, k)
+	})
+}
+
+var real = map[string]struct {
+	needs Trait
+	run   func(t *testing.T, k Kind, servers []*redis.Client, process realProcess)
+}{
+	"AWaiterIsWokenByTheUnlockOfAnotherProcess": {0, func(t *testing.T, _ Kind, servers []*redis.Client, process realProcess) {
+		waits := make(testlock.Waits, 1)
+		one, other := process(), process(rlock.WithObserver(waits))
+		_, first := testlock.Lock(t, one.lock("x"), bg)
+		_, _, err := other.rival("x").TryLock(bg)
+		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
+		got := testlock.Go(testlock.Bounded(t), other.rival("x"))
+		testlock.Receive(t, "waiting", waits)
+		start := time.Now()
+		testlock.Unlock(t, first)
+		second := testlock.Granted(t, got)
+		if took := time.Since(start); took > 15*time.Second { // of a lease of 30
+			t.Errorf("woken after %v, by the lease and not by the message", took)
+		}
+		if first.Token() != 0 {
+			testlock.WantAfter(t, second, first.Token())
+		}
+		testlock.Unlock(t, second)
+		left(t, servers)
+	}},
+	"ReentryFollowsTheContext": {Reenters, func(t *testing.T, k Kind, servers []*redis.Client, process realProcess) {
+		one, other := process(), process()
+		ctx := bg
+		var holds []*rlock.Hold
+		for range 3 {
+			var hold *rlock.Hold
+			ctx, hold = testlock.Lock(t, one.lock("x"), ctx)
+			holds = append(holds, hold)
+		}
+		for i, at := range []int{1, 0, 2} {
+			if st := inspect(t, one.lock("x")); !st.Held || k.Has&Counts != 0 && k.Servers <= 1 && st.Count != 3-i {
+				t.Errorf("with %d holds: %+v", 3-i, st)
+			}
+			_, _, err := other.rival("x").TryLock(bg)
+			testlock.WantError(t, "another process", err, rlock.ErrLocked)
+			testlock.Unlock(t, holds[at])
+		}
+		testlock.Works(t, other.rival("x"))
+		left(t, servers)
+	}},
+	"AForcedUnlockEndsTheHold": {0, func(t *testing.T, _ Kind, servers []*redis.Client, process realProcess) {
+		one, other := process(), process()
+		ctx, hold := testlock.Lock(t, one.lock("x"), bg)
+		force(t, other.lock("x"))
+		testlock.WantError(t, "Extend", hold.Extend(bg, time.Minute), rlock.ErrLost)
+		testlock.Receive(t, "its context ends", ctx.Done())
+		testlock.Works(t, other.rival("x"))
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		left(t, servers)
+	}},
+	"ACancelStormLeavesNothing": {0, func(t *testing.T, _ Kind, servers []*redis.Client, process realProcess) {
+		locks := []Lock{process().lock("x"), process().lock("x"), process().rival("x")}
+		var wg sync.WaitGroup
+		for i := range 12 {
+			wg.Go(func() {
+				rnd := rand.New(rand.NewPCG(1, uint64(i)))
+				for range 20 {
+					ctx, cancel := context.WithTimeout(bg, time.Duration(rnd.IntN(3000))*time.Microsecond)
+					if _, hold, err := locks[i%len(locks)].Lock(ctx); err == nil {
+						if err := hold.Unlock(bg); err != nil {
+							t.Error(err)
+						}
+					} else if !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		testlock.Works(t, locks[2])
+		left(t, servers)
+	}},
+}
+
+// left checks that nothing is left but tokens.
+func left(t *testing.T, servers []*redis.Client) {
+	t.Helper()
+	for _, rdb := range servers {
+		testlock.OnlyTokens(t, rdb)
+		testlock.NoSubscriptions(t, rdb)
+	}
+}
+
+// documentedRights does all that a program does with a lock, as a user with the rights of docs/operations.md.
+func documentedRights(t *testing.T, k Kind) {
+	one, other := &process{}, &process{}
+	waits := make(testlock.Waits, 10)
+	var admins []*redis.Client
+	for range max(k.Servers, 1) {
+		server := testredis.Start(t)
+		admins = append(admins, server.Client(t))
+		rdb := testlock.DocumentedUser(t, server)
+		one.sessions = append(one.sessions, testlock.NewSession(t, rdb, rlock.WithLiveness(time.Second)))
+		other.sessions = append(other.sessions, testlock.NewSession(t, rdb, rlock.WithLiveness(time.Second), rlock.WithObserver(waits)))
+	}
+	l, rival := k.New(one.sessions)("x"), k.Rival(other.sessions)("x")
+	ctx, hold := testlock.Lock(t, l, bg)
+	if k.Has&Reenters != 0 {
+		_, nested := testlock.Lock(t, l, ctx)
+		testlock.Unlock(t, nested)
+	}
+	testlock.Must(t, hold.Extend(bg, time.Minute))
+	inspect(t, l)
+	_, _, err := rival.Lock(bg, rlock.WaitAtMost(1500*time.Millisecond)) // gives up after a heartbeat
+	testlock.WantError(t, "a wait that ran out", err, rlock.ErrLocked)
+	for len(waits) > 0 {
+		<-waits
+	}
+	got := testlock.Go(testlock.Bounded(t), rival)
+	testlock.Receive(t, "waiting", waits)
+	testlock.Unlock(t, hold)
+	testlock.Unlock(t, testlock.Granted(t, got))
+	_, hold = testlock.Lock(t, l, bg)
+	force(t, l)
+	testlock.WantError(t, "the unlock of what was forced", hold.Unlock(bg), rlock.ErrLost)
+	_, _ = testlock.Lock(t, l, bg) // for Close to free
+	testlock.Must(t, one.close())
+	testlock.Must(t, other.close())
+	for _, admin := range admins {
+		entries, err := admin.ACLLog(bg, 100).Result()
+		testlock.Must(t, err)
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Object, "client") { // go-redis can do without
+				t.Errorf("refused: %s", e.Object)
+			}
+		}
+	}
+}

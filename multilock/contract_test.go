@@ -1,0 +1,66 @@
+package multilock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/lockline/lockline/internal/testing/contract"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// several is a MultiLock of a lock on each of two servers.
+var several = contract.Kind{
+	Servers: 2,
+	Has:     contract.Reenters | contract.Counts | contract.Excludes | contract.Hints | contract.Mutexes,
+	New: func(process []*rlock.Session) contract.Maker {
+		return func(name string, options ...rlock.Option) contract.Lock {
+			ms := []*rlock.Mutex{rlock.New(process[0], name), rlock.New(process[1], name)}
+			l := multilock.New(ms[0], ms[1])
+			return contract.Lock{
+				Locker: with{l, options},
+				Do: func(ctx context.Context, fn func(context.Context) error, more ...rlock.Option) error {
+					return l.Do(ctx, fn, append(options, more...)...)
+				},
+				Inspect: ms[0].Inspect,
+				Force: func(ctx context.Context) (bool, error) {
+					a, err := ms[0].ForceUnlock(ctx)
+					b, err2 := ms[1].ForceUnlock(ctx)
+					return a && b, errors.Join(err, err2)
+				},
+			}
+		}
+	},
+}
+
+// with is a Locker each of whose acquisitions has options.
+type with struct {
+	rlock.Locker
+	options []rlock.Option
+}
+
+func (w with) Lock(ctx context.Context, more ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return w.Locker.Lock(ctx, append(w.options, more...)...)
+}
+
+func (w with) TryLock(ctx context.Context, more ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return w.Locker.TryLock(ctx, append(w.options, more...)...)
+}
+
+var redLock = contract.Kind{
+	Servers: 3,
+	Has:     contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Alike | contract.Hints | contract.Mutexes,
+	New: func(process []*rlock.Session) contract.Maker {
+		q, err := multilock.NewQuorum(process)
+		if err != nil {
+			panic(err)
+		}
+		return func(name string, options ...rlock.Option) contract.Lock {
+			return contract.Mutex(q.New(name, options...))
+		}
+	},
+}
+
+func TestContract(t *testing.T)          { contract.Run(t, several) }
+func TestContractOfRedLock(t *testing.T) { contract.Run(t, redLock) }

@@ -1,0 +1,56 @@
+package semaphore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/lockline/lockline/internal/testing/contract"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// permits makes n permits of a semaphore a lock.
+func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
+	return func(process []*rlock.Session) contract.Maker {
+		return func(name string, options ...rlock.Option) contract.Lock {
+			s := semaphore.New(process[0], name, limit, options...)
+			return contract.Lock{
+				Locker: s.Locker(n),
+				Do: func(ctx context.Context, fn func(context.Context) error, options ...rlock.Option) error {
+					return s.Do(ctx, n, fn, options...)
+				},
+				Inspect: func(ctx context.Context) (st rlock.State, err error) {
+					found, err := s.Inspect(ctx)
+					st.Name, st.Held = found.Name, found.Used > 0
+					for _, w := range found.Queue {
+						st.Queue = append(st.Queue, rlock.Waiter{Owner: w.Owner})
+					}
+					for _, h := range found.Holders {
+						st.Owner, st.Session, st.Host, st.PID, st.Remaining, st.Token = h.Owner, h.Session, h.Host, h.PID, h.Remaining, h.Token
+					}
+					return st, err
+				},
+				Force: func(ctx context.Context) (forced bool, err error) {
+					found, err := s.Inspect(ctx)
+					for _, h := range found.Holders {
+						if forced, err = s.ForceRelease(ctx, h.Token); err != nil {
+							break
+						}
+					}
+					return forced, err
+				},
+				ForceToken: s.ForceRelease,
+			}
+		}
+	}
+}
+
+var (
+	one        = contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(1, 1)}
+	allOfThree = contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(3, 3)}
+	oneOfThree = contract.Kind{Has: contract.Lines, New: permits(1, 3), Rival: permits(3, 3)}
+)
+
+func TestContractOfOnePermit(t *testing.T)        { contract.Run(t, one) }
+func TestContractOfAllPermits(t *testing.T)       { contract.Run(t, allOfThree) }
+func TestContractOfOnePermitOfThree(t *testing.T) { contract.Run(t, oneOfThree) }
