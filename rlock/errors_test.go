@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -180,22 +179,4 @@ func wrongClient(t *testing.T, addr, use string) {
 			}
 		}
 	}
-}
-
-func TestAPlainClientOnAClusterIsToldToUseAClusterClient(t *testing.T) {
-	t.Parallel()
-	cluster := testredis.StartCluster(t, 3, 0)
-	master := cluster.Master(t, "{x}")
-	for _, node := range cluster.Nodes {
-		if node != master {
-			wrongClient(t, node.Addr, "a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient")
-			return
-		}
-	}
-}
-
-func TestASentinelIsNoPlaceForLocksAndTheErrorSaysSo(t *testing.T) {
-	t.Parallel()
-	sentinel := testredis.StartSentinel(t, 0)
-	wrongClient(t, sentinel.Sentinels[0].Addr, "a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient")
 }

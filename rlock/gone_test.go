@@ -32,14 +32,15 @@ func TestWaitersAreWokenWhenTheLockIsFoundGone(t *testing.T) {
 		} {
 			t.Run(how+", found by "+by, func(t *testing.T) {
 				t.Parallel()
-				everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+				everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+					rdb := w.Client
 					lease := 20 * time.Minute
 					if by == "a renewal" {
 						lease = 900 * time.Millisecond
 					}
 					waits := make(testlock.Waits, 1)
 					a := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease))
-					p := faultproxy.New(t, rdb.Options().Addr)
+					p := faultproxy.InMemory(t, w.Dial)
 					b := testlock.NewSession(t, p.Client(t), rlock.WithWatchdogTimeout(lease), rlock.WithObserver(waits), rlock.WithLiveness(time.Second))
 					_, hold := testlock.Lock(t, newMutex(a, "x"), bg)
 					testlock.Must(t, hold.Extend(bg, 20*time.Minute))

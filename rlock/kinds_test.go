@@ -3,8 +3,6 @@ package rlock_test
 import (
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -13,7 +11,8 @@ func TestEventsAndKeysNameTheKind(t *testing.T) {
 	want := map[string]string{"reentrant": rlock.KindReentrant, "fair": rlock.KindFair, "redlock": rlock.KindRedLock}
 	for kind, newMutex := range testlock.Kinds {
 		t.Run(kind, func(t *testing.T) {
-			testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				rdb := w.Client
 				n := 0
 				s := testlock.NewSession(t, rdb, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
 					if n++; e.Lock != want[kind] {

@@ -9,16 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 // Nothing tells one hold of a JVM from the next but its owner field.
 func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		m := rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x")
 		testlock.Must(t, rdb.HSet(bg, "x", "d1c5a3de-0d56-4b4e-8f0a-9d0e3b4c1a77:30", 1).Err())
 		testlock.Must(t, rdb.PExpire(bg, "x", time.Minute).Err())
@@ -47,7 +45,8 @@ func (c losses) Observe(_ context.Context, e rlock.Event) {
 }
 
 func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) { // in real time: the garbage collector knows no other
+		rdb := testlock.Embedded(t)
 		lost := make(losses, 10)
 		m := newMutex(testlock.NewSession(t, rdb, rlock.WithObserver(lost)), "x")
 		owner := rlock.WithOwner(bg)
@@ -94,18 +93,20 @@ func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
 }
 
 func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
-	s := testlock.NewSession(t, testredis.Start(t).Client(t))
-	for _, kind := range []string{"reentrant", "fair"} {
-		if id := identity(t, s, testlock.Kinds[kind]); id != s.ID() {
-			t.Errorf("%s: %q, want %q", kind, id, s.ID())
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		for _, kind := range []string{"reentrant", "fair"} {
+			if id := identity(t, s, testlock.Kinds[kind]); id != s.ID() {
+				t.Errorf("%s: %q, want %q", kind, id, s.ID())
+			}
 		}
-	}
+	})
 }
 
 func TestObserversHearOfEveryHold(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		s := testlock.NewSession(t, rdb, rlock.WithObserver(&rec))
+		s := testlock.NewSession(t, w.Client, rlock.WithObserver(&rec))
 		m := newMutex(s, "x")
 		ctx, h1 := testlock.Lock(t, m, bg)
 		_, h2 := testlock.Lock(t, m, ctx)

@@ -16,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -189,21 +188,4 @@ func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
 	f.mend()
 	testlock.Unlock(t, hold)
 	testlock.Works(t, m)
-}
-
-func TestAConfirmationThatPanicsIsAnErrorAndTheLockIsGivenBack(t *testing.T) {
-	for _, ctx := range []context.Context{bg, testlock.Bounded(t)} {
-		server := testredis.Start(t)
-		server.StartReplica(t)
-		rdb, f := server.Client(t), &fuse{}
-		rdb.AddHook(testlock.Around(f.around))
-		m := rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, time.Second), rlock.WithWatchdogTimeout(2*testlock.Patience)), "x")
-		testlock.Eventually(t, "replicated", func() bool { _, h, err := m.TryLock(bg); return err == nil && h.Unlock(bg) == nil })
-		f.set("wait")
-		_, _, err := m.Lock(ctx)
-		byPanic(t, "Lock", err)
-		f.mend()
-		testlock.Works(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"))
-		testlock.Works(t, m)
-	}
 }

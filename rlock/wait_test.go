@@ -8,10 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -35,18 +32,19 @@ func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
 		}
 		all.Wait()
 	}
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		rdb := w.Client
 		other, s := testlock.NewSession(t, rdb, rlock.WithLabel("the other")), testlock.NewSession(t, rdb)
 		_, hold := testlock.Lock(t, newMutex(other, "x"), bg)
 		m := newMutex(s, "x")
 		together(t, other, func() error {
-			_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)) // Redis answers in that time, on a busy machine, too
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second))
 			return err
 		})
 		testlock.Unlock(t, hold)
 	})
-	t.Run("several", func(t *testing.T) {
-		rdb := testredis.Start(t).Client(t)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { // several
+		rdb := w.Client
 		other, s := testlock.NewSession(t, rdb, rlock.WithLabel("the other")), testlock.NewSession(t, rdb)
 		_, hold := testlock.Lock(t, rlock.New(other, "x"), bg)
 		m := multilock.New(rlock.New(s, "w"), rlock.New(s, "x"))
@@ -61,7 +59,8 @@ func TestWaitersThatTimeOutTogetherAreAllToldWhoHoldsTheLock(t *testing.T) {
 // The same of goroutines behind one of their own session, which unlocks in that instant.
 func TestWaitersBehindTheirOwnSessionAreToldThatItHeldTheLock(t *testing.T) {
 	t.Parallel()
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		rdb := w.Client
 		waits := make(testlock.Waits, 5)
 		m := newMutex(testlock.NewSession(t, rdb, rlock.WithObserver(waits)), "x")
 		for range 20 {

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -32,10 +30,4 @@ func EveryKind(t *testing.T, test func(t *testing.T, newMutex Maker)) {
 	for kind, newMutex := range Kinds {
 		t.Run(kind, func(t *testing.T) { test(t, newMutex) })
 	}
-}
-
-// EveryServer runs a test on an embedded server and on the real one that tests share. The clients end with the test.
-func EveryServer(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
-	t.Run("embedded", func(t *testing.T) { test(t, Embedded(t)) })
-	t.Run("real", func(t *testing.T) { test(t, Shared(t)) })
 }
