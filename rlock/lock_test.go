@@ -3,22 +3,19 @@ package rlock_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 // Nothing tells one hold of a JVM from the next but its owner field.
 func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		m := rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x")
 		testlock.Must(t, rdb.HSet(bg, "x", "d1c5a3de-0d56-4b4e-8f0a-9d0e3b4c1a77:30", 1).Err())
 		testlock.Must(t, rdb.PExpire(bg, "x", time.Minute).Err())
@@ -37,75 +34,21 @@ func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
 	})
 }
 
-// losses is an observer of lost locks.
-type losses chan rlock.Event
-
-func (c losses) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Lost {
-		c <- e
-	}
-}
-
-func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
-		lost := make(losses, 10)
-		m := newMutex(testlock.NewSession(t, rdb, rlock.WithObserver(lost)), "x")
-		owner := rlock.WithOwner(bg)
-		short := func() (context.Context, *rlock.Hold) {
-			return testlock.Lock(t, m, owner, rlock.WithLease(150*time.Millisecond))
-		}
-		gone := func(what string) {
-			t.Helper()
-			testlock.Eventually(t, what, func() bool {
-				runtime.GC()
-				_, hold, err := m.TryLock(owner)
-				if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
-					t.Fatal(err)
-				}
-				return err == nil && hold.Unlock(bg) == nil
-			})
-		}
-
-		remembered := func(what string) {
-			t.Helper()
-			for range 5 {
-				runtime.GC()
-			}
-			if _, _, err := m.TryLock(owner); !errors.Is(err, rlock.ErrLost) {
-				t.Errorf("%s of a lost hold can be reached: %v", what, err)
+func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		for _, kind := range []string{"reentrant", "fair"} {
+			if id := identity(t, s, testlock.Kinds[kind]); id != s.ID() {
+				t.Errorf("%s: %q, want %q", kind, id, s.ID())
 			}
 		}
-
-		func() { short() }()
-		<-lost
-		gone("locked, after a hold was forgotten")
-
-		hold := func() *rlock.Hold { _, h := short(); return h }()
-		<-lost
-		remembered("the Hold")
-		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-
-		ctx := func() context.Context { c, _ := short(); return c }()
-		<-lost
-		remembered("the context")
-		runtime.KeepAlive(ctx)
-		gone("locked, after a context was forgotten")
 	})
 }
 
-func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
-	s := testlock.NewSession(t, testredis.Start(t).Client(t))
-	for _, kind := range []string{"reentrant", "fair"} {
-		if id := identity(t, s, testlock.Kinds[kind]); id != s.ID() {
-			t.Errorf("%s: %q, want %q", kind, id, s.ID())
-		}
-	}
-}
-
 func TestObserversHearOfEveryHold(t *testing.T) {
-	everyKind(t, func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		s := testlock.NewSession(t, rdb, rlock.WithObserver(&rec))
+		s := testlock.NewSession(t, w.Client, rlock.WithObserver(&rec))
 		m := newMutex(s, "x")
 		ctx, h1 := testlock.Lock(t, m, bg)
 		_, h2 := testlock.Lock(t, m, ctx)
