@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -164,38 +163,4 @@ func TestEachErrorHasOnePrefix(t *testing.T) {
 	s.that("a session", err)
 	_, _, err = multilock.New(nil, rlock.New(open, "")).Lock(bg)
 	s.that("members", err)
-}
-
-// wrongClient shows what locks say with a client that can't reach whoever keeps them.
-func wrongClient(t *testing.T, addr, use string) {
-	rdb := testlock.Client(t, addr)
-	session := testlock.NewSession(t, rdb)
-	for kind, newLock := range lockers() {
-		l := newLock(session, "x")
-		_, _, locked := l.Lock(testlock.Bounded(t))
-		_, _, tried := l.TryLock(bg)
-		for _, err := range []error{locked, tried} {
-			if err == nil || !strings.Contains(err.Error(), use) || strings.Count(err.Error(), "lockline: ") != 1 {
-				t.Errorf("%s: %v", kind, err)
-			}
-		}
-	}
-}
-
-func TestAPlainClientOnAClusterIsToldToUseAClusterClient(t *testing.T) {
-	t.Parallel()
-	cluster := testredis.StartCluster(t, 3, 0)
-	master := cluster.Master(t, "{x}")
-	for _, node := range cluster.Nodes {
-		if node != master {
-			wrongClient(t, node.Addr, "a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient")
-			return
-		}
-	}
-}
-
-func TestASentinelIsNoPlaceForLocksAndTheErrorSaysSo(t *testing.T) {
-	t.Parallel()
-	sentinel := testredis.StartSentinel(t, 0)
-	wrongClient(t, sentinel.Sentinels[0].Addr, "a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient")
 }

@@ -12,84 +12,85 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
 func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
-	proxy := faultproxy.New(t, testredis.Start(t).Addr)
-	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
-	var asked atomic.Int32
-	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if isScript(r, "lock.lua") {
-			asked.Add(1)
-			return faultproxy.Swallow
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		proxy := w.Net
+		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		var asked atomic.Int32
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if isScript(r, "lock.lua") {
+				asked.Add(1)
+				return faultproxy.Swallow
+			}
+			return faultproxy.Pass
+		})
+		for range 5 {
+			ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+			if _, _, err := m.Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
 		}
-		return faultproxy.Pass
+		if n := asked.Load(); n > 2 { // the first one may have been sent in its caller's goroutine, and is over: its connection is closed
+			t.Errorf("%d abandoned requests for one lock at one time", n)
+		}
+		proxy.OnRequest(nil)
+		testlock.Works(t, m)
 	})
-	for range 5 {
-		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
-		if _, _, err := m.Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		cancel()
-	}
-	if n := asked.Load(); n > 2 { // the first one may have been sent in its caller's goroutine, and is over: its connection is closed
-		t.Errorf("%d abandoned requests for one lock at one time", n)
-	}
-	proxy.OnRequest(nil)
-	testlock.Works(t, m)
 }
 
 func TestALateCopyThatIsGrantedAfterAForcedUnlockEndsWithItsAttempt(t *testing.T) {
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
-	operator := rlock.New(testlock.NewSession(t, server.Client(t)), "x")
-	var n atomic.Int32
-	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if isScript(r, "lock.lua") && n.Add(1) == 1 {
-			return faultproxy.Hold
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		proxy := faultproxy.InMemory(t, w.Dial)
+		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
+		operator := rlock.New(testlock.NewSession(t, w.Client), "x")
+		var n atomic.Int32
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if isScript(r, "lock.lua") && n.Add(1) == 1 {
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+		_, hold := testlock.Lock(t, m, bg) // granted to the second copy
+		testlock.ForceUnlock(t, operator)
+		testlock.Must(t, proxy.Release(proxy.Held()[0])) // the first one is granted, too
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		if st := testlock.Inspect(t, operator); st.Held {
+			t.Errorf("a lock that nobody holds: %+v", st)
 		}
-		return faultproxy.Pass
 	})
-	_, hold := testlock.Lock(t, m, bg) // granted to the second copy
-	testlock.ForceUnlock(t, operator)
-	testlock.Must(t, proxy.Release(proxy.Held()[0])) // the first one is granted, too
-	testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-	if st := testlock.Inspect(t, operator); st.Held {
-		t.Errorf("a lock that nobody holds: %+v", st)
-	}
 }
 
 func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
 	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New} {
 		t.Run(kind, func(t *testing.T) {
-			server := testredis.Start(t)
-			proxy := faultproxy.New(t, server.Addr)
-			m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
-			operator := newMutex(testlock.NewSession(t, server.Client(t)), "x")
-			var n atomic.Int32
-			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				if isScript(r, "lock.lua") && n.Add(1) == 1 {
-					return faultproxy.Hold
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				proxy := faultproxy.InMemory(t, w.Dial)
+				m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
+				operator := newMutex(testlock.NewSession(t, w.Client), "x")
+				var n atomic.Int32
+				proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+					if isScript(r, "lock.lua") && n.Add(1) == 1 {
+						return faultproxy.Hold
+					}
+					return faultproxy.Pass
+				})
+				_, hold := testlock.Lock(t, m, bg) // granted to the second copy
+				testlock.ForceUnlock(t, operator)
+				_, theirs := testlock.Lock(t, operator, bg) // others come and go
+				testlock.Unlock(t, theirs)
+				testlock.Must(t, proxy.Release(proxy.Held()[0]))
+				if st := testlock.Inspect(t, operator); st.Held {
+					t.Errorf("taken back: %+v", st)
 				}
-				return faultproxy.Pass
+				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 			})
-			_, hold := testlock.Lock(t, m, bg) // granted to the second copy
-			testlock.ForceUnlock(t, operator)
-			_, theirs := testlock.Lock(t, operator, bg) // others come and go
-			testlock.Unlock(t, theirs)
-			testlock.Must(t, proxy.Release(proxy.Held()[0]))
-			if st := testlock.Inspect(t, operator); st.Held {
-				t.Errorf("taken back: %+v", st)
-			}
-			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		})
 	}
 }
@@ -97,117 +98,106 @@ func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
 func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
 	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New} {
 		t.Run(kind, func(t *testing.T) {
-			server := testredis.Start(t)
-			proxy := faultproxy.New(t, server.Addr)
-			m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t)), "x"))
-			operator := newMutex(testlock.NewSession(t, server.Client(t)), "x")
-			var n atomic.Int32
-			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				if !isScript(r, "lock.lua") {
-					return faultproxy.Pass
-				}
-				switch n.Add(1) {
-				case 1:
-					return faultproxy.CutReply
-				case 2:
-					if _, err := operator.ForceUnlock(bg); err != nil {
-						t.Error(err)
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				proxy := faultproxy.InMemory(t, w.Dial)
+				m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t)), "x"))
+				operator := newMutex(testlock.NewSession(t, w.Client), "x")
+				var n atomic.Int32
+				proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+					if !isScript(r, "lock.lua") {
+						return faultproxy.Pass
 					}
+					switch n.Add(1) {
+					case 1:
+						return faultproxy.CutReply
+					case 2:
+						if _, err := operator.ForceUnlock(bg); err != nil {
+							t.Error(err)
+						}
+					}
+					return faultproxy.Pass
+				})
+				_, hold, err := m.Lock(bg)
+				if kind == "reentrant" { // asks anew
+					testlock.Must(t, err)
+					testlock.Unlock(t, hold)
+				} else if err == nil || !strings.Contains(err.Error(), "forced") {
+					t.Errorf("Lock: %v", err)
 				}
-				return faultproxy.Pass
+				if st := testlock.Inspect(t, operator); st.Held || len(st.Queue) > 0 {
+					t.Errorf("left: %+v", st)
+				}
 			})
-			_, hold, err := m.Lock(bg)
-			if kind == "reentrant" { // asks anew
-				testlock.Must(t, err)
-				testlock.Unlock(t, hold)
-			} else if err == nil || !strings.Contains(err.Error(), "forced") {
-				t.Errorf("Lock: %v", err)
-			}
-			if st := testlock.Inspect(t, operator); st.Held || len(st.Queue) > 0 {
-				t.Errorf("left: %+v", st)
-			}
 		})
 	}
 }
 
 func TestGoroutinesOfOneOwnerBehindASiblingGetInTogether(t *testing.T) {
-	m := rlock.New(testlock.NewSession(t, testlock.Embedded(t)), "x")
-	ctx, outer := testlock.Lock(t, m, bg)
-	_, sibling := testlock.Lock(t, m, ctx)
-	request := rlock.WithOwner(ctx)
-	one, other := testlock.Go(request, m), testlock.Go(request, m)
-	if _, _, err := m.Lock(ctx, rlock.WaitAtMost(20*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
-		t.Fatal(err)
-	}
-	testlock.Unlock(t, sibling)
-	first, second := testlock.Granted(t, one), testlock.Granted(t, other) // while the first is inside
-	testlock.Unlock(t, second)
-	testlock.Unlock(t, first)
-	testlock.Unlock(t, outer)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		ctx, outer := testlock.Lock(t, m, bg)
+		_, sibling := testlock.Lock(t, m, ctx)
+		request := rlock.WithOwner(ctx)
+		one, other := testlock.Go(request, m), testlock.Go(request, m)
+		if _, _, err := m.Lock(ctx, rlock.WaitAtMost(20*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+			t.Fatal(err)
+		}
+		testlock.Unlock(t, sibling)
+		first, second := testlock.Granted(t, one), testlock.Granted(t, other) // while the first is inside
+		testlock.Unlock(t, second)
+		testlock.Unlock(t, first)
+		testlock.Unlock(t, outer)
+	})
 }
 
 func TestAnOwnerDoesNotWaitForItselfAfterTheOuterHoldWent(t *testing.T) {
-	m := rlock.New(testlock.NewSession(t, testlock.Embedded(t)), "x")
-	ctx, outer := testlock.Lock(t, m, bg)
-	request := rlock.WithOwner(context.WithoutCancel(ctx))
-	_, first := testlock.Lock(t, m, request)
-	testlock.Unlock(t, outer)
-	_, second := testlock.TryLock(t, m, request)
-	testlock.Unlock(t, second)
-	testlock.Unlock(t, first)
-}
-
-func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
-	t.Parallel()
-	rdb := testredis.Start(t).Client(t)
-	m := rlock.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Second)), "x")
-	ctx, outer := testlock.Lock(t, m, bg)
-	_, nested := testlock.Lock(t, m, ctx)
-	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
-	testlock.Unlock(t, nested) // its count cannot be noted
-	testlock.Renewed(t, outer, 2*time.Second)
-	if ctx.Err() != nil {
-		t.Fatalf("lost: %v", context.Cause(ctx))
-	}
-	testlock.Unlock(t, outer)
-	if _, _, err := m.Lock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
-		t.Errorf("Lock on a full server: %v", err)
-	}
-	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "0").Err())
-	_, hold := testlock.Lock(t, m, bg)
-	testlock.Unlock(t, hold)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		ctx, outer := testlock.Lock(t, m, bg)
+		request := rlock.WithOwner(context.WithoutCancel(ctx))
+		_, first := testlock.Lock(t, m, request)
+		testlock.Unlock(t, outer)
+		_, second := testlock.TryLock(t, m, request)
+		testlock.Unlock(t, second)
+		testlock.Unlock(t, first)
+	})
 }
 
 func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
-	server := testredis.Start(t)
-	proxy := faultproxy.New(t, server.Addr)
-	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
-	other := testlock.Warm(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"))
-	third := testlock.Warm(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"))
-	_, hold := testlock.Lock(t, m, bg)
-	var n atomic.Int32
-	proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-		if !isScript(r, "release.lua") {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		proxy := faultproxy.InMemory(t, w.Dial)
+		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, proxy.Client(t)), "x"))
+		other := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		third := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		_, hold := testlock.Lock(t, m, bg)
+		var n atomic.Int32
+		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if !isScript(r, "release.lua") {
+				return faultproxy.Pass
+			}
+			if n.Add(1) == 1 {
+				return faultproxy.CutReply // it worked
+			}
+			// Somebody else holds the lock and loses it, and another one holds it, before the second copy arrives.
+			if _, hold, err := other.TryLock(bg); err != nil {
+				t.Error(err)
+			} else {
+				testlock.Keep(t, hold)
+			}
+			if _, err := other.ForceUnlock(bg); err != nil {
+				t.Error(err)
+			}
+			if _, hold, err := third.TryLock(bg); err != nil {
+				t.Error(err)
+			} else {
+				testlock.Keep(t, hold)
+			}
 			return faultproxy.Pass
+		})
+		if err := hold.Unlock(bg); errors.Is(err, rlock.ErrLost) {
+			t.Errorf("the unlock worked, and says %v", err)
 		}
-		if n.Add(1) == 1 {
-			return faultproxy.CutReply // it worked
-		}
-		// Somebody else holds the lock and loses it, and another one holds it, before the second copy arrives.
-		if _, _, err := other.TryLock(bg); err != nil {
-			t.Error(err)
-		}
-		if _, err := other.ForceUnlock(bg); err != nil {
-			t.Error(err)
-		}
-		if _, _, err := third.TryLock(bg); err != nil {
-			t.Error(err)
-		}
-		return faultproxy.Pass
 	})
-	if err := hold.Unlock(bg); errors.Is(err, rlock.ErrLost) {
-		t.Errorf("the unlock worked, and says %v", err)
-	}
 }
 
 // failures are how code that a user plugs in can fail.
@@ -240,70 +230,73 @@ func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
 		for kind, newMutex := range testlock.Kinds {
 			t.Run(kind+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				rdb, broken := testlock.Embedded(t), new(pipelines)
-				broken.count(rdb)
-				observer, handler := &failing{fail: fail}, &failing{fail: fail}
-				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
-				testlock.Must(t, err)
-				theirRdb := testlock.Client(t, rdb.Options().Addr)
-				m, other := newMutex(s, "x"), newMutex(testlock.NewSession(t, theirRdb), "x")
-				_, theirs := testlock.Lock(t, other, bg)
-				if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
-					t.Errorf("Lock: %v", err)
-				}
-				testlock.Unlock(t, theirs)
-
-				ctx, cancel := context.WithCancel(testlock.Bounded(t))
-				defer cancel()
-				_, hold := testlock.Lock(t, m, ctx)
-				if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) { // waits for itself, which is logged
-					t.Errorf("Lock: %v", err)
-				}
-				broken.refuse.Store(true)
-				testlock.Eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
-				broken.refuse.Store(false)
-				_ = hold.Unlock(bg) // it may have been lost meanwhile
-
-				held, hold := testlock.Lock(t, m, testlock.Bounded(t))
-				if _, err := other.ForceUnlock(bg); err != nil {
-					t.Error(err)
-				}
-				testlock.Receive(t, "the loss", held.Done())
-				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-
-				testlock.Works(t, m)
-				testlock.Must(t, s.Close())
-				for event := rlock.Waiting; event <= rlock.RenewFailed; event++ {
-					if !observer.called(event.String()) {
-						t.Errorf("%v did not happen", event)
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					rdb, broken := w.Client, new(pipelines)
+					broken.count(rdb)
+					observer, handler := &failing{fail: fail}, &failing{fail: fail}
+					s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
+					testlock.Must(t, err)
+					theirRdb := w.Net.Client(t)
+					m, other := newMutex(s, "x"), newMutex(testlock.NewSession(t, theirRdb), "x")
+					_, theirs := testlock.Lock(t, other, bg)
+					if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
+						t.Errorf("Lock: %v", err)
 					}
-				}
-				for _, message := range []string{"lockline: lock lost", "lockline: a wait ended while this same session held the lock; " +
-					"if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"} {
-					if !handler.called(message) {
-						t.Errorf("not logged: %s", message)
+					testlock.Unlock(t, theirs)
+
+					ctx, cancel := context.WithCancel(testlock.Bounded(t))
+					defer cancel()
+					_, hold := testlock.Lock(t, m, ctx)
+					if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) { // waits for itself, which is logged
+						t.Errorf("Lock: %v", err)
 					}
-				}
+					broken.refuse.Store(true)
+					testlock.Eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
+					broken.refuse.Store(false)
+					_ = hold.Unlock(bg) // it may have been lost meanwhile
+
+					held, hold := testlock.Lock(t, m, testlock.Bounded(t))
+					if _, err := other.ForceUnlock(bg); err != nil {
+						t.Error(err)
+					}
+					testlock.Receive(t, "the loss", held.Done())
+					testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+
+					testlock.Works(t, m)
+					testlock.Must(t, s.Close())
+					for event := rlock.Waiting; event <= rlock.RenewFailed; event++ {
+						if !observer.called(event.String()) {
+							t.Errorf("%v did not happen", event)
+						}
+					}
+					for _, message := range []string{"lockline: lock lost", "lockline: a wait ended while this same session held the lock; " +
+						"if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"} {
+						if !handler.called(message) {
+							t.Errorf("not logged: %s", message)
+						}
+					}
+				})
 			})
 		}
 	}
 }
 
 func TestAWaitThatRunsOutInAnOutageDoesNotSayLocked(t *testing.T) {
-	server := testredis.Start(t)
-	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, server.Client(t, testlock.Impatient)), "x"))
-	server.Freeze()
-	_, _, err := m.Lock(bg, rlock.WaitAtMost(50*time.Millisecond))
-	if errors.Is(err, rlock.ErrLocked) || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("nothing is known of a holder, and it says %v", err)
-	}
-	server.Thaw()
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		w.Net.Freeze()
+		_, _, err := m.Lock(bg, rlock.WaitAtMost(50*time.Millisecond))
+		if errors.Is(err, rlock.ErrLocked) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("nothing is known of a holder, and it says %v", err)
+		}
+		w.Net.Thaw()
+	})
 }
 
 // A simulation found it: the error was that the grant took longer than its lease.
 func TestATryLockThatWasForcedAndOvertakenIsLocked(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
-		other := testlock.Client(t, rdb.Options().Addr)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb, other := w.Client, w.Net.Client(t)
 		m, operator := fairlock.New(testlock.NewSession(t, rdb), "x"), fairlock.New(testlock.NewSession(t, other), "x")
 		var hold *rlock.Hold
 		var force func()

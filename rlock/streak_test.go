@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -405,46 +404,6 @@ func TestObserversHearOfHandOvers(t *testing.T) {
 			t.Errorf("tokens %v: acquired %v, %d of them handed over, released %v", all, acquired, inMemory, released)
 		}
 	})
-}
-
-func TestAClientInAStreakDoesNotStarveAnother(t *testing.T) {
-	rdb := testredis.Start(t).Client(t)
-	var grants atomic.Int64 // of Redis, to the many
-	many := testlock.NewSession(t, rdb, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-		if e.Kind == rlock.Acquired && !e.HandedOver {
-			grants.Add(1)
-		}
-	})))
-	lone := rlock.New(testlock.NewSession(t, rdb), "x")
-	ctx, cancel := context.WithCancel(bg)
-	done := make(chan struct{}, 8)
-	for range 8 {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			for m := rlock.New(many, "x"); ; {
-				_, hold, err := m.Lock(ctx)
-				if err != nil {
-					return
-				}
-				if err := hold.Unlock(bg); err != nil {
-					t.Error(err)
-				}
-			}
-		}()
-	}
-	const rounds = 50
-	for range rounds {
-		testlock.Works(t, lone)
-	}
-	n := grants.Load()
-	cancel()
-	for range 8 {
-		<-done
-	}
-	t.Logf("%d grants to the many for %d to the lone one", n, rounds)
-	if n > 4*rounds {
-		t.Errorf("%d grants to the many for %d to the lone one", n, rounds)
-	}
 }
 
 // An unlock wakes all that wait, but those who have had their turn let the others go first.
