@@ -97,7 +97,8 @@ var names = []string{
 }
 
 func TestAnyBytesAreAName(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		s := testlock.NewSession(t, rdb)
 		var holds []*rlock.Hold
 		for _, name := range names { // all at once: no two are the same lock
@@ -120,7 +121,8 @@ func TestAnyBytesAreAName(t *testing.T) {
 }
 
 func TestKeysOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		m := rlock.New(testlock.NewSession(t, rdb), "x")
 		for _, key := range []string{"lockline:r:{x}", "lockline:r:{x}:t"} {
 			testlock.Must(t, rdb.Set(bg, key, "precious", 0).Err())
@@ -142,7 +144,8 @@ func TestKeysOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
 }
 
 func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
 		for name, suffix := range map[string]string{"x": "{x}", "a{b}c": "a{b}c"} {
 			m := rlock.New(s, name)
@@ -189,7 +192,8 @@ func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
 
 func TestRedissonsTokenCounterIsMadeForFencedKeysAloneAndRaisedWhereItIs(t *testing.T) {
 	const counter = "redisson_lock_token:{x}"
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		plain, fenced := rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x"), rlock.New(testlock.NewSession(t, rdb, rlock.RedissonFencedKeys()), "x")
 		last := int64(0)
 		cycle := func(m *rlock.Mutex) {
@@ -226,7 +230,8 @@ func TestRedissonsTokenCounterIsMadeForFencedKeysAloneAndRaisedWhereItIs(t *test
 }
 
 func TestARedissonLockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
 		_, bare := testlock.Lock(t, rlock.New(s, "x"), bg)
 		_, braced := testlock.Lock(t, rlock.New(s, "{x}"), bg)
@@ -236,7 +241,8 @@ func TestARedissonLockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
 }
 
 func TestNoTwoPrefixesShareALock(t *testing.T) {
-	testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := w.Client
 		hold := func(what string, m *rlock.Mutex) {
 			_, hold, err := m.TryLock(bg)
 			if err != nil {
@@ -280,7 +286,7 @@ func FuzzNames(f *testing.F) {
 		f.Add("", "x", "", name)
 	}
 	f.Add("lockline", "x", "", "lockline:r:{x}:t")
-	rdb := testlock.Embedded(f)
+	rdb := testlock.NewWire(f).Client
 	f.Fuzz(func(t *testing.T, p, a, q, b string) {
 		refused := func(prefix, name string) bool { // at most; which ones is the test of internal/protocol
 			return prefix == "" && strings.ContainsAny(name, "{}_")
