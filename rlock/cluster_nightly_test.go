@@ -245,21 +245,3 @@ func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (er
 	}
 	return second.Unlock(ctx)
 }
-
-func TestAPlainClientOnAClusterIsToldToUseAClusterClient(t *testing.T) {
-	t.Parallel()
-	cluster := testredis.StartCluster(t, 3, 0)
-	master := cluster.Master(t, "{x}")
-	for _, node := range cluster.Nodes {
-		if node != master {
-			wrongClient(t, node.Addr, "a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient")
-			return
-		}
-	}
-}
-
-func TestASentinelIsNoPlaceForLocksAndTheErrorSaysSo(t *testing.T) {
-	t.Parallel()
-	sentinel := testredis.StartSentinel(t, 0)
-	wrongClient(t, sentinel.Sentinels[0].Addr, "a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient")
-}

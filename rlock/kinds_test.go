@@ -12,15 +12,14 @@ func TestEventsAndKeysNameTheKind(t *testing.T) {
 	for kind, newMutex := range testlock.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-				rdb := w.Client
 				n := 0
-				s := testlock.NewSession(t, rdb, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+				s := testlock.NewSession(t, w.Client, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
 					if n++; e.Lock != want[kind] {
 						t.Errorf("%v of a lock of kind %q", e.Kind, e.Lock)
 					}
 				})))
 				_, hold := testlock.Lock(t, newMutex(s, "x"), bg)
-				if rdb.Exists(bg, "lockline:"+want[kind]+":{x}").Val() != 1 {
+				if !w.Exists("lockline:" + want[kind] + ":{x}") {
 					t.Error("its key has another letter")
 				}
 				testlock.Unlock(t, hold)

@@ -3,7 +3,6 @@ package rlock_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -32,63 +31,6 @@ func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
 		if freed, err := m.ForceUnlock(bg); !freed || err != nil {
 			t.Errorf("%v, %v", freed, err)
 		}
-	})
-}
-
-// losses is an observer of lost locks.
-type losses chan rlock.Event
-
-func (c losses) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Lost {
-		c <- e
-	}
-}
-
-func TestAForgottenFixedLeaseKeepsItsOwnerFromNothing(t *testing.T) {
-	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) { // in real time: the garbage collector knows no other
-		rdb := testlock.Embedded(t)
-		lost := make(losses, 10)
-		m := newMutex(testlock.NewSession(t, rdb, rlock.WithObserver(lost)), "x")
-		owner := rlock.WithOwner(bg)
-		short := func() (context.Context, *rlock.Hold) {
-			return testlock.Lock(t, m, owner, rlock.WithLease(150*time.Millisecond))
-		}
-		gone := func(what string) {
-			t.Helper()
-			testlock.Eventually(t, what, func() bool {
-				runtime.GC()
-				_, hold, err := m.TryLock(owner)
-				if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
-					t.Fatal(err)
-				}
-				return err == nil && hold.Unlock(bg) == nil
-			})
-		}
-
-		remembered := func(what string) {
-			t.Helper()
-			for range 5 {
-				runtime.GC()
-			}
-			if _, _, err := m.TryLock(owner); !errors.Is(err, rlock.ErrLost) {
-				t.Errorf("%s of a lost hold can be reached: %v", what, err)
-			}
-		}
-
-		func() { short() }()
-		<-lost
-		gone("locked, after a hold was forgotten")
-
-		hold := func() *rlock.Hold { _, h := short(); return h }()
-		<-lost
-		remembered("the Hold")
-		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-
-		ctx := func() context.Context { c, _ := short(); return c }()
-		<-lost
-		remembered("the context")
-		runtime.KeepAlive(ctx)
-		gone("locked, after a context was forgotten")
 	})
 }
 

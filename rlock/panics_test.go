@@ -74,27 +74,28 @@ func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex,
 			for _, cancelable := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/after %v/cancelable %v", kind, after, cancelable), func(t *testing.T) {
 					t.Parallel()
-					var log bytes.Buffer
-					f, rdb := &fuse{after: after}, testlock.Embedded(t)
-					theirs := testlock.Client(t, rdb.Options().Addr)
-					rdb.AddHook(testlock.Around(f.around))
-					s := testlock.NewSession(t, rdb, append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * testlock.Patience),
-						rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, options...)...)
-					m := testlock.Warm(t, newMutex(s, "x"))
-					f.knows(m)
-					ctx := bg
-					if cancelable {
-						ctx = testlock.Bounded(t)
-					}
-					test(t, f, m, testlock.Warm(t, newMutex(testlock.NewSession(t, theirs), "x")), ctx)
-					testlock.Works(t, m)
-					testlock.Must(t, s.Close())
-					if f.blown.Load() == 0 {
-						t.Error("nothing panicked")
-					}
-					if got := log.String(); !strings.Contains(got, blown) || !strings.Contains(got, "panics_test.go") {
-						t.Errorf("neither panic nor stack: %s", got)
-					}
+					testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+						var log bytes.Buffer
+						f, rdb, theirs := &fuse{after: after}, w.Client, w.Net.Client(t)
+						rdb.AddHook(testlock.Around(f.around))
+						s := testlock.NewSession(t, rdb, append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * testlock.Patience),
+							rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, options...)...)
+						m := testlock.Warm(t, newMutex(s, "x"))
+						f.knows(m)
+						ctx := bg
+						if cancelable {
+							ctx = testlock.Bounded(t)
+						}
+						test(t, f, m, testlock.Warm(t, newMutex(testlock.NewSession(t, theirs), "x")), ctx)
+						testlock.Works(t, m)
+						testlock.Must(t, s.Close())
+						if f.blown.Load() == 0 {
+							t.Error("nothing panicked")
+						}
+						if got := log.String(); !strings.Contains(got, blown) || !strings.Contains(got, "panics_test.go") {
+							t.Errorf("neither panic nor stack: %s", got)
+						}
+					})
 				})
 			}
 		}
@@ -176,16 +177,17 @@ func TestAnInspectionThatPanicsIsAnError(t *testing.T) {
 }
 
 func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
-	rdb, f := testlock.Embedded(t), &fuse{}
-	theirs := testlock.Client(t, rdb.Options().Addr)
-	rdb.AddHook(testlock.Around(f.around))
-	m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
-	f.knows(m)
-	_, hold := testlock.Lock(t, testlock.Kinds["fair"](testlock.NewSession(t, theirs), "x"), bg)
-	f.set("heartbeat")
-	_, _, err := m.Lock(testlock.Bounded(t))
-	byPanic(t, "Lock", err)
-	f.mend()
-	testlock.Unlock(t, hold)
-	testlock.Works(t, m)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb, f, theirs := w.Client, &fuse{}, w.Net.Client(t)
+		rdb.AddHook(testlock.Around(f.around))
+		m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
+		f.knows(m)
+		_, hold := testlock.Lock(t, testlock.Kinds["fair"](testlock.NewSession(t, theirs), "x"), bg)
+		f.set("heartbeat")
+		_, _, err := m.Lock(testlock.Bounded(t))
+		byPanic(t, "Lock", err)
+		f.mend()
+		testlock.Unlock(t, hold)
+		testlock.Works(t, m)
+	})
 }

@@ -46,7 +46,7 @@ func readers(process []*rlock.Session) contract.Maker {
 
 var (
 	writer        = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Lines | contract.Hints, New: writers}
-	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Hints, New: writers, Rival: readers}
+	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Hints | contract.Brief, New: writers, Rival: readers}
 	reader        = contract.Kind{Has: contract.Reenters | contract.Lines, New: readers, Rival: writers}
 )
 

@@ -47,10 +47,8 @@ func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 
 var (
 	one        = contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(1, 1)}
-	allOfThree = contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(3, 3)}
 	oneOfThree = contract.Kind{Has: contract.Lines, New: permits(1, 3), Rival: permits(3, 3)}
 )
 
 func TestContractOfOnePermit(t *testing.T)        { contract.Run(t, one) }
-func TestContractOfAllPermits(t *testing.T)       { contract.Run(t, allOfThree) }
 func TestContractOfOnePermitOfThree(t *testing.T) { contract.Run(t, oneOfThree) }

@@ -41,6 +41,7 @@ const (
 	Lines                       // waiters of several processes are served in the order in which they came
 	Hints                       // who waits for its own session is told so
 	Alike                       // its servers are alike: what is so with one is so with all
+	Brief                       // its requests are those of another kind: they are not disturbed once more
 	Mutexes                     // it is a kind of rlock.Mutex, or made of them
 	OnServers                   // it has servers, and processes that use them
 )
@@ -88,7 +89,11 @@ func Run(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
 	}
-	for _, tests := range []map[string]test{exclusion, nesting, leases, ends, input, traffic} {
+	all := []map[string]test{exclusion, nesting, leases, ends, input}
+	if k.Has&Brief == 0 {
+		all = append(all, traffic)
+	}
+	for _, tests := range all {
 		for name, test := range tests {
 			if test.needs&^k.Has == 0 {
 				t.Run(name, func(t *testing.T) {

@@ -307,6 +307,31 @@ var ends = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
+	// The waiter was told that it is held for twenty more minutes, and must be woken by the first request that finds it gone.
+	"WaitersAreWokenWhenTheLockIsFoundGone": {OnServers, func(t *testing.T, w *world) {
+		for how, lease := range map[string]time.Duration{"by an Unlock": 20 * time.Minute, "by a renewal": 0} {
+			var options []rlock.Option
+			if lease > 0 {
+				options = append(options, rlock.WithLease(lease))
+			}
+			_, hold := testlock.Lock(t, w.new("x"), bg, options...)
+			testlock.Must(t, hold.Extend(bg, 20*time.Minute))
+			got := begin(t, w.rival("x"), bg)
+			for _, wire := range w.wires {
+				wire.FlushAll()
+			}
+			start := time.Now()
+			if lease > 0 {
+				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+			}
+			testlock.Unlock(t, granted(t, got))
+			if took := time.Since(start); took > 11*time.Second {
+				t.Errorf("%s: served after %v", how, took)
+			}
+			_ = hold.Unlock(bg)
+			w.clean(t, "x")
+		}
+	}},
 	"TokensGrowWhateverServersForget": {OnServers, func(t *testing.T, w *world) {
 		_, last := testlock.Lock(t, w.new("x"), bg)
 		testlock.Unlock(t, last)
@@ -412,18 +437,38 @@ var forgotten = map[string]test{
 	"AForgottenFixedLeaseKeepsItsOwnerFromNothing": {Reenters, func(t *testing.T, w *world) {
 		m := w.new("x")
 		owner := rlock.WithOwner(bg)
-		ended := func() <-chan struct{} {
-			ctx, _ := testlock.Lock(t, m, owner, rlock.WithLease(300*time.Millisecond))
-			return ctx.Done()
-		}()
-		testlock.Receive(t, "lost", ended)
-		testlock.Eventually(t, "locked again", func() bool {
-			runtime.GC()
-			_, hold, err := m.TryLock(owner)
-			if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
-				t.Fatal(err)
+		short := func() (context.Context, *rlock.Hold) {
+			ctx, hold := testlock.Lock(t, m, owner, rlock.WithLease(150*time.Millisecond))
+			<-ctx.Done()
+			return ctx, hold
+		}
+		gone := func(what string) {
+			t.Helper()
+			testlock.Eventually(t, what, func() bool {
+				runtime.GC()
+				_, hold, err := m.TryLock(owner)
+				if err != nil && !errors.Is(err, rlock.ErrLost) && !errors.Is(err, rlock.ErrLocked) {
+					t.Fatal(err)
+				}
+				return err == nil && hold.Unlock(bg) == nil
+			})
+		}
+		remembered := func(what string) {
+			t.Helper()
+			for range 3 {
+				runtime.GC()
 			}
-			return err == nil && hold.Unlock(bg) == nil
-		})
+			_, _, err := m.TryLock(owner)
+			testlock.WantError(t, what+" of a lost hold can be reached", err, rlock.ErrLost)
+		}
+		func() { short() }()
+		gone("locked, after a hold was forgotten")
+		hold := func() *rlock.Hold { _, h := short(); return h }()
+		remembered("the Hold")
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		ctx := func() context.Context { c, _ := short(); return c }()
+		remembered("the context")
+		runtime.KeepAlive(ctx)
+		gone("locked, after a context was forgotten")
 	}},
 }

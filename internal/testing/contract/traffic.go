@@ -129,7 +129,7 @@ var traffic = map[string]test{
 	"ALostRequestOrReplyChangesNothing": {OnServers, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{
 			"is lost": faultproxy.DropAndCut, "loses its reply": faultproxy.CutReply,
-			"is swallowed": faultproxy.Swallow, "has its reply swallowed": faultproxy.SwallowReply,
+			"has its reply swallowed": faultproxy.SwallowReply,
 		}, func(t *testing.T, p *process, cycle cycle, _ func(func())) {
 			if err := cycle(t, w, p, bg); err != nil {
 				t.Error(err)
@@ -180,7 +180,7 @@ var traffic = map[string]test{
 	}},
 	"ACancelAtAnyStepLeavesNothing": {OnServers, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{
-			"arrives": faultproxy.Pass, "is lost": faultproxy.DropAndCut, "loses its reply": faultproxy.CutReply, "has its reply swallowed": faultproxy.SwallowReply,
+			"arrives": faultproxy.Pass, "loses its reply": faultproxy.CutReply,
 		}, func(t *testing.T, p *process, cycle cycle, disturbed func(func())) {
 			ctx, cancel := context.WithCancel(bg)
 			disturbed(cancel)
