@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"sync/atomic"
 
 	"slices"
 	"testing"
@@ -120,10 +121,11 @@ func TestWhosePlaceWasTakenKeepsItThoughTheAnswerWasLost(t *testing.T) {
 				other := w.lockBeside()
 				// A short lease makes a request void that takes a second.
 				m, hold, first := w.standing(bg, rlock.WithWatchdogTimeout(time.Second))
-				copies, others := 0, make(chan struct{})
+				var copies atomic.Int64
+				others := make(chan struct{})
 				w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 					if w.kind(*r) == "lock" {
-						switch copies++; copies {
+						switch copies.Add(1) {
 						case 1:
 							return faultproxy.CutReply // it has taken the place
 						case 2:
@@ -138,8 +140,8 @@ func TestWhosePlaceWasTakenKeepsItThoughTheAnswerWasLost(t *testing.T) {
 				second, third := testlock.Join(bg, m), testlock.Join(bg, other)
 				close(others)
 				time.Sleep(2 * time.Second) // all copies are answered
-				if copies < 2 || void && copies < 3 {
-					t.Errorf("%d copies", copies)
+				if n := copies.Load(); n < 2 || void && n < 3 {
+					t.Errorf("%d copies", n)
 				}
 				testlock.Unlock(t, hold)
 				testlock.Served(t, first, second, third)

@@ -186,15 +186,15 @@ func (r servers) panicking(t *testing.T) ([]*panicky, *rlock.Mutex) {
 func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		hooks, m := r.panicking(t)
-		panics := 0
-		all := func(redis.Cmder) bool { panics++; return true }
+		var panics atomic.Int64
+		all := func(redis.Cmder) bool { panics.Add(1); return true }
 		none := func(redis.Cmder) bool { return false }
 		hooks[0].set(all)
 		ctx, hold := testlock.Lock(t, m, bg)
 		_, nested := testlock.Lock(t, m, ctx)
 		testlock.Unlock(t, nested)
 		testlock.Unlock(t, hold)
-		if synctest.Wait(); panics == 0 {
+		if synctest.Wait(); panics.Load() == 0 {
 			t.Error("the first was not asked")
 		}
 		hooks[1].set(all)
@@ -217,15 +217,12 @@ func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 func TestAProbeThatPanicsEndsNothing(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		hooks, m := r.panicking(t)
-		probes := 0
+		var probes atomic.Int64
 		hooks[0].set(func(cmd redis.Cmder) bool {
-			if cmd.Name() == "ping" {
-				probes++
-			}
-			return cmd.Name() == "ping" && probes == 1
+			return cmd.Name() == "ping" && probes.Add(1) == 1
 		})
 		r[0].Net.Freeze()
-		testlock.Eventually(t, "a probe", func() bool { testlock.Works(t, m); time.Sleep(100 * time.Millisecond); return probes > 0 })
+		testlock.Eventually(t, "a probe", func() bool { testlock.Works(t, m); time.Sleep(100 * time.Millisecond); return probes.Load() > 0 })
 		r[0].Net.Thaw()
 		testlock.Eventually(t, "asked again", func() bool {
 			hold := testlock.Take(t, m)

@@ -144,10 +144,11 @@ func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	go func() { defer close(ended); _, _, _ = multilock.NewRedLock("x", waiter).Lock(waiting) }()
 	defer func() { cancel(); <-ended }()
 	for !called(admin, "ping") || !called(admin, "unsubscribe") {
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
 		}
-		<-time.After(10 * time.Millisecond)
 	}
 	return nil
 }

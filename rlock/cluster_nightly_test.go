@@ -24,6 +24,7 @@ func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
+	// Shorter than the Cluster takes to notice: until then the server's clock counts.
 	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond))
 	frozen := cluster.Nodes[0]
 	onFrozen, elsewhere := map[*rlock.Hold]context.Context{}, map[*rlock.Hold]context.Context{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
@@ -17,13 +16,6 @@ func TestMain(m *testing.M) {
 }
 
 var bg = context.Background()
-
-// everyKind runs a test on both servers for each kind of lock: they promise the same.
-func everyKind(t *testing.T, test func(t *testing.T, rdb *redis.Client, newMutex testlock.Maker)) {
-	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
-		testlock.EveryServer(t, func(t *testing.T, rdb *redis.Client) { test(t, rdb, newMutex) })
-	})
-}
 
 // everyKindOverAWire runs a test in fake time for each kind of lock.
 func everyKindOverAWire(t *testing.T, test func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker)) {

@@ -211,7 +211,7 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	})
 	var sessions []*rlock.Session
 	for i := range 3 {
-		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(3*time.Second),
+		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(5*time.Second),
 			rlock.WithBatching(10*(i%2))))
 	}
 	doomed := cluster.Nodes[0]

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 )
@@ -253,17 +252,17 @@ func TestAWriterAndItsReaderUnlockAtOnce(t *testing.T) {
 }
 
 func TestAfterAnAsyncUnlockTheSessionCanTakeEitherSideAtOnce(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	l := rwlock.New(testlock.NewSession(t, server.Client(t), rlock.WithAsyncUnlock()), "x")
-	cancelable, cancel := context.WithCancel(bg)
-	defer cancel()
-	for _, ctx := range []context.Context{bg, cancelable} {
-		for range 20 {
-			for _, side := range []rlock.Locker{l, l.RLocker(), l} {
-				_, hold := testlock.TryLock(t, side, ctx)
-				testlock.Unlock(t, hold)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		l := rwlock.New(testlock.NewSession(t, w.Client, rlock.WithAsyncUnlock()), "x")
+		cancelable, cancel := context.WithCancel(bg)
+		defer cancel()
+		for _, ctx := range []context.Context{bg, cancelable} {
+			for range 20 {
+				for _, side := range []rlock.Locker{l, l.RLocker(), l} {
+					_, hold := testlock.TryLock(t, side, ctx)
+					testlock.Unlock(t, hold)
+				}
 			}
 		}
-	}
+	})
 }

@@ -34,7 +34,7 @@ func TestAScriptsRefusalIsToldInWords(t *testing.T) {
 
 func TestAValueErrorIsTheServersLastWord(t *testing.T) {
 	var err error = &ValueError{"k", "f", "v", "no number"}
-	if v := wire.Judge(err); v != (wire.Verdict{}) {
+	if v := wire.Judge(err); v != (wire.Verdict{Refused: true}) {
 		t.Errorf("%+v", v)
 	}
 	if !errors.As(err, new(redis.Error)) {

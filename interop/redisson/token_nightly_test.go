@@ -136,7 +136,7 @@ func tokensRise(t *testing.T, last int64) {
 	_ = forced.Unlock(bg) // too late
 	testlock.Unlock(t, inGo())
 	inJVM()
-	inGo(rlock.WithLease(50 * time.Millisecond))
+	inGo(rlock.WithLease(5 * time.Second))
 	inJVM()
 
 	// What the JVM lost.
