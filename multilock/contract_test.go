@@ -48,19 +48,22 @@ func (w with) TryLock(ctx context.Context, more ...rlock.Option) (context.Contex
 	return w.Locker.TryLock(ctx, append(w.options, more...)...)
 }
 
-var redLock = contract.Kind{
-	Servers: 3,
-	Has:     contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Alike | contract.Hints | contract.Mutexes,
-	New: func(process []*rlock.Session) contract.Maker {
-		q, err := multilock.NewQuorum(process)
-		if err != nil {
-			panic(err)
-		}
-		return func(name string, options ...rlock.Option) contract.Lock {
-			return contract.Mutex(q.New(name, options...))
-		}
-	},
+// redLock is a RedLock of three servers.
+func redLock(options ...multilock.QuorumOption) contract.Kind {
+	return contract.Kind{
+		Servers: 3,
+		Has:     contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Alike | contract.Hints | contract.Mutexes,
+		New: func(process []*rlock.Session) contract.Maker {
+			q, err := multilock.NewQuorum(process, options...)
+			if err != nil {
+				panic(err)
+			}
+			return func(name string, options ...rlock.Option) contract.Lock {
+				return contract.Mutex(q.New(name, options...))
+			}
+		},
+	}
 }
 
 func TestContract(t *testing.T)          { contract.Run(t, several) }
-func TestContractOfRedLock(t *testing.T) { contract.Run(t, redLock) }
+func TestContractOfRedLock(t *testing.T) { contract.Run(t, redLock()) }

@@ -96,53 +96,6 @@ var names = []string{
 	"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
 }
 
-func TestAnyBytesAreAName(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb)
-		var holds []*rlock.Hold
-		for _, name := range names { // all at once: no two are the same lock
-			_, hold, err := rlock.New(s, name).TryLock(bg)
-			if err != nil {
-				t.Fatalf("%q: %v", name, err)
-			}
-			if hold.Name() != name || rlock.New(s, name).Name() != name {
-				t.Errorf("%q came back as %q", name, hold.Name())
-			}
-			if st := testlock.Inspect(t, rlock.New(s, name)); st.Token != hold.Token() || st.Name != name {
-				t.Errorf("%q: %+v", name, st)
-			}
-			holds = append(holds, hold)
-		}
-		for _, hold := range holds {
-			testlock.Unlock(t, hold)
-		}
-	})
-}
-
-func TestKeysOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		m := rlock.New(testlock.NewSession(t, rdb), "x")
-		for _, key := range []string{"lockline:r:{x}", "lockline:r:{x}:t"} {
-			testlock.Must(t, rdb.Set(bg, key, "precious", 0).Err())
-			_, _, err := m.Lock(bg)
-			if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), key) {
-				t.Errorf("Lock: %v", err)
-			}
-			if n := rdb.DBSize(bg).Val(); n != 1 || rdb.Get(bg, key).Val() != "precious" {
-				t.Errorf("%s: overwritten, or %d other keys were made", key, n-1)
-			}
-			if key == "lockline:r:{x}" {
-				if _, err := m.ForceUnlock(bg); err == nil || rdb.Get(bg, key).Val() != "precious" {
-					t.Errorf("ForceUnlock: %v", err)
-				}
-			}
-			testlock.Must(t, rdb.Del(bg, key).Err())
-		}
-	})
-}
-
 func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Client

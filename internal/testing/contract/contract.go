@@ -1,5 +1,5 @@
 // Package contract says once what all kinds of locks promise: tests that each package runs for its kinds, in fake time with
-// servers in memory (Run), and some of them on a real server (RunReal).
+// servers in memory (Run), and on a real server (RunReal).
 package contract
 
 import (
@@ -103,14 +103,6 @@ func Run(t *testing.T, k Kind) {
 			}
 		}
 	}
-	for name, test := range forgotten {
-		if (test.needs|OnServers)&^k.Has == 0 {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test.run(t, newWorld(t, k))
-			})
-		}
-	}
 }
 
 func newWorld(t *testing.T, k Kind) *world {
@@ -129,11 +121,8 @@ func newWorld(t *testing.T, k Kind) *world {
 	return w
 }
 
-// keeping has the test keep all Holds: in fake time none may be collected, unless the test is about that.
+// keeping has the test keep all Holds: in fake time none may be collected.
 func keeping(t *testing.T, maker Maker) Maker {
-	if !testlock.IsInFakeTime(t) {
-		return maker
-	}
 	return func(name string, options ...rlock.Option) Lock {
 		l := maker(name, options...)
 		l.Locker = keeper{l.Locker, t}
@@ -171,7 +160,7 @@ func (w *world) process(t *testing.T, options ...rlock.SessionOption) *process {
 	for _, wire := range w.wires {
 		net := faultproxy.InMemory(t, wire.Dial)
 		p.nets, w.nets = append(p.nets, net), append(w.nets, net)
-		rdb := net.Client(t, brisk)
+		rdb := net.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = patience, 100*time.Millisecond })
 		p.clients, p.sessions = append(p.clients, rdb), append(p.sessions, testlock.NewSession(t, rdb, options...))
 	}
 	p.lock, p.rival = keeping(t, w.kind.New(p.sessions)), keeping(t, w.kind.Rival(p.sessions))

@@ -64,7 +64,7 @@ var input = map[string]test{
 		var holds []*rlock.Hold
 		for _, name := range []string{
 			"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b", "}x", `\x`, `\}x`,
-			"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 500), strings.Repeat("}", 500),
+			"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
 		} { // all at once: no two are the same lock
 			_, hold := testlock.TryLock(t, w.new(name), bg)
 			if !strings.HasPrefix(hold.Name(), name) || !strings.HasPrefix(w.new(name).Name(), name) || !inspect(t, w.new(name)).Held {

@@ -3,6 +3,7 @@ package contract
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -24,7 +25,9 @@ func RunReal(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
 	}
-	for name, test := range real {
+	all := maps.Clone(real)
+	maps.Copy(all, forgotten)
+	for name, test := range all {
 		if test.needs&^k.Has == 0 {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -57,10 +60,13 @@ func RunReal(t *testing.T, k Kind) {
 	})
 }
 
-var real = map[string]struct {
+// realTest is a test on a real server, for kinds that have what it needs.
+type realTest struct {
 	needs Trait
 	run   func(t *testing.T, k Kind, servers []*redis.Client, process realProcess)
-}{
+}
+
+var real = map[string]realTest{
 	"AWaiterIsWokenByTheUnlockOfAnotherProcess": {0, func(t *testing.T, _ Kind, servers []*redis.Client, process realProcess) {
 		waits := make(testlock.Waits, 1)
 		one, other := process(), process(rlock.WithObserver(waits))

@@ -7,17 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
-// patience is how long a client waits for a reply.
+// patience is how long a client waits for a reply in fake time.
 const patience = 500 * time.Millisecond
-
-func brisk(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = patience, 100*time.Millisecond }
 
 // cycle uses a lock of p's, which is free before and after. ctx is for its Locks. An error of them is returned, any other fails the test.
 type cycle func(t *testing.T, w *world, p *process, ctx context.Context) error

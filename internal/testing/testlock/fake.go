@@ -30,14 +30,8 @@ func InFakeTime(t *testing.T, test func(t *testing.T)) {
 // from outside of the bubble, which ends the program.
 func Keep(t testing.TB, hold *rlock.Hold) { t.Cleanup(func() { runtime.KeepAlive(hold) }) }
 
-// IsInFakeTime tells whether a test runs in fake time.
-func IsInFakeTime(t testing.TB) bool {
-	_, fake := bubbles.Load(t)
-	return fake
-}
-
 func keepInFakeTime(t testing.TB, hold *rlock.Hold) {
-	if IsInFakeTime(t) {
+	if _, fake := bubbles.Load(t); fake {
 		Keep(t, hold)
 	}
 }
