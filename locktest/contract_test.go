@@ -11,7 +11,7 @@ import (
 
 func TestContract(t *testing.T) {
 	contract.Run(t, contract.Kind{
-		Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Hints | contract.Mutexes,
+		Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns | contract.Hints | contract.Mutexes,
 		Space: func() contract.Space {
 			space := new(locktest.Space)
 			return contract.Space{

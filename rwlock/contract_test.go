@@ -45,8 +45,8 @@ func readers(process []*rlock.Session) contract.Maker {
 }
 
 var (
-	writer        = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Lines | contract.Hints, New: writers}
-	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Hints | contract.Brief, New: writers, Rival: readers}
+	writer        = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Lines | contract.Hints, New: writers}
+	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Hints | contract.Brief, New: writers, Rival: readers}
 	reader        = contract.Kind{Has: contract.Reenters | contract.Lines, New: readers, Rival: writers}
 )
 

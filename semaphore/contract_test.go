@@ -46,7 +46,7 @@ func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 }
 
 var (
-	one        = contract.Kind{Has: contract.Excludes | contract.Lines, New: permits(1, 1)}
+	one        = contract.Kind{Has: contract.Excludes | contract.Turns | contract.Lines, New: permits(1, 1)}
 	oneOfThree = contract.Kind{Has: contract.Lines, New: permits(1, 3), Rival: permits(3, 3)}
 )
 

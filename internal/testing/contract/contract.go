@@ -38,6 +38,7 @@ const (
 	Counts                      // Inspect has the hold count
 	Fences                      // each holder has a token that is higher than all before, also of one process
 	Excludes                    // no other goroutine of its process holds it at the same time
+	Turns                       // goroutines of one process are served in the order in which they came
 	Lines                       // waiters of several processes are served in the order in which they came
 	Hints                       // who waits for its own session is told so
 	Alike                       // its servers are alike: what is so with one is so with all

@@ -76,7 +76,7 @@ var exclusion = map[string]test{
 		testlock.Unlock(t, hold)
 		w.clean(t, "x")
 	}},
-	"WaitersAreServedInTheOrderInWhichTheyCame": {Excludes, func(t *testing.T, w *world) {
+	"WaitersAreServedInTheOrderInWhichTheyCame": {Turns, func(t *testing.T, w *world) {
 		m := w.new("x")
 		_, hold := testlock.Lock(t, m, bg)
 		var order []int
