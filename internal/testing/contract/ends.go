@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -380,7 +381,10 @@ var ends = map[string]test{
 		time.Sleep(settled)
 		mu.Lock()
 		defer mu.Unlock()
-		if got := fmt.Sprint(told); got != "[Acquired NotAcquired Waiting Released Acquired Lost]" && w.kind.Servers <= 1 {
+		if len(told) == 6 {
+			slices.Sort(told[3:5]) // two goroutines tell of the hand-over
+		}
+		if got := fmt.Sprint(told); got != "[Acquired NotAcquired Waiting Acquired Released Lost]" && w.kind.Servers <= 1 {
 			t.Errorf("told %s", got)
 		}
 	}},
