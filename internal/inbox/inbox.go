@@ -174,7 +174,7 @@ func (in *Inbox) hear(key string, sharded, known bool) {
 	}
 }
 
-// Unheard: the server of a lock was asked at asked, or later, and knew of nobody that listens for the session.
+// Unheard: the server of a lock was asked at asked, or later, and knew of no listener of the session.
 func (in *Inbox) Unheard(key string, asked time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

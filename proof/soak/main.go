@@ -27,12 +27,12 @@ import (
 const about = `Usage: go run ./proof/soak [flags]
 
 Starts five servers that write every change to disk (redis-server or valkey-server
-must be on the PATH), a proxy before each, and processes that share rlocks,
-fairlocks, MultiLocks, RedLocks, read-write locks, semaphores, latches and elections on
-them. All the time something fails: processes are killed and frozen, connections cut,
-requests and replies lost and delayed, servers frozen and killed. At the end nothing
-fails any more, each process has to get each of them once more and then leave nothing
-behind. What all of them saw is judged: exit code 0 if they may show that, 1 if not.
+must be on the PATH), a proxy before each, and processes that share locks of all kinds,
+semaphores, latches and elections. All the time something fails: processes are killed and
+frozen, connections cut, requests and replies lost and delayed, servers frozen and killed.
+At the end nothing fails any more. Each process has to get each of them once more, and
+leave nothing behind. Then it is judged what all of them saw: the exit code is 0 if the
+guarantees allow it, and 1 if not.
 
 With --redis there are no RedLocks, and the server is left alone. Every hold is
 remembered until the end, in some hundred bytes.

@@ -199,12 +199,12 @@ func (w *world) occupy(t *testing.T, name string) (free func()) {
 	return func() { t.Helper(); testlock.Unlock(t, hold) }
 }
 
-// lose takes a lock of this process from its holders, who learn it.
+// lose takes a lock of this process from its holders, which learn it.
 func (w *world) lose(t *testing.T, name string, hold *rlock.Hold) {
 	t.Helper()
 	if w.kind.Space != nil {
 		if !w.kind.Space().Lose(name) {
-			t.Error("nobody held it")
+			t.Error("it had no holder")
 		}
 		return
 	}
@@ -265,7 +265,7 @@ func granted(t *testing.T, got <-chan testlock.Grant) *rlock.Hold {
 	return testlock.Granted(t, got)
 }
 
-// refusal is what an error tells of the holder.
+// refusal is what an error says of the holder.
 func refusal(err error) (r rlock.LockedError, ok bool) {
 	var locked *rlock.LockedError
 	var notFree *semaphore.NotFreeError
@@ -278,7 +278,7 @@ func refusal(err error) (r rlock.LockedError, ok bool) {
 	return r, false
 }
 
-// clean checks that nobody has the lock, and that servers have nothing of it but tokens.
+// clean checks that the lock is free, and that servers have nothing of it but tokens.
 func (w *world) clean(t *testing.T, name string) {
 	t.Helper()
 	time.Sleep(settled)

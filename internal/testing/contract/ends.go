@@ -84,11 +84,11 @@ var ends = map[string]test{
 		below := begin(t, m, context.WithoutCancel(ctx)) // for nested
 		got := begin(t, m, bg)
 		w.lose(t, "x", hold)
-		testlock.WantError(t, "who waited for a re-entry", (<-below).Err, rlock.ErrLost)
+		testlock.WantError(t, "the wait for a re-entry", (<-below).Err, rlock.ErrLost)
 		next := granted(t, got)
 		testlock.WantError(t, "a late Unlock", nested.Unlock(bg), rlock.ErrLost)
 		if next.Err() != nil {
-			t.Error("it ended somebody else's hold")
+			t.Error("it ended another's hold")
 		}
 		testlock.Unlock(t, next)
 		w.clean(t, "x")
@@ -150,7 +150,7 @@ var ends = map[string]test{
 		testlock.WantError(t, "a second Unlock", h1.Unlock(bg), rlock.ErrNotHeld)
 		testlock.WantError(t, "Extend", h1.Extend(bg, time.Minute), rlock.ErrNotHeld)
 		if h2.Err() != nil || !inspect(t, m).Held {
-			t.Error("the second Unlock freed somebody else's lock")
+			t.Error("the second Unlock freed another's lock")
 		}
 		testlock.Unlock(t, h2)
 		w.clean(t, "x")

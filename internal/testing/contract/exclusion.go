@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exclusion is who gets in, who waits, and who is told what.
+// exclusion is about getting in, waiting, and being told why not.
 var exclusion = map[string]test{
 	"ALockExcludesOthersUntilItIsUnlocked": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
@@ -31,7 +31,7 @@ var exclusion = map[string]test{
 				t.Fatalf("a second one: %v", err)
 			}
 			if ctx != bg || none != nil {
-				t.Error("whoever fails must get the context that it gave, and no hold")
+				t.Error("a failed call must return the context that it was given, and no hold")
 			}
 			if !strings.HasPrefix(m.Name(), locked.Name) || locked.Holder != inspect(t, m).Owner || locked.Remaining <= 0 ||
 				locked.Remaining > 30*time.Second+time.Millisecond || (w.kind.Has&OnServers != 0) != (locked.Hint == "") {
@@ -114,7 +114,7 @@ var exclusion = map[string]test{
 				}
 			}
 			_, _, err := w.new("x").TryLock(bg)
-			testlock.WantError(t, "who tries while others wait", err, rlock.ErrLocked)
+			testlock.WantError(t, "a try while others wait", err, rlock.ErrLocked)
 		}
 		testlock.Unlock(t, hold)
 		w.clean(t, "x")
@@ -185,7 +185,7 @@ var exclusion = map[string]test{
 		gone := begin(t, m, ctx)
 		got := begin(t, m, bg)
 		cancel()
-		testlock.WantError(t, "who gave up", (<-gone).Err, context.Canceled)
+		testlock.WantError(t, "the wait that was given up", (<-gone).Err, context.Canceled)
 		time.Sleep(settled)
 		free()
 		testlock.Unlock(t, granted(t, got))

@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// input is what callers give, and values in the keys that nobody of us wrote.
+// input is what callers give, and values in the keys that the library did not write.
 var input = map[string]test{
 	"BadInputIsRefused": {0, func(t *testing.T, w *world) {
 		for what, c := range map[string]struct {

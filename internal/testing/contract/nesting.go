@@ -139,7 +139,7 @@ var nesting = map[string]test{
 		testlock.WantError(t, "another owner", err, rlock.ErrLocked)
 		testlock.Unlock(t, h1)
 		_, _, err = m.TryLock(bg)
-		testlock.WantError(t, "somebody, while the owner's second hold lives", err, rlock.ErrLocked)
+		testlock.WantError(t, "another one, while the owner's second hold lives", err, rlock.ErrLocked)
 		testlock.Unlock(t, h2)
 
 		_, h3 := testlock.Lock(t, m, request)
