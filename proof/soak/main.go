@@ -27,7 +27,7 @@ import (
 const about = `Usage: go run ./proof/soak [flags]
 
 Starts five servers that write every change to disk (redis-server or valkey-server
-must be on the PATH), a proxy before each, and processes that share locks of all kinds,
+must be on the PATH), and a proxy before each. Processes share locks of all kinds,
 semaphores, latches and elections. All the time something fails: processes are killed and
 frozen, connections cut, requests and replies lost and delayed, servers frozen and killed.
 At the end nothing fails any more. Each process has to get each of them once more, and
