@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,9 +82,10 @@ var cycles = map[string]cycle{
 func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run func(t *testing.T, p *process, cycle cycle, disturbed func(f func()))) {
 	for what, cycle := range cycles {
 		for how, action := range actions {
-			for number := 1; ; number++ {
+			for number := int64(1); ; number++ {
 				p := w.process(t)
-				n, did := 0, func() {}
+				var n atomic.Int64 // requests of all servers
+				did := func() {}
 				for i, net := range p.nets {
 					if i > 0 && w.kind.Has&Alike != 0 {
 						break
@@ -92,7 +94,7 @@ func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run f
 						if r.Is("HELLO", "CLIENT") { // of go-redis alone
 							return faultproxy.Pass
 						}
-						if n++; n != number {
+						if n.Add(1) != number {
 							return faultproxy.Pass
 						}
 						what := fmt.Sprintf("%s: request %d %s: %.60q", what, number, how, r.Args)
@@ -112,7 +114,7 @@ func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run f
 				if t.Failed() && !failed {
 					t.Fatalf("%s: request %d %s", what, number, how)
 				}
-				if n < number {
+				if n.Load() < number {
 					break
 				}
 			}
