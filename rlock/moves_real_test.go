@@ -34,8 +34,9 @@ func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T)
 			endpoint := faultproxy.New(t, old.Addr)
 			ctx, stop := context.WithCancel(bg)
 			var turns [4]atomic.Int64
+			lease := rlock.WithWatchdogTimeout(5 * time.Second) // a release that only the old master heard of costs as long
 			contend := func(i int) <-chan struct{} {
-				l, done := newLock(testlock.NewSession(t, endpoint.Client(t))), make(chan struct{})
+				l, done := newLock(testlock.NewSession(t, endpoint.Client(t), lease)), make(chan struct{})
 				go func() {
 					defer close(done)
 					for ctx.Err() == nil {
