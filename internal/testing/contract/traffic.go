@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,6 +84,7 @@ func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run f
 		for how, action := range actions {
 			for number := 1; ; number++ {
 				p := w.process(t)
+				var mu sync.Mutex // guards n
 				n, did := 0, func() {}
 				for i, net := range p.nets {
 					if i > 0 && w.kind.Has&Alike != 0 {
@@ -92,6 +94,8 @@ func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run f
 						if r.Is("HELLO", "CLIENT") { // of go-redis alone
 							return faultproxy.Pass
 						}
+						mu.Lock()
+						defer mu.Unlock()
 						if n++; n != number {
 							return faultproxy.Pass
 						}
@@ -112,7 +116,10 @@ func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run f
 				if t.Failed() && !failed {
 					t.Fatalf("%s: request %d %s", what, number, how)
 				}
-				if n < number {
+				mu.Lock()
+				last := n < number
+				mu.Unlock()
+				if last {
 					break
 				}
 			}
