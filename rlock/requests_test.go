@@ -56,16 +56,6 @@ func stands(r *faultproxy.Request) bool {
 	return isScript(r, "lock.lua") && r.Args[liveness] != "0"
 }
 
-// scriptCalls are the requests of the library since the last Reset.
-func scriptCalls(p *faultproxy.Proxy) (calls []faultproxy.Request) {
-	for _, r := range p.Requests() {
-		if scripts()[r.Script()] != "" {
-			calls = append(calls, r)
-		}
-	}
-	return calls
-}
-
 // sequence names the requests since the last Reset, each by its script's file or its command.
 func sequence(p *faultproxy.Proxy) string {
 	var names []string
