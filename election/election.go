@@ -87,7 +87,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, false, err
 	}
-	v, err := e.look(ctx)
+	v, err := e.look(ctx, "")
 	return v.Leader, !v.None(), err
 }
 
@@ -131,9 +131,10 @@ type view struct {
 	deaf   bool // the server knows of nobody that listens for the session
 }
 
-// look asks for the present leader. It blocks for the answer, as long as ctx and the session last.
-func (e *Election) look(ctx context.Context) (view, error) {
-	reply, sent, err := e.do(ctx, leaderScript, e.session.SoleChannel())
+// look asks for the present leader, and whether the server knows of listeners to a channel, unless that is "". It blocks for the
+// answer, as long as ctx and the session last.
+func (e *Election) look(ctx context.Context, channel any) (view, error) {
+	reply, sent, err := e.do(ctx, leaderScript, channel)
 	if err != nil {
 		return view{}, err
 	}

@@ -3,7 +3,7 @@
 -- KEYS[1] the hash of the fair lock
 -- KEYS[2] its metadata. The fields of both: internal/protocol/lua/shared.lua
 --
--- ARGV[1] the session's channel; '' where other servers know of listeners, too
+-- ARGV[1] the session's channel; '' where it does not listen, or where other servers know of listeners, too
 --
 -- Reply: 'L PTTL OWNER TOKEN NUMBER VALUE', or 'N' if there is no leader with a value. A 'D' behind the letter: this server knows
 -- of nobody that listens to ARGV[1]

@@ -35,7 +35,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		defer own.Close()
 		var seen history
 		for failed := 0; ; {
-			v, err := e.look(ctx)
+			v, err := e.look(ctx, s.SoleChannel())
 			if v.deaf {
 				own.Unheard(v.sent)
 			}

@@ -27,7 +27,7 @@ func TestHelpTellsWhatItDoesAndWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 	if code := run([]string{"--help"}, &out, &errOut); code != exitOK || errOut.Len() > 0 {
 		t.Errorf("--help: exit code %d, %s", code, &errOut)
 	}
-	for _, what := range []string{"exit code 0", "-redis", "-processes", "-lease", "-for"} {
+	for _, what := range []string{"exit code is 0", "-redis", "-processes", "-lease", "-for"} {
 		if !strings.Contains(out.String(), what) {
 			t.Errorf("--help doesn't tell of %q:\n%s", what, &out)
 		}
