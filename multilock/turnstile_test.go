@@ -343,8 +343,8 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("it has the lock after %v", took)
 		}
-		if n := told(); slices.Min(n) == 0 {
-			t.Errorf("a server told nobody: %d messages", n)
+		if n := told(); slices.Sorted(slices.Values(n))[1] == 0 { // one may not know of the waiter: its answer was not needed
+			t.Errorf("less than a majority told of it: %d messages", n)
 		}
 		testlock.Unlock(t, hold)
 	})
