@@ -121,7 +121,7 @@ func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client 
 	if p.listener == nil {
 		// go-redis shares the timers of those who wait for a connection among all clients, also across synctest bubbles, which ends
 		// the program. So nobody waits for one.
-		opt.Dialer, opt.PoolSize = p.Dial, 10_000
+		opt.Dialer, opt.PoolSize, opt.PipelinePoolSize = p.Dial, 10_000, 10_000
 		// go-redis asks for these under a mutex, and fake time stands still while a goroutine waits for one.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
