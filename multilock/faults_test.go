@@ -78,7 +78,7 @@ func TestOneThatIsTakenCostsOneRequestAndTakesNothing(t *testing.T) {
 func TestOnAClusterOnlyKeysOfOneSlotShareARequest(t *testing.T) {
 	for prefix, want := range map[string]int{"lockline": 12, "{app}": 1} {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{w.Net.Addr()}, Dialer: w.Net.Dial})
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{PoolSize: 10_000, PipelinePoolSize: 10_000, Addrs: []string{w.Net.Addr()}, Dialer: w.Net.Dial})
 			t.Cleanup(func() { _ = rdb.Close() })
 			ms, members := namesOf(testlock.NewSession(t, rdb, rlock.WithPrefix(prefix)), 12)
 			l := testlock.Warm(t, multilock.New(members...))
