@@ -162,7 +162,7 @@ func TestAGrantToAFrozenProcessIsTakenBackAfterItsLease(t *testing.T) {
 	// It wakes up to an old grant, and must not believe it, but wait as a newcomer.
 	queued(10)
 	if len(grants) > 0 || next.Err() != nil {
-		t.Errorf("two holders: %d grants are believed", len(grants))
+		t.Errorf("two holders: %d grants are considered valid", len(grants))
 	}
 	testlock.Unlock(t, next)
 	testlock.Receive(t, "the thawed process has the lock", grants)

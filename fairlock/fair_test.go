@@ -186,7 +186,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 	})
 }
 
-// A frozen waiter is connected, so it may be handed the lock. Who is next looks when that first lease is over, which the liveness time of an hour does
+// A frozen waiter is connected, so it may be handed the lock. The next in the queue looks when that first lease is over, which the liveness time of an hour does
 // not make longer; also if it is of the session that unlocks.
 func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {

@@ -325,7 +325,7 @@ func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 			for i, m := range ms {
 				st := testlock.Inspect(t, m)
 				if d := time.Until(hold.Parts()[i].Deadline()); d > st.Remaining || time.Until(hold.Deadline()) > d {
-					t.Errorf("%s is believed for %v, in Redis %v, and all for %v", m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
+					t.Errorf("%s is considered valid for %v, in Redis %v, and all for %v", m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
 				}
 				all = append(all, st.Remaining)
 			}

@@ -97,7 +97,7 @@ func TestAServerThatWasSlowVotesAgain(t *testing.T) {
 func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
-		for _, w := range r[:3] { // three servers are asked and do not hear of it yet
+		for _, w := range r[:3] { // three servers are asked and have not received it yet
 			w.Net.OnRequest(holds("lock"))
 		}
 		if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {

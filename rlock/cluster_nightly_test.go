@@ -46,7 +46,7 @@ func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
 		testlock.Receive(t, "the frozen ones end at their deadline", ctx.Done())
 	}
 	// By now whoever was not renewed since the freeze is lost, too. (Not much
-	// later the Cluster itself goes down for want of a master.)
+	// later the Cluster itself goes down because it has no master.)
 	for h := range elsewhere {
 		if h.Err() != nil || h.Deadline().Before(since.Add(1400*time.Millisecond)) {
 			t.Errorf("%s: not renewed because another master froze: %v", h.Name(), h.Err())

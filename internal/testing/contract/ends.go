@@ -111,7 +111,7 @@ var ends = map[string]test{
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		testlock.Must(t, next.Err())
 		testlock.Unlock(t, next)
-		time.Sleep(settled) // a minority of a RedLock's servers may hear of it later
+		time.Sleep(settled) // a minority of a RedLock's servers may get the release later
 		if held, err := m.Force(bg); held || err != nil {
 			t.Errorf("of a free one: %v, %v", held, err)
 		}

@@ -180,10 +180,10 @@ var leases = map[string]test{
 		for range 30 { // the second after each renewal among them
 			time.Sleep(time.Second)
 			if left := time.Until(hold.Deadline()); left > 30*time.Second-302*time.Millisecond-time.Until(time.Now()) {
-				t.Errorf("believed for %v", left)
+				t.Errorf("considered valid for %v", left)
 			}
 			if st := inspect(t, w.rival("x")); hold.Deadline().After(time.Now().Add(st.Remaining)) {
-				t.Errorf("believed until %v, Redis frees it in %v", time.Until(hold.Deadline()), st.Remaining)
+				t.Errorf("considered valid until %v, Redis frees it in %v", time.Until(hold.Deadline()), st.Remaining)
 			}
 		}
 		testlock.Unlock(t, hold)
