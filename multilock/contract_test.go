@@ -2,32 +2,47 @@ package multilock_test
 
 import (
 	"context"
-	"errors"
+	"crypto/sha1"
+	"fmt"
 	"testing"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/contract"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
-// several is a MultiLock of a lock on each of two servers.
+// several is a MultiLock of locks on two servers, of which two are taken by one request.
 var several = contract.Kind{
 	Servers: 2,
 	Has:     contract.Reenters | contract.Counts | contract.Excludes | contract.Hints | contract.Mutexes,
 	New: func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
-			ms := []*rlock.Mutex{rlock.New(process[0], name), rlock.New(process[1], name)}
-			l := multilock.New(ms[0], ms[1])
+			another := fmt.Sprintf("%x", sha1.Sum([]byte(name)))
+			ms := []*rlock.Mutex{rlock.New(process[0], name), rlock.New(process[0], another), fairlock.New(process[1], name)}
+			l := multilock.New(ms[0], ms[1], ms[2])
 			return contract.Lock{
 				Locker: with{l, options},
 				Do: func(ctx context.Context, fn func(context.Context) error, more ...rlock.Option) error {
 					return l.Do(ctx, fn, append(options, more...)...)
 				},
-				Inspect: ms[0].Inspect,
-				Force: func(ctx context.Context) (bool, error) {
-					a, err := ms[0].ForceUnlock(ctx)
-					b, err2 := ms[1].ForceUnlock(ctx)
-					return a && b, errors.Join(err, err2)
+				Inspect: func(ctx context.Context) (st rlock.State, err error) { // of the first that is held
+					for i := len(ms) - 1; i >= 0 && err == nil; i-- {
+						var found rlock.State
+						if found, err = ms[i].Inspect(ctx); found.Held || i == 0 && !st.Held {
+							st = found
+						}
+					}
+					return st, err
+				},
+				Force: func(ctx context.Context) (all bool, err error) {
+					all = true
+					for i := 0; i < len(ms) && err == nil; i++ {
+						var held bool
+						held, err = ms[i].ForceUnlock(ctx)
+						all = all && held
+					}
+					return all, err
 				},
 			}
 		}
@@ -52,7 +67,7 @@ func (w with) TryLock(ctx context.Context, more ...rlock.Option) (context.Contex
 func redLock(options ...multilock.QuorumOption) contract.Kind {
 	return contract.Kind{
 		Servers: 3,
-		Has:     contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns | contract.Alike | contract.Hints | contract.Mutexes,
+		Has:     contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns | contract.Lines | contract.Alike | contract.Hints | contract.Mutexes,
 		New: func(process []*rlock.Session) contract.Maker {
 			q, err := multilock.NewQuorum(process, options...)
 			if err != nil {

@@ -90,7 +90,7 @@ func Run(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
 	}
-	all := []map[string]test{exclusion, nesting, leases, ends, input}
+	all := []map[string]test{exclusion, nesting, leases, ends, calls, input}
 	if k.Has&Brief == 0 {
 		all = append(all, traffic)
 	}
@@ -122,7 +122,7 @@ func newWorld(t *testing.T, k Kind) *world {
 	return w
 }
 
-// keeping has the test keep all Holds: in fake time none may be collected.
+// keeping has the test keep all Holds: in fake time none may be collected. And it looks at each error's text.
 func keeping(t *testing.T, maker Maker) Maker {
 	return func(name string, options ...rlock.Option) Lock {
 		l := maker(name, options...)
@@ -139,12 +139,14 @@ type keeper struct {
 func (k keeper) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	held, hold, err := k.Locker.Lock(ctx, options...)
 	testlock.Keep(k.t, hold)
+	testlock.OnePrefix(k.t, "Lock", err)
 	return held, hold, err
 }
 
 func (k keeper) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	held, hold, err := k.Locker.TryLock(ctx, options...)
 	testlock.Keep(k.t, hold)
+	testlock.OnePrefix(k.t, "TryLock", err)
 	return held, hold, err
 }
 

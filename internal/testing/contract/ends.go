@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -100,7 +101,7 @@ var ends = map[string]test{
 		start := time.Now()
 		force(t, m)
 		next := granted(t, got)
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > settled {
 			t.Errorf("served after %v", took)
 		}
 		w.wants(t, next, hold)
@@ -157,12 +158,21 @@ var ends = map[string]test{
 		w.clean(t, "x")
 	}},
 	"CloseGivesBackAtOnceWhatIsHeldAndWaitedFor": {OnServers, func(t *testing.T, w *world) {
-		p := w.process(t)
+		p := w.process(t, rlock.WithStreak(time.Minute))
 		ctx, mine := testlock.Lock(t, p.lock("x"), bg)
+		_, fixed := testlock.Lock(t, p.lock("z"), bg, rlock.WithLease(time.Hour))
 		free := w.occupy(t, "y")
 		var waiting []<-chan testlock.Grant
 		for range 3 {
 			waiting = append(waiting, begin(t, p.lock("y"), bg))
+		}
+		if w.kind.Has&Excludes != 0 { // it is handed on in memory
+			next := begin(t, p.lock("x"), bg)
+			waiting = append(waiting, begin(t, p.lock("x"), bg))
+			testlock.Unlock(t, mine)
+			g := <-next
+			testlock.Must(t, g.Err)
+			ctx, mine = g.Ctx, g.Hold
 		}
 		theirs := begin(t, w.rival("x"), bg)
 		start := time.Now()
@@ -171,18 +181,65 @@ var ends = map[string]test{
 			testlock.WantError(t, "a wait of a closed session", (<-got).Err, rlock.ErrClosed)
 		}
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
-		testlock.WantError(t, "Err", mine.Err(), rlock.ErrClosed)
-		testlock.WantError(t, "Unlock", mine.Unlock(bg), rlock.ErrClosed)
-		_, _, err := p.lock("x").Lock(bg)
-		testlock.WantError(t, "Lock on a closed session", err, rlock.ErrClosed)
+		for _, hold := range []*rlock.Hold{mine, fixed} {
+			testlock.WantError(t, "Err", hold.Err(), rlock.ErrClosed)
+			testlock.WantError(t, "Extend", hold.Extend(bg, time.Minute), rlock.ErrClosed)
+			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrClosed)
+		}
+		for _, ctx := range []context.Context{ctx, bg} {
+			_, _, err := p.lock("x").Lock(ctx)
+			testlock.WantError(t, "Lock on a closed session", err, rlock.ErrClosed)
+			_, _, err = p.lock("x").TryLock(ctx)
+			testlock.WantError(t, "TryLock on a closed session", err, rlock.ErrClosed)
+		}
 		testlock.Must(t, p.close())
 		testlock.Unlock(t, granted(t, theirs))
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("it took %v", took)
 		}
 		free()
+		for _, name := range []string{"x", "y", "z"} {
+			w.clean(t, name)
+		}
+	}},
+	"TheUnlockOfALostHoldLeavesTheNextOneToItsProcess": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		m := p.lock("x")
+		_, lost := testlock.Lock(t, m, bg)
+		force(t, m)
+		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
+		ctx, hold := testlock.Lock(t, m, bg)
+		testlock.WantError(t, "its Unlock", lost.Unlock(bg), rlock.ErrLost)
+		time.Sleep(settled) // what that does in the background
+		testlock.Must(t, p.close())
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
+		testlock.WantError(t, "Err", hold.Err(), rlock.ErrClosed)
 		w.clean(t, "x")
-		w.clean(t, "y")
+	}},
+	// A right that was taken away is mended by an operator, and the lock is to be free then.
+	"AReleaseThatServersRefuseIsRepeated": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		_, hold := testlock.Lock(t, p.lock("x"), bg)
+		const refusal = "NOPERM this user has no permissions to run the 'evalsha' command"
+		w.fail(refusal)
+		if err := hold.Unlock(bg); err == nil {
+			t.Error("no error of a release that was refused")
+		}
+		time.Sleep(time.Second)
+		w.fail("")
+		time.Sleep(3 * time.Second)
+		w.clean(t, "x")
+		_, kept := testlock.Lock(t, p.lock("x"), bg)
+		w.fail(refusal)
+		start := time.Now()
+		if err := kept.Unlock(bg); err == nil {
+			t.Error("no error of a release that was refused")
+		}
+		_ = p.close()
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("Close waited for %v for what only an operator can mend", took)
+		}
+		w.fail("")
 	}},
 	"UnlockAfterCloseSaysWhatBecameOfTheHold": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
@@ -256,29 +313,42 @@ var ends = map[string]test{
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
 		w.fail("")
 		_, again := testlock.Lock(t, m, bg) // what could not be given back is given back now
-		testlock.Unlock(t, again)
+		w.fail(outage)
+		failed("Unlock", again.Unlock(bg))
+		w.fail("")
+		_, theirs := testlock.Lock(t, w.rival("x"), bg, rlock.WaitAtMost(31*time.Second)) // it is renewed for nobody
+		testlock.Unlock(t, theirs)
 		free()
 		testlock.Unlock(t, granted(t, got))
 	}},
 	"AWaitOutlastsAnOutage": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
-		free := w.occupy(t, "x")
-		got := begin(t, p.lock("x"), bg)
-		for _, net := range p.nets {
-			net.Refuse(true)
+		for _, during := range []bool{false, true} {
+			free := w.occupy(t, "x")
+			got := begin(t, p.lock("x"), bg)
+			for _, net := range p.nets {
+				net.Refuse(true)
+			}
+			time.Sleep(5 * time.Second)
+			if during { // its message reaches nobody
+				free()
+			}
+			time.Sleep(5 * time.Second)
+			for _, net := range p.nets {
+				net.Refuse(false)
+			}
+			start := time.Now()
+			if !during {
+				time.Sleep(10 * time.Second)
+				start = time.Now()
+				free()
+			}
+			testlock.Unlock(t, granted(t, got))
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("served after %v", took)
+			}
+			w.clean(t, "x")
 		}
-		time.Sleep(10 * time.Second)
-		for _, net := range p.nets {
-			net.Refuse(false)
-		}
-		time.Sleep(10 * time.Second)
-		start := time.Now()
-		free()
-		testlock.Unlock(t, granted(t, got))
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("served after %v", took)
-		}
-		w.clean(t, "x")
 	}},
 	"WaitersGoOnAndHoldersLearnOfALossWhenServersForgetAll": {OnServers, func(t *testing.T, w *world) {
 		for what, cut := range map[string]func(*faultproxy.Proxy){"restarted": (*faultproxy.Proxy).CutAll, "flushed": func(*faultproxy.Proxy) {}} {
@@ -366,7 +436,11 @@ var ends = map[string]test{
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, e.Kind.String())
-			if !strings.HasPrefix(w.new("x").Name(), e.Name) || e.Lock == "" || e.Session == "" || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 {
+			testlock.OnePrefix(t, e.Kind.String(), e.Err)
+			if e.Kind == rlock.Lost && (!errors.Is(e.Err, rlock.ErrLost) || !strings.Contains(e.Err.Error(), "forced")) {
+				t.Errorf("it does not say why it was lost: %v", e.Err)
+			}
+			if !strings.Contains(w.new("x").Name(), e.Name) || e.Lock == "" || e.Session == "" || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 {
 				t.Errorf("incomplete: %+v", e)
 			}
 		})

@@ -140,6 +140,10 @@ var exclusion = map[string]test{
 				t.Errorf("with an ended context: %v", err)
 			}
 		}
+		ours, end := context.WithCancelCause(bg)
+		end(errors.Join(rlock.ErrLost))
+		_, _, err = m.Lock(ours)
+		testlock.WantError(t, "with an end that has a prefix", err, context.Canceled)
 		start := time.Now()
 		_, _, err = w.new("x", rlock.WaitAtMost(time.Minute)).Lock(bg, rlock.WaitAtMost(time.Second))
 		if !errors.Is(err, rlock.ErrLocked) || strings.Contains(err.Error(), "same session") || time.Since(start) < time.Second || time.Since(start) > 2*time.Second {
@@ -193,20 +197,36 @@ var exclusion = map[string]test{
 	}},
 	"WhoeverIsServedAndGivesUpAtOneInstantLeavesNoLockBehind": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
-		for range 30 {
-			free := w.occupy(t, "x")
-			ctx, cancel := context.WithCancel(bg)
-			got := begin(t, m, ctx)
-			go cancel()
-			free()
-			g := <-got
-			if g.Err == nil {
-				testlock.Unlock(t, g.Hold)
+		if w.kind.Space == nil {
+			m = w.process(t, rlock.WithStreak(time.Hour)).lock("x")
+		}
+		taken := []func() (free func()){func() func() { return w.occupy(t, "x") }}
+		if w.kind.Has&Excludes != 0 { // it is handed on in memory
+			taken = append(taken, func() func() {
+				_, hold := testlock.Lock(t, m, bg)
+				return func() { testlock.Unlock(t, hold) }
+			})
+		}
+		for i := range 60 {
+			free := taken[i/2%len(taken)]()
+			var got <-chan testlock.Grant
+			if i%2 == 0 {
+				ctx, cancel := context.WithCancel(bg)
+				got = begin(t, m, ctx)
+				go cancel()
 			} else {
-				testlock.WantError(t, "Lock", g.Err, context.Canceled)
+				got = testlock.Go(bg, m, rlock.WaitAtMost(settled))
+				time.Sleep(settled)
+			}
+			free()
+			if g := <-got; g.Err == nil {
+				testlock.Unlock(t, g.Hold)
+			} else if want := []error{context.Canceled, rlock.ErrLocked}[i%2]; !errors.Is(g.Err, want) {
+				t.Errorf("%v, want %v", g.Err, want)
 			}
 			w.clean(t, "x")
 		}
+		quiet(t, w)
 	}},
 	"AHundredThatTakeTurnsAreNeverTwoInside": {Excludes, func(t *testing.T, w *world) {
 		locks := []Lock{w.new("x"), w.new("x")}

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -40,11 +41,13 @@ var input = map[string]test{
 				t.Errorf("%s: Do took it", what)
 			}
 			if len(c.options) == 0 && !strings.Contains(what, "default") && w.wires != nil {
-				if _, err := c.m.Inspect(c.ctx); err == nil {
-					t.Errorf("%s: Inspect took it", what)
-				}
-				if _, err := c.m.Force(c.ctx); err == nil {
-					t.Errorf("%s: Force took it", what)
+				_, inspected := c.m.Inspect(c.ctx)
+				_, forced := c.m.Force(c.ctx)
+				for _, err := range []error{inspected, forced} {
+					if err == nil {
+						t.Errorf("%s: Inspect or Force took it", what)
+					}
+					testlock.OnePrefix(t, what, err)
 				}
 			}
 		}
@@ -75,6 +78,38 @@ var input = map[string]test{
 		for _, hold := range holds {
 			testlock.Unlock(t, hold)
 		}
+	}},
+	// One may publish who knows all that is not secret, such as who waits and the last token.
+	"AForgedMessageGrantsNothing": {OnServers | Lines, func(t *testing.T, w *world) {
+		_, hold := testlock.Lock(t, w.new("x"), bg)
+		got := begin(t, w.rival("x"), bg)
+		now, st := time.Now().UnixMicro(), inspect(t, w.new("x"))
+		waiter := st.Owner
+		if len(st.Queue) > 0 {
+			waiter = st.Queue[0].Owner
+		}
+		session, _, _ := strings.Cut(waiter, ":")
+		for _, owner := range []string{waiter, session + ":99", strings.Repeat("x", 100000), ""} {
+			for _, rest := range []string{
+				" 9000000000000000", fmt.Sprint(" ", now), fmt.Sprintf(" %d %d 30000", now, now), fmt.Sprintf(" %d %d 30000 ", now, now), "", " x", " -5", " 1",
+				fmt.Sprintf(" %d %d 30000 AAAAAAAAAAAAAAAA", now, now), fmt.Sprintf(" %d %d 30000 nonce more", now, now), " - - - -", " inf inf inf inf",
+			} {
+				for _, wire := range w.wires {
+					for _, channel := range wire.PubSubChannels("lockline:*") {
+						wire.Publish(channel, owner+rest)
+					}
+				}
+			}
+		}
+		time.Sleep(settled)
+		if len(got) > 0 {
+			t.Fatal("one that was told lies has the lock")
+		}
+		testlock.Unlock(t, hold)
+		next := granted(t, got)
+		w.wants(t, next, hold)
+		testlock.Unlock(t, next)
+		w.clean(t, "x")
 	}},
 	"KeysOfAnotherTypeAreReportedAndLeftAlone": {OnServers | Mutexes, func(t *testing.T, w *world) {
 		keys := map[string]bool{} // all that a lock has while it is held and waited for

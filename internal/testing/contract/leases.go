@@ -2,12 +2,46 @@ package contract
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
+
+// quiet checks that within an hour nothing is renewed, and all keys go.
+func quiet(t *testing.T, w *world) {
+	t.Helper()
+	for _, net := range w.nets {
+		net.Reset()
+	}
+	time.Sleep(time.Hour)
+	for _, net := range w.nets {
+		if n := net.Count(); n > 10 { // a subscription's farewell at most
+			t.Errorf("%d requests within an hour", n)
+		}
+	}
+	for _, wire := range w.wires {
+		if keys := wire.Keys(); len(keys) != 0 {
+			t.Errorf("left for an hour: %q", keys)
+		}
+	}
+}
+
+// renews checks that a hold is renewed, whatever became of the one before.
+func renews(t *testing.T, l Lock) {
+	t.Helper()
+	_, hold := testlock.Lock(t, l, bg)
+	time.Sleep(time.Hour)
+	testlock.Must(t, hold.Err())
+	if !inspect(t, l).Held {
+		t.Error("it is not renewed")
+	}
+	testlock.Unlock(t, hold)
+}
 
 // leases is how long a lock is held.
 var leases = map[string]test{
@@ -21,16 +55,26 @@ var leases = map[string]test{
 				t.Fatalf("%v, deadline in %v, %+v", context.Cause(ctx), left, st)
 			}
 		}
-		testlock.Unlock(t, hold)
-		time.Sleep(time.Hour)
-		for _, wire := range w.wires {
-			if keys := wire.Keys(); len(keys) != 0 {
-				t.Errorf("left for an hour: %q", keys)
-			}
+		for range 10 { // each outage lasts for less than what is left of the lease then
+			time.Sleep(9 * time.Second)
+			w.down(true)
+			time.Sleep(15 * time.Second)
+			w.down(false)
+			time.Sleep(10 * time.Minute)
+			testlock.Must(t, hold.Err())
 		}
+		testlock.Unlock(t, hold)
+		quiet(t, w)
 	}},
 	"AHoldEndsAtItsDeadlineAndBeforeRedisFreesIt": {OnServers, func(t *testing.T, w *world) {
-		ctx, hold := testlock.Lock(t, w.new("x"), bg)
+		var mu sync.Mutex
+		var told []rlock.Event
+		m := w.process(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e)
+		}))).lock("x")
+		ctx, hold := testlock.Lock(t, m, bg)
 		start := time.Now()
 		w.down(true)
 		<-ctx.Done()
@@ -45,6 +89,19 @@ var leases = map[string]test{
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
 		testlock.WantError(t, "Err", hold.Err(), rlock.ErrLost)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		mu.Lock()
+		last := len(told) - 1
+		for last > 0 && told[last].Kind == rlock.Lost { // each of several
+			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) || !strings.Contains(err.Error(), "ran out before it was renewed") {
+				t.Errorf("why it was lost: %v", err)
+			}
+			last--
+		}
+		if e := told[last]; e.Kind != rlock.RenewFailed || e.Err == nil || last == len(told)-1 {
+			t.Errorf("nobody was told that renewal fails, and then of the loss: %+v", told)
+		}
+		mu.Unlock()
+		renews(t, m)
 		w.clean(t, "x")
 	}},
 	"AFixedLeaseRunsOutAndIsNotRenewed": {0, func(t *testing.T, w *world) {
@@ -78,6 +135,53 @@ var leases = map[string]test{
 			t.Errorf("the option of the call does not count: %v", left)
 		}
 		testlock.Unlock(t, hold)
+	}},
+	"ALeaseIsNotHandedOn": {OnServers | Excludes, func(t *testing.T, w *world) {
+		m := w.process(t, rlock.WithStreak(time.Minute)).lock("x")
+		_, hold := testlock.Lock(t, m, bg)
+		hand := func(got <-chan testlock.Grant, least, most time.Duration) {
+			t.Helper()
+			testlock.Unlock(t, hold)
+			hold = granted(t, got)
+			time.Sleep(2 * time.Second) // it is made whole, where it was handed on by servers
+			for _, left := range []time.Duration{inspect(t, m).Remaining, time.Until(hold.Deadline())} {
+				if left < least || left > most {
+					t.Errorf("it is leased for %v", left)
+				}
+			}
+		}
+		if w.kind.Has&Mutexes != 0 {
+			hand(begin(t, m, bg, rlock.WithLease(time.Hour)), 55*time.Minute, time.Hour)
+		}
+		hand(begin(t, m, bg), 15*time.Second, 30*time.Second)
+		testlock.Must(t, hold.Extend(bg, time.Hour))
+		hand(begin(t, m, bg), 15*time.Second, 30*time.Second)
+
+		ctx, cancel := context.WithCancel(bg) // nor is the place of one that gives up
+		gone, after := begin(t, m, ctx, rlock.WithLease(time.Hour)), begin(t, m, bg)
+		cancel()
+		testlock.WantError(t, "the wait that was given up", (<-gone).Err, context.Canceled)
+		hand(after, 15*time.Second, 30*time.Second)
+		testlock.Unlock(t, hold)
+		w.clean(t, "x")
+	}},
+	"AWaiterThatWaitsForLongIsNotBusy": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		free := w.occupy(t, "x")
+		got := begin(t, p.lock("x"), bg)
+		time.Sleep(10 * time.Minute)
+		for i, net := range p.nets { // pings, heartbeats, a look when the lease is over, and a RedLock's place in line
+			if n := net.Count(); n > 3*600 {
+				t.Errorf("server %d got %d requests within ten minutes", i, n)
+			}
+		}
+		free()
+		start := time.Now()
+		testlock.Unlock(t, granted(t, got))
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("woken after %v", took)
+		}
+		w.clean(t, "x")
 	}},
 	"ReentryNeverShortensALease": {Reenters, func(t *testing.T, w *world) {
 		m := w.new("x")
@@ -118,6 +222,8 @@ var leases = map[string]test{
 		testlock.Must(t, hold.Extend(bg, time.Second))
 		if err := hold.Extend(bg, 0); err == nil {
 			t.Error("a lease of nothing was taken")
+		} else {
+			testlock.OnePrefix(t, "Extend", err)
 		}
 		time.Sleep(59 * time.Second)
 		if hold.Err() != nil || !inspect(t, m).Held {

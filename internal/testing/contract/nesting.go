@@ -3,6 +3,7 @@ package contract
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -154,10 +155,17 @@ var nesting = map[string]test{
 	}},
 	"GoroutinesOfOneOwnerThatAskAtOnceAllGetIn": {Reenters | Mutexes, func(t *testing.T, w *world) {
 		m := w.new("x")
-		for _, taken := range []bool{false, true} {
+		if w.kind.Space == nil {
+			m = w.process(t, rlock.WithStreak(time.Minute)).lock("x")
+		}
+		for _, taken := range []string{"", "by another", "by its own process"} {
 			free := func() {}
-			if taken {
+			switch taken {
+			case "by another":
 				free = w.occupy(t, "x")
+			case "by its own process":
+				_, hold := testlock.Lock(t, m, bg)
+				free = func() { testlock.Unlock(t, hold) }
 			}
 			request := rlock.WithOwner(bg)
 			var all []<-chan testlock.Grant
@@ -212,6 +220,13 @@ var nesting = map[string]test{
 		})
 		testlock.WantError(t, "Do", err, own)
 		testlock.WantError(t, "Do", err, rlock.ErrLost)
+		if w.kind.Has&Reenters != 0 && w.kind.Space == nil {
+			err = m.Do(bg, func(ctx context.Context) error {
+				force(t, m)
+				return fmt.Errorf("step 2: %w", m.Do(ctx, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }))
+			})
+			testlock.WantError(t, "Do, of what was lost within", err, rlock.ErrLost)
+		}
 		free := w.occupy(t, "x")
 		err = m.Do(bg, func(context.Context) error { t.Error("it ran"); return nil }, rlock.WaitAtMost(time.Second))
 		testlock.WantError(t, "Do of what another holds", err, rlock.ErrLocked)

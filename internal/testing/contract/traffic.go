@@ -33,6 +33,9 @@ var cycles = map[string]cycle{
 				testlock.Unlock(t, hold)
 				return err
 			}
+			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 2 && w.kind.Servers <= 1 {
+				t.Errorf("with a nested hold: %+v", st)
+			}
 			testlock.Unlock(t, nested)
 			time.Sleep(settled) // for those that were not needed
 			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 1 && w.kind.Servers <= 1 {
@@ -122,6 +125,16 @@ func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run f
 	}
 }
 
+// release has what is late arrive.
+func (p *process) release(t *testing.T) {
+	t.Helper()
+	for _, net := range p.nets {
+		for _, r := range net.Held() {
+			testlock.Must(t, net.Release(r))
+		}
+	}
+}
+
 // traffic is what becomes of requests on their way.
 var traffic = map[string]test{
 	"ALostRequestOrReplyChangesNothing": {OnServers, func(t *testing.T, w *world) {
@@ -140,11 +153,7 @@ var traffic = map[string]test{
 				t.Error(err)
 			}
 			_, theirs := testlock.Lock(t, w.rival("x"), bg) // others come, while it arrives
-			for _, net := range p.nets {
-				for _, r := range net.Held() {
-					testlock.Must(t, net.Release(r))
-				}
-			}
+			p.release(t)
 			time.Sleep(settled)
 			_, _, err := w.new("x").TryLock(bg)
 			testlock.WantError(t, "beside another", err, rlock.ErrLocked)
@@ -178,7 +187,7 @@ var traffic = map[string]test{
 	}},
 	"ACancelAtAnyStepLeavesNothing": {OnServers, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{
-			"arrives": faultproxy.Pass, "loses its reply": faultproxy.CutReply,
+			"arrives": faultproxy.Pass, "loses its reply": faultproxy.CutReply, "is late": faultproxy.Hold,
 		}, func(t *testing.T, p *process, cycle cycle, disturbed func(func())) {
 			ctx, cancel := context.WithCancel(bg)
 			disturbed(cancel)
@@ -191,6 +200,8 @@ var traffic = map[string]test{
 			}
 			cancel()
 			time.Sleep(10 * time.Second) // what is unknown is given back meanwhile
+			testlock.Works(t, w.rival("x"))
+			p.release(t)
 		})
 	}},
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,9 +197,18 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// WantError fails the test unless err, which came of what, matches want.
+// OnePrefix fails the test if a line of err, which came of what, has the library's prefix twice.
+func OnePrefix(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil && strings.Count(err.Error(), "lockline: ") > 1+strings.Count(err.Error(), "\n") {
+		t.Errorf("%s: several prefixes: %v", what, err)
+	}
+}
+
+// WantError fails the test unless err, which came of what, matches want, and has one prefix.
 func WantError(t testing.TB, what string, err, want error) {
 	t.Helper()
+	OnePrefix(t, what, err)
 	if !errors.Is(err, want) {
 		t.Errorf("%s: %v, want %v", what, err, want)
 	}

@@ -1,0 +1,154 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// calls is how calls end that do not wait, or whose servers do not answer.
+var calls = map[string]test{
+	"CallsEndWithTheirContextsWhileServersAreSilentAndAreUndone": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		m, tried := p.lock("x"), p.lock("w")
+		testlock.Works(t, m)
+		_, mine := testlock.Lock(t, p.lock("y"), bg)
+		free := w.occupy(t, "z")
+		waits, leave := context.WithCancel(bg)
+		waiting := begin(t, p.lock("z"), waits)
+		for _, net := range p.nets {
+			net.Freeze()
+		}
+		ends := func(what string, want error, call func(ctx context.Context) error) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(bg, settled)
+			defer cancel()
+			start := time.Now()
+			err := call(ctx)
+			testlock.WantError(t, what, err, want)
+			if took := time.Since(start); took > patience/2 || errors.Is(err, rlock.ErrLocked) {
+				t.Errorf("%s, after %v: %v", what, took, err)
+			}
+		}
+		ends("Lock", context.DeadlineExceeded, func(ctx context.Context) error { _, _, err := m.Lock(ctx); return err })
+		ends("TryLock", context.DeadlineExceeded, func(ctx context.Context) error { _, _, err := tried.TryLock(ctx); return err })
+		ends("a wait", os.ErrDeadlineExceeded, func(context.Context) error { _, _, err := m.Lock(bg, rlock.WaitAtMost(settled)); return err })
+		ends("Unlock", context.DeadlineExceeded, mine.Unlock)
+		ends("a wait that is given up", context.Canceled, func(context.Context) error { leave(); return (<-waiting).Err })
+		for _, net := range p.nets {
+			net.Thaw()
+		}
+		time.Sleep(10 * time.Second)
+		free()
+		for _, name := range []string{"w", "x", "y", "z"} {
+			w.clean(t, name)
+		}
+	}},
+	"AnAsyncUnlockDoesNotWaitForServers": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t, rlock.WithAsyncUnlock())
+		ctx, hold := testlock.Lock(t, p.lock("x"), bg)
+		got := begin(t, w.rival("x"), bg)
+		left := make(chan struct{})
+		for _, net := range p.nets {
+			net.OnRequest(func(*faultproxy.Request) faultproxy.Action { <-left; return faultproxy.Pass })
+		}
+		testlock.Unlock(t, hold)
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
+		testlock.WantError(t, "Err", hold.Err(), rlock.ErrNotHeld)
+		testlock.WantError(t, "a second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
+		if !inspect(t, w.rival("x")).Held {
+			t.Error("the release has not left, and the lock is free")
+		}
+		close(left)
+		testlock.Unlock(t, granted(t, got))
+		w.clean(t, "x")
+	}},
+	"AfterAnAsyncUnlockTheProcessHasTheLockAgainAtOnce": {OnServers, func(t *testing.T, w *world) {
+		for _, streak := range []time.Duration{0, time.Hour} {
+			p := w.process(t, rlock.WithAsyncUnlock(), rlock.WithStreak(streak))
+			for _, ctx := range []context.Context{bg, rlock.WithOwner(bg)} {
+				last := int64(0)
+				for i := range 50 {
+					take := []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){p.lock("x").Lock, p.lock("x").TryLock}[i%2]
+					_, hold, err := take(ctx)
+					testlock.Must(t, err)
+					if w.kind.Has&Fences != 0 {
+						testlock.WantAfter(t, hold, last)
+					}
+					last = hold.Token()
+					testlock.Unlock(t, hold)
+				}
+			}
+		}
+		w.clean(t, "x")
+	}},
+	"CloseWaitsForAsyncUnlocks": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t, rlock.WithAsyncUnlock())
+		for _, name := range []string{"x", "y", "z"} {
+			ctx, hold := testlock.Lock(t, p.lock(name), bg)
+			if w.kind.Has&Reenters != 0 {
+				_, nested := testlock.Lock(t, p.lock(name), ctx)
+				testlock.Unlock(t, nested)
+			}
+			testlock.Unlock(t, hold)
+		}
+		testlock.Must(t, p.close())
+		for _, name := range []string{"x", "y", "z"} {
+			_, hold := testlock.TryLock(t, w.rival(name), bg)
+			testlock.Unlock(t, hold)
+		}
+	}},
+	"AnAsyncUnlockWhoseReplyIsLostIsSentAgainAndObserversHearWhatBecameOfIt": {OnServers, func(t *testing.T, w *world) {
+		var mu sync.Mutex      // guards told
+		told := map[bool]int{} // that it was lost
+		p := w.process(t, rlock.WithAsyncUnlock(), rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.Kind == rlock.Released {
+				mu.Lock()
+				defer mu.Unlock()
+				told[errors.Is(e.Err, rlock.ErrLost)]++
+				if e.Err != nil && !errors.Is(e.Err, rlock.ErrLost) {
+					t.Error(e.Err)
+				}
+			}
+		})))
+		testlock.Works(t, p.lock("x"))
+		for _, action := range []faultproxy.Action{faultproxy.CutReply, faultproxy.DropAndCut} {
+			_, hold := testlock.Lock(t, p.lock("x"), bg)
+			got := begin(t, w.rival("x"), bg)
+			for _, net := range p.nets {
+				var once sync.Once
+				net.OnRequest(func(*faultproxy.Request) (a faultproxy.Action) { once.Do(func() { a = action }); return a })
+			}
+			testlock.Unlock(t, hold)
+			testlock.Unlock(t, granted(t, got))
+			time.Sleep(settled)
+			if mu.Lock(); told[true] > 0 || told[false] == 0 {
+				t.Errorf("%v: told %v", action, told)
+			}
+			mu.Unlock()
+		}
+		_, hold := testlock.Lock(t, p.lock("x"), bg)
+		for _, wire := range w.wires {
+			wire.FlushAll()
+		}
+		testlock.Unlock(t, hold) // nobody knows
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if told[true] == 0 {
+			t.Errorf("nobody was told that it was lost: %v", told)
+		}
+	}},
+	"AnAsyncUnlockOfAHoldThatIsKnownToBeLostSaysSo": {OnServers, func(t *testing.T, w *world) {
+		ctx, hold := testlock.Lock(t, w.process(t, rlock.WithAsyncUnlock()).lock("x"), bg, rlock.WithLease(10*time.Second))
+		<-ctx.Done()
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+	}},
+}
