@@ -2,10 +2,7 @@ package rwlock_test
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,20 +37,6 @@ func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 			t.Errorf("the dead one's Unlock has ended another's hold: %+v", st)
 		}
 		testlock.Unlock(t, hold)
-	})
-}
-
-// A server that comes back without its data.
-func TestWhatTheMasterKnewIsLostWithIt(t *testing.T) {
-	simulated(t, 2, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
-		ctx, r := testlock.Lock(t, locks[0].RLocker(), bg)
-		w := testlock.Join(bg, locks[1])
-		wire.Restart()
-		<-ctx.Done()
-		if r.Err() == nil {
-			t.Error("it believes still")
-		}
-		testlock.Served(t, w)
 	})
 }
 
@@ -109,37 +92,19 @@ func TestForcedUnlocksAreOfOneSide(t *testing.T) {
 		for _, h := range []*rlock.Hold{a, b, hold.Hold} {
 			testlock.WantError(t, "Unlock of what was forced", h.Unlock(bg), rlock.ErrLost)
 		}
-		for _, token := range []int64{0, -1} {
-			if _, err := locks[0].ForceUnlockToken(bg, token); err == nil {
-				t.Errorf("ForceUnlockToken(%d)", token)
-			}
-		}
 	})
 }
 
-func TestWhatDescendsFromALostHoldGetsErrLost(t *testing.T) {
+func TestAReaderBelowALostWriterGetsErrLost(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
-		for _, ctx := range []context.Context{bg, rlock.WithOwner(bg)} {
-			held, hold := testlock.Lock(t, locks[0], ctx)
-			if forced, err := locks[1].ForceUnlock(bg); !forced || err != nil {
-				t.Errorf("ForceUnlock: %v, %v", forced, err)
-			}
-			testlock.Receive(t, "the end of its context", held.Done())
-			again := context.WithoutCancel(held)
-			if ctx != bg {
-				again = ctx
-			}
-			for _, l := range []rlock.Locker{locks[0], locks[0].RLocker()} {
-				if _, _, err := l.Lock(again); !errors.Is(err, rlock.ErrLost) {
-					t.Errorf("under what was lost: %v", err)
-				}
-			}
-			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-			if ctx != bg { // the owner knows it now
-				_, w := testlock.Lock(t, locks[0], ctx)
-				testlock.Unlock(t, w)
-			}
+		held, hold := testlock.Lock(t, locks[0], bg)
+		if forced, err := locks[1].ForceUnlock(bg); !forced || err != nil {
+			t.Errorf("ForceUnlock: %v, %v", forced, err)
 		}
+		<-held.Done()
+		_, _, err := locks[0].RLock(context.WithoutCancel(held))
+		testlock.WantError(t, "under what was lost", err, rlock.ErrLost)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
@@ -159,27 +124,6 @@ func TestAMultiLockTakesEitherSide(t *testing.T) {
 		testlock.Unlock(t, w)
 		_, w = testlock.TryLock(t, prices, bg) // the other members were given back
 		testlock.Unlock(t, w)
-	})
-}
-
-func TestTheUnlockOfALostHoldLeavesTheNextOneToItsSession(t *testing.T) {
-	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
-		session := testlock.NewSession(t, wire.Client)
-		l := rwlock.New(session, "x")
-		first := testlock.Take(t, l)
-		forced, err := locks[0].ForceUnlock(bg)
-		testlock.Must(t, err)
-		if err := first.Extend(bg, time.Second); !forced || !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("of a lock that was forced: %v", err)
-		}
-		ctx, second := testlock.Lock(t, l, bg)
-		testlock.WantError(t, "its Unlock", first.Unlock(bg), rlock.ErrLost)
-		testlock.Settle() // what that does in the background
-		testlock.Must(t, session.Close())
-		if ctx.Err() == nil || !errors.Is(second.Err(), rlock.ErrClosed) {
-			t.Errorf("Close has left it: %v, %v", ctx.Err(), second.Err())
-		}
-		isFree(t, locks[0])
 	})
 }
 
@@ -212,45 +156,6 @@ func TestAWaiterThatGivesUpWhileItAsksAgainGivesUpItsPlace(t *testing.T) {
 		}
 		testlock.Unlock(t, hold)
 	}, lease, rlock.WithLiveness(30*time.Second))
-}
-
-func TestACancelStormLeavesNothing(t *testing.T) {
-	simulated(t, 3, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
-		wire.Net.SetDelay(300 * time.Microsecond)
-		var wg sync.WaitGroup
-		var held atomic.Int64
-		for i := range 24 {
-			wg.Go(func() {
-				rnd := rand.New(rand.NewPCG(1, uint64(i)))
-				for range 30 {
-					ctx, cancel := context.WithTimeout(bg, time.Duration(rnd.IntN(6000))*time.Microsecond)
-					var side rlock.Locker = locks[i%len(locks)]
-					if rnd.IntN(3) > 0 {
-						side = locks[i%len(locks)].RLocker()
-					}
-					if _, hold, err := side.Lock(ctx); err == nil {
-						held.Add(1)
-						time.Sleep(time.Duration(rnd.IntN(500)) * time.Microsecond)
-						if err := hold.Unlock(bg); err != nil {
-							t.Error(err)
-						}
-					} else if !errors.Is(err, context.DeadlineExceeded) {
-						t.Error(err)
-					}
-					cancel()
-				}
-			})
-		}
-		wg.Wait()
-		if n := held.Load(); n < 100 || n > 620 {
-			t.Errorf("%d of 720 held it: a storm of one kind only proves nothing", n)
-		}
-		time.Sleep(time.Minute)
-		isFree(t, locks[0])
-		testlock.Works(t, locks[0])
-		testlock.OnlyTokens(t, wire.Client)
-		testlock.NoSubscriptions(t, wire.Client)
-	})
 }
 
 // None is starved by those that come all the time.

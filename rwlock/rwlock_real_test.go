@@ -3,7 +3,6 @@ package rwlock_test
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,24 +112,4 @@ func TestManyDeadReadersDoNotMakeAWriterWaitLonger(t *testing.T) {
 	if n := rdb.Exists(bg, key, key+":h").Val(); n != 0 {
 		t.Errorf("%d keys stay", n)
 	}
-}
-
-func TestAForgottenReaderIsReleasedAndOneWhoseContextIsKeptIsNot(t *testing.T) {
-	t.Parallel()
-	locks := locksOf(t, testlock.Shared(t), 2)
-	ctx, _ := testlock.Lock(t, locks[0].RLocker(), bg)
-	waits := testlock.Go(testlock.Bounded(t), locks[1])
-	testlock.Eventually(t, "it waits", func() bool { return len(testlock.Inspect(t, locks[0]).Queue) == 1 })
-	runtime.GC()
-	runtime.GC()
-	if len(waits) > 0 || ctx.Err() != nil {
-		t.Error("a writer is beside a reader whose context is kept")
-	}
-	runtime.KeepAlive(ctx)
-	ctx = nil
-	testlock.Eventually(t, "it is released", func() bool {
-		runtime.GC()
-		return len(waits) == 1
-	})
-	testlock.Served(t, waits)
 }

@@ -38,27 +38,6 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 	})
 }
 
-// An Unlock that comes long after the loss must not have the session forget what it acquired since.
-func TestCloseGivesBackWhatWasAcquiredBeforeTheUnlockOfALostHold(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		s := testlock.NewSession(t, w.Client)
-		sem, other := semaphore.New(s, "x", 2), semaphore.New(testlock.NewSession(t, w.Client), "x", 2)
-		_, lost := acquire(t, sem, 1)
-		testlock.Keep(t, lost)
-		_, err := other.ForceRelease(bg, lost.Token())
-		testlock.Must(t, err)
-		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
-		ctx, hold := acquire(t, sem, 1)
-		testlock.Keep(t, hold)
-		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
-		synctest.Wait()
-		testlock.Must(t, s.Close())
-		if st := testlock.Inspect(t, other); st.Used != 0 || ctx.Err() == nil || !errors.Is(hold.Err(), rlock.ErrClosed) {
-			t.Errorf("after Close: %v, %v, %+v", hold.Err(), ctx.Err(), st)
-		}
-	})
-}
-
 // The Unlock of a lost hold serves waiters, also those of its own session.
 func TestTheUnlockOfALostHoldServesItsSession(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

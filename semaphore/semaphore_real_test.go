@@ -45,23 +45,3 @@ func TestNobodyIsAboveTheLimitAndAllOfItIsUsed(t *testing.T) {
 	}
 	used(t, "in the end", sems[0], 0)
 }
-
-func TestAForgottenPermitComesBack(t *testing.T) {
-	t.Parallel()
-	sems := semsOf(t, testlock.Shared(t), 2, 1)
-	ctx, _ := acquire(t, sems[0], 1)
-	waits := testlock.Go(testlock.Bounded(t), sems[1].Locker(1))
-	testlock.Eventually(t, "it waits", func() bool { return len(testlock.Inspect(t, sems[1]).Queue) == 1 })
-	runtime.GC()
-	runtime.GC()
-	if len(waits) > 0 || ctx.Err() != nil {
-		t.Error("it was released while its context could be reached")
-	}
-	runtime.KeepAlive(ctx)
-	ctx = nil
-	testlock.Eventually(t, "it comes back", func() bool {
-		runtime.GC()
-		return len(waits) == 1
-	})
-	testlock.Served(t, waits)
-}

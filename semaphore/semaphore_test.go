@@ -148,33 +148,3 @@ func TestTheLimitChangesWhileHoldersAreOut(t *testing.T) {
 		}
 	})
 }
-
-func TestACanceledWaiterLeavesNothing(t *testing.T) {
-	simulated(t, 2, 1, func(t *testing.T, wire *testlock.Wire, sems []*semaphore.Semaphore) {
-		_, hold := acquire(t, sems[0], 1, rlock.WaitAtMost(0))
-		why := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(bg)
-		var all []<-chan testlock.Grant
-		for range 5 {
-			all = append(all, testlock.Join(ctx, sems[1].Locker(1)))
-		}
-		cancel(why)
-		for _, done := range all {
-			if g := <-done; !errors.Is(g.Err, context.Canceled) || !errors.Is(g.Err, why) || g.Hold != nil {
-				t.Errorf("%v", g.Err)
-			}
-		}
-		testlock.Settle()
-		used(t, "nobody waits", sems[0], 1)
-		for _, wait := range []time.Duration{0, time.Millisecond, 2 * time.Second} {
-			_, _, err := sems[1].Acquire(bg, 1, rlock.WaitAtMost(wait))
-			testlock.WantError(t, fmt.Sprint("a wait of ", wait), err, rlock.ErrLocked)
-			used(t, "nobody waits", sems[0], 1)
-		}
-		testlock.Unlock(t, hold)
-		testlock.Settle()
-		if keys := wire.Keys(); fmt.Sprint(keys) != "[lockline:p:{x}:t]" {
-			t.Errorf("%v stay", keys)
-		}
-	})
-}
