@@ -18,32 +18,6 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestARequestThatIsSentAgainKeepsItsPlace(t *testing.T) {
-	simulated(t, func(t *testing.T, w *world) {
-		hold, m, other := testlock.Take(t, w.lock()), w.lock(), w.lockBeside()
-		release, cuts := make(chan struct{}), 0
-		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if w.kind(*r) != "lock" {
-				return faultproxy.Pass
-			}
-			if cuts++; cuts == 1 {
-				return faultproxy.CutReply
-			}
-			<-release
-			return faultproxy.Pass
-		})
-		first := testlock.Join(bg, m)
-		second := testlock.Join(bg, other) // behind the first copy, and before the second
-		close(release)
-		synctest.Wait()
-		if cuts < 2 {
-			t.Errorf("%d requests for the lock", cuts)
-		}
-		testlock.Unlock(t, hold)
-		testlock.Served(t, first, second)
-	})
-}
-
 func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 	for _, c := range []struct{ each, more int }{{50, 0}, {1, 0}, {1, 3000}} {
 		t.Run(fmt.Sprintf("%d wait in each session, and %d more", c.each, c.more), func(t *testing.T) {
@@ -280,15 +254,5 @@ func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
 		for _, got := range all {
 			testlock.WantError(t, "a frozen one's Lock", (<-got).Err, context.Canceled)
 		}
-	})
-}
-
-func TestForceUnlockHandsOnToTheNextInLine(t *testing.T) {
-	simulated(t, func(t *testing.T, w *world) {
-		hold, m := testlock.Take(t, w.lock()), w.lock(longLiveness)
-		first, second := testlock.Join(bg, m), testlock.Join(bg, m)
-		testlock.ForceUnlock(t, m)
-		testlock.Served(t, first, second)
-		testlock.WantError(t, "Unlock after a forced one", hold.Unlock(bg), rlock.ErrLost)
 	})
 }

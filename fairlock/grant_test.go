@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
@@ -104,78 +102,6 @@ func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
 			_, next := testlock.TryLock(t, third, bg)
 			testlock.Unlock(t, next)
 		}
-	})
-}
-
-// Redis does not answer, and the client would wait long for it: Lock returns all the same.
-func TestGivingUpAPlaceDoesNotWaitForARedisThatStandsStill(t *testing.T) {
-	simulated(t, func(t *testing.T, w *world) {
-		holder := w.lock()
-		hold := testlock.Take(t, holder)
-		patient := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
-		ctx, cancel := context.WithCancel(bg)
-		waits := testlock.Join(ctx, fairlock.New(testlock.NewSession(t, patient), "x"))
-		w.Net.Freeze()
-		cancel()
-		start := time.Now()
-		testlock.WantError(t, "Lock", (<-waits).Err, context.Canceled)
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("it took %v", took)
-		}
-		w.Net.Thaw()
-		synctest.Wait()
-		if st := testlock.Inspect(t, holder); len(st.Queue) != 0 {
-			t.Errorf("its place is not given up: %+v", st)
-		}
-		testlock.Unlock(t, hold)
-	})
-}
-
-// With the right to publish alone, and with what PUBSUB CHANNELS shows and what can be guessed, nobody can make a waiter
-// enter.
-func TestAForgedMessageGrantsNothing(t *testing.T) {
-	simulated(t, func(t *testing.T, w *world) {
-		hold := testlock.Take(t, w.lock())
-		waits := testlock.Join(bg, w.lock())
-		channel := w.PubSubChannels("lockline:s:*")[0]
-		session := strings.TrimPrefix(channel, "lockline:s:")
-		now := time.Now().UnixMicro()
-		for attempt := range 20 {
-			for _, rest := range []string{
-				"9000000000000000", fmt.Sprint(now), fmt.Sprintf("%d %d 10000", now, now), fmt.Sprintf("%d %d 10000 ", now, now),
-				fmt.Sprintf("%d %d 10000 AAAAAAAAAAAAAAAA", now, now), fmt.Sprintf("%d %d 10000 nonce more", now, now), "- - - -", "inf inf inf inf",
-			} {
-				for _, owner := range []string{session, strings.Repeat("x", 100000), ""} {
-					w.Publish(channel, fmt.Sprintf("%s:%d %s", owner, attempt, rest))
-				}
-			}
-		}
-		testlock.Waiting(t, "one that was told lies", waits)
-		testlock.Unlock(t, hold)
-		next := testlock.Granted(t, waits)
-		testlock.WantAfter(t, next, hold.Token())
-		testlock.Unlock(t, next)
-	})
-}
-
-// What one holder made of its lease is not the next one's.
-func TestALeaseThatWasExtendedIsNotHandedOn(t *testing.T) {
-	simulated(t, func(t *testing.T, w *world) {
-		m := w.lock()
-		first := testlock.Take(t, w.lock())
-		waits, behind := testlock.Join(bg, m), testlock.Join(bg, m) // of one group
-		testlock.Unlock(t, first)
-		one := testlock.Granted(t, waits)
-		testlock.Must(t, one.Extend(bg, time.Hour))
-		testlock.Unlock(t, one)
-		two := testlock.Granted(t, behind)
-		if left := w.TTL(lockKey); left > time.Minute {
-			t.Errorf("the next holder's lease is %v", left)
-		}
-		if left := time.Until(two.Deadline()); left > time.Minute {
-			t.Errorf("the next hold is valid for %v", left)
-		}
-		testlock.Unlock(t, two)
 	})
 }
 
