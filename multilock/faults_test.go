@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -167,74 +166,6 @@ func TestALateCopyOfARequestForSeveralTakesNone(t *testing.T) {
 			if !free(t, ms...) {
 				t.Errorf("canceled %v: the late copy took something", canceled)
 			}
-		})
-	}
-}
-
-func TestACancelAtAnyStepLeavesNothing(t *testing.T) {
-	for name, action := range map[string]faultproxy.Action{
-		"arrives": faultproxy.Pass, "is lost": faultproxy.DropAndCut, "is executed": faultproxy.CutReply, "is never answered": faultproxy.SwallowReply,
-	} {
-		t.Run("the request "+name, func(t *testing.T) {
-			testlock.Simulated(t, func(t *testing.T, one *testlock.Wire) {
-				other := testlock.NewWire(t)
-				proxies := []*faultproxy.Proxy{faultproxy.InMemory(t, one.Dial), faultproxy.InMemory(t, other.Dial)}
-				locks := func(here, there *rlock.Session) []*rlock.Mutex {
-					return []*rlock.Mutex{rlock.New(here, "a"), rlock.New(here, "b"), fairlock.New(here, "c"), rlock.New(there, "d"), fairlock.New(there, "e")}
-				}
-				waits := make(testlock.Waits, 100)
-				mine := testlock.NewSession(t, proxies[0].Client(t, testlock.Impatient))
-				yours := testlock.NewSession(t, proxies[1].Client(t, testlock.Impatient), rlock.WithObserver(waits))
-				watch := locks(testlock.NewSession(t, one.Client), testlock.NewSession(t, other.Client))
-				m := locks(mine, yours)
-				l := multilock.New(m[0], m[1], m[2], m[3], m[4])
-				for step, through := 1, false; !through; step++ {
-					if step > 100 {
-						t.Fatal("it never gets through")
-					}
-					// One is taken, and freed when it is waited for: so there is a second round.
-					busy := testlock.Take(t, watch[4])
-					ctx, cancel := context.WithCancel(bg)
-					var n atomic.Int32
-					freed, done := make(chan error, 1), make(chan struct{})
-					go func() {
-						select {
-						case <-waits:
-						case <-done:
-						}
-						freed <- busy.Unlock(bg)
-					}()
-					for _, p := range proxies {
-						p.OnRequest(func(*faultproxy.Request) faultproxy.Action {
-							if int(n.Add(1)) != step {
-								return faultproxy.Pass
-							}
-							cancel()
-							return action
-						})
-					}
-					_, hold, err := l.Lock(ctx)
-					for _, p := range proxies {
-						p.OnRequest(nil)
-					}
-					if err == nil {
-						through = ctx.Err() == nil
-						testlock.Unlock(t, hold)
-					} else if !errors.Is(err, context.Canceled) {
-						t.Fatalf("step %d: %v", step, err)
-					}
-					cancel()
-					close(done)
-					testlock.Must(t, <-freed)
-					testlock.Eventually(t, fmt.Sprintf("step %d: all is free", step), func() bool { return free(t, watch...) })
-				}
-				testlock.Must(t, mine.Close())
-				testlock.Must(t, yours.Close())
-				for _, w := range []*testlock.Wire{one, other} {
-					testlock.OnlyTokens(t, w.Client)
-					testlock.NoSubscriptions(t, w.Client)
-				}
-			})
 		})
 	}
 }

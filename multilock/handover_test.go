@@ -227,31 +227,6 @@ func TestWhatWasPutAsideInVainIsNotRenewedForAFixedLease(t *testing.T) {
 	})
 }
 
-// Whoever gives up at the very instant at which it is handed what it waited for keeps none of it.
-func TestOneThatLeavesAsItIsHandedSeveralKeepsNone(t *testing.T) {
-	testlock.InFakeTime(t, func(t *testing.T) {
-		ms, members := namesOf(testlock.NewSession(t, testlock.NewWire(t).Client, longStreak), 2)
-		there, more := namesOf(testlock.NewSession(t, testlock.NewWire(t).Client, longStreak), 2)
-		l := testlock.Warm(t, multilock.New(append(members, more...)...))
-		for range 50 {
-			hold := testlock.Take(t, l)
-			ctx, cancel := context.WithTimeout(bg, time.Second)
-			got := testlock.Go(ctx, l)
-			time.Sleep(time.Second)
-			testlock.Unlock(t, hold)
-			if g := <-got; g.Err == nil {
-				testlock.Unlock(t, g.Hold)
-			} else {
-				testlock.WantError(t, "Lock", g.Err, context.DeadlineExceeded)
-			}
-			cancel()
-			if synctest.Wait(); !free(t, append(ms, there...)...) {
-				t.Fatal("something is left")
-			}
-		}
-	})
-}
-
 func TestASessionClosesAmongThoseWhoWantItsLocksAlong(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		w.Net.SetDelay(100 * time.Microsecond)

@@ -3,16 +3,13 @@ package multilock_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -42,29 +39,6 @@ func TestAKeyOfAnotherTypeIsOfOneMemberOnly(t *testing.T) {
 			t.Error("it was overwritten")
 		}
 		testlock.Must(t, rdb.Del(bg, key).Err())
-	}
-}
-
-// Collecting takes no part in fake time.
-func TestAForgottenHoldIsReleasedMemberByMember(t *testing.T) {
-	t.Parallel()
-	log := new(logged)
-	s := testlock.NewSession(t, testlock.Shared(t), rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	ms := []*rlock.Mutex{rlock.New(s, "a"), rlock.New(s, "b"), fairlock.New(s, "c")}
-	ctx, _ := testlock.Lock(t, multilock.New(ms[0], ms[1], ms[2]), bg)
-	for range 20 {
-		runtime.GC()
-	}
-	for _, m := range ms {
-		if free(t, m) {
-			t.Errorf("%s was released, and its context is in use", m.Name())
-		}
-	}
-	done := ctx.Done() // from here on, nobody has the context
-	testlock.Eventually(t, "released", func() bool { runtime.GC(); return free(t, ms...) })
-	testlock.Receive(t, "the context ends", done)
-	if n := log.count("forgotten"); n != len(ms) {
-		t.Errorf("logged %d times", n)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -174,7 +173,7 @@ func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
 			t.Errorf("%s: %v, %v, %v", name, err, tryErr, doErr)
 		}
 		_ = l.Name()
-		t.Logf("%s: %v", name, err)
+		testlock.OnePrefix(t, name, err)
 	}
 	l := multilock.New(good)
 	for name, option := range map[string]rlock.Option{"lease": rlock.WithLease(time.Microsecond), "wait": rlock.WaitAtMost(-1)} {
@@ -348,76 +347,6 @@ func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 			t.Errorf("leases %v", all)
 		}
 		testlock.Unlock(t, hold)
-	})
-}
-
-func TestDoGivesBackWhateverHappens(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		s := testlock.NewSession(t, w.Client)
-		ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b")}
-		l := multilock.New(ms[0], ms[1])
-		why := errors.New("why")
-		for name, fn := range map[string]func(context.Context) error{
-			"error":  func(context.Context) error { return why },
-			"panic":  func(context.Context) error { panic(why) },
-			"goexit": func(context.Context) error { runtime.Goexit(); return nil },
-		} {
-			done := make(chan error, 1)
-			go func() {
-				defer close(done)
-				defer func() { _ = recover() }()
-				done <- l.Do(bg, fn)
-			}()
-			if err := <-done; name == "error" && err != why {
-				t.Errorf("%s: %v", name, err)
-			}
-			if !free(t, ms...) {
-				t.Errorf("%s: something is left", name)
-			}
-		}
-		err := l.Do(bg, func(ctx context.Context) error {
-			_, _ = ms[1].ForceUnlock(bg)
-			return l.Do(ctx, func(context.Context) error { return nil })
-		})
-		if !errors.Is(err, rlock.ErrLost) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-func TestSiblingsTakeTurnsBelowOneHold(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		_, members := mixed(t, w)
-		l := multilock.New(members...)
-		ctx, hold := testlock.Lock(t, l, bg)
-		inside := make(chan struct{}, 1)
-		errs := make(chan error)
-		for range 20 {
-			go func() {
-				errs <- l.Do(ctx, func(context.Context) error {
-					select {
-					case inside <- struct{}{}:
-					default:
-						t.Error("two siblings inside")
-					}
-					runtime.Gosched()
-					<-inside
-					return nil
-				})
-			}()
-		}
-		for range 20 {
-			if err := <-errs; err != nil {
-				t.Error(err)
-			}
-		}
-		testlock.Unlock(t, hold)
-		// Goroutines of one owner are inside together.
-		shared := rlock.WithOwner(bg)
-		_, one := testlock.Lock(t, l, shared)
-		_, two := testlock.TryLock(t, l, shared)
-		testlock.Unlock(t, one)
-		testlock.Unlock(t, two)
 	})
 }
 

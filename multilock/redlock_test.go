@@ -3,7 +3,6 @@ package multilock_test
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -162,28 +161,22 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 	})
 }
 
-func TestOperatorsSeeAndFreeARedLock(t *testing.T) {
+func TestOperatorsSeeAndFreeARedLockWithoutAMinority(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
-		m, ops := r.redLock(t, rlock.WithLabel("billing")), r.redLock(t)
-		ctx, hold := testlock.Lock(t, m, bg)
+		ops := r.redLock(t)
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
 		synctest.Wait()
 		r[4].Kill()
-		st := testlock.Inspect(t, ops)
-		if !st.Held || st.Token != hold.Token() || st.Label != "billing" || st.Count != 1 || st.PID != os.Getpid() || st.Remaining <= 0 {
+		if st := testlock.Inspect(t, ops); !st.Held || st.Token != hold.Token() || st.Count != 1 {
 			t.Errorf("%+v", st)
 		}
-		if freed, err := ops.ForceUnlockToken(bg, st.Token-1); freed || err != nil || r.held() != 4 {
+		if freed, err := ops.ForceUnlockToken(bg, hold.Token()-1); freed || err != nil || r.held() != 4 {
 			t.Errorf("ForceUnlockToken of another holder: %v, %v, held by %d", freed, err, r.held())
 		}
-		if freed, err := ops.ForceUnlockToken(bg, st.Token); !freed || err != nil || r.held() != 0 {
+		if freed, err := ops.ForceUnlockToken(bg, hold.Token()); !freed || err != nil || r.held() != 0 {
 			t.Errorf("ForceUnlockToken: %v, %v, held by %d", freed, err, r.held())
 		}
-		if freed, err := ops.ForceUnlock(bg); freed || err != nil {
-			t.Errorf("ForceUnlock of a free lock: %v, %v", freed, err)
-		}
-		_ = hold.Extend(bg, time.Minute) // it learns of it
-		<-ctx.Done()
-		if st = testlock.Inspect(t, ops); st.Held || st.Token < hold.Token() {
+		if st := testlock.Inspect(t, ops); st.Held || st.Token < hold.Token() {
 			t.Errorf("%+v", st)
 		}
 		r[3].Kill()
@@ -232,9 +225,11 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 			"watchdog timeouts":        {a[0], lease[1]},
 			"RedissonKeys":             {a[0], redisson[1]},
 		} {
-			if _, err := multilock.NewQuorum(ss); err == nil || !strings.Contains(err.Error(), want) {
+			_, err := multilock.NewQuorum(ss)
+			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v", want, err)
 			}
+			testlock.OnePrefix(t, want, err)
 			if _, _, err := multilock.NewRedLock("x", ss...).Lock(bg); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: Lock: %v", want, err)
 			}

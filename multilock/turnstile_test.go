@@ -162,18 +162,6 @@ func (r servers) queue(t *testing.T, n int) (hold *rlock.Hold, waiting []<-chan 
 	return hold, waiting, cancel
 }
 
-func TestWaitersInLineAreServedInItsOrder(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		hold, waiting, _ := r.queue(t, 3)
-		for _, got := range waiting {
-			testlock.Unlock(t, hold)
-			hold = testlock.Granted(t, got)
-		}
-		testlock.Unlock(t, hold)
-		r.onlyTokens(t)
-	})
-}
-
 // One process holds the lock, one waits at the head of the line, and others wait behind it, each with its clients.
 func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
