@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -22,30 +21,6 @@ func ask(m *rlock.Mutex, n int, options ...rlock.Option) <-chan handed {
 	time.Sleep(time.Millisecond) // they gather
 	synctest.Wait()
 	return in
-}
-
-func TestThoseWhoStoodBehindALostLockAskAgain(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m := fairlock.New(testlock.NewSession(t, w.Client), "x")
-		_, first := testlock.Lock(t, m, bg)
-		in := ask(m, 3)
-		testlock.Unlock(t, first)
-		got := <-in
-		testlock.ForceUnlock(t, m)
-		<-got.Ctx.Done() // a renewal finds it lost
-		for range 2 {
-			select {
-			case next := <-in:
-				if next.Err != nil {
-					t.Fatal(next.Err)
-				}
-				testlock.Unlock(t, next.Hold)
-			case <-time.After(time.Hour):
-				t.Fatal("the lock is free, and nobody asks for it")
-			}
-		}
-		testlock.WantError(t, "Unlock", got.Hold.Unlock(bg), rlock.ErrLost)
-	})
 }
 
 func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testing.T) {

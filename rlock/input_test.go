@@ -31,6 +31,7 @@ func TestAMutexThatIsNoneIsRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), named) {
 				t.Errorf("%v", err)
 			}
+			testlock.OnePrefix(t, "no Mutex", err)
 		}
 	}
 }
@@ -84,6 +85,7 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.reason) {
 			t.Errorf("%s: %v", what, err)
 		}
+		testlock.OnePrefix(t, what, err)
 		if s != nil {
 			t.Errorf("%s: a session was returned", what)
 		}

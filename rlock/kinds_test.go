@@ -3,9 +3,33 @@ package rlock_test
 import (
 	"testing"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
 )
+
+// lockers are locks of each kind, and MultiLocks.
+func lockers() map[string]func(s *rlock.Session, name string) rlock.Locker {
+	all := map[string]func(*rlock.Session, string) rlock.Locker{}
+	for kind, newMutex := range testlock.Kinds {
+		all[kind] = func(s *rlock.Session, name string) rlock.Locker { return newMutex(s, name) }
+		all["multilock of "+kind] = func(s *rlock.Session, name string) rlock.Locker {
+			return multilock.New(newMutex(s, name), newMutex(s, name+"2"))
+		}
+	}
+	return all
+}
+
+// queued are the locks of each kind with a queue.
+var queued = map[string]func(s *rlock.Session) rlock.Locker{
+	"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
+	"fairlock":  func(s *rlock.Session) rlock.Locker { return fairlock.New(s, "x") },
+	"writer":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x") },
+	"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 1).Locker(1) },
+}
 
 func TestEventsAndKeysNameTheKind(t *testing.T) {
 	want := map[string]string{"reentrant": rlock.KindReentrant, "fair": rlock.KindFair, "redlock": rlock.KindRedLock}

@@ -2,8 +2,6 @@ package rlock_test
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -45,36 +43,6 @@ func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
 	})
 }
 
-func TestObserversHearOfEveryHold(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
-		var rec recorder
-		s := testlock.NewSession(t, w.Client, rlock.WithObserver(&rec))
-		m := newMutex(s, "x")
-		ctx, h1 := testlock.Lock(t, m, bg)
-		_, h2 := testlock.Lock(t, m, ctx)
-		id := testlock.Inspect(t, m).Session
-		if _, _, err := m.TryLock(bg); err == nil {
-			t.Fatal("entered twice")
-		}
-		testlock.Unlock(t, h2)
-		testlock.Unlock(t, h1)
-		lost, h3 := testlock.Lock(t, m, bg)
-		testlock.ForceUnlock(t, m)
-		_ = h3.Extend(bg, time.Minute)
-		testlock.Receive(t, "lost", lost.Done())
-		testlock.Eventually(t, "told", func() bool { return strings.Contains(rec.String(), "Lost") })
-		want := "Acquired/1 Acquired/2 NotAcquired/0 Released/0 Acquired/1 Lost/0"
-		if got := rec.String(); got != want {
-			t.Errorf("events:\n got %s\nwant %s", got, want)
-		}
-		for _, e := range rec.events {
-			if e.Name != "x" || e.Lock == "" || e.Session != id || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 || e.Kind == rlock.NotAcquired && !errors.As(e.Err, new(*rlock.LockedError)) {
-				t.Errorf("incomplete: %+v", e)
-			}
-		}
-	})
-}
-
 type recorder struct {
 	mu     sync.Mutex
 	events []rlock.Event
@@ -84,14 +52,4 @@ func (r *recorder) Observe(_ context.Context, e rlock.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
-}
-
-func (r *recorder) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var words []string
-	for _, e := range r.events {
-		words = append(words, e.Kind.String()+"/"+string(rune('0'+e.Depth)))
-	}
-	return strings.Join(words, " ")
 }

@@ -8,25 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
-	"github.com/lockline/lockline/rwlock"
-	"github.com/lockline/lockline/semaphore"
 )
 
 // The replica behind an endpoint is promoted, the old master becomes its replica and keeps the connections that it has. Those that
 // waited then have their turns beside those that came later.
 func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T) {
 	t.Parallel()
-	for kind, newLock := range map[string]func(s *rlock.Session) rlock.Locker{
-		"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
-		"fairlock":  func(s *rlock.Session) rlock.Locker { return fairlock.New(s, "x") },
-		"writer":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x") },
-		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 1).Locker(1) },
-	} {
+	for kind, newLock := range queued {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			old := testredis.Start(t)

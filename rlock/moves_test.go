@@ -6,23 +6,15 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/election"
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
-	"github.com/lockline/lockline/rwlock"
-	"github.com/lockline/lockline/semaphore"
 )
 
 // A managed Redis fails over behind one address. The old server lives on and keeps the connections that it has, so that a
 // subscription stays where nothing is published any more (go-redis 790 and 2229, spring-data-redis 3431).
 func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAnyMore(t *testing.T) {
-	for kind, newLock := range map[string]func(s *rlock.Session) rlock.Locker{
-		"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
-		"fairlock":  func(s *rlock.Session) rlock.Locker { return fairlock.New(s, "x") },
-		"writer":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x") },
-		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 1).Locker(1) },
-	} {
+	for kind, newLock := range queued {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
 				after := testlock.NewWire(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -55,70 +54,6 @@ func TestTheNextGoroutineInheritsThePlaceOfOneThatGivesUp(t *testing.T) {
 		}
 		testlock.Unlock(t, mine)
 		testlock.Unlock(t, testlock.Granted(t, other))
-	})
-}
-
-func TestTheLastGoroutineThatGivesUpLeavesTheQueue(t *testing.T) {
-	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
-		m := rlock.New(testlock.NewSession(t, w.Client), "x")
-		var all sync.WaitGroup
-		for range 3 {
-			all.Go(func() {
-				_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second))
-				testlock.WantError(t, "a wait that ran out", err, rlock.ErrLocked)
-			})
-		}
-		wantInQueue(t, w, 1)
-		all.Wait()
-		wantInQueue(t, w, 0)
-		testlock.Unlock(t, hold)
-		testlock.Works(t, m)
-	})
-}
-
-// A session that always has goroutines waiting lets the queue have its turn.
-func TestAnotherProcessHasItsTurnBesideACrowd(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		crowd, lone := rlock.New(testlock.NewSession(t, w.Client), "x"), rlock.New(testlock.NewSession(t, w.Client), "x")
-		ctx, cancel := context.WithCancel(bg)
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if _, hold, err := crowd.Lock(ctx); err == nil {
-						time.Sleep(time.Millisecond)
-						testlock.Must(t, hold.Unlock(bg))
-					}
-				}
-			})
-		}
-		for range 20 {
-			testlock.Must(t, testlock.Cycle(bg, lone, rlock.WaitAtMost(time.Second)))
-		}
-		cancel()
-		all.Wait()
-	})
-}
-
-func TestAFixedLeaseIsNotInherited(t *testing.T) {
-	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
-		m := rlock.New(testlock.NewSession(t, w.Client), "x")
-		ctx, cancel := context.WithCancel(bg)
-		first := testlock.Go(ctx, m, rlock.WithLease(time.Minute))
-		wantInQueue(t, w, 1)
-		second := testlock.Go(bg, m)
-		settle()
-		cancel()
-		if got := <-first; got.Err == nil {
-			t.Fatal("it has the lock")
-		}
-		wantInQueue(t, w, 1)
-		testlock.Unlock(t, hold)
-		mine := testlock.Granted(t, second)
-		if left := time.Until(mine.Deadline()); left > 30*time.Second {
-			t.Errorf("it is leased for %v", left)
-		}
-		testlock.Unlock(t, mine)
 	})
 }
 

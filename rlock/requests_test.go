@@ -45,11 +45,6 @@ func isScript(r *faultproxy.Request, files ...string) bool {
 	return slices.Contains(files, scripts()[r.Script()])
 }
 
-// isRelease: a request that frees a lock.
-func isRelease(r *faultproxy.Request) bool {
-	return isScript(r, "release.lua", "release_several.lua", "redlock_release.lua")
-}
-
 // stands: a request for the lock that takes a place in the queue.
 func stands(r *faultproxy.Request) bool {
 	const liveness = 13

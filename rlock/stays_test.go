@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -35,5 +36,41 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 				t.Errorf("%s stays for %v", keys[0], left)
 			}
 		})
+	}
+}
+
+// SETNX and EXPIRE as two requests leave a lock forever if the client dies between them.
+func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) { noKeyWithoutExpiry(t, w, newMutex) })
+	t.Run("RedissonKeys", func(t *testing.T) {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { noKeyWithoutExpiry(t, w, rlock.New, rlock.RedissonKeys()) })
+	})
+}
+
+func noKeyWithoutExpiry(t *testing.T, w *testlock.Wire, newMutex testlock.Maker, options ...rlock.SessionOption) {
+	seen := 0
+	w.Net.OnReply(func(r faultproxy.Request) { // any reply may be the last that its client lives to see
+		for _, key := range w.Keys() {
+			seen++
+			if w.TTL(key) == 0 {
+				t.Errorf("%s has no expiry after %.40q", key, r.Args)
+			}
+		}
+	})
+	w.Net.SetDelay(time.Millisecond) // so that replies come one after the other
+	a := newMutex(testlock.NewSession(t, w.Client, options...), "x")
+	b := newMutex(testlock.NewSession(t, w.Client, options...), "x")
+	ctx, outer := testlock.Lock(t, a, bg)
+	_, inner := testlock.Lock(t, a, ctx, rlock.WithLease(time.Minute))
+	testlock.Must(t, outer.Extend(bg, 2*time.Minute))
+	_, _, err := b.Lock(bg, rlock.WaitAtMost(time.Second))
+	testlock.WantError(t, "Lock", err, rlock.ErrLocked)
+	testlock.Unlock(t, outer)
+	testlock.Unlock(t, inner)
+	next := testlock.Take(t, b)
+	testlock.ForceUnlock(t, a)
+	_ = next.Unlock(bg)
+	if seen < 10 {
+		t.Errorf("only %d keys were seen", seen)
 	}
 }

@@ -2,7 +2,6 @@ package rlock_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -219,125 +218,6 @@ func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 				testlock.Unlock(t, h.Hold)
 			}
 		}
-	})
-}
-
-func TestAFixedLeaseIsAGrantOfItsOwn(t *testing.T) {
-	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
-		m := newMutex(s, "x")
-		_, first := testlock.Lock(t, m, bg)
-		fixed := queueUp(m, 1, bg, rlock.WithLease(time.Hour))
-		time.Sleep(time.Second)
-		next := queueUp(m, 1, bg)
-		time.Sleep(time.Second)
-		testlock.Unlock(t, first)
-		h := <-fixed
-		time.Sleep(time.Second)
-		if st := testlock.Inspect(t, m); st.Remaining < 59*time.Minute {
-			t.Errorf("a fixed lease of an hour: %v", st.Remaining)
-		}
-		testlock.Unlock(t, h.Hold)
-		h = <-next
-		time.Sleep(time.Second)
-		if st := testlock.Inspect(t, m); st.Remaining > 30*time.Second || h.Hold.Err() != nil {
-			t.Errorf("the next one has the lease of the one before it: %v", st.Remaining)
-		}
-		testlock.Unlock(t, h.Hold)
-	})
-}
-
-func TestALengthenedLeaseIsNotHandedOn(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m := rlock.New(testlock.NewSession(t, w.Client, rlock.WithStreak(time.Minute)), "x")
-		_, first := testlock.Lock(t, m, bg)
-		got := queueUp(m, 1, bg)
-		testlock.Must(t, first.Extend(bg, time.Hour))
-		testlock.Unlock(t, first)
-		h := <-got
-		if st := testlock.Inspect(t, m); st.Remaining > 30*time.Second {
-			t.Errorf("the next one has the lease of the one before it: %v", st.Remaining)
-		}
-		testlock.Unlock(t, h.Hold)
-	})
-}
-
-func TestCloseInAStreakGivesTheLockBackAtOnce(t *testing.T) {
-	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
-		m := newMutex(s, "x")
-		_, first := testlock.Lock(t, m, bg)
-		got := queueUp(m, 10, bg)
-		time.Sleep(time.Second)
-		testlock.Unlock(t, first)
-		h := <-got
-		testlock.Must(t, s.Close())
-		testlock.WantError(t, "the holder", context.Cause(h.Ctx), rlock.ErrClosed)
-		for range 9 {
-			if h := <-got; !errors.Is(h.Err, rlock.ErrClosed) {
-				t.Errorf("in line: %+v", h)
-			}
-		}
-		other := newMutex(testlock.NewSession(t, w.Client), "x")
-		_, hold, err := other.TryLock(bg)
-		if err != nil {
-			t.Fatalf("the lock is not free after Close: %v", err)
-		}
-		testlock.Unlock(t, hold)
-	})
-}
-
-func TestWhoGivesUpInLineIsPassedOver(t *testing.T) {
-	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
-		m := newMutex(s, "x")
-		_, first := testlock.Lock(t, m, bg)
-		impatient, cancel := context.WithCancel(bg)
-		gone := queueUp(m, 3, impatient)
-		got := queueUp(m, 1, bg)
-		time.Sleep(time.Second)
-		cancel()
-		for range 3 {
-			if h := <-gone; !errors.Is(h.Err, context.Canceled) {
-				t.Errorf("canceled: %+v", h)
-			}
-		}
-		testlock.Unlock(t, first)
-		h := <-got
-		if h.Err != nil {
-			t.Fatal(h.Err)
-		}
-		testlock.Unlock(t, h.Hold)
-	})
-}
-
-func TestGoroutinesOfOneOwnerTakeAHandOverTogether(t *testing.T) {
-	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
-		m := newMutex(s, "x")
-		_, first := testlock.Lock(t, m, bg)
-		alone := queueUp(m, 1, bg)
-		together := queueUp(m, 3, rlock.WithOwner(bg))
-		after := queueUp(m, 1, bg)
-		time.Sleep(time.Second)
-		testlock.Unlock(t, first)
-		testlock.Unlock(t, (<-alone).Hold)
-		var holds []*rlock.Hold
-		for range 3 {
-			h := <-together
-			if h.Err != nil {
-				t.Fatal(h.Err)
-			}
-			holds = append(holds, h.Hold)
-		}
-		if holds[0].Token() != holds[1].Token() || holds[0].Token() != holds[2].Token() {
-			t.Error("goroutines of one owner have different tokens")
-		}
-		for _, h := range holds {
-			select {
-			case <-after:
-				t.Error("let in beside the owner")
-			default:
-			}
-			testlock.Unlock(t, h)
-		}
-		testlock.Unlock(t, (<-after).Hold)
 	})
 }
 
