@@ -32,17 +32,6 @@ func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
 	})
 }
 
-func TestHoldersAreKnownByTheirSessionsID(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		s := testlock.NewSession(t, w.Client)
-		for _, kind := range []string{"reentrant", "fair"} {
-			if id := identity(t, s, testlock.Kinds[kind]); id != s.ID() {
-				t.Errorf("%s: %q, want %q", kind, id, s.ID())
-			}
-		}
-	})
-}
-
 type recorder struct {
 	mu     sync.Mutex
 	events []rlock.Event

@@ -159,7 +159,8 @@ var ends = map[string]test{
 	}},
 	"CloseGivesBackAtOnceWhatIsHeldAndWaitedFor": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t, rlock.WithStreak(time.Minute))
-		ctx, mine := testlock.Lock(t, p.lock("x"), bg)
+		m := p.lock("x")
+		ctx, mine := testlock.Lock(t, m, bg)
 		_, fixed := testlock.Lock(t, p.lock("z"), bg, rlock.WithLease(time.Hour))
 		free := w.occupy(t, "y")
 		var waiting []<-chan testlock.Grant
@@ -186,11 +187,17 @@ var ends = map[string]test{
 			testlock.WantError(t, "Extend", hold.Extend(bg, time.Minute), rlock.ErrClosed)
 			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrClosed)
 		}
-		for _, ctx := range []context.Context{ctx, bg} {
-			_, _, err := p.lock("x").Lock(ctx)
-			testlock.WantError(t, "Lock on a closed session", err, rlock.ErrClosed)
-			_, _, err = p.lock("x").TryLock(ctx)
-			testlock.WantError(t, "TryLock on a closed session", err, rlock.ErrClosed)
+		for _, l := range []Lock{m, p.lock("x")} {
+			for _, ctx := range []context.Context{ctx, bg} {
+				_, _, err := l.Lock(ctx)
+				testlock.WantError(t, "Lock on a closed session", err, rlock.ErrClosed)
+				_, _, err = l.TryLock(ctx)
+				testlock.WantError(t, "TryLock on a closed session", err, rlock.ErrClosed)
+			}
+			_, err := l.Inspect(bg)
+			testlock.WantError(t, "Inspect on a closed session", err, rlock.ErrClosed)
+			_, err = l.Force(bg)
+			testlock.WantError(t, "Force on a closed session", err, rlock.ErrClosed)
 		}
 		testlock.Must(t, p.close())
 		testlock.Unlock(t, granted(t, theirs))

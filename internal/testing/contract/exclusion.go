@@ -144,6 +144,10 @@ var exclusion = map[string]test{
 		end(errors.Join(rlock.ErrLost))
 		_, _, err = m.Lock(ours)
 		testlock.WantError(t, "with an end that has a prefix", err, context.Canceled)
+		if w.kind.Space == nil {
+			_, err := m.Inspect(short)
+			testlock.WantError(t, "Inspect with an ended context", err, why)
+		}
 		start := time.Now()
 		_, _, err = w.new("x", rlock.WaitAtMost(time.Minute)).Lock(bg, rlock.WaitAtMost(time.Second))
 		if !errors.Is(err, rlock.ErrLocked) || strings.Contains(err.Error(), "same session") || time.Since(start) < time.Second || time.Since(start) > 2*time.Second {
@@ -188,6 +192,8 @@ var exclusion = map[string]test{
 		ctx, cancel := context.WithCancel(bg)
 		gone := begin(t, m, ctx)
 		got := begin(t, m, bg)
+		_, _, err := m.TryLock(bg)
+		testlock.WantError(t, "a try behind those that wait", err, rlock.ErrLocked)
 		cancel()
 		testlock.WantError(t, "the wait that was given up", (<-gone).Err, context.Canceled)
 		time.Sleep(settled)
