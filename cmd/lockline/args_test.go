@@ -25,7 +25,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 				t.Errorf("%s does not mention %q", args, w)
 			}
 		}
-		if strings.Contains(out.String(), "-process ") {
+		if strings.Contains(out.String(), "-process ") || strings.Contains(out.String(), "-warden") {
 			t.Errorf("%s shows a command that is none of the user's business", args)
 		}
 	}
@@ -60,6 +60,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline inspect --redissonkeys redisson_lock_token:x",
 		"lockline exec --redis nonsense name -- true",
 		"lockline demo-process",
+		"lockline exec-warden",
 		"lockline ls a b",
 		"lockline ls --redis nonsense",
 		"lockline ls --prefix {",

@@ -42,16 +42,23 @@ terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
 SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
 is waited for: what it leaves running in the background runs without the lock.
 
-The lease is renewed at a third of it. If that fails, the group gets SIGTERM when
-no more than --grace of the lease is left. It gets SIGKILL just before the end of
-the lease, before another process can get the lock. The lock can also be lost
-already, because it was forced open or Redis lost its data. Then the group gets
-SIGTERM at once and SIGKILL after --grace, or where the lease would have ended if
-that is sooner.
+The lease is renewed at a third of it. If that fails, the command and all its
+descendants get SIGTERM when no more than --grace of the lease is left. They get
+SIGKILL just before the end of the lease, before another process can get the lock.
+The lock can also be lost already, because it was forced open or Redis lost its data.
+Then they get SIGTERM at once and SIGKILL after --grace, or where the lease would have
+ended if that is sooner. Once the command has ended, what it has left gets SIGKILL.
 
-If lockline itself is killed, Linux and FreeBSD kill the command with it, but not
-what the command has started, and not set-user-id programs. Elsewhere the
-command runs on while the lease runs out.
+On Linux the descendants are all that it has started, in other process groups and
+sessions, too, and orphans. Elsewhere they are its process group. In no case are they
+processes of another user, or what a daemon starts for it, as docker and systemd-run do.
+
+The command is the child of a second process of lockline, which is told the end of
+each lease. If lockline is stopped, or stands still for another reason, that
+process sends SIGKILL in time. If lockline itself is killed, it does so at once. If the
+second process is killed instead, lockline ends the command's process group; what has
+left the group runs on. If both are stopped, the command runs on beyond the lease. It also
+does if all of them stand still at once, as in a frozen container: check tokens.
 
 Exit code: that of the command, 128+n if signal n ended it. Or:
 
@@ -197,11 +204,15 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 		return err
 	}
 
-	run, err := startGroup(path, o.command, environment(o.name, session.ID(), hold.Token()))
+	lead := killLead(o.lease)
+	run, err := startGroup(path, o.command, environment(o.name, session.ID(), hold.Token()), hold.Deadline().Add(-lead))
 	if err != nil {
-		return &exitError{startFailure(err), err}
+		return err
 	}
-	g := &guard{name: o.name, lease: held, hold: hold, grace: o.grace, lead: killLead(o.lease), group: run, signals: signals, troubles: &troubles, errOut: errOut}
+	g := &guard{
+		name: o.name, lease: held, hold: hold, grace: o.grace, lead: lead, look: o.lease / 10,
+		group: run, signals: signals, troubles: &troubles, errOut: errOut,
+	}
 	g.watch()
 	return g.release()
 }
@@ -237,6 +248,15 @@ func startFailure(err error) int {
 const ownersVariable = "LOCKLINE_OWNERS"
 
 func owners() []string { return strings.Fields(os.Getenv(ownersVariable)) }
+
+// wardenCommand runs what exec starts between itself and the command.
+func wardenCommand() *cli.Command {
+	return &cli.Command{
+		Name: "exec-warden", Usage: "the process that lockline exec starts to end the command in time",
+		Hidden: true, SkipFlagParsing: true,
+		Action: func(_ context.Context, cmd *cli.Command) error { return runWarden(cmd.Args().Tail()) }, // behind "--"
+	}
+}
 
 func environment(name, session string, token int64) []string {
 	return append(os.Environ(), "LOCKLINE_NAME="+name, "LOCKLINE_TOKEN="+strconv.FormatInt(token, 10),

@@ -504,25 +504,134 @@ func TestForcedUnlockEndsTheCommandAtOnce(t *testing.T) {
 	}
 }
 
-func TestCommandEndsWithLockline(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" && runtime.GOOS != "freebsd" {
-		t.Skip("SKIPPED: only Linux and FreeBSD can")
-	}
-	m := theirRedis(t)
-	file := filepath.Join(t.TempDir(), "file")
-	cmd := exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + m.Addr(), "n"}, self("beat", file)...)...)
+// startPiped is startExec, and a function that waits until lockline and all that it has started have ended.
+func startPiped(t *testing.T, addr string, args ...string) (p *lockline, ended func()) {
+	t.Helper()
 	read, write, err := os.Pipe()
 	testlock.Must(t, err)
-	defer read.Close()
+	t.Cleanup(func() { read.Close() })
+	cmd := exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + addr}, args...)...)
 	cmd.Stdout = write
-	p := start(t, cmd)
-	write.Close() // lockline and the command have it
+	p = start(t, cmd)
+	write.Close() // each of them has it
+	return p, func() {
+		t.Helper()
+		testlock.Must(t, read.SetReadDeadline(time.Now().Add(testlock.Patience)))
+		if _, err := io.Copy(io.Discard, read); err != nil {
+			t.Errorf("something lives: %v", err)
+		}
+	}
+}
+
+func TestCommandEndsWithLockline(t *testing.T) {
+	t.Parallel()
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	p, ended := startPiped(t, m.Addr(), append([]string{"n"}, self("beat", file)...)...)
 	has(t, file, "beat")
 	p.signal(syscall.SIGKILL)
-	testlock.Must(t, read.SetReadDeadline(time.Now().Add(testlock.Patience)))
-	if _, err := io.Copy(io.Discard, read); err != nil {
-		t.Errorf("the command lives: %v", err)
+	ended()
+}
+
+func TestWhatHasLeftTheGroupEndsWithTheLock(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED: only Linux tells it")
+	}
+	m := theirRedis(t)
+	apart := func(t *testing.T, name string) (p *lockline, ended func(), file string) {
+		file = filepath.Join(t.TempDir(), "file")
+		p, ended = startPiped(t, m.Addr(), append([]string{"--lease", "5s", name}, self("apart", file)...)...)
+		has(t, file, "beat")
+		return p, ended, file
+	}
+
+	t.Run("lost", func(t *testing.T) {
+		t.Parallel()
+		p, ended, file := apart(t, "lost")
+		if was, err := locker(t, m.Addr(), "lost").ForceUnlock(t.Context()); err != nil || !was {
+			t.Fatal(was, err)
+		}
+		p.wantCode(exitLost)
+		ended()
+		if !slices.Contains(lines(file), fmt.Sprintf("signal %d", syscall.SIGTERM)) {
+			t.Error("no SIGTERM")
+		}
+	})
+
+	t.Run("lockline killed", func(t *testing.T) {
+		t.Parallel()
+		p, ended, _ := apart(t, "killed")
+		p.signal(syscall.SIGKILL)
+		ended()
+	})
+
+	t.Run("the warden stopped", func(t *testing.T) {
+		t.Parallel()
+		p, ended, _ := apart(t, "stopped")
+		testlock.Must(t, syscall.Kill(childOf(t, p.cmd.Process.Pid), syscall.SIGSTOP))
+		if was, err := locker(t, m.Addr(), "stopped").ForceUnlock(t.Context()); err != nil || !was {
+			t.Fatal(was, err)
+		}
+		p.wantCode(exitLost)
+		ended()
+	})
+}
+
+// childOf is a process whose parent has this id.
+func childOf(t *testing.T, parent int) int {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()
+	testlock.Must(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	testlock.Must(t, err)
+	return pid
+}
+
+func TestCommandEndsInTimeWhileLocklineStandsStill(t *testing.T) {
+	t.Parallel()
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	p, ended := startPiped(t, m.Addr(), append([]string{"--lease", "5s", "n"}, self("beat", file)...)...)
+	has(t, file, "beat")
+	command := childOf(t, childOf(t, p.cmd.Process.Pid))
+	p.signal(syscall.SIGSTOP)
+	_, hold, err := locker(t, m.Addr(), "n").Lock(t.Context())
+	next := time.Now()
+	testlock.Must(t, err)
+	testlock.Eventually(t, "the command is dead", func() bool { return syscall.Kill(command, 0) == syscall.ESRCH })
+	p.signal(syscall.SIGCONT)
+	p.wantCode(exitLost)
+	ended()
+	for _, l := range lines(file) {
+		if ns, ok := strings.CutPrefix(l, "beat "); ok {
+			if n, err := strconv.ParseInt(ns, 10, 64); err == nil && !time.Unix(0, n).Before(next) {
+				t.Fatalf("alive %v after the next one had the lock", time.Unix(0, n).Sub(next))
+			}
+		}
+	}
+	testlock.Must(t, hold.Unlock(t.Context()))
+}
+
+func TestWhatACommandLeavesRunsOn(t *testing.T) {
+	t.Parallel()
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	execs(t, m.Addr(), 7, "n", "--", "sh", "-c", `"$@" >&- 2>&- & exit 7`, "sh", os.Args[0], "helper", "until", file)
+	has(t, file, "token")
+	note(file+".end", "")
+	has(t, file, "end")
+}
+
+func TestFilesThatExecWasGivenAreTheCommands(t *testing.T) {
+	t.Parallel()
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	cmd := exec.Command("sh", "-c", `exec 3>"$0"; exec 4>&3; exec "$@"`, file,
+		os.Args[0], "exec", "--redis", "redis://"+m.Addr(), "n", "--", "sh", "-c", "echo three >&3; echo four >&4")
+	start(t, cmd).wantCode(0)
+	if got := lines(file); !slices.Equal(got, []string{"three", "four"}) {
+		t.Errorf("in the file: %q", got)
 	}
 }
 

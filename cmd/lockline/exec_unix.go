@@ -3,11 +3,15 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
+	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,66 +24,107 @@ var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sys
 // has not asked for something else.
 func endsWait(s os.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
 
-// group is a command in a process group of its own.
+// group is a command in a process group of its own, below a warden.
 type group struct {
-	cmd      *exec.Cmd
+	warden   *exec.Cmd
+	pid      int // of the command, and of its process group
+	deadline *os.File
 	done     chan struct{}
-	terminal *os.File       // whose foreground the group is; nil if it is not
-	stops    chan os.Signal // SIGCHLD, if there is a terminal
+	result   report   // once it is done
+	terminal *os.File // whose foreground the group is; nil if it is not
 }
 
-func startGroup(path string, command, env []string) (*group, error) {
-	g := &group{done: make(chan struct{})}
-	g.cmd = &exec.Cmd{Path: path, Args: command, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithParent(g.cmd.SysProcAttr)
-	if g.terminal = foreground(); g.terminal != nil {
-		g.cmd.SysProcAttr.Foreground = true
-		g.cmd.SysProcAttr.Ctty = int(g.terminal.Fd())
-		g.stops = make(chan os.Signal, 1)
-		signal.Notify(g.stops, syscall.SIGCHLD)
+// startGroup returns when the command runs. From until on it does not.
+func startGroup(path string, command, env []string, until time.Time) (*group, error) {
+	g := &group{done: make(chan struct{}), terminal: foreground()}
+	theirs, deadline, err := os.Pipe()
+	if err != nil {
+		return nil, err
 	}
-	started := make(chan error)
-	go g.run(started)
-	if err := <-started; err != nil {
+	defer theirs.Close()
+	g.deadline = deadline
+	reports, reported, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer reported.Close()
+	// The files keep their numbers: what exec was given as file 3 is for the command, as make's jobserver.
+	args := []string{"lockline", "exec-warden", "--", inherited(theirs), inherited(reported), "background", path}
+	if g.terminal != nil {
+		args[5] = "foreground"
+	}
+	program, err := ownProgram()
+	if err != nil {
+		return nil, err
+	}
+	g.warden = &exec.Cmd{Path: program, Args: append(args, command...), Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	g.warden.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what stops exec's group does not stop it
+	g.until(until)
+	if err := g.warden.Start(); err != nil {
+		return nil, err
+	}
+	reported.Close() // the warden's end ends it, then
+	heard := json.NewDecoder(reports)
+	var r report
+	if err = heard.Decode(&r); err != nil {
+		err = fmt.Errorf("exec-warden ended before the command began: %w", err)
+	} else if r.Failed != "" {
+		err = &exitError{r.Code, errors.New(r.Failed)}
+	}
+	if err != nil {
+		reports.Close()
+		g.letGo()
 		g.restoreTerminal()
 		return nil, err
 	}
-	if g.terminal != nil {
-		go g.keepGoing()
-	}
+	g.pid = r.PID
+	go func() {
+		defer close(g.done)
+		defer reports.Close()
+		if err := heard.Decode(&g.result); err != nil { // It was killed, and can end nothing any more.
+			g.result = report{Code: exitSignalBase + int(syscall.SIGKILL), Failed: "the process between lockline and the command was killed, and the command with it"}
+			g.signal(syscall.SIGKILL)
+		}
+	}()
 	return g, nil
 }
 
-// run keeps its thread: the parent whose death the kernel watches for is the
-// thread that started the command, not the process.
-func (g *group) run(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := g.cmd.Start()
-	started <- err
-	if err == nil {
-		_ = g.cmd.Wait() // the exit code says it
-		close(g.done)
-	}
+// inherited makes a file one that the next process has, too, and returns its number.
+func inherited(f *os.File) string {
+	_, _ = unix.FcntlInt(f.Fd(), unix.F_SETFD, 0)
+	return strconv.Itoa(int(f.Fd()))
+}
+
+// until says when the group must have ended, unless another word comes. A warden that is stopped may leave the pipe
+// full: the word is dropped, then.
+func (g *group) until(t time.Time) {
+	_ = g.deadline.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	fmt.Fprintln(g.deadline, instantAt(t))
 }
 
 func (g *group) ended() <-chan struct{} { return g.done }
 
-// signal signals the whole group. A stopped process must go on to receive it.
+func (g *group) exit() report { return g.result }
+
+// signal signals the command's process group. A stopped process must go on to receive it.
 func (g *group) signal(s syscall.Signal) {
-	_ = syscall.Kill(-g.cmd.Process.Pid, s)
+	_ = syscall.Kill(-g.pid, s)
 	if s != syscall.SIGKILL {
-		_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGCONT)
+		_ = syscall.Kill(-g.pid, syscall.SIGCONT)
 	}
 }
 
-func (g *group) exitCode() int {
-	status := g.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() {
-		return exitSignalBase + int(status.Signal())
-	}
-	return status.ExitStatus()
+// end signals all descendants of the command, and has a warden go on that was stopped.
+func (g *group) end(s syscall.Signal) {
+	endTree(g.warden.Process.Pid, g.pid, s)
+	_ = g.warden.Process.Signal(syscall.SIGCONT)
+}
+
+// letGo ends the warden. What the command has left runs on.
+func (g *group) letGo() {
+	g.deadline.Close()
+	_ = g.warden.Process.Signal(syscall.SIGCONT)
+	_ = g.warden.Wait()
 }
 
 // foreground returns the terminal if this process talks to one, and its turn it
@@ -94,30 +139,11 @@ func foreground() *os.File {
 	return os.Stdin
 }
 
-// keepGoing undoes ctrl-Z. The shell would not notice that the command stopped,
-// and others would wait for a lock that a stopped command holds.
-func (g *group) keepGoing() {
-	for {
-		select {
-		case <-g.stops:
-			select {
-			case <-g.done: // that is what the signal was about
-				return
-			default:
-				_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGCONT)
-			}
-		case <-g.done:
-			return
-		}
-	}
-}
-
 // restoreTerminal makes this process's own group the foreground again.
 func (g *group) restoreTerminal() {
 	if g.terminal == nil {
 		return
 	}
-	signal.Stop(g.stops)
 	signal.Ignore(syscall.SIGTTOU) // it would stop a process that asks from the background
 	_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 	signal.Reset(syscall.SIGTTOU)

@@ -20,12 +20,14 @@ type guard struct {
 	hold     lease
 	grace    time.Duration
 	lead     time.Duration // see killLead
+	look     time.Duration // how often to look for renewals
 	group    commandGroup
 	signals  <-chan os.Signal
 	troubles fmt.Stringer // why renewals fail
 	errOut   io.Writer
 
 	deadline time.Time // of the lease, as last known
+	until    time.Time // as the warden knows it
 	plan     plan
 	told     bool // to end: SIGTERM or SIGKILL was sent for want of the lock
 	killed   bool
@@ -37,12 +39,23 @@ type lease interface {
 	Unlock(ctx context.Context) error
 }
 
-// commandGroup is the command and what it has started.
+// commandGroup is the command and what it has started, with a warden that also ends them.
 type commandGroup interface {
+	until(t time.Time) // has the warden end them then, unless another word comes
 	ended() <-chan struct{}
-	signal(s syscall.Signal)
-	exitCode() int
+	exit() report            // of the command, once it has ended
+	signal(s syscall.Signal) // to the process group
+	end(s syscall.Signal)    // to all descendants
+	letGo()                  // of what runs on, and of the warden
 	restoreTerminal()
+}
+
+// report is what the warden tells exec, once when the command runs and once when it has ended.
+type report struct {
+	PID    int    `json:",omitempty"`
+	Code   int    `json:",omitempty"` // the exit code
+	Late   bool   `json:",omitempty"` // the warden has ended it, because exec was silent for too long
+	Failed string `json:",omitempty"` // what went wrong but for that
 }
 
 // plan is when the command must be told to end, and when it must have ended.
@@ -86,11 +99,16 @@ func (g *guard) watch() {
 	}
 }
 
-// next does what is due and returns how long until something else may be.
+// next does what is due and returns how long until something else may be. The warden has to know of a renewal long
+// before the next one.
 func (g *guard) next(now time.Time) time.Duration {
 	if d := g.hold.Deadline(); !d.IsZero() && g.lease.Err() == nil { // moves with each renewal
 		g.deadline = d
 		g.plan = g.whileHeld()
+	}
+	if g.plan.kill != g.until {
+		g.until = g.plan.kill
+		g.group.until(g.until)
 	}
 	switch {
 	case !g.killed && !now.Before(g.plan.kill):
@@ -102,15 +120,15 @@ func (g *guard) next(now time.Time) time.Duration {
 	switch {
 	case g.killed:
 		return time.Hour // the kernel has the rest in hand
-	case g.told:
-		return g.plan.kill.Sub(now)
+	case g.told || g.plan.kill.Before(g.plan.term):
+		return min(g.look, g.plan.kill.Sub(now))
 	}
-	return g.plan.term.Sub(now)
+	return min(g.look, g.plan.term.Sub(now))
 }
 
 func (g *guard) tell(s syscall.Signal) {
 	g.told = true
-	g.group.signal(s)
+	g.group.end(s)
 	name := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL"}[s]
 	if g.lease.Err() != nil {
 		complain(g.errOut, fmt.Errorf("lock %q: lost; %s to the command", g.name, name))
@@ -123,15 +141,20 @@ func (g *guard) tell(s syscall.Signal) {
 // exit code. A command whose lock was lost has not done what was asked, whatever it says.
 func (g *guard) release() error {
 	g.group.restoreTerminal()
-	code := g.group.exitCode()
-	if g.told {
-		g.group.signal(syscall.SIGKILL) // what it has left behind has no lock either
+	exit := g.group.exit()
+	code, told := exit.Code, g.told || exit.Late
+	if told {
+		g.group.end(syscall.SIGKILL) // what it has left behind has no lock either
+	}
+	g.group.letGo()
+	if exit.Failed != "" {
+		complain(g.errOut, fmt.Errorf("lock %q: %s", g.name, exit.Failed))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
 	err := g.hold.Unlock(ctx)
 	switch {
-	case g.told:
+	case told:
 		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost or could not be kept (its own exit code: %d)", g.name, code)}
 	case errors.Is(err, rlock.ErrLost):
 		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)", g.name, code)}

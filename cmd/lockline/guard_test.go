@@ -64,6 +64,7 @@ func (h fakeHold) Unlock(context.Context) error {
 // fakeGroup notes the signals that it gets, and when, and dies of those in fatal.
 type fakeGroup struct {
 	begun time.Time
+	limit time.Time // as its warden knows it
 	got   []string
 	fatal []syscall.Signal
 	done  chan struct{}
@@ -74,7 +75,10 @@ func newFakeGroup(fatal ...syscall.Signal) *fakeGroup {
 }
 
 func (g *fakeGroup) ended() <-chan struct{} { return g.done }
-func (g *fakeGroup) exitCode() int          { return 7 }
+func (g *fakeGroup) exit() report           { return report{Code: 7} }
+func (g *fakeGroup) until(t time.Time)      { g.limit = t }
+func (g *fakeGroup) end(s syscall.Signal)   { g.signal(s) }
+func (g *fakeGroup) letGo()                 {}
 func (g *fakeGroup) restoreTerminal()       {}
 func (g *fakeGroup) signal(s syscall.Signal) {
 	select {
@@ -84,10 +88,10 @@ func (g *fakeGroup) signal(s syscall.Signal) {
 	}
 	g.got = append(g.got, fmt.Sprintf("%v after %v", s, time.Since(g.begun)))
 	if slices.Contains(g.fatal, s) {
-		g.exit()
+		g.finish()
 	}
 }
-func (g *fakeGroup) exit() { close(g.done) }
+func (g *fakeGroup) finish() { close(g.done) }
 
 func TestGuardEndsTheCommandInTime(t *testing.T) {
 	const lease, grace = 30 * time.Second, 5 * time.Second
@@ -102,7 +106,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 			"the command ends by itself", nil,
 			func(_ *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
 				time.Sleep(3 * time.Second)
-				g.exit()
+				g.finish()
 			},
 			nil, 7,
 		}, {
@@ -132,7 +136,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 				time.Sleep(26 * time.Second)
 				l.renew(lease)
 				time.Sleep(20 * time.Second)
-				g.exit()
+				g.finish()
 			},
 			[]string{"terminated after 25s"}, exitLost,
 		}, {
@@ -166,7 +170,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 			nil,
 			func(l *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
 				l.set(time.Now().Add(lease), rlock.ErrLost)
-				g.exit()
+				g.finish()
 			},
 			nil, exitLost,
 		}, {
@@ -174,7 +178,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 			nil,
 			func(l *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
 				l.set(time.Now().Add(lease), errors.New("connection refused"))
-				g.exit()
+				g.finish()
 			},
 			nil, 7,
 		},
@@ -185,7 +189,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 				signals := make(chan os.Signal)
 				var errOut bytes.Buffer
 				g := &guard{
-					name: "n", lease: l, hold: fakeHold{l}, grace: grace, lead: killLead(lease),
+					name: "n", lease: l, hold: fakeHold{l}, grace: grace, lead: killLead(lease), look: lease / 10,
 					group: group, signals: signals, troubles: new(lastTrouble), errOut: &errOut,
 				}
 				go test.play(l, group, signals)
@@ -198,10 +202,48 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 				if exit == nil || exit.code != test.code {
 					t.Errorf("exit: %v, want code %d", err, test.code)
 				}
+				if known := group.limit; test.code == exitLost && len(test.fatal) > 0 && known != g.plan.kill {
+					t.Errorf("the warden knows %v, the plan is %v", known, g.plan.kill)
+				}
 				if silent := exit != nil && exit.err == nil && errOut.Len() == 0; test.code == exitLost && silent {
 					t.Error("no word of the loss")
 				}
 			})
 		})
 	}
+}
+
+func TestTheWardenLearnsOfARenewalLongBeforeTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 30 * time.Second
+		l, group := newFakeLease(lease), newFakeGroup()
+		g := &guard{
+			name: "n", lease: l, hold: fakeHold{l}, lead: killLead(lease), look: lease / 10,
+			group: group, troubles: new(lastTrouble), errOut: new(bytes.Buffer),
+		}
+		go g.watch()
+		time.Sleep(lease / 3)
+		l.renew(lease)
+		time.Sleep(lease/10 + time.Second)
+		synctest.Wait()
+		if want := (fakeHold{l}).Deadline().Add(-killLead(lease)); group.limit != want {
+			t.Errorf("the warden knows %v, want %v", group.limit, want)
+		}
+		group.finish()
+	})
+}
+
+func TestWithoutGraceTheCommandEndsBeforeTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 30 * time.Second
+		l, group := newFakeLease(lease), newFakeGroup(syscall.SIGKILL)
+		g := &guard{
+			name: "n", lease: l, hold: fakeHold{l}, lead: killLead(lease), look: lease / 10,
+			group: group, troubles: new(lastTrouble), errOut: new(bytes.Buffer),
+		}
+		g.watch()
+		if want := []string{"killed after 29.95s"}; !slices.Equal(group.got, want) {
+			t.Errorf("signals: %q, want %q", group.got, want)
+		}
+	})
 }

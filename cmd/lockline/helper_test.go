@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"syscall"
@@ -19,6 +21,8 @@ func helper(args []string) int {
 	switch args[0] {
 	case "beat":
 		return beat(args[1], signals)
+	case "apart":
+		return apart(args[1], signals)
 	case "until":
 		return until(args[1], signals)
 	case "increment":
@@ -47,6 +51,23 @@ func beat(file string, signals <-chan os.Signal) int {
 		case <-ticks.C:
 			note(file, "beat %d", time.Now().UnixNano())
 		}
+	}
+}
+
+// apart has an orphan in a session of its own that beats, and ends when both have been told to.
+func apart(file string, signals <-chan os.Signal) int {
+	cmd := exec.Command("sh", "-c", `"$@" &`, "sh", os.Args[0], "helper", "beat", file)
+	cmd.Stdout = os.Stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if cmd.Run() != nil {
+		return 1
+	}
+	<-signals
+	for { // The signal is the orphan's, too.
+		if text, _ := os.ReadFile(file); bytes.Contains(text, fmt.Appendf(nil, "signal %d", syscall.SIGTERM)) {
+			return 41
+		}
+		time.Sleep(2 * time.Millisecond)
 	}
 }
 

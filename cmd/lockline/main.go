@@ -116,7 +116,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		Flags:                           []cli.Flag{&cli.BoolFlag{Name: "version", Local: true, Usage: "show the version, and what it was built from"}},
 		Writer:                          out,
 		ErrWriter:                       errOut,
-		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(),
+		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(),
 			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), versionCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// adoptOrphans keeps the descendants of this process its descendants, whatever ends between them.
+func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// ownProgram is this program, also after a newer one took its place on the disk.
+func ownProgram() (string, error) { return "/proc/self/exe", nil }
+
+// descendants are the processes below root that are not in a process group.
+func descendants(root, group int) (below []int) {
+	type process struct{ parent, group int }
+	all := map[int]process{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil { // it has ended
+			continue
+		}
+		// PID (NAME) STATE PARENT GROUP ..., and a name may have parentheses.
+		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+		if len(fields) < 3 {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		parent, _ := strconv.Atoi(string(fields[1]))
+		of, _ := strconv.Atoi(string(fields[2]))
+		all[pid] = process{parent, of}
+	}
+	for pid, p := range all {
+		for up := p.parent; up > 0 && p.group != group; up = all[up].parent {
+			if up == root {
+				below = append(below, pid)
+				break
+			}
+		}
+	}
+	return below
+}

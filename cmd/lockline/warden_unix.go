@@ -1,0 +1,180 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// warden is the process between exec and the command. It ends the command and its descendants when exec is gone, or
+// stands still for so long that the lease would end. Where the system lets it, it is the parent of all orphans below it.
+type warden struct {
+	command int // its process id, and that of its group
+	news    <-chan instant
+	reports *json.Encoder
+}
+
+// instant is a time that two processes can compare, whatever happens to the wall clock: nanoseconds of the kernel.
+type instant int64
+
+func thisInstant() instant {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return instant(t.Nano())
+}
+
+// instantAt reads the clock first: if this process is stopped between the two, the result is early.
+func instantAt(t time.Time) instant { return thisInstant() + instant(time.Until(t)) }
+
+func (c instant) remaining() time.Duration { return time.Duration(c - thisInstant()) }
+
+// runWarden is the process. Its arguments are the files that connect it with exec, whether the command gets the
+// terminal, and the command.
+func runWarden(args []string) error {
+	if len(args) < 5 {
+		return errors.New("exec-warden is started by lockline exec")
+	}
+	var files [2]*os.File
+	for i := range files {
+		fd, err := strconv.Atoi(args[i])
+		if err != nil {
+			return fmt.Errorf("exec-warden: %w", err)
+		}
+		unix.CloseOnExec(fd)
+		files[i] = os.NewFile(uintptr(fd), "exec")
+		defer files[i].Close()
+	}
+	foreground, path, command := args[2] == "foreground", args[3], args[4:]
+	defer signal.Stop(listen()) // They are exec's to forward. A command must not inherit that they are ignored.
+	adoptOrphans()
+
+	heard := json.NewDecoder(files[0])
+	var deadline instant
+	if err := heard.Decode(&deadline); err != nil {
+		return fmt.Errorf("exec-warden: %w", err)
+	}
+	news := make(chan instant)
+	w := &warden{news: news, reports: json.NewEncoder(files[1])}
+	ended, err := w.start(path, command, foreground)
+	if err != nil {
+		return w.reports.Encode(report{Code: startFailure(err), Failed: err.Error()})
+	}
+	_ = w.reports.Encode(report{PID: w.command})
+	go func() {
+		defer close(news)
+		for {
+			var c instant
+			if heard.Decode(&c) != nil {
+				return
+			}
+			news <- c
+		}
+	}()
+	w.watch(deadline, ended)
+	return nil
+}
+
+// watch returns when exec has let go: it has done so on purpose once it knows that the command has ended.
+func (w *warden) watch(deadline instant, ended <-chan int) {
+	timer := time.NewTimer(deadline.remaining())
+	defer timer.Stop()
+	over, late := false, false
+	for {
+		select {
+		case c, ok := <-w.news:
+			if !ok {
+				if !over {
+					w.kill()
+				}
+				return
+			}
+			timer.Reset(c.remaining())
+		case <-timer.C:
+			late = true
+			w.kill()
+		case code := <-ended:
+			over = true
+			_ = w.reports.Encode(report{Code: code, Late: late})
+		}
+	}
+}
+
+func (w *warden) kill() { endTree(os.Getpid(), w.command, syscall.SIGKILL) }
+
+// start starts the command in a group of its own, and then waits for all children: orphans are adopted.
+func (w *warden) start(path string, command []string, foreground bool) (ended <-chan int, err error) {
+	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: foreground} // the terminal is stdin
+	dieWithParent(attr)
+	started, code := make(chan error), make(chan int, 1)
+	go func() {
+		// The parent whose death the kernel watches for is the thread that started the command, not the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		p, err := os.StartProcess(path, command, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr})
+		if err == nil {
+			w.command = p.Pid
+		}
+		started <- err
+		if err == nil {
+			w.reap(foreground, code)
+		}
+	}()
+	return code, <-started
+}
+
+func (w *warden) reap(foreground bool, code chan<- int) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil: // none is left
+			return
+		case pid != w.command:
+		case status.Stopped() && foreground:
+			// This undoes ctrl-Z. The shell would not notice that the command stopped, and others would wait for a
+			// lock that a stopped command holds.
+			_ = syscall.Kill(-pid, syscall.SIGCONT)
+		case status.Signaled():
+			code <- exitSignalBase + int(status.Signal())
+		case status.Exited():
+			code <- status.ExitStatus()
+		}
+	}
+}
+
+// endTree signals a process group and all other descendants of a process, if the system tells them. Those that are
+// stopped must go on to receive it.
+func endTree(root, group int, s syscall.Signal) {
+	signalled := map[int]bool{-group: true}
+	end := func(pid int) {
+		_ = syscall.Kill(pid, s)
+		if s != syscall.SIGKILL {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	}
+	end(-group)
+	// A killed process forks no more. One whose parent ends at this moment may be overlooked, but not twice.
+	for quiet := 0; quiet < 2; quiet++ {
+		for _, pid := range descendants(root, group) {
+			if !signalled[pid] {
+				signalled[pid] = true
+				end(pid)
+				quiet = -1
+			}
+		}
+		if s != syscall.SIGKILL { // what a handler of the signal has started may do its work
+			return
+		}
+	}
+}
