@@ -59,6 +59,7 @@ func demoCommand() *cli.Command {
 		OnUsageError:    usageError,
 		Flags: append(tlsFlags(),
 			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
+			redisFileFlag(),
 			&cli.BoolFlag{Name: "fair", Usage: "share a fair lock: first come, first served"},
 			&cli.BoolFlag{Name: "redlock", Usage: "share a lock on a majority of five servers, embedded in this program"},
 			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes, 2 to 9; with --fair at least 3"},
@@ -73,7 +74,7 @@ func demoCommand() *cli.Command {
 				return fmt.Errorf("--processes must be 2 to 9, not %d", o.processes)
 			case o.fair && o.processes < 3:
 				return fmt.Errorf("--processes must be 3 to 9 with --fair, not %d", o.processes)
-			case o.redlock && (o.fair || o.redis.URL != ""):
+			case o.redlock && (o.fair || o.redis.URL != "" || o.redis.wrong != nil):
 				return fmt.Errorf("--redlock goes with neither --fair nor --redis: it has five servers of its own")
 			case o.duration < 0:
 				return fmt.Errorf("--for must not be negative")

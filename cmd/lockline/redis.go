@@ -24,7 +24,7 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 // The error of a parser may quote the URL, and that may hold a password.
-var errURL = errors.New("--redis is not a Redis URL such as redis://user:password@host:6379/0")
+var errURL = errors.New("--redis, or the file of --redis-file, is not a Redis URL such as redis://user:password@host:6379/0")
 
 const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels. " +
 	"With Sentinels the user in front of the host is theirs, and ?username=NAME&password=PASSWORD is the server's"
@@ -32,7 +32,15 @@ const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?maste
 func redisFlags() []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379/0", Sources: cli.EnvVars("LOCKLINE_REDIS"), Usage: urlUsage},
+		redisFileFlag(),
 	}, tlsFlags()...)
+}
+
+// redisFileFlag is for passwords: all users of a machine may read its command lines. The variable is named as those of
+// containers that get secrets as files.
+func redisFileFlag() cli.Flag {
+	return &cli.StringFlag{Name: "redis-file", Sources: cli.EnvVars("LOCKLINE_REDIS_FILE"),
+		Usage: "`FILE` that has the URL instead of --redis: a password on the command line shows in ps"}
 }
 
 // tlsFlags are named as those of redis-cli.
@@ -53,10 +61,29 @@ type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
 	tries             int    // of the first request, where no answer comes; 0 for 4, as of a Lock
+	wrong             error  // why there is no URL
 }
 
 func targetOf(cmd *cli.Command) target {
-	return target{URL: cmd.String("redis"), CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
+	url, err := urlOf(cmd)
+	return target{URL: url, wrong: err, CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
+}
+
+// urlOf is the URL of --redis, or that in the file of --redis-file. What the command line says goes before the environment.
+func urlOf(cmd *cli.Command) (string, error) {
+	url, path := cmd.String("redis"), cmd.String("redis-file")
+	inLine := func(name, variable string) bool { return cmd.IsSet(name) && os.Getenv(variable) != cmd.String(name) }
+	switch {
+	case path == "", inLine("redis", "LOCKLINE_REDIS") && !inLine("redis-file", "LOCKLINE_REDIS_FILE"):
+		return url, nil
+	case cmd.IsSet("redis") && url != "" && inLine("redis", "LOCKLINE_REDIS") == inLine("redis-file", "LOCKLINE_REDIS_FILE"):
+		return "", errors.New("of --redis (LOCKLINE_REDIS) and --redis-file (LOCKLINE_REDIS_FILE), give one")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("--redis-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }
 
 type file struct{ name, path string } // of a flag
@@ -131,6 +158,9 @@ func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 }
 
 func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
+	if t.wrong != nil {
+		return nil, t.wrong
+	}
 	u, err := url.Parse(t.URL)
 	if err != nil {
 		return nil, errURL

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+)
+
+func TestTheURLMayBeInAFile(t *testing.T) {
+	m := theirRedis(t)
+	m.RequireAuth("secret")
+	url := "redis://:secret@" + m.Addr()
+	file := filepath.Join(t.TempDir(), "url")
+	testlock.Must(t, os.WriteFile(file, []byte(url+"\n"), 0o600))
+	const elsewhere = "redis://127.0.0.1:1" // nothing answers
+	none := filepath.Join(t.TempDir(), "none")
+	for what, test := range map[string]struct {
+		url, file string // of the environment
+		args      string
+		says      string // "" if it works
+	}{
+		"option":                          {"", "", "--redis-file " + file, ""},
+		"environment":                     {"", file, "", ""},
+		"URL in the environment":          {url, "", "", ""},
+		"option, URL in the environment":  {elsewhere, "", "--redis-file " + file, ""},
+		"URL, file in the environment":    {"", none, "--redis " + url, ""},
+		"both options":                    {"", "", "--redis " + url + " --redis-file " + file, "give one"},
+		"both variables":                  {url, file, "", "give one"},
+		"an option and all variables":     {elsewhere, none, "--redis-file " + file, ""},
+		"the other option, all variables": {elsewhere, none, "--redis " + url, ""},
+		"no such file":                    {"", "", "--redis-file " + none, "--redis-file: open " + none},
+		"a file without a URL":            {"", "", "--redis-file /dev/null", "not a Redis URL"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Setenv("LOCKLINE_REDIS", test.url)
+			t.Setenv("LOCKLINE_REDIS_FILE", test.file)
+			var out, errOut strings.Builder
+			code := run(t.Context(), append([]string{"lockline", "ls"}, strings.Fields(test.args)...), &out, &errOut)
+			if (code == exitOK) != (test.says == "") || !strings.Contains(errOut.String(), test.says) {
+				t.Errorf("exit code %d: %s", code, &errOut)
+			}
+			if strings.Contains(errOut.String(), "secret") {
+				t.Errorf("it tells the password: %s", &errOut)
+			}
+		})
+	}
+}
