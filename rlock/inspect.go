@@ -22,6 +22,16 @@ type State struct {
 	Queue     []Waiter      // the waiters in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
 }
 
+// Since is when the holder's session got the lock, by the server's clock, or for a RedLock by the latest of its servers': a token is that time.
+// It is later for locks that were taken within a microsecond of each other, or while the clock was set back. The session may have handed
+// the lock from goroutine to goroutine in memory since then. It is zero if the lock is free, or its token is not known.
+func (s State) Since() time.Time {
+	if !s.Held || s.Token == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(s.Token)
+}
+
 // Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each session: others of that
 // session wait behind it, in memory. For a fair lock, those of one session with no other session between them wait as one.
 // They have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.

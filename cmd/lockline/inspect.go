@@ -19,8 +19,10 @@ show.
 A lease that is renewed shows at least two thirds of its length. Less means that it is
 not renewed, but for the 2 s of a lock that was just handed over.
 
-A token is about the time, in microseconds, at which the session got the lock. That of
-a free lock is its last holder's; it is remembered for at least 15 s.
+"since" is when the session got the lock, by the server's clock; its goroutines may have
+handed it on since then. How long ago that is, this machine's clock says. The token is
+that time in microseconds. That of a free lock is its last holder's; it is remembered
+for at least 15 s.
 A lock that a JVM holds has token 0: it is not known.`
 
 func inspectCommand() *cli.Command {
@@ -59,10 +61,11 @@ func (s lockState) print(out io.Writer) {
 		if len(s.Holders) == 0 {
 			fmt.Fprintf(out, "  holder   %v\n", s.Holder)
 			fmt.Fprintf(out, "  owner    %s\n", printable(s.Holder.Owner))
+			fmt.Fprintf(out, "  since    %s\n", s.text())
 		}
 		fmt.Fprintf(out, "  count    %s\n", s.count())
 		for _, h := range s.Holders {
-			fmt.Fprintf(out, "  holder   %v, lease %s, token %d, owner %s\n", h, short(h.RemainingMS), h.Token, printable(h.Owner))
+			fmt.Fprintf(out, "  holder   %v, since %s, lease %s, token %d, owner %s\n", h, h.text(), short(h.RemainingMS), h.Token, printable(h.Owner))
 		}
 	}
 	if s.Held && len(s.Holders) == 0 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
@@ -21,7 +22,8 @@ import (
 
 const lsDescription = `Lists the locks that are held or waited for, of all kinds, and the latches that are
 counted down. Of a latch, COUNT is what is left to count, HOLDER the party whose lease
-ends first, and LEASE what is left of that. PATTERN is a glob:
+ends first, and LEASE what is left of that. HELD FOR is since the holder's session got
+it, of several holders the first one shown. PATTERN is a glob:
 * stands for any characters, ? for one, [a-z] for one of these, and \ before one of
 them for itself.
 
@@ -152,7 +154,7 @@ func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 		return lockState{Name: l.name, Kind: o.kinds[i].name, Error: "its key is something else: " + say(err)}, nil
 	}
-	return st, err
+	return st.aged(time.Now()), err
 }
 
 // matches is path.Match on a name that is no path.
@@ -172,21 +174,21 @@ func (o *operator) table(states []lockState) error {
 		return nil // as ls(1)
 	}
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tKIND\tCOUNT\tLEASE\tTOKEN\tWAITING\tHOLDER")
+	fmt.Fprintln(w, "NAME\tKIND\tCOUNT\tHELD FOR\tLEASE\tTOKEN\tWAITING\tHOLDER")
 	for _, s := range states {
 		switch {
 		case s.Error != "":
-			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t%s\n", printable(s.Name), s.Kind, printable(s.Error))
+			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\t%s\n", printable(s.Name), s.Kind, printable(s.Error))
 		case s.counts():
 			left := ""
 			if s.leased() {
 				left = s.remaining()
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t\t\t%s\n", printable(s.Name), s.Kind, s.Count, left, s.heldBy())
+			fmt.Fprintf(w, "%s\t%s\t%d\t\t%s\t\t\t%s\n", printable(s.Name), s.Kind, s.Count, left, s.heldBy())
 		case s.Held:
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(s.Name), s.Kind, s.count(), s.remaining(), s.Token, len(s.Queue), s.heldBy())
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(s.Name), s.Kind, s.count(), s.heldFor(), s.remaining(), s.Token, len(s.Queue), s.heldBy())
 		default:
-			fmt.Fprintf(w, "%s\t%s\t\t\t%d\t%d\t\n", printable(s.Name), s.Kind, s.Token, len(s.Queue))
+			fmt.Fprintf(w, "%s\t%s\t\t\t\t%d\t%d\t\n", printable(s.Name), s.Kind, s.Token, len(s.Queue))
 		}
 	}
 	return w.Flush()

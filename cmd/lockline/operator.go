@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
@@ -146,7 +147,7 @@ func (o *operator) look(ctx context.Context) ([]lockState, error) {
 		if err != nil {
 			return nil, err
 		}
-		states = append(states, st)
+		states = append(states, st.aged(time.Now()))
 	}
 	return states, nil
 }

@@ -11,20 +11,21 @@ import (
 
 // lockState is a lock as the commands show it, and their JSON.
 type lockState struct {
-	Name        string   `json:"name"`
-	NameBytes   []byte   `json:"name_bytes,omitempty"` // base64, of a name that is not UTF-8
-	Kind        string   `json:"kind"`
-	Held        bool     `json:"held"`
-	Holder      *party   `json:"holder,omitempty"`
-	Count       int      `json:"count,omitempty"` // of a latch: what is left to count
-	RemainingMS int64    `json:"remaining_ms,omitempty"`
-	Token       int64    `json:"token,omitempty"`       // of a free lock: the last one, while remembered
-	Limit       int      `json:"limit,omitempty"`       // of a semaphore: how many permits there are
-	Holders     []holder `json:"holders,omitempty"`     // of a read-write lock or a semaphore: all of them. Holder is the first. Of a latch: the parties
-	Value       *string  `json:"value,omitempty"`       // of an election, by inspect and watch: what its leader has proclaimed
-	ValueBytes  []byte   `json:"value_bytes,omitempty"` // base64, of a value that is not UTF-8
-	Queue       []waiter `json:"queue,omitempty"`
-	Error       string   `json:"error,omitempty"` // why all this is not known
+	Name        string `json:"name"`
+	NameBytes   []byte `json:"name_bytes,omitempty"` // base64, of a name that is not UTF-8
+	Kind        string `json:"kind"`
+	Held        bool   `json:"held"`
+	Holder      *party `json:"holder,omitempty"`
+	Count       int    `json:"count,omitempty"` // of a latch: what is left to count
+	RemainingMS int64  `json:"remaining_ms,omitempty"`
+	age
+	Token      int64    `json:"token,omitempty"`       // of a free lock: the last one, while remembered
+	Limit      int      `json:"limit,omitempty"`       // of a semaphore: how many permits there are
+	Holders    []holder `json:"holders,omitempty"`     // of a read-write lock or a semaphore: all of them. Holder is the first. Of a latch: the parties
+	Value      *string  `json:"value,omitempty"`       // of an election, by inspect and watch: what its leader has proclaimed
+	ValueBytes []byte   `json:"value_bytes,omitempty"` // base64, of a value that is not UTF-8
+	Queue      []waiter `json:"queue,omitempty"`
+	Error      string   `json:"error,omitempty"` // why all this is not known
 }
 
 // party is a holder of a lock or a waiter, as its session describes itself.
@@ -51,6 +52,48 @@ type holder struct {
 	Party       string `json:"party,omitempty"`   // of a latch: the name of the party
 	Token       int64  `json:"token"`             // 0 of a party
 	RemainingMS int64  `json:"remaining_ms"`      // of a party: 0 if its lease is over
+	age
+}
+
+// age is since when a lock is held, where its token is known.
+type age struct {
+	Since  *time.Time `json:"since,omitempty"` // by the server's clock
+	HeldMS int64      `json:"held_ms,omitempty"`
+}
+
+// ageOf reads a token, which is the time at which the holder's session got the lock.
+func ageOf(token int64, now time.Time) age {
+	if token == 0 {
+		return age{}
+	}
+	since := time.UnixMicro(token).UTC()
+	return age{&since, max(0, now.Sub(since).Milliseconds())}
+}
+
+// heldFor is how long, for people.
+func (a age) heldFor() string {
+	if a.Since == nil {
+		return ""
+	}
+	return (time.Duration(a.HeldMS) * time.Millisecond).Round(time.Second).String()
+}
+
+func (a age) text() string {
+	if a.Since == nil {
+		return "not known"
+	}
+	return a.Since.Format(time.RFC3339) + ", for " + a.heldFor()
+}
+
+// aged says since when each holder has it. Now is this machine's.
+func (s lockState) aged(now time.Time) lockState {
+	if s.Held {
+		s.age = ageOf(s.Token, now)
+	}
+	for i := range s.Holders {
+		s.Holders[i].age = ageOf(s.Holders[i].Token, now)
+	}
+	return s
 }
 
 // hold adds a holder. The first is shown where there is room for one.
