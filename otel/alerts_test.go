@@ -40,3 +40,26 @@ func TestTheAlertsReferToMetricsThatExist(t *testing.T) {
 		}
 	}
 }
+
+var runbook = regexp.MustCompile(`(?m)^ +runbook_url: https://github\.com/lockline/lockline/blob/main/docs/operations\.md#([a-z-]+)$`)
+
+func TestEachAlertNamesASectionOfTheRunbook(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("alerts.yaml")
+	testlock.Must(t, err)
+	runbooks := runbook.FindAllStringSubmatch(string(text), -1)
+	if want := len(alerts(t)); len(runbooks) != want {
+		t.Errorf("%d alerts of %d have a runbook_url", len(runbooks), want)
+	}
+	page, err := os.ReadFile("../docs/operations.md")
+	testlock.Must(t, err)
+	sections := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ ([A-Za-z ]+)$`).FindAllStringSubmatch(string(page), -1) {
+		sections[strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-")] = true
+	}
+	for _, r := range runbooks {
+		if !sections[r[1]] {
+			t.Errorf("docs/operations.md has no section #%s", r[1])
+		}
+	}
+}
