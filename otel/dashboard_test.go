@@ -43,7 +43,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 var labelled = regexp.MustCompile(`(\w+)="`)
 
 // promQL are the words of the language that the dashboard and the alerts use.
-var promQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "label_values", "and"}
+var promQL = []string{"sum", "max", "by", "rate", "increase", "histogram_quantile", "label_values", "and"}
 
 var (
 	quoted = regexp.MustCompile(`"[^"]*"`)

@@ -14,6 +14,7 @@
 //	lockline.lock.hold.duration     histogram, s   from the grant to release or loss
 //	lockline.lock.waiters           up-down        acquisitions that wait now
 //	lockline.lock.holds             up-down        locks that are held now
+//	lockline.lock.hold.age          gauge, s       age of the oldest hold of this process, 0 if none is held
 //	lockline.lock.handovers         counter        locks that were granted to an acquisition that had waited
 //	lockline.lock.losses            counter        locks that were lost while they were held
 //	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again

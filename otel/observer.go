@@ -70,6 +70,7 @@ type Observer struct {
 	config
 	tracer  trace.Tracer
 	waiting waiting
+	holding holding
 	seen    seen
 
 	wait, hold                          metric.Float64Histogram
@@ -93,7 +94,7 @@ func NewObserver(options ...Option) (*Observer, error) {
 	}
 	o.tracer = o.tracers.Tracer(scope)
 	m := o.meters.Meter(scope)
-	var errs [7]error
+	var errs [8]error
 	o.wait, errs[0] = m.Float64Histogram("lockline.lock.wait.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("Time from Lock to its end, granted or not, without re-entries"))
 	o.hold, errs[1] = m.Float64Histogram("lockline.lock.hold.duration", metric.WithUnit("s"), seconds,
@@ -108,6 +109,8 @@ func NewObserver(options ...Option) (*Observer, error) {
 		metric.WithDescription("Locks that were lost while they were held"))
 	o.renewalsThatFail, errs[6] = m.Int64Counter("lockline.lock.renewal.failures", metric.WithUnit("{failure}"),
 		metric.WithDescription("Renewals that failed, to be tried again"))
+	_, errs[7] = m.Float64ObservableGauge("lockline.lock.hold.age", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest hold, 0 if none is held"), metric.WithFloat64Callback(o.holding.observe))
 	return o, errors.Join(errs[:]...)
 }
 
@@ -139,6 +142,7 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 		}
 		if e.Kind == rlock.Acquired && e.Depth == 1 {
 			o.holds.Add(ctx, 1, all)
+			o.holding.begin(series{kind, pattern}, all, e)
 			if waited || e.HandedOver {
 				o.handovers.Add(ctx, 1, all, metric.WithAttributes(memoryKey.Bool(e.HandedOver)))
 			}
@@ -146,6 +150,7 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 		o.trace(ctx, e, since, attributes)
 	case rlock.Released, rlock.Lost:
 		o.holds.Add(ctx, -1, all)
+		o.holding.end(series{kind, pattern}, e)
 		o.hold.Record(ctx, e.Held.Seconds(), withError)
 		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release learned it
 			o.losses.Add(ctx, 1, all)

@@ -1,0 +1,52 @@
+package otellock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestTheOldestHoldHasAnAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := metric.NewManualReader()
+		o, err := NewObserver(WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tell := func(kind rlock.EventKind, token int64, depth int) {
+			o.Observe(t.Context(), rlock.Event{Kind: kind, Lock: rlock.KindReentrant, Name: "n", Token: token, Depth: depth, At: time.Now()})
+		}
+		want := func(age time.Duration) {
+			t.Helper()
+			var all metricdata.ResourceMetrics
+			if err := reader.Collect(context.Background(), &all); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range all.ScopeMetrics[0].Metrics {
+				if m.Name == "lockline.lock.hold.age" {
+					if got := m.Data.(metricdata.Gauge[float64]).DataPoints[0].Value; got != age.Seconds() {
+						t.Errorf("%v s, want %v", got, age)
+					}
+					return
+				}
+			}
+			t.Error("no age")
+		}
+		tell(rlock.Acquired, 1, 1)
+		time.Sleep(time.Minute)
+		tell(rlock.Acquired, 1, 2) // entered again: the same hold
+		tell(rlock.Acquired, 2, 1)
+		want(time.Minute)
+		tell(rlock.Released, 1, 0)
+		time.Sleep(time.Second)
+		want(time.Second)
+		tell(rlock.Lost, 2, 0)
+		want(0)
+	})
+}
