@@ -10,6 +10,7 @@ import (
 // checks are what the doctor asks of each server's facts.
 var checks = []func(facts) finding{
 	checkReach, checkVersion, checkCluster, checkEviction, checkMemory, checkPersistence, checkReplication, checkClock, checkPubSub,
+	checkClients, checkScripts,
 }
 
 const rightsDo = "give this user the rights that docs/operations.md lists"
@@ -238,15 +239,58 @@ func checkPubSub(f facts) finding {
 	_, own, _ := strings.Cut(limits, "pubsub ")
 	found := finding{Check: "pubsub", Status: fine, Found: "client-output-buffer-limit pubsub " + own}
 	words := strings.Fields(own)
-	for i := range min(2, len(words)) {
+	var low []string
+	for i, name := range []string{"hard", "soft"}[:min(2, len(words))] {
 		if n, err := strconv.ParseInt(words[i], 10, 64); err == nil && n > 0 && n < leastBuffer {
-			found.Status = warning
-			found.Do = "raise it to at least 1mb: a subscription that is behind for a moment is cut, and its waiters wait until they have a new one"
+			low = append(low, name)
 		}
+	}
+	if len(low) > 0 {
+		found.Status = warning
+		found.Do = "raise its " + strings.Join(low, " and its ") + " limit to at least 1mb: a subscription that is behind for a moment is cut, and its waiters wait until they have a new one"
 	}
 	if len(words) == 3 && words[0] == "0" && (words[1] == "0" || words[2] == "0") {
 		found.Status = warning
 		found.Do = "set a limit, 32mb 8mb 60 by default: a subscriber that reads nothing fills the server's memory"
+	}
+	return found
+}
+
+func checkClients(f facts) finding {
+	limit, ok := f.setting("maxclients")
+	if most := f.info["maxclients"]; !ok && most != "" { // Redis 7 has it in INFO, too
+		limit, ok = most, true
+	}
+	most, _ := strconv.ParseInt(limit, 10, 64)
+	connected := f.number("connected_clients")
+	switch {
+	case f.info == nil || !ok:
+		return finding{Check: "clients", Status: unknown, Do: fmt.Sprintf(configDo, "maxclients")}
+	case connected > most/10*9:
+		return finding{Check: "clients", Status: warning, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most),
+			Do: "raise maxclients, or use smaller pools: new connections are refused when it is reached, and renewals need one where others broke"}
+	}
+	return finding{Check: "clients", Status: fine, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most)}
+}
+
+// leastBusy is more than any script of the library takes.
+const leastBusy = time.Second
+
+// checkScripts: while one program's script is slow, the server refuses all requests of others once this time is over.
+func checkScripts(f facts) finding {
+	name := "busy-reply-threshold"
+	limit, ok := f.setting(name)
+	if !ok {
+		name = "lua-time-limit" // before Redis 7
+		limit, ok = f.setting(name)
+	}
+	if !ok {
+		return finding{Check: "scripts", Status: unknown, Do: fmt.Sprintf(configDo, name)}
+	}
+	found := finding{Check: "scripts", Status: fine, Found: name + " " + limit + " ms"}
+	if ms, _ := strconv.ParseInt(limit, 10, 64); ms > 0 && ms < leastBusy.Milliseconds() {
+		found.Status = warning
+		found.Do = "set it to 5000, the default: while a script runs for longer, renewals and unlocks are refused with BUSY"
 	}
 	return found
 }

@@ -130,10 +130,14 @@ type facts struct {
 	rtt    time.Duration     // by so much ahead can be wrong
 }
 
-var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag", "client-output-buffer-limit"}
+var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag", "client-output-buffer-limit",
+	"maxclients", "busy-reply-threshold", "lua-time-limit"}
 
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
 	f := facts{server: server.Options().Addr, config: map[string]string{}}
+	if f.server == "FailoverClient" { // go-redis has no address of it
+		f.server = "the master that the Sentinels name"
+	}
 	// TIME says, too, whether the server can be reached at all, and by this user.
 	sent := now()
 	clock, err := server.Time(ctx).Result()

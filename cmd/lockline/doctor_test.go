@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -21,6 +22,35 @@ func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 		"a replica that lags":  {checkReplication, map[string]string{"role": "master", "connected_slaves": "1", "slave0": "ip=a,port=1,state=online,offset=0,lag=11"}, warning},
 	} {
 		if got := test.check(facts{info: test.info}); got.Status != test.want || got.Status != fine && got.Do == "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestDoctorJudgesSettings(t *testing.T) {
+	const pubsub = "client-output-buffer-limit"
+	for name, test := range map[string]struct {
+		check        func(facts) finding
+		info, config map[string]string
+		want         status
+		do           string
+	}{
+		"hard limit":          {checkPubSub, nil, map[string]string{pubsub: "pubsub 1000 0 0"}, warning, "raise its hard limit"},
+		"soft limit":          {checkPubSub, nil, map[string]string{pubsub: "pubsub 33554432 1000 60"}, warning, "raise its soft limit"},
+		"both limits":         {checkPubSub, nil, map[string]string{pubsub: "pubsub 2000 1000 60"}, warning, "raise its hard and its soft limit"},
+		"clients":             {checkClients, map[string]string{"connected_clients": "20"}, map[string]string{"maxclients": "10000"}, fine, ""},
+		"clients of INFO":     {checkClients, map[string]string{"connected_clients": "20", "maxclients": "100"}, nil, fine, ""},
+		"many clients":        {checkClients, map[string]string{"connected_clients": "95"}, map[string]string{"maxclients": "100"}, warning, "maxclients"},
+		"clients, unasked":    {checkClients, nil, map[string]string{"maxclients": "100"}, unknown, "maxclients"},
+		"maxclients, unasked": {checkClients, map[string]string{"connected_clients": "20"}, nil, unknown, "maxclients"},
+		"scripts":             {checkScripts, nil, map[string]string{"busy-reply-threshold": "5000", "lua-time-limit": "5000"}, fine, ""},
+		"soon BUSY":           {checkScripts, nil, map[string]string{"busy-reply-threshold": "100"}, warning, "BUSY"},
+		"soon BUSY, Redis 6":  {checkScripts, nil, map[string]string{"lua-time-limit": "100"}, warning, "BUSY"},
+		"never BUSY":          {checkScripts, nil, map[string]string{"busy-reply-threshold": "0"}, fine, ""},
+		"scripts, unasked":    {checkScripts, nil, nil, unknown, "lua-time-limit"},
+	} {
+		got := test.check(facts{info: test.info, config: test.config})
+		if got.Status != test.want || !strings.Contains(got.Do, test.do) || got.Status == fine && got.Do != "" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

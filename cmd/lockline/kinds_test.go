@@ -67,10 +67,10 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 	})
 
 	ls := said(t, url, "ls")
-	wantMatch(t, ls, `catalog +rwlock +2 +\S+ +\d+ +1 +read: process \d+ on \S+ \([ab]\) and 1 more\n`)
-	wantMatch(t, ls, `jobs +semaphore +3/3 +\S+ +\d+ +1 +[12]: process \d+ on \S+ \(a\) and 1 more\n`)
+	wantMatch(t, ls, `catalog +rwlock +2 +\S+ +\S+ +\d+ +1 +read: process \d+ on \S+ \([ab]\) and 1 more\n`)
+	wantMatch(t, ls, `jobs +semaphore +3/3 +\S+ +\S+ +\d+ +1 +[12] permits?: process \d+ on \S+ \(a\) and 1 more\n`)
 	shown := said(t, url, "inspect", "jobs")
-	wantMatch(t, shown, `(?s)^jobs  semaphore, held\n  count    3/3\n  holder   [12]: .*, lease \S+, token \d+, owner \S+\n  holder   [12]: .*\n  waiter 1   2: process \d+ on \S+ \(b\), for \S+, owner \S+\n$`)
+	wantMatch(t, shown, `(?s)^jobs  semaphore, held\n  count    3/3\n  holder   [12] permits?: .*, since \S+, for \S+, lease \S+, token \d+, owner \S+\n  holder   [12] permits?: .*\n  waiter 1   2 permits: process \d+ on \S+ \(b\), for \S+, owner \S+\n$`)
 	wantMatch(t, said(t, url, "inspect", "catalog"), `(?s)  holder   read: .*  holder   read: .*  waiter 1   write: `)
 	var states []lockState
 	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "ls", "--json", "jobs")), &states))
@@ -79,7 +79,7 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 	}
 
 	freed := said(t, url, "unlock", "--force", "--token", fmt.Sprint(p1.Token()), "jobs")
-	wantMatch(t, freed, fmt.Sprintf(`^jobs  semaphore, freed; it was held by 2: .* with token %d\n$`, p1.Token()))
+	wantMatch(t, freed, fmt.Sprintf(`^jobs  semaphore, freed; it was held by 2 permits: .* with token %d\n$`, p1.Token()))
 	wantMatch(t, said(t, url, "unlock", "--force", "catalog"), `(?s)^catalog  rwlock, freed; .*read: .*\ncatalog  rwlock, freed; .*$`)
 	for range 2 {
 		testlock.Must(t, testlock.Receive(t, "a waiter was served", waits))

@@ -147,8 +147,10 @@ func share(side string, permits int) string {
 	switch {
 	case side != "":
 		return side + ": "
+	case permits == 1:
+		return "1 permit: "
 	case permits > 0:
-		return fmt.Sprintf("%d: ", permits)
+		return fmt.Sprintf("%d permits: ", permits)
 	}
 	return ""
 }

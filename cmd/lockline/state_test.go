@@ -43,3 +43,15 @@ func TestEachHolderHasASince(t *testing.T) {
 		}
 	}
 }
+
+func TestPermitsAreNamed(t *testing.T) {
+	someone := party{Owner: "o"}
+	for permits, want := range map[int]string{1: "1 permit: o", 3: "3 permits: o"} {
+		if got := (holder{party: someone, Permits: permits}).String(); got != want {
+			t.Errorf("a holder: %q, want %q", got, want)
+		}
+		if got := (waiter{party: someone, Permits: permits}).String(); got != want {
+			t.Errorf("a waiter: %q, want %q", got, want)
+		}
+	}
+}
