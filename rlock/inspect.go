@@ -22,9 +22,9 @@ type State struct {
 	Queue     []Waiter      // the waiters in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
 }
 
-// Since is when the holder's session got the lock, by the server's clock, or for a RedLock by the latest of its servers': a token is that time.
-// It is later for locks that were taken within a microsecond of each other, or while the clock was set back. The session may have handed
-// the lock from goroutine to goroutine in memory since then. It is zero if the lock is free, or its token is not known.
+// Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is later than
+// that if the clock was set back before. The session may have handed the lock from goroutine to goroutine in memory
+// since then. It is zero if the lock is free, or its token is not known.
 func (s State) Since() time.Time {
 	if !s.Held || s.Token == 0 {
 		return time.Time{}

@@ -247,7 +247,8 @@ func checkPubSub(f facts) finding {
 	}
 	if len(low) > 0 {
 		found.Status = warning
-		found.Do = "raise its " + strings.Join(low, " and its ") + " limit to at least 1mb: a subscription that is behind for a moment is cut, and its waiters wait until they have a new one"
+		found.Do = "raise its " + strings.Join(low, " and its ") + " limit to at least 1mb: " +
+			"a subscription that is behind for a moment is cut, and its waiters wait until they have a new one"
 	}
 	if len(words) == 3 && words[0] == "0" && (words[1] == "0" || words[2] == "0") {
 		found.Status = warning
@@ -268,7 +269,8 @@ func checkClients(f facts) finding {
 		return finding{Check: "clients", Status: unknown, Do: fmt.Sprintf(configDo, "maxclients")}
 	case connected > most/10*9:
 		return finding{Check: "clients", Status: warning, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most),
-			Do: "raise maxclients, or use smaller pools: new connections are refused when it is reached, and renewals need one where others broke"}
+			Do: "raise maxclients, or use smaller pools: " +
+				"new connections are refused when it is reached, and renewals need one where others broke"}
 	}
 	return finding{Check: "clients", Status: fine, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most)}
 }

@@ -82,7 +82,8 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 		defer close(g.done)
 		defer reports.Close()
 		if err := heard.Decode(&g.result); err != nil { // It was killed, and can end nothing any more.
-			g.result = report{Code: exitSignalBase + int(syscall.SIGKILL), Failed: "the process between lockline and the command was killed, and the command with it"}
+			g.result = report{Code: exitSignalBase + int(syscall.SIGKILL)}
+			g.result.Failed = "the process between lockline and the command was killed, and the command with it"
 			g.signal(syscall.SIGKILL)
 		}
 	}()
