@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
@@ -53,8 +55,12 @@ func (l *Latch) fail(err error) error {
 	switch {
 	case errors.As(err, &value):
 		err = oddError{value}
-	case errors.As(err, &reply) && redis.HasErrorPrefix(reply, "WRONGTYPE"):
+	case errors.As(err, &reply) && strings.Contains(err.Error(), "WRONGTYPE"): // before Redis 7 it is not the first word
 		err = fmt.Errorf("%w (the latch's key is %q)", err, l.key)
+	default:
+		if hint := wire.Hint(err); hint != "" {
+			err = fmt.Errorf("%w%s", err, hint)
+		}
 	}
 	return failure.Of("latch", l.keys.Name, err)
 }
@@ -70,8 +76,8 @@ func (e oddError) Unwrap() error { return e.ValueError }
 
 // ended is why a wait was ended by its bounds.
 func (l *Latch) ended(b *wakeup.Bounds) error {
-	if b.Ctx.Err() != nil {
-		return l.fail(failure.OfContext(b.Ctx))
+	if b.Until.Err() != nil {
+		return l.fail(failure.OfContext(b.Until))
 	}
 	return l.fail(failure.ErrClosed)
 }
@@ -90,5 +96,5 @@ func (l *Latch) begin(ctx context.Context) (b *wakeup.Bounds, done func(), err e
 	case !l.s.Begin():
 		return nil, nil, l.fail(failure.ErrClosed)
 	}
-	return &wakeup.Bounds{Ctx: ctx, Closing: l.s.Closing()}, l.s.End, nil
+	return &wakeup.Bounds{Until: ctx, Closing: l.s.Closing()}, l.s.End, nil
 }

@@ -24,6 +24,7 @@ func TestOnACluster(t *testing.T) {
 		one, two := rwlock.New(a, name), rwlock.New(b, name)
 		_, w := testlock.Lock(t, one, bg)
 		reader := testlock.Go(bg, two.RLocker())
+		testlock.Eventually(t, "the reader waits", func() bool { return len(testlock.Inspect(t, one).Queue) == 1 })
 		writer := testlock.Go(bg, one)
 		testlock.Unlock(t, w)
 		testlock.Served(t, reader)

@@ -59,7 +59,7 @@ func Embedded(t testing.TB) *redis.Client {
 // An error stops the test. The client is closed when the test ends.
 func User(t testing.TB, server *testredis.Server, name string, rights ...any) *redis.Client {
 	t.Helper()
-	rules := append([]any{"ACL", "SETUSER", name, "reset", "on", ">PASSWORD"}, rights...)
+	rules := append([]any{"ACL", "SETUSER", name, "reset", "resetchannels", "on", ">PASSWORD"}, rights...)
 	Must(t, server.Client(t).Do(bg, rules...).Err())
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "PASSWORD" })
 }
