@@ -292,6 +292,18 @@ var stories = map[string]func(*story){
 		s.pass(6*time.Minute, once)
 		s.firing()
 	},
+	"a hold that does not end raises one": func(s *story) {
+		hold := s.held()
+		s.pass(time.Minute, nothing)
+		time.Sleep(61 * time.Minute) // in fake time, by which a hold is as old as it is
+		s.pass(4*time.Minute, nothing)
+		s.firing()
+		s.pass(2*time.Minute, nothing)
+		s.firing("LocklineHoldStuck")
+		s.unlock(hold)
+		s.scraped()
+		s.firing()
+	},
 	"a waiter that is never served raises one": func(s *story) {
 		hold := s.held()
 		s.scraped()
