@@ -124,5 +124,5 @@ func TestAPlainClientOnAClusterIsToldToUseAClusterClient(t *testing.T) {
 func TestASentinelIsNoPlaceForLocksAndTheErrorSaysSo(t *testing.T) {
 	t.Parallel()
 	sentinel := testredis.StartSentinel(t, 0)
-	wrongClient(t, sentinel.Sentinels[0].Addr, "a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient")
+	wrongClient(t, sentinel.Sentinels[0].Addr, "a Sentinel runs none, and knows where the master is: use redis.NewFailoverClient")
 }

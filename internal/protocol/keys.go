@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -81,18 +79,9 @@ func (k *Keys) HashTag() string {
 
 // Failed is a request's error for the user.
 func (k *Keys) Failed(err error) error {
-	var reply redis.Error
-	answer, hint := "", ""
-	if errors.As(err, &reply) {
-		answer = reply.Error()
-	}
-	switch {
-	case strings.Contains(err.Error(), "WRONGTYPE"), errors.As(err, new(wire.Unexpected)):
+	hint := wire.Hint(err)
+	if strings.Contains(err.Error(), "WRONGTYPE") || errors.As(err, new(wire.Unexpected)) {
 		hint = fmt.Sprintf(" (the lock's keys are %q and %q)", k.Lock(), k.Metadata())
-	case strings.HasPrefix(answer, "MOVED "):
-		hint = " (the server is a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient)"
-	case strings.HasPrefix(answer, "ERR unknown command") && strings.Contains(strings.ToUpper(answer), "EVALSHA"):
-		hint = " (a Sentinel answers so: it knows where the master is, and keeps no locks itself: use redis.NewFailoverClient)"
 	}
 	return failure.Hinted(k.Name, err, hint)
 }
