@@ -66,8 +66,7 @@ const maxLost = 8
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times in a row before
 //     the value could be stored;
-//   - else it is an error of go-redis. If Redis does not answer the first request, Campaign fails as Lock of package rlock
-//     does. Later, an outage only lengthens the wait, up to the watchdog timeout.
+//   - else it is an error of go-redis. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
 func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
 	if err := e.check(ctx); err != nil {
 		return ctx, nil, err

@@ -182,11 +182,10 @@ func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (reply 
 		return "", sent, e.fail(failure.ErrClosed)
 	}
 	defer s.End()
-	b := wakeup.Bounds{Ctx: ctx, Closing: s.Closing()}
-	send := call.Func(func(abandoned *atomic.Bool) wire.Outcome { // a value may count though its caller has left
-		return s.Link.Call(ctx, sc, &request{e, sc, argv}, wire.Tries, abandoned)
-	})
-	o, answered := call.Exchange(&b, s, send, func() (rolledBack func()) { return func() {} })
+	b := wakeup.Bounds{Until: ctx, Closing: s.Closing()}
+	o, answered := call.Ask(&b, s, s.Link.Silent(ctx, e.keys().Lock()), call.Func(func(most int, abandoned *atomic.Bool) wire.Outcome { // a value may count though its caller has left
+		return s.Link.Call(ctx, sc, &request{e, sc, argv}, most, abandoned)
+	}), 0)
 	switch {
 	case !answered:
 		return "", sent, e.over(ctx)

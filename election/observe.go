@@ -28,7 +28,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		s := e.session
-		bounds := wakeup.Bounds{Ctx: ctx, Closing: s.Closing()}
+		bounds := wakeup.Bounds{Until: ctx, Closing: s.Closing()}
 		news := wakeup.Listen(e.channel(), s.Hub)
 		defer news.Close()
 		own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads

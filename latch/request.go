@@ -76,6 +76,8 @@ type request struct {
 	id       string
 	notAfter int64
 
+	unanswered bool // a copy of this id was
+
 	undo func(*request) // of what came of it, if its caller has left; nil: it stays
 }
 
@@ -98,11 +100,11 @@ func (r *request) Request(now time.Time) wire.Request {
 }
 
 // Send sends it until it is answered, and did not come too late.
-func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
+func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
-		r.id, r.notAfter = "", 0
-		o := s.Link.Call(r.ctx, r.script, r, wire.Tries, abandoned)
+		o := s.Link.Call(r.ctx, r.script, r, most, abandoned)
+		r.unanswered = r.unanswered || o.Unanswered != nil
 		if o.Err != nil {
 			return o
 		}
@@ -116,13 +118,14 @@ func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
 			return o
 		}
 		switch {
-		case a.status == 'U' && o.Unanswered != nil:
+		case a.status == 'U' && r.unanswered:
 			o.Err = errUnknown
 		case expired == protocol.MaxExpired:
 			o.Err = protocol.TooLate(s.Lease)
 		case abandoned.Load():
 			o.Err = context.Canceled // no caller sees it
 		default:
+			r.id, r.notAfter, r.unanswered = "", 0, false // it was void, so another one takes its place
 			continue
 		}
 		return o
@@ -138,7 +141,7 @@ func (r *request) RollBack(wire.Outcome) {
 
 // exchange sends a request and waits for the reply, as long as b lasts.
 func (l *Latch) exchange(b *wakeup.Bounds, r *request) (a answer, o wire.Outcome, err error) {
-	o, ok := call.Exchange(b, l.s, r, func() func() { return func() {} })
+	o, ok := call.Ask(b, l.s, l.s.Link.Silent(b.Until, l.key), r, 0)
 	switch {
 	case !ok:
 		return answer{}, o, l.ended(b)
@@ -154,13 +157,13 @@ func (l *Latch) exchange(b *wakeup.Bounds, r *request) (a answer, o wire.Outcome
 
 // ask sends a request that can be repeated at will.
 func (l *Latch) ask(b *wakeup.Bounds, sc *wire.Script, argv ...any) (answer, error) {
-	a, _, err := l.exchange(b, &request{l: l, ctx: b.Ctx, script: sc, argv: argv})
+	a, _, err := l.exchange(b, &request{l: l, ctx: b.Until, script: sc, argv: argv})
 	return a, err
 }
 
 // once sends a request that takes effect once.
 func (l *Latch) once(b *wakeup.Bounds, sc *wire.Script, argv ...any) (answer, error) {
-	a, _, err := l.exchange(b, &request{l: l, ctx: b.Ctx, script: sc, argv: argv, once: true})
+	a, _, err := l.exchange(b, &request{l: l, ctx: b.Until, script: sc, argv: argv, once: true})
 	return a, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -76,17 +77,24 @@ func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
 // Wait blocks until the count of the run that is under way is 0, and returns nil then. It returns nil at once where none is under
 // way. It returns a *[PartyDiedError] if the lease of a party has ended or ends, [ErrDeleted], or [ErrGone] if
 // nothing is known of the run any more. An outage does not end it while it sleeps. If it has to look and gets no answer, it
-// tries again for as long as the session's lease (30 s by default), and returns the error then. After an error nothing has changed: Wait
-// can be called again.
+// tries again until ctx has ended. If ctx has no deadline, it does so for as long as the session's lease (30 s by default), and returns the error then.
+// After an error nothing has changed: Wait can be called again.
 func (l *Latch) Wait(ctx context.Context) error {
 	b, done, err := l.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
+	began := time.Now()
 	st, err := l.look(b, "") // a latch that is over needs no subscription
-	if err != nil {
-		return err
+	for try := 1; err != nil; try++ {
+		switch {
+		case b.Over() || !wire.Judge(err).Transient || !b.Endures(began, began, l.s.Lease):
+			return err
+		case !wire.Pause(b.Until, wire.Backoff(try, 16*time.Millisecond, time.Second)):
+			return failure.Troubled(l.ended(b), err)
+		}
+		st, err = l.look(b, "")
 	}
 	if over, err := st.over(l); over {
 		return err
@@ -195,7 +203,7 @@ func (w *waiter) look() (over bool, err error) {
 	if w.failing.IsZero() {
 		w.failing = time.Now()
 	}
-	if w.b.Over() || !wire.Judge(err).Transient || time.Since(w.failing) > w.l.s.Lease {
+	if w.b.Over() || !wire.Judge(err).Transient || !w.b.Endures(w.failing, w.failing, w.l.s.Lease) {
 		return true, err
 	}
 	w.failures++

@@ -124,13 +124,12 @@ func (l *lock) take(ctx context.Context, h *hold, cfg mutex.Config, try bool) er
 	l.queue = append(l.queue, t)
 	leave()
 
-	expired, stop := cfg.Expiry()
+	until, stop := cfg.Until(ctx)
 	defer stop()
 	select {
 	case err := <-t.answered:
 		return err
-	case <-ctx.Done():
-	case <-expired:
+	case <-until.Done():
 	}
 	defer l.enter()()
 	if i := slices.Index(l.queue, t); i >= 0 { // not answered yet, and never will be

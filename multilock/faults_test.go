@@ -258,7 +258,7 @@ func TestAFrozenServerBoundsNoWait(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		frozen := testlock.NewWire(t)
 		ms, members := namesOf(testlock.NewSession(t, w.Client), 2)
-		there := testlock.NewSession(t, frozen.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }))
+		there := testlock.NewSession(t, frozen.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Second }))
 		ms = append(ms, rlock.New(there, "x"), fairlock.New(there, "y"))
 		for _, last := range ms[2:] {
 			l := testlock.Warm(t, multilock.New(append(members, last)...))

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -30,7 +33,7 @@ type rounds struct {
 	// Of the last round:
 	at    context.Context // carries what is held
 	holds []*mutex.Hold   // by member
-	taken *MemberError    // it failed because this member is taken; nil if it need not be tried again
+	taken *MemberError    // it failed because this member is taken, or its server fails; nil if it need not be tried again
 }
 
 // take tries to take all members, those of first's unit first. It waits only for first,
@@ -122,7 +125,7 @@ func (r *rounds) member(i int, unit []int, options []rlock.Option) (failed int, 
 	cfg := option.NewConfig(e.Default(), options)
 	ctx, holds, err := acquireWith(r.at, e, cfg, !wait, with, beside)
 	var refused redis.Error
-	if errors.As(err, &refused) && with != nil { // on account of which?
+	if errors.As(err, &refused) && !passing(err) && with != nil { // on account of which?
 		ctx, holds, err = acquireWith(r.at, e, cfg, !wait, nil, nil)
 	}
 	if err == nil {
@@ -153,7 +156,7 @@ func (r *rounds) failed(i int, err error) error {
 			}
 		}
 	}
-	if !errors.Is(err, rlock.ErrLocked) || r.wait && i == r.first {
+	if !errors.Is(err, rlock.ErrLocked) && !passing(err) || r.wait && i == r.first {
 		return e
 	}
 	var locked *rlock.LockedError
@@ -167,6 +170,13 @@ func (r *rounds) failed(i int, err error) error {
 	}
 	r.taken = e
 	return e
+}
+
+// passing reports whether an error is an outage's: its member's Lock rides that out.
+func passing(err error) bool {
+	var reply redis.Error
+	var network net.Error
+	return (errors.As(err, &reply) || errors.As(err, &network) || errors.Is(err, io.EOF)) && wire.Judge(err).Transient
 }
 
 // giveBackWait bounds the wait for what is given back; the rest goes on in the background.

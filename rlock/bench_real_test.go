@@ -3,7 +3,9 @@ package rlock_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,9 +23,22 @@ import (
 
 var scriptTime = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
 
-// BenchmarkUncontended says what a lock and an unlock are made of: two requests, here GETs, the
-// goroutine that each has where the caller's context can be canceled, and the scripts, whose
-// time in the server is reported beside.
+// part is one of BenchmarkUncontended.
+type part struct {
+	name string
+	do   func()
+}
+
+// named are the parts of a map, in the order of their names.
+func named(of map[string]func()) (parts []part) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, part{"rlock, " + name, of[name]})
+	}
+	return parts
+}
+
+// BenchmarkUncontended says what a lock and an unlock are made of: two requests, here GETs, and the scripts, whose
+// time in the server is reported beside, and of each idiom in which users write it.
 func BenchmarkUncontended(b *testing.B) {
 	rdb := testredis.Start(b).Client(b)
 	s, err := rlock.NewSession(rdb)
@@ -56,10 +71,7 @@ func BenchmarkUncontended(b *testing.B) {
 			cycle(locks[i%len(locks)], bg)()
 		}
 	}
-	for _, x := range []struct {
-		name string
-		do   func()
-	}{
+	for _, x := range append([]part{
 		{"two GETs", func() { get(); get() }},
 		{"two GETs, each in a goroutine", func() {
 			for range 2 {
@@ -78,7 +90,7 @@ func BenchmarkUncontended(b *testing.B) {
 		{"rwlock, cancelable", cycle(rwlock.New(s, "x"), cancelable)},
 		{"rwlock to read, cancelable", cycle(rwlock.New(s, "x").RLocker(), cancelable)},
 		{"semaphore, cancelable", cycle(semaphore.New(s, "x", 5).Locker(1), cancelable)},
-	} {
+	}, named(idioms(b, func() *rlock.Mutex { return rlock.New(s, "x") }))...) {
 		b.Run(x.name, func(b *testing.B) {
 			x.do()
 			testlock.Must(b, rdb.ConfigResetStat(bg).Err())

@@ -244,5 +244,50 @@ func TestAnUncontendedLockAllocatesAtMostAFifthMoreThanBareScripts(t *testing.T)
 		if ours > 1.2*least {
 			t.Error("more than 1.2 times as many")
 		}
+		for name, cycle := range idioms(t, func() *rlock.Mutex { return rlock.New(s, "x") }) {
+			n := testing.AllocsPerRun(100, cycle)
+			for range 10 { // on a busy machine, an answer may take long enough for requests to have goroutines
+				n = min(n, testing.AllocsPerRun(100, cycle))
+			}
+			t.Logf("%s: %v allocations", name, n)
+			if n > 40 && !(n <= 50 && (name == "WaitAtMost" || name == "a deadline each call")) { // which have a timer. Ten are New's
+				t.Errorf("%s: %v allocations", name, n)
+			}
+		}
 	})
+}
+
+// idioms are the ways in which users write a cycle. Each makes its Locker.
+func idioms(t testing.TB, locker func() *rlock.Mutex) map[string]func() {
+	outer, cancel := context.WithCancel(bg)
+	t.Cleanup(cancel)
+	cycle := func(take func(rlock.Locker) (context.Context, *rlock.Hold, error), unlock func(held context.Context) context.Context) func() {
+		return func() {
+			held, hold, err := take(locker())
+			testlock.Must(t, err)
+			testlock.Must(t, hold.Unlock(unlock(held)))
+		}
+	}
+	lock := func(ctx context.Context) func(rlock.Locker) (context.Context, *rlock.Hold, error) {
+		return func(l rlock.Locker) (context.Context, *rlock.Hold, error) { return l.Lock(ctx) }
+	}
+	with := func(ctx context.Context) func(context.Context) context.Context {
+		return func(context.Context) context.Context { return ctx }
+	}
+	its := func(held context.Context) context.Context { return held }
+	return map[string]func(){
+		"the outer context":  cycle(lock(outer), with(outer)),
+		"Background":         cycle(lock(bg), with(bg)),
+		"the hold's context": cycle(lock(outer), its),
+		"WaitAtMost": cycle(func(l rlock.Locker) (context.Context, *rlock.Hold, error) {
+			return l.Lock(outer, rlock.WaitAtMost(time.Minute))
+		}, its),
+		"TryLock": cycle(func(l rlock.Locker) (context.Context, *rlock.Hold, error) { return l.TryLock(outer) }, its),
+		"Do":      func() { testlock.Must(t, locker().Do(outer, func(context.Context) error { return nil })) },
+		"a deadline each call": func() {
+			ctx, cancel := context.WithTimeout(outer, time.Minute)
+			defer cancel()
+			cycle(lock(ctx), its)()
+		},
+	}
 }

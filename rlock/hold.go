@@ -22,9 +22,8 @@ type handle = mutex.Hold
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in
 // memory and at once, to the goroutine of this session that is next in line (see
-// [WithStreak]). The release is always sent. ctx bounds only the wait for its answer. Pass the ctx that Lock
-// was given. If that is done already, Unlock waits for at most 5 s. If it never ends, and Redis does not answer, Unlock returns
-// after as long as Lock does then: 20 to 25 s with go-redis's defaults. It returns
+// [WithStreak]). The release is always sent. ctx bounds only the wait for its answer, as it bounds [Mutex.Lock]. If ctx is nil,
+// has ended, as the hold's own, or never ends, that is 5 s. It returns
 //   - nil: the hold has ended;
 //   - [ErrNotHeld] for a second call (or a nil Hold), which does nothing;
 //   - [ErrLost] if the lock had been lost before;

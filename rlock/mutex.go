@@ -61,18 +61,20 @@ func (m *Mutex) Name() string { return m.unwrap().Name() }
 //     instead, if Redis has not answered so that nothing is known of a holder;
 //   - [ErrLost], if ctx descends from a hold that was lost;
 //   - [ErrClosed], if the session is closed or closes meanwhile;
-//   - else it is go-redis's error. If Redis does not answer the first request, Lock fails after four tries, each within
-//     the client's own timeouts. With go-redis's defaults and a ctx that does not end, that takes 20 s if the server
-//     stands still, and 25 s if its host cannot be reached. Once Redis has answered, an outage only lengthens the
-//     wait, up to the watchdog timeout. A panic in the client, as in one of its hooks,
-//     is an error, too, at once: it has the panic's value, and the session's logger gets the stack.
+//   - else it is go-redis's error. An outage only lengthens the wait: until ctx or WaitAtMost ends it, and for as long as the
+//     watchdog timeout if ctx has no deadline. The error then says for how long no request succeeded, and why the last one failed. Wrong passwords, missing
+//     rights and the like are no outage: they are errors at once. So is a panic in the client, as in one of its hooks:
+//     the error has the panic's value, and the session's logger gets the stack.
+//
+// A call may return later than its bound if its request is under way as Redis falls silent, within 100 ms: by go-redis's ReadTimeout, 5 s by default.
+// Set ContextTimeoutEnabled in the client's options, and a deadline bounds that request, too.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	return m.acquire(ctx, options, false)
 }
 
 // TryLock is Lock that never waits for another holder: it returns a
-// *[LockedError] instead. It blocks for one request, not longer than ctx and a [WaitAtMost]
-// above zero say.
+// *[LockedError] instead. It blocks for one request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a [WaitAtMost]
+// above zero.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	return m.acquire(ctx, options, true)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -79,24 +80,20 @@ func TestAnOutageBehindTheRefusalOnlyLengthensTheWait(t *testing.T) {
 func TestAWaiterThatIsToldOfItsGrantDoesNotWaitForTheAnswer(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		net := faultproxy.InMemory(t, w.Dial)
-		other, waiter := rlock.New(testlock.NewSession(t, w.Client), "x"), rlock.New(testlock.NewSession(t, net.Client(t)), "x")
+		s := testlock.NewSession(t, net.Client(t))
+		other, waiter := fairlock.New(testlock.NewSession(t, w.Client), "x"), fairlock.New(s, "x")
 		_, hold := testlock.Lock(t, other, bg)
-		first := testlock.Go(bg, waiter) // so that it listens
-		wantInQueue(t, w, 1)
+		first := testlock.Join(bg, waiter) // so that it listens
 		testlock.Unlock(t, hold)
 		mine := testlock.Granted(t, first)
-		got := testlock.Go(bg, other)
-		wantInQueue(t, w, 1)
+		got := testlock.Join(bg, other)
 		testlock.Unlock(t, mine)
 		hold = testlock.Granted(t, got)
 
+		testlock.Silence(t, s, net)
 		net.OnRequest(onFirst(faultproxy.SwallowReply, stands))
-		ctx, cancel := context.WithCancel(bg) // one that can't end lets the request run in its caller's goroutine, which waits
-		defer cancel()
-		got = testlock.Go(ctx, waiter)
-		wantInQueue(t, w, 1)
-		behind := testlock.Go(bg, rlock.New(testlock.NewSession(t, w.Client), "x"))
-		wantInQueue(t, w, 2)
+		got = testlock.Join(bg, waiter)
+		behind := testlock.Join(bg, fairlock.New(testlock.NewSession(t, w.Client), "x"))
 		began := time.Now()
 		testlock.Unlock(t, hold)
 		mine = testlock.Granted(t, got)

@@ -20,7 +20,7 @@ import (
 func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		proxy := w.Net
-		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		m := rlock.New(testlock.NewSession(t, w.Client), "x") // until Redis has answered, calls return when their contexts end
 		var asked atomic.Int32
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if isScript(r, "lock.lua") {
@@ -36,7 +36,7 @@ func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 			}
 			cancel()
 		}
-		if n := asked.Load(); n > 2 { // the first one may have been sent in its caller's goroutine, and is over: its connection is closed
+		if n := asked.Load(); n > 1 {
 			t.Errorf("%d abandoned requests for one lock at one time", n)
 		}
 		proxy.OnRequest(nil)

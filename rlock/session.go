@@ -46,9 +46,6 @@ func (s *Session) unwrap() *session.Session {
 // outlive it. No I/O. It refuses a nil client, a *redis.Ring and a *redis.AutoPipeliner.
 // A Ring moves keys to another server when one fails its pings, so two owners could
 // hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
-//
-// A *redis.Client gets a hook, by which short requests spare a goroutine. Add hooks of
-// your own before: with one that comes later, each request costs a goroutine.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching,
 		Retention: protocol.MinRetention}

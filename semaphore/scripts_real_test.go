@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"os"
 	"regexp"
 	"strconv"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"

@@ -104,9 +104,7 @@ func (s *Semaphore) Name() string {
 //   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if Redis has not
 //     answered, so that no holder is known;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
-//   - else it is go-redis's error. If Redis does not answer the first request, Acquire fails after four tries.
-//     Each is bounded by the client's own timeouts. Once Redis has answered, an outage only lengthens the wait, up to the
-//     watchdog timeout.
+//   - else it is go-redis's error. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
 func (s *Semaphore) Acquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return s.acquire(ctx, n, options, false)
 }

@@ -13,9 +13,9 @@ import (
 // asking is the request of the goroutine inside the root gate.
 type asking mutex.Acquisition
 
-func (r *asking) Send(abandoned *atomic.Bool) wire.Outcome {
+func (r *asking) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	a := (*mutex.Acquisition)(r)
-	return a.Lock.Store().Ask(a, abandoned)
+	return a.Lock.Store().Ask(a, most, abandoned)
 }
 
 // RollBack releases what no goroutine waits for any more, and then leaves the root gate.
@@ -117,8 +117,7 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 	return nil, leave, c.Keys.Failed(wire.Unexpected(o.Reply))
 }
 
-// unanswered sleeps until the request is sent again. A newcomer learns at once that Redis is down; once Redis has
-// answered, an outage only lengthens the wait, up to the session's lease.
+// unanswered sleeps until the request is sent again.
 func (c *crowd) unanswered(a *mutex.Acquisition, past *trouble, o wire.Outcome) (*mutex.Entry, step, error) {
 	if a.Over() {
 		return nil, leave, a.WhyOver(false)
@@ -126,8 +125,14 @@ func (c *crowd) unanswered(a *mutex.Acquisition, past *trouble, o wire.Outcome) 
 	if past.outage.IsZero() {
 		past.outage = o.Sent
 	}
-	if a.Progress() < mutex.Refused || !wire.Judge(o.Err).Transient || time.Since(past.outage) > c.S().Lease {
+	c.Mu.Lock()
+	endures := a.Endures(past.outage, o.Err)
+	c.Mu.Unlock()
+	switch {
+	case a.Try || !wire.Judge(o.Err).Transient:
 		return nil, leave, c.Keys.Failed(o.Err)
+	case !endures:
+		return nil, leave, c.Keys.Failed(failure.Outage(past.outage, o.Err))
 	}
 	past.tries++
 	c.line().leave() // others may reach more

@@ -62,8 +62,9 @@ func TestWhatFollowsAnAnswer(t *testing.T) {
 		// Whatever it says, it may have been granted.
 		{what: "unexpected", answers: []string{"X"}, err: wire.Unexpected("X"), asked: 1, attempts: 1, released: []string{"release any"}},
 
-		{what: "no answer to a newcomer", answers: []string{cut}, err: io.EOF, asked: 1, attempts: 1},
-		{what: "no answer, a copy is left", answers: []string{copyLeft}, err: io.EOF, asked: 1, attempts: 1, released: []string{"release any"}},
+		{what: "no answer to a newcomer", answers: []string{cut}, err: io.EOF, attempts: 1, after: lease},
+		{what: "no answer to one that does not wait", try: true, answers: []string{cut}, err: io.EOF, asked: 1, attempts: 1},
+		{what: "no answer, a copy is left", try: true, answers: []string{copyLeft}, err: io.EOF, asked: 1, attempts: 1, released: []string{"release any"}},
 		{what: "no answer to one that was refused before", answers: in([]string{held}, times(4, cut), []string{granted}), asked: 6, attempts: 1, after: time.Second},
 		{what: "an outage as long as the lease", answers: []string{held, cut}, err: io.EOF, attempts: 1, after: time.Second + lease},
 		{what: "an error that will not pass", answers: []string{held, refused}, err: refused, asked: 2, attempts: 1, after: time.Second},

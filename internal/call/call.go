@@ -7,7 +7,10 @@
 package call
 
 import (
+	"cmp"
+	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -16,27 +19,20 @@ import (
 
 // Request is a request whose caller may leave before it is answered.
 type Request interface {
-	// Send sends it and blocks for the answer. abandoned says that the caller has left.
-	Send(abandoned *atomic.Bool) wire.Outcome
+	// Send sends it, most times at most, and blocks for the answer. abandoned says that the caller has left.
+	Send(most int, abandoned *atomic.Bool) wire.Outcome
 	// RollBack ends what came of an abandoned request.
 	RollBack(o wire.Outcome)
 }
 
 // Func is the Send of a Request of which nothing has to be rolled back.
-type Func func(abandoned *atomic.Bool) wire.Outcome
+type Func func(most int, abandoned *atomic.Bool) wire.Outcome
 
-func (f Func) Send(abandoned *atomic.Bool) wire.Outcome { return f(abandoned) }
+func (f Func) Send(most int, abandoned *atomic.Bool) wire.Outcome { return f(most, abandoned) }
 
 func (Func) RollBack(wire.Outcome) {}
 
-// A Prompt request can be sent in its caller's goroutine where the server answers promptly.
-type Prompt interface {
-	Request
-	// SendPromptly sends one copy as Link.Promptly does. If that is not answered, Send is to send it again.
-	SendPromptly() (o wire.Outcome, ok bool)
-}
-
-// call is a request under way, in a goroutine of its own if it may be abandoned.
+// call is a request under way in a goroutine of its own.
 type call struct {
 	r         Request
 	s         *session.Session
@@ -47,28 +43,52 @@ type call struct {
 	rolled    func()      // called by whichever goroutine has rolled it back
 }
 
+var never atomic.Bool // of a caller that can't leave
+
 // Exchange sends a request and waits for the answer as long as b lasts. If that ends first, leave is called, while nothing
 // of the request is rolled back yet, and ok is false. Then a goroutine that is counted in the work of s rolls back what comes
 // of the request, and calls what leave has returned.
-func Exchange(b *wakeup.Bounds, s *session.Session, r Request, leave func() (rolledBack func())) (o wire.Outcome, ok bool) {
-	if b.Unbounded() {
-		var never atomic.Bool
-		return r.Send(&never), true
-	}
+//
+// The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones are sent in another.
+func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request, leave func() (rolledBack func())) (o wire.Outcome, ok bool) {
 	var earlier error
-	if p, can := r.(Prompt); can && b.Expired == nil { // what may keep it from being sent ends with b.Ctx alone
-		o, ok := p.SendPromptly()
-		switch {
-		case b.Over():
+	if !silent {
+		o := r.Send(1, &never)
+		switch over := b.Over(); {
+		case over:
 			c := &call{r: r, o: o, rolled: leave()}
 			s.Go(c.rollBack)
 			return wire.Outcome{}, false
-		case ok:
+		case !o.Again:
 			return o, true
 		}
 		earlier = o.Unanswered
 	}
-	c := &call{r: r, s: s, earlier: earlier, done: make(chan struct{})} // not before: a prompt request needs none
+	return apart(b, s, r, earlier, leave)
+}
+
+// Ask is Exchange of a request that holds though its caller has left: an answer counts that comes with the end of b. Where b does not
+// end by itself, and atMost is not 0, it waits for so long at most, but for a copy that it sends itself.
+func Ask(b *wakeup.Bounds, s *session.Session, silent bool, r Request, atMost time.Duration) (o wire.Outcome, ok bool) {
+	var earlier error
+	if !silent {
+		o := r.Send(1, &never)
+		if !o.Again {
+			return o, true
+		}
+		earlier = o.Unanswered
+	}
+	if atMost > 0 && b.Until.Done() == nil {
+		until, cancel := context.WithTimeout(b.Until, atMost)
+		defer cancel()
+		b = &wakeup.Bounds{Until: until}
+	}
+	return apart(b, s, r, earlier, func() func() { return func() {} })
+}
+
+// apart sends a request in a goroutine of its own. earlier is the error of a copy that was not answered.
+func apart(b *wakeup.Bounds, s *session.Session, r Request, earlier error, leave func() (rolledBack func())) (o wire.Outcome, ok bool) {
+	c := &call{r: r, s: s, earlier: earlier, done: make(chan struct{})}
 	s.Add(1)
 	go c.send()
 	if _, ok := wakeup.Await(b, c.done); ok {
@@ -86,10 +106,8 @@ func Exchange(b *wakeup.Bounds, s *session.Session, r Request, leave func() (rol
 
 func (c *call) send() {
 	defer c.s.End()
-	c.o = c.r.Send(&c.abandoned)
-	if c.o.Unanswered == nil {
-		c.o.Unanswered = c.earlier
-	}
+	c.o = c.r.Send(wire.Tries, &c.abandoned)
+	c.o.Unanswered = cmp.Or(c.o.Unanswered, c.earlier)
 	if c.abandoned.CompareAndSwap(false, true) {
 		close(c.done)
 		return

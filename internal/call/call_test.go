@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/internal/call"
@@ -26,7 +27,7 @@ type request struct {
 	rolled    []wire.Outcome
 }
 
-func (r *request) Send(abandoned *atomic.Bool) wire.Outcome {
+func (r *request) Send(_ int, abandoned *atomic.Bool) wire.Outcome {
 	time.Sleep(r.takes)
 	r.abandoned = abandoned.Load()
 	return wire.Outcome{Reply: "answer"}
@@ -46,9 +47,9 @@ func open(t *testing.T) *session.Session {
 
 func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, ctx := range []context.Context{context.Background(), t.Context()} { // in the caller's goroutine, or one of its own
+		for _, silent := range []bool{false, true} { // in the caller's goroutine, or one of its own
 			r := &request{takes: time.Second}
-			o, ok := call.Exchange(&wakeup.Bounds{Ctx: ctx}, open(t), r, func() func() { t.Error("it has left"); return func() {} })
+			o, ok := call.Exchange(&wakeup.Bounds{Until: t.Context()}, open(t), silent, r, func() func() { t.Error("it has left"); return func() {} })
 			synctest.Wait()
 			if !ok || o.Reply != "answer" || r.abandoned || len(r.rolled) != 0 {
 				t.Errorf("%v, %+v, %+v", ok, o, r)
@@ -64,7 +65,7 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 			defer cancel()
 			r := &request{takes: time.Second}
 			left, over := 0, 0
-			o, ok := call.Exchange(&wakeup.Bounds{Ctx: ctx}, open(t), r, func() func() {
+			o, ok := call.Exchange(&wakeup.Bounds{Until: ctx}, open(t), true, r, func() func() {
 				if left++; len(r.rolled) != 0 {
 					t.Error("rolled back before the caller has left")
 				}
@@ -84,50 +85,52 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 	})
 }
 
-// promptly is a request whose first copy takes a time of its own, in the caller's goroutine.
-type promptly struct {
+// twice is a request whose first copy takes a second in the caller's goroutine, as the others do in another.
+type twice struct {
 	request
-	first time.Duration
-	o     wire.Outcome
-	ok    bool
+	first wire.Outcome
 }
 
-func (r *promptly) SendPromptly() (wire.Outcome, bool) {
-	time.Sleep(r.first)
-	return r.o, r.ok
+func (r *twice) Send(most int, abandoned *atomic.Bool) wire.Outcome {
+	if most > 1 {
+		return r.request.Send(most, abandoned)
+	}
+	time.Sleep(r.takes)
+	return r.first
 }
 
-func TestAPromptRequestIsSentAgainOnlyIfThatDoesNotSettleIt(t *testing.T) {
-	lost := errors.New("lost")
+func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testing.T) {
+	lost, wrong := errors.New("lost"), redis.ErrClosed
 	for _, c := range []struct {
 		name     string
-		o        wire.Outcome
-		ok       bool
-		patience time.Duration // of the caller; the first copy takes a second, the next one too
-		expires  bool          // the time that the caller waits is bounded otherwise
+		first    wire.Outcome
+		patience time.Duration // of the caller
+		keeps    bool          // there is nothing to end when the caller leaves
 		want     wire.Outcome
 		rolled   int
 	}{
-		{name: "answered", o: wire.Outcome{Reply: "at once"}, ok: true, patience: time.Hour, want: wire.Outcome{Reply: "at once"}},
-		{name: "refused", o: wire.Outcome{Err: lost}, ok: true, patience: time.Hour, want: wire.Outcome{Err: lost}},
-		{name: "not sent", patience: time.Hour, want: wire.Outcome{Reply: "answer"}},
-		{name: "not answered", o: wire.Outcome{Err: lost, Unanswered: lost}, patience: time.Hour, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
-		{name: "answered when the caller has left", o: wire.Outcome{Reply: "at once"}, ok: true, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "at once"}},
-		{name: "not answered when the caller has left", o: wire.Outcome{Err: lost, Unanswered: lost}, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Err: lost, Unanswered: lost}},
-		{name: "not answered before the caller leaves", o: wire.Outcome{Unanswered: lost}, patience: 1500 * time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
-		{name: "bounded by a timer", o: wire.Outcome{Reply: "at once"}, ok: true, patience: time.Hour, expires: true, want: wire.Outcome{Reply: "answer"}},
+		{name: "answered", first: wire.Outcome{Reply: "at once"}, patience: time.Hour, want: wire.Outcome{Reply: "at once"}},
+		{name: "refused", first: wire.Outcome{Err: wrong}, patience: time.Hour, want: wire.Outcome{Err: wrong}},
+		{name: "not answered", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: time.Hour, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
+		{name: "answered when the caller has left", first: wire.Outcome{Reply: "at once"}, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "at once"}},
+		{name: "answered when the caller has left, to whom it counts", first: wire.Outcome{Reply: "at once"}, patience: time.Millisecond, keeps: true, want: wire.Outcome{Reply: "at once"}},
+		{name: "not answered when the caller has left", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Err: lost, Unanswered: lost}},
+		{name: "not answered before the caller leaves", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: 1500 * time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 				defer cancel()
-				b := &wakeup.Bounds{Ctx: ctx}
-				if c.expires {
-					b.Expired = time.After(time.Hour)
-				}
-				r := &promptly{request: request{takes: time.Second}, first: time.Second, o: c.o, ok: c.ok}
+				r := &twice{request: request{takes: time.Second}, first: c.first}
 				over := 0
-				o, ok := call.Exchange(b, open(t), r, func() func() { return func() { over++ } })
+				b, s := &wakeup.Bounds{Until: ctx}, open(t)
+				ask := func() (wire.Outcome, bool) {
+					return call.Exchange(b, s, false, r, func() func() { return func() { over++ } })
+				}
+				if c.keeps {
+					ask = func() (wire.Outcome, bool) { return call.Ask(b, s, false, r, 0) }
+				}
+				o, ok := ask()
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if ok != (c.rolled == 0) || over != c.rolled || len(r.rolled) != c.rolled {

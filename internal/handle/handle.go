@@ -110,8 +110,8 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if !hd.valid() {
 		return failure.ErrNotHeld
 	}
-	if ctx == nil {
-		return failure.ErrNilContext
+	if ctx == nil { // a mistake, for which no lock should stay held
+		ctx = context.Background()
 	}
 	hd.Unwatch() // first, or the collector could release it, too
 	return hd.of.Unlock(ctx)
@@ -121,9 +121,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 // runtime.Goexit.
 func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(held), unlockWait) // held may have ended, and the release is sent all the same
-		defer cancel()
-		if e := hd.Unlock(bound); e != nil {
+		if e := hd.Unlock(held); e != nil { // held ends with the hold, so this waits for UnlockWait at most
 			err = failure.Join(err, e) // fn may have worked, and yet without the lock
 		}
 	}()
@@ -137,13 +135,29 @@ func (hd *Hold) Parts() []*Hold {
 	return hd.of.Parts()
 }
 
-// unlockWait bounds Unlock's wait where its context is done already.
-const unlockWait = 5 * time.Second
+// UnlockWait bounds the wait of an Unlock whose context does not.
+const UnlockWait = 5 * time.Second
+
+// UnlockContext is an Unlock's: that of its call, or, if that has ended already, its values.
+func UnlockContext(ctx context.Context) context.Context {
+	if ctx.Err() != nil {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// UnlockError is why an Unlock has not waited for the answer. until is its UnlockContext.
+func UnlockError(until context.Context) error {
+	if until.Err() == nil {
+		return context.DeadlineExceeded // UnlockWait is over
+	}
+	return failure.OfContext(until)
+}
 
 // UnlockBound bounds the wait of an Unlock.
 func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Err() == nil {
+	if ctx = UnlockContext(ctx); ctx.Done() != nil {
 		return ctx, func() {} // it ends the wait by itself
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), unlockWait)
+	return context.WithTimeout(ctx, UnlockWait)
 }

@@ -44,6 +44,7 @@ func (p Progress) String() string { return [...]string{"fresh", "contested", "re
 // Lock.Mu held.
 type Acquisition struct {
 	wakeup.Bounds
+	Ctx    context.Context // the caller's
 	Lock   *Lock
 	Config Config
 	Try    bool
@@ -56,8 +57,9 @@ type Acquisition struct {
 	NotAfter int64 // Redis time after which the last copy of its request has expired
 
 	progress  Progress
-	announced bool // the observer knows that it waits
-	confirmed bool // by the replicas, with another lock of the unit
+	trouble   error // of the last request, in an outage that it rides out; Lock.Mu guards it
+	announced bool  // the observer knows that it waits
+	confirmed bool  // by the replicas, with another lock of the unit
 }
 
 // Acquire returns the hold and the context to go on with. It blocks as rlock's Lock and TryLock do.
@@ -94,9 +96,9 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 	}
 	defer l.Leave()
 	a := NewAcquisition(ctx, l, cfg, u)
-	expired, stop := cfg.Expiry()
+	until, stop := cfg.Until(ctx)
 	defer stop()
-	a.Try, a.Expired = cfg.Once(try), expired
+	a.Try, a.Until = cfg.Once(try), until
 	e, err := a.run()
 	if err != nil {
 		l.Observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.Begun), Err: err})
@@ -107,7 +109,7 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 
 // NewAcquisition begins now. Its unit may take it along with another one, so it need not be run.
 func NewAcquisition(ctx context.Context, l *Lock, cfg Config, u Unit) *Acquisition {
-	return &Acquisition{Bounds: wakeup.Bounds{Ctx: ctx, Closing: l.S().Closing()}, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Unit: u, Begun: time.Now()}
+	return &Acquisition{Bounds: wakeup.Bounds{Until: ctx, Closing: l.S().Closing()}, Ctx: ctx, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Unit: u, Begun: time.Now()}
 }
 
 // run nests under the hold that the context descends from, or has the kind admit a newcomer.

@@ -14,7 +14,7 @@ import (
 // if it was entered: so at most one abandoned request competes for a lock and session.
 func (a *Acquisition) Exchange(r call.Request) (wire.Outcome, error) {
 	var err error
-	o, _ := call.Exchange(&a.Bounds, a.Lock.S(), r, func() (rolledBack func()) {
+	o, _ := call.Exchange(&a.Bounds, a.Lock.S(), a.Lock.Silent(a.Until), r, func() (rolledBack func()) {
 		err = a.WhyOver(false)
 		a.Lock.Keep() // or the next Lock would not know of this one's request
 		a.Unit.Keep()
@@ -24,9 +24,9 @@ func (a *Acquisition) Exchange(r call.Request) (wire.Outcome, error) {
 }
 
 // tell is Exchange of a request of which nothing has to be rolled back, and which needs nothing of the acquisition that may change once it is abandoned.
-func (a *Acquisition) tell(send func(ctx context.Context, lease time.Duration, abandoned *atomic.Bool) wire.Outcome) error {
+func (a *Acquisition) tell(send func(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome) error {
 	ctx, lease := a.Ctx, a.Lease()
-	o, err := a.Exchange(call.Func(func(abandoned *atomic.Bool) wire.Outcome { return send(ctx, lease, abandoned) }))
+	o, err := a.Exchange(call.Func(func(most int, abandoned *atomic.Bool) wire.Outcome { return send(ctx, lease, most, abandoned) }))
 	if err == nil {
 		err = o.Err
 	}

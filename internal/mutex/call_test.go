@@ -19,7 +19,7 @@ type request struct {
 	rolledBack atomic.Int64
 }
 
-func (r *request) Send(*atomic.Bool) wire.Outcome {
+func (r *request) Send(int, *atomic.Bool) wire.Outcome {
 	time.Sleep(r.after)
 	return wire.Outcome{Reply: "answer"}
 }

@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // Entry is one entry of a tenure that has become a hold. It must not refer to its Hold, which its user may forget.
@@ -137,14 +139,14 @@ func (v *view) Extend(ctx context.Context, d time.Duration) error {
 	if !l.S().Begin() {
 		return l.Fail(failure.ErrClosed)
 	}
-	err, answered := wakeup.Call(ctx, func() error {
-		defer l.S().End()
-		return v.t.Update(ctx, d, nil).Err
-	})
+	defer l.S().End()
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, l.S(), l.Silent(ctx), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
+		return v.t.Update(ctx, d, most, nil)
+	}), 0)
 	if !answered {
 		return l.Fail(failure.OfContext(ctx))
 	}
-	return err
+	return o.Err
 }
 
 func (v *view) Unlock(ctx context.Context) error { return (*Entry)(v).unlock(ctx) }

@@ -39,13 +39,13 @@ type Kind struct {
 type Store interface {
 	// Ask asks for a free lock, once or as often as a request is sent, and sets the attempt's Grant. The reply is a lock
 	// script's.
-	Ask(a *Acquisition, abandoned *atomic.Bool) wire.Outcome
+	Ask(a *Acquisition, most int, abandoned *atomic.Bool) wire.Outcome
 	// Update sends a tenure's present count, and makes its lease at least that long. The reply is 'K' if the tenure is held.
-	Update(ctx context.Context, t *Tenure, lease time.Duration, abandoned *atomic.Bool) wire.Outcome
+	Update(ctx context.Context, t *Tenure, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome
 	// Release ends a grant. The reply begins with 'R' if the grant was held, or was released before.
 	Release(ctx context.Context, r *protocol.Release, most int) wire.Outcome
-	// ReleasePromptly is a Release by one copy, if it can be sent as Link.Promptly does. If it is not answered, Release is to send it again.
-	ReleasePromptly(ctx context.Context, r protocol.Release) (o wire.Outcome, ok bool)
+	// Silent: requests need goroutines of their own, so that their callers can leave (wire.Link.Silent).
+	Silent(ctx context.Context, k *protocol.Keys) bool
 	// ReleaseAll ends the grants of many tenures.
 	ReleaseAll(ended []*Tenure) error
 	// Listen subscribes to a channel; sharded: for what is published there by SPUBLISH. It does not block.
@@ -54,7 +54,7 @@ type Store interface {
 	// the wait is over.
 	Rest(g *protocol.Grant, news *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error
 	// Read runs a script that is about no grant of ours.
-	Read(ctx context.Context, r *protocol.Same) wire.Outcome
+	Read(ctx context.Context, r *protocol.Same, most int) wire.Outcome
 	// State decodes what the kind's inspect script replied to Read.
 	State(name, reply string) (protocol.State, error)
 	// Holder is how a force script names the holder that inspect has shown with this token; ok is false if another has

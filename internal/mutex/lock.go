@@ -36,6 +36,9 @@ func (l *Lock) S() *session.Session { return l.table.s }
 // Store is where the lock's grants live.
 func (l *Lock) Store() Store { return l.Kind.Store(l.S()) }
 
+// Silent: requests about the lock need goroutines of their own.
+func (l *Lock) Silent(ctx context.Context) bool { return l.Store().Silent(ctx, l.Keys) }
+
 // Waiting is how goroutines wait for the lock.
 func (l *Lock) Waiting() Waiting { return l.waiting }
 

@@ -2,6 +2,7 @@ package mutex
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/handle"
@@ -118,10 +119,9 @@ func (t *Tenure) Decline(ctx context.Context, outer *Entry) (gone <-chan struct{
 // Leaving is the end of an entry of which Redis has to be notified. It is counted in the session's work until that is done.
 // The zero Leaving: there is nothing to tell.
 type Leaving struct {
-	t          *Tenure
-	last       bool // the tenure is over
-	was        term
-	unanswered error // of a release that was sent, and may have run
+	t    *Tenure
+	last bool // the tenure is over
+	was  term
 }
 
 // departed is what follows depart, once Lock.Mu is released. The caller is counted in the session's work, until here
@@ -152,21 +152,23 @@ func (v Leaving) Frees() bool { return v.last }
 
 // Send tells Redis, and blocks for the answer.
 func (v Leaving) Send(ctx context.Context) error {
-	defer v.t.Lock.S().End()
-	if v.last {
-		return v.t.release(ctx, v.was, wire.Tries, v.unanswered)
-	}
-	return v.t.Update(ctx, 0, nil).Err
+	f := farewell{Leaving: v, Bounds: wakeup.Bounds{Until: ctx}}
+	return v.Released(ctx, f.Send(wire.Tries, nil), false)
 }
 
-// sendPromptly is Send in the caller's goroutine, if Redis answers promptly. If not ok, Send of rest is to follow.
-func (v Leaving) sendPromptly(ctx context.Context) (rest Leaving, err error, ok bool) {
-	if !v.last {
-		return v, nil, false
-	}
-	o, ok := v.t.Lock.Store().ReleasePromptly(ctx, v.ReleaseRequest())
-	if v.unanswered = o.Unanswered; ok {
-		err = v.Released(ctx, o, false)
-	}
-	return v, err, ok
+// farewell is the request of an Unlock. What it tells Redis holds, though its caller may have left.
+type farewell struct {
+	Leaving
+	wakeup.Bounds
+	release protocol.Release
 }
+
+func (f *farewell) Send(most int, _ *atomic.Bool) wire.Outcome {
+	if f.last {
+		f.release = f.ReleaseRequest()
+		return f.t.Lock.Store().Release(f.Until, &f.release, most)
+	}
+	return f.t.Update(f.Until, 0, most, nil)
+}
+
+func (f *farewell) RollBack(o wire.Outcome) { _ = f.Released(context.WithoutCancel(f.Until), o, false) }

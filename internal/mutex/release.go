@@ -1,6 +1,7 @@
 package mutex
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -71,21 +72,18 @@ func (t *Tenure) final() protocol.Grant {
 // ReleaseRequest is the request that ends a tenure that has ended here.
 func (t *Tenure) ReleaseRequest() protocol.Release { return t.Lock.ReleaseRequest(t.final()) }
 
-// release frees the lock in Redis, and then lets the waiters have it. unanswered is the error of an earlier copy, which may have run.
-func (t *Tenure) release(ctx context.Context, was term, most int, unanswered error) error {
-	o := t.Lock.ReleaseGrant(ctx, t.final(), most)
-	if o.Unanswered == nil {
-		o.Unanswered = unanswered
-	}
-	return t.released(ctx, was, o)
-}
-
-// Released is the end of a release whose outcome is o. refused: it was sent with others and refused, perhaps on
+// Released is the end of a request with outcome o. refused: it was sent with others and refused, perhaps on
 // account of one of them, and is sent again alone.
 func (v Leaving) Released(ctx context.Context, o wire.Outcome, refused bool) error {
 	defer v.t.Lock.S().End()
+	if !v.last {
+		return o.Err
+	}
 	if refused {
-		return v.t.release(ctx, v.was, 1, o.Unanswered)
+		earlier := o.Unanswered
+		r := v.ReleaseRequest()
+		o = v.t.Lock.Store().Release(ctx, &r, 1)
+		o.Unanswered = cmp.Or(o.Unanswered, earlier)
 	}
 	if o.Err == nil {
 		v.t.Lock.waiting.Freed(o.Reply, o.Sent)

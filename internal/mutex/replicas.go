@@ -29,17 +29,17 @@ func (a *Acquisition) confirm(t *Tenure) error {
 	if confirmed {
 		return nil
 	}
-	defer func(expired <-chan time.Time) { a.Expired = expired }(a.Expired)
-	a.Expired = nil
+	defer func(until context.Context) { a.Until = until }(a.Until)
+	a.Until = a.Ctx
 	return a.tell(t.confirm)
 }
 
 // confirm sends the request, whose copies may come twice or late: they set the lease of this very grant.
-func (t *Tenure) confirm(ctx context.Context, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
+func (t *Tenure) confirm(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
 	l := t.Lock
 	s := l.S()
 	request := &protocol.Same{Script: protocol.Confirm, Keys: l.Keys, Alone: true, Argv: []any{t.Grant.Token, lease.Milliseconds(), s.Args.Keep}}
-	o := s.Link.Call(ctx, protocol.Confirm, request, wire.Tries, abandoned)
+	o := s.Link.Call(ctx, protocol.Confirm, request, most, abandoned)
 	reply, count, _ := strings.Cut(o.Reply, " ")
 	o.Reply = reply
 	if o = t.kept(o, lease); o.Err != nil {

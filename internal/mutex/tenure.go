@@ -252,8 +252,8 @@ type Update struct {
 func (u *Update) Request(time.Time) wire.Request { return u.T.Request(u.Lease.Milliseconds()) }
 
 // Update brings Redis up to date with the hold count, and the lease to at least lease. It blocks for the answer.
-func (t *Tenure) Update(ctx context.Context, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
-	return t.kept(t.Lock.Store().Update(ctx, t, lease, abandoned), lease)
+func (t *Tenure) Update(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
+	return t.kept(t.Lock.Store().Update(ctx, t, lease, most, abandoned), lease)
 }
 
 // kept handles the reply to any request that updates the tenure. lease is what the request asked for; 0 leaves it as it is.

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// unlock ends the hold here and then tells Redis. The request is sent whatever becomes of ctx, which bounds only the wait
-// for its answer. Where ctx cannot end, that needs no goroutine.
+// unlock ends the hold here and then tells Redis. ctx bounds only the wait for the answer.
 func (e *Entry) unlock(ctx context.Context) error {
 	if e.t.Lock.S().AsyncUnlock {
 		return e.unlockLater(ctx)
@@ -20,20 +20,13 @@ func (e *Entry) unlock(ctx context.Context) error {
 	if v.t == nil {
 		return err
 	}
-	if ctx.Done() == nil {
-		return v.Send(ctx)
-	}
-	rest, err, ok := v.sendPromptly(ctx)
-	if ok {
-		return err
-	}
-	wait, cancel := handle.UnlockBound(ctx)
-	defer cancel()
-	err, answered := wakeup.Call(wait, func() error { return rest.Send(context.WithoutCancel(ctx)) })
+	l := v.t.Lock
+	f := &farewell{Leaving: v, Bounds: wakeup.Bounds{Until: handle.UnlockContext(ctx)}}
+	o, answered := call.Ask(&f.Bounds, l.S(), l.Silent(f.Until), f, handle.UnlockWait)
 	if !answered {
-		return v.t.Lock.Fail(failure.OfContext(wait))
+		return l.Fail(handle.UnlockError(f.Until))
 	}
-	return err
+	return v.Released(f.Until, o, false)
 }
 
 // Leave ends the hold in this process; the tenure passes to the successor that to knows. What it returns Redis has to

@@ -27,10 +27,13 @@ func (a *Acquisition) NewWaiter() *Waiter {
 // its list; the error says why the wait ended. If w was admitted at that instant, late gets the handoff, to pass it on.
 func (a *Acquisition) Wait(w *Waiter, ended func(withdrawn bool), late func(Handoff)) (Handoff, error) {
 	for {
+		if a.Over() { // also where an answer is there, too
+			return Handoff{}, a.giveUp(w, ended, late)
+		}
 		told, ok := wakeup.Await(&a.Bounds, w.Ready)
 		switch {
 		case !ok:
-			return Handoff{}, a.giveUp(w, ended, late)
+			continue
 		case told == handover.Queued:
 			a.Announce()
 			continue
@@ -86,12 +89,14 @@ type known struct {
 	holder *failure.LockedError // nil: none is known
 	behind bool                 // it stood behind a tenure of its own session
 	warn   bool                 // and is the first of that tenure
+
+	trouble error // of the last request, if Redis carries out none
 }
 
 // known looks up the lock's holder. Lock.Mu held.
 func (a *Acquisition) known(behind bool) known {
 	t := a.Lock.tenure
-	k := known{holder: a.holder(), behind: behind && t != nil}
+	k := known{holder: a.holder(), behind: behind && t != nil, trouble: a.trouble}
 	k.warn = k.behind && !t.warned
 	if k.warn {
 		t.warned = true
@@ -112,7 +117,11 @@ func (a *Acquisition) over(k known) error {
 		l.S().Warn("a wait ended while this same session held the lock; if the waiter was called by the holder, "+
 			"it must be passed the context that the holder's Lock returned", "lock", l.Keys.Name)
 	}
-	return failure.OfWait(a.Ctx, wakeup.Closed(a.Closing), l.Keys.Name, holder)
+	err := failure.OfWait(a.Ctx, wakeup.Closed(a.Closing), l.Keys.Name, holder)
+	if holder == nil {
+		err = failure.Troubled(err, k.trouble)
+	}
+	return err
 }
 
 // holder is the lock's holder as far as this session knows; nil if none is known. Lock.Mu held.
@@ -122,6 +131,12 @@ func (a *Acquisition) holder() *failure.LockedError {
 		return &failure.LockedError{Name: l.Keys.Name, Holder: t.Grant.Owner.(string), About: l.S().About(), Remaining: max(0, time.Until(t.Deadline()))}
 	}
 	return l.seen.Locked(l.Keys.Name, a.Begun, l.waiting.Stands())
+}
+
+// Endures reports whether the wait goes on in an outage that began at failing, in which the last request failed with err. Lock.Mu held.
+func (a *Acquisition) Endures(failing time.Time, err error) bool {
+	a.trouble = err
+	return !a.Try && !a.Config.Impatient && a.Bounds.Endures(failing, a.Begun, a.Lock.S().Lease)
 }
 
 // LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks for. Lock.Mu held.

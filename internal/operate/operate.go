@@ -8,7 +8,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
@@ -25,10 +27,11 @@ func read(ctx context.Context, m *mutex.Mutex, sc *wire.Script, argv ...any) (st
 	if !s.Begin() {
 		return fail(failure.ErrClosed)
 	}
-	o, answered := wakeup.Call(ctx, func() wire.Outcome {
-		defer s.End()                                                                              // with the answer, though the caller may have left before
-		return m.Kind().Store(s).Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}) // a RedLock asks all its servers
-	})
+	defer s.End()
+	store := m.Kind().Store(s)
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, store.Silent(ctx, m.Keys()), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
+		return store.Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}, most) // a RedLock asks all its servers
+	}), 0)
 	switch {
 	case !answered:
 		return fail(failure.OfContext(ctx))

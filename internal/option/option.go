@@ -13,10 +13,11 @@ import (
 
 // Config is what one acquisition can be told.
 type Config struct {
-	Lease   time.Duration // fixed, not renewed; 0: the session's, renewed
-	Wait    time.Duration // at most; only if Bounded
-	Bounded bool
-	Named   bool // the cause of a loss has the lock's name: the context stands for several locks
+	Lease     time.Duration // fixed, not renewed; 0: the session's, renewed
+	Wait      time.Duration // at most; only if Bounded
+	Bounded   bool
+	Impatient bool // an outage ends the wait at once
+	Named     bool // the cause of a loss has the lock's name: the context stands for several locks
 }
 
 // Check says what is wrong with it.
@@ -35,13 +36,12 @@ func (c Config) Check() error {
 // Once: it asks once, and does not wait. try: as TryLock does.
 func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 
-// Expiry is when the wait is over, if it has a bound; one that asks once has none, and waits for the answer. stop is to be called.
-func (c Config) Expiry() (expired <-chan time.Time, stop func() bool) {
+// Until is ctx with the end of the wait, if that has a bound; one that asks once has none, and waits for the answer.
+func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !c.Bounded || c.Wait <= 0 {
-		return nil, func() bool { return false }
+		return ctx, func() {}
 	}
-	t := time.NewTimer(c.Wait)
-	return t.C, t.Stop
+	return context.WithTimeout(ctx, c.Wait)
 }
 
 // NewConfig applies options, of rlock's type, to what an acquisition starts from.

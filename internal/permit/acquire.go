@@ -88,7 +88,8 @@ type acquisition struct {
 	owner    *handover.Owner
 	bounds   wakeup.Bounds
 	begun    time.Time
-	observed bool // as waiting
+	observed bool  // as waiting
+	trouble  error // of the last request, in an outage that it rides out; pool.mu guards it
 }
 
 // Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and nothing is held; what an unanswered request
@@ -124,9 +125,9 @@ func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
 		return nil, p.fail(failure.ErrClosed)
 	}
 	defer s.End() // until then Shutdown waits, and work may be begun in the background
-	expired, stop := cfg.Expiry()
+	until, stop := cfg.Until(a.ctx)
 	defer stop()
-	a.bounds = wakeup.Bounds{Ctx: a.ctx, Expired: expired, Closing: s.Closing()}
+	a.bounds = wakeup.Bounds{Until: until, Closing: s.Closing()}
 	for { // until there is a hold: what was entered may be over by then
 		if a.ctx.Err() != nil {
 			return nil, p.fail(failure.OfContext(a.ctx))
@@ -191,7 +192,7 @@ func (a *acquisition) wait(l *lane) (handoff, error) {
 	w.For = a // begin takes the context of the first in the lane
 	l.waiters.Push(w)
 	var mine *attempt
-	if a.bounds.Expired == nil && l.wanting() && l.patience() <= 0 { // what may keep a request from being sent ends with the context alone
+	if l.wanting() && l.patience() <= 0 {
 		mine = l.begin()
 	}
 	l.ask()
@@ -201,13 +202,16 @@ func (a *acquisition) wait(l *lane) (handoff, error) {
 		a.waits()
 	}
 	if mine != nil {
-		mine.start(a.ctx)
+		mine.start(a.bounds.Until)
 	}
 	for {
+		if a.bounds.Over() { // also where an answer is there, too
+			return handoff{}, a.leave(l, w)
+		}
 		told, ok := wakeup.Await(&a.bounds, w.Ready)
 		switch {
 		case !ok:
-			return handoff{}, a.leave(l, w)
+			continue
 		case told == handover.Queued:
 			a.waits()
 		default:
@@ -249,7 +253,11 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 
 // over is why a wait has ended. mu held.
 func (a *acquisition) over(holder *failure.LockedError) error {
-	return a.p.kind.Ended(a.ctx, wakeup.Closed(a.bounds.Closing), a.p.keys.Name, holder)
+	err := a.p.kind.Ended(a.ctx, wakeup.Closed(a.bounds.Closing), a.p.keys.Name, holder)
+	if holder == nil {
+		err = failure.Troubled(err, a.trouble)
+	}
+	return err
 }
 
 // holder is one of those that have permits, as far as is known; nil if none is known. mu held.
@@ -317,20 +325,13 @@ func (t *trying) Request(now time.Time) wire.Request {
 }
 
 // Send sends it.
-func (t *trying) Send(abandoned *atomic.Bool) wire.Outcome {
+func (t *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	for n := 1; ; n++ {
-		o, expired := t.took(t.a.p.s().Link.Call(t.a.ctx, acquireScript, t, wire.Tries, abandoned))
+		o, expired := t.took(t.a.p.s().Link.Call(t.a.bounds.Until, acquireScript, t, most, abandoned))
 		if !expired || n == protocol.MaxExpired || abandoned.Load() {
 			return o
 		}
 	}
-}
-
-// SendPromptly sends one copy.
-func (t *trying) SendPromptly() (wire.Outcome, bool) {
-	o, ok := t.a.p.s().Link.Promptly(t.a.ctx, acquireScript, t)
-	o, expired := t.took(o)
-	return o, ok && !expired
 }
 
 // took takes in how it ended. expired: it is to be sent again, since the answer has brought the time.
@@ -358,7 +359,7 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 	p := a.p
 	t := &trying{a: a, owner: p.s().Attempt()}
 	p.keep() // for the rollback, if this caller leaves
-	o, ok := call.Exchange(&a.bounds, p.s(), t, func() func() { return p.drop })
+	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t, func() func() { return p.drop })
 	if !ok { // its goroutine rolls back
 		p.mu.Lock()
 		defer p.mu.Unlock()

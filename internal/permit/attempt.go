@@ -31,7 +31,7 @@ func (s attemptState) String() string {
 	return [...]string{"asking", "standing", "unwanted", "over"}[s]
 }
 
-// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run), but the first where Redis answers promptly.
+// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run), but the first unless Redis is silent.
 type attempt struct {
 	// What follows never changes.
 	l     *lane
@@ -55,7 +55,6 @@ type attempt struct {
 	base     time.Time // before the last request was sent that was answered, or the first one
 	redis    int64     // the Redis time in that answer; 0: there is none
 	expired  int       // how often in a row a request came too late
-	outage   time.Time // since when it is not answered; zero: it is
 }
 
 // begin begins an attempt of the lane, which the caller starts or runs. mu held.
@@ -72,18 +71,23 @@ func (l *lane) begin() *attempt {
 	return a
 }
 
-// start has a goroutine run it, after its first request if Redis answers promptly: that is sent here, in the goroutine of one that waits for it.
-// The caller must be counted in the session's work.
-func (a *attempt) start(ctx context.Context) {
-	s := a.l.p.s()
-	o, answered := s.Link.Promptly(ctx, acquireScript, a)
-	if answered && !a.took(o) {
+// start has a goroutine run it, unless its first request settles it: that is sent here, in the goroutine of one that waits for it until until
+// ends, unless Redis is silent. The caller must be counted in the session's work.
+func (a *attempt) start(until context.Context) {
+	p := a.l.p
+	s := p.s()
+	if p.silent(until) {
+		s.Go(func() { a.run(false) })
+		return
+	}
+	o := s.Link.Call(until, acquireScript, a, 1, &a.left)
+	if !o.Again && !a.took(o) {
 		close(a.gone)
-		a.l.p.drop()
+		p.drop()
 		return
 	}
 	a.earlier = o.Unanswered
-	s.Go(func() { a.run(answered) })
+	s.Go(func() { a.run(!o.Again) })
 }
 
 // end ends the attempt as far as the lane is concerned. mu held.
@@ -258,9 +262,8 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 		return true
 	case err != nil && a.endures(o, err):
 		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
-		return true
+		return a.state != unwanted || a.mayHave(err)
 	}
-	a.outage = time.Time{}
 	switch {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
@@ -326,16 +329,24 @@ func (p *pool) saw(r reply.Answer) {
 	p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
 }
 
-// endures: an outage only lengthens the wait, up to the session's lease, once Redis has said that it is to wait. mu held.
+// endures: an outage only lengthens the wait. It ends the waits of those that have waited long enough for its end. mu held.
 func (a *attempt) endures(o wire.Outcome, err error) bool {
-	full := strings.Contains(err.Error(), "OOM ")                   // the place stays
-	if a.state != standing || !full && !wire.Judge(err).Transient { // an attempt without a place fails at once
+	l := a.l
+	stays := a.state == standing && strings.Contains(err.Error(), "OOM ") // the place does where Redis is full
+	if !stays && !wire.Judge(err).Transient {
 		return false
 	}
-	if a.outage.IsZero() {
-		a.outage = o.Sent
+	for w := l.waiters.First(); w != nil; {
+		next := w.Next()
+		c := w.For.(*acquisition)
+		c.trouble = err
+		if !c.bounds.Endures(o.Failing, c.begun, l.p.s().Lease) {
+			w.Answer(handoff{Err: l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err))})
+		}
+		w = next
 	}
-	return time.Since(a.outage) <= a.l.p.s().Lease
+	l.trim()
+	return true
 }
 
 // granted makes a grant of what Redis gave at base or later, for this lease. mu held.

@@ -8,7 +8,6 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // Entry is what one goroutine has of a grant. It must not refer to its Hold, which its user may forget.
@@ -135,14 +134,8 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	if !s.Begin() {
 		return e.g.p.fail(failure.ErrClosed)
 	}
-	err, answered := wakeup.Call(ctx, func() error {
-		defer s.End() // the request goes on when the caller leaves
-		return e.g.extend(context.WithoutCancel(ctx), d)
-	})
-	if !answered {
-		return e.g.p.fail(failure.OfContext(ctx))
-	}
-	return err
+	defer s.End()
+	return e.g.extend(ctx, d)
 }
 
 // OwnerField is that under which Redis knows a hold of permits; "" of any other.

@@ -2,10 +2,13 @@ package permit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
@@ -62,7 +65,21 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time
 		every = 0 // watched, and not renewed
 	}
 	s.Watchdog.Add(&g.lease, deadline, every)
+	if fixed && lease < l.want.Lease { // the first lease of a grant that was handed over
+		s.Go(func() { g.complete(base.Add(l.want.Lease)) })
+	}
 	return g
+}
+
+// complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its deadline.
+func (g *Grant) complete(until time.Time) {
+	s := g.p.s()
+	for try := 1; ; try++ {
+		err := g.extend(s.Ctx, time.Until(until))
+		if err == nil || errors.Is(err, failure.ErrLost) || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline()) || !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
+			return
+		}
+	}
 }
 
 // held reports whether the grant goes on. mu held.
@@ -215,15 +232,20 @@ func (g *Grant) released(o wire.Outcome) error {
 	return nil
 }
 
-// extend makes its lease at least d. It blocks for the answer.
+// extend makes its lease at least d. It blocks for the answer, and the request goes on when ctx has ended.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	p := g.p
 	s := p.s()
 	p.mu.Lock()
 	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
 	p.mu.Unlock()
-	o := s.Link.Call(ctx, renewScript, &protocol.Same{Script: renewScript, Keys: p.keys, Argv: []any{g.owner, g.first, protocol.Milliseconds(d), s.Args.Keep}}, wire.Tries, nil)
+	r := &protocol.Same{Script: renewScript, Keys: p.keys, Argv: []any{g.owner, g.first, protocol.Milliseconds(d), s.Args.Keep}}
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
+		return s.Link.Call(ctx, renewScript, r, most, nil)
+	}), 0)
 	switch {
+	case !answered:
+		return p.fail(failure.OfContext(ctx))
 	case o.Err != nil:
 		return p.kind.Failed(p.keys, o.Err)
 	case !strings.HasPrefix(o.Reply, "K"):

@@ -1,11 +1,12 @@
 package permit
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
@@ -44,43 +45,49 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
-	finish := func(ctx context.Context, err error) error {
-		defer s.End()
-		if !e.nested { // the observer is told when the outermost ends
-			p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
-		}
-		return err
-	}
 	switch {
 	case tell == nil:
-		return finish(ctx, nil)
+		return e.told(ctx, nil)
 	case over != nil:
 		s.Go(func() { // counted until it has logged
 			defer p.unlocked(over)
 			ctx := context.WithoutCancel(ctx)
-			if err := finish(ctx, tell.send(ctx, nil)); err != nil {
+			if err := e.told(ctx, tell.send(ctx)); err != nil {
 				s.Warn("an unlock that was not waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
 			}
 		})
 		return nil
-	case ctx.Done() == nil: // nothing to leave early for, so no goroutine
-		return finish(ctx, tell.send(ctx, nil))
 	}
-	o, ok := s.Link.Promptly(ctx, tell.Script, tell)
-	if ok {
-		return finish(ctx, tell.took(o))
-	}
-	wait, cancel := handle.UnlockBound(ctx)
-	defer cancel()
-	err, answered := wakeup.Call(wait, func() error {
-		ctx := context.WithoutCancel(ctx) // the request goes on when the caller leaves
-		return finish(ctx, tell.send(ctx, o.Unanswered))
-	})
+	f := &farewell{tell, wakeup.Bounds{Until: handle.UnlockContext(ctx)}, e}
+	o, answered := call.Ask(&f.Bounds, s, p.silent(f.Until), f, handle.UnlockWait)
 	if !answered {
-		return p.fail(failure.OfContext(wait))
+		return p.fail(handle.UnlockError(f.Until))
+	}
+	return e.told(f.Until, tell.took(o))
+}
+
+// told ends an Unlock: Redis was told, or could not be.
+func (e *Entry) told(ctx context.Context, err error) error {
+	p := e.g.p
+	defer p.s().End()
+	if !e.nested { // the observer is told when the outermost ends
+		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
 	}
 	return err
 }
+
+// farewell is the request of an Unlock. What it tells Redis holds, though its caller may have left.
+type farewell struct {
+	*news
+	wakeup.Bounds
+	e *Entry
+}
+
+func (f *farewell) Send(most int, _ *atomic.Bool) wire.Outcome {
+	return f.g.p.s().Link.Call(f.Until, f.Script, f.news, most, nil)
+}
+
+func (f *farewell) RollBack(o wire.Outcome) { _ = f.e.told(context.WithoutCancel(f.Until), f.took(o)) }
 
 // unlocked ends one of behind.
 func (p *pool) unlocked(over chan struct{}) {
@@ -121,11 +128,9 @@ type news struct {
 	took func(o wire.Outcome) error // takes in how it ended
 }
 
-// send tells it, and blocks for the answer. earlier is the error of a copy that was not answered, and may have run.
-func (n *news) send(ctx context.Context, earlier error) error {
-	o := n.g.p.s().Link.Call(ctx, n.Script, n, wire.Tries, nil)
-	o.Unanswered = cmp.Or(o.Unanswered, earlier)
-	return n.took(o)
+// send tells it, and blocks for the answer.
+func (n *news) send(ctx context.Context) error {
+	return n.took(n.g.p.s().Link.Call(ctx, n.Script, n, wire.Tries, nil))
 }
 
 // leave ends an entry. What it returns is to be sent, and what it took taken in; nil: there is nothing to tell. The caller must be counted in the

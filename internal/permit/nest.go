@@ -181,6 +181,6 @@ func (g *Grant) decline(ctx context.Context) {
 	tell := g.leave(false)
 	g.p.mu.Unlock()
 	if tell != nil {
-		g.p.s().Go(func() { _ = tell.send(context.WithoutCancel(ctx), nil) }) // the caller has left and waits for nothing
+		g.p.s().Go(func() { _ = tell.send(context.WithoutCancel(ctx)) }) // the caller has left and waits for nothing
 	}
 }

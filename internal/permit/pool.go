@@ -56,6 +56,9 @@ type pool struct {
 
 func (p *pool) s() *session.Session { return p.all.s }
 
+// silent: requests need goroutines of their own.
+func (p *pool) silent(ctx context.Context) bool { return p.s().Link.Silent(ctx, p.keys.Lock()) }
+
 // poolsKey finds the pools in a session.
 type poolsKey struct{}
 
@@ -142,7 +145,7 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 					p.drop()
 					return // the session says so
 				}
-				if err := back.send(ctx, nil); err != nil && !errors.Is(err, failure.ErrLost) {
+				if err := back.send(ctx); err != nil && !errors.Is(err, failure.ErrLost) {
 					mu.Lock()
 					defer mu.Unlock()
 					errs = append(errs, err)

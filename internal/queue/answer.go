@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
@@ -71,10 +72,9 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 		c.expired++
 		return true
 	}
-	if o.Err != nil && c.endures(o) {
+	if o.Err != nil && wire.Judge(o.Err).Transient && c.endures(o) {
 		return true
 	}
-	c.outage = time.Time{}
 	c.state = queued // until it is known to be over
 	newcomer := c.members.First()
 	switch t := c.unfollow(); {
@@ -110,16 +110,23 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	return false
 }
 
-// endures: an outage only lengthens the wait, up to the session's lease, once Redis has said that it is to wait. Mu held.
+// endures dismisses the members that have waited long enough for an outage to end, and reports whether others are left. Mu held.
 func (c *cohort) endures(o wire.Outcome) bool {
-	w := c.members.First()
-	if w == nil || !wire.Judge(o.Err).Transient || c.redis == 0 && w.For.(*mutex.Acquisition).Progress() < mutex.Refused {
+	if c.members.First() == nil {
 		return false
 	}
-	if c.outage.IsZero() {
-		c.outage = o.Sent
+	for w := c.members.First(); w != nil; {
+		next := w.Next()
+		if !w.For.(*mutex.Acquisition).Endures(o.Failing, o.Err) {
+			w.Answer(mutex.Handoff{Err: c.q.Keys.Failed(failure.Outage(o.Failing, o.Err))})
+		}
+		w = next
 	}
-	return time.Since(c.outage) <= c.q.S().Lease
+	if c.members.First() == nil {
+		c.q.vacate()
+		return false
+	}
+	return true
 }
 
 // fail ends the attempt. Mu held.
@@ -238,7 +245,7 @@ func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
 // complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its deadline.
 func (q *queue) complete(t *mutex.Tenure, until time.Time) {
 	for try := 1; ; try++ {
-		o := t.Update(q.S().Ctx, time.Until(until), nil)
+		o := t.Update(q.S().Ctx, time.Until(until), wire.Tries, nil)
 		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !time.Now().Before(t.Deadline()) || !wire.Pause(q.S().Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
 		}

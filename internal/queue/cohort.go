@@ -30,8 +30,8 @@ type cohort struct {
 	lease     time.Duration // fixed, as the only member wants it; 0: the session's
 	abandoned atomic.Bool   // its answer is not needed any more: do not send again
 
-	// What follows is set with Lock.Mu held before the request is sent, and does not change then.
-	ctx   context.Context
+	// What follows is set with Lock.Mu held before a copy of the request is sent, and does not change then.
+	ctx   context.Context // of the copy: its first member's, or one that does not end
 	nonce string // proves that a message about the attempt is Redis' own
 	size  int    // how many members it had when it asked
 
@@ -46,7 +46,6 @@ type cohort struct {
 	past     int64         // the token which that answer named: a grant that is not above it is over
 	told     award         // a grant that was learned of while asking
 	expired  int           // how often in a row a grant or request came too late
-	outage   time.Time     // since when its request is not answered, once it is to wait; zero: it is
 	hint     time.Duration // when it should look, as a message said while it asked
 	gone     chan struct{} // closed when the place was given up, or could not be at the first try; nil if no goroutine waits for that
 
@@ -71,8 +70,8 @@ func (q *queue) form() *cohort {
 		return nil
 	}
 	a := w.For.(*mutex.Acquisition)
-	c := &cohort{q: q, ctx: a.Ctx, lease: a.Config.Lease}
-	if q.last != nil || !q.Kind.Ordered { // whose place it may take, or another goroutine its own
+	c := &cohort{q: q, ctx: a.Until, lease: a.Config.Lease}
+	if q.last != nil { // whose place it may take
 		c.outliveMember()
 	}
 	c.fill()
@@ -100,7 +99,7 @@ func (c *cohort) fill() {
 }
 
 // outliveMember has the request go on though its first member leaves: the answer is the others', too, and go-redis may
-// end the reading with a context.
+// end the reading with a context. Mu held.
 func (c *cohort) outliveMember() {
 	if c.ctx.Done() != nil {
 		c.ctx = context.WithoutCancel(c.ctx)
@@ -239,40 +238,45 @@ func (c *cohort) gather() {
 	}
 }
 
-// runPromptly is run in the goroutine of a member that leaves when ctx ends, if Redis answers promptly. If not, run is to follow.
-func (c *cohort) runPromptly(ctx context.Context) (over bool) {
+// start sends the attempt's request, the first copy in the goroutine of a member that leaves when until ends, unless Redis is silent.
+func (c *cohort) start(until context.Context) {
 	q, s := c.q, c.q.S()
+	if q.Silent(until) {
+		go c.run()
+		return
+	}
 	if q.othersWant() { // else few others come, and yielding costs two thread wake-ups
 		c.gather()
 	}
-	o, ok := s.Link.Promptly(ctx, q.Kind.Lock, c)
-	if !ok {
+	o := s.Link.Call(c.ctx, q.Kind.Lock, c, 1, &c.abandoned)
+	if o.Again && o.Unanswered != nil {
 		q.Mu.Lock()
-		defer q.Mu.Unlock()
-		if o.Unanswered != nil {
-			c.grant.Late = c.notAfter
-		}
-		return false
+		c.grant.Late = c.notAfter
+		q.Mu.Unlock()
 	}
-	if c.took(o) {
-		return false
+	if o.Again || c.took(o) {
+		go c.run()
+		return
 	}
 	q.Drop()
 	s.End()
-	return true
 }
 
 // run sends the attempt's request until it is answered, and sees to what comes of it.
 func (c *cohort) run() {
 	q, s := c.q, c.q.S()
 	c.gather()
+	q.Mu.Lock()
+	c.outliveMember()
+	q.Mu.Unlock()
 	defer s.End()
 	defer q.Drop()
 	for try, again := 1, true; again; try++ {
-		if try > 1 && c.inOutage() && !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, time.Second)) {
+		o := s.Link.Call(c.ctx, q.Kind.Lock, c, wire.Tries, &c.abandoned)
+		again = c.took(o)
+		if again && o.Err != nil && !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, time.Second)) {
 			c.abandoned.Store(true)
 		}
-		again = c.took(s.Link.Call(c.ctx, q.Kind.Lock, c, wire.Tries, &c.abandoned))
 	}
 }
 
@@ -293,12 +297,6 @@ func (c *cohort) took(o wire.Outcome) (again bool) {
 		c.grant.Late = c.notAfter
 	}
 	return c.answered(o, r, err)
-}
-
-func (c *cohort) inOutage() bool {
-	c.q.Mu.Lock()
-	defer c.q.Mu.Unlock()
-	return !c.outage.IsZero()
 }
 
 // Request makes a copy of the attempt's request.

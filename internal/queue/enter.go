@@ -76,6 +76,7 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 		}
 		r, err := protocol.Read(o)
 		again := failed < protocol.MaxExpired
+		endures := o.Err != nil && !a.Over() && wire.Judge(o.Err).Transient && q.endures(a, o) // an outage: its cohort asks on
 		switch {
 		case o.Err != nil && a.Over():
 			err = a.WhyOver(false)
@@ -111,6 +112,10 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 		if protocol.MayHold(&a.Grant, o, r) {
 			a.Unit.ReleaseUntilDone(a)
 		}
+		if endures {
+			a.Unit.Withdraw()
+			return nil, true, nil
+		}
 		if refused {
 			err = q.lockedThere(o, r)
 			q.Mu.Lock()
@@ -128,6 +133,12 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 	}
 }
 
+func (q *queue) endures(a *mutex.Acquisition, o wire.Outcome) bool {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	return a.Endures(o.Failing, o.Err)
+}
+
 // leaveGates leaves the root gates of an acquisition that is over.
 func (q *queue) leaveGates(a *mutex.Acquisition) {
 	a.Unit.Withdraw()
@@ -137,9 +148,9 @@ func (q *queue) leaveGates(a *mutex.Acquisition) {
 // inside is trying of a goroutine that is inside the root gate.
 type inside trying
 
-func (r *inside) Send(abandoned *atomic.Bool) wire.Outcome { return (*trying)(r).Send(abandoned) }
-
-func (r *inside) SendPromptly() (wire.Outcome, bool) { return (*trying)(r).SendPromptly() }
+func (r *inside) Send(most int, abandoned *atomic.Bool) wire.Outcome {
+	return (*trying)(r).Send(most, abandoned)
+}
 
 // RollBack releases what no goroutine waits for any more, and then leaves the gates.
 func (r *inside) RollBack(o wire.Outcome) {

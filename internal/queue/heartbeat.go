@@ -11,11 +11,10 @@ import (
 
 // heartbeat keeps a session's cohorts alive in a lock's queue. Lock.Mu guards it.
 type heartbeat struct {
-	timer  *time.Timer
-	at     time.Time // when the next one is due; zero: none is
-	out    bool      // one is under way
-	again  bool      // another one was due meanwhile
-	outage time.Time // since when it is not answered
+	timer *time.Timer
+	at    time.Time // when the next one is due; zero: none is
+	out   bool      // one is under way
+	again bool      // another one was due meanwhile
 }
 
 // schedule sets the next heartbeat: after three fifths of the liveness time, which leaves time to repeat it, or when the
@@ -97,7 +96,6 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 		q.heartbeatFailed(o)
 		return heartbeatRetry()
 	}
-	q.beat.outage = time.Time{}
 	if strings.HasSuffix(words[0], "D") {
 		q.inbox.Unheard(q.Keys.Lock(), o.Sent)
 	}
@@ -145,21 +143,13 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 	return next
 }
 
-// heartbeatFailed ends the waits if the outage is as long as the lease, or will not end by itself. Mu held.
+// heartbeatFailed ends the waits whose patience is over, or all if the trouble will not end by itself. Mu held.
 func (q *queue) heartbeatFailed(o wire.Outcome) {
-	b := &q.beat
-	if b.outage.IsZero() {
-		b.outage = o.Sent
-	}
-	full := strings.Contains(o.Err.Error(), "OOM ") // the places stay
-	if (full || wire.Judge(o.Err).Transient) && time.Since(b.outage) <= q.S().Lease {
-		return
-	}
+	passing := wire.Judge(o.Err).Transient || strings.Contains(o.Err.Error(), "OOM ") // the places stay where Redis is full
 	for _, c := range slices.Clone(q.standing) {
-		if c.state == queued {
+		if c.state == queued && !(passing && c.endures(o)) {
 			c.dismiss(q.Keys.Failed(o.Err))
 			c.withdraw()
 		}
 	}
-	b.outage = time.Time{}
 }

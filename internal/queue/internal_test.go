@@ -98,7 +98,7 @@ func newQueue(t *testing.T, s *server) (*mutex.Mutex, *queue) {
 func newWaiter(q *queue, cfg mutex.Config) *mutex.Waiter {
 	w := handover.NewWaiter[*mutex.Tenure](nil)
 	w.Fixed = cfg.Lease != 0
-	w.For = &mutex.Acquisition{Bounds: wakeup.Bounds{Ctx: context.Background()}, Lock: &q.Lock, Config: cfg}
+	w.For = &mutex.Acquisition{Bounds: wakeup.Bounds{Until: context.Background()}, Ctx: context.Background(), Lock: &q.Lock, Config: cfg}
 	return w
 }
 

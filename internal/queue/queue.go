@@ -119,12 +119,8 @@ func (q *queue) stand(a *mutex.Acquisition) (*mutex.Entry, error) {
 	w := a.NewWaiter()
 	c := q.enqueue(w)
 	q.Mu.Unlock()
-	switch {
-	case c == nil:
-	case a.Unbounded(): // it need not be free to leave while the request is under way, which saves a goroutine
-		c.run()
-	case a.Expired != nil || !c.runPromptly(a.Ctx): // what may keep it from being sent ends with the context alone
-		go c.run()
+	if c != nil {
+		c.start(a.Until)
 	}
 	h, err := q.wait(a, w)
 	if err != nil || !h.In {

@@ -13,21 +13,9 @@ import (
 // trying is TryLock's request: it does not stand in the queue.
 type trying mutex.Acquisition
 
-func (r *trying) Send(abandoned *atomic.Bool) wire.Outcome {
+func (r *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	a := (*mutex.Acquisition)(r)
-	return r.sent(a.Lock.S().Link.Call(a.Ctx, a.Unit.Script(a), r, wire.Tries, abandoned))
-}
-
-func (r *trying) SendPromptly() (wire.Outcome, bool) {
-	a := (*mutex.Acquisition)(r)
-	o, ok := a.Lock.S().Link.Promptly(a.Ctx, a.Unit.Script(a), r)
-	return r.sent(o), ok
-}
-
-// sent notes what the outcome of the request says.
-func (r *trying) sent(o wire.Outcome) wire.Outcome {
-	a := (*mutex.Acquisition)(r)
-	o = a.Unit.Answered(o)
+	o := a.Unit.Answered(a.Lock.S().Link.Call(a.Until, a.Unit.Script(a), r, most, abandoned))
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter
 	}

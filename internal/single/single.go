@@ -26,9 +26,9 @@ type server session.Session
 // Store is the mutex.Store of a session with a server of its own, for a mutex.Kind.
 func Store(s *session.Session) mutex.Store { return (*server)(s) }
 
-// Ask asks the server, up to wire.Tries times. Whatever the reply says, a copy that was not answered may still take the lock.
-func (s *server) Ask(a *mutex.Acquisition, abandoned *atomic.Bool) wire.Outcome {
-	o := a.Unit.Answered(s.Link.Call(a.Ctx, a.Unit.Script(a), (*asking)(a), wire.Tries, abandoned)) // of several locks, notes which one the reply speaks of
+// Ask asks the server. Whatever the reply says, a copy that was not answered may still take the lock.
+func (s *server) Ask(a *mutex.Acquisition, most int, abandoned *atomic.Bool) wire.Outcome {
+	o := a.Unit.Answered(s.Link.Call(a.Until, a.Unit.Script(a), (*asking)(a), most, abandoned)) // of several locks, notes which one the reply speaks of
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter // the release then leaves a tombstone
 	}
@@ -58,8 +58,8 @@ func (r *asking) Request(now time.Time) wire.Request {
 }
 
 // Update has nothing to remember here: its caller judges the answer.
-func (s *server) Update(ctx context.Context, t *mutex.Tenure, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
-	return s.Link.Call(ctx, protocol.Keep, &mutex.Update{T: t, Lease: lease}, wire.Tries, abandoned)
+func (s *server) Update(ctx context.Context, t *mutex.Tenure, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
+	return s.Link.Call(ctx, protocol.Keep, &mutex.Update{T: t, Lease: lease}, most, abandoned)
 }
 
 // Release also works while a slot of a Cluster moves (protocol.Migrating).
@@ -67,12 +67,8 @@ func (s *server) Release(ctx context.Context, r *protocol.Release, most int) wir
 	return s.Link.Call(ctx, r.Script, (*protocol.Migrating)(r), most, nil)
 }
 
-func (s *server) ReleasePromptly(ctx context.Context, r protocol.Release) (o wire.Outcome, ok bool) {
-	if !s.Link.Prompt(ctx, r.Script) {
-		return o, false
-	}
-	now := time.Now()
-	return s.Link.SendPromptly(ctx, r.Script, r.Request(now), now)
+func (s *server) Silent(ctx context.Context, k *protocol.Keys) bool {
+	return s.Link.Silent(ctx, k.Lock())
 }
 
 // ReleaseAll sends releases in batches, one server's beside another's.
@@ -128,8 +124,8 @@ func (s *server) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration,
 	return sleep(min(left, protocol.MaxRest) + time.Millisecond)
 }
 
-func (s *server) Read(ctx context.Context, r *protocol.Same) wire.Outcome {
-	return s.Link.Call(ctx, r.Script, r, wire.Tries, nil)
+func (s *server) Read(ctx context.Context, r *protocol.Same, most int) wire.Outcome {
+	return s.Link.Call(ctx, r.Script, r, most, nil)
 }
 
 func (s *server) State(name, reply string) (protocol.State, error) {

@@ -73,7 +73,7 @@ func TestARequestWithoutAnAnswerMayStillArrive(t *testing.T) {
 		defer l.Leave()
 		a := mutex.NewAcquisition(bg, l, mutex.Config{}, mutex.Alone)
 		a.NewAttempt()
-		o := Store(s).Ask(a, new(atomic.Bool))
+		o := Store(s).Ask(a, wire.Tries, new(atomic.Bool))
 		if o.Err != nil || o.Reply != "G 2000000 7" || (o.Unanswered != nil) != lost {
 			t.Errorf("lost %v: %+v", lost, o)
 		}

@@ -10,11 +10,10 @@ import (
 // An ending is one of the bounds, and what reaches it after a second.
 var endings = map[string]func(b *Bounds){
 	"context": func(b *Bounds) {
-		ctx, cancel := context.WithCancel(b.Ctx)
-		b.Ctx = ctx
+		ctx, cancel := context.WithCancel(b.Until)
+		b.Until = ctx
 		time.AfterFunc(time.Second, cancel)
 	},
-	"time": func(b *Bounds) { b.Expired = time.After(time.Second) },
 	"session": func(b *Bounds) {
 		closing := make(chan struct{})
 		b.Closing = closing
@@ -40,7 +39,7 @@ func TestSleepEndsWithAnyBound(t *testing.T) {
 	for name, end := range endings {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T, took func(time.Duration)) {
-				b := Bounds{Ctx: context.Background()}
+				b := Bounds{Until: context.Background()}
 				end(&b)
 				if heard, ended := b.Sleep(time.Hour, make(chan struct{})); heard || !ended {
 					t.Errorf("news: %v, ended: %v", heard, ended)
@@ -53,7 +52,7 @@ func TestSleepEndsWithAnyBound(t *testing.T) {
 
 func TestSleepEndsInTime(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, took func(time.Duration)) {
-		b := Bounds{Ctx: context.Background(), Closing: make(chan struct{})}
+		b := Bounds{Until: context.Background(), Closing: make(chan struct{})}
 		for _, news := range []chan struct{}{nil, make(chan struct{})} {
 			if heard, ended := b.Sleep(time.Second, news); heard || ended {
 				t.Errorf("news: %v, ended: %v", heard, ended)
@@ -65,7 +64,7 @@ func TestSleepEndsInTime(t *testing.T) {
 
 func TestSleepEndsWithNewsAlsoOfBefore(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, took func(time.Duration)) {
-		b := Bounds{Ctx: context.Background()}
+		b := Bounds{Until: context.Background()}
 		news := make(chan struct{}, 1)
 		time.AfterFunc(time.Second, func() { news <- struct{}{} })
 		if heard, ended := b.Sleep(time.Hour, news); !heard || ended {
@@ -83,7 +82,7 @@ func TestAwaitReceivesUnlessABoundEndsThat(t *testing.T) {
 	for name, end := range endings {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T, took func(time.Duration)) {
-				b := Bounds{Ctx: context.Background()}
+				b := Bounds{Until: context.Background()}
 				end(&b)
 				c := make(chan int)
 				go func() { c <- 7 }()
@@ -100,55 +99,20 @@ func TestAwaitReceivesUnlessABoundEndsThat(t *testing.T) {
 	}
 }
 
-func TestCallReturnsUnlessTheContextEnds(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, took func(time.Duration)) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if v, ok := Call(ctx, func() int { return 7 }); v != 7 || !ok {
-			t.Errorf("%v, %v", v, ok)
-		}
-		took(0)
-		late := make(chan int)
-		defer close(late)
-		slow := func() int { return <-late }
-		if v, ok := Call(ctx, slow); v != 0 || ok {
-			t.Errorf("in the end: %v, %v", v, ok)
-		}
-		took(time.Second)
-	})
-}
-
 func TestBoundsAreOverWithTheContextOrTheSession(t *testing.T) {
-	for name, over := range map[string]bool{"context": true, "time": false, "session": true} {
+	for name := range endings {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := Bounds{Ctx: context.Background()}
+				b := Bounds{Until: context.Background()}
 				endings[name](&b)
 				if b.Over() {
 					t.Error("over before that")
 				}
 				time.Sleep(2 * time.Second)
-				if b.Over() != over {
-					t.Errorf("over: %v", b.Over())
+				if !b.Over() {
+					t.Error("not over")
 				}
 			})
 		})
-	}
-}
-
-func TestAWaitThatOnlyTheSessionEndsIsUnbounded(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	for _, c := range []struct {
-		b    Bounds
-		want bool
-	}{
-		{Bounds{Ctx: context.Background(), Closing: make(chan struct{})}, true},
-		{Bounds{Ctx: ctx}, false},
-		{Bounds{Ctx: context.Background(), Expired: make(chan time.Time)}, false},
-	} {
-		if got := c.b.Unbounded(); got != c.want {
-			t.Errorf("%+v: %v", c.b, got)
-		}
 	}
 }

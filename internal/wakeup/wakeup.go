@@ -15,16 +15,24 @@ import (
 
 // Bounds is what may end a wait.
 type Bounds struct {
-	Ctx     context.Context
-	Expired <-chan time.Time // when the time that the caller allows is over; nil: never
-	Closing <-chan struct{}  // when the session ends
+	Until   context.Context // of the call, with its WaitAtMost
+	Closing <-chan struct{} // when the session ends
 }
 
-// Unbounded: nothing but the session's end ends the wait.
-func (b *Bounds) Unbounded() bool { return b.Ctx.Done() == nil && b.Expired == nil }
+// Over reports whether a bound has ended.
+func (b *Bounds) Over() bool { return b.Until.Err() != nil || Closed(b.Closing) }
 
-// Over reports whether the context or the session has ended.
-func (b *Bounds) Over() bool { return b.Ctx.Err() != nil || Closed(b.Closing) }
+// Endures reports whether a call that began at begun goes on in an outage that began at failing: until a deadline of its own, or else for so
+// long.
+func (b *Bounds) Endures(failing, begun time.Time, long time.Duration) bool {
+	if _, bounded := b.Until.Deadline(); bounded {
+		return true
+	}
+	if failing.Before(begun) {
+		failing = begun
+	}
+	return time.Since(failing) <= long
+}
 
 // Sleep waits for news, for d at most. news may be nil. ended: it was neither, but a bound.
 func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (heard, ended bool) {
@@ -35,8 +43,7 @@ func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (heard, ended bool
 		return true, false
 	case <-t.C:
 		return false, false
-	case <-b.Ctx.Done():
-	case <-b.Expired:
+	case <-b.Until.Done():
 	case <-b.Closing:
 	}
 	return false, true
@@ -47,8 +54,7 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	select {
 	case v = <-c:
 		return v, true
-	case <-b.Ctx.Done():
-	case <-b.Expired:
+	case <-b.Until.Done():
 	case <-b.Closing:
 	}
 	return v, false
@@ -69,18 +75,6 @@ func AwaitLeaving(gone, closing <-chan struct{}) {
 	case <-gone:
 	case <-t.C:
 	case <-closing:
-	}
-}
-
-// Call calls f in a goroutine of its own and waits for what it returns, or reports false once ctx has ended.
-func Call[T any](ctx context.Context, f func() T) (v T, ok bool) {
-	done := make(chan T, 1)
-	go func() { done <- f() }()
-	select {
-	case v = <-done:
-		return v, true
-	case <-ctx.Done():
-		return v, false
 	}
 }
 

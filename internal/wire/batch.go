@@ -66,12 +66,12 @@ func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Sc
 	case !sends:
 		<-b.over
 	case len(b.requests) == 1:
-		return l.alone(ctx, r, sc, false)
+		return l.alone(ctx, r, sc)
 	default:
 		l.send(to, b)
 	}
 	if r = b.requests[i]; moved(r.Err()) {
-		return l.alone(ctx, r.again(), sc, false)
+		return l.alone(ctx, r.again(), sc)
 	}
 	return r.Result()
 }
@@ -168,7 +168,7 @@ func (l *Link) Batch(ctx context.Context, to Server, n int, build func(i int) (*
 	l.pipeline(ctx, to, requests, scripts)
 	for i, r := range requests {
 		if moved(r.Err()) { // its slot has another home now: the cluster client follows
-			reply, err := l.alone(ctx, r.again(), scripts[i], false)
+			reply, err := l.alone(ctx, r.again(), scripts[i])
 			answer(i, reply, l.options.Refusal(err))
 			continue
 		}

@@ -38,11 +38,16 @@ func (v Verdict) Again(closing <-chan struct{}) bool {
 // inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first word then.
 var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
 
+// tlsRefused are handshakes that fail until someone changes a setting. Sentinels' clients have them as text alone.
+var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
+
 func Judge(err error) Verdict {
 	var panicked *panicError
 	var reply redis.Error
 	var op *net.OpError
 	switch {
+	case errors.As(err, new(*misdirected)):
+		return Verdict{Refused: true}
 	case errors.As(err, &panicked):
 		// Whatever panics is likely to do so again, and to the user that is a mistake, not an outage.
 		return Verdict{Unknown: true, Resend: panicked.shared, Transient: panicked.shared}
@@ -50,7 +55,7 @@ func Judge(err error) Verdict {
 		// The server refused it. Scripts read, and so fail, before they write; only a
 		// PUBLISH that an ACL forbids fails after the lock was freed.
 		msg := inScript.ReplaceAllString(reply.Error(), "")
-		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "MISCONF", "MOVED", "ASK", "ERR max number of clients"} {
+		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "MISCONF", "MOVED ", "ASK ", "ERR max number of clients"} {
 			if strings.HasPrefix(msg, p) {
 				return Verdict{Resend: true, Transient: true}
 			}
@@ -60,7 +65,7 @@ func Judge(err error) Verdict {
 			return Verdict{Unknown: true, Resend: true, Transient: true}
 		}
 		return Verdict{Refused: true}
-	case errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)):
+	case errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)), tlsRefused.MatchString(err.Error()):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// It never left, and go-redis has retried the dial already.
@@ -74,6 +79,11 @@ func Judge(err error) Verdict {
 type Unexpected string
 
 func (reply Unexpected) Error() string { return fmt.Sprintf("unexpected reply %q", string(reply)) }
+
+// misdirected is the error of a request that a node of a Cluster has sent away, to a client that does not follow.
+type misdirected struct{ error }
+
+func (e *misdirected) Unwrap() error { return e.error }
 
 // A panicError is the error of a request under which the client, or one of its hooks, panicked.
 type panicError struct {

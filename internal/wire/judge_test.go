@@ -2,6 +2,8 @@ package wire
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +32,10 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", dial), Verdict{Transient: true}},
 		{redis.ErrPoolTimeout, Verdict{Transient: true}},
 		{redis.ErrClosed, Verdict{}},
+		{fmt.Errorf("wrapped: %w", x509.UnknownAuthorityError{}), Verdict{}},
+		{&net.OpError{Op: "remote error", Err: tls.AlertError(116)}, Verdict{}},
+		{&net.OpError{Op: "dial", Err: errors.New("tls: first record does not look like a TLS handshake")}, Verdict{}},
+		{&misdirected{reply("MOVED 866 127.0.0.1:7001")}, Verdict{Refused: true}},
 		{Unexpected("X"), Verdict{}},
 		{fmt.Errorf("wrapped: %w", &panicError{value: io.EOF}), Verdict{Unknown: true}},
 		{&panicError{value: io.EOF, shared: true}, Verdict{Unknown: true, Resend: true, Transient: true}},

@@ -30,8 +30,10 @@ type Options struct {
 type Link struct {
 	options Options
 	client  Client
-	near    nearness
 	born    time.Time
+
+	whole pulse    // of the one server, or of a Cluster while its servers are not known
+	nodes sync.Map // the pulse of each master of a Cluster by its address
 
 	underWay   atomic.Int64 // requests
 	aloneUntil atomic.Int64 // age before which none share a pipeline
@@ -47,7 +49,7 @@ type Link struct {
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
-	return &Link{options: o, client: c, near: nearnessOf(c), born: time.Now(), batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
+	return &Link{options: o, client: c, born: time.Now(), batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
 }
 
 func (l *Link) age() time.Duration { return time.Since(l.born) }
@@ -83,13 +85,15 @@ func (l *Link) Entrance() Server { return l.client }
 
 // Server finds the server of a key, so that a batch never waits for two of them:
 // a cluster pipeline returns when its slowest node does.
-func (l *Link) Server(key string) (to Server) {
+func (l *Link) Server(key string) Server { return l.server(l.options.Context, key) }
+
+func (l *Link) server(ctx context.Context, key string) (to Server) {
 	to = l.client
 	if c, ok := to.(interface {
 		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	}); ok {
 		defer l.survive(new(error))
-		if node, err := c.MasterForKey(l.options.Context, key); err == nil {
+		if node, err := c.MasterForKey(ctx, key); err == nil {
 			to = node
 		}
 	}
@@ -109,6 +113,8 @@ type Outcome struct {
 	// Unanswered is the error of the last copy without an answer, which may have run, or may run yet.
 	Unanswered error
 	Err        error
+	Again      bool      // it makes sense to send it again at once
+	Failing    time.Time // if there is an error: since when the server has carried out no request
 }
 
 // Tries is how often a request is sent at most: as often as go-redis does by default.
@@ -121,8 +127,8 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
 		r := c.Request(o.Sent)
-		o.Reply, o.Err = l.process(ctx, r, sc, try > 1)
-		if !l.failed(&o) || try >= most || left != nil && (left.Load() || l.closing()) ||
+		o.Reply, o.Failing, o.Err = l.process(ctx, r, sc, try > 1)
+		if l.judge(&o); !o.Again || try >= most || ctx.Err() != nil || left != nil && (left.Load() || l.closing()) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || left != nil && left.Load() {
 			return o
 		}
@@ -132,17 +138,21 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 	}
 }
 
-// failed judges the last copy: it is to be sent again.
-func (l *Link) failed(o *Outcome) bool {
+// judge judges how the last copy ended.
+func (l *Link) judge(o *Outcome) {
+	o.Again = false
 	if o.Err == nil {
-		return false
+		return
 	}
 	o.Err = l.options.Refusal(o.Err)
+	if moved(o.Err) && l.Single() {
+		o.Err = &misdirected{o.Err}
+	}
 	v := Judge(o.Err)
 	if v.Unknown {
 		o.Unanswered = o.Err
 	}
-	return v.Resend
+	o.Again = v.Resend
 }
 
 func (l *Link) closing() bool {
@@ -156,18 +166,25 @@ func (l *Link) closing() bool {
 
 // process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose faults it must
 // not share each time.
-func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
+func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (reply string, failing time.Time, err error) {
+	p, sent := l.pulse(ctx, r.key()), time.Now()
+	l.sends(p)
+	reply, err = l.transmit(ctx, r, sc, again)
+	return reply, l.returned(p, sent, err), err
+}
+
+func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
 	if sc.confirmed {
 		return l.replicate(ctx, r, sc)
 	}
 	defer l.underWay.Add(-1)
 	if n := l.underWay.Add(1); again || !l.crowded(n) {
-		return l.alone(ctx, r, sc, false)
+		return l.alone(ctx, r, sc)
 	}
 	if to, one := l.Server(r.key()).(*redis.Client); one { // a cluster's pipeline would wait for its slowest server
 		return l.together(ctx, to, r, sc)
 	}
-	return l.alone(ctx, r, sc, false)
+	return l.alone(ctx, r, sc)
 }
 
 // crowded reports whether a request, the n-th under way, is to share a pipeline.
@@ -175,25 +192,15 @@ func (l *Link) crowded(n int64) bool {
 	return l.options.Batching >= 0 && n > int64(l.options.Batching) && l.age() >= time.Duration(l.aloneUntil.Load())
 }
 
-// alone sends a request in a write of its own. prompt: in its caller's goroutine, or not at all.
-func (l *Link) alone(ctx context.Context, r Request, sc *Script, prompt bool) (reply string, err error) {
-	key, sent := r.key(), time.Now()
-	defer func() { l.near.answered(l, key, sent, err) }()
+// alone sends a request in a write of its own.
+func (l *Link) alone(ctx context.Context, r Request, sc *Script) (reply string, err error) {
 	defer l.survive(&err)
-	l.one(ctx, r, prompt)
+	_ = l.client.Process(ctx, r)
 	if noScript(r.Err()) {
 		r = r.asEval(sc)
-		l.one(ctx, r, prompt)
-	}
-	return r.Result()
-}
-
-func (l *Link) one(ctx context.Context, r Request, prompt bool) {
-	if prompt {
-		_ = l.client.Process(ctx, promptRequest{r})
-	} else {
 		_ = l.client.Process(ctx, r)
 	}
+	return r.Result()
 }
 
 // survive, deferred around a call of the client, makes a panic in it an error: one that went on

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,11 +68,25 @@ func (ways) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c ways) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if fmt.Sprintf("%T", cmd) == "wire.promptRequest" {
-			digest, _ := cmd.Args()[1].(string)
-			c.w.counts.Add("prompt requests: " + scripts[digest])
+		if digest, _ := cmd.Args()[1].(string); scripts[digest] != "" && called() {
+			c.w.counts.Add("sent by its caller: " + scripts[digest])
 		}
 		return next(ctx, cmd)
+	}
+}
+
+// called reports whether an actor has called the function that calls called, in the same goroutine.
+func called() bool {
+	pcs := make([]uintptr, 100)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	for {
+		f, more := frames.Next()
+		if strings.Contains(f.Function, ".(*world).act") {
+			return true
+		}
+		if !more {
+			return false
+		}
 	}
 }
 

@@ -110,10 +110,10 @@ func (k Kind) Vital() []string {
 		all = append(all, "nested", "lost", "not waited", "too late", "forced", "extended", "locks in a pipeline")
 	}
 	if k.locks[0].kind == 'r' || k.locks[0].kind == 'f' && !k.elects {
-		all = append(all, "prompt requests: lock", "prompt requests: release")
+		all = append(all, "sent by its caller: lock", "sent by its caller: release")
 	}
 	if k.locks[0].permits() {
-		all = append(all, "prompt requests: acquire", "prompt requests: release")
+		all = append(all, "sent by its caller: acquire", "sent by its caller: release")
 	}
 	return append(all, k.vital...)
 }

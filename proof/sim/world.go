@@ -147,7 +147,7 @@ func (w *world) run() {
 	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0
 	w.hurried = w.rand(1<<36).IntN(4) == 0
-	near := w.rand(1<<39).IntN(3) == 0 // servers answer promptly, so requests are sent in their callers' goroutines
+	near := w.rand(1<<39).IntN(3) == 0 // servers answer at once
 	if near {
 		w.batching = -1
 	}

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/permit/reply"
@@ -110,10 +112,11 @@ func ask(ctx context.Context, ps *permit.Permits, sc *wire.Script, argv ...any) 
 	if !s.Begin() {
 		return "", ps.Kind().Named(ps.Name(), failure.ErrClosed)
 	}
-	o, answered := wakeup.Call(ctx, func() wire.Outcome {
-		defer s.End() // with the answer, though the caller may have left before
-		return s.Link.Call(ctx, sc, &protocol.Same{Script: sc, Keys: ps.Keys(), Argv: argv}, wire.Tries, nil)
-	})
+	defer s.End()
+	r := &protocol.Same{Script: sc, Keys: ps.Keys(), Argv: argv}
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, s.Link.Silent(ctx, ps.Keys().Lock()), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
+		return s.Link.Call(ctx, sc, r, most, nil)
+	}), 0)
 	switch {
 	case !answered:
 		return "", ps.Kind().Named(ps.Name(), failure.OfContext(ctx))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -26,6 +28,7 @@ var calls = map[string]test{
 		for _, net := range p.nets {
 			net.Freeze()
 		}
+		most := 2 * patience // of the call that is under way as the servers fall silent: go-redis' time-out
 		ends := func(what string, want error, call func(ctx context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(bg, settled)
@@ -33,9 +36,10 @@ var calls = map[string]test{
 			start := time.Now()
 			err := call(ctx)
 			testlock.WantError(t, what, err, want)
-			if took := time.Since(start); took > patience/2 || errors.Is(err, rlock.ErrLocked) {
+			if took := time.Since(start); took > most || errors.Is(err, rlock.ErrLocked) {
 				t.Errorf("%s, after %v: %v", what, took, err)
 			}
+			most = patience / 2
 		}
 		ends("Lock", context.DeadlineExceeded, func(ctx context.Context) error { _, _, err := m.Lock(ctx); return err })
 		ends("TryLock", context.DeadlineExceeded, func(ctx context.Context) error { _, _, err := tried.TryLock(ctx); return err })
@@ -49,6 +53,78 @@ var calls = map[string]test{
 		free()
 		for _, name := range []string{"w", "x", "y", "z"} {
 			w.clean(t, name)
+		}
+	}},
+	"ALockRidesOutAnOutage": {OnServers, func(t *testing.T, w *world) {
+		const outage = "LOADING nothing is answered"
+		m := w.new("x")
+		bounded, cancel := context.WithTimeout(bg, 10*time.Second)
+		defer cancel()
+		for _, ctx := range []context.Context{bounded, bg} {
+			w.fail(outage)
+			start := time.Now()
+			got := begin(t, m, ctx)
+			time.Sleep(2 * time.Second)
+			w.fail("")
+			testlock.Unlock(t, granted(t, got))
+			if took := time.Since(start); took > 4*time.Second {
+				t.Errorf("%v", took)
+			}
+		}
+		w.fail(outage)
+		start := time.Now()
+		_, _, err := m.Lock(bg)
+		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "gave up after 3") || !strings.Contains(err.Error(), outage) || took < 30*time.Second || took > 32*time.Second {
+			t.Errorf("without a bound, after %v: %v", took, err)
+		}
+		start = time.Now()
+		_, _, err = m.Lock(bg, rlock.WaitAtMost(40*time.Second))
+		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), outage) || took < 40*time.Second || took > 41*time.Second {
+			t.Errorf("WaitAtMost, after %v: %v", took, err)
+		}
+		w.fail("")
+		time.Sleep(time.Minute)
+		w.clean(t, "x")
+	}},
+	"CallsEndWithTheirContextsWhereServersHaveNeverAnswered": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		for _, net := range p.nets {
+			net.Freeze()
+		}
+		for what, call := range map[string]func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){"Lock": p.lock("x").Lock, "TryLock": p.lock("y").TryLock} {
+			ctx, cancel := context.WithTimeout(bg, settled)
+			start := time.Now()
+			_, _, err := call(ctx)
+			cancel()
+			testlock.WantError(t, what, err, context.DeadlineExceeded)
+			if took := time.Since(start); took > settled+wakeup.LeavingTime {
+				t.Errorf("%s returned after %v", what, took)
+			}
+		}
+		for _, net := range p.nets {
+			net.Thaw()
+		}
+		time.Sleep(10 * time.Second)
+		w.clean(t, "x")
+		w.clean(t, "y")
+	}},
+	"AnUnlockWithAnyContextEndsTheHold": {0, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ended, cancel := context.WithCancel(bg)
+		cancel()
+		var none context.Context
+		for _, of := range []func(held context.Context) context.Context{
+			func(held context.Context) context.Context { return held },
+			func(context.Context) context.Context { return ended },
+			func(context.Context) context.Context { return bg },
+			func(context.Context) context.Context { return none },
+		} {
+			held, hold := testlock.Lock(t, m, bg)
+			testlock.Must(t, hold.Unlock(of(held)))
+			testlock.WantError(t, "the cause", context.Cause(held), rlock.ErrNotHeld)
+			if inspect(t, m).Held {
+				t.Error("it is held")
+			}
 		}
 	}},
 	"AnAsyncUnlockDoesNotWaitForServers": {OnServers, func(t *testing.T, w *world) {
@@ -143,7 +219,7 @@ var calls = map[string]test{
 		mu.Lock()
 		defer mu.Unlock()
 		if told[true] == 0 {
-			t.Errorf("nobody was told that it was lost: %v", told)
+			t.Errorf("no observer was told that it was lost: %v", told)
 		}
 	}},
 	"AnAsyncUnlockOfAHoldThatIsKnownToBeLostSaysSo": {OnServers, func(t *testing.T, w *world) {

@@ -98,7 +98,7 @@ var leases = map[string]test{
 			last--
 		}
 		if e := told[last]; e.Kind != rlock.RenewFailed || e.Err == nil || last == len(told)-1 {
-			t.Errorf("nobody was told that renewal fails, and then of the loss: %+v", told)
+			t.Errorf("no observer was told that renewal fails, and then of the loss: %+v", told)
 		}
 		mu.Unlock()
 		renews(t, m)
@@ -150,9 +150,7 @@ var leases = map[string]test{
 				}
 			}
 		}
-		if w.kind.Has&Mutexes != 0 {
-			hand(begin(t, m, bg, rlock.WithLease(time.Hour)), 55*time.Minute, time.Hour)
-		}
+		hand(begin(t, m, bg, rlock.WithLease(time.Hour)), 55*time.Minute, time.Hour)
 		hand(begin(t, m, bg), 15*time.Second, 30*time.Second)
 		testlock.Must(t, hold.Extend(bg, time.Hour))
 		hand(begin(t, m, bg), 15*time.Second, 30*time.Second)

@@ -25,7 +25,6 @@ type Store struct {
 	OnAsk     func(a *mutex.Acquisition) wire.Outcome
 	OnUpdate  func(t *mutex.Tenure) wire.Outcome
 	OnRelease func(r *protocol.Release) wire.Outcome
-	OnPrompt  func(r *protocol.Release) (o wire.Outcome, ok bool) // nil: no release is prompt
 	OnRead    func(r *protocol.Same) wire.Outcome
 	OnRenew   func() error
 	OnHolder  func(token int64) (holder any, ok bool, err error)
@@ -87,7 +86,7 @@ func (st *Store) Granted() wire.Outcome {
 	return wire.Outcome{Sent: time.Now(), Reply: fmt.Sprintf("G 1 %d", (st.granted-1)*2*protocol.Block+1)}
 }
 
-func (st *Store) Ask(a *mutex.Acquisition, _ *atomic.Bool) wire.Outcome {
+func (st *Store) Ask(a *mutex.Acquisition, _ int, _ *atomic.Bool) wire.Outcome {
 	st.note("ask")
 	if st.OnAsk != nil {
 		return st.OnAsk(a)
@@ -95,7 +94,7 @@ func (st *Store) Ask(a *mutex.Acquisition, _ *atomic.Bool) wire.Outcome {
 	return st.Granted()
 }
 
-func (st *Store) Update(_ context.Context, t *mutex.Tenure, _ time.Duration, _ *atomic.Bool) wire.Outcome {
+func (st *Store) Update(_ context.Context, t *mutex.Tenure, _ time.Duration, _ int, _ *atomic.Bool) wire.Outcome {
 	t.Lock.Mu.Lock()
 	count := t.Entries
 	t.Lock.Mu.Unlock()
@@ -106,13 +105,7 @@ func (st *Store) Update(_ context.Context, t *mutex.Tenure, _ time.Duration, _ *
 	return wire.Outcome{Sent: time.Now(), Reply: "K"}
 }
 
-func (st *Store) ReleasePromptly(_ context.Context, r protocol.Release) (o wire.Outcome, ok bool) {
-	if st.OnPrompt == nil {
-		return o, false
-	}
-	st.note("release %v promptly", r.Token)
-	return st.OnPrompt(&r)
-}
+func (st *Store) Silent(context.Context, *protocol.Keys) bool { return true }
 
 func (st *Store) Release(_ context.Context, r *protocol.Release, _ int) wire.Outcome {
 	switch {
@@ -149,7 +142,7 @@ func (st *Store) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration,
 	return sleep(left)
 }
 
-func (st *Store) Read(_ context.Context, r *protocol.Same) wire.Outcome {
+func (st *Store) Read(_ context.Context, r *protocol.Same, _ int) wire.Outcome {
 	st.note("read")
 	return st.OnRead(r)
 }

@@ -1,6 +1,7 @@
 package testlock
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"testing"
@@ -73,4 +74,25 @@ func (w *Wire) Restart() {
 // Simulated runs a test in fake time, with a server.
 func Simulated(t *testing.T, test func(t *testing.T, w *Wire)) {
 	InFakeTime(t, func(t *testing.T) { test(t, NewWire(t)) })
+}
+
+// Silence makes a server silent to a session, until that has another answer: the session has a request under way that is not answered. It is for
+// fake time, in which requests through the proxy fail meanwhile.
+func Silence(t testing.TB, s *rlock.Session, net *faultproxy.Proxy) {
+	t.Helper()
+	net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+		if r.Is("EVALSHA") {
+			return faultproxy.Swallow
+		}
+		return faultproxy.Pass
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = rlock.New(s, "silence").Inspect(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	time.Sleep(200 * time.Millisecond)
+	net.OnRequest(nil)
 }

@@ -104,7 +104,7 @@ func (b *round) welcome(i int, now time.Time) {
 
 // Ask holds a round. A round that is lost to other voters is an answer, and not repeated here: the caller rests first.
 // Where too few answer in time it does so again, as often as a request is sent to one server.
-func (q *Quorum) Ask(a *mutex.Acquisition, abandoned *atomic.Bool) wire.Outcome {
+func (q *Quorum) Ask(a *mutex.Acquisition, _ int, abandoned *atomic.Bool) wire.Outcome {
 	for try := 1; ; try++ {
 		o := q.round(a)
 		if o.Err == nil || !wire.Judge(o.Err).Transient || try >= wire.Tries || abandoned.Load() || wakeup.Closed(q.s.Closing()) ||

@@ -104,7 +104,7 @@ func acquisition(t *testing.T, servers ...*server) (*Quorum, *mutex.Acquisition)
 // ask asks for the lock, and says how long that took.
 func ask(q *Quorum, a *mutex.Acquisition) (wire.Outcome, time.Duration) {
 	start := time.Now()
-	o := q.Ask(a, new(atomic.Bool))
+	o := q.Ask(a, wire.Tries, new(atomic.Bool))
 	return o, time.Since(start)
 }
 

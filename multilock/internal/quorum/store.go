@@ -23,10 +23,10 @@ func alarm(k *protocol.Keys, g *protocol.Grant) (channel, message any) {
 }
 
 // Update tells all members that may hold the grant. It waits only for the answers of a majority.
-func (q *Quorum) Update(ctx context.Context, t *mutex.Tenure, lease time.Duration, abandoned *atomic.Bool) wire.Outcome {
+func (q *Quorum) Update(ctx context.Context, t *mutex.Tenure, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
 	b := roundOf(&t.Grant)
 	return b.send(&request{
-		ctx: ctx, script: protocol.Keep, most: wire.Tries, abandoned: abandoned,
+		ctx: ctx, script: protocol.Keep, most: most, abandoned: abandoned,
 		copyFor:  func(int) wire.Copier { return &mutex.Update{T: t, Lease: lease} },
 		answered: func(i int, o wire.Outcome) { b.kept(i, o, lease) },
 		counted:  func(int, wire.Outcome) {},
@@ -38,10 +38,8 @@ func (q *Quorum) Release(ctx context.Context, r *protocol.Release, most int) wir
 	return roundOf(&r.Grant).release(ctx, r, most).outcome()
 }
 
-// ReleasePromptly sends nothing: the servers are asked at the same time, each in a goroutine of its own.
-func (q *Quorum) ReleasePromptly(context.Context, protocol.Release) (o wire.Outcome, ok bool) {
-	return o, false
-}
+// Silent is always true: an answer of the majority can take long.
+func (q *Quorum) Silent(context.Context, *protocol.Keys) bool { return true }
 
 // ReleaseAll gives back what tenures held that have ended. Each is a request of its own to its members: a session holds
 // few RedLocks, so batches would save little.
@@ -75,11 +73,11 @@ func (q *Quorum) Listen(channel string, _ bool) *wakeup.Listener {
 }
 
 // Read sends a request to all members, slow ones too: an operator wants to know what every server has. The answers of those that are in time, if they are a majority, come line by line.
-func (q *Quorum) Read(ctx context.Context, r *protocol.Same) wire.Outcome {
+func (q *Quorum) Read(ctx context.Context, r *protocol.Same, most int) wire.Outcome {
 	o := wire.Outcome{Sent: time.Now()}
 	answers := make(chan wire.Outcome, len(q.members))
 	for _, m := range q.members {
-		q.s.Go(func() { answers <- m.Link.Call(ctx, r.Script, r, wire.Tries, nil) })
+		q.s.Go(func() { answers <- m.Link.Call(ctx, r.Script, r, most, nil) })
 	}
 	timer := time.NewTimer(q.timeout)
 	defer timer.Stop()

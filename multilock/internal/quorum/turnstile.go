@@ -99,7 +99,7 @@ func (t *turn) stand(m *member) *mutex.Hold {
 	t.at, t.skip = m, skip // from now on Look may end this attempt
 	t.mu.Unlock()
 	lock := mutex.New(s, turnKind, t.l.Keys.Name, mutex.Config{})
-	e, err := lock.AcquireUnit(ctx, mutex.Config{}, false, mutex.Alone)
+	e, err := lock.AcquireUnit(ctx, mutex.Config{Impatient: true}, false, mutex.Alone)
 	if err != nil {
 		if ctx.Err() == nil && !wire.Judge(err).Transient {
 			t.q.bar(m, t.l, err)

@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The goroutine that wants an answer sends its request: to wake another one for it takes longer than the request. It is not free to leave
+// then until go-redis returns, which ends a read after ReadTimeout, or by the context's deadline if the client has ContextTimeoutEnabled. So
+// while a server is silent, requests have goroutines of their own, and a call returns when its context ends. A server is silent
+//
+//   - until its first answer;
+//   - from a request that it did not answer, until it answers another one;
+//   - while requests are under way of which it has answered none for slow.
+//
+// Only a call that is under way when a server falls silent returns later than its context ends. The masters of a Cluster are judged one by one.
+const slow = 100 * time.Millisecond
+
+// pulse is what is known of whether a server answers.
+type pulse struct {
+	answers  atomic.Bool               // it has, and has left no request without an answer since
+	underWay atomic.Int64              // requests
+	since    atomic.Int64              // age of the link at its last answer, or at which the first of those under way was sent
+	failing  atomic.Pointer[time.Time] // since when it carries no request out, though it may answer; nil: it does
+}
+
+// Silent reports whether the server of a key is silent. It may ask a Cluster which server that is.
+func (l *Link) Silent(ctx context.Context, key string) bool {
+	p := l.pulse(ctx, key)
+	return !p.answers.Load() || p.underWay.Load() > 0 && l.age()-time.Duration(p.since.Load()) > slow
+}
+
+// pulse is the pulse of the server of a key.
+func (l *Link) pulse(ctx context.Context, key string) *pulse {
+	if l.Single() || !l.whole.answers.Load() { // before its first answer a Cluster may not know its servers
+		return &l.whole
+	}
+	node, ok := l.server(ctx, key).(*redis.Client)
+	if !ok {
+		return &l.whole
+	}
+	addr := node.Options().Addr
+	if p, ok := l.nodes.Load(addr); ok {
+		return p.(*pulse)
+	}
+	p, _ := l.nodes.LoadOrStore(addr, &pulse{})
+	return p.(*pulse)
+}
+
+func (l *Link) sends(p *pulse) {
+	if p.underWay.Add(1) == 1 {
+		p.since.Store(int64(l.age()))
+	}
+}
+
+// returned learns how a request ended, and says since when none is carried out; zero: this one was.
+func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
+	defer p.underWay.Add(-1)
+	var reply redis.Error
+	if err == nil || errors.As(err, &reply) {
+		p.since.Store(int64(l.age()))
+		p.answers.Store(true)
+		l.whole.answers.Store(true)
+	} else if !errors.Is(err, context.Canceled) { // it may not have been sent
+		p.answers.Store(false)
+	}
+	f := p.failing.Load()
+	switch {
+	case err == nil && f != nil:
+		p.failing.Store(nil)
+	case err == nil:
+	case f == nil:
+		p.failing.Store(&sent)
+		return sent
+	default:
+		return *f
+	}
+	return time.Time{}
+}
