@@ -206,7 +206,7 @@ func TestWhoGivesUpLeavesThePlaceToTheOthers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		time.AfterFunc(1100*time.Millisecond, func() { close(deliver) }) // it can't leave before
-		second := testlock.Join(ctx, m) // its answer is late
+		second := testlock.Join(ctx, m)                                  // its answer is late
 		third := testlock.Join(bg, other)
 		testlock.WantError(t, "Lock", (<-second).Err, context.DeadlineExceeded)
 		time.Sleep(100 * time.Millisecond) // as long as go-redis may read on

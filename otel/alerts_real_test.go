@@ -295,7 +295,7 @@ var stories = map[string]func(*story){
 	"a hold that does not end raises one": func(s *story) {
 		hold := s.held()
 		s.pass(time.Minute, nothing)
-		time.Sleep(61 * time.Minute) // in fake time, by which a hold is as old as it is
+		time.Sleep(61 * time.Minute) // in fake time, as the server's clock
 		s.pass(4*time.Minute, nothing)
 		s.firing()
 		s.pass(2*time.Minute, nothing)

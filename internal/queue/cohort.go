@@ -32,8 +32,8 @@ type cohort struct {
 
 	// What follows is set with Lock.Mu held before a copy of the request is sent, and does not change then.
 	ctx   context.Context // of the copy: its first member's, or one that does not end
-	nonce string // proves that a message about the attempt is Redis' own
-	size  int    // how many members it had when it asked
+	nonce string          // proves that a message about the attempt is Redis' own
+	size  int             // how many members it had when it asked
 
 	// Lock.Mu guards the following.
 	state    cohortState
