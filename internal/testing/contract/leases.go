@@ -89,6 +89,7 @@ var leases = map[string]test{
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
 		testlock.WantError(t, "Err", hold.Err(), rlock.ErrLost)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		testlock.Settle() // an observer is told in a goroutine of its own
 		mu.Lock()
 		last := len(told) - 1
 		for last > 0 && told[last].Kind == rlock.Lost { // each of several
