@@ -60,8 +60,7 @@ func (l *Link) sends(p *pulse) {
 // returned learns how a request ended, and says since when none is carried out; zero: this one was.
 func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 	defer p.underWay.Add(-1)
-	var reply redis.Error
-	if err == nil || errors.As(err, &reply) {
+	if err == nil || errors.As(err, new(redis.Error)) {
 		p.since.Store(int64(l.age()))
 		p.answers.Store(true)
 		l.whole.answers.Store(true)
@@ -74,7 +73,8 @@ func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 		p.failing.Store(nil)
 	case err == nil:
 	case f == nil:
-		p.failing.Store(&sent)
+		began := sent // or each call would allocate
+		p.failing.Store(&began)
 		return sent
 	default:
 		return *f
