@@ -66,8 +66,9 @@ func (m *Mutex) Name() string { return m.unwrap().Name() }
 //     rights and the like are no outage: they are errors at once. So is a panic in the client, as in one of its hooks:
 //     the error has the panic's value, and the session's logger gets the stack.
 //
-// A call may return later than its bound if its request is under way as Redis falls silent, within 100 ms: by go-redis's ReadTimeout, 5 s by default.
-// Set ContextTimeoutEnabled in the client's options, and a deadline bounds that request, too.
+// A call may return later than its bound if its request is under way as Redis falls silent, within 100 ms: by
+// go-redis's ReadTimeout, 5 s by default. Set ContextTimeoutEnabled in the client's options, and a deadline
+// bounds that request, too.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	return m.acquire(ctx, options, false)
 }

@@ -1,9 +1,9 @@
 // Package call makes requests whose caller may leave before they are answered.
 //
-// A request is never interrupted: go-redis reads on when a context ends, and what was sent may have run. So a caller that
-// leaves abandons its call. A call is under way, then answered or abandoned, whichever is first, and only once. An answered
-// one is its caller's; an abandoned one is rolled back, once, by the goroutine that has sent it, or by another where the
-// answer came in the very instant.
+// A request is never interrupted: go-redis reads on when a context ends, and what was sent may have run. So a
+// caller that leaves abandons its call. A call is under way, then answered or abandoned, whichever is first,
+// and only once. An answered one is its caller's; an abandoned one is rolled back, once, by the goroutine
+// that has sent it, or by another where the answer came in the very instant.
 package call
 
 import (
@@ -45,11 +45,12 @@ type call struct {
 
 var never atomic.Bool // of a caller that can't leave
 
-// Exchange sends a request and waits for the answer as long as b lasts. If that ends first, leave is called, while nothing
-// of the request is rolled back yet, and ok is false. Then a goroutine that is counted in the work of s rolls back what comes
-// of the request, and calls what leave has returned.
+// Exchange sends a request and waits for the answer as long as b lasts. If that ends first, leave is called,
+// while nothing of the request is rolled back yet, and ok is false. Then a goroutine that is counted in the
+// work of s rolls back what comes of the request, and calls what leave has returned.
 //
-// The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones are sent in another.
+// The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones
+// are sent in another.
 func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request, leave func() (rolledBack func())) (o wire.Outcome, ok bool) {
 	var earlier error
 	if !silent {
@@ -67,8 +68,9 @@ func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request, leav
 	return apart(b, s, r, earlier, leave)
 }
 
-// Ask is Exchange of a request that holds though its caller has left: an answer counts that comes with the end of b. Where b does not
-// end by itself, and atMost is not 0, it waits for so long at most, but for a copy that it sends itself.
+// Ask is Exchange of a request that holds though its caller has left: an answer counts that comes with the
+// end of b. Where b does not end by itself, and atMost is not 0, it waits for so long at most, but for a copy
+// that it sends itself.
 func Ask(b *wakeup.Bounds, s *session.Session, silent bool, r Request, atMost time.Duration) (o wire.Outcome, ok bool) {
 	var earlier error
 	if !silent {

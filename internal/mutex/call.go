@@ -25,7 +25,7 @@ func (a *Acquisition) Exchange(r call.Request) (wire.Outcome, error) {
 
 // tell is Exchange of a request of which nothing has to be rolled back, and which needs nothing of the acquisition that may change once it is abandoned.
 func (a *Acquisition) tell(send func(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome) error {
-	ctx, lease := a.Ctx, a.Lease()
+	ctx, lease := a.Until, a.Lease()
 	o, err := a.Exchange(call.Func(func(most int, abandoned *atomic.Bool) wire.Outcome { return send(ctx, lease, most, abandoned) }))
 	if err == nil {
 		err = o.Err

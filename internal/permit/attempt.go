@@ -31,7 +31,8 @@ func (s attemptState) String() string {
 	return [...]string{"asking", "standing", "unwanted", "over"}[s]
 }
 
-// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run), but the first unless Redis is silent.
+// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run),
+// but the first unless Redis is silent.
 type attempt struct {
 	// What follows never changes.
 	l     *lane
@@ -71,8 +72,9 @@ func (l *lane) begin() *attempt {
 	return a
 }
 
-// start has a goroutine run it, unless its first request settles it: that is sent here, in the goroutine of one that waits for it until until
-// ends, unless Redis is silent. The caller must be counted in the session's work.
+// start has a goroutine run it, unless its first request settles it: that is sent here, in the goroutine of
+// one that waits for it until until ends, unless Redis is silent. The caller must be counted in the session's
+// work.
 func (a *attempt) start(until context.Context) {
 	p := a.l.p
 	s := p.s()
@@ -295,7 +297,8 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 	return true
 }
 
-// mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. err is that of the last copy. mu held.
+// mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. err is that of
+// the last copy. mu held.
 func (a *attempt) mayHave(err error) bool {
 	return a.redis != 0 || a.late != 0 || err != nil && wire.Judge(err).Unknown
 }
@@ -329,7 +332,8 @@ func (p *pool) saw(r reply.Answer) {
 	p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
 }
 
-// endures: an outage only lengthens the wait. It ends the waits of those that have waited long enough for its end. mu held.
+// endures: an outage only lengthens the wait. It ends the waits of those that have waited long enough for its
+// end. mu held.
 func (a *attempt) endures(o wire.Outcome, err error) bool {
 	l := a.l
 	stays := a.state == standing && strings.Contains(err.Error(), "OOM ") // the place does where Redis is full
@@ -380,7 +384,8 @@ func (a *attempt) extended(sent time.Time) {
 	l.trim()
 }
 
-// release gives back, in the background, what the attempt may have. The caller must be counted in the session's work.
+// release gives back, in the background, what the attempt may have. The caller must be counted in the
+// session's work.
 func (a *attempt) release() {
 	a.l.p.releaseLater(a.owner, a.late, time.Now().Add(a.lease()+a.l.p.s().Liveness))
 }
@@ -390,8 +395,8 @@ func (a *attempt) release() {
 // Key is the holders' key.
 func (a *attempt) Key() string { return a.l.p.keys.Lock() }
 
-// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEFT' to the next in the queue, until a lease ends. A grant counts only with the
-// attempt's nonce, which only Redis was told. To look costs no more than a request.
+// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEFT' to the next in the queue, until a lease ends. A grant
+// counts only with the attempt's nonce, which only Redis was told. To look costs no more than a request.
 func (a *attempt) Told(words []string) {
 	p := a.l.p
 	p.mu.Lock()

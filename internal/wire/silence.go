@@ -9,15 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The goroutine that wants an answer sends its request: to wake another one for it takes longer than the request. It is not free to leave
-// then until go-redis returns, which ends a read after ReadTimeout, or by the context's deadline if the client has ContextTimeoutEnabled. So
-// while a server is silent, requests have goroutines of their own, and a call returns when its context ends. A server is silent
+// The goroutine that wants an answer sends its request: to wake another one for it takes longer than the
+// request. It is not free to leave then until go-redis returns, which ends a read after ReadTimeout, or by
+// the context's deadline if the client has ContextTimeoutEnabled. So while a server is silent, requests have
+// goroutines of their own, and a call returns when its context ends. A server is silent
 //
 //   - until its first answer;
 //   - from a request that it did not answer, until it answers another one;
 //   - while requests are under way of which it has answered none for slow.
 //
-// Only a call that is under way when a server falls silent returns later than its context ends. The masters of a Cluster are judged one by one.
+// Only a call that is under way when a server falls silent returns later than its context ends. The masters
+// of a Cluster are judged one by one.
 const slow = 100 * time.Millisecond
 
 // pulse is what is known of whether a server answers.
