@@ -223,7 +223,7 @@ func (l *Leadership) giveBack(ctx context.Context) error {
 
 // unlock waits for the answer, also with WithAsyncUnlock.
 func unlock(ctx context.Context, hold *rlock.Hold) error {
-	left, err := mutex.Leave(ctx, (*mutex.Hold)(hold), mutex.NextInLine{})
+	left, err := mutex.Leave(ctx, (*mutex.Hold)(hold))
 	if left.Lock() != nil {
 		err = left.Send(ctx)
 	}

@@ -45,13 +45,12 @@ type streak struct {
 
 // hold is one entry.
 type hold struct {
-	l            *lock
-	ctx          context.Context
-	cancel       context.CancelCauseFunc
-	up           *hold // the next hold on the way up its context, of any lock
-	as           *mutex.Owner
-	lease        time.Duration
-	fixed, named bool
+	l      *lock
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	as     *mutex.Owner
+	lease  time.Duration
+	fixed  bool
 	// Guarded by Space.mu:
 	st       *streak
 	outer    *hold // the live hold that it is nested in
@@ -59,28 +58,11 @@ type hold struct {
 	unlocked bool
 }
 
-type holdKey struct{}
-
-// heldContext is the context that Lock returns.
-type heldContext struct {
-	context.Context
-	h *hold
-}
-
-// Value makes the hold findable from whatever descends from it.
-func (c *heldContext) Value(key any) any {
-	if key == (holdKey{}) {
-		return c.h
-	}
-	return c.Context.Value(key)
-}
-
 func newHold(ctx context.Context, l *lock, cfg mutex.Config) *hold {
-	h := &hold{l: l, as: option.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0, named: cfg.Named}
+	h := &hold{l: l, as: option.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0}
 	if !h.fixed {
 		h.lease = lease
 	}
-	h.up, _ = ctx.Value(holdKey{}).(*hold)
 	h.ctx, h.cancel = context.WithCancelCause(ctx)
 	return h
 }
@@ -100,24 +82,42 @@ func (l *lock) owner(by *party, number int64) string {
 
 func (p *party) about() string { return fmt.Sprintf("%d@%s", p.pid, p.host) }
 
+// descent is the key by which a hold of a lock finds, in its context, the nearest live one that it nests in.
+type descent struct {
+	l    *lock
+	lost bool // it descends from one that was lost
+}
+
 // descent finds the nearest live hold of this lock that h's context descends from; nil
 // for a newcomer, and ErrLost if what it descends from was lost.
 func (l *lock) descent(h *hold) (*hold, error) {
-	var err error
-	if l.lost[h.as] > 0 { // an owner must first unlock what it has lost
-		err = rlock.ErrLost
+	d := descent{l: l, lost: l.lost[h.as] > 0} // an owner must first unlock what it has lost
+	if up, _ := h.ctx.Value(&d).(*hold); up != nil {
+		return up, nil
 	}
-	for up := h.up; up != nil; up = up.up {
-		switch {
-		case up.l != l: // a hold of another lock in between
-		case up.err == nil:
-			return up, nil
-		case up.err == rlock.ErrLost:
-			err = rlock.ErrLost // unless a hold further up is live
-		}
+	if d.lost {
+		return nil, rlock.ErrLost
 	}
-	return nil, err
+	return nil, nil
 }
+
+// Find is for acquisitions below, which have locked the Space.
+func (h *hold) Find(key any) any {
+	d, ok := key.(*descent)
+	switch {
+	case !ok || d.l != h.l:
+	case h.err == nil:
+		return h
+	case h.err == rlock.ErrLost:
+		d.lost = true
+	}
+	return nil
+}
+
+func (h *hold) Context() context.Context { return h.ctx }
+
+// Forgotten changes nothing: no collector ends the holds of a Space.
+func (h *hold) Forgotten() {}
 
 // admit makes t's hold a live one if it may be. With neither that nor an error it has to wait.
 func (l *lock) admit(t *turn) (in bool, err error) {
@@ -204,11 +204,7 @@ func (l *lock) end() {
 	l.st = nil
 	for _, h := range st.holds {
 		h.err = rlock.ErrLost
-		cause := h.err
-		if h.named {
-			cause = l.fail(cause)
-		}
-		h.cancel(cause)
+		h.cancel(h.err)
 		if h.as != nil {
 			l.lost[h.as]++ // until it is unlocked, the owner cannot lock afresh
 		}

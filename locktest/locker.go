@@ -92,7 +92,8 @@ func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) 
 		h.cancel(err) // or its context would stay registered with ctx
 		return ctx, nil, err
 	}
-	return &heldContext{h.ctx, h}, handle.NewHold(h), nil
+	hd := handle.NewHold(h)
+	return handle.Context(hd), hd, nil
 }
 
 // turn is one goroutine's place in a lock's queue.

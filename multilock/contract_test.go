@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// several is a MultiLock of locks on two servers, of which two are taken by one request.
+// several is a MultiLock of locks on two servers, of which two share a pipeline.
 var several = contract.Kind{
 	Servers: 2,
 	Has:     contract.Reenters | contract.Counts | contract.Excludes | contract.Hints | contract.Mutexes,

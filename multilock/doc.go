@@ -37,16 +37,12 @@
 //
 // # What it costs
 //
-// Reentrant Mutexes of one session that are free take one request to lock, and one to unlock,
-// however many they are (100 at most in one script). Their leases must be equal, and their keys must be allowed in one
-// script. On a standalone server or Sentinel group (a *redis.Client) they always are, on a
-// Cluster if the keys have one hash tag, as with rlock.WithPrefix("{app}"). All
-// other members are taken one after another at what they cost by themselves, and given back in
-// parallel. These are fair locks, locks of sessions with RedissonKeys, and members that are re-entered, among others. One that has to wait is granted the member that it waits for, and takes the others by one request
-// more. Each start over costs what was taken and given back in it. An Observer is notified of
-// every try of every member, also of those that came to nothing.
+// All members are tried at the same time, and unlocked at the same time: those of one server in one
+// pipeline, of 100 requests at most. So a free MultiLock takes about as long as the slowest of its members. One that has
+// to wait is granted the member that it waits for, and then tries the others, which takes one round trip more. Each start
+// over costs what was taken and given back in it. An Observer is notified of every try of every member, also of those
+// that came to nothing.
 //
-// Goroutines of a process that wait for the same members hand them on in memory, all of them together and
-// whatever servers they are on, for as long as [rlock.WithStreak] allows. That takes members that are no fair
-// locks and have no fixed leases: with one of these among them, each turn costs requests.
+// Goroutines of a process that wait for the same first member pass that one on in memory, for as long as
+// [rlock.WithStreak] allows. The others cost a request each to take and to release.
 package multilock

@@ -67,7 +67,7 @@ func ExampleMultiLock_Do() {
 
 	from, to := rlock.New(session, "account:1"), rlock.New(session, "account:2")
 	err := multilock.New(from, to).Do(context.Background(), func(context.Context) error {
-		fmt.Println("both accounts are ours") // taken by one request
+		fmt.Println("both accounts are ours") // taken in one pipeline
 		return nil
 	})
 	fmt.Println(err)

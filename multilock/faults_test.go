@@ -22,33 +22,53 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// isLock and isRelease tell what requests of reentrant locks are, of one or of several.
-func isLock(r *faultproxy.Request) bool    { return strings.HasPrefix(scriptOf(r), "lock") }
-func isRelease(r *faultproxy.Request) bool { return strings.HasPrefix(scriptOf(r), "release") }
+// isLock and isRelease tell what requests of reentrant locks are.
+func isLock(r *faultproxy.Request) bool    { return scriptOf(r) == "lock" }
+func isRelease(r *faultproxy.Request) bool { return scriptOf(r) == "release" }
 
 var reentrant = testlock.Scripts(rlock.New(nil, "x"))
 
 func scriptOf(r *faultproxy.Request) string { return reentrant[r.Script()] }
 
-func TestMembersOnOneServerAreTakenByOneRequest(t *testing.T) {
+// pipelines counts the pipelines of a client, and the commands in them.
+type pipelines struct{ sent, commands atomic.Int32 }
+
+func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		p.sent.Add(1)
+		p.commands.Add(int32(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// took returns what was counted since the last time.
+func (p *pipelines) took() [2]int32 { return [2]int32{p.sent.Swap(0), p.commands.Swap(0)} }
+
+func TestMembersOfAServerShareAPipeline(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		for _, n := range []int{1, 2, 7, 100} {
+		var counted pipelines
+		w.Client.AddHook(&counted)
+		for _, n := range []int{2, 7, 100} {
 			_, members := namesOf(testlock.NewSession(t, w.Client), n)
 			l := testlock.Warm(t, multilock.New(members...))
 			w.Net.Reset()
+			counted.took()
 			hold := testlock.Take(t, l)
-			if w.Net.Count() != 1 {
-				t.Errorf("%d members: %d requests to lock", n, w.Net.Count())
+			if got := counted.took(); got != [2]int32{1, int32(n)} || w.Net.Count() != n {
+				t.Errorf("%d members: %d pipelines of %d requests, %d in all, to lock", n, got[0], got[1], w.Net.Count())
 			}
 			testlock.Unlock(t, hold)
-			if w.Net.Count() != 2 {
-				t.Errorf("%d members: %d requests to lock and unlock", n, w.Net.Count())
+			if got := counted.took(); got != [2]int32{1, int32(n)} || w.Net.Count() != 2*n {
+				t.Errorf("%d members: %d pipelines of %d requests, %d in all, to unlock", n, got[0], got[1], w.Net.Count()-n)
 			}
 		}
 	})
 }
 
-func TestOneThatIsTakenCostsOneRequestAndTakesNothing(t *testing.T) {
+func TestOneThatIsTakenTakesNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		ms, members := namesOf(testlock.NewSession(t, w.Client), 5)
 		theirs, _ := namesOf(testlock.NewSession(t, w.Client), 5)
@@ -58,7 +78,7 @@ func TestOneThatIsTakenCostsOneRequestAndTakesNothing(t *testing.T) {
 			w.Net.Reset()
 			_, _, err := l.TryLock(bg)
 			var member *multilock.MemberError
-			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) || w.Net.Count() != 1 {
+			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) || w.Net.Count() != 5+4 {
 				t.Errorf("%d requests: %v", w.Net.Count(), err)
 			}
 			var locked *rlock.LockedError
@@ -73,28 +93,51 @@ func TestOneThatIsTakenCostsOneRequestAndTakesNothing(t *testing.T) {
 	})
 }
 
-// Keys of one slot only may be named by one request on a Cluster. The server says that it is one, and has all slots.
-func TestOnAClusterOnlyKeysOfOneSlotShareARequest(t *testing.T) {
-	for prefix, want := range map[string]int{"lockline": 12, "{app}": 1} {
-		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			rdb := redis.NewClusterClient(&redis.ClusterOptions{PoolSize: 10_000, PipelinePoolSize: 10_000, Addrs: []string{w.Net.Addr()}, Dialer: w.Net.Dial})
-			t.Cleanup(func() { _ = rdb.Close() })
-			ms, members := namesOf(testlock.NewSession(t, rdb, rlock.WithPrefix(prefix)), 12)
-			l := testlock.Warm(t, multilock.New(members...))
+// Where the session itself has a member, it asks for none of the others, which it would keep from others for a moment.
+func TestOneThatTheSessionHasItselfCostsNoRequest(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		ms, members := namesOf(testlock.NewSession(t, w.Client), 3)
+		l := testlock.Warm(t, multilock.New(members...))
+		for i, m := range ms {
+			hold := testlock.Take(t, m)
 			w.Net.Reset()
-			hold := testlock.Take(t, l)
-			if n := w.Net.Count("EVALSHA"); n != want {
-				t.Errorf("%s: locked by %d requests, want %d", prefix, n, want)
+			_, _, err := l.TryLock(bg)
+			var member *multilock.MemberError
+			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) || w.Net.Count() != 0 {
+				t.Errorf("%d requests: %v", w.Net.Count(), err)
 			}
 			testlock.Unlock(t, hold)
-			if n := w.Net.Count("EVALSHA"); n != 2*want {
-				t.Errorf("%s: locked and unlocked by %d requests, want %d", prefix, n, 2*want)
-			}
 			if !free(t, ms...) {
-				t.Errorf("%s: something is left", prefix)
+				t.Errorf("m%d was taken, and something is left", i)
 			}
-		})
-	}
+		}
+	})
+}
+
+// The client of a Cluster sends a pipeline to each master. The server says that it is one, and has all slots.
+func TestOnAClusterMembersInAnySlotsShareAPipeline(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{PoolSize: 10_000, PipelinePoolSize: 10_000, Addrs: []string{w.Net.Addr()}, Dialer: w.Net.Dial})
+		t.Cleanup(func() { _ = rdb.Close() })
+		ms, members := namesOf(testlock.NewSession(t, rdb), 12)
+		l := testlock.Warm(t, multilock.New(members...))
+		var counted pipelines
+		testlock.Must(t, rdb.ForEachMaster(bg, func(_ context.Context, node *redis.Client) error {
+			node.AddHook(&counted)
+			return nil
+		}))
+		hold := testlock.Take(t, l)
+		if got := counted.took(); got != [2]int32{1, 12} {
+			t.Errorf("locked by %d pipelines of %d requests", got[0], got[1])
+		}
+		testlock.Unlock(t, hold)
+		if got := counted.took(); got != [2]int32{1, 12} {
+			t.Errorf("unlocked by %d pipelines of %d requests", got[0], got[1])
+		}
+		if !free(t, ms...) {
+			t.Error("something is left")
+		}
+	})
 }
 
 func TestRepliesThatAreLostLeaveEveryMemberExact(t *testing.T) {
@@ -130,7 +173,7 @@ func TestRepliesThatAreLostLeaveEveryMemberExact(t *testing.T) {
 	})
 }
 
-func TestALateCopyOfARequestForSeveralTakesNone(t *testing.T) {
+func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 	for _, canceled := range []bool{false, true} {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 			proxy := faultproxy.InMemory(t, w.Dial)
@@ -170,66 +213,24 @@ func TestALateCopyOfARequestForSeveralTakesNone(t *testing.T) {
 	}
 }
 
-func TestAGrantThatIsTooLateForSomeIsGivenBackAndAskedForAnew(t *testing.T) {
-	const lease = 30 * time.Second
+// The wait is for all of them: what is granted after it is given back.
+func TestAWaitThatIsOverBetweenTwoMembersTakesNone(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		slow := 0
-		// Whoever is told of the second member's first hold takes too long for the rest.
-		watch := testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.Acquired && e.Name == "m1" {
-				if slow++; slow == 2 {
-					time.Sleep(lease)
-				}
+		slow := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.Kind == rlock.Acquired && e.Name == "a" {
+				time.Sleep(2 * time.Second)
 			}
-		})
-		ms, members := namesOf(testlock.NewSession(t, w.Client, rlock.WithObserver(watch), rlock.WithWatchdogTimeout(lease)), 4)
-		l := multilock.New(members...)
-		_, hold := testlock.Lock(t, l, bg)
-		tokens := hold.Parts()
-		testlock.Unlock(t, hold)
-		_, hold = testlock.Lock(t, l, bg)
-		for i, p := range hold.Parts() {
-			if p.Err() != nil || p.Token() <= tokens[i].Token() {
-				t.Errorf("%s: %v", p.Name(), p.Err())
-			}
-		}
-		if slow != 3 {
-			t.Errorf("m1 was held %d times", slow)
-		}
-		testlock.Unlock(t, hold)
-		if synctest.Wait(); !free(t, ms...) {
+		}))
+		a := rlock.New(testlock.NewSession(t, w.Client, slow), "a")
+		b := rlock.New(testlock.NewSession(t, testlock.NewWire(t).Client), "b")
+		theirs := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "a")) // until it is waited for
+		time.AfterFunc(time.Second/2, func() { _ = theirs.Unlock(bg) })
+		_, _, err := multilock.New(b, a).Lock(bg, rlock.WaitAtMost(time.Second))
+		testlock.WantError(t, "Lock", err, rlock.ErrLocked)
+		if synctest.Wait(); !free(t, a, b) {
 			t.Error("something is left")
 		}
 	})
-}
-
-// The wait is for all of them: what is granted after it is given back.
-func TestAWaitThatIsOverBetweenTwoMembersTakesNone(t *testing.T) {
-	for _, taken := range []bool{false, true} {
-		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			slow := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-				if e.Kind == rlock.Acquired && e.Name == "a" {
-					time.Sleep(2 * time.Second)
-				}
-			}))
-			a := rlock.New(testlock.NewSession(t, w.Client, slow), "a")
-			b := rlock.New(testlock.NewSession(t, testlock.NewWire(t).Client), "b")
-			l := multilock.New(b, a)
-			want := os.ErrDeadlineExceeded
-			if taken { // a, until it is waited for
-				theirs := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "a"))
-				time.AfterFunc(time.Second/2, func() { _ = theirs.Unlock(bg) })
-				want = rlock.ErrLocked
-			} else {
-				l = multilock.New(a, b)
-			}
-			_, _, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
-			testlock.WantError(t, "Lock", err, want)
-			if synctest.Wait(); !free(t, a, b) {
-				t.Error("something is left")
-			}
-		})
-	}
 }
 
 func TestAServerThatDiesInBetweenIsNamedAndTheOthersAreGivenBack(t *testing.T) {
@@ -357,35 +358,6 @@ func TestWhoeverLeavesWhileStartingOverKeepsNoMember(t *testing.T) {
 		testlock.Must(t, s.Close())
 		if log.Len() > 0 {
 			t.Error(log.String())
-		}
-	})
-}
-
-// The first copy was granted both, and its reply lost; one of them was forced before the second copy.
-func TestAStaleAnswerLeavesNothingOfTheOtherLocks(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		proxy := faultproxy.InMemory(t, w.Dial)
-		direct, _ := namesOf(testlock.NewSession(t, w.Client), 2)
-		_, members := namesOf(testlock.NewSession(t, proxy.Client(t)), 2)
-		both := testlock.Warm(t, multilock.New(members...))
-		n := 0
-		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if scriptOf(r) == "lock several" {
-				switch n++; n {
-				case 1:
-					return faultproxy.CutReply
-				case 2:
-					testlock.ForceUnlock(t, direct[1])
-				}
-			}
-			return faultproxy.Pass
-		})
-		testlock.Works(t, both)
-		if n < 3 {
-			t.Errorf("%d requests for both", n)
-		}
-		for _, m := range direct {
-			testlock.Works(t, m)
 		}
 	})
 }

@@ -4,20 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
 // holding is what a Hold of a MultiLock stands for.
 type holding struct {
 	l        *MultiLock
-	parts    []*mutex.Hold // by member
+	ctx      context.Context // ends with the first of the parts that does
+	cancel   context.CancelCauseFunc
+	parts    []part        // by member
+	stops    []func() bool // by member: its end is of no interest any more
 	unlocked atomic.Bool
+}
+
+// hold makes all parts one hold.
+func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *rlock.Hold) {
+	h := &holding{l: l, parts: parts, stops: make([]func() bool, len(parts))}
+	all, cancel := context.WithCancelCause(ctx)
+	h.ctx, h.cancel = all, cancel
+	for i, p := range parts {
+		h.stops[i] = context.AfterFunc(p.ctx, func() {
+			if ctx.Err() != nil { // which has ended both
+				cancel(context.Cause(ctx))
+			} else {
+				cancel(l.about(i, context.Cause(p.ctx)))
+			}
+		})
+	}
+	hd := handle.NewHold(h)
+	hd.Watch()
+	return handle.Context(hd), (*rlock.Hold)(hd)
 }
 
 func (h *holding) Name() string { return h.l.name }
@@ -25,12 +48,43 @@ func (h *holding) Name() string { return h.l.name }
 // Token is 0: no number grows with every holder of every member. Each part has its own.
 func (h *holding) Token() int64 { return 0 }
 
-func (h *holding) Parts() []*mutex.Hold { return h.parts }
+func (h *holding) Parts() []*mutex.Hold {
+	holds := make([]*mutex.Hold, len(h.parts))
+	for i, p := range h.parts {
+		holds[i] = (*mutex.Hold)(p.hold)
+	}
+	return holds
+}
+
+func (h *holding) Context() context.Context { return h.ctx }
+
+// Find looks in what the members' Locks returned. Of a Mutex that is its Hold, so its way up need not be searched again.
+func (h *holding) Find(key any) any {
+	for _, p := range h.parts {
+		var found any
+		if hd := (*mutex.Hold)(p.hold); p.ctx == handle.Context(hd) {
+			found = hd.Of().Find(key)
+		} else if found = p.ctx.Value(key); found != nil && h.ctx.Value(key) == any(h.ctx) {
+			return nil // the key by which package context finds the context that ends: not a part's
+		}
+		if found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// Forgotten: no goroutine has any of the parts.
+func (h *holding) Forgotten() {
+	for _, p := range h.parts {
+		(*mutex.Hold)(p.hold).Forget()
+	}
+}
 
 func (h *holding) Deadline() time.Time {
-	first := h.parts[0].Deadline()
+	first := h.parts[0].hold.Deadline()
 	for _, p := range h.parts[1:] {
-		if d := p.Deadline(); d.Before(first) {
+		if d := p.hold.Deadline(); d.Before(first) {
 			first = d
 		}
 	}
@@ -40,7 +94,7 @@ func (h *holding) Deadline() time.Time {
 func (h *holding) Err() error {
 	var first error
 	for i, p := range h.parts {
-		err := p.Err()
+		err := p.hold.Err()
 		if err != nil && !errors.Is(err, rlock.ErrNotHeld) {
 			return h.l.about(i, err)
 		}
@@ -53,11 +107,10 @@ func (h *holding) Err() error {
 
 func (h *holding) Extend(ctx context.Context, d time.Duration) error {
 	errs := make([]error, len(h.parts))
-	var wg sync.WaitGroup
-	for i, p := range h.parts {
-		wg.Go(func() { errs[i] = p.Extend(ctx, d) })
-	}
-	wg.Wait()
+	wire.Gather(ctx, len(h.parts), func(ctx context.Context, i int) error {
+		errs[i] = h.parts[i].hold.Extend(ctx, d)
+		return nil
+	})
 	return h.l.join(errs)
 }
 
@@ -65,7 +118,11 @@ func (h *holding) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return failure.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)
 	}
-	return h.l.join(unlockAll(ctx, h.parts))
+	for _, stop := range h.stops {
+		stop()
+	}
+	h.cancel(failure.ErrUnlocked)
+	return h.l.join(unlock(handle.UnlockContext(ctx), h.parts))
 }
 
 // join joins the members' errors.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
@@ -23,9 +22,6 @@ import (
 type MultiLock struct {
 	name    string
 	members []rlock.Locker // each once
-	units   [][]int        // members that one request can take, in the order of the first of each
-	unit    []int          // of each member
-	passes  bool           // a session can pass all members on in memory
 	err     error          // of New, told by every use
 
 	restarted func(restarts int) // for tests
@@ -49,13 +45,8 @@ func New(members ...rlock.Locker) *MultiLock {
 		return l
 	}
 	names := make([]string, len(l.members))
-	l.passes = true
-	groups := map[any]int{}
 	for i, m := range l.members {
 		names[i] = m.Name()
-		l.unit = append(l.unit, l.place(groups, i))
-		one, ok := m.(*rlock.Mutex)
-		l.passes = l.passes && ok && passes(inner.Mutex(one))
 	}
 	l.name = strings.Join(names, "+")
 	return l
@@ -93,28 +84,6 @@ func same(a, b rlock.Locker) bool {
 		return inner.Mutex(m).ID() == inner.Mutex(n).ID()
 	}
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
-}
-
-// passes: the session may choose which of its own goroutines gets the lock next.
-func passes(m *mutex.Mutex) bool { return !m.Kind().Ordered && m.Default().Lease == 0 }
-
-// place puts a member into a unit.
-func (l *MultiLock) place(groups map[any]int, i int) int {
-	var group any = i // of its own
-	if m, ok := l.members[i].(*rlock.Mutex); ok {
-		in := inner.Mutex(m)
-		if g, ok := groupOf(in.Session(), in.Kind(), in.Keys()); ok {
-			g.lease = in.Default().Lease
-			group = g
-		}
-	}
-	if u, ok := groups[group]; ok && len(l.units[u]) < maxUnit {
-		l.units[u] = append(l.units[u], i)
-		return u
-	}
-	l.units = append(l.units, []int{i})
-	groups[group] = len(l.units) - 1
-	return len(l.units) - 1
 }
 
 var (
@@ -201,32 +170,22 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
-	r := &rounds{l: l, ctx: ctx, options: append(slices.Clip(options), named{})}
+	a := &acquisition{l: l, ctx: ctx, options: options, try: cfg.Once(try)}
 	if cfg.Bounded && cfg.Wait > 0 {
-		r.until = time.Now().Add(cfg.Wait)
+		a.until = time.Now().Add(cfg.Wait)
 	}
-	try = cfg.Once(try)
-	for restarts := 0; ; restarts++ {
-		err := r.take()
-		if err == nil {
-			return r.at, (*rlock.Hold)(handle.NewHold(&holding{l: l, parts: r.holds})), nil
-		}
-		r.giveBack()
-		if try || r.taken == nil {
-			return ctx, nil, err
-		}
-		if l.restarted != nil {
-			l.restarted(restarts + 1)
-		}
-		r.first, r.wait = r.taken.Index, true
-		r.pause(restarts)
+	if err := a.run(); err != nil {
+		return ctx, nil, err
 	}
+	held, hold := l.hold(ctx, a.parts)
+	return held, hold, nil
 }
 
-// named has a member's loss told with its name.
-type named struct {
-	rlock.Option // nil: it only makes named an Option outside of rlock
+// givesWay keeps a newcomer's tries from what those want that wait: each would keep one of them from the rest for a
+// moment, so that it starts over.
+type givesWay struct {
+	rlock.Option // nil: it only makes givesWay an Option outside of rlock
 }
 
 // Apply sets the option.
-func (named) Apply(c *mutex.Config) { c.Named = true }
+func (givesWay) Apply(c *mutex.Config) { c.GivesWay = true }

@@ -182,7 +182,7 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 	return all
 }
 
-// severalAtOnce takes two locks by one request.
+// severalAtOnce takes two locks in one pipeline.
 func severalAtOnce(ctx context.Context, rdb rlock.Client) error {
 	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {

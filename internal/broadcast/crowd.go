@@ -53,7 +53,7 @@ func (c *crowd) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 	case err != nil || !h.In:
 		return nil, err
 	case h.Passed():
-		return a.Unit.Inherit(a, h)
+		return a.Succeed(h)
 	}
 	return c.compete(a)
 }
@@ -61,7 +61,7 @@ func (c *crowd) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
 // decline passes on what an acquisition was given at the instant at which it ended.
 func (c *crowd) decline(a *mutex.Acquisition, h mutex.Handoff) {
 	if h.Passed() {
-		a.Unit.Decline(a, h)
+		h.Tenure.Decline(a.Ctx, nil)
 	} else {
 		c.Pass()
 	}
@@ -159,7 +159,6 @@ func (c *crowd) sleep(a *mutex.Acquisition, d time.Duration) (heard bool, err er
 
 // await is sleep until ready, which may be nil.
 func (c *crowd) await(a *mutex.Acquisition, d time.Duration, ready <-chan struct{}) (heard bool, err error) {
-	a.Unit.Withdraw()
 	heard, ended := a.Sleep(d, ready)
 	if ended {
 		err = a.WhyOver(false)

@@ -83,7 +83,7 @@ func TestOthersAreLetGoFirstUntilTheyHadTheirTurnOrSeemNotToWantIt(t *testing.T)
 				for _, after := range c.releases {
 					time.AfterFunc(after, release)
 				}
-				a := mutex.NewAcquisition(bg, &crowd.Lock, mutex.Config{}, mutex.Alone)
+				a := mutex.NewAcquisition(bg, &crowd.Lock, mutex.Config{})
 				a.Try = c.try
 				if err := crowd.letOthersFirst(a); err != nil {
 					t.Error(err)
@@ -104,7 +104,7 @@ func TestNobodyIsLetGoFirstOnceTheWaitIsOver(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, restTime/2)
 		defer cancel()
 		start := time.Now()
-		err := crowd.letOthersFirst(mutex.NewAcquisition(ctx, &crowd.Lock, mutex.Config{}, mutex.Alone))
+		err := crowd.letOthersFirst(mutex.NewAcquisition(ctx, &crowd.Lock, mutex.Config{}))
 		if after := time.Since(start); !is(err, context.DeadlineExceeded) || after != restTime/2 {
 			t.Errorf("%v after %v", err, after)
 		}

@@ -3,11 +3,12 @@
 //
 // A Hold is made by NewHold of whatever implements Holding, and is valid from then on; the zero Hold stands for nothing,
 // and each use of it says so. It keeps what it stands for reachable, and never the other way round: else no Hold that was
-// forgotten would ever be collected, and WhenForgotten would never call.
+// forgotten would ever be collected.
 package handle
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -26,6 +27,13 @@ type Holding interface {
 	Unlock(ctx context.Context) error
 	// Parts are the holds that it is made of; nil for one lock.
 	Parts() []*Hold
+	// Context ends with the hold.
+	Context() context.Context
+	// Find is what an acquisition below finds by a key of its own: the hold that it nests in; nil if it is none of these.
+	Find(key any) any
+	// Forgotten is called once no goroutine can use or unlock the hold any more. It must be quick: the runtime's
+	// cleanups wait for each other.
+	Forgotten()
 }
 
 // Hold is the handle of a Holding, for its user. What it stands for must not refer
@@ -43,11 +51,37 @@ func ErrorOf(s handover.State) error {
 	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
 }
 
-// WhenForgotten has f called with what the handle stands for, if the handle is collected
-// without Unlock. f must be quick: the runtime's cleanups wait for each other.
-func WhenForgotten[H Holding](hd *Hold, of H, f func(H)) {
-	hd.cleanup = runtime.AddCleanup(hd, f, of)
+// Watch has what the handle stands for told, if the handle is collected without Unlock.
+func (hd *Hold) Watch() { hd.cleanup = runtime.AddCleanup(hd, Holding.Forgotten, hd.of) }
+
+// Forget says that no goroutine can use or unlock it any more.
+func (hd *Hold) Forget() {
+	hd.Unwatch()
+	hd.of.Forgotten()
 }
+
+// heldContext is the context that Lock returns. It is the Hold by another type, and so the same allocation: as long as
+// either can be reached, the collector forgets neither.
+type heldContext Hold
+
+// Context is the one to go on with under a hold.
+func Context(hd *Hold) context.Context { return (*heldContext)(hd) }
+
+func (c *heldContext) Deadline() (time.Time, bool) { return c.of.Context().Deadline() }
+
+func (c *heldContext) Done() <-chan struct{} { return c.of.Context().Done() }
+
+func (c *heldContext) Err() error { return c.of.Context().Err() }
+
+// Value makes the hold findable from whatever descends from it.
+func (c *heldContext) Value(key any) any {
+	if found := c.of.Find(key); found != nil {
+		return found
+	}
+	return c.of.Context().Value(key)
+}
+
+func (c *heldContext) String() string { return fmt.Sprintf("lockline.Hold(%q)", c.of.Name()) }
 
 func (hd *Hold) valid() bool { return hd != nil && hd.of != nil }
 
@@ -59,7 +93,7 @@ func (hd *Hold) Of() Holding {
 	return hd.of
 }
 
-// Unwatch ends what WhenForgotten began: from now on its user's code ends it.
+// Unwatch ends what Watch began: from now on its user's code ends it.
 func (hd *Hold) Unwatch() { hd.cleanup.Stop() }
 
 func (hd *Hold) Name() string {

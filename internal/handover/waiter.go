@@ -2,10 +2,9 @@ package handover
 
 // Handoff is the answer to a Waiter.
 type Handoff[T any] struct {
-	In     bool         // admitted; else what it waited for has changed: look again, or fail with Err
-	Tenure T            // passed on: the waiter holds it next. Zero where it was admitted to compete
-	Token  int64        // that goes with it; 0 where it was admitted to compete
-	With   []Handoff[T] // the same of the other locks that the waiter wants along, in its order
+	In     bool  // admitted; else what it waited for has changed: look again, or fail with Err
+	Tenure T     // passed on: the waiter holds it next. Zero where it was admitted to compete
+	Token  int64 // that goes with it; 0 where it was admitted to compete
 	Err    error
 }
 
@@ -24,9 +23,8 @@ const (
 type Waiter[T any] struct {
 	// What follows never changes once it waits.
 	Owner *Owner
-	For   any   // of the caller: on whose behalf it waits
-	Along int32 // how many other locks it wants with this one, all or none
-	Fixed bool  // wants a lease of its own choice, so no grant of another lease will do
+	For   any  // of the caller: on whose behalf it waits
+	Fixed bool // wants a lease of its own choice, so no grant of another lease will do
 	Ready chan Told
 
 	answer Handoff[T] // set before it is told so

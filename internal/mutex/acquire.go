@@ -49,7 +49,6 @@ type Acquisition struct {
 	Config Config
 	Try    bool
 	Owner  *Owner
-	Unit   Unit
 	Begun  time.Time
 
 	// The attempt in Redis. Its owner field is never used for another.
@@ -57,24 +56,24 @@ type Acquisition struct {
 	NotAfter int64 // Redis time after which the last copy of its request has expired
 
 	progress  Progress
+	lost      bool  // its context descends from a hold of the lock that was lost
 	trouble   error // of the last request, in an outage that it rides out; Lock.Mu guards it
 	announced bool  // the observer knows that it waits
-	confirmed bool  // by the replicas, with another lock of the unit
 }
 
 // Acquire returns the hold and the context to go on with. It blocks as rlock's Lock and TryLock do.
 func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Context, *Hold, error) {
-	e, err := m.AcquireUnit(ctx, cfg, try, Alone)
+	e, err := m.Admitted(ctx, cfg, try)
 	if err != nil {
 		return ctx, nil, err
 	}
 	hd := e.Handle()
-	return Context(hd), hd, nil
+	return handle.Context(hd), hd, nil
 }
 
-// AcquireUnit is Acquire of a lock that may be one of several. What is wrong with the call is found before anything is
+// Admitted is Acquire for a caller that forgets no hold. What is wrong with the call is found before anything is
 // counted or kept. From Enter on, the session waits for the acquisition, and the lock is known in this process.
-func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (*Entry, error) {
+func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, error) {
 	if err := m.CheckUse(ctx); err != nil {
 		return nil, err
 	}
@@ -95,7 +94,7 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 		return fail(err)
 	}
 	defer l.Leave()
-	a := NewAcquisition(ctx, l, cfg, u)
+	a := NewAcquisition(ctx, l, cfg)
 	until, stop := cfg.Until(ctx)
 	defer stop()
 	a.Try, a.Until = cfg.Once(try), until
@@ -107,9 +106,9 @@ func (m *Mutex) AcquireUnit(ctx context.Context, cfg Config, try bool, u Unit) (
 	return e, nil
 }
 
-// NewAcquisition begins now. Its unit may take it along with another one, so it need not be run.
-func NewAcquisition(ctx context.Context, l *Lock, cfg Config, u Unit) *Acquisition {
-	return &Acquisition{Bounds: wakeup.Bounds{Until: ctx, Closing: l.S().Closing()}, Ctx: ctx, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Unit: u, Begun: time.Now()}
+// NewAcquisition begins now.
+func NewAcquisition(ctx context.Context, l *Lock, cfg Config) *Acquisition {
+	return &Acquisition{Bounds: wakeup.Bounds{Until: ctx, Closing: l.S().Closing()}, Ctx: ctx, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Begun: time.Now()}
 }
 
 // run nests under the hold that the context descends from, or has the kind admit a newcomer.
@@ -126,6 +125,11 @@ func (a *Acquisition) run() (*Entry, error) {
 			return nil, l.Fail(err)
 		}
 		if over := l.Unlocking(); a.Try && over != nil {
+			if a.Config.GivesWay {
+				err := a.LockedHere()
+				l.Mu.Unlock()
+				return nil, failure.Public(err)
+			}
 			l.Mu.Unlock()
 			if _, ok := wakeup.Await(&a.Bounds, over); !ok {
 				return nil, a.WhyOver(false)
@@ -148,28 +152,19 @@ func (a *Acquisition) run() (*Entry, error) {
 // outer finds the nearest live hold of this lock that the context descends from; nil for a newcomer, and ErrLost if
 // what it descends from was lost. Lock.Mu held.
 func (a *Acquisition) outer() (*Entry, error) {
-	var err error
-	e, _ := a.Ctx.Value(entryKey{}).(*Entry)
-	for ; e != nil; e = e.up {
-		if l := e.t.Lock; l.S() != a.Lock.S() || l.Keys.Lock() != a.Lock.Keys.Lock() {
-			continue
-		}
-		switch e.State() {
-		case handover.Held:
-			return e, nil
-		case handover.Lost:
-			err = failure.ErrLost
-		}
+	d := (*descent)(a)
+	d.lost = false
+	if e, _ := a.Ctx.Value(d).(*Entry); e != nil {
+		return e, nil
 	}
-	return nil, err
+	if d.lost {
+		return nil, failure.ErrLost
+	}
+	return nil, nil
 }
 
-// Newcomer: it has nothing of the lock, and would share nothing. Lock.Mu held.
-func (a *Acquisition) Newcomer() bool {
-	l := a.Lock
-	outer, err := a.outer()
-	return outer == nil && err == nil && !a.Owner.HasLost(l.lostBy()) && !l.shares(a.Owner)
-}
+// descent is an acquisition as the key by which it finds, in its context, the nearest live hold of its lock.
+type descent Acquisition
 
 // Lease is what this acquisition asks of Redis.
 func (a *Acquisition) Lease() time.Duration {

@@ -17,7 +17,6 @@ func (a *Acquisition) Exchange(r call.Request) (wire.Outcome, error) {
 	o, _ := call.Exchange(&a.Bounds, a.Lock.S(), a.Lock.Silent(a.Until), r, func() (rolledBack func()) {
 		err = a.WhyOver(false)
 		a.Lock.Keep() // or the next Lock would not know of this one's request
-		a.Unit.Keep()
 		return a.Lock.Drop
 	})
 	return o, err

@@ -58,7 +58,7 @@ func TestAnAbandonedRequestIsRolledBackOnce(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(bg, wait)
 			defer cancel()
-			a := mutex.NewAcquisition(ending{ctx, c.asked}, in, mutex.Config{}, mutex.Alone)
+			a := mutex.NewAcquisition(ending{ctx, c.asked}, in, mutex.Config{})
 			r := &request{after: c.after, l: l}
 			o, err := a.Exchange(r)
 			if c.rolledBack > 0 && !errors.Is(err, context.DeadlineExceeded) || c.rolledBack == 0 && (err != nil || o.Reply != "answer") {

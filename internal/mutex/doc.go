@@ -1,10 +1,10 @@
 // Package mutex is the reentrant, exclusive lock that rlock, fairlock and multilock are made of: acquiring, nesting,
-// passing on, losing and unlocking. Fairness, quorums and several locks at once plug in by the interfaces of kind.go, and
-// are not known here otherwise.
+// passing on, losing and unlocking. Fairness and quorums plug in by the interfaces of kind.go, and are not known here
+// otherwise.
 //
 // Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end. docs/design.md draws the same way.
 //
-//	kind.go       the seams: Kind, Store, Waiting, Unit, Successor
+//	kind.go       the seams: Kind, Store, Waiting
 //	mutex.go      a Mutex: a name in a session, and a kind
 //	acquire.go    one acquisition: a newcomer is admitted by its kind's Waiting, others nest
 //	nest.go       how an acquisition becomes an entry of a tenure
@@ -15,7 +15,7 @@
 //	hold.go       an entry as its user has it; unlock.go: Unlock; forgotten.go: a Hold without Unlock
 //	lock.go       what the goroutines of a session share of one lock; table.go: all locks of a session
 //	release.go    giving a grant back
-//	alone.go      the Unit of one lock; replicas.go: WithReplicas; outer.go: rlock's types
+//	replicas.go   WithReplicas; outer.go: rlock's types
 //
 // A tenure, and each hold in it, is held; then, once, released, lost or closed (handover.State). An acquisition is fresh,
 // contested once others have the lock, and refused once Redis has said so (Progress).

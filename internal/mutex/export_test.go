@@ -5,7 +5,7 @@ import "github.com/lockline/lockline/internal/failure"
 var ErrForgotten = failure.ErrForgotten
 
 // Forget does what the collector has done once the Hold is collected.
-func (e *Entry) Forget() { (*view)(e).forgotten() }
+func (e *Entry) Forget() { e.Forgotten() }
 
 // Unlocked reports whether nobody will unlock e any more.
 func (e *Entry) Unlocked() bool {

@@ -15,13 +15,13 @@ import (
 // Where a context is observed by its Done channel alone, nothing but its hold knows the cause.
 func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
 	l := newLock(t)
-	e, err := l.m.AcquireUnit(bg, mutex.Config{}, false, mutex.Alone)
+	e, err := l.m.Admitted(bg, mutex.Config{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.Forget()
-	<-e.Done()
-	if err := context.Cause(e); !errors.Is(err, mutex.ErrForgotten) || !errors.Is(err, failure.ErrNotHeld) {
+	<-e.Context().Done()
+	if err := context.Cause(e.Context()); !errors.Is(err, mutex.ErrForgotten) || !errors.Is(err, failure.ErrNotHeld) {
 		t.Error(err)
 	}
 }
@@ -30,7 +30,7 @@ func TestTheLossOfAForgottenHoldIsNotItsOwners(t *testing.T) {
 	for _, lostFirst := range []bool{false, true} {
 		l := newLock(t)
 		ctx := option.WithOwner(bg)
-		e, err := l.m.AcquireUnit(ctx, mutex.Config{Lease: time.Minute}, false, mutex.Alone)
+		e, err := l.m.Admitted(ctx, mutex.Config{Lease: time.Minute}, false)
 		if err != nil {
 			t.Fatal(err)
 		}

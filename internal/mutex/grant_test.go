@@ -19,7 +19,7 @@ func (l *lock) taking(t *testing.T) *mutex.Acquisition {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := mutex.NewAcquisition(bg, in, mutex.Config{}, mutex.Alone)
+	a := mutex.NewAcquisition(bg, in, mutex.Config{})
 	a.NewAttempt()
 	return a
 }

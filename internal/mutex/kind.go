@@ -15,7 +15,6 @@ import (
 type Kind struct {
 	Letter                        string // in keys and events
 	Lock, Release, Force, Inspect *wire.Script
-	LockSeveral, ReleaseSeveral   *wire.Script            // nil where locks are taken one by one
 	LockArgs                      []any                   // of the lock script, behind those that all kinds have
 	Publish                       any                     // string: how scripts publish, as sharding of shared.lua has it; nil: by PUBLISH, without being told
 	Further                       map[string]*wire.Script // that its Store or its Waiting sends, by name: for tests that look at requests
@@ -88,45 +87,4 @@ type Waiting interface {
 	PassFor() time.Duration
 	// Idle: nothing in this session needs the lock any more. Lock.Mu is not held.
 	Idle()
-}
-
-// Unit is what one acquisition takes: a lock alone, or several by one request (package multilock). The methods are
-// called by the acquisition's goroutine, or by the one that goes on with an abandoned request, with no mutex held
-// unless they say otherwise.
-type Unit interface {
-	// Claim enters the root gates of the other locks. Only one that tries waits, for unlocks in the background. The error names one that is taken here.
-	Claim(a *Acquisition) error
-	// Withdraw leaves them, while the acquisition waits or when it ends.
-	Withdraw()
-	// Keep holds on to the claimed locks while the request for them is abandoned, until RollBack.
-	Keep()
-	// Script and Keys are those of the request for all that is claimed.
-	Script(a *Acquisition) *wire.Script
-	Keys(a *Acquisition) *protocol.Keys
-	// Answered takes in which lock the reply speaks of, and returns the reply without that.
-	Answered(o wire.Outcome) wire.Outcome
-	// Refused is the error if the reply speaks of another lock than the one that is waited for.
-	Refused(r protocol.Answer) error
-	// Granted makes holds of what one request was granted. As Acquisition.Take.
-	Granted(a *Acquisition, base time.Time, tokens string) (h *Entry, begun bool, err error)
-	// Inherit makes holds of what was passed on. As Acquisition.Succeed.
-	Inherit(a *Acquisition, h Handoff) (*Entry, error)
-	// Decline passes on what was passed on to an acquisition that is over.
-	Decline(a *Acquisition, h Handoff) (gone <-chan struct{})
-	// RollBack ends an abandoned attempt, which was or may have been granted or not, and leaves all root gates.
-	RollBack(a *Acquisition, granted bool)
-	// ReleaseUntilDone releases, in the background, what the attempt's requests may have been granted.
-	ReleaseUntilDone(a *Acquisition)
-	// Along is how many other locks it wants.
-	Along() int
-}
-
-// Successor decides which waiter is next when the last entry of a tenure ends. Lock.Mu is held.
-type Successor interface {
-	// Next is the waiter whose turn it is; nil if there is none.
-	Next(l *Lock) *Waiter
-	// MayPass reports whether the tenure may be passed on to it.
-	MayPass(l *Lock, w *Waiter) bool
-	// Pass gives it the tenure, or keeps it for the waiter until the other locks that it wants come along.
-	Pass(l *Lock, w *Waiter, h Handoff)
 }

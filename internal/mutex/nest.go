@@ -131,8 +131,7 @@ func (a *Acquisition) Take(base time.Time, token string) (e *Entry, begun bool, 
 // tenure ends it, but its end does not end the tenure.
 func (a *Acquisition) newEntry(e *Entry, t *Tenure) *Entry {
 	e.t = t
-	e.fixed, e.named, e.owner = a.Config.Lease != 0, a.Config.Named, a.Owner
-	e.up, _ = a.Ctx.Value(entryKey{}).(*Entry)
-	e.Context, e.cancel = context.WithCancelCause(a.Ctx)
+	e.fixed, e.owner = a.Config.Lease != 0, a.Owner
+	e.ctx, e.cancel = context.WithCancelCause(a.Ctx)
 	return e
 }

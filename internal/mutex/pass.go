@@ -21,18 +21,9 @@ const (
 	theLast                    // the tenure is over
 )
 
-// NextInLine passes a tenure to the first that waits at the root gate.
-type NextInLine struct{}
-
-func (NextInLine) Next(l *Lock) *Waiter { return l.Root.Waiters.First() }
-
-func (NextInLine) MayPass(_ *Lock, w *Waiter) bool { return w.Along == 0 } // else all or none
-
-func (NextInLine) Pass(_ *Lock, w *Waiter, h Handoff) { w.Answer(h) }
-
 // depart ends one entry under outer. If the tenure is over, the root gate stays entered until Redis was told, if it is
 // used to compete. Lock.Mu held.
-func (t *Tenure) depart(outer *Entry, to Successor) (departure, term) {
+func (t *Tenure) depart(outer *Entry) (departure, term) {
 	l := t.Lock
 	if !t.Leave() {
 		if g := l.gateOf(outer); g.Leave() {
@@ -48,10 +39,11 @@ func (t *Tenure) depart(outer *Entry, to Successor) (departure, term) {
 		return oneOfMany, term{}
 	}
 	was := t.term()
-	if t.passOn(to) {
+	if t.passOn() {
 		return passedOn, was
 	}
 	t.End(handover.Released)
+	l.unlock.Begin() // until released
 	t.gone()
 	l.waiting.Ended()
 	return theLast, was
@@ -63,10 +55,10 @@ func (t *Tenure) depart(outer *Entry, to Successor) (departure, term) {
 // The block of tokens bounds how often, and for kinds without a queue the time bounds for how long, so that other
 // sessions have their turn. A waiter with a lease of its own choice needs a grant of its own, and a tenure whose lease
 // a holder made longer would outlast its next holder.
-func (t *Tenure) passOn(to Successor) bool {
+func (t *Tenure) passOn() bool {
 	l := t.Lock
 	s := l.S()
-	w := to.Next(l)
+	w := l.Root.Waiters.First()
 	switch {
 	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || t.refused || wakeup.Closed(s.Closing()):
 		return false
@@ -74,17 +66,15 @@ func (t *Tenure) passOn(to Successor) bool {
 		return false
 	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness, protocol.FirstLease)/4:
 		return false // it could not be renewed
-	case !to.MayPass(l, w):
-		return false
 	}
 	t.PassOn()
 	t.since = s.Age()
 	l.Root.Install(w.Owner)
-	to.Pass(l, w, Handoff{In: true, Tenure: t, Token: t.Token}) // last: the waiter then uses the tenure
+	w.Answer(Handoff{In: true, Tenure: t, Token: t.Token}) // last: the waiter then uses the tenure
 	return true
 }
 
-// Quit ends an entry that no goroutine uses, under outer, or one that a Successor has kept for a waiter that did not get it.
+// Quit ends an entry that no goroutine uses, under outer.
 // The caller is counted in the session's work, until here or until the Leaving is sent.
 func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 	l := t.Lock
@@ -94,7 +84,7 @@ func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 		l.S().End()
 		return Leaving{}, l.Fail(handle.ErrorOf(why))
 	}
-	left, was := t.depart(outer, NextInLine{})
+	left, was := t.depart(outer)
 	l.Mu.Unlock()
 	return t.departed(ctx, left, was), nil
 }

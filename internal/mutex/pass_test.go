@@ -122,7 +122,7 @@ func TestALockIsNotPassedOnOnceItsSessionCloses(t *testing.T) {
 				go func() { ended <- l.s.Shutdown(bg) }()
 				synctest.Wait()
 			}
-			w := mutex.NewAcquisition(bg, in, mutex.Config{}, mutex.Alone).NewWaiter()
+			w := mutex.NewAcquisition(bg, in, mutex.Config{}).NewWaiter()
 			in.Mu.Lock()
 			in.Root.Waiters.Push(w)
 			tenure := in.Tenure()

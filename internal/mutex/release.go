@@ -45,9 +45,13 @@ func (l *Lock) ReleaseUntilDone(g protocol.Grant, until time.Time, tried chan<- 
 	})
 }
 
-// RollBack releases what an abandoned attempt was granted, or may have been, before the root gate is left.
-func (a *Acquisition) RollBack() {
+// RollBack ends an abandoned attempt, which was or may have been granted or not, and leaves the root gate.
+func (a *Acquisition) RollBack(granted bool) {
 	l := a.Lock
+	defer l.Pass()
+	if !granted {
+		return
+	}
 	if o := l.ReleaseGrant(l.S().Ctx, a.Grant, 1); o.Err != nil && wire.Judge(o.Err).Again(l.S().Closing()) {
 		a.ReleaseUntilDone()
 	}
@@ -111,6 +115,9 @@ func (t *Tenure) released(ctx context.Context, was term, o wire.Outcome) error {
 		err = l.Fail(failure.ErrLost)
 	}
 	l.waiting.Released(t, o)
+	l.Mu.Lock()
+	l.unlock.End() // now that another may enter the root gate
+	l.Mu.Unlock()
 	l.Drop()
 	was.ended(ctx, l, err)
 	return err

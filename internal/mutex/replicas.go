@@ -12,15 +12,11 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Confirmed spares an acquisition the replicas' confirmation: one about another lock of its unit, on the same server,
-// comes after its grant.
-func (a *Acquisition) Confirmed() { a.confirmed = true }
-
 // confirm has the replicas confirm the grant that the lock is held by, however its session learned of it, unless they
 // have. With a time-out of its own, it is not bound by the time that the wait may take.
 func (a *Acquisition) confirm(t *Tenure) error {
 	l := a.Lock
-	if l.S().Replicas.N == 0 || a.confirmed {
+	if l.S().Replicas.N == 0 {
 		return nil
 	}
 	l.Mu.Lock()

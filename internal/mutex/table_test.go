@@ -49,7 +49,7 @@ func TestALockThatIsUsedAgainDoesNotForgetTheNextOne(t *testing.T) {
 		l := newLock(t)
 		ctx, hold := l.lock(t, bg, mutex.Config{})
 		_, nested := l.lock(t, ctx, mutex.Config{})
-		left, err := mutex.Leave(bg, nested, mutex.NextInLine{})
+		left, err := mutex.Leave(bg, nested)
 		if err != nil {
 			t.Fatal(err)
 		}

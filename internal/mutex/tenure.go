@@ -192,11 +192,7 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 
 	l.S().Watchdog.Remove(&t.lease)
 	for e := holds; e != nil; e = e.next { // the list of a tenure that is over changes no more
-		err := handle.ErrorOf(why)
-		if e.named {
-			err = l.Fail(err)
-		}
-		e.cancel(err)
+		e.cancel(handle.ErrorOf(why))
 	}
 	if l.S().Begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {

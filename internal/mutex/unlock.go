@@ -11,12 +11,12 @@ import (
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// unlock ends the hold here and then tells Redis. ctx bounds only the wait for the answer.
-func (e *Entry) unlock(ctx context.Context) error {
+// Unlock ends the hold here and then tells Redis. ctx bounds only the wait for the answer.
+func (e *Entry) Unlock(ctx context.Context) error {
 	if e.t.Lock.S().AsyncUnlock {
 		return e.unlockLater(ctx)
 	}
-	v, err := e.leave(ctx, NextInLine{})
+	v, err := e.leave(ctx)
 	if v.t == nil {
 		return err
 	}
@@ -29,11 +29,10 @@ func (e *Entry) unlock(ctx context.Context) error {
 	return v.Released(f.Until, o, false)
 }
 
-// Leave ends the hold in this process; the tenure passes to the successor that to knows. What it returns Redis has to
-// be told.
-func Leave(ctx context.Context, hd *Hold, to Successor) (Leaving, error) {
+// Leave ends the hold in this process. What it returns Redis has to be told.
+func Leave(ctx context.Context, hd *Hold) (Leaving, error) {
 	hd.Unwatch()
-	return EntryOf(hd).leave(ctx, to)
+	return EntryOf(hd).leave(ctx)
 }
 
 // unlockLater ends the hold here, and has a goroutine end the entry. Until that runs, the session still has the lock: a
@@ -75,7 +74,7 @@ func (l *Lock) Later() (over func(error)) {
 	}
 }
 
-// Unlocking is closed when an unlock is over that its caller did not wait for; nil if none is under way, or the session holds the lock. Mu held.
+// Unlocking is closed when the session has released the lock; nil if that is not under way, or the session holds it. Mu held.
 func (l *Lock) Unlocking() <-chan struct{} {
 	if l.tenure != nil && l.tenure.holds != nil {
 		return nil
@@ -84,12 +83,12 @@ func (l *Lock) Unlocking() <-chan struct{} {
 }
 
 // leave ends the hold in this process. From finish on, the session's Shutdown waits for what comes of it.
-func (e *Entry) leave(ctx context.Context, to Successor) (Leaving, error) {
+func (e *Entry) leave(ctx context.Context) (Leaving, error) {
 	if err := e.finish(ctx); err != nil {
 		return Leaving{}, err
 	}
 	t := e.t
-	left, was := t.depart(e.outer, to)
+	left, was := t.depart(e.outer)
 	t.Lock.Mu.Unlock()
 	e.cancel(failure.ErrUnlocked)
 	return t.departed(ctx, left, was), nil

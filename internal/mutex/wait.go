@@ -19,7 +19,7 @@ func (l *Lock) Saw(r protocol.Answer) {
 // NewWaiter is the acquisition's, in no list yet.
 func (a *Acquisition) NewWaiter() *Waiter {
 	w := handover.NewWaiter[*Tenure](a.Owner)
-	w.Fixed, w.Along, w.For = a.Config.Lease != 0, int32(a.Unit.Along()), a
+	w.Fixed, w.For = a.Config.Lease != 0, a
 	return w
 }
 

@@ -17,7 +17,7 @@ type Config struct {
 	Wait      time.Duration // at most; only if Bounded
 	Bounded   bool
 	Impatient bool // an outage ends the wait at once
-	Named     bool // the cause of a loss has the lock's name: the context stands for several locks
+	GivesWay  bool // one that asks once does not, where other sessions are known to want the lock
 }
 
 // Check says what is wrong with it.

@@ -75,13 +75,13 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 func (a *acquisition) hold(e *Entry) (context.Context, *handle.Hold) {
 	hd := handle.NewHold(e)
 	if a.want.Lease == 0 || e.owner != nil { // a fixed lease may be meant to run out
-		handle.WhenForgotten(hd, e, (*Entry).forgotten)
+		hd.Watch()
 	}
-	return context.WithValue(e.ctx, a.p.entryKey(), hd), hd // the context keeps the Hold from being forgotten
+	return handle.Context(hd), hd
 }
 
-// forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so what takes time has its own goroutine.
-func (e *Entry) forgotten() {
+// Forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so what takes time has its own goroutine.
+func (e *Entry) Forgotten() {
 	p := e.g.p
 	go func() {
 		p.mu.Lock()
@@ -114,6 +114,16 @@ func (e *Entry) Token() int64 { return e.token }
 func (e *Entry) Deadline() time.Time { return e.g.deadline() }
 
 func (e *Entry) Parts() []*handle.Hold { return nil }
+
+func (e *Entry) Context() context.Context { return e.ctx }
+
+// Find is for acquisitions below: the innermost hold of its name.
+func (e *Entry) Find(key any) any {
+	if k, ok := key.(entryKey); ok && k == e.g.p.entryKey() {
+		return e
+	}
+	return nil
+}
 
 // Err is why it is not held any more.
 func (e *Entry) Err() error {

@@ -21,8 +21,7 @@ func (a *acquisition) outer() (*Entry, error) {
 	if !p.kind.Reentrant {
 		return nil, nil
 	}
-	hd, _ := a.ctx.Value(p.entryKey()).(*handle.Hold)
-	e, _ := hd.Of().(*Entry) // hd may be nil
+	e, _ := a.ctx.Value(p.entryKey()).(*Entry)
 	if e == nil {
 		return a.outerOfOwner() // an owner's hold counts without its context
 	}

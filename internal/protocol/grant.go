@@ -40,15 +40,13 @@ func (g *Grant) used() any {
 	return g.Used
 }
 
-// Release is the request that ends a grant, or several of one owner's locks. It also rolls back an attempt whose
-// outcome its session never learned.
+// Release is the request that ends a grant. It also rolls back an attempt whose outcome its session never learned.
 type Release struct {
 	Script *wire.Script
 	Keys   *Keys
 	Grant
-	Keep    any       // string: milliseconds for which the metadata of an idle lock is kept
-	Publish any       // string: how the release is published; nil where Script is not told
-	More    []Release // of further locks, in one request; Script releases all then
+	Keep    any // string: milliseconds for which the metadata of an idle lock is kept
+	Publish any // string: how the release is published; nil where Script is not told
 
 	alone bool // of Migrating
 }
@@ -63,16 +61,7 @@ func (r *Release) argv() []any {
 
 // Request makes a copy. All copies are the same.
 func (r *Release) Request(time.Time) wire.Request {
-	argv := r.argv()
-	if r.More == nil {
-		return r.Keys.Request(r.Script, argv...)
-	}
-	more := make([]*Keys, len(r.More))
-	for i, m := range r.More {
-		more[i] = m.Keys
-		argv = append(argv, m.Owner, m.Token, m.late(), m.used())
-	}
-	return r.Keys.And(more).Request(r.Script, argv...)
+	return r.Keys.Request(r.Script, r.argv()...)
 }
 
 // Migrating is a Release that names only the hash and the metadata where a Cluster refuses more. While a slot moves, all keys
@@ -90,7 +79,7 @@ func (r *Migrating) Request(now time.Time) wire.Request {
 
 // Failed is told why the last copy was not answered, and that it will be sent again.
 func (r *Migrating) Failed(err error) {
-	r.alone = !r.alone && r.Keys.Queued && r.More == nil && strings.HasPrefix(err.Error(), "TRYAGAIN ")
+	r.alone = !r.alone && r.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ")
 }
 
 // Same is a request whose copies are all the same.

@@ -37,21 +37,6 @@ func TestAReleaseSaysWhichGrantEndsAndWhatOfItWasUsed(t *testing.T) {
 	}
 }
 
-func TestAReleaseOfSeveralLocksIsOneRequest(t *testing.T) {
-	x, y, z := keys(t, "x"), keys(t, "y"), keys(t, "z")
-	r := &Release{Script: script, Keys: x, Grant: Grant{Owner: "a:1", Token: "5", Late: 9}, Keep: "60000", More: []Release{
-		{Keys: y, Grant: Grant{Owner: "a:2", Token: "6", Used: int64(8)}},
-		{Keys: z, Grant: Grant{Owner: "a:3", Token: "7"}.Unnamed()},
-	}}
-	want := sent(6, x.Lock(), x.Metadata(), y.Lock(), y.Metadata(), z.Lock(), z.Metadata(),
-		"a:1", "5", x.Channel, "60000", int64(9), "0",
-		"a:2", "6", "0", int64(8),
-		"a:3", "", "0", "")
-	if got := r.Request(time.Time{}).Args(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
-
 func TestAnUnnamedGrantIsAllThatItsAttemptWasGranted(t *testing.T) {
 	vote := &Vote{}
 	g := Grant{Owner: "a:1", Token: "5", Used: int64(7), Late: 9, Vote: vote}

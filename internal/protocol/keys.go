@@ -3,7 +3,6 @@ package protocol
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -57,24 +56,6 @@ func (k *Keys) Request(sc *wire.Script, argv ...any) wire.Request {
 // which some exist while their slot moves, and a queue seldom does.
 func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) wire.Request {
 	return wire.NewRequest(sc, k.boxed[:2], argv...)
-}
-
-// And is the keys of several locks, as the scripts of several take them.
-func (k *Keys) And(more []*Keys) *Keys {
-	boxed := slices.Clone(k.boxed)
-	for _, m := range more {
-		boxed = append(boxed, m.boxed...)
-	}
-	return &Keys{Name: k.Name, Channel: k.Channel, boxed: boxed}
-}
-
-// HashTag is the part of the keys that decides their cluster slot.
-func (k *Keys) HashTag() string {
-	_, tag, _ := strings.Cut(k.Lock(), "{")
-	if tag, _, ok := strings.Cut(tag, "}"); ok && tag != "" {
-		return tag
-	}
-	return k.Lock()
 }
 
 // Failed is a request's error for the user.

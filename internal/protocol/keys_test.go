@@ -3,7 +3,6 @@ package protocol
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -73,11 +72,11 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if tag := k.HashTag(); tag != c.tag {
+		if tag := hashTag(k.Lock()); tag != c.tag {
 			t.Errorf("%q: the hash tag is %q, want %q", k.Lock(), tag, c.tag)
 		}
 		for _, key := range k.boxed {
-			if tag := (&Keys{boxed: []any{key}}).HashTag(); tag != c.tag {
+			if tag := hashTag(key.(string)); tag != c.tag {
 				t.Errorf("%q: the hash tag of %q is %q", k.Lock(), key, tag)
 			}
 		}
@@ -85,6 +84,15 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 			t.Errorf("%q: %q", k.Lock(), k.boxed)
 		}
 	}
+}
+
+// hashTag is the part of a key that decides its cluster slot.
+func hashTag(key string) string {
+	_, tag, _ := strings.Cut(key, "{")
+	if tag, _, ok := strings.Cut(tag, "}"); ok && tag != "" {
+		return tag
+	}
+	return key
 }
 
 // keysOf are the keys of a lock, without a prefix those with Redisson; nil where it is refused.
@@ -158,18 +166,6 @@ func mayHave(key string) (locks [][3]string) {
 		}
 	}
 	return locks
-}
-
-func TestTheKeysOfSeveralLocksAreOneArgumentList(t *testing.T) {
-	x, y, z := keys(t, "x"), keys(t, "y"), keys(t, "z")
-	got := x.And([]*Keys{y, z})
-	want := []any{"p:r:{x}", "p:r:{x}:t", "p:r:{y}", "p:r:{y}:t", "p:r:{z}", "p:r:{z}:t"}
-	if !reflect.DeepEqual(got.boxed, want) || got.Channel != x.Channel || got.Lock() != x.Lock() {
-		t.Errorf("%v, channel %v", got.boxed, got.Channel)
-	}
-	if !reflect.DeepEqual(x.boxed, []any{"p:r:{x}", "p:r:{x}:t"}) {
-		t.Errorf("those of the first lock became %v", x.boxed)
-	}
 }
 
 func keys(t *testing.T, name string) *Keys {

@@ -35,7 +35,7 @@ func (q *queue) enter(a *mutex.Acquisition) (*mutex.Entry, error) {
 	case err != nil || !h.In:
 		return nil, err
 	case h.Passed():
-		return a.Unit.Inherit(a, h)
+		return a.Succeed(h)
 	}
 	return q.compete(a)
 }
@@ -61,15 +61,11 @@ func (q *queue) othersWant() bool {
 	return q.line != nil && q.others
 }
 
-// askAtOnce asks for the lock, and for what its unit wants with it, and does not stand in the queue. refused: another
-// session has the lock, and the root gate is still entered.
+// askAtOnce asks for the lock, and does not stand in the queue. refused: another session has the lock, and the root
+// gate is still entered.
 func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, err error) {
 	a.NewAttempt()
 	for failed := 0; ; failed++ {
-		if err := a.Unit.Claim(a); err != nil {
-			q.leaveGates(a)
-			return nil, false, err
-		}
 		o, err := a.Exchange((*inside)(a))
 		if err != nil {
 			return nil, false, err // another goroutine leaves the gates
@@ -83,7 +79,7 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 		case err != nil:
 			err = q.Keys.Failed(err)
 		case r.Status == protocol.Granted:
-			e, begun, err := a.Unit.Granted(a, o.Sent, r.Token)
+			e, begun, err := a.Take(o.Sent, r.Token)
 			switch {
 			case begun:
 				return e, false, err
@@ -94,26 +90,21 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 			q.Pass()
 			return nil, false, q.Fail(err)
 		case r.Status == protocol.Held:
-			err = a.Unit.Refused(r)
-			refused = err == nil
+			refused = true
 		case r.Status == protocol.Expired && again:
 			continue
 		case r.Status == protocol.Expired:
 			err = q.Fail(protocol.TooLate(a.Lease()))
 		case again: // it was granted, and forced before the answer came
-			if a.Grant.Late != 0 { // of another lock of the unit
-				a.Unit.ReleaseUntilDone(a)
-			}
 			a.NewAttempt()
 			continue
 		default:
 			err = q.Fail(protocol.ErrOver)
 		}
 		if protocol.MayHold(&a.Grant, o, r) {
-			a.Unit.ReleaseUntilDone(a)
+			a.ReleaseUntilDone()
 		}
 		if endures {
-			a.Unit.Withdraw()
 			return nil, true, nil
 		}
 		if refused {
@@ -124,11 +115,10 @@ func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, e
 			q.Mu.Unlock()
 			a.Advance(mutex.Refused)
 			if !a.Try {
-				a.Unit.Withdraw()
 				return nil, true, nil
 			}
 		}
-		q.leaveGates(a)
+		q.Pass()
 		return nil, false, err
 	}
 }
@@ -139,12 +129,6 @@ func (q *queue) endures(a *mutex.Acquisition, o wire.Outcome) bool {
 	return a.Endures(o.Failing, o.Err)
 }
 
-// leaveGates leaves the root gates of an acquisition that is over.
-func (q *queue) leaveGates(a *mutex.Acquisition) {
-	a.Unit.Withdraw()
-	q.Pass()
-}
-
 // inside is trying of a goroutine that is inside the root gate.
 type inside trying
 
@@ -152,11 +136,11 @@ func (r *inside) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	return (*trying)(r).Send(most, abandoned)
 }
 
-// RollBack releases what no goroutine waits for any more, and then leaves the gates.
+// RollBack releases what no goroutine waits for any more, and then leaves the gate.
 func (r *inside) RollBack(o wire.Outcome) {
 	a := (*mutex.Acquisition)(r)
 	answer, _ := protocol.ParseAnswer(o.Reply)
-	a.Unit.RollBack(a, answer.Status == protocol.Granted || a.Grant.Late != 0)
+	a.RollBack(answer.Status == protocol.Granted || a.Grant.Late != 0)
 }
 
 // takeIn has the next goroutine of the session inherit the place of a cohort that the last member has left. Mu held.

@@ -30,19 +30,12 @@ var (
 	forceText string
 	//go:embed inspect.lua
 	inspectText string
-	//go:embed lock_several.lua
-	lockSeveralText string
-	//go:embed release_several.lua
-	releaseSeveralText string
 
 	lockScript      = wire.NewScript(lockText)
 	releaseScript   = wire.NewScript(releaseText)
 	heartbeatScript = wire.NewScript(heartbeatText)
 	forceScript     = wire.NewScript(forceText)
 	inspectScript   = wire.NewScript(inspectText)
-
-	lockSeveralScript    = wire.NewScript(lockSeveralText)
-	releaseSeveralScript = wire.NewScript(releaseSeveralText)
 )
 
 var errRedisson = errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
@@ -54,13 +47,8 @@ func NewFair(letter string) *mutex.Kind {
 	return k
 }
 
-// NewReentrant is a kind of lock, with its letter, whose holder's session goes before the queue for a while. Several can be
-// taken by one request.
-func NewReentrant(letter string) *mutex.Kind {
-	k := newKind(letter)
-	k.LockSeveral, k.ReleaseSeveral = lockSeveralScript, releaseSeveralScript
-	return k
-}
+// NewReentrant is a kind of lock, with its letter, whose holder's session goes before the queue for a while.
+func NewReentrant(letter string) *mutex.Kind { return newKind(letter) }
 
 func newKind(letter string) *mutex.Kind {
 	return &mutex.Kind{

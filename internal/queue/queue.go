@@ -99,6 +99,11 @@ const (
 
 // Admit has a newcomer stand in the queue. One that only tries asks once.
 func (q *queue) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
+	if a.Try && a.Config.GivesWay && q.line != nil && q.others {
+		err := a.LockedHere()
+		q.Mu.Unlock()
+		return nil, failure.Public(err)
+	}
 	if !q.Kind.Ordered {
 		return q.enter(a)
 	}
@@ -126,7 +131,7 @@ func (q *queue) stand(a *mutex.Acquisition) (*mutex.Entry, error) {
 	if err != nil || !h.In {
 		return nil, err
 	}
-	return a.Unit.Inherit(a, h)
+	return a.Succeed(h)
 }
 
 // wait waits for the answer to w, which stands in the queue, or may come to.
@@ -142,7 +147,7 @@ func (q *queue) wait(a *mutex.Acquisition, w *mutex.Waiter) (mutex.Handoff, erro
 		}
 	}, func(h mutex.Handoff) {
 		if h.Passed() {
-			gone = a.Unit.Decline(a, h)
+			gone = h.Tenure.Decline(a.Ctx, nil)
 		} else {
 			q.Pass()
 		}

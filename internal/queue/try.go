@@ -15,7 +15,7 @@ type trying mutex.Acquisition
 
 func (r *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	a := (*mutex.Acquisition)(r)
-	o := a.Unit.Answered(a.Lock.S().Link.Call(a.Until, a.Unit.Script(a), r, most, abandoned))
+	o := a.Lock.S().Link.Call(a.Until, a.Lock.Kind.Lock, r, most, abandoned)
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter
 	}
@@ -30,7 +30,7 @@ func (r *trying) Request(now time.Time) wire.Request {
 	a := (*mutex.Acquisition)(r)
 	l := a.Lock
 	notAfter := a.WelcomeUntil(now, min(a.Lease(), l.S().Liveness))
-	return a.Unit.Keys(a).Request(a.Unit.Script(a), a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, l.S().Args.Keep, "0", l.Keys.Channel)
+	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, l.S().Args.Keep, "0", l.Keys.Channel)
 }
 
 // RollBack releases what no goroutine waits for any more.

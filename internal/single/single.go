@@ -28,7 +28,7 @@ func Store(s *session.Session) mutex.Store { return (*server)(s) }
 
 // Ask asks the server. Whatever the reply says, a copy that was not answered may still take the lock.
 func (s *server) Ask(a *mutex.Acquisition, most int, abandoned *atomic.Bool) wire.Outcome {
-	o := a.Unit.Answered(s.Link.Call(a.Until, a.Unit.Script(a), (*asking)(a), most, abandoned)) // of several locks, notes which one the reply speaks of
+	o := s.Link.Call(a.Until, a.Lock.Kind.Lock, (*asking)(a), most, abandoned)
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter // the release then leaves a tombstone
 	}
@@ -46,15 +46,16 @@ func (r *asking) Request(now time.Time) wire.Request {
 	a := (*mutex.Acquisition)(r)
 	args := &a.Lock.S().Args
 	notAfter := a.WelcomeUntil(now, a.Lease()) // the acquisition remembers the latest, for Late
-	sc, keys := a.Unit.Script(a), a.Unit.Keys(a)
-	if k := a.Lock.Kind; len(k.LockArgs) > 0 || k.Publish != nil { // behind the arguments that all kinds have
+	keys := a.Lock.Keys
+	k := a.Lock.Kind
+	if len(k.LockArgs) > 0 || k.Publish != nil { // behind the arguments that all kinds have
 		argv := append([]any{a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep}, k.LockArgs...)
 		if k.Publish != nil {
 			argv = append(argv, keys.Channel, k.Publish)
 		}
-		return keys.Request(sc, argv...)
+		return keys.Request(k.Lock, argv...)
 	}
-	return keys.Request(sc, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep)
+	return keys.Request(k.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep)
 }
 
 // Update has nothing to remember here: its caller judges the answer.

@@ -71,7 +71,7 @@ func TestARequestWithoutAnAnswerMayStillArrive(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Leave()
-		a := mutex.NewAcquisition(bg, l, mutex.Config{}, mutex.Alone)
+		a := mutex.NewAcquisition(bg, l, mutex.Config{})
 		a.NewAttempt()
 		o := Store(s).Ask(a, wire.Tries, new(atomic.Bool))
 		if o.Err != nil || o.Reply != "G 2000000 7" || (o.Unanswered != nil) != lost {

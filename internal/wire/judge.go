@@ -65,7 +65,7 @@ func Judge(err error) Verdict {
 			return Verdict{Unknown: true, Resend: true, Transient: true}
 		}
 		return Verdict{Refused: true}
-	case errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)), tlsRefused.MatchString(err.Error()):
+	case errors.Is(err, ErrUnsent), errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)), tlsRefused.MatchString(err.Error()):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// It never left, and go-redis has retried the dial already.

@@ -174,11 +174,20 @@ func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (
 }
 
 func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
+	seat := seatOf(ctx)
 	if sc.confirmed {
+		seat.leave(false)
 		return l.replicate(ctx, r, sc)
 	}
 	defer l.underWay.Add(-1)
-	if n := l.underWay.Add(1); again || !l.crowded(n) {
+	n := l.underWay.Add(1)
+	if seat != nil {
+		if to, one := l.Server(r.key()).(*redis.Client); one {
+			return seat.request(ctx, l, to, r, sc)
+		}
+		seat.leave(false)
+	}
+	if again || !l.crowded(n) {
 		return l.alone(ctx, r, sc)
 	}
 	if to, one := l.Server(r.key()).(*redis.Client); one { // a cluster's pipeline would wait for its slowest server

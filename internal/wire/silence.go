@@ -62,6 +62,9 @@ func (l *Link) sends(p *pulse) {
 // returned learns how a request ended, and says since when none is carried out; zero: this one was.
 func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 	defer p.underWay.Add(-1)
+	if errors.Is(err, ErrUnsent) {
+		return time.Time{}
+	}
 	if err == nil || errors.As(err, new(redis.Error)) {
 		p.since.Store(int64(l.age()))
 		p.answers.Store(true)

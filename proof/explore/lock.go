@@ -2,7 +2,6 @@ package explore
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ type lockRules struct {
 	sessions int
 	each     int // attempts of a session
 	faults   Faults
-	several  bool // each session wants two locks at once: several.go
 }
 
 // What sessions are configured with, in milliseconds. None ends with a tick, so that a real server, whose clock goes on between them, agrees.
@@ -57,9 +55,6 @@ type attempt struct {
 	Late      bool  // a copy of its request was not answered
 	Held      bool  // it leaves what it has held
 	Again     bool  // a copy of its release was not answered
-	Back      bool  // it leaves to wait for the other lock of its session
-	Along     bool  // the exchanges of the other attempt are about this one's lock, too
-	Borrowed  uint8 // 1 + Serial of the other attempt, whose name it has; 0: its own
 	Forced    bool  // an operator freed what it was granted
 	Follows   int8  // 1 + the attempt whose place its request asks for; 0: none
 	Latter    int8  // 1 + the attempt that may have its place, after an answer was lost
@@ -92,11 +87,7 @@ const (
 )
 
 func (r *lockRules) scripts() []string {
-	each := []string{"internal/queue/lock.lua", "internal/queue/release.lua", "internal/queue/heartbeat.lua", "internal/protocol/keep.lua", "internal/queue/force.lua"}
-	if !r.several {
-		return each
-	}
-	return slices.Concat(each, each, []string{"internal/queue/lock_several.lua", "internal/queue/lock_several.lua", "internal/queue/release_several.lua"})
+	return []string{"internal/queue/lock.lua", "internal/queue/release.lua", "internal/queue/heartbeat.lua", "internal/protocol/keep.lua", "internal/queue/force.lua"}
 }
 
 func lockWorlds() []World {
@@ -116,9 +107,6 @@ func lockWorlds() []World {
 		make("fairlock-late", "two sessions: copies are late, waits are canceled", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{LateCopies: 1, Cancels: 1}}),
 		make("fairlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
 		make("fairlock-crash", "three sessions: one crashes", false, lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
-		make("multilock", "two sessions that want both of two locks: replies are lost", true, lockRules{several: true, sessions: 2, each: 2, faults: Faults{Ticks: 1, LostReplies: 1}}),
-		make("multilock-late", "the same: copies are late", true, lockRules{several: true, sessions: 2, each: 2, faults: Faults{LateCopies: 1}}),
-		make("multilock-large", "three sessions that want both of two locks", false, lockRules{several: true, sessions: 3, each: 2, faults: Faults{Ticks: 2, LostReplies: 1, LateCopies: 1, LostNews: 1, Cancels: 1, Crashes: 1}}),
 		make("rlock-large", "three sessions, two attempts each", false, lockRules{sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
 		make("fairlock-large", "three sessions, two attempts each", false, lockRules{fair: true, sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
 	}
@@ -126,11 +114,7 @@ func lockWorlds() []World {
 
 const channelPrefix = "c:"
 
-// lockKeys are those of a lock; some worlds have two.
-var lockKeys = [][]string{
-	{"lock", "lock:t", "lock:q", "lock:a", "lock:d"},
-	{"next", "next:t", "next:q", "next:a", "next:d"},
-}
+var lockKeys = []string{"lock", "lock:t", "lock:q", "lock:a", "lock:d"}
 
 func (r *lockRules) Start() ([]attempt, Shared) {
 	return make([]attempt, r.sessions*r.each), Shared{Now: epoch, Left: r.faults}
@@ -142,47 +126,26 @@ func sessionName(session int) string { return string(rune('A' + session)) }
 
 func (r *lockRules) Channel(session int) string { return channelPrefix + sessionName(session) }
 
-// Of two locks, the scripts of the second come behind those of the first.
-const eachScript = 5
-
-// lockOf is the lock that an actor wants.
-func (r *lockRules) lockOf(actor int) int {
-	if r.several {
-		return actor % 2
-	}
-	return 0
-}
-
-// script is that of an actor's lock.
-func (r *lockRules) script(actor int, role int8) int8 { return role + eachScript*int8(r.lockOf(actor)) }
-
 func (r *lockRules) Keys(script int8) []string {
-	switch {
-	case script >= bothScripts:
-		return bothKeys[script-bothScripts]
-	case script%eachScript == keepScript:
-		return lockKeys[script/eachScript][:2]
+	if script == keepScript {
+		return lockKeys[:2]
 	}
-	return lockKeys[script/eachScript]
+	return lockKeys
 }
 
 // owner is the name of an attempt in Redis.
 func (r *lockRules) owner(actor int, a attempt) string {
-	serial := a.Serial
-	if a.Borrowed > 0 {
-		actor, serial = actor^1, a.Borrowed-1
-	}
-	return fmt.Sprintf("%s:%d", sessionName(actor/r.each), 1+actor%r.each+r.each*int(serial))
+	return fmt.Sprintf("%s:%d", sessionName(actor/r.each), 1+actor%r.each+r.each*int(a.Serial))
 }
 
-// current is the actor that has a name in Redis at a lock; -1 if that is a former name, or none.
-func (r *lockRules) current(v *View[attempt], lock int, owner string) int {
+// current is the actor that has a name in Redis; -1 if that is a former name, or none.
+func (r *lockRules) current(v *View[attempt], owner string) int {
 	if len(owner) < 2 { // '-' is no owner
 		return -1
 	}
 	session := int(owner[0] - 'A')
 	for i := session * r.each; i < (session+1)*r.each; i++ {
-		if r.lockOf(i) == lock && r.owner(i, v.Actors[i]) == owner {
+		if r.owner(i, v.Actors[i]) == owner {
 			return i
 		}
 	}
@@ -209,12 +172,8 @@ func (r *lockRules) ask(v *View[attempt], i int) {
 		a.Follows = int8(1 + t)
 		place, size = r.owner(t, v.Actors[t]), "1"
 	}
-	if r.leads(v, i) {
-		r.askBoth(v, i)
-		return
-	}
 	owner := r.owner(i, *a)
-	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: r.script(i, lockScript), Sent: v.Now,
+	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: lockScript, Sent: v.Now,
 		Argv: join(owner, number(lockLease), number(a.NotAfter), "me", number(retention), live, channelPrefix, "1", place, size, nonce(owner), "1")})
 }
 
@@ -249,20 +208,13 @@ func (r *lockRules) leave(v *View[attempt], i int) {
 	if a.Held {
 		token, used = number(a.Token), number(a.Used)
 	}
-	argv, script := r.releaseArgs(r.owner(i, *a), *a, token, used), r.script(i, releaseScript)
-	if r.several && v.Actors[i^1].Along {
-		argv, script = join(argv, r.alongArgs(v, i^1)), releaseBoth
-	}
-	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: script, Sent: v.Now, Argv: argv})
+	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: releaseScript, Sent: v.Now, Argv: r.releaseArgs(r.owner(i, *a), *a, token, used)})
 }
 
 // startOver has an attempt ask under another name. release: what it was granted, or may have been, is ended in the background.
 func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 	if release {
-		r.renounce(v, i, i)
-		if r.leads(v, i) {
-			r.renounce(v, i, i^1)
-		}
+		r.renounce(v, i)
 	}
 	r.end(v, i, over)
 	if v.Actors[i].Serial++; v.Actors[i].Serial > 8 {
@@ -273,28 +225,21 @@ func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 	r.ask(v, i)
 }
 
-// renounce has what an attempt was granted, or may have been, of the lock of another or its own be ended in the background.
-func (r *lockRules) renounce(v *View[attempt], i, of int) {
+// renounce has what an attempt was granted, or may have been, be ended in the background.
+func (r *lockRules) renounce(v *View[attempt], i int) {
 	a := v.Actors[i]
-	v.Send(Packet{Kind: errand, To: int8(i), Script: r.script(of, releaseScript), Argv: r.releaseArgs(r.owner(i, a), a, "", "0")})
+	v.Send(Packet{Kind: errand, To: int8(i), Script: releaseScript, Argv: r.releaseArgs(r.owner(i, a), a, "", "0")})
 }
 
 // end forgets all that an attempt knows.
 func (r *lockRules) end(v *View[attempt], i int, as phase) {
 	v.Forsake(i, mainTag)
 	v.Forsake(i, keepTag)
-	a := attempt{Phase: as, Serial: v.Actors[i].Serial}
-	if as == expired { // Redis may have it for a while
-		a.Borrowed = v.Actors[i].Borrowed
-	}
-	v.Actors[i] = a
+	v.Actors[i] = attempt{Phase: as, Serial: v.Actors[i].Serial}
 }
 
 // mayBegin: an attempt may begin. Sessions are alike, so they begin in order.
 func (r *lockRules) mayBegin(v *View[attempt], i int) bool {
-	if r.several {
-		return i%2 == 0 && !r.begun(v, i) && (i == 0 || r.begun(v, i-2))
-	}
 	if i%r.each > 0 {
 		before := v.Actors[i-1].Phase
 		return before >= over || r.fair && before >= queued
@@ -335,9 +280,7 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 				do("heartbeat", i, func(v *View[attempt]) { r.heartbeat(v, i) })
 			}
 		case holding:
-			if r.mayUnlock(v, i) {
-				do("unlock", i, func(v *View[attempt]) { r.unlock(v, i) })
-			}
+			do("unlock", i, func(v *View[attempt]) { r.unlock(v, i) })
 			if !keeping && !a.Beat {
 				do("renew", i, func(v *View[attempt]) { r.renew(v, i) })
 			}
@@ -345,16 +288,16 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 				do("pass on in memory", i, func(v *View[attempt]) {
 					v.Left.Extra--
 					v.Actors[i].Used += 5
-					v.Notes[r.lockOf(i)] = max(v.Notes[r.lockOf(i)], v.Actors[i].Used)
+					v.Notes[0] = max(v.Notes[0], v.Actors[i].Used)
 				})
 			}
 		case leaving:
-			if !underWay && !a.Along {
+			if !underWay {
 				do("release again", i, func(v *View[attempt]) { r.leave(v, i) })
 			}
 		}
 	}
-	if owner, token := holder(v.Space(0), 0); owner != "" && v.Left.Forced > 0 {
+	if owner, token := holder(v.Space(0)); owner != "" && v.Left.Forced > 0 {
 		do("force the lock", -1, func(v *View[attempt]) {
 			v.Left.Forced--
 			v.Send(Packet{Kind: errand, To: -1, Script: forceScript, Argv: join(channelPrefix, number(retention), number(token))})
@@ -375,9 +318,6 @@ func (r *lockRules) unanswered(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Late = true
 	if a.GaveUp {
-		if r.leads(v, i) {
-			r.renounce(v, i, i^1)
-		}
 		r.leave(v, i)
 		return
 	}
@@ -390,22 +330,19 @@ func (r *lockRules) unanswered(v *View[attempt], i int) {
 func (r *lockRules) heartbeat(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Beat = true
-	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: r.script(i, heartbeatScript), Sent: v.Now,
+	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: heartbeatScript, Sent: v.Now,
 		Argv: join(sessionName(i/r.each), number(liveness), channelPrefix, number(retention), "1", r.owner(i, *a))})
 }
 
 func (r *lockRules) renew(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Beat = true
-	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: r.script(i, keepScript), Sent: v.Now,
+	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: keepScript, Sent: v.Now,
 		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "", "0", "")})
 }
 
 func (r *lockRules) unlock(v *View[attempt], i int) {
 	v.Actors[i].Held = true
-	if r.several && v.Actors[i^1].Phase == holding {
-		r.takeAlong(v, i^1)
-	}
 	r.leave(v, i)
 }
 
@@ -423,9 +360,6 @@ func (r *lockRules) Ticked(v *View[attempt]) {
 		a.Beat = false
 		if a.Phase == holding && v.Now >= a.Deadline {
 			r.end(v, i, expired)
-			if r.several && v.Actors[i^1].Phase == trying {
-				v.Actors[i^1].GaveUp = true
-			}
 		}
 	}
 }
@@ -435,9 +369,9 @@ func (r *lockRules) Calm(v *View[attempt]) bool {
 		switch {
 		case a.Phase == trying || a.Phase == asking:
 			r.unanswered(v, i)
-		case a.Phase == holding && r.mayUnlock(v, i):
+		case a.Phase == holding:
 			r.unlock(v, i)
-		case a.Phase == leaving && !a.Along:
+		case a.Phase == leaving:
 			r.leave(v, i)
 		case a.Phase == queued && !a.Beat:
 			r.heartbeat(v, i)

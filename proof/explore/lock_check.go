@@ -9,9 +9,9 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// holder is the owner that has a lock in Redis, and the lock's token; "" if none has it.
-func holder(space *keyspace.Space, lock int) (owner string, token int64) {
-	for field, value := range space.Hash(lockKeys[lock][0]) {
+// holder is the owner that has the lock in Redis, and the lock's token; "" if none has it.
+func holder(space *keyspace.Space) (owner string, token int64) {
+	for field, value := range space.Hash(lockKeys[0]) {
 		switch {
 		case field == "t":
 			token = integer(value)
@@ -22,73 +22,38 @@ func holder(space *keyspace.Space, lock int) (owner string, token int64) {
 	return owner, token
 }
 
-// observation is what a script did about the locks.
+// observation is what a script did about the lock.
 type observation struct {
-	granted [2]string // the owner that has it now, if it was granted
-	ended   [2]string // the owner whose grant an operator ended
-	token   [2]int64  // of granted
-	wrong   string    // what no script may do
-}
-
-// roles of a script at a lock.
-type role struct {
-	lock   int
-	script int8
-	argv   []string
-	reply  string
-	alone  bool // it is about this lock alone
+	granted string // the owner that has it now, if it was granted
+	ended   string // the owner whose grant an operator ended
+	token   int64  // of granted
+	wrong   string // what no script may do
 }
 
 // slack is how many milliseconds a real server may take for a script.
 const slack = 100
 
-// rolesOf a request, one for each lock that its script is about.
-func rolesOf(p Packet, reply string) []role {
-	argv := strings.Split(p.Argv, separator)
-	if p.Script < bothScripts {
-		return []role{{int(p.Script / eachScript), p.Script % eachScript, argv, reply, true}}
-	}
-	first := int(p.Script-bothScripts) % 2
-	one, two := role{lock: first, argv: argv, reply: reply}, role{lock: 1 - first, argv: argv, reply: reply}
-	if p.Script >= releaseBoth {
-		one.reply, two.reply, _ = strings.Cut(reply, ",")
-		one.script, two.script = releaseScript, releaseScript
-		two.argv = []string{argv[6], argv[7], argv[2], argv[3], argv[8], argv[9]}
-	}
-	return []role{one, two}
-}
-
 // Observe looks for grants, and for what no script may do.
 func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any {
 	o := observation{}
-	for _, role := range rolesOf(p, did.Reply) {
-		o.observe(env, role, before, did)
-	}
-	if asks, _, _ := strings.Cut(p.Argv, separator); p.Script >= bothScripts && p.Script < releaseBoth && (o.granted[0] == asks) != (o.granted[1] == asks) {
-		o.wrong = "one of two locks is granted, and not the other"
-	}
-	return o
-}
-
-func (o *observation) observe(env keyspace.Env, at role, before *keyspace.Space, did keyspace.Effect) {
 	wrong := func(format string, args ...any) {
 		if o.wrong == "" {
 			o.wrong = fmt.Sprintf(format, args...)
 		}
 	}
-	keys, argv := lockKeys[at.lock], at.argv
-	was, wasToken := holder(before, at.lock)
-	is, token := holder(did.Space, at.lock)
+	argv := strings.Split(p.Argv, separator)
+	was, wasToken := holder(before)
+	is, token := holder(did.Space)
 	asking, leaves, asks := "", "", "" // a session, and attempts
 	var kept []string                  // attempts that the script keeps alive
-	switch at.script {
+	switch p.Script {
 	case lockScript:
 		asks = argv[0]
 		asking = sessionOf(asks)
-		known := slices.Contains(before.Members(keys[2]), asks)
-		queue, after := before.Members(keys[2]), did.Space.Members(keys[2])
+		known := slices.Contains(before.Members(lockKeys[2]), asks)
+		queue, after := before.Members(lockKeys[2]), did.Space.Members(lockKeys[2])
 		switch {
-		case strings.HasPrefix(at.reply, "J") && (len(queue) == 0 || queue[len(queue)-1] != argv[8]):
+		case strings.HasPrefix(did.Reply, "J") && (len(queue) == 0 || queue[len(queue)-1] != argv[8]):
 			wrong("%s takes the place of %s, which is not the last in the queue", asks, argv[8])
 		case !known && slices.Contains(after, asks) && after[len(after)-1] != asks:
 			wrong("%s comes into the queue before others", asks)
@@ -98,41 +63,41 @@ func (o *observation) observe(env keyspace.Env, at role, before *keyspace.Space,
 	case releaseScript:
 		leaves = argv[0]
 		asking = sessionOf(leaves)
-		if slices.Contains(did.Space.Members(keys[2]), leaves) {
+		if slices.Contains(did.Space.Members(lockKeys[2]), leaves) {
 			wrong("%s has left, and stands in the queue", leaves)
 		}
 	case heartbeatScript:
 		asking, kept = argv[0], argv[5:]
 	case keepScript:
-		if at.reply == "K" && (was != argv[0] || number(wasToken) != argv[1]) {
+		if did.Reply == "K" && (was != argv[0] || number(wasToken) != argv[1]) {
 			wrong("%s renews what it does not hold", argv[0])
 		}
 	case forceScript:
-		if at.reply == "R" && len(argv) > 2 && number(wasToken) != argv[2] {
+		if did.Reply == "R" && len(argv) > 2 && number(wasToken) != argv[2] {
 			wrong("an operator frees another holder's lock than the one that was seen")
 		}
 	}
 	if was != "" && (was != is || wasToken != token) {
 		switch {
 		case leaves == was:
-		case at.script == forceScript:
-			o.ended[at.lock] = was
+		case p.Script == forceScript:
+			o.ended = was
 		default:
 			wrong("%s lost the lock though its lease is not over", was)
 		}
 	}
-	next := nextInLine(env, before, keys, asking, leaves, kept)
+	next := nextInLine(env, before, asking, leaves, kept)
 	if is == "" {
-		handsOver := at.script == releaseScript || at.script == heartbeatScript || at.alone && at.reply != "" && strings.Contains("RHWJ", at.reply[:1])
+		handsOver := p.Script == releaseScript || p.Script == heartbeatScript || did.Reply != "" && strings.Contains("RHWJ", did.Reply[:1])
 		if handsOver && next != "" {
 			wrong("the lock is left free, and %s waits for it", next)
 		}
-		return
+		return o
 	}
 	if was == is && wasToken == token {
-		return
+		return o
 	}
-	o.granted[at.lock], o.token[at.lock] = is, token
+	o.granted, o.token = is, token
 	told := slices.ContainsFunc(did.Published, func(m keyspace.Message) bool {
 		return m.Channel == channelPrefix+sessionOf(is) && strings.HasPrefix(m.Text, is+" "+number(token)+" ")
 	})
@@ -141,13 +106,14 @@ func (o *observation) observe(env keyspace.Env, at role, before *keyspace.Space,
 		wrong("%s is granted the lock, and %s is the first in the queue", is, next)
 	case next == "" && is != asks:
 		wrong("%s is granted the lock, for which it did not wait", is)
-	case slices.Contains(did.Space.Members(keys[2]), is):
+	case slices.Contains(did.Space.Members(lockKeys[2]), is):
 		wrong("%s is granted the lock, and keeps its place in the queue", is)
-	case did.Space.Expires(keys[0])-env.Now/1000 > lockLease+slack:
+	case did.Space.Expires(lockKeys[0])-env.Now/1000 > lockLease+slack:
 		wrong("%s is granted the lock for longer than it asked for", is)
 	case sessionOf(is) != asking && !told && env.Listening(channelPrefix+sessionOf(is)) > 0:
 		wrong("%s is granted the lock, and is not told", is)
 	}
+	return o
 }
 
 func sessionOf(owner string) string {
@@ -157,13 +123,13 @@ func sessionOf(owner string) string {
 
 // nextInLine is the first in the queue that lives and listens, or is of the session that asks, which gets the reply; "" if there is
 // none. It does not count leaves, whose release this may be. Those that are kept live in any case.
-func nextInLine(env keyspace.Env, space *keyspace.Space, keys []string, asking, leaves string, kept []string) string {
-	alive := space.Scores(keys[3])
-	for _, owner := range space.Members(keys[2]) {
+func nextInLine(env keyspace.Env, space *keyspace.Space, asking, leaves string, kept []string) string {
+	alive := space.Scores(lockKeys[3])
+	for _, owner := range space.Members(lockKeys[2]) {
 		if int64(alive[owner]) < env.Now && !slices.Contains(kept, owner) || owner == leaves {
 			continue
 		}
-		entry := strings.Fields(space.Hash(keys[4])[owner])
+		entry := strings.Fields(space.Hash(lockKeys[4])[owner])
 		session := sessionOf(owner)
 		marked := len(entry) > 2 && strings.HasSuffix(entry[2], "+")
 		if session == asking || !marked || env.Listening(channelPrefix+session) > 0 {
@@ -180,37 +146,27 @@ func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 		v.Fail("%s", o.wrong)
 		return
 	}
-	for lock := range r.locks() {
-		if i := r.current(v, lock, o.ended[lock]); i >= 0 {
-			v.Actors[i].Forced = true
-		}
-		is, token := o.granted[lock], o.token[lock]
-		if is == "" {
-			continue
-		}
-		if token <= v.Notes[lock] {
-			v.Fail("token %d is granted after %d", token-epoch, v.Notes[lock]-epoch)
-		}
-		v.Notes[lock] = token
-		if !r.wants(v, lock, is) && !v.errandFor(is) {
-			v.Fail("%s is granted the lock after it had left", is)
-		}
+	if i := r.current(v, o.ended); i >= 0 {
+		v.Actors[i].Forced = true
+	}
+	if o.granted == "" {
+		return
+	}
+	if o.token <= v.Notes[0] {
+		v.Fail("token %d is granted after %d", o.token-epoch, v.Notes[0]-epoch)
+	}
+	v.Notes[0] = o.token
+	if !r.wants(v, o.granted) && !v.errandFor(o.granted) {
+		v.Fail("%s is granted the lock after it had left", o.granted)
 	}
 }
 
-func (r *lockRules) locks() int {
-	if r.several {
-		return 2
-	}
-	return 1
-}
-
-// wants: what this owner is granted of a lock belongs to an attempt, as far as its session knows.
-func (r *lockRules) wants(v *View[attempt], lock int, owner string) bool {
+// wants: what this owner is granted belongs to an attempt, as far as its session knows.
+func (r *lockRules) wants(v *View[attempt], owner string) bool {
 	session := int(owner[0] - 'A')
 	for i := session * r.each; i < (session+1)*r.each; i++ {
 		a := v.Actors[i]
-		if a.Phase == dead || a.Phase != idle && a.Phase < over && r.owner(i, a) == owner && (r.lockOf(i) == lock || r.leads(v, i) || a.GaveUp) {
+		if a.Phase == dead || a.Phase != idle && a.Phase < over && r.owner(i, a) == owner {
 			return true
 		}
 	}
@@ -226,16 +182,15 @@ func (v *View[A]) errandFor(owner string) bool {
 }
 
 func (r *lockRules) Check(v *View[attempt]) error {
-	var holders [2]string
+	holds := ""
 	for i, a := range v.Actors {
 		if a.Phase != holding || a.Forced || v.Now >= a.Deadline {
 			continue
 		}
-		before := &holders[r.lockOf(i)]
-		if *before != "" {
-			return fmt.Errorf("both %s and %s hold the lock", *before, r.owner(i, a))
+		if holds != "" {
+			return fmt.Errorf("both %s and %s hold the lock", holds, r.owner(i, a))
 		}
-		*before = r.owner(i, a)
+		holds = r.owner(i, a)
 	}
 	return nil
 }
@@ -249,15 +204,13 @@ func (r *lockRules) End(v *View[attempt], servers []*keyspace.Space) error {
 	if v.Crashed != 0 {
 		return nil
 	}
-	for lock := range r.locks() {
-		owner, _ := holder(s, lock)
-		if i := r.current(v, lock, owner); owner != "" && (i < 0 || v.Actors[i].Phase != expired) {
-			return fmt.Errorf("%s has the lock in Redis, and does not know it", owner)
-		}
-		for n, key := range lockKeys[lock] {
-			if n > 1 && slices.Contains(s.Keys(), key) {
-				return fmt.Errorf("left in Redis: %q", s.Keys())
-			}
+	owner, _ := holder(s)
+	if i := r.current(v, owner); owner != "" && (i < 0 || v.Actors[i].Phase != expired) {
+		return fmt.Errorf("%s has the lock in Redis, and does not know it", owner)
+	}
+	for _, key := range lockKeys[2:] {
+		if slices.Contains(s.Keys(), key) {
+			return fmt.Errorf("left in Redis: %q", s.Keys())
 		}
 	}
 	return nil

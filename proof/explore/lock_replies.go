@@ -24,7 +24,7 @@ func (r *lockRules) Replied(v *View[attempt], i int, p Packet) {
 			return
 		}
 		a.Deadline = max(a.Deadline, p.Sent+micro(lockLease))
-	case p.Script%eachScript == heartbeatScript:
+	case p.Script == heartbeatScript:
 		r.heartbeatReplied(v, i, p)
 	}
 }
@@ -39,38 +39,19 @@ func (r *lockRules) lost(v *View[attempt], i int) {
 
 // released is the reply to a release: 'R' or 'L', and the owner that the lock was handed to.
 func (r *lockRules) released(v *View[attempt], i int, p Packet) {
-	first, second, both := strings.Cut(p.Text, ",")
-	if both {
-		r.left(v, i^1, p.Sent, second, v.Actors[i].Again)
-	}
-	back := v.Actors[i].Back
-	r.left(v, i, p.Sent, first, v.Actors[i].Again)
-	if back {
-		r.swap(v, i)
-	}
-}
-
-// left is what a release says of one attempt.
-func (r *lockRules) left(v *View[attempt], i int, sent int64, reply string, again bool) {
 	a := v.Actors[i]
-	words := strings.Fields(reply)
-	if words[0] == "L" && a.Held && !again && !a.Forced && v.Now < a.Deadline {
+	words := strings.Fields(p.Text)
+	if words[0] == "L" && a.Held && !a.Again && !a.Forced && v.Now < a.Deadline {
 		v.Fail("%s unlocks in time, and Redis says that it lost the lock", r.owner(i, a))
 	}
 	r.end(v, i, over)
 	if len(words) == 4 {
-		r.learn(v, i, words[1], award{token: integer(words[2]), lease: micro(integer(words[3])), from: sent})
+		r.learn(v, i, words[1], award{token: integer(words[2]), lease: micro(integer(words[3])), from: p.Sent})
 	}
 }
 
 // answered is the reply to a lock request.
 func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
-	if p.Script >= bothScripts {
-		mine := false
-		if p, mine = r.answeredBoth(v, i, p); !mine {
-			return
-		}
-	}
 	a := &v.Actors[i]
 	answer, ok := protocol.ParseAnswer(p.Text)
 	if !ok {
@@ -100,8 +81,6 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 		r.end(v, i, failed)
 	case answer.Status == protocol.Granted:
 		r.granted(v, i, award{token: integer(answer.Token), lease: micro(lockLease), from: p.Sent})
-	case a.Phase == trying && r.several && v.Actors[i^1].Phase == holding:
-		r.refused(v, i)
 	case a.Phase == trying: // it stands in the queue, under another name
 		r.startOver(v, i, asking, a.Late)
 	default:
@@ -144,7 +123,7 @@ type award struct {
 
 // learn is news to an attempt of a grant of its lock, which may be one of its session's.
 func (r *lockRules) learn(v *View[attempt], by int, owner string, w award) {
-	i := r.current(v, r.lockOf(by), owner)
+	i := r.current(v, owner)
 	if i < 0 || i/r.each != by/r.each {
 		return
 	}
@@ -180,7 +159,6 @@ func (r *lockRules) granted(v *View[attempt], i int, w award) {
 	v.Forsake(i, mainTag)
 	*a = attempt{Phase: holding, Serial: a.Serial, Late: a.Late, NotAfter: a.NotAfter, Forced: a.Forced, Beat: true, Token: w.token, Used: w.token, Deadline: w.from + w.lease}
 	a.forget()
-	r.complete(v, i)
 }
 
 // heartbeatReplied is the reply to a heartbeat: 'B NOW PTTL OWNER TOKEN MISSING...'.
@@ -208,7 +186,7 @@ func (r *lockRules) heartbeatReplied(v *View[attempt], i int, p Packet) {
 	default:
 		r.startOver(v, i, asking, a.Late)
 	}
-	if h := r.current(v, r.lockOf(i), words[3]); h >= 0 && h/r.each == i/r.each && v.Actors[h].Phase == asking && v.Actors[h].Told != 0 {
+	if h := r.current(v, words[3]); h >= 0 && h/r.each == i/r.each && v.Actors[h].Phase == asking && v.Actors[h].Told != 0 {
 		v.Actors[h].Phase, v.Actors[h].Late = queued, true
 		v.Forsake(h, mainTag)
 	}
@@ -221,9 +199,5 @@ func (r *lockRules) Heard(v *View[attempt], session int, text string) {
 	if len(words) != 5 || words[4] != nonce(words[0]) {
 		return
 	}
-	w := award{token: integer(words[1]), at: integer(words[2]), lease: micro(integer(words[3]))}
-	r.learn(v, session*r.each, words[0], w)
-	if r.several { // the nonce would tell which lock it is about; waiting names are of one lock only
-		r.learn(v, session*r.each+1, words[0], w)
-	}
+	r.learn(v, session*r.each, words[0], award{token: integer(words[1]), at: integer(words[2]), lease: micro(integer(words[3]))})
 }

@@ -432,7 +432,7 @@ func (r *quorumRules) forces(v *View[voter], do func(what string, who int, move 
 		}
 	}
 	for s := range quorumServers {
-		owner, _ := holder(v.Space(s), 0)
+		owner, _ := holder(v.Space(s))
 		if owner == "" {
 			continue
 		}

@@ -18,8 +18,8 @@ type sight struct {
 
 // Observe looks whether a holder lost its grant though it had not asked for that.
 func (r *quorumRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any {
-	was, _ := holder(before, 0)
-	is, _ := holder(did.Space, 0)
+	was, _ := holder(before)
+	is, _ := holder(did.Space)
 	argv := strings.Split(p.Argv, separator)
 	switch {
 	case p.Script == quorumLock && is == argv[0] && was != is && env.Now > integer(argv[2]):
@@ -45,7 +45,7 @@ func serialOf(owner string) int64 {
 // heldBy counts the servers that an attempt has.
 func (r *quorumRules) heldBy(v *View[voter], owner string) (n int) {
 	for s := range quorumServers {
-		if is, _ := holder(v.Space(s), 0); is == owner {
+		if is, _ := holder(v.Space(s)); is == owner {
 			n++
 		}
 	}
@@ -163,7 +163,7 @@ func (r *quorumRules) Over(v *View[voter]) bool {
 		if v.Space(s).Hash(quorumKeys[0]) == nil {
 			continue
 		}
-		owner, _ := holder(v.Space(s), 0)
+		owner, _ := holder(v.Space(s))
 		if i := int(owner[0] - 'A'); v.Crashed>>i&1 == 0 {
 			v.Fail("%s has a server, and does not know it", owner)
 		}

@@ -83,7 +83,6 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 			continue
 		}
 		keys, argv := c[3:3+n], c[3+n:]
-		at := 0
 		for _, key := range keys {
 			i := slices.IndexFunc(w.locks, func(l *lock) bool { return l.key == key })
 			if i < 0 {
@@ -92,23 +91,11 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 				}
 				continue
 			}
-			one := &call{from, s, cmp.Or(scripts[digest], w.scripts[digest]), argv}
-			switch one.name {
-			case "":
+			name := cmp.Or(scripts[digest], w.scripts[digest])
+			if name == "" {
 				w.fail("an unknown script")
-			case "lock several":
-				one.name = "lock"
-				if at == 1 {
-					w.counts.Add("several by one request")
-				}
-			case "release several":
-				one.name = "release"
-				if at > 0 {
-					one.argv = argv[6+4*(at-1):]
-				}
 			}
-			w.locks[i].rules.executed(one, now)
-			at++
+			w.locks[i].rules.executed(&call{from, s, name, argv}, now)
 		}
 	}
 }

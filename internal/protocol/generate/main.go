@@ -3,7 +3,7 @@
 // A script is made of its source, a file in a folder named lua, and of the functions and constants of libraries. It
 // begins with the header of its source. Then come the source's statements. A definition of a library stands
 // immediately before the first statement that needs it, so that a script that returns earlier does not spend
-// time on it. NAME_several.lua gets the statements of NAME.lua, too, as the function one().
+// time on it.
 //
 // Sources are not parsed but split by their form: a statement at top level begins in column 0. No other line does, except
 // one that closes or continues it (end, else, a bracket). No local may have the name of a library's definition.
@@ -31,7 +31,7 @@ const (
 var folders = map[string][]string{
 	"internal/protocol":       {shared},
 	"rlock":                   {shared},
-	"internal/queue":          {shared, line, "internal/queue/lua/queue.lua", "internal/queue/lua/several.lua"},
+	"internal/queue":          {shared, line, "internal/queue/lua/queue.lua"},
 	"internal/permit":         {shared, line, permit},
 	"internal/permit/operate": {shared, line, permit},
 	"multilock":               {shared},
@@ -88,13 +88,6 @@ func script(root, source string, library []statement) (string, error) {
 	header, body, err := read(root, source)
 	if err != nil {
 		return "", err
-	}
-	if single, ok := strings.CutSuffix(source, "_several.lua"); ok {
-		_, one, err := read(root, single+".lua")
-		if err != nil {
-			return "", err
-		}
-		library = append(slices.Clip(library), function("one", one))
 	}
 	parts, err := arrange(body, library)
 	return header + "\n--\n-- Generated from " + source + ": edit that, and run go generate ./...\n" + join(parts), err
@@ -168,22 +161,6 @@ func join(parts []statement) string {
 		b.WriteString(s.text)
 	}
 	return b.String()
-}
-
-// function makes a body a function.
-func function(name string, body []statement) statement {
-	var b strings.Builder
-	fmt.Fprintf(&b, "local function %s()\n", name)
-	for line := range strings.Lines(strings.TrimPrefix(join(body), "\n")) {
-		if line != "\n" {
-			b.WriteString("  ")
-		}
-		b.WriteString(line)
-	}
-	b.WriteString("end\n")
-	s := statement{text: b.String()}
-	s.parse()
-	return s
 }
 
 // continues begins a line that belongs to the statement before it.

@@ -134,7 +134,7 @@ func TestTheScriptsReserveAsManyTokensAsTheEngine(t *testing.T) {
 func example(t *testing.T, library, source string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	for file, text := range map[string]string{"library.lua": library, "x.lua": source, "x_several.lua": "-- Several.\n\nreturn one()\n"} {
+	for file, text := range map[string]string{"library.lua": library, "x.lua": source} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -143,46 +143,23 @@ func example(t *testing.T, library, source string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := script(dir, "x.lua", definitions)
-	if err != nil {
-		return "", err
-	}
-	several, err := script(dir, "x_several.lua", definitions)
-	return text + several, err
+	return script(dir, "x.lua", definitions)
 }
 
 func TestDefinitionsStandBeforeTheFirstStatementThatNeedsThem(t *testing.T) {
 	const (
-		header  = "-- A script.\n--\n-- Reply: a number\n"
-		most    = "-- MOST is a constant.\nlocal MOST = 9\n"
-		unused  = "local function unused()\n  return MOST\nend\n"
-		low     = "local function low(x, ...)\n  return math.min(x, MOST)\nend\n"
-		high    = "-- high uses low.\nlocal function high(x)\n\n  return -low(x)\nend\n"
-		early   = "local early = { 'low', \"high\" } -- not low\nif early.low then\n  return 'low'\nend\n"
-		late    = "local a, b = {\n  high(1),\n}\n-- The end.\nif a then\n  return 'a' ..low(2)\nelse\n  high(3)\nend\n"
-		several = "-- Several.\n"
+		header = "-- A script.\n--\n-- Reply: a number\n"
+		most   = "-- MOST is a constant.\nlocal MOST = 9\n"
+		unused = "local function unused()\n  return MOST\nend\n"
+		low    = "local function low(x, ...)\n  return math.min(x, MOST)\nend\n"
+		high   = "-- high uses low.\nlocal function high(x)\n\n  return -low(x)\nend\n"
+		early  = "local early = { 'low', \"high\" } -- not low\nif early.low then\n  return 'low'\nend\n"
+		late   = "local a, b = {\n  high(1),\n}\n-- The end.\nif a then\n  return 'a' ..low(2)\nelse\n  high(3)\nend\n"
 	)
 	note := func(file string) string {
 		return "--\n-- Generated from " + file + ": edit that, and run go generate ./...\n"
 	}
-	want := strings.Join([]string{header + note("x.lua"), early, most, low, high, late}, "\n") +
-		strings.Join([]string{several + note("x_several.lua"), most, low, high, `local function one()
-  local early = { 'low', "high" } -- not low
-  if early.low then
-    return 'low'
-  end
-
-  local a, b = {
-    high(1),
-  }
-  -- The end.
-  if a then
-    return 'a' ..low(2)
-  else
-    high(3)
-  end
-end
-`, "return one()\n"}, "\n")
+	want := strings.Join([]string{header + note("x.lua"), early, most, low, high, late}, "\n")
 	library := strings.Join([]string{"-- A library.\n", most, unused, low, high}, "\n")
 	if got, err := example(t, library, strings.Join([]string{header, early, late}, "\n")); err != nil || got != want {
 		t.Errorf("%v:\n%s\nwant:\n%s", err, got, want)

@@ -13,7 +13,7 @@ import (
 func Scripts(m *rlock.Mutex) map[string]string {
 	k := inner.Mutex(m).Kind()
 	all := map[string]*wire.Script{"keep": protocol.Keep, "lock": k.Lock, "release": k.Release, "force": k.Force,
-		"inspect": k.Inspect, "lock several": k.LockSeveral, "release several": k.ReleaseSeveral}
+		"inspect": k.Inspect}
 	maps.Copy(all, k.Further)
 	names := map[string]string{}
 	for name, sc := range all {

@@ -98,7 +98,7 @@ func acquisition(t *testing.T, servers ...*server) (*Quorum, *mutex.Acquisition)
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Leave)
-	return q, mutex.NewAcquisition(context.Background(), l, mutex.Config{}, mutex.Alone)
+	return q, mutex.NewAcquisition(context.Background(), l, mutex.Config{})
 }
 
 // ask asks for the lock, and says how long that took.

@@ -88,7 +88,7 @@ func (t *turn) run() {
 }
 
 // stand blocks until the turn has come at a member; nil: it has not.
-func (t *turn) stand(m *member) *mutex.Hold {
+func (t *turn) stand(m *member) *mutex.Entry {
 	s, err := session.PartOf(m.Session, attendant{}, newAttendant)
 	if err != nil {
 		return nil
@@ -99,7 +99,7 @@ func (t *turn) stand(m *member) *mutex.Hold {
 	t.at, t.skip = m, skip // from now on Look may end this attempt
 	t.mu.Unlock()
 	lock := mutex.New(s, turnKind, t.l.Keys.Name, mutex.Config{})
-	e, err := lock.AcquireUnit(ctx, mutex.Config{Impatient: true}, false, mutex.Alone)
+	e, err := lock.Admitted(ctx, mutex.Config{Impatient: true}, false)
 	if err != nil {
 		if ctx.Err() == nil && !wire.Judge(err).Transient {
 			t.q.bar(m, t.l, err)
@@ -107,7 +107,7 @@ func (t *turn) stand(m *member) *mutex.Hold {
 		return nil
 	}
 	t.alone.Store(!queue.Others(e.Lock()))
-	return e.NewHandle()
+	return e
 }
 
 // silence is how old a member's last answer may be: longer than the time between two heartbeats.

@@ -164,7 +164,7 @@ func TestOneThatStandsInLineLooksWhetherTheServerAnswers(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		p.Look(true)
 		synctest.Wait()
-		a := mutex.NewAcquisition(t.Context(), l, mutex.Config{}, mutex.Alone)
+		a := mutex.NewAcquisition(t.Context(), l, mutex.Config{})
 		if err := a.WhyOver(false); !strings.Contains(err.Error(), "locked by s:1 (12@host label)") {
 			t.Errorf("%v", err)
 		}

@@ -169,18 +169,6 @@ func tokenOr(c *caller, key string) string {
 	return c.token()
 }
 
-// severalKeys are those of the lock and of others, which may be the same.
-func severalKeys(c *caller) []string {
-	var keys []string
-	for range 1 + c.IntN(3) {
-		prefix := pick(c, "{k}", "{k}2", "{k}3")
-		for _, k := range lockKeys {
-			keys = append(keys, prefix+strings.TrimPrefix(k, "{k}"))
-		}
-	}
-	return keys
-}
-
 var kinds = []kind{
 	{"queue", lockKeys, []call{
 		{file: "internal/queue/lock.lua", argv: queueLock, often: 6},
@@ -206,25 +194,6 @@ var kinds = []kind{
 		{file: "internal/queue/inspect.lua", argv: func(*caller) []string { return nil }},
 		{file: "internal/protocol/keep.lua", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
 		{file: "internal/protocol/confirm.lua", argv: func(c *caller) []string { return []string{tokenOr(c, "{k}"), c.lease(), c.keep()} }, keys: func(*caller) []string { return lockKeys[:2] }},
-	}},
-	{"several", append(append(slices.Clone(lockKeys), "{k}2", "{k}2:t", "{k}2:q", "{k}2:a", "{k}2:d"), "{k}3", "{k}3:t"), []call{
-		{file: "internal/queue/lock_several.lua", argv: func(c *caller) []string {
-			argv := queueLock(c)
-			if !c.rare(5) {
-				argv[5] = "0"
-			}
-			return argv
-		}, keys: severalKeys},
-		{file: "internal/queue/release_several.lua", argv: func(c *caller) []string {
-			argv := queueRelease(c)
-			for range 2 {
-				more := queueRelease(c)
-				argv = append(argv, pick(c, argv[0], more[0]), more[1], more[4], more[5])
-			}
-			return argv
-		}, keys: severalKeys},
-		{file: "internal/queue/lock.lua", argv: queueLock, keys: func(*caller) []string { return lockKeys }},
-		{file: "internal/queue/release.lua", argv: queueRelease, keys: func(*caller) []string { return lockKeys }},
 	}},
 	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, []call{
 		{file: "internal/permit/acquire.lua", argv: permitAcquire, often: 6},

@@ -91,7 +91,6 @@ var returns = map[string]string{
 	"a wrong argument":    "local at = string.find(nil, 'x')\nreturn at",
 	"no such command":     `return redis.call('HGET')`,
 	"KEYS and ARGV":       `return table.concat(KEYS, '|') .. #KEYS .. table.concat(ARGV, '|') .. #ARGV .. tostring(ARGV[3])`,
-	"KEYS change":         `KEYS[1] = nil KEYS[1] = 'hash' return redis.call('HGET', KEYS[1], ARGV[1])`,
 	"JSON":                `return cjson.encode({ ttl = redis.call('PTTL', 'ends'), lock = { ['a/"\\\n\1é\127'] = '<&>' }, none = nil, list = { 'x', '1' }, flag = true, number = 1700000000000, half = 0.5 })`,
 	"JSON that is empty":  `return cjson.encode({})`,
 	"JSON of a list":      `return cjson.encode({ now = select(2, 1, '5'), limit = redis.call('HGET', 'no', 'n') or nil })`,

@@ -1,0 +1,123 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// recording answers what a client is asked, with the request's key, and keeps what was asked together.
+type recording struct {
+	slow time.Duration
+	mu   sync.Mutex // guards what follows
+	sent []string   // keys, with commas between those of a pipeline
+}
+
+func (r *recording) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *recording) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return r.answer(cmd) }
+}
+
+func (r *recording) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error { return r.answer(cmds...) }
+}
+
+func (r *recording) answer(cmds ...redis.Cmder) error {
+	time.Sleep(r.slow)
+	var keys []string
+	for _, cmd := range cmds {
+		req := cmd.(Request)
+		req.SetVal(req.key())
+		keys = append(keys, req.key())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = append(r.sent, strings.Join(keys, ","))
+	return nil
+}
+
+func (r *recording) link(t *testing.T) *Link {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	rdb.AddHook(r)
+	return NewLink(rdb, Options{Context: t.Context(), Batching: -1, Refusal: func(err error) error { return err }})
+}
+
+type keyed string
+
+func (k keyed) Request(time.Time) Request { return NewRequest(NewScript("return 1"), []any{string(k)}) }
+
+func (k keyed) ask(ctx context.Context, l *Link) error {
+	o := l.Call(ctx, NewScript("return 1"), k, 1, nil)
+	if o.Err == nil && o.Reply != string(k) {
+		return errors.New("the reply to " + string(k) + " is " + o.Reply)
+	}
+	return o.Err
+}
+
+func TestFirstRequestsLeaveTogetherAndInTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &recording{}, &recording{slow: time.Hour}
+		la, lb := a.link(t), b.link(t)
+		began := time.Now()
+		var took [5]time.Duration
+		errs := Gather(t.Context(), 5, func(ctx context.Context, i int) error {
+			switch i {
+			case 0:
+				time.Sleep(time.Second)
+			case 1:
+				return keyed("b1").ask(ctx, lb)
+			case 3:
+				return nil
+			}
+			err := keyed([]string{0: "a0", 2: "a2", 4: "a4"}[i]).ask(ctx, la)
+			if i == 2 {
+				err = errors.Join(err, keyed("again").ask(ctx, la))
+			}
+			took[i] = time.Since(began)
+			return err
+		})
+		if err := errors.Join(errs...); err != nil || !slices.Equal(a.sent, []string{"a0,a2,a4", "again"}) || !slices.Equal(b.sent, []string{"b1"}) {
+			t.Errorf("%v: %q, %q", err, a.sent, b.sent)
+		}
+		if took[0] != time.Second || took[2] != time.Second || took[4] != time.Second {
+			t.Errorf("a server waits for a slow one: %v", took)
+		}
+	})
+}
+
+func TestACallThatFailsWithoutARequestKeepsTheOthersFromTheirs(t *testing.T) {
+	a := &recording{}
+	l := a.link(t)
+	if err := keyed("warm").ask(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	errs := Gather(t.Context(), 4, func(ctx context.Context, i int) error {
+		made++
+		if i == 2 {
+			return io.EOF
+		}
+		return keyed("x").ask(ctx, l)
+	})
+	for i, want := range []error{ErrUnsent, ErrUnsent, io.EOF, ErrUnsent} {
+		if !errors.Is(errs[i], want) {
+			t.Errorf("call %d: %v, want %v", i, errs[i], want)
+		}
+	}
+	if made != 3 || !slices.Equal(a.sent, []string{"warm"}) {
+		t.Errorf("%d calls, and %q", made, a.sent)
+	}
+	if v := Judge(errs[0]); v != (Verdict{}) || l.Silent(t.Context(), "x") {
+		t.Errorf("%+v of a request that was not sent", v)
+	}
+}

@@ -1,0 +1,210 @@
+package multilock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/rlock"
+)
+
+// acquisition is one call of Lock or TryLock.
+type acquisition struct {
+	l       *MultiLock
+	ctx     context.Context // the caller's
+	options []rlock.Option
+	until   time.Time // when the wait that is allowed is over; zero: never
+	try     bool
+
+	parts []part // what it has, by member
+}
+
+// part is the hold of one member, and its context. The zero part: it is not held.
+type part struct {
+	ctx  context.Context
+	hold *rlock.Hold
+}
+
+// run takes all members. It waits for one at a time, and holds nothing meanwhile.
+func (a *acquisition) run() error {
+	first := -1 // the member to wait for
+	var last error
+	for restarts := 0; ; restarts++ {
+		a.parts = make([]part, len(a.l.members)) // what an earlier round had may be given back yet
+		taken, err := a.round(first)
+		if err == nil {
+			return nil
+		}
+		a.giveBack()
+		if errors.Is(err, errTooSlow) {
+			err = cmp.Or(last, err)
+		}
+		if taken == nil || a.try {
+			return err
+		}
+		last = err
+		if a.l.restarted != nil {
+			a.l.restarted(restarts + 1)
+		}
+		first = taken.Index
+		a.pause(restarts)
+	}
+}
+
+// round waits for the first member, unless that is -1, and tries the others. The error is taken if a member has
+// another holder, or if its server fails.
+func (a *acquisition) round(first int) (taken *MemberError, err error) {
+	l := a.l
+	options := a.options
+	switch {
+	case first >= 0:
+		if err := a.take(a.ctx, first, l.members[first].Lock, options); err != nil {
+			return nil, l.about(first, err)
+		}
+	case !a.try:
+		options = append(slices.Clip(options), givesWay{})
+	}
+	var rest []int
+	for i := range l.members {
+		if i != first {
+			rest = append(rest, i)
+		}
+	}
+	for some := range slices.Chunk(rest, maxTogether) {
+		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
+			return a.take(ctx, some[n], l.members[some[n]].TryLock, options)
+		})
+		if taken, err = a.failed(some, errs); err != nil {
+			return taken, err
+		}
+	}
+	for i, p := range a.parts { // one may be lost by now
+		if err := p.hold.Err(); err != nil {
+			return nil, l.about(i, err)
+		}
+	}
+	return nil, nil
+}
+
+// method is Lock or TryLock of a member.
+type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
+
+// take takes one member.
+func (a *acquisition) take(ctx context.Context, i int, lock method, options []rlock.Option) error {
+	if !a.until.IsZero() {
+		left := time.Until(a.until)
+		if left <= 0 {
+			return errTooSlow
+		}
+		options = append(slices.Clip(options), rlock.WaitAtMost(left))
+	}
+	held, hold, err := lock(ctx, options...)
+	if err == nil {
+		a.parts[i] = part{held, hold}
+	}
+	return err
+}
+
+var errTooSlow = fmt.Errorf("not answered before the wait was over: %w", os.ErrDeadlineExceeded)
+
+// failed says what the members' errors mean for the whole: an error that no wait will mend, or else the member to
+// wait for. That is the first whose server fails, or else the first that has another holder.
+func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, err error) {
+	for n, err := range errs {
+		i := members[n]
+		switch {
+		case err == nil, errors.Is(err, wire.ErrUnsent):
+		case !errors.Is(err, rlock.ErrLocked) && !passing(err):
+			return nil, a.l.about(i, err)
+		case taken == nil || errors.Is(taken, rlock.ErrLocked) && !errors.Is(err, rlock.ErrLocked):
+			taken = a.l.about(i, err)
+		}
+	}
+	if taken == nil {
+		return nil, nil
+	}
+	var locked *rlock.LockedError
+	if errors.As(taken, &locked) && locked.Holder != "" {
+		for i, p := range a.parts {
+			if mutex.OwnerField((*mutex.Hold)(p.hold)) == locked.Holder && p.hold.Name() == locked.Name {
+				return nil, a.l.about(taken.Index, fmt.Errorf("it is the same lock as members[%d], "+
+					"for another session: they exclude each other", i))
+			}
+		}
+	}
+	return taken, taken
+}
+
+// passing reports whether an error is an outage's: its member's Lock rides that out.
+func passing(err error) bool {
+	var reply redis.Error
+	var network net.Error
+	known := errors.As(err, &reply) || errors.As(err, &network) || errors.Is(err, io.EOF)
+	return known && wire.Judge(err).Transient
+}
+
+// giveBackWait bounds the wait for what is given back; the rest goes on in the background.
+const giveBackWait = 5 * time.Second
+
+// giveBack gives back what a round took.
+func (a *acquisition) giveBack() {
+	held := slices.DeleteFunc(slices.Clone(a.parts), func(p part) bool { return p.hold == nil })
+	if len(held) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, giveBackWait)
+	defer cancel()
+	if !a.until.IsZero() {
+		ctx, cancel = context.WithDeadline(ctx, a.until)
+		defer cancel()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		unlock(context.WithoutCancel(ctx), held)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// pause lets rounds that keep meeting each other fall out of step. From the third on it waits
+// a random time of up to 4 ms, 8 ms, and so on to 128 ms. Nothing is held meanwhile.
+func (a *acquisition) pause(restarts int) {
+	if restarts < 2 {
+		return
+	}
+	t := time.NewTimer(rand.N(time.Millisecond << min(restarts, 7)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-a.ctx.Done():
+	}
+}
+
+// unlock unlocks all, the first one last: others wait for that one, and then try the rest.
+func unlock(ctx context.Context, parts []part) []error {
+	errs := make([]error, len(parts))
+	for last := len(parts); last > 0; last -= maxTogether {
+		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
+			errs[last-1-n] = parts[last-1-n].hold.Unlock(ctx)
+			return nil // or the others stayed locked
+		})
+	}
+	return errs
+}
+
+// maxTogether is how many requests share a pipeline at most, which keeps a server from others.
+const maxTogether = 100
