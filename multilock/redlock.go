@@ -76,8 +76,9 @@ var (
 // The watchdog renews on all servers. The deadline is that of the majority, so the hold's context
 // ends before the first instant at which another session could have one. A server may have
 // been down when the lock was taken, or have come back empty since. It gets the hold with the next renewal, if a majority
-// without that server has just been renewed. So a hold outlives a rolling restart, if each
-// server has a third of the lease to get the hold before the next one goes down.
+// without that server has just been renewed. What fails there is repeated until the renewal after that, whatever the
+// others answer. So a hold outlives a rolling restart, if each server has half of the lease to get the hold before
+// the next one goes down. A hold that stays on a bare majority is logged.
 // Unlock returns when a majority has answered (with [rlock.WithAsyncUnlock], at once); the rest is told in the background, as
 // long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
 //

@@ -73,6 +73,22 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 	}
 }
 
+func TestTheErrorNamesTheServersThatFailAndHow(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		r[0].Kill()
+		r[1].SetError("NOPERM no rights")
+		_, _, err := m.TryLock(bg)
+		time.Sleep(2 * time.Second) // until go-redis gives up the dial
+		_, _, again := m.TryLock(bg)
+		for what, err := range map[string]error{r[1].Net.Addr() + ": NOPERM": err, r[0].Net.Addr() + ": ": err, "connection refused": again} {
+			if err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%v does not tell of %q", err, what)
+			}
+		}
+	})
+}
+
 // It is asked again when it answers.
 func TestAServerThatWasSlowVotesAgain(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {

@@ -1,6 +1,11 @@
 package multilock_test
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,6 +150,86 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 			}
 		}
 		testlock.Eventually(t, "all have it", r.unanimous)
+		testlock.Unlock(t, hold)
+	})
+}
+
+// What a server is asked for goes on though the others have answered: the copy of a renewal with the whole script, too.
+func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		_, hold := testlock.Lock(t, r.warm(t), bg)
+		synctest.Wait()
+		r[0].Net.SetDelay(5 * time.Millisecond)
+		testlock.Must(t, r[0].Client.ScriptFlush(bg).Err())
+		for i := range 100 {
+			time.Sleep(time.Second)
+			if left := r[0].TTL(redKey); left < 2*renewal-time.Second {
+				t.Fatalf("after %d s %v of the lease is left there", i+1, left)
+			}
+		}
+		testlock.Unlock(t, hold)
+	})
+}
+
+// Half of a lease after each server, as docs/operations.md says, with a waiter beside the holder, and with sessions
+// that only try and so take the empty server for a moment, again and again.
+func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
+	for _, c := range []struct {
+		lease time.Duration
+		tries int
+	}{{3 * time.Second, 0}, {3 * time.Second, 3}, {3 * renewal, 0}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			withServers(t, 3, func(t *testing.T, r servers) {
+				of := rlock.WithWatchdogTimeout(c.lease)
+				ctx, hold := testlock.Lock(t, r.warm(t, of), bg)
+				waiting := testlock.Go(bg, r.redLock(t, of))
+				trying, stop := context.WithCancel(bg)
+				var wg sync.WaitGroup
+				for range c.tries {
+					m := r.redLock(t, of)
+					wg.Go(func() {
+						for trying.Err() == nil {
+							if _, got, err := m.TryLock(trying); err == nil {
+								t.Error("two hold it")
+								_ = got.Unlock(bg)
+							}
+							time.Sleep(time.Duration(1+rand.IntN(20)) * time.Millisecond)
+						}
+					})
+				}
+				for range 2 {
+					for i, w := range r {
+						w.Restart()
+						time.Sleep(c.lease / 2)
+						if ctx.Err() != nil {
+							t.Errorf("lost after server %d: %v", i, context.Cause(ctx))
+						}
+					}
+				}
+				stop()
+				wg.Wait()
+				testlock.Unlock(t, hold)
+				next := testlock.Granted(t, waiting)
+				testlock.WantAfter(t, next, hold.Token())
+				testlock.Unlock(t, next)
+			})
+		})
+	}
+}
+
+func TestAHoldThatStaysOnABareMajorityIsLogged(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(logged)
+		_, hold := testlock.Lock(t, r.warm(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil)))), bg)
+		time.Sleep(2 * renewal)
+		if n := log.count("bare majority"); n != 0 {
+			t.Errorf("logged %d times while all have it", n)
+		}
+		r[0].Kill()
+		time.Sleep(3 * time.Minute)
+		if n := log.count("held by a bare majority"); n < 1 || n > 4 || log.count(r[0].Net.Addr()) < n {
+			t.Errorf("logged %d times: %s", n, log.b.String())
+		}
 		testlock.Unlock(t, hold)
 	})
 }

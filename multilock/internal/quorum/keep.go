@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
@@ -17,37 +19,32 @@ import (
 // Server is the same for all leases: a batch goes to all members.
 func (q *Quorum) Server(session.Lessee) any { return nil }
 
-// Renew keeps leases on all members, and returns when a majority has answered for each of them. What the others say is
-// noted when it comes. A member that has lost a grant is asked to take it again once the outcome is decided: only then is
-// it known that a majority without that member still holds it.
+// Renew keeps leases on all members, and returns when a majority has answered for each of them, or with ctx. What
+// members are asked goes on without it.
 func (q *Quorum) Renew(ctx context.Context, _ any, leases []*watchdog.Lease) []watchdog.Result {
 	start := time.Now()
 	tenures := make([]*mutex.Tenure, len(leases))
 	for i, l := range leases {
 		tenures[i] = l.Owner.(*mutex.Tenure)
 	}
-	done := make(chan struct{}) // when this returns
-	defer close(done)
+	decided := make(chan struct{}) // closed when this returns
+	defer close(decided)
 	errs := make(chan error, len(q.members))
 	for i := range q.members {
-		q.s.Go(func() {
-			gone, err := q.renewAt(ctx, i, tenures, start)
-			errs <- err
-			if gone != nil {
-				<-done // by then it is known whether a majority holds it without this member
-				q.join(i, gone, start)
-			}
-		})
+		q.s.Go(func() { q.keepAt(i, tenures, start, errs, decided) })
 	}
-	err := errLate
+	answered, failing := 0, []error(nil)
 	for n := 0; n < len(q.members); n++ {
 		select {
 		case e := <-errs:
 			if e != nil {
-				err = e
+				failing = append(failing, e)
+			} else {
+				answered++
 			}
 		case <-ctx.Done():
 			n = len(q.members) // what has come by now is all that counts
+			failing = append(failing, errLate)
 		}
 		if !slices.ContainsFunc(tenures, func(t *mutex.Tenure) bool { return !roundOf(&t.Grant).renewed(start) }) { // all have their majority: the rest may come later
 			break
@@ -62,41 +59,81 @@ func (q *Quorum) Renew(ctx context.Context, _ any, leases []*watchdog.Lease) []w
 		case b.renewed(start): // which moves no deadline that Extend made a later one
 			results[j].Deadline = deadline
 		default:
-			results[j].Err = q.noMajority(0, err)
+			results[j].Err = q.noMajority(answered, failing...)
 		}
 	}
 	return results
 }
 
-// renewAt renews at one member, and returns what that does not have.
-func (q *Quorum) renewAt(ctx context.Context, i int, tenures []*mutex.Tenure, start time.Time) (gone []*mutex.Tenure, failed error) {
-	link := q.members[i].Link
+// keepAt renews at one member, whatever the others answer, and takes there what that does not have. It says in first how
+// the first request ended. What has failed is repeated at once, on another connection, and then with growing pauses,
+// until the next renewal is due.
+func (q *Quorum) keepAt(i int, tenures []*mutex.Tenure, start time.Time, first chan<- error, decided <-chan struct{}) {
+	ctx, cancel := context.WithDeadline(q.s.Ctx, start.Add(q.s.Lease/3))
+	defer cancel()
+	bounds := wakeup.Bounds{Until: ctx, Closing: q.s.Closing()}
+	for try := 0; ; try++ {
+		gone, failed, err := q.renewAt(ctx, i, tenures)
+		if try == 0 && err != nil {
+			first <- q.members[i].named(err)
+		} else if try == 0 {
+			first <- nil
+		}
+		if len(gone) > 0 {
+			<-decided // by then it is known whether a majority holds it without this member
+			gone = q.join(ctx, i, gone, start)
+		}
+		if tenures = slices.Concat(failed, gone); len(tenures) == 0 || err != nil && !wire.Judge(err).Transient {
+			return
+		}
+		if try > 0 {
+			if _, ended := bounds.Sleep(wire.Backoff(try, 10*time.Millisecond, q.s.Lease/15), nil); ended {
+				q.missing(i, tenures, err)
+				return
+			}
+		}
+	}
+}
+
+// renewAt renews at one member. gone is what that does not have, and failed what it has not answered for.
+func (q *Quorum) renewAt(ctx context.Context, i int, tenures []*mutex.Tenure) (gone, failed []*mutex.Tenure, last error) {
+	link, sent := q.members[i].Link, time.Now()
 	link.Batch(ctx, link.Entrance(), len(tenures), func(j int) (*wire.Script, wire.Request) {
 		return tenures[j].Renewal()
 	}, func(j int, reply string, err error) {
-		roundOf(&tenures[j].Grant).kept(i, wire.Outcome{Reply: reply, Sent: start, Err: err}, q.s.Lease)
-		if err != nil {
-			failed = err
-		} else if reply != "K" {
+		roundOf(&tenures[j].Grant).kept(i, wire.Outcome{Reply: reply, Sent: sent, Err: err}, q.s.Lease)
+		switch {
+		case err != nil:
+			last = err
+			failed = append(failed, tenures[j])
+		case reply != "K":
 			gone = append(gone, tenures[j])
 		}
 	})
-	return gone, failed
+	return gone, failed, last
 }
 
 // join takes tenures at a member that does not have them, because it came back empty, or was not reached when they
-// were granted. Else each restart of a server would leave them one fewer, until there is no majority.
-func (q *Quorum) join(i int, tenures []*mutex.Tenure, start time.Time) {
+// were granted. Else each restart of a server would leave them one fewer, until there is no majority. It returns those
+// that the member may be asked for again.
+func (q *Quorum) join(ctx context.Context, i int, tenures []*mutex.Tenure, start time.Time) (again []*mutex.Tenure) {
 	tenures = slices.DeleteFunc(tenures, func(t *mutex.Tenure) bool {
 		t.Lock.Mu.Lock()
 		defer t.Lock.Mu.Unlock()
-		return t.State() != handover.Held || !roundOf(&t.Grant).mayJoin(i, start) // a release that comes from here on knows of the request to join
+		if t.State() != handover.Held {
+			return true
+		}
+		may := roundOf(&t.Grant).mayJoin(i, start) // a release that comes from here on knows of the request to join
+		if !may {
+			again = append(again, t)
+		}
+		return !may
 	})
 	if len(tenures) == 0 {
-		return
+		return again
 	}
 	m, sent := q.members[i], time.Now() // the leases count from before the batch
-	m.Link.Batch(q.s.Ctx, m.Link.Entrance(), len(tenures), func(j int) (*wire.Script, wire.Request) {
+	m.Link.Batch(ctx, m.Link.Entrance(), len(tenures), func(j int) (*wire.Script, wire.Request) {
 		t := tenures[j]
 		t.Lock.Mu.Lock()
 		last := t.LastToken() // passed on meanwhile, the tenure may use all tokens up to there
@@ -109,8 +146,24 @@ func (q *Quorum) join(i int, tenures []*mutex.Tenure, start time.Time) {
 		}
 		t.Lock.Mu.Lock()
 		defer t.Lock.Mu.Unlock()
-		roundOf(&t.Grant).joined(i, wire.Outcome{Reply: reply, Sent: sent, Err: err}, t.LastToken())
+		if roundOf(&t.Grant).joined(i, wire.Outcome{Reply: reply, Sent: sent, Err: err}, t.LastToken()) {
+			again = append(again, t)
+		}
 	})
+	return again
+}
+
+// missing logs that a member does not have what a bare majority holds: one more that fails, and it is lost.
+func (q *Quorum) missing(i int, tenures []*mutex.Tenure, err error) {
+	for _, t := range tenures {
+		t.Lock.Mu.Lock()
+		held := t.State() == handover.Held
+		t.Lock.Mu.Unlock()
+		if held && roundOf(&t.Grant).bare() {
+			q.members[i].warn(q.s, "a RedLock is held by a bare majority", t.Lock.Keys.Name, cmp.Or(err, errTaken))
+			return
+		}
+	}
 }
 
 // kept notes what a member said of a lease: by a renewal, an Extend or a nested Lock alike.
@@ -166,18 +219,19 @@ func (b *round) mayJoin(i int, start time.Time) bool {
 // one would end the hold there before it ends elsewhere.
 func (b *round) joinLease() time.Duration { return max(b.lease, b.q.s.Lease) }
 
-// joined notes what a member said to that. A copy of an earlier such request may still be on its way. Lock.Mu held.
-func (b *round) joined(i int, o wire.Outcome, last int64) {
+// joined notes what a member said to that, and reports whether it makes sense to ask again. A copy of an earlier such
+// request may still be on its way. Lock.Mu held.
+func (b *round) joined(i int, o wire.Outcome, last int64) (again bool) {
 	r, err := protocol.Read(o)
 	if err != nil {
-		return // it may have, or may yet: the next renewal tells
+		return wire.Judge(err).Transient // it may have, or may yet: the next renewal tells
 	}
 	b.q.members[i].Clock.Heard(r.Now, o.Sent)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[i]
 	if r.Status != protocol.Granted || !b.until().After(time.Now()) {
-		return
+		return r.Status == protocol.Held // for a vote that another one is about to give back
 	}
 	token, accepted := stored(r)
 	v.Status = protocol.Granted
@@ -185,4 +239,18 @@ func (b *round) joined(i int, o wire.Outcome, last int64) {
 		v.until = until
 	}
 	v.accepted = accepted || v.accepted && token == last
+	return false
+}
+
+// bare reports whether one member more that fails would end the hold.
+func (b *round) bare() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held := 0
+	for i := range b.votes {
+		if b.votes[i].until.After(time.Now()) {
+			held++
+		}
+	}
+	return held <= b.q.need
 }

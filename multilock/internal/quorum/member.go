@@ -1,11 +1,14 @@
 package quorum
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -18,7 +21,8 @@ type member struct {
 	slow    bool       // did not answer in time: not asked until it has answered a PING
 	probing bool
 	probed  time.Time
-	odd     time.Time // when it was last logged that it has a value that Lockline did not write
+	last    error     // how it failed, the last time
+	odd     time.Time // when something of it was last logged
 	closed  time.Time // until then no session stands in a turnstile there
 }
 
@@ -54,32 +58,50 @@ func (q *Quorum) probe(m *member) {
 	m.probing, m.probed = false, time.Now()
 }
 
-// suspect notes that the member did not answer in time.
-func (m *member) suspect() {
+// suspect notes that the member did not answer in time, or how it failed.
+func (m *member) suspect(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.last = cmp.Or(err, m.last)
 	if !m.slow { // else each late vote would put off the next PING
 		m.slow, m.probed = true, time.Now()
 	}
 }
 
-// oddEvery is the time between two warnings of a member that has values which Lockline did not write.
+// oddEvery is the time between two warnings of a member.
 const oddEvery = time.Minute
 
 // dissent puts the member's name before the error of a value that Lockline did not write. The others may be a majority
 // without that member, so operators would not learn it but for the log.
 func (q *Quorum) dissent(m *member, l *mutex.Lock, err error) error {
-	err = fmt.Errorf("%s: %w", m.place(), err)
+	m.warn(q.s, "a server of a RedLock has no vote", l.Keys.Name, err)
+	return m.named(err)
+}
+
+// silent is the error of a member that has not answered, errSlow or errLate, with how it failed the last time.
+func (m *member) silent(err error) error {
 	m.mu.Lock()
-	warn := m.odd.IsZero() || time.Since(m.odd) > oddEvery
-	if warn {
+	defer m.mu.Unlock()
+	if m.last != nil {
+		err = fmt.Errorf("%w (the last time: %v)", err, m.last)
+	}
+	return m.named(err)
+}
+
+// named says of which server an error is.
+func (m *member) named(err error) error { return fmt.Errorf("%s: %w", m.place(), err) }
+
+// warn logs something of a member, now and then.
+func (m *member) warn(s *session.Session, what, lock string, err error) {
+	m.mu.Lock()
+	now := m.odd.IsZero() || time.Since(m.odd) > oddEvery
+	if now {
 		m.odd = time.Now()
 	}
 	m.mu.Unlock() // loggers run under no mutex
-	if warn {
-		q.s.Warn("a server of a RedLock has no vote", "lock", l.Keys.Name, "reason", err)
+	if now {
+		s.Warn(what, "lock", lock, "reason", m.named(err))
 	}
-	return err
 }
 
 // barred: the turnstiles of the member were of no use lately.
@@ -104,10 +126,26 @@ var errSlow = errors.New("not asked, because it did not answer in time lately")
 // errLate is the error of a member that has not answered yet.
 var errLate = errors.New("no answer in time")
 
+// errTaken is the reason where another one has what a hold should have.
+var errTaken = errors.New("another one has the lock there, or asks for it again and again")
+
 // errNotAccepted: a majority granted, and then did not accept the second token, or not in time.
 var errNotAccepted = errors.New("no majority has accepted the fencing token")
 
-// noMajority is the error of a request that too few members answered.
-func (q *Quorum) noMajority(answered int, err error) error {
-	return fmt.Errorf("%d of %d servers answered, %d are needed: %w", answered, len(q.members), q.need, err)
+// noMajority is the error of a request that too few members answered. The first of the errors decides what becomes of
+// the request: one that time will not mend, if there is one.
+func (q *Quorum) noMajority(answered int, failing ...error) error {
+	rank := func(err error) int {
+		switch {
+		case errors.Is(err, errSlow):
+			return 3
+		case errors.Is(err, errLate):
+			return 2
+		case wire.Judge(err).Transient:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(failing, func(a, b error) int { return cmp.Compare(rank(a), rank(b)) })
+	return fmt.Errorf("%d of %d servers answered, %d are needed: %w", answered, len(q.members), q.need, failure.Join(failing...))
 }

@@ -36,7 +36,11 @@ func (r *request) start(b *round, i int) { b.q.s.Go(func() { r.run(b, i) }) }
 
 // run asks one member.
 func (r *request) run(b *round, i int) {
-	o := b.q.members[i].Link.Call(r.ctx, r.script, r.copyFor(i), r.most, r.abandoned)
+	m := b.q.members[i]
+	o := m.Link.Call(r.ctx, r.script, r.copyFor(i), r.most, r.abandoned)
+	if o.Err != nil {
+		o.Err = m.named(o.Err)
+	}
 	r.answered(i, o)
 	r.replies.add(o)
 	r.counted(i, o)

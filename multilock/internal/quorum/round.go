@@ -225,10 +225,13 @@ func (b *round) cast(ctx context.Context, i int) {
 			late = true // it was granted, and is to be given back
 			err = b.q.dissent(m, b.l, &protocol.ValueError{Key: b.l.Keys.Metadata(), Field: "t", Value: protocol.Number(token), Why: fmt.Sprintf("more than %v above the servers' clocks", ahead)})
 		}
-	case wire.Judge(err).Transient:
-		m.suspect()
 	case errors.As(err, &odd):
 		err = b.q.dissent(m, b.l, err)
+	default:
+		if wire.Judge(err).Transient {
+			m.suspect(err)
+		}
+		err = m.named(err)
 	}
 	b.mu.Lock()
 	v := &b.votes[i]
@@ -274,7 +277,7 @@ func (b *round) close() {
 	}
 	b.state = closed
 	for _, i := range late {
-		b.q.members[i].suspect()
+		b.q.members[i].suspect(nil)
 		for _, r := range b.later {
 			r.start(b, i)
 		}
@@ -323,7 +326,7 @@ func (b *round) lost() wire.Outcome {
 	defer b.mu.Unlock()
 	o := wire.Outcome{Sent: b.start}
 	var known, expired int
-	var err error = errSlow
+	var failing []error
 	var most *vote
 	holders := map[string]int{}
 	for i := range b.votes {
@@ -340,13 +343,13 @@ func (b *round) lost() wire.Outcome {
 		case protocol.Expired:
 			expired++
 		case protocol.None:
-			if v.asked && err == errSlow {
-				err = errLate
+			if v.asked {
+				failing = append(failing, b.q.members[i].silent(errLate))
+			} else {
+				failing = append(failing, b.q.members[i].silent(errSlow))
 			}
 		default:
-			if v.err != nil && (err == errSlow || err == errLate || !wire.Judge(err).Transient) {
-				err = v.err
-			}
+			failing = append(failing, v.err) // Join leaves out nil
 		}
 	}
 	switch {
@@ -359,7 +362,7 @@ func (b *round) lost() wire.Outcome {
 	case known >= b.q.need:
 		o.Err = errNotAccepted
 	default:
-		o.Err = b.q.noMajority(known+expired, err)
+		o.Err = b.q.noMajority(known+expired, failing...)
 	}
 	return o
 }

@@ -329,6 +329,7 @@ func TestALostRoundSaysWhy(t *testing.T) {
 	of := func(s protocol.Status) vote { return vote{asked: true, Answer: protocol.Answer{Status: s}} }
 	cut := errors.New("connection cut")
 	broken := vote{asked: true, Answer: protocol.Answer{Status: failed}, err: cut}
+	m := &member{Session: fake.Session(t, fake.Client(t, new(server).answer))}
 	for _, c := range []struct {
 		votes []vote
 		reply string
@@ -345,7 +346,7 @@ func TestALostRoundSaysWhy(t *testing.T) {
 		{votes: []vote{held("a"), {asked: true}, {}}, err: errLate},
 		{votes: []vote{held("a"), {}, {}}, err: errSlow},
 	} {
-		b := &round{q: &Quorum{members: make([]*member, 3), need: 2}, votes: c.votes}
+		b := &round{q: &Quorum{members: []*member{m, m, m}, need: 2}, votes: c.votes}
 		if o := b.lost(); o.Reply != c.reply || !errors.Is(o.Err, c.err) || b.split != c.split {
 			t.Errorf("want %q, %v: %q, %v, split %v", c.reply, c.err, o.Reply, o.Err, b.split)
 		}

@@ -77,11 +77,17 @@ func (q *Quorum) Read(ctx context.Context, r *protocol.Same, most int) wire.Outc
 	o := wire.Outcome{Sent: time.Now()}
 	answers := make(chan wire.Outcome, len(q.members))
 	for _, m := range q.members {
-		q.s.Go(func() { answers <- m.Link.Call(ctx, r.Script, r, most, nil) })
+		q.s.Go(func() {
+			one := m.Link.Call(ctx, r.Script, r, most, nil)
+			if one.Err != nil {
+				one.Err = m.named(one.Err)
+			}
+			answers <- one
+		})
 	}
 	timer := time.NewTimer(q.timeout)
 	defer timer.Stop()
-	err := errLate
+	var failing []error
 	var replies []string
 	for n := 0; n < len(q.members); n++ {
 		select {
@@ -89,14 +95,15 @@ func (q *Quorum) Read(ctx context.Context, r *protocol.Same, most int) wire.Outc
 			if one.Err == nil {
 				replies = append(replies, one.Reply)
 			} else {
-				err = one.Err
+				failing = append(failing, one.Err)
 			}
 		case <-timer.C:
 			n = len(q.members)
+			failing = append(failing, errLate)
 		}
 	}
 	if len(replies) < q.need {
-		o.Err = q.noMajority(len(replies), err)
+		o.Err = q.noMajority(len(replies), failing...)
 	}
 	o.Reply = strings.Join(replies, "\n")
 	return o

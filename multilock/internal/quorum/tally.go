@@ -39,7 +39,8 @@ type replies struct {
 
 	mu              sync.Mutex // guards what follows; a leaf
 	yes, no, failed int
-	absent          int // of no: those that are not asked
+	absent          int     // of no: those that are not asked
+	errs            []error // of those that failed
 	o               wire.Outcome
 	decided         bool
 }
@@ -63,7 +64,7 @@ func (r *replies) add(o wire.Outcome) {
 	}
 	switch {
 	case o.Err != nil:
-		r.o.Err = o.Err
+		r.errs = append(r.errs, o.Err)
 		r.failed++
 	case strings.HasPrefix(o.Reply, "L"):
 		r.no++
@@ -83,7 +84,7 @@ func (r *replies) decide() {
 	case all-r.no < need:
 		r.o.Reply, r.o.Err = "L", nil
 	case all-r.no-r.failed < need:
-		r.o.Err = r.q.noMajority(r.yes+r.no-r.absent, r.o.Err)
+		r.o.Err = r.q.noMajority(r.yes+r.no-r.absent, r.errs...)
 	default:
 		return
 	}

@@ -144,7 +144,7 @@ func (t *turn) ask(m *member) {
 	case o := <-answer:
 		st, err := protocol.DecodeState(t.l.Keys.Name, o.Reply)
 		if o.Err != nil && wire.Judge(o.Err).Transient {
-			m.suspect()
+			m.suspect(o.Err)
 		} else if o.Err == nil && err == nil {
 			var saw protocol.Answer // no holder, but it is the turn of another
 			if st.Held {
@@ -155,7 +155,7 @@ func (t *turn) ask(m *member) {
 			t.l.Saw(saw)
 		}
 	case <-late.C:
-		m.suspect()
+		m.suspect(nil)
 	}
 }
 

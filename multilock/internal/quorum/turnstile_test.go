@@ -93,7 +93,7 @@ func TestWhereOneStandsInLine(t *testing.T) {
 				for i, m := range q.line("x") {
 					serves[slices.Index(members, m.Session)] = i
 					if i < c.slow {
-						m.suspect()
+						m.suspect(nil)
 						m.probing = true // it is not asked whether it still is
 					}
 				}
