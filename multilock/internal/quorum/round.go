@@ -348,8 +348,10 @@ func (b *round) lost() wire.Outcome {
 			} else {
 				failing = append(failing, b.q.members[i].silent(errSlow))
 			}
+		case failed:
+			failing = append(failing, v.err)
 		default:
-			failing = append(failing, v.err) // Join leaves out nil
+			failing = append(failing, b.q.members[i].named(protocol.ErrOver))
 		}
 	}
 	switch {

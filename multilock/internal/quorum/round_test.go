@@ -345,6 +345,7 @@ func TestALostRoundSaysWhy(t *testing.T) {
 		{votes: []vote{held("a"), {asked: true}, broken}, err: cut},
 		{votes: []vote{held("a"), {asked: true}, {}}, err: errLate},
 		{votes: []vote{held("a"), {}, {}}, err: errSlow},
+		{votes: []vote{of(protocol.Stale), of(protocol.Stale), {}}, err: protocol.ErrOver},
 	} {
 		b := &round{q: &Quorum{members: []*member{m, m, m}, need: 2}, votes: c.votes}
 		if o := b.lost(); o.Reply != c.reply || !errors.Is(o.Err, c.err) || b.split != c.split {
