@@ -36,7 +36,7 @@ func scaled(s scenario) scenario {
 // Who takes part in what: those that one lock can be waited for, and those that differ where nobody waits.
 var (
 	waitingOnes = []string{"rlock", "fairlock", "multilock", "rueidislock", "redislock", "redislock-exp", "redsync", "redsync-default", "etcd"}
-	loneOnes    = []string{"raw", "rlock", "rlock-async", "fairlock", "multilock", "rueidislock", "redislock", "redsync", "etcd"}
+	loneOnes    = []string{"raw", "rlock", "fairlock", "multilock", "rueidislock", "redislock", "redsync", "etcd"}
 
 	crowding1   = []string{"relay", "rlock", "fairlock", "multilock", "rueidislock", "redislock-exp", "redsync-default", "redsync-exp"}
 	readingOnes = []string{"rlock", "redislock", "redislock-exp", "rwlock", "etcd-rw"}
@@ -47,8 +47,8 @@ var (
 
 	takesPart = map[string][]string{
 		"solo": loneOnes, "distinct": loneOnes, "distinct-rtt": loneOnes, "rtt-solo": loneOnes, "held": loneOnes,
-		"names":  {"raw", "rlock", "rlock-async", "fairlock", "multilock", "rueidislock", "redislock", "redsync"},
-		"nested": {"raw", "rlock", "rlock-async", "fairlock", "multilock"},
+		"names":  {"raw", "rlock", "fairlock", "multilock", "rueidislock", "redislock", "redsync"},
+		"nested": {"raw", "rlock", "fairlock", "multilock"},
 		"hot1":   waitingOnes, "hot8": waitingOnes, "procs": waitingOnes, "hold1ms": waitingOnes, "rtt-hot1": waitingOnes,
 		"rtt-hot8": waitingOnes, "starve": waitingOnes, "waiters": waitingOnes, "handoff": append([]string{"message"}, waitingOnes...),
 		"quorum-solo": {"redlock", "redsync"}, "quorum-hot": {"redlock", "redsync", "redsync-default"}, "quorum-8": {"redlock", "redsync", "redsync-default"},

@@ -74,9 +74,6 @@ func contenders(at site) []contender {
 		message(),
 		relay(),
 		lockline("rlock", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }),
-		lockline("rlock-async", func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) }, rlock.WithAsyncUnlock()).
-			configured("an rlock with WithAsyncUnlock: unlocks do not wait for Redis, and a lock that the session wants again at once stays in its memory").
-			lacking(waiting, asRlock).lacking(aTurn, asRlock).lacking(crowding, asRlock),
 		lockline("fairlock", func(s []*rlock.Session, name string) rlock.Locker { return fairlock.New(s[0], name) }),
 		lockline("multilock", func(s []*rlock.Session, name string) rlock.Locker {
 			return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
@@ -94,9 +91,6 @@ func contenders(at site) []contender {
 	})
 	return slices.Concat(all, rwLocks(), semaphores(), latches())
 }
-
-// asRlock is why rlock-async takes no part where locks are waited for.
-const asRlock = "as rlock where the lock is waited for"
 
 const ownModule = "github.com/lockline/lockline"
 

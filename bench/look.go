@@ -25,7 +25,6 @@ type look struct {
 // swallow. Where color blindness brings two near to each other, dashes and shapes differ.
 var looks = map[string]look{
 	"rlock":           {rgb(0xd55e00), nil, vgdraw.CircleGlyph{}},
-	"rlock-async":     {rgb(0xf0764a), nil, polygon{6, .5, 1}},
 	"fairlock":        {rgb(0x0072b2), nil, polygon{4, .5, 1}},
 	"multilock":       {rgb(0xcc79a7), nil, polygon{3, 0, 1}},
 	"redlock":         {rgb(0xe69f00), nil, polygon{5, 0, 1}},

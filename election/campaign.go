@@ -212,20 +212,11 @@ func (l *Leadership) Resign(ctx context.Context) error {
 func (l *Leadership) giveBack(ctx context.Context) error {
 	l.record.drop()
 	if l.hold != nil { // else the leadership had not begun
-		_ = unlock(ctx, l.hold) // what became of this request, the next one's answer tells
+		_ = l.hold.Unlock(ctx) // what became of this request, the next one's answer tells
 	}
-	err := unlock(ctx, l.outer)
+	err := l.outer.Unlock(ctx)
 	if err == nil {
 		l.record.retract(ctx) // behind the release, or a late copy of a Proclaim could store it again
-	}
-	return err
-}
-
-// unlock waits for the answer, also with WithAsyncUnlock.
-func unlock(ctx context.Context, hold *rlock.Hold) error {
-	left, err := mutex.Leave(ctx, (*mutex.Hold)(hold))
-	if left.Lock() != nil {
-		err = left.Send(ctx)
 	}
 	return err
 }

@@ -139,38 +139,12 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 	})
 }
 
-func TestResignHandsOnInASessionThatUnlocksWithoutWaiting(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		e := newElection(t, w.Client, rlock.WithAsyncUnlock())
-		seen := observe(t, newElection(t, w.Client))
-		seen.seesAtLast(0, "")
-		all := newLine(t)
-		for i := range 4 {
-			all.join(e, i, fmt.Sprint(i))
-		}
-		last := int64(0)
-		for i := range 4 {
-			n := all.next()
-			if n.who != i || n.Token() <= last {
-				t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
-			}
-			last = n.Token()
-			seen.seesAtLast(last, fmt.Sprint(i))
-			resign(t, n.Leadership)
-			if n.ctx.Err() == nil {
-				t.Error("the context goes on")
-			}
-		}
-		seen.seesAtLast(0, "")
-	})
-}
-
 // A Proclaim is under way as its leader resigns, and the lock is released late. If the value were deleted before that, the Proclaim could
 // store it again, for a lock that is free.
-func TestNoValueStaysBehindAReleaseThatIsNotWaitedFor(t *testing.T) {
+func TestNoValueStaysBehindALateRelease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		e := newElection(t, w.Net.Client(t), rlock.WithAsyncUnlock()) // whose requests may take a second
+		e := newElection(t, w.Net.Client(t)) // whose requests may take a second
 		seen := observe(t, newElection(t, rdb))
 		_, l := lead(t, e, "warm")
 		resign(t, l) // Redis knows the scripts now

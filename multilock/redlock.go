@@ -79,7 +79,7 @@ var (
 // without that server has just been renewed. What fails there is repeated until the renewal after that, whatever the
 // others answer. So a hold outlives a rolling restart, if each server has half of the lease to get the hold before
 // the next one goes down. A hold that stays on a bare majority is logged.
-// Unlock returns when a majority has answered (with [rlock.WithAsyncUnlock], at once); the rest is told in the background, as
+// Unlock returns when a majority has answered; the rest is told in the background, as
 // long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
 //
 // A hold that was granted by a bare majority, because others had the rest just then, does not

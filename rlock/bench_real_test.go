@@ -44,9 +44,6 @@ func BenchmarkUncontended(b *testing.B) {
 	s, err := rlock.NewSession(rdb)
 	testlock.Must(b, err)
 	defer s.Close()
-	later, err := rlock.NewSession(rdb, rlock.WithAsyncUnlock())
-	testlock.Must(b, err)
-	defer later.Close()
 	cancelable, cancel := context.WithCancel(bg)
 	defer cancel()
 
@@ -83,8 +80,6 @@ func BenchmarkUncontended(b *testing.B) {
 		{"rlock", cycle(rlock.New(s, "x"), bg)},
 		{"rlock, cancelable", cycle(rlock.New(s, "x"), cancelable)},
 		{"rlock, of many", many(s)},
-		{"rlock, of many, unlock not waited for", many(later)},
-		{"rlock, unlock not waited for", cycle(rlock.New(later, "x"), bg)},
 		{"fairlock", cycle(fairlock.New(s, "x"), bg)},
 		{"fairlock, cancelable", cycle(fairlock.New(s, "x"), cancelable)},
 		{"rwlock, cancelable", cycle(rwlock.New(s, "x"), cancelable)},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
@@ -42,24 +41,4 @@ func (r *recorder) Observe(_ context.Context, e rlock.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
-}
-
-// What the session itself is releasing is free as soon as Redis says so, and not taken until then.
-func TestATryWaitsForAReleaseOfItsOwnSession(t *testing.T) {
-	for kind, newMutex := range testlock.Kinds {
-		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			m := newMutex(testlock.NewSession(t, w.Client), "x")
-			hold := testlock.Take(t, m)
-			w.Net.SetDelay(100 * time.Millisecond)
-			unlocked := make(chan error, 1)
-			go func() { unlocked <- hold.Unlock(bg) }()
-			synctest.Wait() // the release is under way
-			_, next, err := m.TryLock(bg)
-			if err != nil {
-				t.Fatalf("%s: %v", kind, err)
-			}
-			testlock.Must(t, <-unlocked)
-			testlock.Unlock(t, next)
-		})
-	}
 }

@@ -150,19 +150,6 @@ func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
 }
 
-// WithAsyncUnlock has Unlock return without waiting for Redis: a cycle then waits for one round trip, where it waited for two. The
-// hold is over when Unlock returns, and its context canceled. Unlock still says what is known without asking, [ErrLost] of a hold
-// whose lease has run out among it. The release is sent in the background, again and again as long as it takes or the
-// lease lasts. Until it has left, a goroutine of the session that asks for the lock has it handed over in
-// memory, within the bounds of [WithStreak]; a TryLock waits for it. [Session.Close] waits for all releases, and so does a leader that resigns for its own.
-//
-// What is given up: an error of the release, or that the lock was lost without the session's knowledge, goes to the [Observer] and
-// the logger alone. Other sessions can see the lock as held when Unlock has returned already. And in a process that exits without
-// Close, a lock that was just unlocked may stay until its lease ends.
-func WithAsyncUnlock() SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.AsyncUnlock = true })
-}
-
 // WithTokenRetention sets for how long Redis remembers the last token of a free lock, 15 s by default, and no less. The
 // next token is higher than the one that is remembered, and at least the server's time in microseconds. So the time matters only where a
 // server's clock is set back, or a replica takes over whose clock is behind: while the token is remembered, tokens grow all the same.

@@ -231,19 +231,3 @@ func TestAWriterAndItsReaderUnlockAtOnce(t *testing.T) {
 		isFree(t, locks[0])
 	})
 }
-
-func TestAfterAnAsyncUnlockTheSessionCanTakeEitherSideAtOnce(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		l := rwlock.New(testlock.NewSession(t, w.Client, rlock.WithAsyncUnlock()), "x")
-		cancelable, cancel := context.WithCancel(bg)
-		defer cancel()
-		for _, ctx := range []context.Context{bg, cancelable} {
-			for range 20 {
-				for _, side := range []rlock.Locker{l, l.RLocker(), l} {
-					_, hold := testlock.TryLock(t, side, ctx)
-					testlock.Unlock(t, hold)
-				}
-			}
-		}
-	})
-}

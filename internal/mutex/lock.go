@@ -27,7 +27,7 @@ type Lock struct {
 	Root   Gate              // for those that compete, or hold
 	tenure *Tenure           // the live one
 	seen   *failure.Sighting // of a holder other than the live tenure; nil if no goroutine waited
-	unlock handover.Pending  // releases under way, and unlocks whose callers do not wait for them
+	unlock handover.Pending  // releases under way
 }
 
 // S is the session.

@@ -129,21 +129,13 @@ func (t *Tenure) departed(ctx context.Context, left departure, was term) Leaving
 	return Leaving{t: t, last: left == theLast, was: was}
 }
 
-// Lock is the lock that is left; nil of the zero Leaving.
-func (v Leaving) Lock() *Lock {
-	if v.t == nil {
-		return nil
-	}
-	return v.t.Lock
-}
-
-// Frees reports whether the lock is to be released.
-func (v Leaving) Frees() bool { return v.last }
+// Last reports whether the tenure is over.
+func (v Leaving) Last() bool { return v.last }
 
 // Send tells Redis, and blocks for the answer.
 func (v Leaving) Send(ctx context.Context) error {
 	f := farewell{Leaving: v, Bounds: wakeup.Bounds{Until: ctx}}
-	return v.Released(ctx, f.Send(wire.Tries, nil), false)
+	return v.Released(ctx, f.Send(wire.Tries, nil))
 }
 
 // farewell is the request of an Unlock. What it tells Redis holds, though its caller may have left.
@@ -155,10 +147,10 @@ type farewell struct {
 
 func (f *farewell) Send(most int, _ *atomic.Bool) wire.Outcome {
 	if f.last {
-		f.release = f.ReleaseRequest()
+		f.release = f.t.ReleaseRequest()
 		return f.t.Lock.Store().Release(f.Until, &f.release, most)
 	}
 	return f.t.Update(f.Until, 0, most, nil)
 }
 
-func (f *farewell) RollBack(o wire.Outcome) { _ = f.Released(context.WithoutCancel(f.Until), o, false) }
+func (f *farewell) RollBack(o wire.Outcome) { _ = f.Released(context.WithoutCancel(f.Until), o) }

@@ -128,8 +128,8 @@ func TestALockIsNotPassedOnOnceItsSessionCloses(t *testing.T) {
 			tenure := in.Tenure()
 			in.Mu.Unlock()
 			left, err := tenure.Quit(bg, nil)
-			if err != nil || left.Frees() != closing || len(w.Ready) == 1 == closing {
-				t.Errorf("closing %v: frees %v, %d handoffs, %v", closing, left.Frees(), len(w.Ready), err)
+			if err != nil || left.Last() != closing || len(w.Ready) == 1 == closing {
+				t.Errorf("closing %v: frees %v, %d handoffs, %v", closing, left.Last(), len(w.Ready), err)
 			}
 			close(end)
 			if closing {

@@ -1,7 +1,6 @@
 package mutex
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -76,27 +75,17 @@ func (t *Tenure) final() protocol.Grant {
 // ReleaseRequest is the request that ends a tenure that has ended here.
 func (t *Tenure) ReleaseRequest() protocol.Release { return t.Lock.ReleaseRequest(t.final()) }
 
-// Released is the end of a request with outcome o. refused: it was sent with others and refused, perhaps on
-// account of one of them, and is sent again alone.
-func (v Leaving) Released(ctx context.Context, o wire.Outcome, refused bool) error {
+// Released is the end of a request with outcome o.
+func (v Leaving) Released(ctx context.Context, o wire.Outcome) error {
 	defer v.t.Lock.S().End()
 	if !v.last {
 		return o.Err
-	}
-	if refused {
-		earlier := o.Unanswered
-		r := v.ReleaseRequest()
-		o = v.t.Lock.Store().Release(ctx, &r, 1)
-		o.Unanswered = cmp.Or(o.Unanswered, earlier)
 	}
 	if o.Err == nil {
 		v.t.Lock.waiting.Freed(o.Reply, o.Sent)
 	}
 	return v.t.released(ctx, v.was, o)
 }
-
-// ReleaseRequest is that of the lock that is left.
-func (v Leaving) ReleaseRequest() protocol.Release { return v.t.ReleaseRequest() }
 
 // released is the end of every release of a tenure: what its caller is told, and which waiter may have the lock next. A release
 // without an answer goes on in the background, and does not keep others from asking: Redis decides.

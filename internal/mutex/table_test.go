@@ -43,35 +43,6 @@ func TestALockIsForgottenWhenNobodyNeedsIt(t *testing.T) {
 	}
 }
 
-// The end of a nested hold is told to Redis when its lock may be lost, and have been forgotten.
-func TestALockThatIsUsedAgainDoesNotForgetTheNextOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		ctx, hold := l.lock(t, bg, mutex.Config{})
-		_, nested := l.lock(t, ctx, mutex.Config{})
-		left, err := mutex.Leave(bg, nested)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lose(hold)
-		synctest.Wait()
-		former := left.Lock()
-		former.Mu.Lock()
-		over := former.Later()
-		former.Mu.Unlock()
-		_, next := l.lock(t, bg, mutex.Config{})
-		over(left.Send(bg))
-		if now, err := l.m.Enter(); err != nil || now != mutex.EntryOf(next).Lock() {
-			t.Errorf("the next one is not known any more, %v", err)
-		} else {
-			now.Leave()
-		}
-		if err := l.s.Shutdown(bg); err != nil || next.Err() == nil {
-			t.Errorf("Close: %v, and the hold: %v", err, next.Err())
-		}
-	})
-}
-
 func TestALockIsKnownAsLongAsItIsHeldOrWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLock(t)

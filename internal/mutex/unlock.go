@@ -2,7 +2,6 @@ package mutex
 
 import (
 	"context"
-	"errors"
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
@@ -13,9 +12,6 @@ import (
 
 // Unlock ends the hold here and then tells Redis. ctx bounds only the wait for the answer.
 func (e *Entry) Unlock(ctx context.Context) error {
-	if e.t.Lock.S().AsyncUnlock {
-		return e.unlockLater(ctx)
-	}
 	v, err := e.leave(ctx)
 	if v.t == nil {
 		return err
@@ -26,52 +22,7 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	if !answered {
 		return l.Fail(handle.UnlockError(f.Until))
 	}
-	return v.Released(f.Until, o, false)
-}
-
-// Leave ends the hold in this process. What it returns Redis has to be told.
-func Leave(ctx context.Context, hd *Hold) (Leaving, error) {
-	hd.Unwatch()
-	return EntryOf(hd).leave(ctx)
-}
-
-// unlockLater ends the hold here, and has a goroutine end the entry. Until that runs, the session still has the lock: a
-// goroutine that asks for it here meanwhile is passed it in memory.
-func (e *Entry) unlockLater(ctx context.Context) error {
-	if err := e.finish(ctx); err != nil {
-		return err
-	}
-	l := e.t.Lock
-	over := l.Later() // while the tenure, which has not ended yet, keeps the lock known
-	l.Mu.Unlock()
-	e.cancel(failure.ErrUnlocked)
-	go func() {
-		ctx := context.WithoutCancel(ctx)
-		v, err := e.t.Quit(ctx, e.outer)
-		if v.t != nil {
-			err = v.Send(ctx)
-		}
-		over(err)
-	}()
-	return nil
-}
-
-// Later counts an unlock whose caller does not wait for it. over is called with what Redis has said, without Lock.Mu. Until it
-// returns, Shutdown waits. The caller is counted in the session's work. Mu held.
-func (l *Lock) Later() (over func(error)) {
-	l.S().Add(1)
-	l.Keep()
-	l.unlock.Begin()
-	return func(err error) {
-		defer l.S().End()
-		l.Mu.Lock()
-		l.unlock.End()
-		l.Mu.Unlock()
-		if err != nil && !errors.Is(err, failure.ErrClosed) { // Shutdown gives the lock back, and says if it can't
-			l.S().Warn("an unlock in the background has failed", "lock", l.Keys.Name, "error", err)
-		}
-		l.Drop()
-	}
+	return v.Released(f.Until, o)
 }
 
 // Unlocking is closed when the session has released the lock; nil if that is not under way, or the session holds it. Mu held.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -168,16 +167,14 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 		return handoff{}, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
 		l.forget() // lane may have made it for this call alone
-		behind := slices.Clone(a.p.behind)
+		over := a.p.unlock.Over()
 		a.p.mu.Unlock()
 		h, refused, err := a.try()
-		if !refused || len(behind) == 0 {
+		if !refused || over == nil {
 			return h, err
 		}
-		for _, over := range behind { // what they give back may be all that it wants
-			if _, ok := wakeup.Await(&a.bounds, over); !ok {
-				return h, err
-			}
+		if _, ok := wakeup.Await(&a.bounds, over); !ok { // what it gives back may be all that this one wants
+			return h, err
 		}
 		h, _, err = a.try()
 		return h, err

@@ -2,7 +2,6 @@ package permit
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,25 +37,13 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	delete(g.holds, e)
 	g.l.brief = time.Since(e.began) < soon // whether those that wait ask at once: patience
 	tell := g.leave(e.write)
-	var over chan struct{}
-	if tell != nil && s.AsyncUnlock {
-		over = make(chan struct{})
-		p.behind = append(p.behind, over)
+	if tell != nil {
+		p.unlock.Begin()
 	}
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
-	switch {
-	case tell == nil:
-		return e.told(ctx, nil)
-	case over != nil:
-		s.Go(func() { // counted until it has logged
-			defer p.unlocked(over)
-			ctx := context.WithoutCancel(ctx)
-			if err := e.told(ctx, tell.send(ctx)); err != nil {
-				s.Warn("an unlock that was not waited for has failed", "lock", p.keys.Name, "kind", p.kind.Letter, "error", err)
-			}
-		})
-		return nil
+	if tell == nil {
+		return e.ended(ctx, nil)
 	}
 	f := &farewell{tell, wakeup.Bounds{Until: handle.UnlockContext(ctx)}, e}
 	o, answered := call.Ask(&f.Bounds, s, p.silent(f.Until), f, handle.UnlockWait)
@@ -66,8 +53,17 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	return e.told(f.Until, tell.took(o))
 }
 
-// told ends an Unlock: Redis was told, or could not be.
+// told ends an Unlock of which Redis was told, or could not be.
 func (e *Entry) told(ctx context.Context, err error) error {
+	p := e.g.p
+	p.mu.Lock()
+	p.unlock.End()
+	p.mu.Unlock()
+	return e.ended(ctx, err)
+}
+
+// ended ends an Unlock.
+func (e *Entry) ended(ctx context.Context, err error) error {
 	p := e.g.p
 	defer p.s().End()
 	if !e.nested { // the observer is told when the outermost ends
@@ -88,14 +84,6 @@ func (f *farewell) Send(most int, _ *atomic.Bool) wire.Outcome {
 }
 
 func (f *farewell) RollBack(o wire.Outcome) { _ = f.e.told(context.WithoutCancel(f.Until), f.took(o)) }
-
-// unlocked ends one of behind.
-func (p *pool) unlocked(over chan struct{}) {
-	close(over)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.behind = slices.DeleteFunc(p.behind, func(c chan struct{}) bool { return c == over })
-}
 
 // tooLate is the error of an Unlock that ends nothing. why: the session has ended.
 func (e *Entry) tooLate(why handover.State) error {

@@ -51,7 +51,7 @@ type pool struct {
 	lanes  map[Want]*lane
 	grants map[*Grant]struct{} // that are held
 	seen   *failure.Sighting   // of a holder
-	behind []chan struct{}     // unlocks whose callers do not wait for them; each is closed when it is over
+	unlock handover.Pending    // releases under way
 }
 
 func (p *pool) s() *session.Session { return p.all.s }

@@ -31,8 +31,7 @@ type Config struct {
 	Batching int // requests under way above which further ones share pipelines; negative: none do
 	PubSub   PubSub
 
-	Retention   time.Duration // for which the metadata of a free lock are kept, with the last token
-	AsyncUnlock bool          // no Unlock waits for the release
+	Retention time.Duration // for which the metadata of a free lock are kept, with the last token
 }
 
 // PubSub says how a session's waiters are woken on a Cluster.

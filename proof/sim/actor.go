@@ -414,7 +414,6 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	}
 	switch {
 	case a.p.over() || void || expired:
-	case err == nil && a.async: // it has not asked Redis
 	case err == nil && !valid:
 		a.fail("%s: Unlock of a lost hold: nil", a.name)
 	case err != nil && valid && a.well() && ctx.Err() == nil:

@@ -48,9 +48,6 @@ func (w *world) boot(name string) *process {
 		rdb.AddHook(ways{w}) // before the session, which asks nothing in the callers' goroutines if a hook comes later
 		options := []rlock.SessionOption{rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
 			rlock.WithBatching(w.batching)}
-		if w.async {
-			options = append(options, rlock.WithAsyncUnlock())
-		}
 		session, err := rlock.NewSession(rdb, options...)
 		if err != nil {
 			panic(err)

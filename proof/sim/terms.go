@@ -179,7 +179,6 @@ func (a *actor) resign(l *elected, t *term, led context.Context, lead *election.
 	v := l.read()
 	switch {
 	case a.p.over() || part.void():
-	case err == nil && a.async: // it has not asked Redis
 	case err == nil && !valid:
 		a.fail("%s: Resign of what was lost: nil", a.name)
 	case err != nil && valid && a.well() && ctx.Err() == nil, errors.Is(err, rlock.ErrNotHeld), errors.Is(err, rlock.ErrClosed):

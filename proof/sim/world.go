@@ -45,7 +45,6 @@ type world struct {
 	locks    []*lock
 	asTeam   bool          // goroutines of a process ask together
 	streak   time.Duration // of the sessions
-	async    bool          // their Unlock does not wait
 	batching int           // of the sessions
 	alike    bool          // many want the same of several locks
 	deaf     bool          // messages get lost even when all is well
@@ -142,7 +141,6 @@ func (w *world) run() {
 		w.greedy = w.asTeam
 	}
 	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
-	w.async = w.rand(1<<33).IntN(2) == 0
 	w.alike = w.most > 1 && rnd.IntN(2) == 0
 	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
@@ -127,104 +126,50 @@ var calls = map[string]test{
 			}
 		}
 	}},
-	"AnAsyncUnlockDoesNotWaitForServers": {OnServers, func(t *testing.T, w *world) {
-		p := w.process(t, rlock.WithAsyncUnlock())
-		ctx, hold := testlock.Lock(t, p.lock("x"), bg)
-		got := begin(t, w.rival("x"), bg)
-		left := make(chan struct{})
-		for _, net := range p.nets {
-			net.OnRequest(func(*faultproxy.Request) faultproxy.Action { <-left; return faultproxy.Pass })
-		}
-		testlock.Unlock(t, hold)
-		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
-		testlock.WantError(t, "Err", hold.Err(), rlock.ErrNotHeld)
-		testlock.WantError(t, "a second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
-		if !inspect(t, w.rival("x")).Held {
-			t.Error("the release has not left, and the lock is free")
-		}
-		close(left)
-		testlock.Unlock(t, granted(t, got))
-		w.clean(t, "x")
-	}},
-	"AfterAnAsyncUnlockTheProcessHasTheLockAgainAtOnce": {OnServers, func(t *testing.T, w *world) {
-		for _, streak := range []time.Duration{0, time.Hour} {
-			p := w.process(t, rlock.WithAsyncUnlock(), rlock.WithStreak(streak))
-			for _, ctx := range []context.Context{bg, rlock.WithOwner(bg)} {
-				last := int64(0)
-				for i := range 50 {
-					take := []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){p.lock("x").Lock, p.lock("x").TryLock}[i%2]
-					_, hold, err := take(ctx)
-					testlock.Must(t, err)
-					if w.kind.Has&Fences != 0 {
-						testlock.WantAfter(t, hold, last)
-					}
-					last = hold.Token()
-					testlock.Unlock(t, hold)
-				}
+	"ATryWaitsForAnUnlockThatIsUnderWay": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		m := p.lock("x")
+		testlock.Works(t, m)
+		for _, ctx := range []context.Context{bg, rlock.WithOwner(bg)} {
+			_, hold := testlock.Lock(t, m, ctx)
+			for _, net := range p.nets {
+				net.SetDelay(50 * time.Millisecond)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- hold.Unlock(ctx) }()
+			synctest.Wait()
+			_, next, err := m.TryLock(ctx)
+			testlock.Must(t, err)
+			testlock.Must(t, <-ended)
+			testlock.Unlock(t, next)
+			for _, net := range p.nets {
+				net.SetDelay(0)
 			}
 		}
 		w.clean(t, "x")
 	}},
-	"CloseWaitsForAsyncUnlocks": {OnServers, func(t *testing.T, w *world) {
-		p := w.process(t, rlock.WithAsyncUnlock())
+	"CloseWaitsForUnlocksThatAreUnderWay": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		var holds []*rlock.Hold
 		for _, name := range []string{"x", "y", "z"} {
-			ctx, hold := testlock.Lock(t, p.lock(name), bg)
-			if w.kind.Has&Reenters != 0 {
-				_, nested := testlock.Lock(t, p.lock(name), ctx)
-				testlock.Unlock(t, nested)
-			}
-			testlock.Unlock(t, hold)
+			_, hold := testlock.Lock(t, p.lock(name), bg)
+			holds = append(holds, hold)
 		}
+		for _, net := range p.nets {
+			net.SetDelay(50 * time.Millisecond)
+		}
+		ended := make(chan error, len(holds))
+		for _, hold := range holds {
+			go func() { ended <- hold.Unlock(bg) }()
+		}
+		synctest.Wait()
 		testlock.Must(t, p.close())
 		for _, name := range []string{"x", "y", "z"} {
 			_, hold := testlock.TryLock(t, w.rival(name), bg)
 			testlock.Unlock(t, hold)
 		}
-	}},
-	"AnAsyncUnlockWhoseReplyIsLostIsSentAgainAndObserversHearWhatBecameOfIt": {OnServers, func(t *testing.T, w *world) {
-		var mu sync.Mutex      // guards told
-		told := map[bool]int{} // that it was lost
-		p := w.process(t, rlock.WithAsyncUnlock(), rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.Released {
-				mu.Lock()
-				defer mu.Unlock()
-				told[errors.Is(e.Err, rlock.ErrLost)]++
-				if e.Err != nil && !errors.Is(e.Err, rlock.ErrLost) {
-					t.Error(e.Err)
-				}
-			}
-		})))
-		testlock.Works(t, p.lock("x"))
-		for _, action := range []faultproxy.Action{faultproxy.CutReply, faultproxy.DropAndCut} {
-			_, hold := testlock.Lock(t, p.lock("x"), bg)
-			got := begin(t, w.rival("x"), bg)
-			for _, net := range p.nets {
-				var once sync.Once
-				net.OnRequest(func(*faultproxy.Request) (a faultproxy.Action) { once.Do(func() { a = action }); return a })
-			}
-			testlock.Unlock(t, hold)
-			testlock.Unlock(t, granted(t, got))
-			time.Sleep(settled)
-			if mu.Lock(); told[true] > 0 || told[false] == 0 {
-				t.Errorf("%v: told %v", action, told)
-			}
-			mu.Unlock()
+		for range holds {
+			testlock.Must(t, <-ended)
 		}
-		_, hold := testlock.Lock(t, p.lock("x"), bg)
-		for _, wire := range w.wires {
-			wire.FlushAll()
-		}
-		testlock.Unlock(t, hold) // nobody knows
-		time.Sleep(time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if told[true] == 0 {
-			t.Errorf("no observer was told that it was lost: %v", told)
-		}
-	}},
-	"AnAsyncUnlockOfAHoldThatIsKnownToBeLostSaysSo": {OnServers, func(t *testing.T, w *world) {
-		ctx, hold := testlock.Lock(t, w.process(t, rlock.WithAsyncUnlock()).lock("x"), bg, rlock.WithLease(10*time.Second))
-		<-ctx.Done()
-		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	}},
 }
