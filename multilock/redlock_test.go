@@ -3,6 +3,7 @@ package multilock_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -353,4 +354,16 @@ func TestCloseKeepsTheTokensThatWereUsed(t *testing.T) {
 		}
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrClosed)
 	})
+}
+
+func TestAnEvenNumberOfServersIsLogged(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		withServers(t, n, func(t *testing.T, r servers) {
+			log := new(logged)
+			r.redLock(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			if got, want := log.count("even number of servers"), 1-n%2; got != want {
+				t.Errorf("%d servers: logged %d times", n, got)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +85,9 @@ func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 			if _, _, err := lock(ctx); !errors.Is(err, rwlock.ErrUpgrade) {
 				t.Errorf("upgrade: %v", err)
 			}
+		}
+		if _, _, err := locks[0].TryLock(bg); !errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "a reader cannot become the writer") {
+			t.Errorf("with the context from outside: %v", err)
 		}
 		testlock.Unlock(t, r)
 		_, w := testlock.Lock(t, locks[0], context.WithoutCancel(ctx)) // under the context of what is over, which counts no more

@@ -28,6 +28,9 @@ var (
 // SelfHint is the hint of the error of a wait for a lock that the waiter's own session holds.
 const SelfHint = " (held by this same session: if the holder called this Lock, it must pass the context that its own Lock returned)"
 
+// UpgradeHint is the hint where a reader of the session is in the way of its writer.
+const UpgradeHint = " (this same session reads: a reader cannot become the writer, and must unlock first)"
+
 // Public converts errors that are structs to the types that users know, those of package rlock, which sets it.
 var Public = func(err error) error { return err }
 

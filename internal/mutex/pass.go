@@ -68,7 +68,7 @@ func (t *Tenure) passOn() bool {
 		return false // it could not be renewed
 	}
 	t.PassOn()
-	t.since = s.Age()
+	t.since, t.awaited = s.Age(), 0
 	l.Root.Install(w.Owner)
 	w.Answer(Handoff{In: true, Tenure: t, Token: t.Token}) // last: the waiter then uses the tenure
 	return true

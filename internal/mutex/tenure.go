@@ -36,6 +36,7 @@ type Tenure struct {
 	idle      bool          // renewal is switched off
 	own       bool          // the lease is, or was made longer, as a holder chose
 	warned    bool          // the log says that the session waits for itself
+	awaited   time.Duration // age of the session since when goroutines of it are known to wait for the present holder; 0: none do
 	contested bool          // others had the lock while the one that was granted it waited; does not change once it has begun
 	confirmed bool          // where replicas must confirm a grant: they have
 	refused   bool          // they have not in time: it is not passed on
@@ -288,7 +289,32 @@ func (t *Tenure) LeaseKey() string { return t.Lock.Keys.Lock() }
 
 // Renewal is the request that renews it to the session's lease.
 func (t *Tenure) Renewal() (*wire.Script, wire.Request) {
+	t.warnOfItself()
 	return protocol.Keep, t.Request(t.Lock.S().Args.Lease)
+}
+
+// longWait is after which time a wait for the session's own holder is logged: it may be one without end.
+const longWait = 10 * time.Second
+
+// warnOfItself logs, once, that goroutines have waited for long for a holder of their own session. It is called with each
+// renewal, so that no wait costs a timer.
+func (t *Tenure) warnOfItself() {
+	l := t.Lock
+	s := l.S()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	switch {
+	case l.Root.Waiters.First() == nil && !l.waiting.Waits():
+		t.awaited = 0
+	case t.awaited == 0:
+		t.awaited = s.Age()
+	case !t.warned && s.Age()-t.awaited >= longWait && s.Begin():
+		t.warned = true
+		go func() { // loggers run under no mutex
+			defer s.End()
+			s.Warn("goroutines have waited for 10 s for a holder of this same session; "+passIt, "lock", l.Keys.Name)
+		}()
+	}
 }
 
 // LeaseLost ends it.

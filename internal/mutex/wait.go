@@ -104,6 +104,8 @@ func (a *Acquisition) known(behind bool) known {
 	return k
 }
 
+const passIt = "if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"
+
 // over is the error of a wait that has ended.
 func (a *Acquisition) over(k known) error {
 	l, holder := a.Lock, k.holder
@@ -114,8 +116,7 @@ func (a *Acquisition) over(k known) error {
 		holder.Hint = failure.SelfHint
 	}
 	if k.warn {
-		l.S().Warn("a wait ended while this same session held the lock; if the waiter was called by the holder, "+
-			"it must be passed the context that the holder's Lock returned", "lock", l.Keys.Name)
+		l.S().Warn("a wait ended while this same session held the lock; "+passIt, "lock", l.Keys.Name)
 	}
 	err := failure.OfWait(a.Ctx, wakeup.Closed(a.Closing), l.Keys.Name, holder)
 	if holder == nil {

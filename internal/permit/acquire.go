@@ -275,11 +275,30 @@ func (a *acquisition) holder() *failure.LockedError {
 
 // lockedHere is the error where this session has a grant that is in the way. mu held.
 func (a *acquisition) lockedHere(g *Grant) *failure.LockedError {
-	e := &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: a.p.s().About(), Remaining: max(0, time.Until(g.deadline()))}
-	if a.p.kind.Reentrant {
-		e.Hint = failure.SelfHint
+	return &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: a.p.s().About(),
+		Remaining: max(0, time.Until(g.deadline())), Hint: a.hint(g)}
+}
+
+// grantOf is the grant of an attempt of this session; nil if it has none. mu held.
+func (p *pool) grantOf(owner string) *Grant {
+	for g := range p.grants {
+		if g.owner == owner {
+			return g
+		}
 	}
-	return e
+	return nil
+}
+
+// hint is what a goroutine may have done wrong that its own session is in the way of, with that grant or with one that
+// has ended meanwhile. mu held.
+func (a *acquisition) hint(g *Grant) string {
+	switch {
+	case !a.p.kind.Reentrant:
+		return ""
+	case a.want.exclusive() && g != nil && !g.exclusive():
+		return failure.UpgradeHint
+	}
+	return failure.SelfHint
 }
 
 // begin makes a hold of an entry. nil: the grant is over meanwhile, look again.
@@ -374,8 +393,10 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 		err = p.fail(protocol.ErrOver)
 	case refused:
 		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
-		if p.kind.Reentrant && strings.HasPrefix(r.Holder, p.s().ID()) { // this session is in the way, perhaps this very goroutine
-			e.Hint = failure.SelfHint
+		if strings.HasPrefix(r.Holder, p.s().ID()) {
+			p.mu.Lock()
+			e.Hint = a.hint(p.grantOf(r.Holder))
+			p.mu.Unlock()
 		}
 		err = p.kind.Locked(e)
 	default:

@@ -148,6 +148,10 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 			return nil, failure.Within("RedLock", failure.ErrClosed)
 		}
 	}
+	if n := len(q.members); n%2 == 0 {
+		q.s.Warn("a RedLock of an even number of servers stands the loss of no more of them than with one fewer",
+			"servers", n, "needed", q.need)
+	}
 	return q, nil
 }
 
