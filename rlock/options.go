@@ -150,15 +150,6 @@ func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
 }
 
-// WithTokenRetention sets for how long Redis remembers the last token of a free lock, 15 s by default, and no less. The
-// next token is higher than the one that is remembered, and at least the server's time in microseconds. So the time matters only where a
-// server's clock is set back, or a replica takes over whose clock is behind: while the token is remembered, tokens grow all the same.
-//
-// The key is not set again for each hold. It may stay for the lease and twice d. A RedLock remembers its tokens for 10 minutes.
-func WithTokenRetention(d time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Retention = d })
-}
-
 // WithLabel sets what Inspect says of the session beside its host and process id.
 // At most 512 bytes of UTF-8.
 func WithLabel(label string) SessionOption {

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -47,8 +46,7 @@ func (s *Session) unwrap() *session.Session {
 // A Ring moves keys to another server when one fails its pings, so two owners could
 // hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
-	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching,
-		Retention: protocol.MinRetention}
+	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching}
 	for _, o := range options {
 		if o != nil {
 			o.apply(&cfg)

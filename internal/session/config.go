@@ -30,8 +30,6 @@ type Config struct {
 	Replicas wire.Replicas
 	Batching int // requests under way above which further ones share pipelines; negative: none do
 	PubSub   PubSub
-
-	Retention time.Duration // for which the metadata of a free lock are kept, with the last token
 }
 
 // PubSub says how a session's waiters are woken on a Cluster.
@@ -62,9 +60,6 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	}
 	if err := protocol.CheckLease("WithLiveness", cfg.Liveness); err != nil {
 		return nil, err
-	}
-	if cfg.Retention < protocol.MinRetention {
-		return nil, fmt.Errorf("lockline: WithTokenRetention: %v is shorter than %v", cfg.Retention, protocol.MinRetention)
 	}
 	if err := cfg.Replicas.Check(c, cfg.Lease); err != nil {
 		return nil, fmt.Errorf("lockline: WithReplicas: %w", err)

@@ -15,7 +15,6 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 		"WithWatchdogTimeout": func(c *Config) { c.Lease = protocol.MinLease - 1 },
 		"WithLiveness":        func(c *Config) { c.Liveness = 0 },
 		"WithReplicas":        func(c *Config) { c.Replicas.N = -1 },
-		"WithTokenRetention":  func(c *Config) { c.Retention = protocol.MinRetention - 1 },
 		"WithLabel":           func(c *Config) { c.Label = "\xff" },
 	} {
 		cfg := sound

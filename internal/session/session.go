@@ -67,7 +67,7 @@ func newSession(cfg Config, id string) *Session {
 			About:    strconv.Itoa(os.Getpid()) + "@" + host + " " + cfg.Label,
 			Lease:    protocol.Milliseconds(cfg.Lease),
 			Liveness: protocol.Milliseconds(cfg.Liveness),
-			Keep:     protocol.Milliseconds(cfg.Retention),
+			Keep:     protocol.Milliseconds(protocol.Retention),
 			Channels: cfg.Prefix + ":s:",
 		},
 		Clock:   wire.NewClock(),

@@ -8,7 +8,7 @@ import (
 )
 
 // furthest is by how much a server's clock is set back at most, in all steps together: for longer than that, Redis remembers the last token.
-const furthest = protocol.MinRetention - time.Second
+const furthest = protocol.Retention - time.Second
 
 // step is how a clock was set back.
 type step struct {

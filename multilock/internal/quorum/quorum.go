@@ -141,7 +141,7 @@ func New(sessions []*session.Session, scripts Scripts, timeout time.Duration) (*
 		Alarm:   alarm,
 	}
 	q.s = session.NewVirtual(cfg, q, q.leave)
-	q.s.Args.Keep = protocol.Milliseconds(max(cfg.Retention, keepMetadata))
+	q.s.Args.Keep = protocol.Milliseconds(keepMetadata)
 	for _, p := range q.parts {
 		if !p.add(q) {
 			_ = q.s.Shutdown(context.Background()) // nothing is held
