@@ -108,7 +108,7 @@ var (
 //
 // # Operators
 //
-// Inspect tells what a majority says: of a lock without a majority, that it is
+// Inspect tells what a majority says, and how many servers have the holder: of a lock without a majority, that it is
 // free. ForceUnlock frees it on all servers that can be reached, and fails where these are no majority.
 //
 // # Sessions

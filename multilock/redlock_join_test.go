@@ -225,7 +225,14 @@ func TestAHoldThatStaysOnABareMajorityIsLogged(t *testing.T) {
 		if n := log.count("bare majority"); n != 0 {
 			t.Errorf("logged %d times while all have it", n)
 		}
+		watch := r.redLock(t)
+		if st := testlock.Inspect(t, watch); st.Servers != 3 {
+			t.Errorf("%+v", st)
+		}
 		r[0].Kill()
+		if st := testlock.Inspect(t, watch); st.Servers != 2 || !st.Held {
+			t.Errorf("%+v", st)
+		}
 		time.Sleep(3 * time.Minute)
 		if n := log.count("held by a bare majority"); n < 1 || n > 4 || log.count(r[0].Net.Addr()) < n {
 			t.Errorf("logged %d times: %s", n, log.b.String())

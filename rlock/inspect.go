@@ -20,6 +20,7 @@ type State struct {
 	Remaining time.Duration // of the lease, if it is not renewed
 	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
 	Queue     []Waiter      // the waiters in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
+	Servers   int           // of a RedLock, how many of its servers have this holder: one that fails ends a hold of a bare majority. 0 of any other lock
 }
 
 // Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is later than
@@ -49,7 +50,7 @@ type Waiter struct {
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	s, err := operate.Inspect(ctx, m.unwrap())
 	st := State{Name: s.Name, Held: s.Held, Owner: s.Owner, Session: s.Session, Host: s.Host, PID: s.PID, Label: s.Label,
-		Count: s.Count, Remaining: s.Remaining, Token: s.Token}
+		Count: s.Count, Remaining: s.Remaining, Token: s.Token, Servers: s.Servers}
 	for _, w := range s.Queue {
 		st.Queue = append(st.Queue, Waiter(w))
 	}

@@ -21,6 +21,7 @@ type State struct {
 	Remaining time.Duration
 	Token     int64
 	Queue     []Waiter
+	Servers   int // of a RedLock: that have this holder
 }
 
 // Waiter is one waiter of a lock that queues in Redis.

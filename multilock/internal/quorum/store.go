@@ -129,6 +129,7 @@ func (q *Quorum) State(name, replies string) (protocol.State, error) {
 		}
 		slices.SortFunc(held, func(a, b protocol.State) int { return cmp.Compare(b.Remaining, a.Remaining) })
 		st := held[q.need-1] // the majority lasts no longer
+		st.Servers = len(held)
 		for _, other := range held {
 			st.Token = max(st.Token, other.Token)
 		}
