@@ -63,8 +63,14 @@ func withServers(t *testing.T, n int, test func(t *testing.T, r servers)) {
 // process is the sessions of a process of its own, with connections of its own to all servers.
 func (r servers) process(t testing.TB, options ...rlock.SessionOption) (all []*rlock.Session) {
 	t.Helper()
+	return r.clients(t, func(o *redis.Options) { o.ConnMaxIdleTime = time.Second }, options...) // or it would try broken ones first
+}
+
+// clients are the sessions of a process whose clients are set up so.
+func (r servers) clients(t testing.TB, setUp func(*redis.Options), options ...rlock.SessionOption) (all []*rlock.Session) {
+	t.Helper()
 	for _, w := range r {
-		rdb := w.Net.Client(t, func(o *redis.Options) { o.ConnMaxIdleTime = time.Second }) // or it would try broken ones first
+		rdb := w.Net.Client(t, setUp)
 		all = append(all, testlock.NewSession(t, rdb, options...))
 	}
 	return all

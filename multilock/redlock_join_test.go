@@ -10,8 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -171,8 +174,8 @@ func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 	})
 }
 
-// Half of a lease after each server, as docs/operations.md says, with a waiter beside the holder, and with sessions
-// that only try and so take the empty server for a moment, again and again.
+// Half of a lease after each server, as docs/operations.md says, with ten idle connections that break, with a waiter
+// beside the holder, and with sessions that only try and so take the empty server for a moment, again and again.
 func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 	for _, c := range []struct {
 		lease time.Duration
@@ -181,7 +184,10 @@ func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			withServers(t, 3, func(t *testing.T, r servers) {
 				of := rlock.WithWatchdogTimeout(c.lease)
-				ctx, hold := testlock.Lock(t, r.warm(t, of), bg)
+				idle := func(o *redis.Options) { o.MinIdleConns, o.ConnMaxIdleTime = 10, time.Hour }
+				m := testlock.Warm(t, multilock.NewRedLock("x", r.clients(t, idle, of)...))
+				synctest.Wait()
+				ctx, hold := testlock.Lock(t, m, bg)
 				waiting := testlock.Go(bg, r.redLock(t, of))
 				trying, stop := context.WithCancel(bg)
 				var wg sync.WaitGroup
