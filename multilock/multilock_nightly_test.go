@@ -3,6 +3,7 @@
 package multilock_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/lockline/lockline/fairlock"
@@ -32,5 +33,21 @@ func TestOnAClusterSeveralLocksAreTakenInAnySlots(t *testing.T) {
 		if !free(t, ms...) {
 			t.Errorf("%s: something is left", prefix)
 		}
+	}
+}
+
+// Managed services have Clusters of one shard, which plain clients may use.
+func TestAOneShardClusterBehindAPlainClientRefusesNothing(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 1, 0)
+	rdb := cluster.Nodes[0].Client(t)
+	ms, members := namesOf(testlock.NewSession(t, rdb), 12)
+	hold := testlock.Take(t, multilock.New(members...))
+	if free(t, ms...) {
+		t.Error("not held")
+	}
+	testlock.Unlock(t, hold)
+	if errs := rdb.Info(bg, "errorstats").Val(); strings.Contains(errs, "CROSSSLOT") || !free(t, ms...) {
+		t.Errorf("refused requests: %s", errs)
 	}
 }
