@@ -17,6 +17,7 @@ import (
 // holding is what a Hold of a MultiLock stands for.
 type holding struct {
 	l        *MultiLock
+	given    context.Context // to Lock
 	ctx      context.Context // ends with the first of the parts that does
 	cancel   context.CancelCauseFunc
 	parts    []part        // by member
@@ -24,19 +25,38 @@ type holding struct {
 	unlocked atomic.Bool
 }
 
+// whole is the context of a holding. The end of a part ends it by a goroutine, and before that once it is asked.
+type whole struct {
+	context.Context
+	h *holding
+}
+
+func (w *whole) Err() error {
+	for i, p := range w.h.parts {
+		if p.ctx.Err() != nil {
+			w.h.end(i)
+			break
+		}
+	}
+	return w.Context.Err()
+}
+
+// end ends the context with that of the i-th part.
+func (h *holding) end(i int) {
+	if h.given.Err() != nil { // which has ended both
+		h.cancel(context.Cause(h.given))
+	} else {
+		h.cancel(h.l.about(i, context.Cause(h.parts[i].ctx)))
+	}
+}
+
 // hold makes all parts one hold.
 func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *rlock.Hold) {
-	h := &holding{l: l, parts: parts, stops: make([]func() bool, len(parts))}
-	all, cancel := context.WithCancelCause(ctx)
-	h.ctx, h.cancel = all, cancel
+	h := &holding{l: l, given: ctx, parts: parts, stops: make([]func() bool, len(parts))}
+	core, cancel := context.WithCancelCause(ctx)
+	h.ctx, h.cancel = &whole{core, h}, cancel
 	for i, p := range parts {
-		h.stops[i] = context.AfterFunc(p.ctx, func() {
-			if ctx.Err() != nil { // which has ended both
-				cancel(context.Cause(ctx))
-			} else {
-				cancel(l.about(i, context.Cause(p.ctx)))
-			}
-		})
+		h.stops[i] = context.AfterFunc(p.ctx, func() { h.end(i) })
 	}
 	hd := handle.NewHold(h)
 	hd.Watch()
@@ -64,7 +84,7 @@ func (h *holding) Find(key any) any {
 		var found any
 		if hd := (*mutex.Hold)(p.hold); p.ctx == handle.Context(hd) {
 			found = hd.Of().Find(key)
-		} else if found = p.ctx.Value(key); found != nil && h.ctx.Value(key) == any(h.ctx) {
+		} else if found = p.ctx.Value(key); found != nil && h.ctx.Value(key) == any(h.ctx.(*whole).Context) {
 			return nil // the key by which package context finds the context that ends: not a part's
 		}
 		if found != nil {

@@ -396,3 +396,32 @@ func TestTheTextOfAMemberErrorHasItsIndex(t *testing.T) {
 		}
 	})
 }
+
+// ending is a Locker whose holds' contexts a test ends.
+type ending struct {
+	rlock.Locker
+	end *context.CancelCauseFunc
+}
+
+func (e ending) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	ctx, hold, err := e.Locker.TryLock(ctx, options...)
+	ctx, *e.end = context.WithCancelCause(ctx)
+	return ctx, hold, err
+}
+
+func TestTheContextHasEndedAsSoonAsAPartHas(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		ms, _ := namesOf(testlock.NewSession(t, w.Client), 2)
+		var end context.CancelCauseFunc
+		l := multilock.New(ms[0], ending{ms[1], &end})
+		for range 100 {
+			ctx, hold := testlock.Lock(t, l, bg)
+			end(rlock.ErrLost)
+			var member *multilock.MemberError
+			if ctx.Err() == nil || !errors.As(context.Cause(ctx), &member) || member.Index != 1 || !errors.Is(member, rlock.ErrLost) {
+				t.Fatalf("%v, %v", ctx.Err(), context.Cause(ctx))
+			}
+			testlock.Unlock(t, hold)
+		}
+	})
+}
