@@ -14,7 +14,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -32,12 +34,25 @@ type acquisition struct {
 
 // part is the hold of one member, and its context. The zero part: it is not held.
 type part struct {
-	ctx  context.Context
-	hold *rlock.Hold
+	ctx   context.Context
+	hold  *rlock.Hold
+	below bool // it was taken in the context of those before it, in which it may be nested
 }
 
 // run takes all members. It waits for one at a time, and holds nothing meanwhile.
 func (a *acquisition) run() error {
+	over := false
+	defer func() {
+		if !over { // a member's Lock has panicked
+			a.giveBack()
+		}
+	}()
+	err := a.rounds()
+	over = true
+	return err
+}
+
+func (a *acquisition) rounds() error {
 	first := -1 // the member to wait for
 	var last error
 	for restarts := 0; ; restarts++ {
@@ -75,13 +90,17 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	case !a.try:
 		options = append(slices.Clip(options), givesWay{})
 	}
-	var rest []int
-	for i := range l.members {
-		if i != first {
-			rest = append(rest, i)
+	var gathered, others []int
+	for i, m := range l.members {
+		switch {
+		case i == first:
+		case gathers(m):
+			gathered = append(gathered, i)
+		default:
+			others = append(others, i)
 		}
 	}
-	for some := range slices.Chunk(rest, maxTogether) {
+	for some := range slices.Chunk(gathered, maxTogether) {
 		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
 			return a.take(ctx, some[n], l.members[some[n]].TryLock, options)
 		})
@@ -89,12 +108,41 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 			return taken, err
 		}
 	}
+	at := context.Context(&upon{a.ctx, slices.Clone(a.parts)}) // what goes on in the background may ask it
+	for _, i := range others {
+		err := a.take(at, i, l.members[i].TryLock, options)
+		if taken, err = a.failed([]int{i}, []error{err}); err != nil {
+			return taken, err
+		}
+		a.parts[i].below = true
+		at = a.parts[i].ctx
+	}
 	for i, p := range a.parts { // one may be lost by now
 		if err := p.hold.Err(); err != nil {
 			return nil, l.about(i, err)
 		}
 	}
 	return nil, nil
+}
+
+// gathers reports whether a member's TryLock may be called beside those of others. One of a user's own may wait for the
+// others, and a reader's is nested in its writer's.
+func gathers(m rlock.Locker) bool {
+	one, ok := m.(*rlock.Mutex)
+	return ok && inner.Mutex(one).Kind().Letter != protocol.RedLock // which asks several servers
+}
+
+// upon is a context below holds that were taken side by side.
+type upon struct {
+	context.Context
+	parts []part
+}
+
+func (u *upon) Value(key any) any {
+	if found := find(u.parts, key); found != nil {
+		return found
+	}
+	return u.Context.Value(key)
 }
 
 // method is Lock or TryLock of a member.
@@ -111,7 +159,7 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, options []rl
 	}
 	held, hold, err := lock(ctx, options...)
 	if err == nil {
-		a.parts[i] = part{held, hold}
+		a.parts[i] = part{ctx: held, hold: hold}
 	}
 	return err
 }

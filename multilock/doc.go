@@ -37,8 +37,9 @@
 //
 // # What it costs
 //
-// All members are tried at the same time, and unlocked at the same time: those of one server in one
-// pipeline, of 100 requests at most. So a free MultiLock takes about as long as the slowest of its members. One that has
+// Members that are reentrant or fair locks are tried at the same time, and all members are unlocked at the same time.
+// Requests to one server share a pipeline, 100 at most. Other members are tried one after another: RedLocks, read-write
+// locks, permits and Lockers of your own. One that has
 // to wait is granted the member that it waits for, and then tries the others, which takes one round trip more. Each start
 // over costs what was taken and given back in it. An Observer is notified of every try of every member, also of those
 // that came to nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -78,17 +79,32 @@ func (h *holding) Parts() []*mutex.Hold {
 
 func (h *holding) Context() context.Context { return h.ctx }
 
-// Find looks in what the members' Locks returned. Of a Mutex that is its Hold, so its way up need not be searched again.
+// Find looks among the parts, and then, for what users' own Lockers have put there, in their contexts.
 func (h *holding) Find(key any) any {
-	for _, p := range h.parts {
-		var found any
-		if hd := (*mutex.Hold)(p.hold); p.ctx == handle.Context(hd) {
-			found = hd.Of().Find(key)
-		} else if found = p.ctx.Value(key); found != nil && h.ctx.Value(key) == any(h.ctx.(*whole).Context) {
-			return nil // the key by which package context finds the context that ends: not a part's
+	if found := find(h.parts, key); found != nil {
+		return found
+	}
+	core := h.ctx.(*whole).Context
+	for _, p := range slices.Backward(h.parts) {
+		if p.ctx == handle.Context((*mutex.Hold)(p.hold)) {
+			continue
 		}
-		if found != nil {
+		if found := p.ctx.Value(key); found != nil && core.Value(key) != any(core) { // else package context asks for what ends
 			return found
+		}
+	}
+	return nil
+}
+
+// find is what the innermost part finds that has it.
+func find(parts []part, key any) any {
+	for _, below := range [...]bool{true, false} {
+		for _, p := range slices.Backward(parts) {
+			if of := (*mutex.Hold)(p.hold).Of(); of != nil && p.below == below {
+				if found := of.Find(key); found != nil {
+					return found
+				}
+			}
 		}
 	}
 	return nil

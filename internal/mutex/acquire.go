@@ -2,6 +2,7 @@ package mutex
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -11,6 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // What others have made, and this package's users get from it.
@@ -100,6 +102,9 @@ func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, err
 	a.Try, a.Until = cfg.Once(try), until
 	e, err := a.run()
 	if err != nil {
+		if errors.Is(err, wire.ErrUnsent) { // it has not been asked for
+			return nil, err
+		}
 		l.Observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.Begun), Err: err})
 		return nil, err
 	}
@@ -110,6 +115,9 @@ func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, err
 func NewAcquisition(ctx context.Context, l *Lock, cfg Config) *Acquisition {
 	return &Acquisition{Bounds: wakeup.Bounds{Until: ctx, Closing: l.S().Closing()}, Ctx: ctx, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Begun: time.Now()}
 }
+
+// ownRelease is for how long one that tries waits for a release of its own session: an outage is not worth more.
+const ownRelease = 250 * time.Millisecond
 
 // run nests under the hold that the context descends from, or has the kind admit a newcomer.
 func (a *Acquisition) run() (*Entry, error) {
@@ -125,14 +133,16 @@ func (a *Acquisition) run() (*Entry, error) {
 			return nil, l.Fail(err)
 		}
 		if over := l.Unlocking(); a.Try && over != nil {
+			err := a.LockedHere()
+			l.Mu.Unlock()
 			if a.Config.GivesWay {
-				err := a.LockedHere()
-				l.Mu.Unlock()
 				return nil, failure.Public(err)
 			}
-			l.Mu.Unlock()
-			if _, ok := wakeup.Await(&a.Bounds, over); !ok {
+			switch heard, ended := a.Sleep(ownRelease, over); {
+			case ended:
 				return nil, a.WhyOver(false)
+			case !heard:
+				return nil, failure.Public(err)
 			}
 			continue
 		}

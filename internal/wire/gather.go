@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,7 +17,8 @@ var ErrUnsent = errors.New("lockline: not asked for, since another one cannot be
 // server and in the order of the calls.
 //
 // A call begins when the one before has made its first request or has returned. If it has returned an error without a
-// request, nothing is sent of the calls before it, and those behind it are not made: their error is ErrUnsent.
+// request, nothing is sent of the calls before it, and those behind it are not made: their error is ErrUnsent. So no
+// call may wait for another one before its request.
 func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error) []error {
 	g := &gathering{ctx: ctx, f: f, seats: make([]seat, n), errs: make([]error, n)}
 	g.calls.Add(n)
@@ -24,6 +26,7 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 		g.call(0)
 	}
 	g.calls.Wait()
+	g.f = nil // which what came of the calls would keep
 	return g.errs
 }
 
@@ -39,11 +42,11 @@ type gathering struct {
 
 // seat is one call's place. Its request is written before the next call begins, and its answer before over is closed.
 type seat struct {
-	g     *gathering
-	i     int
-	taken sync.Once // by the call's first request, or by its return
+	g *gathering
+	i int
 
 	// Of the request, if there is one:
+	ctx  context.Context
 	link *Link
 	to   *redis.Client
 	r    Request
@@ -57,28 +60,26 @@ type seat struct {
 type seatKey struct{}
 
 func (g *gathering) call(i int) {
-	defer g.calls.Done()
 	s := &g.seats[i]
 	s.g, s.i = g, i
-	g.errs[i] = g.f(context.WithValue(g.ctx, seatKey{}, s), i)
-	if s.take() {
-		s.leave(g.errs[i] != nil)
-	}
-}
-
-// take is true for the first.
-func (s *seat) take() (first bool) {
-	s.taken.Do(func() { first = true })
-	return first
+	free := new(atomic.Pointer[seat]) // until the call's first request, or its return. What comes of the call may keep it
+	free.Store(s)
+	defer func() { // also where a hook of the client calls runtime.Goexit
+		if s := free.Swap(nil); s != nil {
+			s.leave(g.errs[i] != nil)
+		}
+		g.calls.Done()
+	}()
+	g.errs[i] = g.f(context.WithValue(g.ctx, seatKey{}, free), i)
 }
 
 // seatOf is the seat of a request that is the first of its call; nil if there is none.
 func seatOf(ctx context.Context) *seat {
-	s, _ := ctx.Value(seatKey{}).(*seat)
-	if s == nil || !s.take() {
+	free, _ := ctx.Value(seatKey{}).(*atomic.Pointer[seat])
+	if free == nil {
 		return nil
 	}
-	return s
+	return free.Swap(nil)
 }
 
 // leave has the others leave without a request of this call. There may be no seat.
@@ -107,9 +108,9 @@ func (s *seat) next() {
 	}
 	for _, together := range servers {
 		if len(servers) == 1 {
-			g.send(together)
+			send(together)
 		} else {
-			go g.send(together)
+			go send(together)
 		}
 	}
 }
@@ -130,7 +131,7 @@ func (g *gathering) fail(i int) {
 
 // request sends a request to one server with those of the other calls.
 func (s *seat) request(ctx context.Context, l *Link, to *redis.Client, r Request, sc *Script) (string, error) {
-	s.link, s.to, s.r, s.sc, s.over = l, to, r, sc, make(chan struct{})
+	s.ctx, s.link, s.to, s.r, s.sc, s.over = ctx, l, to, r, sc, make(chan struct{})
 	s.next()
 	<-s.over
 	if moved(s.err) {
@@ -139,10 +140,10 @@ func (s *seat) request(ctx context.Context, l *Link, to *redis.Client, r Request
 	return s.reply, s.err
 }
 
-func (g *gathering) send(together []*seat) {
+func send(together []*seat) {
 	if s := together[0]; len(together) == 1 {
 		defer close(s.over)
-		s.reply, s.err = s.link.alone(g.ctx, s.r, s.sc)
+		s.reply, s.err = s.link.alone(s.ctx, s.r, s.sc)
 		return
 	}
 	requests, scripts := make([]Request, len(together)), make([]*Script, len(together))
@@ -155,5 +156,5 @@ func (g *gathering) send(together []*seat) {
 			close(s.over)
 		}
 	}()
-	together[0].link.pipeline(g.ctx, together[0].to, requests, scripts)
+	together[0].link.pipeline(together[0].ctx, together[0].to, requests, scripts)
 }

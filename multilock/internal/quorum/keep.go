@@ -83,19 +83,27 @@ func (q *Quorum) keepAt(i int, tenures []*mutex.Tenure, start time.Time, first c
 			<-decided // by then it is known whether a majority holds it without this member
 			gone = q.join(ctx, i, gone, start)
 		}
-		if tenures = slices.Concat(failed, gone); len(tenures) == 0 || err != nil && !wire.Judge(err).Transient {
+		left := slices.DeleteFunc(slices.Concat(failed, gone), func(t *mutex.Tenure) bool { return !held(t) })
+		ended := bounds.Over()
+		if try > 0 && len(left) > 0 {
+			_, ended = bounds.Sleep(wire.Backoff(try, 10*time.Millisecond, q.s.Lease/15), nil)
+		}
+		if ended || len(left) == 0 {
+			q.missing(i, tenures, err)
 			return
 		}
-		if try > 0 {
-			if _, ended := bounds.Sleep(wire.Backoff(try, 10*time.Millisecond, q.s.Lease/15), nil); ended {
-				q.missing(i, tenures, err)
-				return
-			}
-		}
+		tenures = left
 	}
 }
 
-// renewAt renews at one member. gone is what that does not have, and failed what it has not answered for.
+// held reports whether it goes on. It takes Lock.Mu.
+func held(t *mutex.Tenure) bool {
+	t.Lock.Mu.Lock()
+	defer t.Lock.Mu.Unlock()
+	return t.State() == handover.Held
+}
+
+// renewAt renews at one member. gone is what that does not have, and failed what it may be asked for again.
 func (q *Quorum) renewAt(ctx context.Context, i int, tenures []*mutex.Tenure) (gone, failed []*mutex.Tenure, last error) {
 	link, sent := q.members[i].Link, time.Now()
 	link.Batch(ctx, link.Entrance(), len(tenures), func(j int) (*wire.Script, wire.Request) {
@@ -105,7 +113,9 @@ func (q *Quorum) renewAt(ctx context.Context, i int, tenures []*mutex.Tenure) (g
 		switch {
 		case err != nil:
 			last = err
-			failed = append(failed, tenures[j])
+			if wire.Judge(err).Transient {
+				failed = append(failed, tenures[j])
+			}
 		case reply != "K":
 			gone = append(gone, tenures[j])
 		}
@@ -156,10 +166,7 @@ func (q *Quorum) join(ctx context.Context, i int, tenures []*mutex.Tenure, start
 // missing logs that a member does not have what a bare majority holds: one more that fails, and it is lost.
 func (q *Quorum) missing(i int, tenures []*mutex.Tenure, err error) {
 	for _, t := range tenures {
-		t.Lock.Mu.Lock()
-		held := t.State() == handover.Held
-		t.Lock.Mu.Unlock()
-		if held && roundOf(&t.Grant).bare() {
+		if held(t) && roundOf(&t.Grant).bare(i) {
 			q.members[i].warn(q.s, "a RedLock is held by a bare majority", t.Lock.Keys.Name, cmp.Or(err, errTaken))
 			return
 		}
@@ -242,10 +249,13 @@ func (b *round) joined(i int, o wire.Outcome, last int64) (again bool) {
 	return false
 }
 
-// bare reports whether one member more that fails would end the hold.
-func (b *round) bare() bool {
+// bare reports whether the i-th member does not have the grant, and one more that fails would end the hold.
+func (b *round) bare(i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.votes[i].until.After(time.Now()) {
+		return false
+	}
 	held := 0
 	for i := range b.votes {
 		if b.votes[i].until.After(time.Now()) {
