@@ -37,9 +37,9 @@
 //   - If its process dies, or is cut off from Redis: when the lease is over. That is the session's watchdog timeout, less
 //     the time since the last renewal, which is a third of it at most. By default it takes 20 to 30 s.
 //   - If the next candidate is dead, too, it delays the others as dead waiters of package fairlock do.
-//   - If its process restarts, it is a new candidate, and does not resume the leadership. Redis cannot tell whether the
-//     former process has ended or was only cut off, and a leader with the same token could act beside it. So let a
-//     process that is told to end Resign, or close its session.
+//   - If its process restarts, it is a new candidate, and does not resume the leadership. Redis cannot tell
+//     whether the former process has ended or is only cut off, and two leaders with one token could act side by
+//     side. A process that shuts down should call Resign or close its session, so that no candidate has to wait.
 //
 // After a failover of Redis, a leadership that the replica knew of goes on. If the replica did not know of it, another
 // candidate can be elected, and the former leader finds that out with its next renewal, a third of the lease later at

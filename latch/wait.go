@@ -74,11 +74,12 @@ func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
 	return st, nil
 }
 
-// Wait blocks until the count of the run that is under way is 0, and returns nil then. It returns nil at once where none is under
-// way. It returns a *[PartyDiedError] if the lease of a party has ended or ends, [ErrDeleted], or [ErrGone] if
-// nothing is known of the run any more. An outage does not end it while it sleeps. If it has to look and gets no answer, it
-// tries again until ctx has ended. If ctx has no deadline, it does so for as long as the session's lease (30 s by default), and returns the error then.
-// After an error nothing has changed: Wait can be called again.
+// Wait blocks until the count of the run that is under way is 0, and returns nil then. It returns nil at once
+// where none is under way. It returns a *[PartyDiedError] if the lease of a party has ended or ends,
+// [ErrDeleted], or [ErrGone] if nothing is known of the run any more. An outage does not end it while it
+// sleeps. If it has to look and gets no answer, it tries again until ctx has ended. If ctx has no deadline,
+// it does so for as long as the session's lease (30 s by default), and returns the error then. After an error
+// nothing has changed: Wait can be called again.
 func (l *Latch) Wait(ctx context.Context) error {
 	b, done, err := l.begin(ctx)
 	if err != nil {

@@ -77,8 +77,8 @@ func (a *acquisition) rounds() error {
 	}
 }
 
-// round waits for the first member, unless that is -1, and tries the others. The error is taken if a member has
-// another holder, or if its server fails.
+// round waits for the first member, unless that is -1, and tries the others. The error is taken if a member
+// has another holder, or if its server fails.
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	options := a.options
@@ -125,8 +125,8 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	return nil, nil
 }
 
-// gathers reports whether a member's TryLock may be called beside those of others. One of a user's own may wait for the
-// others, and a reader's is nested in its writer's.
+// gathers reports whether a member's TryLock may be called beside those of others. One of a user's own may
+// wait for the others, and a reader's is nested in its writer's.
 func gathers(m rlock.Locker) bool {
 	one, ok := m.(*rlock.Mutex)
 	return ok && inner.Mutex(one).Kind().Letter != protocol.RedLock // which asks several servers
@@ -166,8 +166,8 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, options []rl
 
 var errTooSlow = fmt.Errorf("not answered before the wait was over: %w", os.ErrDeadlineExceeded)
 
-// failed says what the members' errors mean for the whole: an error that no wait will mend, or else the member to
-// wait for. That is the first whose server fails, or else the first that has another holder.
+// failed says what the members' errors mean for the whole: an error that no wait will mend, or else the
+// member to wait for. That is the first whose server fails, or else the first that has another holder.
 func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, err error) {
 	for n, err := range errs {
 		i := members[n]

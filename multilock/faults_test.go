@@ -93,18 +93,29 @@ func TestOneThatIsTakenTakesNothing(t *testing.T) {
 	})
 }
 
-// Where the session itself has a member, it asks for none of the others, which it would keep from others for a moment.
+// Where the session itself has a member, it asks for none of the others, which it would keep from others for
+// a moment.
 func TestOneThatTheSessionHasItselfCostsNoRequest(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		ms, members := namesOf(testlock.NewSession(t, w.Client), 3)
+		var refused []string // in this goroutine's tries alone
+		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.Kind == rlock.NotAcquired {
+				refused = append(refused, e.Name)
+			}
+		}))
+		ms, members := namesOf(testlock.NewSession(t, w.Client, watch), 3)
 		l := testlock.Warm(t, multilock.New(members...))
 		for i, m := range ms {
 			hold := testlock.Take(t, m)
 			w.Net.Reset()
+			refused = nil
 			_, _, err := l.TryLock(bg)
 			var member *multilock.MemberError
 			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) || w.Net.Count() != 0 {
 				t.Errorf("%d requests: %v", w.Net.Count(), err)
+			}
+			if len(refused) != 1 || refused[0] != m.Name() {
+				t.Errorf("the observer is told of %q", refused)
 			}
 			testlock.Unlock(t, hold)
 			if !free(t, ms...) {

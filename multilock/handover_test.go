@@ -38,8 +38,8 @@ func queueUp(t *testing.T, n int, l rlock.Locker) (served <-chan int, wg *sync.W
 	return order, wg
 }
 
-// The first member passes in memory to the next goroutine, which takes the others when these are released: so all have
-// their turn in the order in which they came, and none starts over.
+// The first member passes in memory to the next goroutine, which takes the others when these are released: so
+// all have their turn in the order in which they came, and none starts over.
 func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 	for _, servers := range []int{1, 2} {
 		testlock.InFakeTime(t, func(t *testing.T) {

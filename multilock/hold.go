@@ -26,7 +26,8 @@ type holding struct {
 	unlocked atomic.Bool
 }
 
-// whole is the context of a holding. The end of a part ends it by a goroutine, and before that once it is asked.
+// whole is the context of a holding. The end of a part ends it by a goroutine, and before that once it is
+// asked.
 type whole struct {
 	context.Context
 	h *holding
@@ -89,7 +90,8 @@ func (h *holding) Find(key any) any {
 		if p.ctx == handle.Context((*mutex.Hold)(p.hold)) {
 			continue
 		}
-		if found := p.ctx.Value(key); found != nil && core.Value(key) != any(core) { // else package context asks for what ends
+		found := p.ctx.Value(key)
+		if found != nil && core.Value(key) != any(core) { // else package context asks for the one that ends
 			return found
 		}
 	}

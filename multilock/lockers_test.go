@@ -18,11 +18,13 @@ import (
 // around is a user's own Locker, which does something around each try.
 type around struct {
 	rlock.Locker
-	try func(ctx context.Context, next func(context.Context) (context.Context, *rlock.Hold, error)) (context.Context, *rlock.Hold, error)
+	around func(ctx context.Context, next try) (context.Context, *rlock.Hold, error)
 }
 
+type try func(context.Context) (context.Context, *rlock.Hold, error)
+
 func (a around) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
-	return a.try(ctx, func(ctx context.Context) (context.Context, *rlock.Hold, error) {
+	return a.around(ctx, func(ctx context.Context) (context.Context, *rlock.Hold, error) {
 		return a.Locker.TryLock(ctx, options...)
 	})
 }
@@ -31,7 +33,7 @@ type valueKey struct{}
 
 // valued puts a value into the context of its holds.
 func valued(l rlock.Locker) rlock.Locker {
-	return around{l, func(ctx context.Context, next func(context.Context) (context.Context, *rlock.Hold, error)) (context.Context, *rlock.Hold, error) {
+	return around{l, func(ctx context.Context, next try) (context.Context, *rlock.Hold, error) {
 		held, hold, err := next(ctx)
 		return context.WithValue(held, valueKey{}, l.Name()), hold, err
 	}}
@@ -42,7 +44,7 @@ func TestLockersThatShareAMutexOfTheUsersDoNotWaitForEachOther(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var mu sync.Mutex
 		guarded := func(l rlock.Locker) rlock.Locker {
-			return around{l, func(ctx context.Context, next func(context.Context) (context.Context, *rlock.Hold, error)) (context.Context, *rlock.Hold, error) {
+			return around{l, func(ctx context.Context, next try) (context.Context, *rlock.Hold, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				return next(ctx)
@@ -84,7 +86,7 @@ func TestAReaderIsNestedInItsWriter(t *testing.T) {
 func TestWhatWasTakenIsGivenBackIfALockerPanics(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		ms, _ := namesOf(testlock.NewSession(t, w.Client), 3)
-		l := multilock.New(ms[0], around{ms[1], func(ctx context.Context, next func(context.Context) (context.Context, *rlock.Hold, error)) (context.Context, *rlock.Hold, error) {
+		l := multilock.New(ms[0], around{ms[1], func(ctx context.Context, next try) (context.Context, *rlock.Hold, error) {
 			panic("mine")
 		}}, ms[2])
 		func() {

@@ -181,8 +181,8 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	return held, hold, nil
 }
 
-// givesWay keeps a newcomer's tries from what those want that wait: each would keep one of them from the rest for a
-// moment, so that it starts over.
+// givesWay keeps a newcomer's tries from what those want that wait: each would keep one of them from the rest
+// for a moment, so that it starts over.
 type givesWay struct {
 	rlock.Option // nil: it only makes givesWay an Option outside of rlock
 }

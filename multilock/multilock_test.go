@@ -280,7 +280,8 @@ func TestOneThatIsTakenWhenTheOtherIsGrantedIsWaitedForInstead(t *testing.T) {
 	})
 }
 
-// Whoever has the first member tries the rest. A newcomer that took one of these for a moment would make that one start over.
+// Whoever has the first member tries the rest. A newcomer that took one of these for a moment would make that
+// one start over.
 func TestANewcomerTakesNoMemberWhereOthersWaitForAnother(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var had atomic.Int32 // how often this session had b

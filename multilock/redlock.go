@@ -73,14 +73,14 @@ var (
 //
 // # Holding
 //
-// The watchdog renews on all servers. The deadline is that of the majority, so the hold's context
-// ends before the first instant at which another session could have one. A server may have
-// been down when the lock was taken, or have come back empty since. It gets the hold with the next renewal, if a majority
-// without that server has just been renewed. What fails there is repeated until the renewal after that, whatever the
-// others answer. So a hold outlives a rolling restart, if each server has half of the lease to get the hold before
-// the next one goes down. A hold that stays on a bare majority is logged.
-// Unlock returns when a majority has answered; the rest is told in the background, as
-// long as the lease could last there. Its error is [rlock.ErrLost] if a majority had lost the lock.
+// The watchdog renews on all servers. The deadline is that of the majority, so the hold's context ends before
+// the first instant at which another session could have one. A server may have been down when the lock was
+// taken, or have come back empty since. It gets the hold with the next renewal, if a majority without that
+// server has just been renewed. What fails there is repeated until the renewal after that, whatever the
+// others answer. So a hold outlives a rolling restart, if each server has half of the lease to get the hold
+// before the next one goes down. A hold that stays on a bare majority is logged. Unlock returns when a
+// majority has answered; the rest is told in the background, as long as the lease could last there. Its error
+// is [rlock.ErrLost] if a majority had lost the lock.
 //
 // A hold that was granted by a bare majority, because others had the rest just then, does not
 // outlive a server of it that fails before the first renewal. The next renewal, re-entry or Unlock fails, and the lease bounds it. The
@@ -108,8 +108,9 @@ var (
 //
 // # Operators
 //
-// Inspect tells what a majority says, and how many servers have the holder: of a lock without a majority, that it is
-// free. ForceUnlock frees it on all servers that can be reached, and fails where these are no majority.
+// Inspect tells what a majority says, and how many servers have the holder: of a lock without a majority,
+// that it is free. ForceUnlock frees it on all servers that can be reached, and fails where these are no
+// majority.
 //
 // # Sessions
 //

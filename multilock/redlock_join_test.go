@@ -157,7 +157,8 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 	})
 }
 
-// What a server is asked for goes on though the others have answered: the copy of a renewal with the whole script, too.
+// What a server is asked for goes on though the others have answered: the copy of a renewal with the whole
+// script, too.
 func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.warm(t), bg)
@@ -174,8 +175,9 @@ func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 	})
 }
 
-// Half of a lease after each server, as docs/operations.md says, with ten idle connections that break, with a waiter
-// beside the holder, and with sessions that only try and so take the empty server for a moment, again and again.
+// Half of a lease after each server, as docs/operations.md says, with ten idle connections that break, with a
+// waiter beside the holder, and with sessions that only try and so take the empty server for a moment, again
+// and again.
 func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 	for _, c := range []struct {
 		lease time.Duration
@@ -242,6 +244,20 @@ func TestAHoldThatStaysOnABareMajorityIsLogged(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if n := log.count("held by a bare majority"); n < 1 || n > 4 || log.count(r[0].Net.Addr()) < n {
 			t.Errorf("logged %d times: %s", n, log.b.String())
+		}
+		testlock.Unlock(t, hold)
+	})
+}
+
+// A server that refuses renewals is asked again only with the next one, and is no less missing for that.
+func TestAServerThatRefusesRenewalsIsLogged(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(logged)
+		_, hold := testlock.Lock(t, r.warm(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil)))), bg)
+		r[0].SetError("NOPERM no rights")
+		time.Sleep(3 * time.Minute)
+		if log.count("held by a bare majority") == 0 || log.count("NOPERM") == 0 {
+			t.Error(log.b.String())
 		}
 		testlock.Unlock(t, hold)
 	})

@@ -37,8 +37,8 @@ func named(of map[string]func()) (parts []part) {
 	return parts
 }
 
-// BenchmarkUncontended says what a lock and an unlock are made of: two requests, here GETs, and the scripts, whose
-// time in the server is reported beside, and of each idiom in which users write it.
+// BenchmarkUncontended says what a lock and an unlock are made of: two requests, here GETs, and the scripts,
+// whose time in the server is reported beside, and of each idiom in which users write it.
 func BenchmarkUncontended(b *testing.B) {
 	rdb := testredis.Start(b).Client(b)
 	s, err := rlock.NewSession(rdb)

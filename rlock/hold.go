@@ -20,10 +20,10 @@ type Hold handle
 // handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around it.
 type handle = mutex.Hold
 
-// Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in
-// memory and at once, to the goroutine of this session that is next in line (see
-// [WithStreak]). The release is always sent. ctx bounds only the wait for its answer, as it bounds [Mutex.Lock]. If ctx is nil,
-// has ended, as the hold's own, or never ends, that is 5 s. It returns
+// Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to
+// the goroutine of this session that is next in line (see [WithStreak]). The release is always sent. ctx
+// bounds only the wait for its answer, as it bounds [Mutex.Lock]. If ctx is nil, has ended, as the hold's
+// own, or never ends, that is 5 s. It returns
 //   - nil: the hold has ended;
 //   - [ErrNotHeld] for a second call (or a nil Hold), which does nothing;
 //   - [ErrLost] if the lock had been lost before;

@@ -20,12 +20,12 @@ type State struct {
 	Remaining time.Duration // of the lease, if it is not renewed
 	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
 	Queue     []Waiter      // the waiters in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
-	Servers   int           // of a RedLock, how many of its servers have this holder: one that fails ends a hold of a bare majority. 0 of any other lock
+	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
 }
 
-// Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is later than
-// that if the clock was set back before. The session may have handed the lock from goroutine to goroutine in memory
-// since then. It is zero if the lock is free, or its token is not known.
+// Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is
+// later than that if the clock was set back before. The session may have handed the lock from goroutine to
+// goroutine in memory since then. It is zero if the lock is free, or its token is not known.
 func (s State) Since() time.Time {
 	if !s.Held || s.Token == 0 {
 		return time.Time{}

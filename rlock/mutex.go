@@ -73,8 +73,8 @@ func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *
 	return m.acquire(ctx, options, false)
 }
 
-// TryLock is Lock that never waits for another holder: it returns a
-// *[LockedError] instead. It blocks for one request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a [WaitAtMost]
+// TryLock is Lock that never waits for another holder: it returns a *[LockedError] instead. It blocks for one
+// request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a [WaitAtMost]
 // above zero.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	return m.acquire(ctx, options, true)

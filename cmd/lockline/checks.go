@@ -278,7 +278,8 @@ func checkClients(f facts) finding {
 // leastBusy is more than any script of the library takes.
 const leastBusy = time.Second
 
-// checkScripts: while one program's script is slow, the server refuses all requests of others once this time is over.
+// checkScripts: while one program's script is slow, the server refuses all requests of others once this time
+// is over.
 func checkScripts(f facts) finding {
 	name := "busy-reply-threshold"
 	limit, ok := f.setting(name)

@@ -96,8 +96,8 @@ func inherited(f *os.File) string {
 	return strconv.Itoa(int(f.Fd()))
 }
 
-// until says when the group must have ended, unless another word comes. A warden that is stopped may leave the pipe
-// full: the word is dropped, then.
+// until says when the group must have ended, unless another word comes. A warden that is stopped may leave
+// the pipe full: the word is dropped, then.
 func (g *group) until(t time.Time) {
 	_ = g.deadline.SetWriteDeadline(time.Now().Add(time.Millisecond))
 	fmt.Fprintln(g.deadline, instantAt(t))

@@ -99,8 +99,8 @@ func (g *guard) watch() {
 	}
 }
 
-// next does what is due and returns how long until something else may be. The warden has to know of a renewal long
-// before the next one.
+// next does what is due and returns how long until something else may be. The warden has to know of a renewal
+// long before the next one.
 func (g *guard) next(now time.Time) time.Duration {
 	if d := g.hold.Deadline(); !d.IsZero() && g.lease.Err() == nil { // moves with each renewal
 		g.deadline = d

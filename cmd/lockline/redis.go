@@ -36,8 +36,8 @@ func redisFlags() []cli.Flag {
 	}, tlsFlags()...)
 }
 
-// redisFileFlag is for passwords: all users of a machine may read its command lines. The variable is named as those of
-// containers that get secrets as files.
+// redisFileFlag is for passwords: all users of a machine may read its command lines. The variable is named as
+// those of containers that get secrets as files.
 func redisFileFlag() cli.Flag {
 	return &cli.StringFlag{Name: "redis-file", Sources: cli.EnvVars("LOCKLINE_REDIS_FILE"),
 		Usage: "`FILE` that has the URL instead of --redis: a password on the command line shows in ps"}
@@ -69,7 +69,8 @@ func targetOf(cmd *cli.Command) target {
 	return target{URL: url, wrong: err, CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
 }
 
-// urlOf is the URL of --redis, or that in the file of --redis-file. What the command line says goes before the environment.
+// urlOf is the URL of --redis, or that in the file of --redis-file. What the command line says goes before
+// the environment.
 func urlOf(cmd *cli.Command) (string, error) {
 	url, path := cmd.String("redis"), cmd.String("redis-file")
 	inLine := func(name, variable string) bool { return cmd.IsSet(name) && os.Getenv(variable) != cmd.String(name) }

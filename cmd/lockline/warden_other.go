@@ -4,7 +4,8 @@ package main
 
 import "os"
 
-// adoptOrphans: this program knows how only on Linux. The command's process group is all that it ends elsewhere.
+// adoptOrphans: this program knows how only on Linux. The command's process group is all that it ends
+// elsewhere.
 func adoptOrphans() {}
 
 func descendants(_, _ int) []int { return nil }

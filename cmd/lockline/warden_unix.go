@@ -16,15 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warden is the process between exec and the command. It ends the command and its descendants when exec is gone, or
-// stands still for so long that the lease would end. Where the system lets it, it is the parent of all orphans below it.
+// warden is the process between exec and the command. It ends the command and its descendants when exec is
+// gone, or stands still for so long that the lease would end. Where the system lets it, it is the parent of
+// all orphans below it.
 type warden struct {
 	command int // its process id, and that of its group
 	news    <-chan instant
 	reports *json.Encoder
 }
 
-// instant is a time that two processes can compare, whatever happens to the wall clock: nanoseconds of the kernel.
+// instant is a time that two processes can compare, whatever happens to the wall clock: nanoseconds of the
+// kernel.
 type instant int64
 
 func thisInstant() instant {
@@ -38,8 +40,8 @@ func instantAt(t time.Time) instant { return thisInstant() + instant(time.Until(
 
 func (c instant) remaining() time.Duration { return time.Duration(c - thisInstant()) }
 
-// runWarden is the process. Its arguments are the files that connect it with exec, whether the command gets the
-// terminal, and the command.
+// runWarden is the process. Its arguments are the files that connect it with exec, whether the command gets
+// the terminal, and the command.
 func runWarden(args []string) error {
 	if len(args) < 5 {
 		return errors.New("exec-warden is started by lockline exec")
@@ -153,8 +155,8 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 	}
 }
 
-// endTree signals a process group and all other descendants of a process, if the system tells them. Those that are
-// stopped must go on to receive it.
+// endTree signals a process group and all other descendants of a process, if the system tells them. Those
+// that are stopped must go on to receive it.
 func endTree(root, group int, s syscall.Signal) {
 	signalled := map[int]bool{-group: true}
 	end := func(pid int) {

@@ -196,12 +196,14 @@ var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be rea
 // ErrNoToken: the token was taken out of the lock's hash.
 var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
 
-// Outage is the error of a call that has waited long enough for Redis to carry out requests again. err is that of the last one.
+// Outage is the error of a call that has waited long enough for Redis to carry out requests again. err is
+// that of the last one.
 func Outage(since time.Time, err error) error {
 	return fmt.Errorf("gave up after %v in which no request succeeded; the last error: %w", time.Since(since).Round(100*time.Millisecond), err)
 }
 
-// Troubled is the error of a call that has ended in an outage. err is why it ended; last, unless nil, is that of the last request.
+// Troubled is the error of a call that has ended in an outage. err is why it ended; last, unless nil, is that
+// of the last request.
 func Troubled(err, last error) error {
 	if last == nil {
 		return err

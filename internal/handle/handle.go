@@ -29,7 +29,8 @@ type Holding interface {
 	Parts() []*Hold
 	// Context ends with the hold.
 	Context() context.Context
-	// Find is what an acquisition below finds by a key of its own: the hold that it nests in; nil if it is none of these.
+	// Find is what an acquisition below finds by a key of its own: the hold that it nests in; nil if it is none
+	// of these.
 	Find(key any) any
 	// Forgotten is called once no goroutine can use or unlock the hold any more. It must be quick: the runtime's
 	// cleanups wait for each other.
@@ -60,8 +61,8 @@ func (hd *Hold) Forget() {
 	hd.of.Forgotten()
 }
 
-// heldContext is the context that Lock returns. It is the Hold by another type, and so the same allocation: as long as
-// either can be reached, the collector forgets neither.
+// heldContext is the context that Lock returns. It is the Hold by another type, and so the same allocation:
+// as long as either can be reached, the collector forgets neither.
 type heldContext Hold
 
 // Context is the one to go on with under a hold.

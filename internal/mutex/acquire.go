@@ -73,8 +73,9 @@ func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Cont
 	return handle.Context(hd), hd, nil
 }
 
-// Admitted is Acquire for a caller that forgets no hold. What is wrong with the call is found before anything is
-// counted or kept. From Enter on, the session waits for the acquisition, and the lock is known in this process.
+// Admitted is Acquire for a caller that forgets no hold. What is wrong with the call is found before anything
+// is counted or kept. From Enter on, the session waits for the acquisition, and the lock is known in this
+// process.
 func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, error) {
 	if err := m.CheckUse(ctx); err != nil {
 		return nil, err
@@ -113,10 +114,14 @@ func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, err
 
 // NewAcquisition begins now.
 func NewAcquisition(ctx context.Context, l *Lock, cfg Config) *Acquisition {
-	return &Acquisition{Bounds: wakeup.Bounds{Until: ctx, Closing: l.S().Closing()}, Ctx: ctx, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Begun: time.Now()}
+	return &Acquisition{
+		Bounds: wakeup.Bounds{Until: ctx, Closing: l.S().Closing()},
+		Ctx:    ctx, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Begun: time.Now(),
+	}
 }
 
-// ownRelease is for how long one that tries waits for a release of its own session: an outage is not worth more.
+// ownRelease is for how long one that tries waits for a release of its own session: an outage is not worth
+// more.
 const ownRelease = 250 * time.Millisecond
 
 // run nests under the hold that the context descends from, or has the kind admit a newcomer.

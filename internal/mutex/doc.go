@@ -1,6 +1,6 @@
-// Package mutex is the reentrant, exclusive lock that rlock, fairlock and multilock are made of: acquiring, nesting,
-// passing on, losing and unlocking. Fairness and quorums plug in by the interfaces of kind.go, and are not known here
-// otherwise.
+// Package mutex is the reentrant, exclusive lock that rlock, fairlock and multilock are made of: acquiring,
+// nesting, passing on, losing and unlocking. Fairness and quorums plug in by the interfaces of kind.go, and
+// are not known here otherwise.
 //
 // Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end. docs/design.md draws the same way.
 //

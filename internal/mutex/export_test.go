@@ -13,3 +13,6 @@ func (e *Entry) Unlocked() bool {
 	defer e.t.Lock.Mu.Unlock()
 	return e.unlocked
 }
+
+// Last reports whether the tenure is over.
+func (v Leaving) Last() bool { return v.last }

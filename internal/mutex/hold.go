@@ -49,7 +49,8 @@ func (l *Lock) gateOf(outer *Entry) *Gate {
 	return &l.Root
 }
 
-// Handle is a Hold of the entry, for a user who may forget it. A fixed lease may be meant to run out, and goes on.
+// Handle is a Hold of the entry, for a user who may forget it. A fixed lease may be meant to run out, and
+// goes on.
 func (e *Entry) Handle() *Hold {
 	hd := handle.NewHold(e)
 	if !e.fixed || e.owner != nil {

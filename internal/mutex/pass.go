@@ -129,9 +129,6 @@ func (t *Tenure) departed(ctx context.Context, left departure, was term) Leaving
 	return Leaving{t: t, last: left == theLast, was: was}
 }
 
-// Last reports whether the tenure is over.
-func (v Leaving) Last() bool { return v.last }
-
 // Send tells Redis, and blocks for the answer.
 func (v Leaving) Send(ctx context.Context) error {
 	f := farewell{Leaving: v, Bounds: wakeup.Bounds{Until: ctx}}

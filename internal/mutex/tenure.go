@@ -36,7 +36,7 @@ type Tenure struct {
 	idle      bool          // renewal is switched off
 	own       bool          // the lease is, or was made longer, as a holder chose
 	warned    bool          // the log says that the session waits for itself
-	awaited   time.Duration // age of the session since when goroutines of it are known to wait for the present holder; 0: none do
+	awaited   time.Duration // age of the session since which its goroutines wait for this term; 0: none do
 	contested bool          // others had the lock while the one that was granted it waited; does not change once it has begun
 	confirmed bool          // where replicas must confirm a grant: they have
 	refused   bool          // they have not in time: it is not passed on
@@ -296,8 +296,8 @@ func (t *Tenure) Renewal() (*wire.Script, wire.Request) {
 // longWait is after which time a wait for the session's own holder is logged: it may be one without end.
 const longWait = 10 * time.Second
 
-// warnOfItself logs, once, that goroutines have waited for long for a holder of their own session. It is called with each
-// renewal, so that no wait costs a timer.
+// warnOfItself logs, once, that goroutines have waited for long for a holder of their own session. It is
+// called with each renewal, so that no wait costs a timer.
 func (t *Tenure) warnOfItself() {
 	l := t.Lock
 	s := l.S()

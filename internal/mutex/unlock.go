@@ -25,7 +25,8 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	return v.Released(f.Until, o)
 }
 
-// Unlocking is closed when the session has released the lock; nil if that is not under way, or the session holds it. Mu held.
+// Unlocking is closed when the session has released the lock; nil if that is not under way, or the session
+// holds it. Mu held.
 func (l *Lock) Unlocking() <-chan struct{} {
 	if l.tenure != nil && l.tenure.holds != nil {
 		return nil

@@ -104,7 +104,8 @@ func (a *Acquisition) known(behind bool) known {
 	return k
 }
 
-const passIt = "if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"
+const passIt = "if the waiter was called by the holder, " +
+	"it must be passed the context that the holder's Lock returned"
 
 // over is the error of a wait that has ended.
 func (a *Acquisition) over(k known) error {
@@ -134,7 +135,8 @@ func (a *Acquisition) holder() *failure.LockedError {
 	return l.seen.Locked(l.Keys.Name, a.Begun, l.waiting.Stands())
 }
 
-// Endures reports whether the wait goes on in an outage that began at failing, in which the last request failed with err. Lock.Mu held.
+// Endures reports whether the wait goes on in an outage that began at failing, in which the last request
+// failed with err. Lock.Mu held.
 func (a *Acquisition) Endures(failing time.Time, err error) bool {
 	a.trouble = err
 	return !a.Try && !a.Config.Impatient && a.Bounds.Endures(failing, a.Begun, a.Lock.S().Lease)

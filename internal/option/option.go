@@ -36,7 +36,8 @@ func (c Config) Check() error {
 // Once: it asks once, and does not wait. try: as TryLock does.
 func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 
-// Until is ctx with the end of the wait, if that has a bound; one that asks once has none, and waits for the answer.
+// Until is ctx with the end of the wait, if that has a bound; one that asks once has none, and waits for the
+// answer.
 func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !c.Bounded || c.Wait <= 0 {
 		return ctx, func() {}

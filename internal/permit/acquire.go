@@ -289,8 +289,8 @@ func (p *pool) grantOf(owner string) *Grant {
 	return nil
 }
 
-// hint is what a goroutine may have done wrong that its own session is in the way of, with that grant or with one that
-// has ended meanwhile. mu held.
+// hint is what a goroutine may have done wrong that its own session is in the way of, with that grant or with
+// one that has ended meanwhile. mu held.
 func (a *acquisition) hint(g *Grant) string {
 	switch {
 	case !a.p.kind.Reentrant:

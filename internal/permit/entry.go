@@ -80,7 +80,8 @@ func (a *acquisition) hold(e *Entry) (context.Context, *handle.Hold) {
 	return handle.Context(hd), hd
 }
 
-// Forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so what takes time has its own goroutine.
+// Forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so
+// what takes time has its own goroutine.
 func (e *Entry) Forgotten() {
 	p := e.g.p
 	go func() {

@@ -71,7 +71,8 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time
 	return g
 }
 
-// complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its deadline.
+// complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its
+// deadline.
 func (g *Grant) complete(until time.Time) {
 	s := g.p.s()
 	for try := 1; ; try++ {

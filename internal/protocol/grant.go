@@ -40,7 +40,8 @@ func (g *Grant) used() any {
 	return g.Used
 }
 
-// Release is the request that ends a grant. It also rolls back an attempt whose outcome its session never learned.
+// Release is the request that ends a grant. It also rolls back an attempt whose outcome its session never
+// learned.
 type Release struct {
 	Script *wire.Script
 	Keys   *Keys

@@ -9,8 +9,8 @@ import (
 // MinLease is the shortest lease: less than network and timers need.
 const MinLease = 10 * time.Millisecond
 
-// Retention is for how long the metadata of a free lock are kept at least, and with them the last token. Late copies of
-// requests must find them: those of a lock request come within 10 s (Patience).
+// Retention is for how long the metadata of a free lock are kept at least, and with them the last token. Late
+// copies of requests must find them: those of a lock request come within 10 s (Patience).
 const Retention = 15 * time.Second
 
 // MaxLease is the longest lease and liveness time, ten years. Scripts consider a time that lies decades ahead damaged.

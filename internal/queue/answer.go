@@ -110,7 +110,8 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	return false
 }
 
-// endures dismisses the members that have waited long enough for an outage to end, and reports whether others are left. Mu held.
+// endures dismisses the members that have waited long enough for an outage to end, and reports whether others
+// are left. Mu held.
 func (c *cohort) endures(o wire.Outcome) bool {
 	if c.members.First() == nil {
 		return false

@@ -238,7 +238,8 @@ func (c *cohort) gather() {
 	}
 }
 
-// start sends the attempt's request, the first copy in the goroutine of a member that leaves when until ends, unless Redis is silent.
+// start sends the attempt's request, the first copy in the goroutine of a member that leaves when until ends,
+// unless Redis is silent.
 func (c *cohort) start(until context.Context) {
 	q, s := c.q, c.q.S()
 	if q.Silent(until) {

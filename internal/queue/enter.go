@@ -61,8 +61,8 @@ func (q *queue) othersWant() bool {
 	return q.line != nil && q.others
 }
 
-// askAtOnce asks for the lock, and does not stand in the queue. refused: another session has the lock, and the root
-// gate is still entered.
+// askAtOnce asks for the lock, and does not stand in the queue. refused: another session has the lock, and
+// the root gate is still entered.
 func (q *queue) askAtOnce(a *mutex.Acquisition) (e *mutex.Entry, refused bool, err error) {
 	a.NewAttempt()
 	for failed := 0; ; failed++ {

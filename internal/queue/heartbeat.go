@@ -143,7 +143,8 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 	return next
 }
 
-// heartbeatFailed ends the waits whose patience is over, or all if the trouble will not end by itself. Mu held.
+// heartbeatFailed ends the waits whose patience is over, or all if the trouble will not end by itself. Mu
+// held.
 func (q *queue) heartbeatFailed(o wire.Outcome) {
 	passing := wire.Judge(o.Err).Transient || strings.Contains(o.Err.Error(), "OOM ") // the places stay where Redis is full
 	for _, c := range slices.Clone(q.standing) {

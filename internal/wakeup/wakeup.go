@@ -22,8 +22,8 @@ type Bounds struct {
 // Over reports whether a bound has ended.
 func (b *Bounds) Over() bool { return b.Until.Err() != nil || Closed(b.Closing) }
 
-// Endures reports whether a call that began at begun goes on in an outage that began at failing: until a deadline of its own, or else for so
-// long.
+// Endures reports whether a call that began at begun goes on in an outage that began at failing: until a
+// deadline of its own, or else for so long.
 func (b *Bounds) Endures(failing, begun time.Time, long time.Duration) bool {
 	if _, bounded := b.Until.Deadline(); bounded {
 		return true

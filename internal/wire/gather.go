@@ -12,13 +12,13 @@ import (
 // ErrUnsent is the error of what was not asked for, because something before it cannot be had.
 var ErrUnsent = errors.New("lockline: not asked for, since another one cannot be had")
 
-// Gather calls f for 0 to n-1, each in a goroutine of its own, and returns their errors once all have returned. The
-// first request that a call makes with its context leaves together with those of the others, in one pipeline for each
-// server and in the order of the calls.
+// Gather calls f for 0 to n-1, each in a goroutine of its own, and returns their errors once all have
+// returned. The first request that a call makes with its context leaves together with those of the others, in
+// one pipeline for each server and in the order of the calls.
 //
-// A call begins when the one before has made its first request or has returned. If it has returned an error without a
-// request, nothing is sent of the calls before it, and those behind it are not made: their error is ErrUnsent. So no
-// call may wait for another one before its request.
+// A call begins when the one before has made its first request or has returned. If it has returned an error
+// without a request, nothing is sent of the calls before it, and those behind it are not made: their error is
+// ErrUnsent. So no call may wait for another one before its request.
 func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error) []error {
 	g := &gathering{ctx: ctx, f: f, seats: make([]seat, n), errs: make([]error, n)}
 	g.calls.Add(n)
@@ -37,10 +37,12 @@ type gathering struct {
 	seats []seat
 	errs  []error
 
-	calls sync.WaitGroup // that have not returned. One may return before its request is made by another goroutine
+	// calls have not returned. One may return before another goroutine makes its request.
+	calls sync.WaitGroup
 }
 
-// seat is one call's place. Its request is written before the next call begins, and its answer before over is closed.
+// seat is one call's place. Its request is written before the next call begins, and its answer before over is
+// closed.
 type seat struct {
 	g *gathering
 	i int
@@ -62,7 +64,8 @@ type seatKey struct{}
 func (g *gathering) call(i int) {
 	s := &g.seats[i]
 	s.g, s.i = g, i
-	free := new(atomic.Pointer[seat]) // until the call's first request, or its return. What comes of the call may keep it
+	// Until the call's first request, or its return. The contexts of what it takes keep this, and no more.
+	free := new(atomic.Pointer[seat])
 	free.Store(s)
 	defer func() { // also where a hook of the client calls runtime.Goexit
 		if s := free.Swap(nil); s != nil {
@@ -130,7 +133,9 @@ func (g *gathering) fail(i int) {
 }
 
 // request sends a request to one server with those of the other calls.
-func (s *seat) request(ctx context.Context, l *Link, to *redis.Client, r Request, sc *Script) (string, error) {
+func (s *seat) request(
+	ctx context.Context, l *Link, to *redis.Client, r Request, sc *Script,
+) (string, error) {
 	s.ctx, s.link, s.to, s.r, s.sc, s.over = ctx, l, to, r, sc, make(chan struct{})
 	s.next()
 	<-s.over

@@ -38,7 +38,8 @@ func (v Verdict) Again(closing <-chan struct{}) bool {
 // inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first word then.
 var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
 
-// tlsRefused are handshakes that fail until someone changes a setting. Sentinels' clients have them as text alone.
+// tlsRefused are handshakes that fail until someone changes a setting. Sentinels' clients have them as text
+// alone.
 var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
 
 func Judge(err error) Verdict {
@@ -80,7 +81,8 @@ type Unexpected string
 
 func (reply Unexpected) Error() string { return fmt.Sprintf("unexpected reply %q", string(reply)) }
 
-// misdirected is the error of a request that a node of a Cluster has sent away, to a client that does not follow.
+// misdirected is the error of a request that a node of a Cluster has sent away, to a client that does not
+// follow.
 type misdirected struct{ error }
 
 func (e *misdirected) Unwrap() error { return e.error }

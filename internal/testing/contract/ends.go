@@ -278,7 +278,8 @@ var ends = map[string]test{
 			start := time.Now()
 			go func() { _ = p.close() }()
 			testlock.WantError(t, what, <-ended, rlock.ErrClosed)
-			// One request may be under way, which nothing interrupts; no other is sent. Sessions are closed one after another.
+			// One request may be under way, which nothing interrupts; no other is sent. Sessions are closed one after
+			// another.
 			if took := time.Since(start); took > 3*time.Second {
 				t.Errorf("after %v", took)
 			}

@@ -76,8 +76,8 @@ func Simulated(t *testing.T, test func(t *testing.T, w *Wire)) {
 	InFakeTime(t, func(t *testing.T) { test(t, NewWire(t)) })
 }
 
-// Silence makes a server silent to a session, until that has another answer: the session has a request under way that is not answered. It is for
-// fake time, in which requests through the proxy fail meanwhile.
+// Silence makes a server silent to a session, until that has another answer: the session has a request under
+// way that is not answered. It is for fake time, in which requests through the proxy fail meanwhile.
 func Silence(t testing.TB, s *rlock.Session, net *faultproxy.Proxy) {
 	t.Helper()
 	net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {

@@ -19,8 +19,8 @@ import (
 // Server is the same for all leases: a batch goes to all members.
 func (q *Quorum) Server(session.Lessee) any { return nil }
 
-// Renew keeps leases on all members, and returns when a majority has answered for each of them, or with ctx. What
-// members are asked goes on without it.
+// Renew keeps leases on all members, and returns when a majority has answered for each of them, or with ctx.
+// What members are asked goes on without it.
 func (q *Quorum) Renew(ctx context.Context, _ any, leases []*watchdog.Lease) []watchdog.Result {
 	start := time.Now()
 	tenures := make([]*mutex.Tenure, len(leases))
@@ -65,10 +65,12 @@ func (q *Quorum) Renew(ctx context.Context, _ any, leases []*watchdog.Lease) []w
 	return results
 }
 
-// keepAt renews at one member, whatever the others answer, and takes there what that does not have. It says in first how
-// the first request ended. What has failed is repeated at once, on another connection, and then with growing pauses,
-// until the next renewal is due.
-func (q *Quorum) keepAt(i int, tenures []*mutex.Tenure, start time.Time, first chan<- error, decided <-chan struct{}) {
+// keepAt renews at one member, whatever the others answer, and takes there what that does not have. It says
+// in first how the first request ended. What has failed is repeated at once, on another connection, and then
+// with growing pauses, until the next renewal is due.
+func (q *Quorum) keepAt(
+	i int, tenures []*mutex.Tenure, start time.Time, first chan<- error, decided <-chan struct{},
+) {
 	ctx, cancel := context.WithDeadline(q.s.Ctx, start.Add(q.s.Lease/3))
 	defer cancel()
 	bounds := wakeup.Bounds{Until: ctx, Closing: q.s.Closing()}
@@ -104,7 +106,9 @@ func held(t *mutex.Tenure) bool {
 }
 
 // renewAt renews at one member. gone is what that does not have, and failed what it may be asked for again.
-func (q *Quorum) renewAt(ctx context.Context, i int, tenures []*mutex.Tenure) (gone, failed []*mutex.Tenure, last error) {
+func (q *Quorum) renewAt(
+	ctx context.Context, i int, tenures []*mutex.Tenure,
+) (gone, failed []*mutex.Tenure, last error) {
 	link, sent := q.members[i].Link, time.Now()
 	link.Batch(ctx, link.Entrance(), len(tenures), func(j int) (*wire.Script, wire.Request) {
 		return tenures[j].Renewal()
@@ -123,10 +127,12 @@ func (q *Quorum) renewAt(ctx context.Context, i int, tenures []*mutex.Tenure) (g
 	return gone, failed, last
 }
 
-// join takes tenures at a member that does not have them, because it came back empty, or was not reached when they
-// were granted. Else each restart of a server would leave them one fewer, until there is no majority. It returns those
-// that the member may be asked for again.
-func (q *Quorum) join(ctx context.Context, i int, tenures []*mutex.Tenure, start time.Time) (again []*mutex.Tenure) {
+// join takes tenures at a member that does not have them, because it came back empty, or was not reached when
+// they were granted. Else each restart of a server would leave them one fewer, until there is no majority. It
+// returns those that the member may be asked for again.
+func (q *Quorum) join(
+	ctx context.Context, i int, tenures []*mutex.Tenure, start time.Time,
+) (again []*mutex.Tenure) {
 	tenures = slices.DeleteFunc(tenures, func(t *mutex.Tenure) bool {
 		t.Lock.Mu.Lock()
 		defer t.Lock.Mu.Unlock()
@@ -226,8 +232,8 @@ func (b *round) mayJoin(i int, start time.Time) bool {
 // one would end the hold there before it ends elsewhere.
 func (b *round) joinLease() time.Duration { return max(b.lease, b.q.s.Lease) }
 
-// joined notes what a member said to that, and reports whether it makes sense to ask again. A copy of an earlier such
-// request may still be on its way. Lock.Mu held.
+// joined notes what a member said to that, and reports whether it makes sense to ask again. A copy of an
+// earlier such request may still be on its way. Lock.Mu held.
 func (b *round) joined(i int, o wire.Outcome, last int64) (again bool) {
 	r, err := protocol.Read(o)
 	if err != nil {

@@ -78,7 +78,8 @@ func (q *Quorum) dissent(m *member, l *mutex.Lock, err error) error {
 	return m.named(err)
 }
 
-// silent is the error of a member that has not answered, errSlow or errLate, with how it failed the last time.
+// silent is the error of a member that has not answered, errSlow or errLate, with how it failed the last
+// time.
 func (m *member) silent(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,8 +133,8 @@ var errTaken = errors.New("another one has the lock there, or asks for it again 
 // errNotAccepted: a majority granted, and then did not accept the second token, or not in time.
 var errNotAccepted = errors.New("no majority has accepted the fencing token")
 
-// noMajority is the error of a request that too few members answered. The first of the errors decides what becomes of
-// the request: one that time will not mend, if there is one.
+// noMajority is the error of a request that too few members answered. The first of the errors decides what
+// becomes of the request: one that time will not mend, if there is one.
 func (q *Quorum) noMajority(answered int, failing ...error) error {
 	rank := func(err error) int {
 		switch {
@@ -147,5 +148,6 @@ func (q *Quorum) noMajority(answered int, failing ...error) error {
 		return 0
 	}
 	slices.SortStableFunc(failing, func(a, b error) int { return cmp.Compare(rank(a), rank(b)) })
-	return fmt.Errorf("%d of %d servers answered, %d are needed: %w", answered, len(q.members), q.need, failure.Join(failing...))
+	return fmt.Errorf("%d of %d servers answered, %d are needed: %w",
+		answered, len(q.members), q.need, failure.Join(failing...))
 }
