@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/permit/operate"},
 	{"rlock"},
 	{"internal/inner"},
-	{"fairlock", "latch", "locktest", "multilock/internal/quorum", "rwlock", "semaphore"},
+	{"fairlock", "latch", "locktest", "rwlock", "semaphore"},
 	{"election", "multilock"},
 }
 

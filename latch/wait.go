@@ -130,14 +130,13 @@ func (l *Latch) wait(b *wakeup.Bounds, run string, st state) error {
 		if heard {
 			var over bool
 			var err error
-			w.news.Each(func(_ int, messages []string, gap bool) {
-				look = look || gap
-				for _, m := range messages {
-					if !over {
-						over, err = w.hear(m)
-					}
+			messages, gap := w.news.Take()
+			look = look || gap
+			for _, m := range messages {
+				if !over {
+					over, err = w.hear(m)
 				}
-			})
+			}
 			if over {
 				return err
 			}

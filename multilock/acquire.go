@@ -14,9 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -126,10 +124,10 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 }
 
 // gathers reports whether a member's TryLock may be called beside those of others. One of a user's own may
-// wait for the others, and a reader's is nested in its writer's.
+// wait for the others, a reader's is nested in its writer's, and a RedLock asks several servers.
 func gathers(m rlock.Locker) bool {
-	one, ok := m.(*rlock.Mutex)
-	return ok && inner.Mutex(one).Kind().Letter != protocol.RedLock // which asks several servers
+	_, one := m.(*rlock.Mutex)
+	return one
 }
 
 // upon is a context below holds that were taken side by side.

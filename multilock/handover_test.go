@@ -144,7 +144,7 @@ func TestAWaitForSeveralHoldsUpNoClose(t *testing.T) {
 	for _, servers := range []int{1, 3} { // 3: b is a RedLock
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 			all := newServers(t, servers).process(t)
-			b := rlock.New(all[0], "b")
+			var b rlock.Locker = rlock.New(all[0], "b")
 			if servers > 1 {
 				b = multilock.NewRedLock("b", all...)
 			}
@@ -209,7 +209,10 @@ func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 		}
 		one, two := r[0].Client, r[1].Client
 		here, there := testlock.NewSession(t, one, rlock.WithStreak(20*time.Millisecond)), testlock.NewSession(t, two, longStreak)
-		ms := []*rlock.Mutex{
+		ms := []interface {
+			rlock.Locker
+			Inspect(context.Context) (rlock.State, error)
+		}{
 			rlock.New(here, "a"), rlock.New(here, "b"), rlock.New(there, "c"),
 			rlock.New(testlock.NewSession(t, two, longStreak, rlock.RedissonKeys()), "d"),
 			multilock.NewRedLock("e", r.process(t)...),
@@ -271,6 +274,13 @@ func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 		if in, out := entered.Load(), left.Load(); in < 30 || out < 30 {
 			t.Errorf("%d have entered, and %d have left", in, out)
 		}
-		testlock.Eventually(t, "all is free", func() bool { return free(t, ms...) })
+		testlock.Eventually(t, "all is free", func() bool {
+			for _, m := range ms {
+				if st := testlock.Inspect(t, m); st.Held || len(st.Queue) > 0 {
+					return false
+				}
+			}
+			return true
+		})
 	})
 }

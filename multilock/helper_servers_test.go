@@ -3,6 +3,8 @@ package multilock_test
 import (
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +26,8 @@ const (
 
 // redFiles are the scripts of RedLocks.
 var redFiles = map[string]string{
-	"lock": "redlock_lock.lua", "accept": "redlock_accept.lua", "release": "redlock_release.lua", "force": "redlock_force.lua",
-	"keep": "../internal/protocol/keep.lua",
+	"lock": "../internal/queue/lock.lua", "release": "../internal/queue/release.lua",
+	"force": "../internal/queue/force.lua", "keep": "../internal/protocol/keep.lua",
 }
 
 func redScript(name string) *redis.Script {
@@ -63,7 +65,8 @@ func withServers(t *testing.T, n int, test func(t *testing.T, r servers)) {
 // process is the sessions of a process of its own, with connections of its own to all servers.
 func (r servers) process(t testing.TB, options ...rlock.SessionOption) (all []*rlock.Session) {
 	t.Helper()
-	return r.clients(t, func(o *redis.Options) { o.ConnMaxIdleTime = time.Second }, options...) // or it would try broken ones first
+	idle := func(o *redis.Options) { o.ConnMaxIdleTime = time.Second } // or it would try broken ones first
+	return r.clients(t, idle, options...)
 }
 
 // clients are the sessions of a process whose clients are set up so.
@@ -77,35 +80,64 @@ func (r servers) clients(t testing.TB, setUp func(*redis.Options), options ...rl
 }
 
 // redLock is the RedLock "x" in a process of its own.
-func (r servers) redLock(t testing.TB, options ...rlock.SessionOption) *rlock.Mutex {
+func (r servers) redLock(t testing.TB, options ...rlock.SessionOption) *multilock.RedLock {
 	return multilock.NewRedLock("x", r.process(t, options...)...)
 }
 
 // warm is a redLock to which all servers' clocks and scripts are known.
-func (r servers) warm(t testing.TB, options ...rlock.SessionOption) *rlock.Mutex {
+func (r servers) warm(t testing.TB, options ...rlock.SessionOption) *multilock.RedLock {
 	m := testlock.Warm(t, r.redLock(t, options...))
 	synctest.Wait()
 	return m
 }
 
-// grants are the tokens of the grants that the servers have, once nothing is under way; "" where x is free.
-func (r servers) grants() (tokens []string) {
+// holders are the sessions that have x, by server, once nothing is under way; "" where it is free.
+func (r servers) holders() (all []string) {
 	synctest.Wait()
 	for _, w := range r {
-		tokens = append(tokens, w.HGet(redKey, "t"))
+		fields, _ := w.HKeys(redKey)
+		owner := "-"
+		for _, field := range fields {
+			if session, _, ok := strings.Cut(field, ":"); ok {
+				owner = session
+			}
+		}
+		all = append(all, owner[:len(owner)-1]) // the last letter tells the servers apart
 	}
-	return tokens
+	return all
 }
 
 // held counts the servers where x is taken.
 func (r servers) held() int {
-	return len(slices.DeleteFunc(r.grants(), func(token string) bool { return token == "" }))
+	return len(slices.DeleteFunc(r.holders(), func(who string) bool { return who == "" }))
 }
 
-// unanimous: one grant has x on all servers.
+// unanimous: one holder has x on all servers.
 func (r servers) unanimous() bool {
-	tokens := r.grants()
-	return tokens[0] != "" && len(slices.Compact(tokens)) == 1
+	all := r.holders()
+	return all[0] != "" && len(slices.Compact(all)) == 1
+}
+
+// remembers has a server take a token for the last one that was released there.
+func remembers(w *testlock.Wire, token int64) {
+	w.HSet(redMemory, "t", strconv.FormatInt(token, 10), "r", strconv.FormatInt(token, 10))
+}
+
+// stored is the last token that a server knows of x.
+func stored(w *testlock.Wire) int64 {
+	token, _ := strconv.ParseInt(w.HGet(redMemory, "t"), 10, 64)
+	return token
+}
+
+// store counts the servers that will grant no token up to this one any more.
+func (r servers) store(token int64) (n int) {
+	synctest.Wait()
+	for _, w := range r {
+		if stored(w) >= token {
+			n++
+		}
+	}
+	return n
 }
 
 // reset forgets the requests that were counted.
@@ -116,12 +148,13 @@ func (r servers) reset() {
 	}
 }
 
-// count counts the requests for a script of x, or for any, once nothing is under way.
+// count counts the requests of x for some scripts, or all requests for any, once nothing is under way.
 func (r servers) count(scripts ...string) (n int) {
 	synctest.Wait()
 	for _, w := range r {
 		for _, q := range w.Net.Requests() {
-			if q.Script() != "" && (len(scripts) == 0 || slices.ContainsFunc(scripts, func(s string) bool { return redDigests[s] == q.Script() })) {
+			of := func(s string) bool { return redDigests[s] == q.Script() && q.Args[3] == redKey }
+			if q.Script() != "" && (len(scripts) == 0 || slices.ContainsFunc(scripts, of)) {
 				n++
 			}
 		}
@@ -129,8 +162,8 @@ func (r servers) count(scripts ...string) (n int) {
 	return n
 }
 
-// turnstileAt is the number of the server where waiters stand in line, if they do.
-func (r servers) turnstileAt() int {
+// lineAt is the number of the server where waiters stand in line, if they do.
+func (r servers) lineAt() int {
 	synctest.Wait()
 	return slices.IndexFunc(r, func(w *testlock.Wire) bool { return w.Exists(turnKey) })
 }

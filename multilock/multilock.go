@@ -64,6 +64,8 @@ func (l *MultiLock) add(members []rlock.Locker) {
 			}
 		case *rlock.Mutex:
 			err = inner.Mutex(m).Check()
+		case *RedLock:
+			err = m.check(context.Background())
 		default:
 			if v := reflect.ValueOf(m); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 				err = errors.New("it is nil")
@@ -78,10 +80,15 @@ func (l *MultiLock) add(members []rlock.Locker) {
 }
 
 func same(a, b rlock.Locker) bool {
-	m, ok := a.(*rlock.Mutex)
-	n, too := b.(*rlock.Mutex)
-	if ok && too {
-		return inner.Mutex(m).ID() == inner.Mutex(n).ID()
+	switch a := a.(type) {
+	case *rlock.Mutex:
+		if b, ok := b.(*rlock.Mutex); ok {
+			return inner.Mutex(a).ID() == inner.Mutex(b).ID()
+		}
+	case *RedLock:
+		if b, ok := b.(*RedLock); ok {
+			return a.q == b.q && a.name == b.name
+		}
 	}
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }

@@ -1,38 +1,21 @@
 package multilock
 
 import (
-	_ "embed"
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wire"
-	"github.com/lockline/lockline/multilock/internal/quorum"
 	"github.com/lockline/lockline/rlock"
-)
-
-var (
-	//go:embed redlock_lock.lua
-	redlockLock string
-	//go:embed redlock_accept.lua
-	redlockAccept string
-	//go:embed redlock_release.lua
-	redlockRelease string
-	//go:embed redlock_force.lua
-	redlockForce string
-	//go:embed redlock_inspect.lua
-	redlockInspect string
-
-	redlock = quorum.Scripts{
-		Lock:    wire.NewScript(redlockLock),
-		Accept:  wire.NewScript(redlockAccept),
-		Release: wire.NewScript(redlockRelease),
-		Force:   wire.NewScript(redlockForce),
-		Inspect: wire.NewScript(redlockInspect),
-	}
 )
 
 // Quorum is a set of independent Redis servers, on a majority of which locks are held:
@@ -45,102 +28,101 @@ var (
 //
 // # Votes
 //
-// Lock asks all servers at once, and returns when a majority has granted: 2 of 3, 3 of 5.
-// Of an even number, half and one more are needed, so a fourth server only
-// costs. Of two servers both are needed, and one is a plain lock that takes the long way. How long a hold is valid is
-// counted from before the first request, less 1 % and 2 ms for the drift of the
-// servers' clocks. What is granted without a majority is given back at once, also where no answer
-// comes, and a request that arrives later than that takes nothing.
+// A RedLock is a reentrant lock on each of the servers, and held if a majority of them is: 2 of 3, 3 of 5. Of
+// an even number, half and one more are needed, so a fourth server only costs. Of two servers both are
+// needed, and one is a plain lock that takes the long way. Lock asks all servers at once. It returns when all
+// have answered. After a majority has granted, it waits for the rest as long again, 2 ms at least. Each part
+// is valid from before its request was sent, less 1 % and 2 ms for the drift of the servers' clocks. The hold
+// is valid for as long as a majority of its parts. What is granted without a majority is given back, also
+// where no answer comes, and a request that arrives later than that takes nothing.
 //
-// TryLock is one vote, repeated only if too few servers answer. If several ask at the same
-// instant, none may get a majority: then all TryLocks return [rlock.ErrLocked]. Lock asks
-// again after a random time, which doubles with each vote in a row without a winner.
+// TryLock is one vote. If several clients ask at the same instant, none may get a majority: then all TryLocks
+// return [rlock.ErrLocked].
 //
 // # Waiting
 //
-// A client that was refused stands in line at one of the servers, and only the first in line asks again. It does so at once when the one
-// before has unlocked. Where the lock is held for long, it asks when the servers tell that the holder is gone, when its lease is
-// over, and after a third of the watchdog timeout. So the cost of a cycle does not grow with the number of clients, and they have the lock in turn.
-// A newcomer asks first, and may come before those in line. The line grants nothing: the majority does.
+// A client that was refused stands in line, in a fair lock on one of the servers. The first in line waits in
+// the queue of each server, and the Unlock of the holder hands it their locks, for one request to each. So
+// the cost of a cycle does not grow with the number of clients, and they have the lock in turn. Goroutines of
+// one process wait behind each other in memory, and the hold is passed on there, for as long as
+// [rlock.WithStreak] allows.
 //
-// The server of the line is the first that answers, in the order in which the sessions are given, from one on that the lock's
-// name decides. So give them in the same order in all processes. Those with another order stand elsewhere, which costs
-// requests, and no more. One that is killed or frozen as the first in line holds
-// the others up for 2 s.
-//
-// A vote waits for a server for the time of [WithServerTimeout], if it must: not when the others decide it.
-// A server that did not answer in time is not asked for a while, so that it costs nothing.
+// The server of the line is the first that answers, in the order in which the sessions are given, from one on
+// that the lock's name decides. So give them in the same order in all processes. Those with another order
+// stand elsewhere. The first of each line may then be granted a minority. It gives that back after the time
+// of [WithServerTimeout], and asks again after a random time, which doubles up to 16 times that. A client
+// that is killed or frozen as the first in line holds the others up for 2 s.
 //
 // # Holding
 //
-// The watchdog renews on all servers. The deadline is that of the majority, so the hold's context ends before
-// the first instant at which another session could have one. A server may have been down when the lock was
-// taken, or have come back empty since. It gets the hold with the next renewal, if a majority without that
-// server has just been renewed. What fails there is repeated until the renewal after that, whatever the
-// others answer. So a hold outlives a rolling restart, if each server has half of the lease to get the hold
-// before the next one goes down. A hold that stays on a bare majority is logged. Unlock returns when a
-// majority has answered; the rest is told in the background, as long as the lease could last there. Its error
-// is [rlock.ErrLost] if a majority had lost the lock.
+// Each part is renewed by itself. The hold's context ends before the first instant at which another session
+// could have a majority. A server may have been down when the lock was taken, or have come back empty since,
+// or others had it just then. The hold waits in that server's queue. What it is granted there counts as soon
+// as a majority without that server has confirmed that it has had the hold all the time. So a hold outlives a
+// rolling restart, if each server has half of the lease to get the hold before the next one goes down. A hold
+// that stays on a bare majority is logged. Unlock returns when a majority has answered; the rest is told in
+// the background. Its error is [rlock.ErrLost] if a majority had lost the lock.
 //
-// A hold that was granted by a bare majority, because others had the rest just then, does not
-// outlive a server of it that fails before the first renewal. The next renewal, re-entry or Unlock fails, and the lease bounds it. The
-// lock itself goes on. The same is true of holds with a fixed lease, which are not renewed.
+// A hold on a bare majority does not outlive a server of it that fails. Nor does one with a fixed lease get
+// back a part that was lost, as it is not renewed.
 //
 // # Fencing tokens
 //
-// Redlock as it was published has none, and without them no lock with leases is safe for what must never
-// be written twice. A process that is stopped in a bad moment acts after its lease
-// (Martin Kleppmann, "How to do distributed locking", 2016). A RedLock's token is
-// one that a majority has stored while it was held. It grows from holder to holder, whichever minority fails, because the next
-// majority has a server in common with this one, and that accepts only a higher token. The
-// client proposes it, by the servers' clocks and the tokens that it saw, so that mostly one round does. A
-// server that has stored a higher one is asked a second time. The other part of that criticism remains: the lease depends on
-// clocks. A server whose clock runs faster by more than 1 %, or is set forward by hand, can end
-// a lease early. Then two may hold the lock, but not with one token.
+// Redlock as it was published has none, and without them no lock with leases is safe for what must never be
+// written twice. A process that is stopped in a bad moment acts after its lease (Martin Kleppmann, "How to do
+// distributed locking", 2016). Each part of a RedLock has the token of its server. The hold's is the least
+// that a majority of its parts have reached. Any such majority shares a server with that of each hold before,
+// so the token is higher than all of those. A majority must also grant no later token that is not higher.
+// With all parts of an odd number of servers that is so at once. Else the parts that are lower are raised
+// before Lock returns. So tokens grow from holder to holder, whichever minority fails.
+//
+// The other part of that criticism remains: the lease depends on clocks. A server whose clock runs faster
+// by more than 1 %, or is set forward by hand, can end a lease early. Then two may hold the lock.
 //
 // # A server that comes back empty
 //
 // Such a server has forgotten which locks it granted and which token it stored. As many of them as make a
-// majority with those that are free can give a held lock to another session. So run the servers
-// with appendonly yes and appendfsync always, or keep one that crashed away for longer than the longest lease. Those of [rlock.WithLease]
-// and Extend count. (Its tokens are then as good as its clock.) Clocks need to agree within 10 minutes: that
-// is how long the last token of a free lock is remembered.
+// majority with those that are free can give a held lock to another session. So run the servers with
+// appendonly yes and appendfsync always, or keep one that crashed away for longer than the longest lease.
+// Those of [rlock.WithLease] and Extend count. (Its tokens are then as good as its clock.) Clocks need to
+// agree within 10 minutes: that is how long the last token of a free lock is remembered.
 //
 // # Operators
 //
 // Inspect tells what a majority says, and how many servers have the holder: of a lock without a majority,
-// that it is free. ForceUnlock frees it on all servers that can be reached, and fails where these are no
-// majority.
+// that it is free. Owner and Session are what the ids of the holder's sessions begin with on all servers.
+// Token is what the servers show of the hold. It can be higher than the hold's own where a server was joined
+// since. ForceUnlock frees it on all servers that can be reached, and fails where these are no majority.
 //
 // # Sessions
 //
-// A quorum ends with the first of its sessions that is closed: what it holds is given back on
-// all servers then, and waits end with [rlock.ErrClosed]. There is nothing else to close.
-// It has the prefix, watchdog timeout, label, logger and observer of the sessions, whose
-// prefixes and watchdog timeouts must be the same. Those over the same sessions and with the
-// same options are one quorum, so make it as often as you like.
+// A quorum ends with the first of its sessions that is closed: what it holds is given back on all servers
+// then, and waits end with [rlock.ErrClosed]. There is nothing else to close. It has the prefix, watchdog
+// timeout, label, logger and observer of the sessions, whose prefixes and watchdog timeouts must be the same.
+// The observer and the logger are those of the first session. Quorums over the same sessions in the same
+// order and with the same options are one, so make it as often as you like.
 //
 // The algorithm is Redlock, by Salvatore Sanfilippo (redis.io, "Distributed Locks with Redis").
-type Quorum struct{ inner *quorum.Quorum }
+type Quorum struct{ inner *quorum }
 
 // QuorumOption sets up a Quorum.
 type QuorumOption func(*quorumConfig)
 
 type quorumConfig struct{ timeout time.Duration }
 
-// WithServerTimeout sets how long a vote waits for the answer of one server at most,
-// and from when on a server counts as slow. It must be below half of the watchdog timeout. By
+// WithServerTimeout sets how long a vote waits for the answer of one server at most, and for how long a
+// minority is kept while others have the rest. It must be below half of the watchdog timeout. By
 // default it is 1 % of that, at least 100 ms. What is lost of the validity is then not more than the
 // margin for drift, and an answer from another region is still in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
 
-// NewQuorum makes a quorum of the servers of the sessions, best in the same order everywhere (see Waiting). No I/O. It refuses, with the
-// reason, no sessions at all, a nil or closed session, and sessions with [rlock.RedissonKeys]. It also refuses sessions that differ
-// in prefix or watchdog timeout, and two that have the same client or whose clients have the same
-// address. A server that is reached by two addresses is not noticed: it would have two votes. An even number
-// of servers is logged as a warning.
+// NewQuorum makes a quorum of the servers of the sessions, best in the same order everywhere (see Waiting).
+// No I/O. It refuses, with the reason, no sessions at all, a nil or closed session, and sessions with
+// [rlock.RedissonKeys]. It also refuses sessions that differ in prefix or watchdog timeout, and two that have
+// the same client or whose clients have the same address. A server that is reached by two addresses has one
+// vote, which is logged when a lock is taken. An even number of servers is logged as a warning.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -148,34 +130,231 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 			o(&cfg)
 		}
 	}
-	members := make([]*session.Session, len(sessions))
+	users := make([]*session.Session, len(sessions))
 	for i, s := range sessions {
-		members[i] = inner.Session(s)
+		users[i] = inner.Session(s)
 	}
-	q, err := quorum.New(members, redlock, cfg.timeout)
-	if err != nil {
+	if err := checkSessions(users); err != nil {
 		return nil, err
 	}
+	lease := users[0].Lease
+	if cfg.timeout == 0 {
+		cfg.timeout = max(lease/100, min(100*time.Millisecond, lease/4))
+	}
+	if cfg.timeout < 0 || cfg.timeout >= lease/2 {
+		return nil, fmt.Errorf("lockline: RedLock: a timeout of %v for a server is not above 0 and below half of the lease, %v",
+			cfg.timeout, lease)
+	}
+	q, err := quorumOf(users, cfg.timeout)
+	if err != nil {
+		return nil, failure.Within("RedLock", err)
+	}
+	q.even.Do(func() {
+		if n := len(users); n%2 == 0 {
+			q.lead.Warn("a RedLock of an even number of servers stands the loss of no more of them than with one fewer",
+				"servers", n, "needed", q.need)
+		}
+	})
 	return &Quorum{q}, nil
 }
 
-// New names a RedLock. It does no I/O and is cheap. Any string of 1 to 512 bytes is
-// a name; what is wrong with it, Lock says. A RedLock and another lock of one name are two locks.
-func (q *Quorum) New(name string, options ...rlock.Option) *rlock.Mutex {
-	if q == nil || q.inner == nil {
-		return inner.NewMutex(mutex.Bad(errZeroQuorum))
-	}
-	return inner.NewMutex(q.inner.Mutex(name, option.NewConfig(mutex.Config{}, options)))
+// RedLock is a lock on a majority of the servers of a [Quorum]. It has the methods of [rlock.Mutex], which
+// say what they do, and is an [rlock.Locker]. It keeps no state of any acquisition, and serves any number of
+// goroutines. The zero RedLock returns an error from every method.
+type RedLock struct {
+	q     *quorum
+	name  string
+	parts []mutex.Mutex // by server
+	cfg   mutex.Config
+	err   error // of New, told by every use
 }
 
-var errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
+var _ rlock.Locker = (*RedLock)(nil)
+
+// New names a RedLock. It does no I/O and is cheap. Any string of 1 to 512 bytes is
+// a name; what is wrong with it, Lock says. A RedLock and another lock of one name are two locks.
+func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
+	if q == nil || q.inner == nil {
+		return &RedLock{err: errZeroQuorum}
+	}
+	l := &RedLock{q: q.inner, name: name, cfg: option.NewConfig(mutex.Config{}, options)}
+	for _, s := range q.inner.servers {
+		l.parts = append(l.parts, mutex.New(s.parts, serverKind, name, l.cfg))
+	}
+	if l.err = l.parts[0].Check(); l.err != nil && l.parts[0].Name() == "" {
+		l.name = ""
+	}
+	return l
+}
+
+var (
+	errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
+
+	errZeroRedLock = errors.New("lockline: a zero RedLock; make one with Quorum.New")
+)
 
 // NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and
 // [Quorum.New] in one, without options. What is wrong with the sessions, every use of the lock says.
-func NewRedLock(name string, sessions ...*rlock.Session) *rlock.Mutex {
+func NewRedLock(name string, sessions ...*rlock.Session) *RedLock {
 	q, err := NewQuorum(sessions)
 	if err != nil {
-		return inner.NewMutex(mutex.Bad(err))
+		return &RedLock{err: err}
 	}
 	return q.New(name)
+}
+
+func (l *RedLock) check(ctx context.Context) error {
+	switch {
+	case l == nil || l.q == nil && l.err == nil:
+		return errZeroRedLock
+	case l.err != nil:
+		return l.err
+	case ctx == nil:
+		return failure.Named(l.name, failure.ErrNilContext)
+	}
+	return nil
+}
+
+func (l *RedLock) observe(ctx context.Context, e session.Event) {
+	e.Session = holderOf(l.q.home.ID())
+	l.q.lead.Observe(ctx, protocol.RedLock, l.name, e)
+}
+
+// Name is the lock's name.
+func (l *RedLock) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.name
+}
+
+// Lock is [rlock.Mutex.Lock].
+func (l *RedLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return l.acquire(ctx, options, false)
+}
+
+// TryLock is [rlock.Mutex.TryLock]: it asks all servers at once, one time.
+func (l *RedLock) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return l.acquire(ctx, options, true)
+}
+
+// Do is [rlock.Mutex.Do].
+func (l *RedLock) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+	held, hold, err := l.Lock(ctx, options...)
+	if err != nil {
+		return err
+	}
+	return (*mutex.Hold)(hold).Do(held, fn)
+}
+
+// Inspect asks all servers for the holder, and says what a majority has. It changes nothing, and blocks for
+// a request to each server: not longer than [WithServerTimeout] for those that are not needed, nor longer
+// than ctx.
+func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
+	_, st, err := l.inspect(ctx)
+	return st, err
+}
+
+// inspect is Inspect, with the tokens that the servers have of the holder.
+func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority rlock.State, err error) {
+	free := rlock.State{Name: l.Name()}
+	states, err := each(ctx, l, func(m *mutex.Mutex) (protocol.State, error) { return operate.Inspect(ctx, m) })
+	if err != nil {
+		return nil, rlock.State{}, err
+	}
+	holders := map[string][]answer[protocol.State]{}
+	for _, a := range states {
+		if a.value.Held {
+			who := holderOf(a.value.Owner)
+			holders[who] = append(holders[who], a)
+		}
+		free.Token = max(free.Token, a.value.Token)
+	}
+	for _, parts := range holders {
+		if len(parts) < l.q.need {
+			continue
+		}
+		slices.SortFunc(parts, func(a, b answer[protocol.State]) int { return cmp.Compare(b.value.Remaining, a.value.Remaining) })
+		s := parts[l.q.need-1].value // the majority lasts no longer
+		tokens = map[int]int64{}
+		var sorted []int64
+		for _, p := range parts {
+			tokens[p.i] = p.value.Token
+			sorted = append(sorted, max(p.value.Token, p.value.Floor)) // it may have been raised there
+		}
+		slices.Sort(sorted)
+		return tokens, rlock.State{Name: s.Name, Held: true, Owner: holderOf(s.Owner), Session: holderOf(s.Owner), Host: s.Host, PID: s.PID, Label: s.Label,
+			Count: s.Count, Remaining: s.Remaining, Token: sorted[l.q.need-1], Servers: len(parts)}, nil
+	}
+	return nil, free, nil
+}
+
+// each asks all servers, and returns the answers of those that are in time, if these are a majority.
+func each[T any](ctx context.Context, l *RedLock, f func(*mutex.Mutex) (T, error)) ([]answer[T], error) {
+	if err := l.check(ctx); err != nil {
+		return nil, err
+	}
+	q := l.q
+	if !q.home.Begin() {
+		return nil, failure.Named(l.name, failure.ErrClosed)
+	}
+	defer q.home.End()
+	answers := ask(q, q.all, func(i int) (T, error) { return f(&l.parts[i]) })
+	late := time.NewTimer(q.timeout)
+	defer late.Stop()
+	var good []answer[T]
+	var failing []error
+	for n := 0; n < len(q.servers); n++ {
+		select {
+		case a := <-answers:
+			switch {
+			case a.err == nil:
+				good = append(good, a)
+			case ctx.Err() != nil, errors.Is(a.err, failure.ErrClosed):
+				return nil, a.err
+			default:
+				failing = append(failing, q.servers[a.i].named(a.err))
+			}
+		case <-late.C:
+			n = len(q.servers)
+			failing = append(failing, errLate)
+		}
+	}
+	if len(good) < q.need {
+		return nil, failure.Named(l.name, q.noMajority(len(good), failing))
+	}
+	return good, nil
+}
+
+// ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
+// fails where these are no majority. See [rlock.Mutex.ForceUnlock].
+func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
+	return held(each(ctx, l, func(m *mutex.Mutex) (bool, error) { return operate.ForceUnlock(ctx, m) }))
+}
+
+// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token. It blocks for two
+// requests to each server. See [rlock.Mutex.ForceUnlockToken].
+func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
+	if err := l.check(ctx); err == nil && token <= 0 {
+		return false, failure.Named(l.name, fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
+	}
+	tokens, st, err := l.inspect(ctx)
+	if err != nil || !st.Held || st.Token != token {
+		return false, err
+	}
+	return held(each(ctx, l, func(m *mutex.Mutex) (bool, error) {
+		for i, seen := range tokens { // each server has its own, so the holder of now is safe
+			if m == &l.parts[i] {
+				return operate.ForceUnlockToken(ctx, m, seen)
+			}
+		}
+		return false, nil
+	}))
+}
+
+func held(answers []answer[bool], err error) (any bool, _ error) {
+	for _, a := range answers {
+		any = any || a.value
+	}
+	return any, err
 }

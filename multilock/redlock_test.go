@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +21,7 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 		r.reset()
 		ctx, hold := testlock.Lock(t, m, bg)
 		if all, locks := r.count(), r.count("lock"); all != 5 || locks != 5 {
-			t.Errorf("%d requests to lock, %d of them votes", all, locks)
+			t.Errorf("%d requests, %d of them to lock", all, locks)
 		}
 		_, nested := testlock.Lock(t, m, ctx)
 		if nested.Token() != hold.Token() {
@@ -36,36 +35,8 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 		if all, releases := r.count(), r.count("release"); all != 20 || releases != 5 {
 			t.Errorf("%d requests in the end, %d of them releases", all, releases)
 		}
-	})
-}
-
-func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
-	withServers(t, 5, func(t *testing.T, r servers) {
-		a, b := r.redLock(t), r.redLock(t)
-		last := int64(0)
-		for i := range 20 {
-			m := a
-			if i%3 == 0 {
-				m = b
-			}
-			if i == 10 { // a server whose clock is an hour ahead has left its mark on a majority
-				last = time.Now().Add(time.Hour).UnixMicro()
-				for _, w := range r[1:4] {
-					w.HSet(redMemory, "t", strconv.FormatInt(last, 10), "b", "somebody:1")
-				}
-			}
-			hold := testlock.Take(t, m)
-			stored := 0
-			for _, w := range r {
-				if token, _ := strconv.ParseInt(w.HGet(redMemory, "t"), 10, 64); token >= hold.Token() {
-					stored++
-				}
-			}
-			if hold.Token() <= last || stored < 3 {
-				t.Fatalf("round %d: token %d after %d, stored by %d", i, hold.Token(), last, stored)
-			}
-			last = hold.Token()
-			testlock.Unlock(t, hold)
+		if n := r.store(hold.Token()); n < 3 || r.held() > 0 {
+			t.Errorf("the token is stored by %d, and held by %d", n, r.held())
 		}
 	})
 }
@@ -73,13 +44,14 @@ func TestTheTokenIsStoredByAMajorityAndGrows(t *testing.T) {
 func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
-		for _, w := range r[:3] { // a foreign holder
-			w.HSet(redKey, "other:1", "1", "t", "7", "s", "0", "d", "12@there other")
+		for i, w := range r[:3] { // another holder
+			w.HSet(redKey, "other"+string(rune('A'+i))+":1", "1", "t", "7", "s", "0", "d", "12@there other")
 			w.SetTTL(redKey, time.Minute)
 		}
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
-		if !errors.As(err, &locked) || locked.Holder != "other:1" || !strings.Contains(locked.About, "12@there") || locked.Remaining < 50*time.Second {
+		if !errors.As(err, &locked) || locked.Holder != "other" || !strings.Contains(locked.About, "12@there") ||
+			locked.Remaining < 50*time.Second {
 			t.Fatalf("TryLock: %v, %+v", err, locked)
 		}
 		if n := r.held(); n != 3 {
@@ -98,7 +70,8 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 		for _, w := range r[:3] {
 			w.Kill()
 		}
-		if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "3 are needed") {
+		if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) ||
+			!strings.Contains(err.Error(), "3 are needed") {
 			t.Fatalf("TryLock of a minority: %v", err)
 		}
 		if n := r.held(); n != 0 {
@@ -107,68 +80,45 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestAWaiterIsWokenByMessagesAndAsksNothingMeanwhile(t *testing.T) {
+// One that waits is granted what is free. Without a majority it does not keep that for longer than an answer may take.
+func TestAMinorityIsGivenBackSoThatOthersCanTakeIt(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
-		forEver := rlock.WithWatchdogTimeout(24 * time.Hour) // the end of no lease wakes anybody
-		_, hold := testlock.Lock(t, r.redLock(t, forEver), bg)
-		m := r.redLock(t, forEver)
-		r.reset()
-		got := testlock.Go(bg, m)
-		time.Sleep(10 * time.Second)
-		before := r.count("lock")
-		if before > 25 {
-			t.Errorf("%d votes before it waits", before)
+		const timeout = 200 * time.Millisecond
+		for _, w := range r[:2] {
+			w.HSet(redKey, "otherA:1", "1", "t", "7", "s", "0", "d", "12@there other")
 		}
-		time.Sleep(10 * time.Minute)
-		if votes := r.count("lock"); votes > before {
-			t.Errorf("%d votes while it waits", votes-before)
-		}
-		start := time.Now()
-		testlock.Unlock(t, hold)
-		h := testlock.Granted(t, got) // a message wakes it
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("it was woken after %v", took)
-		}
-		testlock.WantAfter(t, h, hold.Token())
-		testlock.Unlock(t, h)
-		if n := r.held(); n != 0 {
-			t.Errorf("held by %d", n)
-		}
-	})
-}
-
-func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
-	withServers(t, 5, func(t *testing.T, r servers) {
-		ctx, hold := testlock.Lock(t, r.redLock(t), bg)
-		synctest.Wait()
-		r[0].Kill()
-		r[1].Net.Freeze()
-		time.Sleep(5 * time.Minute)
-		testlock.Must(t, hold.Err())
-		r[2].Kill()
-		<-ctx.Done()
-		testlock.WantError(t, "cause", context.Cause(ctx), rlock.ErrLost)
-		// The two that are left still have it: nobody else could have had a majority yet.
-		for _, w := range r[3:] {
-			if left := w.TTL(redKey); left <= 0 {
-				t.Errorf("the context ended when the lock was over: %v", left)
+		r[2].Net.Refuse(true)
+		q, err := multilock.NewQuorum(r.process(t), multilock.WithServerTimeout(timeout))
+		testlock.Must(t, err)
+		got := testlock.Go(bg, q.New("x"))
+		kept, longest := time.Duration(0), time.Duration(0)
+		const step = 10 * time.Millisecond
+		for range 5000 { // for longer than a lease
+			time.Sleep(step)
+			if kept += step; r.held() == 2 {
+				kept = 0
 			}
+			longest = max(longest, kept)
 		}
-		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-		r[1].Net.Thaw()
-		if n := r.held(); n != 0 {
-			t.Errorf("held by %d", n)
+		if len(got) > 0 {
+			t.Fatalf("it gave up: %v", (<-got).Err)
 		}
+		if longest == 0 || longest > 2*timeout {
+			t.Errorf("it had a minority for %v", longest)
+		}
+		r[2].Net.Refuse(false)
+		testlock.Unlock(t, testlock.Granted(t, got))
 	})
 }
 
 func TestOperatorsSeeAndFreeARedLockWithoutAMinority(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		ops := r.redLock(t)
-		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		ctx, hold := testlock.Lock(t, r.redLock(t), bg)
 		synctest.Wait()
 		r[4].Kill()
-		if st := testlock.Inspect(t, ops); !st.Held || st.Token != hold.Token() || st.Count != 1 {
+		st := testlock.Inspect(t, ops)
+		if !st.Held || st.Token != hold.Token() || st.Count != 1 || st.Servers != 4 || st.Owner != r.holders()[0] {
 			t.Errorf("%+v", st)
 		}
 		if freed, err := ops.ForceUnlockToken(bg, hold.Token()-1); freed || err != nil || r.held() != 4 {
@@ -179,6 +129,16 @@ func TestOperatorsSeeAndFreeARedLockWithoutAMinority(t *testing.T) {
 		}
 		if st := testlock.Inspect(t, ops); st.Held || st.Token < hold.Token() {
 			t.Errorf("%+v", st)
+		}
+		<-ctx.Done()
+		testlock.WantError(t, "Unlock of what was forced", hold.Unlock(bg), rlock.ErrLost)
+		time.Sleep(time.Second) // it may have asked whether a server still has it
+		r[0].HSet(redKey, "otherA:1", "1", "t", "7", "s", "0", "d", "12@there other")
+		if st := testlock.Inspect(t, ops); st.Held {
+			t.Errorf("a minority holds it: %+v", st)
+		}
+		if freed, err := ops.ForceUnlock(bg); !freed || err != nil || r.held() != 0 {
+			t.Errorf("ForceUnlock of a minority's: %v, %v, held by %d", freed, err, r.held())
 		}
 		r[3].Kill()
 		r[2].Kill()
@@ -198,16 +158,19 @@ func TestClosingASessionEndsTheRedLocksOnIt(t *testing.T) {
 		ctx, hold := testlock.Lock(t, m, bg)
 		_, held := testlock.Lock(t, multilock.NewRedLock("y", r.process(t)...), bg)
 		got := testlock.Go(bg, other)
+		mine := testlock.Go(bg, m)
 		synctest.Wait()
 		testlock.Must(t, all[3].Close())
 		if r.held() != 0 || !errors.Is(context.Cause(ctx), rlock.ErrClosed) || !errors.Is(hold.Err(), rlock.ErrClosed) {
 			t.Errorf("after Close: held by %d, %v", r.held(), context.Cause(ctx))
 		}
 		testlock.WantError(t, "the waiter", (<-got).Err, rlock.ErrClosed)
-		for _, m := range []*rlock.Mutex{m, multilock.NewRedLock("z", all...)} {
+		testlock.WantError(t, "the goroutine that waits behind the holder", (<-mine).Err, rlock.ErrClosed)
+		for _, m := range []*multilock.RedLock{m, multilock.NewRedLock("z", all...)} {
 			_, _, err := m.Lock(bg)
 			testlock.WantError(t, "Lock", err, rlock.ErrClosed)
 		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrClosed)
 		testlock.Unlock(t, held)
 	})
 }
@@ -216,7 +179,7 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 	withServers(t, 2, func(t *testing.T, r servers) {
 		a, again := r.process(t), r.process(t)
 		prefix, lease := r.process(t, rlock.WithPrefix("other")), r.process(t, rlock.WithWatchdogTimeout(time.Second))
-		redisson := r.process(t, rlock.RedissonKeys())
+		redisson, replicas := r.process(t, rlock.RedissonKeys()), r.process(t, rlock.WithReplicas(1, time.Second))
 		for want, ss := range map[string][]*rlock.Session{
 			"no sessions":              {},
 			"session 2 of 2 is nil":    {a[0], nil},
@@ -225,6 +188,8 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 			"differ in their prefixes": {a[0], prefix[1]},
 			"watchdog timeouts":        {a[0], lease[1]},
 			"RedissonKeys":             {a[0], redisson[1]},
+			"WithReplicas":             {a[0], replicas[1]},
+			"65 sessions are more":     make([]*rlock.Session, 65),
 		} {
 			_, err := multilock.NewQuorum(ss)
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -240,12 +205,20 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 				t.Errorf("a timeout of %v", d)
 			}
 		}
-		if _, _, err := new(multilock.Quorum).New("x").Lock(bg); err == nil {
-			t.Error("a zero Quorum")
+		for what, m := range map[string]*multilock.RedLock{
+			"a zero Quorum": new(multilock.Quorum).New("x"), "a zero RedLock": {}, "no RedLock": nil,
+			"an empty name": multilock.NewRedLock("", a...),
+		} {
+			_, _, err := m.Lock(bg)
+			_, inspected := m.Inspect(bg)
+			_, forced := m.ForceUnlock(bg)
+			if err == nil || inspected == nil || forced == nil || m.Name() != "" {
+				t.Errorf("%s: %q, %v, %v, %v", what, m.Name(), err, inspected, forced)
+			}
 		}
-		if _, _, err := multilock.NewRedLock("", a...).Lock(bg); err == nil {
-			t.Error("an empty name")
-		}
+		testlock.Must(t, again[1].Close())
+		_, err := multilock.NewQuorum(again)
+		testlock.WantError(t, "a closed session", err, rlock.ErrClosed)
 		// One server, or two: both must grant.
 		for n := 1; n <= 2; n++ {
 			testlock.Works(t, multilock.NewRedLock("x", a[:n]...))
@@ -257,16 +230,27 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 	})
 }
 
-// Two Mutexes of one name over the same sessions, in whatever order, are one lock. One of another kind is another.
+// RedLocks of one name over the same sessions are one lock. One of another kind is another.
 func TestARedLockIsKnownByItsNameAndItsSessions(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		all := r.process(t)
 		ctx, hold := testlock.Lock(t, multilock.NewRedLock("x", all...), bg)
-		_, nested := testlock.TryLock(t, multilock.NewRedLock("x", all[2], all[0], all[1]), ctx)
+		_, nested := testlock.TryLock(t, multilock.NewRedLock("x", all...), ctx)
 		testlock.Unlock(t, nested)
 		_, plain := testlock.TryLock(t, rlock.New(all[0], "x"), bg)
 		testlock.Unlock(t, plain)
-		testlock.Unlock(t, hold)
+		_, other := testlock.TryLock(t, multilock.NewRedLock("y", all...), ctx)
+		testlock.Unlock(t, other, hold)
+	})
+}
+
+// A process that names them in another order at another place would wait for itself else.
+func TestTheOrderOfTheSessionsMakesNoOtherLockInAProcess(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		all := r.process(t)
+		ctx, hold := testlock.Lock(t, multilock.NewRedLock("x", all...), bg)
+		_, nested := testlock.TryLock(t, multilock.NewRedLock("x", all[2], all[0], all[1]), ctx)
+		testlock.Unlock(t, nested, hold)
 	})
 }
 
@@ -274,9 +258,9 @@ func TestARedLockIsKnownByItsNameAndItsSessions(t *testing.T) {
 func TestSplitVotesResolve(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		const clients, rounds = 5, 20
-		var mutexes []*rlock.Mutex
+		var all []*multilock.RedLock
 		for range clients {
-			mutexes = append(mutexes, r.warm(t))
+			all = append(all, r.warm(t))
 		}
 		last, votes := int64(0), 0
 		for range rounds {
@@ -284,7 +268,7 @@ func TestSplitVotesResolve(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg, testlock.Patience)
 			winners := make(chan testlock.Grant, clients)
 			var wg sync.WaitGroup
-			for _, m := range mutexes {
+			for _, m := range all {
 				wg.Go(func() {
 					ctx, hold, err := m.Lock(ctx)
 					winners <- testlock.Grant{Ctx: ctx, Hold: hold, Err: err}
@@ -309,58 +293,15 @@ func TestSplitVotesResolve(t *testing.T) {
 	})
 }
 
-// What a second round reserves is given back like any other block, or the next round would find it in its way, and so on.
-func TestASecondRoundIsFollowedByNoOther(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		a, b := r.warm(t), r.redLock(t)
-		for _, w := range r { // a client whose servers' clocks are ahead was there
-			w.HSet(redMemory, "t", strconv.FormatInt(time.Now().Add(time.Hour).UnixMicro(), 10), "b", "somebody:1")
-		}
-		r.reset()
-		for i := range 10 {
-			m := a
-			if i >= 5 {
-				m = b
-			}
-			testlock.Works(t, m)
-			synctest.Wait()
-		}
-		if n := r.count("accept"); n > 2*len(r) { // one round for each of the two; else each of the cycles has one
-			t.Errorf("the servers were asked to accept another token %d times", n)
-		}
-	})
-}
-
-// Close gives back the rest of a hold's block, and not what was used of it.
-func TestCloseKeepsTheTokensThatWereUsed(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		all := r.process(t, longStreak)
-		m := multilock.NewRedLock("x", all...)
-		_, first := testlock.Lock(t, m, bg)
-		second := testlock.Go(bg, m)
-		synctest.Wait()
-		testlock.Unlock(t, first) // handed on in memory
-		hold := testlock.Granted(t, second)
-		if hold.Token() != first.Token()+1 {
-			t.Errorf("token %d after %d: not handed on", hold.Token(), first.Token())
-		}
-		for _, s := range all {
-			testlock.Must(t, s.Close())
-		}
-		for i, w := range r {
-			if stored := w.HGet(redMemory, "t"); stored != strconv.FormatInt(hold.Token(), 10) {
-				t.Errorf("server %d remembers %s, not %d", i, stored, hold.Token())
-			}
-		}
-		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrClosed)
-	})
-}
-
 func TestAnEvenNumberOfServersIsLogged(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		withServers(t, n, func(t *testing.T, r servers) {
 			log := new(logged)
-			r.redLock(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			all := r.process(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			for range 2 { // the second time it is the same quorum
+				_, err := multilock.NewQuorum(all)
+				testlock.Must(t, err)
+			}
 			if got, want := log.count("even number of servers"), 1-n%2; got != want {
 				t.Errorf("%d servers: logged %d times", n, got)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -119,30 +120,26 @@ func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, 
 	return err
 }
 
-// linger keeps a subscription until it is pinged, and another one has been given up. Of kinds with a queue, there is one in all.
+// linger keeps a subscription until it is pinged, and another one has been given up. Of locks, there is one in all, so
+// it waits for latches.
 func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
-	holder, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
 		return err
 	}
-	defer holder.Close()
-	waiter, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
-	if err != nil {
-		return err
-	}
-	defer waiter.Close()
+	defer s.Close()
 	for _, name := range []string{"x", "y"} {
-		_, hold, err := multilock.NewRedLock(name, holder).Lock(ctx)
-		if err != nil {
+		if _, err := latch.New(s, name).TrySet(ctx, 1); err != nil {
 			return err
 		}
-		defer hold.Unlock(bg)
 	}
-	_, _, _ = multilock.NewRedLock("y", waiter).Lock(ctx, rlock.WaitAtMost(50*time.Millisecond))
 	waiting, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
-	go func() { defer close(ended); _, _, _ = multilock.NewRedLock("x", waiter).Lock(waiting) }()
+	go func() { defer close(ended); _ = latch.New(s, "x").Wait(waiting) }()
 	defer func() { cancel(); <-ended }()
+	short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer stop()
+	_ = latch.New(s, "y").Wait(short)
 	for !called(admin, "ping") || !called(admin, "unsubscribe") {
 		select {
 		case <-ctx.Done():

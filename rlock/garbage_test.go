@@ -12,7 +12,6 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -53,18 +52,9 @@ func placesOf(kind string) []place {
 	return at
 }
 
-// quorum is a RedLock whose one server may be busy.
-func quorum(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(testlock.Patience/3))
-	if err != nil {
-		panic(err)
-	}
-	return q.New(name, options...)
-}
-
 // eachPlace runs a test with two sessions' locks of each kind for each place.
 func eachPlace(t *testing.T, test func(t *testing.T, at place, of func(t *testing.T, name string, admin *redis.Client) *vandal)) {
-	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New, "redlock": quorum, "redisson": rlock.New} {
+	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New, "redisson": rlock.New} {
 		for _, at := range placesOf(kind) {
 			t.Run(fmt.Sprintf("%s/%s", kind, at), func(t *testing.T) {
 				test(t, at, func(t *testing.T, name string, admin *redis.Client) *vandal {
@@ -72,10 +62,6 @@ func eachPlace(t *testing.T, test func(t *testing.T, at place, of func(t *testin
 					if kind == "redisson" {
 						options = append(options, rlock.RedissonKeys())
 					}
-					if kind == "redlock" {
-						options = append(options, rlock.WithWatchdogTimeout(testlock.Patience))
-					}
-					// Sessions of its own: a RedLock's tokens follow those that its session saw of any lock.
 					one, two := testlock.NewSession(t, admin, options...), testlock.NewSession(t, admin, options...)
 					v := &vandal{t: t, name: name, rdb: admin, one: newMutex(one, name), two: newMutex(two, name)}
 					v.place(kind, at)
@@ -119,7 +105,7 @@ func (v *vandal) suffer(at place, value string) {
 }
 
 func (v *vandal) place(kind string, at place) {
-	letter := map[string]string{"reentrant": "r", "fair": "f", "redlock": "q"}[kind]
+	letter := map[string]string{"reentrant": "r", "fair": "f"}[kind]
 	switch lock := testlock.Prefix(v.rdb) + ":" + letter + ":{" + v.name + "}"; {
 	case kind != "redisson":
 		v.key = lock + at.key
@@ -255,9 +241,6 @@ func (v *vandal) recovers() {
 	_, err := v.two.ForceUnlock(testlock.Bounded(t))
 	v.named("ForceUnlock", err)
 	testlock.Must(t, v.rdb.Del(bg, v.key).Err())
-	if strings.HasPrefix(v.key, testlock.Prefix(v.rdb)+":q:") {
-		v.last = 0 // a RedLock's tokens may be some milliseconds ahead of the clock, which now they follow
-	}
 	_, hold := testlock.Lock(t, v.two, testlock.Bounded(t), patient)
 	v.got("Lock", hold, nil)
 	if _, _, err := v.one.TryLock(testlock.Bounded(t)); !errors.Is(err, rlock.ErrLocked) {

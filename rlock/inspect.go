@@ -11,15 +11,15 @@ import (
 type State struct {
 	Name      string
 	Held      bool
-	Owner     string        // session id and number of the acquisition, or another library's owner field
-	Session   string        // id of the holder's session
+	Owner     string        // session id and number of the acquisition, or another library's owner field; of a RedLock, as Session
+	Session   string        // id of the holder's session; of a RedLock, of its quorum
 	Host      string        // where the holder's session runs
 	PID       int           // its process id
 	Label     string        // what WithLabel says of it
 	Count     int           // hold count
 	Remaining time.Duration // of the lease, if it is not renewed
 	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
-	Queue     []Waiter      // the waiters in Redis' queue, in order; none of a RedLock, and none with RedissonKeys
+	Queue     []Waiter      // the waiters in Redis' queue, in order; not of a RedLock, and none with RedissonKeys
 	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
 }
 

@@ -32,7 +32,7 @@ var queued = map[string]func(s *rlock.Session) rlock.Locker{
 }
 
 func TestEventsAndKeysNameTheKind(t *testing.T) {
-	want := map[string]string{"reentrant": rlock.KindReentrant, "fair": rlock.KindFair, "redlock": rlock.KindRedLock}
+	want := map[string]string{"reentrant": rlock.KindReentrant, "fair": rlock.KindFair}
 	for kind, newMutex := range testlock.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/rlock"
 )
 
 func TestMain(m *testing.M) {
@@ -22,14 +21,4 @@ func everyKindOverAWire(t *testing.T, test func(t *testing.T, w *testlock.Wire, 
 	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { test(t, w, newMutex) })
 	})
-}
-
-// identity is the id by which a session holds locks of a kind: its own, or that of its quorum.
-func identity(t testing.TB, s *rlock.Session, newMutex testlock.Maker) string {
-	t.Helper()
-	m := newMutex(s, "identity")
-	_, hold := testlock.Lock(t, m, bg)
-	id := testlock.Inspect(t, m).Session
-	testlock.Unlock(t, hold)
-	return id
 }

@@ -140,7 +140,7 @@ const (
 // WithPubSub sets how waiters for reentrant and fair locks are woken on a Redis Cluster, [PubSubAuto] by default. Sessions that do it
 // differently can share locks. PubSubSharded is not checked against server and rights: where it is not possible, waiters find
 // out by their heartbeats that they have the lock (see [WithLiveness]). NewSession refuses it with a client that is not of a Cluster; the other
-// modes mean PubSubClassic there. RedLocks are always woken by PubSubClassic.
+// modes mean PubSubClassic there.
 //
 // With [RedissonKeys], a release wakes only those that do it alike, in Go or in a JVM, where Redisson's ShardedSubscriptionMode
 // says how. PubSubAuto is for AUTO, which is Redisson's default, and PubSubClassic for OFF. The session sends no request to find

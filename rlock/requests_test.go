@@ -29,7 +29,6 @@ var scripts = sync.OnceValue(func() map[string]string {
 		"../internal/protocol/keep.lua", "../internal/protocol/confirm.lua",
 		"../internal/queue/force.lua", "../internal/queue/inspect.lua", "../internal/queue/lock.lua",
 		"../internal/queue/release.lua", "../internal/queue/heartbeat.lua",
-		"../multilock/redlock_release.lua",
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -56,7 +56,7 @@ func everyKindSimulated(t *testing.T, test func(t *testing.T, w *testlock.Wire, 
 
 func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
-		id := identity(t, s, newMutex)
+		id := s.ID()
 		m := newMutex(s, "x")
 		_, warm := testlock.Lock(t, m, bg)
 		testlock.Unlock(t, warm)

@@ -243,7 +243,7 @@ type director struct {
 	server  *server
 	screen  *screen
 	victim  int
-	lock    *rlock.Mutex   // fair: to look at
+	lock    operated       // fair: to look at
 	queue   []rlock.Waiter // when last looked at
 
 	children []*child.Child // process 1 first

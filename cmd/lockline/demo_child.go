@@ -74,7 +74,7 @@ type assignment struct {
 
 // opened is the lock that the demo is about, and what it needs.
 type opened struct {
-	lock     *rlock.Mutex
+	lock     operated
 	sessions []*rlock.Session
 	clients  []redis.UniversalClient
 }
@@ -152,7 +152,7 @@ func demoProcessCommand() *cli.Command {
 type process struct {
 	assignment
 	session  string // its id, the first one of several
-	lock     *rlock.Mutex
+	lock     operated
 	events   *json.Encoder
 	toStall  atomic.Bool
 	goOn     chan struct{}

@@ -65,8 +65,16 @@ type subject interface {
 
 // mutex is a lock that has one holder.
 type mutex struct {
-	*rlock.Mutex
+	operated
 	kind string
+}
+
+// operated is a lock of any kind, with its operators' methods.
+type operated interface {
+	rlock.Locker
+	Inspect(ctx context.Context) (rlock.State, error)
+	ForceUnlock(ctx context.Context) (bool, error)
+	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
 func openReentrant(s *rlock.Session, name string) subject {

@@ -63,11 +63,7 @@ func (c *crowd) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
 
 // ask asks once, and waits until it makes sense to ask again.
 func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, error) {
-	othersFirst := c.letOthersFirst
-	if l := c.line(); l != nil {
-		othersFirst = l.awaitTurn
-	}
-	if err := othersFirst(a); err != nil {
+	if err := c.letOthersFirst(a); err != nil {
 		return nil, leave, err
 	}
 	o, err := a.Exchange((*asking)(a))
@@ -79,7 +75,6 @@ func (c *crowd) ask(a *mutex.Acquisition, past *trouble) (*mutex.Entry, step, er
 	case o.Err != nil:
 		return c.unanswered(a, past, o)
 	case r.Status == protocol.Granted:
-		c.line().begin() // before the hold, at whose loss others compete
 		e, begun, err := a.Take(o.Sent, r.Token)
 		switch {
 		case begun:
@@ -128,7 +123,6 @@ func (c *crowd) unanswered(a *mutex.Acquisition, past *trouble, o wire.Outcome) 
 		return nil, leave, c.Keys.Failed(failure.Outage(past.outage, o.Err))
 	}
 	past.tries++
-	c.line().leave() // others may reach more
 	if _, err := c.sleep(a, wire.Backoff(past.tries, 20*time.Millisecond, time.Second)); err != nil {
 		return nil, leave, err
 	}
@@ -144,16 +138,6 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 	if a.Try {
 		return nil, leave, failure.Public(r.Locked(c.Keys.Name))
 	}
-	sleep := func(d time.Duration) error {
-		_, err := c.sleep(a, d)
-		return err
-	}
-	if l := c.line(); l != nil {
-		if !l.turn.come() {
-			return nil, again, nil // it stands in line first
-		}
-		sleep = restless(sleep, c.S().Lease/3)
-	}
 	store := c.Store()
 	if c.news != nil && c.sharded != r.Sharded { // another server has the lock by now, or the user other rights
 		c.news.Close()
@@ -163,9 +147,12 @@ func (c *crowd) refused(a *mutex.Acquisition, r protocol.Answer) (*mutex.Entry, 
 		c.news, c.sharded = store.Listen(c.Keys.Channel.(string), r.Sharded), r.Sharded
 	}
 	a.Announce()
-	if err := store.Rest(&a.Grant, c.news, r.Left, sleep); err != nil && err != errLook {
+	rest := min(r.Left, protocol.MaxRest)
+	if rest < 0 { // no expiry: not a lock of ours, look again now and then
+		rest = min(c.S().Lease, protocol.MaxRest)
+	}
+	if _, err := c.sleep(a, rest+time.Millisecond); err != nil { // news of any release ends it
 		return nil, leave, err
 	}
-	c.line().rested()
 	return nil, again, nil
 }

@@ -70,13 +70,8 @@ func (c *crowd) decline(a *mutex.Acquisition, h mutex.Handoff) {
 // Waits: no goroutine waits elsewhere than at the root gate.
 func (c *crowd) Waits() bool { return false }
 
-// Stands is for a line to say.
-func (c *crowd) Stands() *time.Time {
-	if l := c.line(); l != nil {
-		return l.since
-	}
-	return nil
-}
+// Stands: no goroutine keeps a place.
+func (c *crowd) Stands() *time.Time { return nil }
 
 // Recheck has no other waiter to tell.
 func (c *crowd) Recheck(*mutex.Owner) {}
@@ -98,7 +93,6 @@ func (c *crowd) Idle() {
 	if c.news != nil {
 		c.news.Close()
 	}
-	c.line().leave()
 }
 
 // restTime is the head start that a session gives, after its turn, to the sessions told
@@ -118,12 +112,10 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 	_, heard, _ := strings.Cut(o.Reply, " ")
 	n, _ := strconv.Atoi(heard)
 	c.due = 0
-	if l := c.line(); l != nil {
-		l.turnOver(n)
-	} else if t.PassedOn() || t.Contested() && n > few {
+	if t.PassedOn() || t.Contested() && n > few {
 		c.due = n
 	}
-	if c.due > 0 || c.line().stands() { // also for a goroutine that comes back in a moment
+	if c.due > 0 { // also for a goroutine that comes back in a moment
 		c.Keep()
 		time.AfterFunc(restMemory, c.Drop)
 	}
@@ -135,12 +127,12 @@ func (c *crowd) Released(t *mutex.Tenure, o wire.Outcome) {
 // request leaves before the message of its release has reached the others.
 func (c *crowd) letOthersFirst(a *mutex.Acquisition) error {
 	for c.news != nil {
-		c.due -= len(c.news.Take())
+		heard, _ := c.news.Take()
+		c.due -= len(heard)
 		if c.due <= 0 || a.Try {
 			break
 		}
-		heard, err := c.sleep(a, restTime)
-		if err != nil || !heard {
+		if news, err := c.sleep(a, restTime); err != nil || !news {
 			return err
 		}
 		a.Advance(mutex.Contested)

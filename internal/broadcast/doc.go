@@ -1,7 +1,5 @@
 // Package broadcast is how goroutines wait for a lock that has no queue in Redis: a release is published, and one
-// goroutine of every session that waits asks again. It is a mutex.Waiting, and knows neither queues nor quorums.
-//
-// Where a kind has a Turnstile, sessions stand in line, and the first of them asks alone (turn.go).
+// goroutine of every session that waits asks again. It is a mutex.Waiting, and knows no queues.
 //
 // Begin with crowd.Admit in crowd.go. One goroutine of a session at a time is inside the lock's root gate: it competes
 // in Redis (compete.go), and stays inside while it holds. Those behind it in this process cost no request, and mostly

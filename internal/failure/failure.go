@@ -155,6 +155,14 @@ func (e *named) Error() string {
 }
 func (e *named) Unwrap() error { return e.err }
 
+// Unnamed is an error's text without a prefix and without the name of its lock, for an error that has them already.
+func Unnamed(err error) string {
+	if n, ok := err.(*named); ok {
+		return Unnamed(n.err) + n.hint
+	}
+	return Bare(err)
+}
+
 // waitError is the error of a wait that its context ended. errors.As finds the lock's holder in it, but it is no
 // ErrLocked: a caller that ends its own wait does other things than one that was refused.
 type waitError struct {

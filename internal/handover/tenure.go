@@ -67,11 +67,11 @@ func (t *Tenure) PassOn() {
 	t.Entries, t.entered = 1, false
 }
 
+// Raise makes token the present term's, if it is higher. It begins another block.
+func (t *Tenure) Raise(token int64) { t.Token = max(t.Token, token) }
+
 // PassedOn reports whether this is not the first term.
 func (t *Tenure) PassedOn() bool { return t.passes > 0 }
-
-// First is the block's first token.
-func (t *Tenure) First() int64 { return t.Token - int64(t.passes) }
 
 // UsedUp reports whether no token is left for another term, of a block of so many.
 func (t *Tenure) UsedUp(block int32) bool { return t.passes == block-1 }

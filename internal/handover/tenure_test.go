@@ -19,7 +19,7 @@ func TestEachTermHasTheNextTokenOfTheBlock(t *testing.T) {
 	var tenure Tenure
 	tenure.Start(7)
 	for token := int64(7); token < 7+block; token++ {
-		if tenure.Token != token || tenure.First() != 7 || tenure.PassedOn() != (token > 7) || tenure.Entries != 1 || tenure.Used() {
+		if tenure.Token != token || tenure.PassedOn() != (token > 7) || tenure.Entries != 1 || tenure.Used() {
 			t.Errorf("term of token %d: %+v", token, tenure)
 		}
 		if last := token == 7+block-1; tenure.UsedUp(block) != last {

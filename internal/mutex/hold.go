@@ -9,6 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -22,6 +23,7 @@ type Entry struct {
 	outer  *Entry // that it is nested in
 	owner  *Owner
 	token  int64
+	part   *option.Part
 	fixed  bool // a lease of its own choice, not renewed
 
 	state atomic.Uint32 // a handover.State; changed with Lock.Mu held
@@ -34,6 +36,9 @@ type Entry struct {
 
 // State is what became of the hold.
 func (e *Entry) State() handover.State { return handover.State(e.state.Load()) }
+
+// Joins reports whether both are of one grant.
+func (e *Entry) Joins(other *Entry) bool { return e.t == other.t }
 
 // Lock is the lock that it holds.
 func (e *Entry) Lock() *Lock { return e.t.Lock }
@@ -65,13 +70,17 @@ func EntryOf(hd *Hold) *Entry {
 	return e
 }
 
-// OwnerField is that under which Redis knows a hold of one lock; "" of any other.
+// OwnerField is that under which Redis knows a hold of one lock. Of a RedLock it is the beginning, which is
+// the same on all servers. It is "" of any other.
 func OwnerField(hd *Hold) string {
-	if e := EntryOf(hd); e != nil {
-		return e.t.Grant.Owner.(string)
+	if one, ok := hd.Of().(interface{ OwnerField() string }); ok {
+		return one.OwnerField()
 	}
 	return ""
 }
+
+// OwnerField is that under which Redis knows it.
+func (e *Entry) OwnerField() string { return e.t.Grant.Owner.(string) }
 
 func (e *Entry) Name() string { return e.t.Lock.Keys.Name }
 

@@ -32,8 +32,8 @@ type Kind struct {
 	Alarm func(k *protocol.Keys, g *protocol.Grant) (channel, message any)
 }
 
-// Store is where grants live: one server, or a majority of several. No mutex is held when its methods are called.
-// Ask, Update, Release, ReleaseAll, Read and Holder block until Redis has answered or the request was given up. Where
+// Store is where grants live: a server, or one that a test makes up. No mutex is held when its methods are called.
+// Ask, Update, Release, ReleaseAll and Read block until Redis has answered or the request was given up. Where
 // abandoned is not nil, it says that the acquisition does not wait for the answer any more.
 type Store interface {
 	// Ask asks for a free lock, once or as often as a request is sent, and sets the attempt's Grant. The reply is a lock
@@ -49,16 +49,8 @@ type Store interface {
 	ReleaseAll(ended []*Tenure) error
 	// Listen subscribes to a channel; sharded: for what is published there by SPUBLISH. It does not block.
 	Listen(channel string, sharded bool) *wakeup.Listener
-	// Rest waits until the lock that an attempt was refused may be free. sleep waits for news, and its error says that
-	// the wait is over.
-	Rest(g *protocol.Grant, news *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error
 	// Read runs a script that is about no grant of ours.
 	Read(ctx context.Context, r *protocol.Same, most int) wire.Outcome
-	// State decodes what the kind's inspect script replied to Read.
-	State(name, reply string) (protocol.State, error)
-	// Holder is how a force script names the holder that inspect has shown with this token; ok is false if another has
-	// the lock by now.
-	Holder(ctx context.Context, token int64, inspect func(context.Context) (protocol.State, error)) (holder any, ok bool, err error)
 }
 
 // Waiting is how the goroutines of a session wait for one lock, and what follows from its release. Either all are told and

@@ -21,7 +21,7 @@ type Lock struct {
 	refs int // guarded by table.mu
 
 	// Mu guards the following, the changing fields of this lock's tenures and entries, and what its Waiting says. Under it
-	// may be taken the mutexes of a fair lock's inbox, of a RedLock's round, of the table and of the session, in this
+	// may be taken the mutexes of a session's inbox, of the table and of the session, in this
 	// order, and those of Owner, Watchdog and Hub, which are leaves. No two Mu are held at once.
 	Mu     sync.Mutex
 	Root   Gate              // for those that compete, or hold

@@ -92,7 +92,7 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 			return nil, l.Fail(failure.ErrClosed)
 		}
 		// There is no Hold whose Unlock would tell Redis.
-		l.ReleaseUntilDone(t.Grant.Unnamed(), t.Deadline(), nil)
+		l.ReleaseUntilDone(t.unnamed(), t.Deadline(), nil)
 		return nil, nil
 	}
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *Acquisition) Take(base time.Time, token string) (e *Entry, begun bool, 
 // tenure ends it, but its end does not end the tenure.
 func (a *Acquisition) newEntry(e *Entry, t *Tenure) *Entry {
 	e.t = t
-	e.fixed, e.owner = a.Config.Lease != 0, a.Owner
+	e.fixed, e.owner, e.part = a.Config.Lease != 0, a.Owner, a.Config.Part
 	e.ctx, e.cancel = context.WithCancelCause(a.Ctx)
 	return e
 }

@@ -72,6 +72,16 @@ func (t *Tenure) final() protocol.Grant {
 	return g
 }
 
+// unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its request. A token that was
+// raised stays the last one.
+func (t *Tenure) unnamed() protocol.Grant {
+	g := t.Grant.Unnamed()
+	if t.floor != 0 {
+		g.Used = t.Token
+	}
+	return g
+}
+
 // ReleaseRequest is the request that ends a tenure that has ended here.
 func (t *Tenure) ReleaseRequest() protocol.Release { return t.Lock.ReleaseRequest(t.final()) }
 

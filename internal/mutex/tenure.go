@@ -38,8 +38,9 @@ type Tenure struct {
 	warned    bool          // the log says that the session waits for itself
 	awaited   time.Duration // age of the session since which its goroutines wait for this term; 0: none do
 	contested bool          // others had the lock while the one that was granted it waited; does not change once it has begun
+	floor     int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
 	confirmed bool          // where replicas must confirm a grant: they have
-	refused   bool          // they have not in time: it is not passed on
+	refused   bool          // they have not in time, or Redis does not have floor yet: it is not passed on
 }
 
 // ErrTooLate is why a grant did not begin a tenure: it came when its lease was over, or another grant has followed it.
@@ -100,9 +101,6 @@ func (t *Tenure) Discard() {
 
 // Deadline is until when the tenure is valid.
 func (t *Tenure) Deadline() time.Time { return t.Lock.S().Watchdog.Deadline(&t.lease) }
-
-// LastToken is the end of the block that Redis granted. Lock.Mu held.
-func (t *Tenure) LastToken() int64 { return t.First() + protocol.Block - 1 }
 
 // Contested reports whether others had the lock while the goroutine that was granted it waited.
 func (t *Tenure) Contested() bool { return t.contested }
@@ -194,6 +192,9 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 	l.S().Watchdog.Remove(&t.lease)
 	for e := holds; e != nil; e = e.next { // the list of a tenure that is over changes no more
 		e.cancel(handle.ErrorOf(why))
+		if e.part != nil {
+			e.part.Lost()
+		}
 	}
 	if l.S().Begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
@@ -235,7 +236,11 @@ func (t *Tenure) Request(leaseArg any) wire.Request {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	channel, message := l.Kind.Alarm(l.Keys, &t.Grant)
-	return l.Keys.RequestAlone(protocol.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep, channel, message, l.Kind.Publish)
+	argv := []any{t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep, channel, message, l.Kind.Publish}
+	if t.floor != 0 {
+		argv = append(argv, t.floor)
+	}
+	return l.Keys.RequestAlone(protocol.Keep, argv...)
 }
 
 // Update is a request with what is true when a copy of it leaves, and a lease. It sets and never adds, so a copy that
@@ -251,6 +256,39 @@ func (u *Update) Request(time.Time) wire.Request { return u.T.Request(u.Lease.Mi
 // Update brings Redis up to date with the hold count, and the lease to at least lease. It blocks for the answer.
 func (t *Tenure) Update(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
 	return t.kept(t.Lock.Store().Update(ctx, t, lease, most, abandoned), lease)
+}
+
+// Raise makes token that of the hold, if it is higher, and has Redis grant no later holder this token or one
+// below. It blocks for the answer. After an error Redis may have it or not, and the hold goes on.
+func (e *Entry) Raise(ctx context.Context, token int64) error {
+	t := e.t
+	t.Lock.Mu.Lock()
+	t.Tenure.Raise(token)
+	t.floor = max(t.floor, token)
+	t.refused = true // until Redis has it, no other may count on it
+	t.Lock.Mu.Unlock()
+	err := t.Update(ctx, 0, wire.Tries, nil).Err
+	if err == nil {
+		t.Lock.Mu.Lock()
+		t.refused = false
+		t.Lock.Mu.Unlock()
+	}
+	return err
+}
+
+// Confirm asks Redis whether it has the hold. It blocks for the answer.
+func (e *Entry) Confirm(ctx context.Context) error { return e.t.Update(ctx, 0, wire.Tries, nil).Err }
+
+// Renumber makes token that of the hold, if it is higher: the last one that its release will name. Redis has
+// it with the next renewal.
+func (e *Entry) Renumber(token int64) {
+	t := e.t
+	t.Lock.Mu.Lock()
+	defer t.Lock.Mu.Unlock()
+	if token > t.Token {
+		t.Tenure.Raise(token)
+		t.floor = token
+	}
 }
 
 // kept handles the reply to any request that updates the tenure. lease is what the request asked for; 0 leaves it as it is.

@@ -82,7 +82,7 @@ func (e *Entry) tooLate(ctx context.Context, again, open bool, why handover.Stat
 		// late copy of its request was granted since.
 		go func() {
 			defer s.End()
-			l.ReleaseGrant(context.WithoutCancel(ctx), e.t.Grant.Unnamed(), 1)
+			l.ReleaseGrant(context.WithoutCancel(ctx), e.t.unnamed(), 1)
 		}()
 		return l.Fail(failure.ErrLost)
 	}

@@ -30,7 +30,7 @@ func read(ctx context.Context, m *mutex.Mutex, sc *wire.Script, argv ...any) (st
 	defer s.End()
 	store := m.Kind().Store(s)
 	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, store.Silent(ctx, m.Keys()), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
-		return store.Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}, most) // a RedLock asks all its servers
+		return store.Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}, most)
 	}), 0)
 	switch {
 	case !answered:
@@ -50,7 +50,7 @@ func Inspect(ctx context.Context, m *mutex.Mutex) (protocol.State, error) {
 	if err != nil {
 		return protocol.State{}, err
 	}
-	st, err := m.Kind().Store(m.Session()).State(m.Name(), reply) // only the Store knows how many servers have answered
+	st, err := protocol.DecodeState(m.Name(), reply)
 	if err != nil {
 		err = failure.Named(m.Name(), err)
 	}
@@ -73,13 +73,7 @@ func ForceUnlockToken(ctx context.Context, m *mutex.Mutex, token int64) (bool, e
 	if token <= 0 {
 		return false, failure.Named(m.Name(), fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
 	}
-	// A RedLock looks first, since its servers have different tokens for one holder. The script compares again, so another
-	// holder that came in between is safe.
-	holder, ok, err := m.Kind().Store(m.Session()).Holder(ctx, token, func(ctx context.Context) (protocol.State, error) { return Inspect(ctx, m) })
-	if !ok || err != nil {
-		return false, err
-	}
-	return force(ctx, m, holder)
+	return force(ctx, m, token) // which one server never gives to two holders
 }
 
 // force frees the lock; if it is told which holder was seen, only that one's.
@@ -89,5 +83,5 @@ func force(ctx context.Context, m *mutex.Mutex, seen ...any) (bool, error) {
 		argv = append(argv, how)
 	}
 	reply, err := read(ctx, m, m.Kind().Force, append(argv, seen...)...)
-	return strings.Contains(reply, "R"), err // a line for each server
+	return strings.HasPrefix(reply, "R"), err
 }

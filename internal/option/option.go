@@ -18,6 +18,16 @@ type Config struct {
 	Bounded   bool
 	Impatient bool // an outage ends the wait at once
 	GivesWay  bool // one that asks once does not, where other sessions are known to want the lock
+
+	Stands bool // others are known to have the lock, so that its first request stands in the queue
+
+	Part *Part // unless nil, it is part of another acquisition
+}
+
+// Part is how an acquisition is part of another one.
+type Part struct {
+	While context.Context // its end ends the wait; that of the caller's context does not
+	Lost  func()          // called when the hold has ended without an Unlock; it must be quick
 }
 
 // Check says what is wrong with it.
@@ -39,6 +49,9 @@ func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 // Until is ctx with the end of the wait, if that has a bound; one that asks once has none, and waits for the
 // answer.
 func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Part != nil {
+		return c.Part.While, func() {}
+	}
 	if !c.Bounded || c.Wait <= 0 {
 		return ctx, func() {}
 	}

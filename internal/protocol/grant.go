@@ -13,12 +13,7 @@ type Grant struct {
 	Token any   // int64; '' where it is not known, or any that the attempt was granted is meant
 	Used  any   // string or int64: the last token used of the block; nil: none was; '': unknown, none is given back
 	Late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
-	Vote  *Vote // of a store that asks several servers; nil for one server
 }
-
-// Vote is how a store that asks several servers finds what it knows of a grant at each of them. It costs other grants
-// one word.
-type Vote struct{ Of any }
 
 // Unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its request.
 func (g Grant) Unnamed() Grant {

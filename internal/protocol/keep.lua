@@ -14,12 +14,17 @@
 --         where none is: they look by themselves
 -- ARGV[8] message
 -- ARGV[9] how it is published: see sharding in shared.lua; '' by PUBLISH
+-- ARGV[10] a token that no later grant may have, nor one below; or none
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 --
 -- Generated from internal/protocol/lua/keep.lua: edit that, and run go generate ./...
 
 local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
+
+local function stamp(number)
+  return string.format('%.0f', number)
+end
 
 -- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
 local MOST = 9e15
@@ -28,6 +33,26 @@ local MOST = 9e15
 local function sound(value, most)
   local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
   return number and number <= (most or MOST) and number or nil
+end
+
+-- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
 end
 
 -- outlive makes the metadata last for at least ms more. It is set to more than that,
@@ -46,10 +71,15 @@ local function renew(ms, keep)
   end
 end
 
-if held[1] == ARGV[2] and held[3] then -- two that vote for a RedLock may have proposed one token
+if held[1] == ARGV[2] and held[3] then
   local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
+  local low = ARGV[10] and whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) < tonumber(ARGV[10])
   if lease > 0 then
     renew(lease, tonumber(ARGV[6]))
+  end
+  if low then
+    redis.call('HSET', KEYS[2], 't', ARGV[10])
+    outlive(redis.call('PTTL', KEYS[1]) + tonumber(ARGV[6]), tonumber(ARGV[6]))
   end
   if not change or tonumber(ARGV[3]) > change then
     -- The lease comes first: a server short of memory refuses this, and takes it the next time.

@@ -21,7 +21,10 @@ type State struct {
 	Remaining time.Duration
 	Token     int64
 	Queue     []Waiter
-	Servers   int // of a RedLock: that have this holder
+	Servers   int   // of a RedLock: that have this holder
+	Floor     int64 // no later holder has this token, or a lower one
+
+	Over []string // attempts that are over though a copy of their request may yet come, or that were forced
 }
 
 // Waiter is one waiter of a lock that queues in Redis.
@@ -62,7 +65,12 @@ func DecodeState(name, reply string) (State, error) {
 			st.Count, _ = strconv.Atoi(value)
 		}
 	}
-	st.Token = TokenOrZero(token)
+	st.Token, st.Floor = TokenOrZero(token), TokenOrZero(raw.Metadata["t"])
+	for field := range raw.Metadata {
+		if strings.Contains(field, ":") {
+			st.Over = append(st.Over, field)
+		}
+	}
 	now, _ := strconv.ParseFloat(raw.Now, 64)
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiter{Owner: raw.Queue[i]}

@@ -13,11 +13,11 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 		want      State
 	}{
 		{"a lock that nobody ever had", `{"ttl": -2}`, State{}},
-		{"a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, State{Token: 7}},
-		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"}, "metadata": {"t": "4"}}`,
-			State{Held: true, Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Remaining: 1500 * time.Millisecond, Token: 5}},
+		{"a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, State{Token: 7, Floor: 7}},
+		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"}, "metadata": {"t": "4", "z:1": "9"}}`,
+			State{Held: true, Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Remaining: 1500 * time.Millisecond, Token: 5, Floor: 4, Over: []string{"z:1"}}},
 		{"one that another library holds", `{"ttl": 1, "lock": {"b:2": "1"}, "metadata": {"t": "4"}}`,
-			State{Held: true, Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond}},
+			State{Held: true, Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond, Floor: 4}},
 		{"one without an end", `{"ttl": -1, "lock": {"b:2": "1"}}`, State{Held: true, Owner: "b:2", Session: "b", Count: 1}},
 		{"one of a thousand years", `{"ttl": 3.2e+13, "lock": {"b:2": "1"}}`, State{Held: true, Owner: "b:2", Session: "b", Count: 1, Remaining: MaxLeft}},
 		{"a token that is none", `{"ttl": -2, "metadata": {"t": "-7"}}`, State{}},

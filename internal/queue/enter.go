@@ -42,7 +42,7 @@ func (q *queue) enter(a *mutex.Acquisition) (*mutex.Entry, error) {
 
 // compete asks for the lock, and stands in the queue if another session has it. The root gate is entered.
 func (q *queue) compete(a *mutex.Acquisition) (*mutex.Entry, error) {
-	if a.Try || !q.othersWant() { // else one request is enough
+	if a.Try || !a.Config.Stands && !q.othersWant() { // else one request is enough
 		if e, refused, err := q.askAtOnce(a); !refused {
 			return e, err
 		}

@@ -52,7 +52,7 @@ local function conclude(owner, token, keep, used, block)
     call('DEL', KEYS[1])
   end
   local mine = token == held[2] or token == ''
-  if used == '' or not mine then
+  if used == '' or not mine or token == '' and used ~= '0' and tonumber(used) < held[2] + block - 1 then
     used = string.format('%.0f', held[2] + block - 1)
   elseif used == '0' then
     used = held[2]

@@ -25,6 +25,7 @@ type Config struct {
 	Label    string
 	Logger   *slog.Logger
 	Observer Observer
+	Only     EventKind // if it is not 0, the observer is told of nothing else
 	Redisson bool
 	Fenced   bool // with Redisson: its token counter is made where it does not exist
 	Replicas wire.Replicas
@@ -41,8 +42,8 @@ const (
 	PubSubSharded               // by SPUBLISH, which goes to those of one shard
 )
 
-// newID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in Redis.
-func newID() string {
+// NewID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in Redis.
+func NewID() string {
 	id := uuid.New()
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
@@ -77,7 +78,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	case cfg.PubSub == PubSubSharded && !several:
 		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
 	}
-	s := newSession(cfg, newID())
+	s := newSession(cfg, NewID())
 	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Replicas: cfg.Replicas, Logger: cfg.Logger, Refusal: protocol.Refusal, Context: s.Ctx, Closing: s.closing})
 	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
 	if several && cfg.PubSub != PubSubClassic {
@@ -90,8 +91,8 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 
 // NewBeside makes a session that uses the client, the subscriptions and the clock of another one, and ends before that. It
 // has an identity and leases of its own.
-func NewBeside(s *Session, cfg Config) *Session {
-	b := newSession(cfg, newID())
+func NewBeside(s *Session, cfg Config, id string) *Session {
+	b := newSession(cfg, id)
 	b.Link, b.Hub, b.ShardedHub, b.Clock, b.PubSub = s.Link, s.Hub, s.ShardedHub, s.Clock, s.PubSub
 	b.renewer = &linkRenewer{b}
 	b.onEnd = func() {}
@@ -101,7 +102,7 @@ func NewBeside(s *Session, cfg Config) *Session {
 // NewVirtual makes a session that has no server of its own: renewals go by r, and onEnd is called at its end. Its Link
 // and hubs are nil.
 func NewVirtual(cfg Config, r Renewer, onEnd func()) *Session {
-	s := newSession(cfg, newID())
+	s := newSession(cfg, NewID())
 	s.renewer, s.onEnd = r, onEnd
 	return s
 }

@@ -41,8 +41,11 @@ type Observer interface {
 
 // Observe tells the observer, if there is one, of something that happened to a lock.
 func (s *Session) Observe(ctx context.Context, kind, name string, e Event) {
-	if s.Observer != nil {
-		e.Lock, e.Name, e.Session, e.At = kind, name, s.id, time.Now()
+	if s.Observer != nil && (s.Only == 0 || s.Only == e.Kind) {
+		e.Lock, e.Name, e.At = kind, name, time.Now()
+		if e.Session == "" {
+			e.Session = s.id
+		}
 		s.show(ctx, e)
 	}
 }

@@ -117,23 +117,6 @@ func (s *server) Listen(channel string, sharded bool) *wakeup.Listener {
 	return wakeup.Listen(channel, s.Hub)
 }
 
-// Rest ends by news of any release, or when the lease of the present holder is over and no message need come.
-func (s *server) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error {
-	if left < 0 { // no expiry: not a lock of ours, look again now and then
-		left = s.Lease
-	}
-	return sleep(min(left, protocol.MaxRest) + time.Millisecond)
-}
-
 func (s *server) Read(ctx context.Context, r *protocol.Same, most int) wire.Outcome {
 	return s.Link.Call(ctx, r.Script, r, most, nil)
-}
-
-func (s *server) State(name, reply string) (protocol.State, error) {
-	return protocol.DecodeState(name, reply)
-}
-
-// Holder asks nothing: one server never gives two holders the same token, and the script compares it.
-func (s *server) Holder(_ context.Context, token int64, _ func(context.Context) (protocol.State, error)) (any, bool, error) {
-	return token, true, nil
 }

@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -37,23 +36,6 @@ var (
 		Alarm:   broadcast.Alarm,
 	}
 )
-
-func TestARestIsAsLongAsTheLeaseThatIsInTheWay(t *testing.T) {
-	s := fake.Session(t, fake.Client(t, nil))
-	over := errors.New("the wait is over")
-	for _, c := range []struct{ left, want time.Duration }{
-		{0, time.Millisecond},
-		{5 * time.Second, 5*time.Second + time.Millisecond},
-		{1000 * time.Hour, protocol.MaxRest + time.Millisecond},
-		{-1, s.Lease + time.Millisecond}, // without expiry: not a lock of ours
-	} {
-		var slept time.Duration
-		err := Store(s).Rest(nil, nil, c.left, func(d time.Duration) error { slept = d; return over })
-		if slept != c.want || err != over {
-			t.Errorf("with %v left: %v, %v", c.left, slept, err)
-		}
-	}
-}
 
 func TestARequestWithoutAnAnswerMayStillArrive(t *testing.T) {
 	for _, lost := range []bool{false, true} {

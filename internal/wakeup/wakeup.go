@@ -1,9 +1,9 @@
 // Package wakeup waits for a message or a time. It knows nothing of locks: package pubsub brings the messages, and what
 // they mean is its caller's business.
 //
-// Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscriptions whose
-// messages are waited for: one, or one for each server of several. So no wake-up is lost
-// (docs/design.md, section 2): what arrives while no goroutine waits is still there for the next Sleep.
+// Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscription whose
+// messages are waited for. No wake-up is lost (docs/design.md, section 2): what arrives while no goroutine
+// waits is still there for the next Sleep.
 package wakeup
 
 import (
@@ -88,47 +88,28 @@ func Closed(c <-chan struct{}) bool {
 	}
 }
 
-// Listener receives the messages of one channel from one server or from several.
+// Listener receives the messages of one channel.
 type Listener struct {
 	Ready chan struct{} // capacity 1: something arrived
-	subs  []*pubsub.Subscription
+	sub   *pubsub.Subscription
 }
 
-// Listen subscribes at all hubs. It does not block.
-func Listen(channel string, hubs ...*pubsub.Hub) *Listener {
+// Listen subscribes. It does not block.
+func Listen(channel string, hub *pubsub.Hub) *Listener {
 	l := &Listener{Ready: make(chan struct{}, 1)}
-	for _, h := range hubs {
-		l.subs = append(l.subs, h.SubscribeTo(channel, l.Ready))
-	}
+	l.sub = hub.SubscribeTo(channel, l.Ready)
 	return l
 }
 
-// Each takes what has arrived, and gives it to f for each server in turn: its messages, and whether anything else may have
-// happened there. What arrives meanwhile is for the next time: Ready is emptied before, and not behind, the first.
-func (l *Listener) Each(f func(i int, messages []string, gap bool)) {
+// Take returns the messages that have arrived, and whether anything else may have happened. What arrives meanwhile is for
+// the next time: Ready is emptied before, and not behind.
+func (l *Listener) Take() (messages []string, gap bool) {
 	select {
 	case <-l.Ready:
 	default:
 	}
-	for i, sub := range l.subs {
-		messages, gap := sub.Take()
-		f(i, messages, gap)
-	}
+	return l.sub.Take()
 }
 
-// Take returns the messages of the server that had the most: each server reports every release.
-func (l *Listener) Take() (messages []string) {
-	l.Each(func(_ int, m []string, _ bool) {
-		if len(m) > len(messages) {
-			messages = m
-		}
-	})
-	return messages
-}
-
-// Close ends the subscriptions.
-func (l *Listener) Close() {
-	for _, sub := range l.subs {
-		sub.Close()
-	}
-}
+// Close ends the subscription.
+func (l *Listener) Close() { l.sub.Close() }

@@ -10,7 +10,6 @@ type Clock struct {
 	born time.Time
 	// offset is the server's clock less the time since born, as learned from the last reply; 0 while unknown.
 	offset atomic.Int64
-	last   atomic.Int64 // age at which the request left whose reply was the last
 }
 
 // NewClock knows nothing yet.
@@ -28,8 +27,4 @@ func (c *Clock) Now(local time.Time) int64 {
 // that an estimate errs to the later side, and a request is not called late before it is.
 func (c *Clock) Heard(now int64, sent time.Time) {
 	c.offset.Store(now - sent.Sub(c.born).Microseconds())
-	c.last.Store(int64(sent.Sub(c.born)))
 }
-
-// Last is when the request left whose reply was the last.
-func (c *Clock) Last() time.Time { return c.born.Add(time.Duration(c.last.Load())) }

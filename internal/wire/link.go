@@ -100,12 +100,6 @@ func (l *Link) server(ctx context.Context, key string) (to Server) {
 	return to
 }
 
-// Ping asks for a sign of life, once.
-func (l *Link) Ping(ctx context.Context) (err error) {
-	defer l.survive(&err)
-	return l.client.Process(ctx, once{redis.NewStatusCmd(ctx, "ping")})
-}
-
 // Outcome is how a request ended, whichever of its copies was answered.
 type Outcome struct {
 	Reply string

@@ -24,16 +24,37 @@ const slow = 100 * time.Millisecond
 
 // pulse is what is known of whether a server answers.
 type pulse struct {
-	answers  atomic.Bool               // it has, and has left no request without an answer since
-	underWay atomic.Int64              // requests
-	since    atomic.Int64              // age of the link at its last answer, or at which the first of those under way was sent
-	failing  atomic.Pointer[time.Time] // since when it carries no request out, though it may answer; nil: it does
+	answers  atomic.Bool            // it has, and has left no request without an answer since
+	underWay atomic.Int64           // requests
+	since    atomic.Int64           // age of the link at its last answer, or at which the first of those under way was sent
+	failing  atomic.Pointer[outage] // it carries no request out, though it may answer; nil: it does
 }
+
+// outage is since when a server carries no request out, and how the last one failed.
+type outage struct {
+	since time.Time
+	err   error
+}
+
+// errSilent is the trouble with a server that has not answered for a while.
+var errSilent = errors.New("it has not answered for a while")
 
 // Silent reports whether the server of a key is silent. It may ask a Cluster which server that is.
 func (l *Link) Silent(ctx context.Context, key string) bool {
 	p := l.pulse(ctx, key)
 	return !p.answers.Load() || p.underWay.Load() > 0 && l.age()-time.Duration(p.since.Load()) > slow
+}
+
+// Trouble is why the server of a key is known to carry no request out, or not to answer; nil if it is not.
+func (l *Link) Trouble(ctx context.Context, key string) error {
+	p := l.pulse(ctx, key)
+	if f := p.failing.Load(); f != nil {
+		return f.err
+	}
+	if p.underWay.Load() > 0 && l.age()-time.Duration(p.since.Load()) > slow {
+		return errSilent
+	}
+	return nil
 }
 
 // pulse is the pulse of the server of a key.
@@ -78,11 +99,12 @@ func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 		p.failing.Store(nil)
 	case err == nil:
 	case f == nil:
-		began := sent // or each call would allocate
+		began := outage{sent, err} // or each call would allocate
 		p.failing.Store(&began)
 		return sent
 	default:
-		return *f
+		p.failing.Store(&outage{f.since, err})
+		return f.since
 	}
 	return time.Time{}
 }

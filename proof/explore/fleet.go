@@ -62,29 +62,6 @@ func (s *System[A]) serverFaults(v *View[A], did func(what string, who int, numb
 	}
 }
 
-// retag makes another kind of the request of an actor's exchange, or of its reply if that stays one.
-func (v *View[A]) retag(actor int, tag uint8, as kind, to uint8) bool {
-	for _, n := range v.net {
-		p := v.sys.packets.values[n]
-		if int(p.To) != actor || p.Tag != tag || p.Kind != request && p.Kind != reply {
-			continue
-		}
-		v.remove(n)
-		p.Tag = to
-		if p.Kind == request {
-			p.Kind = as
-		}
-		if as != request {
-			p.Sent = 0
-		}
-		if p.Kind != reply || as == request {
-			v.add(p)
-		}
-		return true
-	}
-	return false
-}
-
 // orders are all of three servers.
 var orders = [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 

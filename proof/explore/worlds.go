@@ -25,7 +25,7 @@ type World struct {
 }
 
 // Worlds are all there are.
-func Worlds() []World { return slices.Concat(lockWorlds(), permitWorlds(), quorumWorlds()) }
+func Worlds() []World { return slices.Concat(lockWorlds(), permitWorlds()) }
 
 // Explore visits at most so many states of a world. root is the repository's folder. changed has the text of scripts, by file, that are other
 // than in the repository.

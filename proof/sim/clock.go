@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/protocol"
@@ -116,11 +115,17 @@ func (l *lock) fellLately() bool {
 // revived takes in a request that has come at the server's time now. If its attempt is over, the request may be one that would be void if the
 // clock had not been set back since. Then no tombstone is kept for it, and it is carried out.
 func (l *lock) revived(c *call, now int64) {
+	if q := c.asked(); q != nil {
+		l.revivedAs(q.attempt, c, now)
+	}
+}
+
+// revivedAs is revived of an attempt that lock.over knows by a name.
+func (l *lock) revivedAs(name string, c *call, now int64) {
 	q := c.asked()
 	if q == nil {
 		return
 	}
-	name := here(q.attempt, l.kind, slices.Index(l.on, c.server))
 	if end, ok := l.over[name]; ok && now <= q.until && now+c.server.setSince(end.at).Microseconds() > q.until {
 		l.w.counts.Add("void requests revived")
 		delete(l.over, name)

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,6 +152,8 @@ func newLock(w *world, p place) *lock {
 		l.rules = newLatched(l)
 	case w.elects:
 		l.rules = newElected(l)
+	case l.kind == 'q':
+		l.rules = &majority{lock: l, taken: map[string]time.Time{}}
 	default:
 		l.rules = exclusive{l}
 	}
@@ -192,6 +195,7 @@ func (l *lock) endsFirst() (at int, ok bool) {
 	var least float64
 	for i, s := range l.on {
 		owner, _ := l.present(s)
+		owner = holderOf(owner)
 		if owner == "" || i > 0 && owner != one {
 			return 0, false
 		}
@@ -200,7 +204,28 @@ func (l *lock) endsFirst() (at int, ok bool) {
 		}
 		one = owner
 	}
-	return at, true
+	for e := range l.considered { // a server may not have said yet that it has it there
+		if e.attempt == one && !l.onAll(e.hold) {
+			return 0, false
+		}
+		for a := range l.w.asking {
+			if a.p == e.p && e.attempt == one { // it may be about to nest
+				return 0, false
+			}
+		}
+		ok = ok || e.attempt == one
+	}
+	return at, ok
+}
+
+// onAll reports whether a hold is on all servers, as far as it knows.
+func (l *lock) onAll(hold claim) bool {
+	one, ok := hold.(*rlock.Hold)
+	if !ok {
+		return true
+	}
+	of, ok := (*mutex.Hold)(one).Of().(interface{ Servers() int })
+	return !ok || of.Servers() == len(l.on)
 }
 
 func number(s string) int64 {
@@ -211,18 +236,6 @@ func number(s string) int64 {
 // granting checks an entry against what was granted.
 func (l *lock) granting(e *held) {
 	w := l.w
-	if l.kind == 'q' {
-		if slices.ContainsFunc(l.on, func(s *server) bool { // its first proposal was another
-			owner, first := l.present(s)
-			return owner == e.attempt && first != e.token && e.token-first >= protocol.Block
-		}) {
-			w.counts.Add("second rounds")
-		}
-		if s := l.stored(e.token); s == 0 {
-			w.fail("%s has %d, which no server has stored", e.who, e.token)
-		}
-		return
-	}
 	first := e.grant.token
 	if first == 0 {
 		w.fail("%s: %s was never granted to %s", e.who, l.name, short(e.attempt))
@@ -246,17 +259,6 @@ func (l *lock) granting(e *held) {
 
 const wasEntered = "it was entered"
 
-// stored is how many servers have stored a token at least as high.
-func (l *lock) stored(token int64) (n int) {
-	for _, s := range l.on {
-		s.tick()
-		if number(s.HGet(l.key+":t", "t")) >= token {
-			n++
-		}
-	}
-	return n
-}
-
 // beliefs checks that Redis holds the lock for each holder that believes so. This is the
 // stronger half of mutual exclusion, as it needs no other holder that got in.
 func (l *lock) beliefs() {
@@ -273,8 +275,8 @@ func (l *lock) beliefs() {
 			l.lost[e.attempt] = true
 			l.free = time.Now()
 		case e.void():
-			if l.kind != 'q' && l.rules.doubt(e) == "" {
-				e.grant.void = time.Now() // the old data has it, too
+			if l.rules.doubt(e) == "" {
+				e.grant.void = time.Now() // the old data has it, too, or a majority of the servers
 			} else if since := time.Since(e.grant.void); since > longest+w.setMost() { // a holder may learn from Redis how long its lease has become
 				w.fail("%s believes to hold %s with %d, for %v since it was taken away", e.who, l.name, e.token, since)
 			}
@@ -403,7 +405,11 @@ func (l *lock) deleted() {
 // newHeld is what a Lock has brought, or a part of it.
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *held {
 	attempt := cmp.Or(mutex.OwnerField((*mutex.Hold)(hold)), permit.OwnerField((*handle.Hold)(hold)))
-	return &held{who: a.name, ctx: ctx, hold: hold, n: h.n, token: hold.Token(), attempt: attempt, grant: l.grantOf(attempt), p: a.p, since: time.Now(), fixed: h.lease != 0}
+	grant := attempt
+	if l.kind == 'q' { // which knows holders by their processes
+		grant = fmt.Sprint(attempt, " ", hold.Token())
+	}
+	return &held{who: a.name, ctx: ctx, hold: hold, n: h.n, token: hold.Token(), attempt: attempt, grant: l.grantOf(grant), p: a.p, since: time.Now(), fixed: h.lease != 0}
 }
 
 func short(attempt string) string {

@@ -98,8 +98,16 @@ func (c ways) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
+// operated is a lock of any kind, for its operators, too.
+type operated interface {
+	rlock.Locker
+	Inspect(ctx context.Context) (rlock.State, error)
+	ForceUnlock(ctx context.Context) (bool, error)
+	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
+}
+
 // mutex names a lock for a process.
-func (p *process) mutex(l *lock) *rlock.Mutex {
+func (p *process) mutex(l *lock) operated {
 	switch l.kind {
 	case 'r':
 		return rlock.New(p.sessions[l.on[0].number], l.name)

@@ -13,7 +13,6 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/proof/simnet"
 	"github.com/lockline/lockline/rlock"
 )
@@ -28,7 +27,7 @@ var scripts = func() map[string]string {
 	}
 	defer s.Close()
 	all := map[string]string{}
-	for _, m := range []*rlock.Mutex{rlock.New(s, "x"), fairlock.New(s, "x"), multilock.NewRedLock("x", s)} {
+	for _, m := range []*rlock.Mutex{rlock.New(s, "x"), fairlock.New(s, "x")} {
 		for digest, name := range testlock.Scripts(m) {
 			all[digest] = name
 		}

@@ -325,11 +325,11 @@ func (w *world) forge(rnd *rand.Rand) {
 		switch l.kind {
 		case 'l':
 			messages = []string{"Z", "D", "Z x", "D " + l.key, "L x 0", fmt.Sprint("L ", l.rules.(*latched).state.run, " ", rnd.IntN(100))}
-		case 'q':
-			_, token := l.present(s)
-			messages = []string{fmt.Sprint(token, " ", high), fmt.Sprint("zzz ", high), fmt.Sprint(token, " 0"), fmt.Sprint(token, " ", high, " AAAAAAAAAAAAAAAAAAAAAAAAAA")}
 		default:
 			attempts := slices.Sorted(maps.Keys(l.waiting))
+			if l.kind == 'q' {
+				attempts = slices.Sorted(maps.Keys(s.scores(l.key + ":q")))
+			}
 			if len(attempts) == 0 {
 				return
 			}

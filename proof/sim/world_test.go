@@ -5,7 +5,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/proof/simnet"
+	"github.com/lockline/lockline/rlock"
 )
 
 // forgetful lets a world forget a RedLock that an attempt has on three servers with these leases, a while after it was
@@ -25,6 +27,7 @@ func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on [
 			s.SetTTL(l.key, leases[i])
 			l.owners[i] = "session:1"
 		}
+		l.considered[&held{attempt: holderOf("session:1"), hold: (*rlock.Hold)(handle.NewHold(nil))}] = struct{}{}
 		time.Sleep(after)
 		go w.forgetOne(w.rand(1))
 		time.Sleep(400 * time.Millisecond)

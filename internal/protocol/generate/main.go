@@ -34,7 +34,6 @@ var folders = map[string][]string{
 	"internal/queue":          {shared, line, "internal/queue/lua/queue.lua"},
 	"internal/permit":         {shared, line, permit},
 	"internal/permit/operate": {shared, line, permit},
-	"multilock":               {shared},
 	"latch":                   {shared, "latch/lua/latch.lua"},
 	"election":                {shared},
 }

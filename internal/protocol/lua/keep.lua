@@ -14,14 +14,20 @@
 --         where none is: they look by themselves
 -- ARGV[8] message
 -- ARGV[9] how it is published: see sharding in shared.lua; '' by PUBLISH
+-- ARGV[10] a token that no later grant may have, nor one below; or none
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 
 local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
-if held[1] == ARGV[2] and held[3] then -- two that vote for a RedLock may have proposed one token
+if held[1] == ARGV[2] and held[3] then
   local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
+  local low = ARGV[10] and whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) < tonumber(ARGV[10])
   if lease > 0 then
     renew(lease, tonumber(ARGV[6]))
+  end
+  if low then
+    redis.call('HSET', KEYS[2], 't', ARGV[10])
+    outlive(redis.call('PTTL', KEYS[1]) + tonumber(ARGV[6]), tonumber(ARGV[6]))
   end
   if not change or tonumber(ARGV[3]) > change then
     -- The lease comes first: a server short of memory refuses this, and takes it the next time.

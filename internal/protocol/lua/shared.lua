@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
 --         that was granted, s -> number of the last change of the count, d -> what
---         the holder's session says of itself, w -> others may wait for it (of a RedLock, it was refused to some that do: their nonce)
+--         the holder's session says of itself, w -> others may wait for it
 -- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
 --         it is released, the last one used; r -> last token released; l -> last token
 --         lost; a -> last owner field that released; and for each attempt that was
@@ -176,7 +176,7 @@ local function conclude(owner, token, keep, used, block)
     call('DEL', KEYS[1])
   end
   local mine = token == held[2] or token == ''
-  if used == '' or not mine then
+  if used == '' or not mine or token == '' and used ~= '0' and tonumber(used) < held[2] + block - 1 then
     used = string.format('%.0f', held[2] + block - 1)
   elseif used == '0' then
     used = held[2]

@@ -56,8 +56,16 @@ type Lock struct {
 	ForceToken func(ctx context.Context, token int64) (bool, error) // takes it from the holder that has this token; may be nil
 }
 
-// Mutex is a lock of a kind whose locks are Mutexes.
-func Mutex(m *rlock.Mutex) Lock { return Lock{m, m.Do, m.Inspect, m.ForceUnlock, m.ForceUnlockToken} }
+// Mutex is a lock of a kind whose locks are Mutexes, or have their methods.
+func Mutex(m mutex) Lock { return Lock{m, m.Do, m.Inspect, m.ForceUnlock, m.ForceUnlockToken} }
+
+type mutex interface {
+	rlock.Locker
+	Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
+	Inspect(ctx context.Context) (rlock.State, error)
+	ForceUnlock(ctx context.Context) (bool, error)
+	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
+}
 
 // Space is where locks are that need no server.
 type Space struct {

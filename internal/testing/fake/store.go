@@ -14,6 +14,7 @@ import (
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/pubsub"
 	"github.com/lockline/lockline/watchdog"
 )
 
@@ -27,7 +28,6 @@ type Store struct {
 	OnRelease func(r *protocol.Release) wire.Outcome
 	OnRead    func(r *protocol.Same) wire.Outcome
 	OnRenew   func() error
-	OnHolder  func(token int64) (holder any, ok bool, err error)
 	OnListen  func(sharded bool)
 
 	mu       sync.Mutex // guards what follows; a leaf
@@ -135,24 +135,19 @@ func (st *Store) Listen(channel string, sharded bool) *wakeup.Listener {
 	if st.OnListen != nil {
 		st.OnListen(sharded)
 	}
-	return wakeup.Listen(channel)
+	return wakeup.Listen(channel, deaf)
 }
 
-func (st *Store) Rest(_ *protocol.Grant, _ *wakeup.Listener, left time.Duration, sleep func(time.Duration) error) error {
-	return sleep(left)
-}
+// deaf is closed, so it connects to nothing.
+var deaf = func() *pubsub.Hub {
+	h := pubsub.NewHub(nil, pubsub.Options{})
+	h.Close()
+	return h
+}()
 
 func (st *Store) Read(_ context.Context, r *protocol.Same, _ int) wire.Outcome {
 	st.note("read")
 	return st.OnRead(r)
-}
-
-func (st *Store) State(name, reply string) (protocol.State, error) {
-	return protocol.DecodeState(name, reply)
-}
-
-func (st *Store) Holder(_ context.Context, token int64, _ func(context.Context) (protocol.State, error)) (any, bool, error) {
-	return st.OnHolder(token)
 }
 
 // renewer renews all leases, or none.

@@ -146,7 +146,9 @@ func Inspect[S any](t testing.TB, l interface {
 }
 
 // ForceUnlock takes m from its holder. An error stops the test, and so does a lock that is not held.
-func ForceUnlock(t testing.TB, m *rlock.Mutex) {
+func ForceUnlock(t testing.TB, m interface {
+	ForceUnlock(context.Context) (bool, error)
+}) {
 	t.Helper()
 	if held, err := m.ForceUnlock(bg); err != nil || !held {
 		t.Fatalf("ForceUnlock: held %v, %v", held, err)

@@ -217,22 +217,6 @@ var kinds = []kind{
 		}},
 		{file: "internal/permit/operate/inspect.lua", argv: func(*caller) []string { return nil }},
 	}},
-	{"redlock", []string{"{k}", "{k}:t"}, []call{
-		{file: "multilock/redlock_lock.lua", argv: redlock, often: 4},
-		{file: "multilock/redlock_accept.lua", argv: func(c *caller) []string {
-			return []string{holderOr(c, "{k}"), c.token(), pick(c, "1", "1000")}
-		}},
-		{file: "multilock/redlock_release.lua", argv: func(c *caller) []string {
-			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), pick(c, "c", "c:C"), c.keep(), c.late(), pick(c, "", c.token())}
-		}},
-		{file: "multilock/redlock_force.lua", argv: func(c *caller) []string {
-			argv := []string{"c", c.keep(), holderOr(c, "{k}")}
-			return argv[:pick(c, 2, 3)]
-		}},
-		{file: "multilock/redlock_inspect.lua", argv: func(*caller) []string { return nil }},
-		{file: "internal/protocol/keep.lua", argv: keep},
-		{file: "internal/protocol/confirm.lua", argv: func(c *caller) []string { return []string{tokenOr(c, "{k}"), c.lease(), c.keep()} }},
-	}},
 	{"latch", []string{"{k}"}, []call{
 		{file: "latch/set.lua", often: 2, argv: func(c *caller) []string {
 			return []string{c.run(), c.deadline(), pick(c, "1", "2", "3", "3"), pick(c, "1", "200000", "86400000")}
@@ -258,7 +242,8 @@ var kinds = []kind{
 }
 
 func keep(c *caller) []string {
-	return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()), c.keep(), pick(c, "", "c:B"), "message", pick(c, "", "classic", "auto", "sharded")}
+	argv := []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()), c.keep(), pick(c, "", "c:B"), "message", pick(c, "", "classic", "auto", "sharded"), c.token()}
+	return argv[:pick(c, 9, 10)]
 }
 
 // writable makes the number of permits one that the key space writes as Redis does (lualib.go).
@@ -284,14 +269,6 @@ func permitToken(c *caller, owner string) string {
 		return words[1]
 	}
 	return c.token()
-}
-
-func redlock(c *caller) []string {
-	token := c.now
-	if c.rare(2) {
-		token, _ = strconv.ParseInt(c.token(), 10, 64)
-	}
-	return []string{c.owner(), c.lease(), c.deadline(), c.about(), c.keep(), number64(token), number64(token + 999), pick(c, "c", "c:C"), pick(c, "0", "w", "1"), pick(c, "n1", "n2")}
 }
 
 func (c *caller) run() string {

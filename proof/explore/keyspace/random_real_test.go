@@ -255,11 +255,6 @@ var common = map[string]string{
 	"latch/look.lua":                      "G R Z",
 	"latch/renew.lua":                     "K L",
 	"latch/set.lua":                       "S V",
-	"multilock/redlock_accept.lua":        "A L refusal",
-	"multilock/redlock_force.lua":         "F O R+news",
-	"multilock/redlock_inspect.lua":       "JSON",
-	"multilock/redlock_lock.lua":          "G G+news H S V refusal",
-	"multilock/redlock_release.lua":       "L L+news R R+news",
 }
 
 // reached fails if a script is not called, or does not do what is common: then it gets other arguments than it wants.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,9 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
@@ -38,7 +35,7 @@ func (r servers) start(t *testing.T, members, turns int, options ...rlock.Sessio
 		m := r.redLock(t, options...)
 		c.wg.Go(func() {
 			for range turns {
-				if err := c.turn(t, m, i); err != nil {
+				if err := c.turn(m, i); err != nil {
 					t.Errorf("member %d: %v", i, err)
 					return
 				}
@@ -48,15 +45,8 @@ func (r servers) start(t *testing.T, members, turns int, options ...rlock.Sessio
 	return c
 }
 
-func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int) error {
+func (c *crew) turn(m *multilock.RedLock, i int) error {
 	ctx, hold, err := m.Lock(bg)
-	// Where one server is down, and another one is slow, a newcomer is told so at once, and so is an Unlock.
-	slow := func(err error) bool {
-		return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
-	}
-	for slow(err) {
-		ctx, hold, err = m.Lock(bg)
-	}
 	if err != nil {
 		return err
 	}
@@ -69,6 +59,10 @@ func (c *crew) turn(t *testing.T, m *rlock.Mutex, i int) error {
 	case <-ctx.Done(): // the lease is over, and others may hold it
 	}
 	c.inside.Add(-1)
+	// Where one server is down, and another one is slow, an Unlock is told so at once.
+	slow := func(err error) bool {
+		return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
+	}
 	if lost := hold.Unlock(bg); lost != nil && !errors.Is(lost, rlock.ErrLost) && !slow(lost) {
 		err = errors.Join(err, lost)
 	}
@@ -134,7 +128,7 @@ func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
 				c := r.start(t, members, turns, rlock.WithWatchdogTimeout(lease))
 				at := -1
 				testlock.Eventually(t, "they stand in line", func() bool {
-					at = r.turnstileAt()
+					at = r.lineAt()
 					return at >= 0 && c.total() > members
 				})
 				spoil(r[at])
@@ -149,29 +143,100 @@ func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
 }
 
 // queue holds x, and has others wait for it in a line, each in a process of its own.
-func (r servers) queue(t *testing.T, n int) (hold *rlock.Hold, waiting []<-chan testlock.Grant, cancel []context.CancelFunc) {
-	_, hold = testlock.Lock(t, r.redLock(t), bg)
+func (r servers) queue(t *testing.T, n int) (*rlock.Hold, []<-chan testlock.Grant, []context.CancelFunc) {
+	var waiting []<-chan testlock.Grant
+	var cancel []context.CancelFunc
+	_, hold := testlock.Lock(t, r.redLock(t), bg)
 	for i := range n {
 		ctx, leave := context.WithCancel(bg)
 		t.Cleanup(leave)
 		waiting, cancel = append(waiting, testlock.Go(ctx, r.redLock(t))), append(cancel, leave)
-		if r.turnstileAt() < 0 || r.inLine(t) != i {
+		if r.lineAt() < 0 || r.inLine(t) != i {
 			t.Fatalf("%d behind the first, want %d", r.inLine(t), i)
 		}
 	}
 	return hold, waiting, cancel
 }
 
+// served has some that wait unlock what they get, in any order.
+func served(t *testing.T, waiting ...<-chan testlock.Grant) {
+	t.Helper()
+	late := time.After(testlock.Patience)
+	for len(waiting) > 0 {
+		waiting = slices.DeleteFunc(waiting, func(got <-chan testlock.Grant) bool {
+			select {
+			case g := <-got:
+				testlock.Must(t, g.Err)
+				testlock.Unlock(t, g.Hold)
+				return true
+			case <-late:
+				t.Fatalf("%d still wait", len(waiting))
+			case <-time.After(time.Millisecond):
+			}
+			return false
+		})
+	}
+}
+
+func TestThoseInLineAreServedInTheirOrder(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		hold, waiting, _ := r.queue(t, 5)
+		start := time.Now()
+		testlock.Unlock(t, hold)
+		for i, got := range waiting {
+			synctest.Wait()
+			for _, later := range waiting[i+1:] {
+				if len(later) > 0 {
+					t.Errorf("one that came after %d is served before", i)
+				}
+			}
+			testlock.Unlock(t, testlock.Granted(t, got))
+		}
+		if took := time.Since(start); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestThoseInLineGoOnAtTheNextServer(t *testing.T) {
+	for name, spoil := range map[string]func(*testlock.Wire){
+		"killed": (*testlock.Wire).Kill, "frozen": func(w *testlock.Wire) { w.Net.Freeze() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withServers(t, 3, func(t *testing.T, r servers) {
+				hold, waiting, _ := r.queue(t, 5)
+				at := r.lineAt()
+				spoil(r[at])
+				time.Sleep(10 * time.Second)
+				others := slices.Delete(slices.Clone(r), at, at+1)
+				if others.lineAt() < 0 || others.inLine(t) != 3 { // the first one waits for the lock, no more in line
+					t.Errorf("%d stand behind the first at another server", others.inLine(t))
+				}
+				start := time.Now()
+				testlock.Unlock(t, hold)
+				served(t, waiting...)
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// apart is a process with a network of its own.
+func (r servers) apart(t *testing.T) (all []*rlock.Session, own []*faultproxy.Proxy) {
+	for _, w := range r {
+		own = append(own, faultproxy.InMemory(t, w.Dial))
+		all = append(all, testlock.NewSession(t, own[len(own)-1].Client(t)))
+	}
+	return all, own
+}
+
 // One process holds the lock, one waits at the head of the line, and others wait behind it, each with its clients.
 func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
-		var own []*faultproxy.Proxy // before the servers, for one process alone
-		var all []*rlock.Session
-		for _, w := range r {
-			own = append(own, faultproxy.InMemory(t, w.Dial))
-			all = append(all, testlock.NewSession(t, own[len(own)-1].Client(t)))
-		}
+		all, own := r.apart(t)
 		ctx, cancel := context.WithCancel(bg)
 		head := testlock.Go(ctx, multilock.NewRedLock("x", all...))
 		synctest.Wait()
@@ -224,7 +289,10 @@ func TestOneThatIsNotRefusedNeverStandsInLine(t *testing.T) {
 		hold := testlock.Take(t, m)
 		_, _, err := r.redLock(t).TryLock(bg)
 		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
+		mine := testlock.Go(bg, m) // a goroutine of the holder's process
+		synctest.Wait()
 		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, mine))
 		synctest.Wait()
 		for i, w := range r {
 			if slices.ContainsFunc(w.Keys(), func(key string) bool { return strings.HasPrefix(key, turnKey) }) {
@@ -264,117 +332,101 @@ func TestOneThatComesBackAtOnceDoesNotPassThoseThatWait(t *testing.T) {
 	})
 }
 
-// The release is not waited for before the next in line is told.
-func TestTheNextInLineIsToldWhileTheReleaseIsUnderWay(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		_, hold := testlock.Lock(t, r.redLock(t), bg)
-		mine := testlock.Go(bg, r.redLock(t, rlock.WithStreak(0)))
-		synctest.Wait()
-		next := testlock.Go(bg, r.redLock(t))
-		synctest.Wait()
-		testlock.Unlock(t, hold)
-		hold = testlock.Granted(t, mine)
-		const slow = 50 * time.Millisecond // before 100 ms it would be told in any case
-		line := testlock.Scripts(fairlock.New(nil, "x"))
-		start, told := time.Now(), make(chan time.Duration, 10)
-		for _, w := range r {
-			w.Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
-				switch {
-				case q.Script() == redDigests["release"]:
-					time.Sleep(slow)
-				case line[q.Script()] == "release":
-					told <- time.Since(start)
-				}
-				return faultproxy.Pass
-			})
-		}
-		testlock.Unlock(t, hold)
-		testlock.Unlock(t, testlock.Granted(t, next))
-		if after := <-told; after >= slow {
-			t.Errorf("the next in line was told after %v", after)
-		}
-		time.Sleep(time.Second)
-	})
-}
-
+// The head of the line has told all servers that it waits, and those behind it that they stand there.
 func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		forEver := rlock.WithWatchdogTimeout(24 * time.Hour) // one that waits looks after hours, if it is not told
+		forEver := rlock.WithWatchdogTimeout(24 * time.Hour) // the end of no lease wakes anybody
 		m, other := r.redLock(t, forEver), r.redLock(t, forEver)
-		var heard []*redis.PubSub
-		for _, w := range r {
-			heard = append(heard, w.Client.Subscribe(bg, redKey))
-			t.Cleanup(func() { _ = heard[len(heard)-1].Close() })
-		}
-		told := func() (n []int) {
+		told := func() (n int) {
 			synctest.Wait()
 			for _, w := range r {
-				n = append(n, len(slices.DeleteFunc(w.Net.Pushed(), func(m faultproxy.Message) bool { return m.Channel != redKey })))
-				w.Net.Reset()
+				n += w.Net.CountPushed()
 			}
+			r.reset()
 			return n
 		}
 		_, hold := testlock.Lock(t, m, bg)
 		_, _, err := other.TryLock(bg)
 		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
 		testlock.Unlock(t, hold)
-		if n := told(); slices.Max(n) > 0 {
+		if n := told(); n > 0 {
 			t.Errorf("nobody waits: %d messages", n)
 		}
 		_, hold = testlock.Lock(t, m, bg)
 		got := testlock.Go(bg, other)
 		time.Sleep(time.Minute)
+		behind := testlock.Go(bg, r.redLock(t, forEver))
+		time.Sleep(time.Minute)
 		told()
+		if time.Sleep(10 * time.Minute); r.count("lock") > 0 || told() > 0 {
+			t.Error("one that waits asks again, though nothing has happened")
+		}
 		start := time.Now()
 		testlock.Unlock(t, hold)
 		hold = testlock.Granted(t, got)
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > 0 || told() < 2 {
 			t.Errorf("it has the lock after %v", took)
 		}
-		if n := told(); slices.Sorted(slices.Values(n))[1] == 0 { // one may not know of the waiter: its answer was not needed
-			t.Errorf("less than a majority told of it: %d messages", n)
-		}
 		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, behind))
+		if took := time.Since(start); took > 0 || r.held() > 0 {
+			t.Errorf("the other one after %v", took)
+		}
 	})
 }
 
-// Where the servers' clocks are behind the tokens, the first that is above the last one used is known by the message of
-// the release.
-func TestTheMessageOfAReleaseSparesASecondRound(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		a, b := r.warm(t, longStreak), r.warm(t)
-		for _, w := range r { // a client whose servers' clocks are ahead was there
-			w.HSet(redMemory, "t", strconv.FormatInt(micro(time.Hour), 10), "b", "somebody:1")
-		}
-		for _, m := range []*rlock.Mutex{a, b} { // each learns it by a second round
-			testlock.Works(t, m)
-			synctest.Wait()
-		}
-		for _, w := range r {
-			w.Net.SetDelay(time.Millisecond)
-		}
-		_, hold := testlock.Lock(t, a, bg)
-		got := testlock.Go(bg, b)
-		time.Sleep(2 * time.Second)
-		for range 10 { // the other has seen the first token, and proposes a higher one each time
-			after := testlock.Go(bg, a)
-			synctest.Wait()
-			testlock.Unlock(t, hold) // handed on in memory
-			next := testlock.Granted(t, after)
-			if next.Token() != hold.Token()+1 {
-				t.Errorf("token %d after %d: not handed on", next.Token(), hold.Token())
+// Their sessions are in another order, so they stand in different lines. Each comes first to two of five servers,
+// and the last one is down.
+func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
+	withServers(t, 5, func(t *testing.T, r servers) {
+		r[4].Net.Refuse(true)
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		slow := func(q *faultproxy.Request) faultproxy.Action {
+			if q.Script() == redDigests["lock"] && q.Args[3] == redKey && q.Args[13] != "0" { // to stand in the queue
+				time.Sleep(20 * time.Millisecond)
 			}
-			hold = next
+			return faultproxy.Pass
 		}
-		r.reset()
+		here, ours := r[:4].apart(t)
+		there, theirs := r[:4].apart(t)
+		for _, p := range []*faultproxy.Proxy{ours[0], ours[1], theirs[2], theirs[3]} {
+			p.OnRequest(slow)
+		}
+		slices.Reverse(there)
+		one := testlock.Go(bg, multilock.NewRedLock("x", append(here, testlock.NewSession(t, r[4].Net.Client(t)))...))
+		two := testlock.Go(bg, multilock.NewRedLock("x", append(there, testlock.NewSession(t, r[4].Net.Client(t)))...))
+		time.Sleep(time.Second)
 		testlock.Unlock(t, hold)
-		next := testlock.Granted(t, got)
-		if n := r.count("accept"); n > 0 {
-			t.Errorf("%d requests of a second round", n)
+		synctest.Wait()
+		if now := r[:4].holders(); now[0] == "" || now[1] != now[0] || now[2] == "" || now[3] != now[2] || now[0] == now[3] {
+			t.Errorf("held by %q", now)
 		}
-		if next.Token() <= hold.Token() || next.Token() > hold.Token()+1000 { // a block, if the servers have not heard of the last one yet
-			t.Errorf("token %d after %d", next.Token(), hold.Token())
+		start := time.Now()
+		served(t, one, two)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("it took %v", took)
 		}
-		testlock.Unlock(t, next)
+	})
+}
+
+// Those that wait ask as they can then, and it is logged.
+func TestALineThatIsRefusedIsLoggedAndTheLockWorks(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(logged)
+		logger := rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil)))
+		for _, w := range r {
+			testlock.Must(t, w.Set(turnKey, "precious"))
+		}
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		var waiting []<-chan testlock.Grant
+		for range 3 {
+			waiting = append(waiting, testlock.Go(bg, r.redLock(t, logger)))
+			synctest.Wait()
+		}
+		if time.Sleep(time.Second); log.count("cannot stand in line") != 9 || log.count(r[0].Net.Addr()) != 3 {
+			t.Error(log.b.String())
+		}
+		testlock.Unlock(t, hold)
+		served(t, waiting...)
 	})
 }

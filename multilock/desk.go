@@ -1,0 +1,186 @@
+package multilock
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/mutex"
+)
+
+// desk is where the goroutines of a process meet for one RedLock. One of them at a time deals with the
+// servers, or holds the lock; the others wait here, first come, first served.
+type desk struct {
+	q    *quorum
+	name string
+	refs int // guarded by quorum.mu
+
+	mu       sync.Mutex        // guards what follows; quorum's and grant's may be taken under it
+	busy     bool              // a goroutine deals with the servers, or holds the lock
+	holds    []*majority       // live ones
+	mourned  []*majority       // lost under an owner of rlock.WithOwner that was not told yet
+	entering []*vote           // calls that nest in a hold
+	nesting  []*seat           // those that wait to, in their order
+	waiting  []*seat           // in their order
+	refused  bool              // the goroutine that deals with the servers has to wait for others
+	unlock   handover.Pending  // releases under way
+	seen     *failure.Sighting // of a holder in another process
+	wanted   time.Time         // until then other processes are taken to want the lock
+}
+
+// seat is a goroutine that waits at a desk.
+type seat struct {
+	vote  *vote
+	owner *mutex.Owner
+	alone bool        // it needs a grant of its own
+	turn  chan *grant // has room for one: a grant that is passed on, lookAgain, or nil for the turn to ask for one
+}
+
+// lookAgain says that a goroutine of the same owner has the lock by now.
+var lookAgain = new(grant)
+
+// desk finds or makes the desk of a name. Each has its leave.
+func (q *quorum) desk(name string) *desk {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d := q.desks[name]
+	if d == nil {
+		d = &desk{q: q, name: name}
+		q.desks[name] = d
+	}
+	d.refs++
+	return d
+}
+
+func (d *desk) keep() {
+	d.q.mu.Lock()
+	d.refs++
+	d.q.mu.Unlock()
+}
+
+func (d *desk) drop() {
+	d.q.mu.Lock()
+	defer d.q.mu.Unlock()
+	if d.refs--; d.refs == 0 {
+		delete(d.q.desks, d.name)
+	}
+}
+
+// enter notes a hold. The desk is kept until that has exited and is dropped.
+func (d *desk) enter(m *majority) {
+	d.keep()
+	d.mu.Lock()
+	d.holds, d.refused = append(d.holds, m), false
+	d.mu.Unlock()
+}
+
+// recheck has goroutines of an owner that has the lock look again: they need not wait.
+func (d *desk) recheck(o *mutex.Owner) {
+	if o == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = slices.DeleteFunc(d.waiting, func(s *seat) bool {
+		if s.owner == o {
+			s.turn <- lookAgain
+		}
+		return s.owner == o
+	})
+}
+
+// exit forgets a hold that has ended; one that was lost under an owner when that is told.
+func (d *desk) exit(m *majority, mourn bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.holds = slices.DeleteFunc(d.holds, func(other *majority) bool { return other == m })
+	if mourn {
+		d.mourned = append(d.mourned, m)
+	}
+	d.letIn()
+}
+
+// told forgets a hold of an owner that knows of its loss.
+func (d *desk) told(m *majority) {
+	d.mu.Lock()
+	n := len(d.mourned)
+	d.mourned = slices.DeleteFunc(d.mourned, func(other *majority) bool { return other == m })
+	was := len(d.mourned) < n
+	d.mu.Unlock()
+	if was {
+		d.drop()
+	}
+}
+
+// owned is a live hold of an owner, or whether it has lost one. mu held.
+func (d *desk) owned(o *mutex.Owner) (m *majority, lost bool) {
+	if o == nil {
+		return nil, false
+	}
+	own := func(m *majority) bool { return m.owner == o }
+	if i := slices.IndexFunc(d.holds, own); i >= 0 {
+		return d.holds[i], false
+	}
+	return nil, slices.ContainsFunc(d.mourned, own)
+}
+
+// next gives the turn to the first that waits, or leaves it.
+func (d *desk) next() {
+	d.mu.Lock()
+	d.refused = false
+	if len(d.waiting) > 0 {
+		d.waiting[0].turn <- nil
+		d.waiting = d.waiting[1:]
+	} else {
+		d.busy = false
+	}
+	d.mu.Unlock()
+}
+
+// pass gives a grant to the first that waits, if it may have it.
+func (d *desk) pass(g *grant) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.waiting) == 0 || d.waiting[0].alone || !g.passOn() {
+		return false
+	}
+	d.waiting[0].turn <- g
+	d.waiting = d.waiting[1:]
+	return true
+}
+
+// quit ends a wait, or reports false if its turn has come.
+func (d *desk) quit(s *seat) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(d.waiting, s)
+	if i >= 0 {
+		d.waiting = slices.Delete(d.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// known is the holder of the lock, as far as this process knows; nil if that is not known. mu held.
+func (d *desk) known(begun time.Time) *failure.LockedError {
+	if len(d.holds) > 0 {
+		m := d.holds[0]
+		return &failure.LockedError{Name: d.name, Holder: holderOf(d.q.home.ID()), About: d.q.home.About(),
+			Remaining: max(0, time.Until(m.Deadline())), Hint: failure.SelfHint}
+	}
+	return d.seen.Locked(d.name, begun, nil)
+}
+
+// memory is how long a process that has handed a RedLock over remembers that others want it, so that a
+// goroutine that comes back at once stands in line without a vote.
+const memory = 10 * time.Millisecond
+
+// remember notes that other processes want the lock.
+func (d *desk) remember() {
+	d.mu.Lock()
+	d.wanted = time.Now().Add(memory)
+	d.mu.Unlock()
+	d.keep()
+	time.AfterFunc(memory, d.drop)
+}

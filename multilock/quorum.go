@@ -1,0 +1,277 @@
+package multilock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/queue"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+var (
+	// serverKind is the lock that each server of a RedLock has, and turnKind the one behind which waiters
+	// stand. Their keys are their own, so that users' locks of the same name are other locks.
+	serverKind = queue.NewReentrant(protocol.RedLock)
+	turnKind   = queue.NewFair(protocol.Turnstile)
+)
+
+// turnLease is the lease and the liveness time of turns: for how long one that is killed or frozen holds
+// others up.
+const turnLease = 2 * time.Second
+
+// keepTokens is how long the last token of a free RedLock is remembered. Those of later holders are as high
+// as the clocks of their servers, which may be behind by that.
+const keepTokens = 10 * time.Minute
+
+// quorum is the servers of several sessions. It is a part of each of them, so it ends with the first that
+// ends: a majority of the rest would be one of other servers.
+type quorum struct {
+	servers []*server // in the order in which they were given
+	all     []int     // their numbers
+	need    int       // a majority
+	timeout time.Duration
+	home    *session.Session // counts what the end of the quorum waits for
+	lead    *session.Session // the first one that was given: its observer and its logger are told
+	even    sync.Once
+
+	mu    sync.Mutex // guards what follows; a leaf
+	desks map[string]*desk
+}
+
+// server is one of the servers, with the sessions by which RedLocks are held and waited for there.
+type server struct {
+	user        *session.Session // that was given
+	parts, turn *session.Session
+
+	mu     sync.Mutex // guards what follows; a leaf
+	warned time.Time  // when something of it was last logged
+}
+
+// quorumKey is equal for quorums that are one.
+type quorumKey struct {
+	sessions string // their ids
+	timeout  time.Duration
+}
+
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+// quorumOf finds or makes the quorum of some sessions. The error is that one of them is closed.
+func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) {
+	sorted := slices.Clone(users)
+	slices.SortFunc(sorted, func(a, b *session.Session) int { return strings.Compare(a.ID(), b.ID()) })
+	key := quorumKey{timeout: timeout}
+	for _, u := range sorted {
+		key.sessions += u.ID() + " "
+	}
+	// Callers with the same sessions have the same first one, in which it is made once.
+	q, err := session.PartOf(sorted[0], key, func(*session.Session) *quorum { return newQuorum(users, timeout) })
+	for _, u := range sorted[1:] {
+		if err == nil {
+			_, err = session.PartOf(u, key, func(*session.Session) *quorum { return q })
+		}
+	}
+	if err != nil && q != nil {
+		_ = q.Shutdown(context.Background()) // nothing is held
+	}
+	return q, err
+}
+
+// newQuorum makes the sessions of a quorum. Their ids differ in their last letter, so that operators see the
+// holder of all parts as one, and one server that was given twice does not take it for one.
+func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
+	id := session.NewID()
+	id = id[:len(id)-1]
+	q := &quorum{need: len(users)/2 + 1, timeout: timeout, lead: users[0], desks: map[string]*desk{}}
+	for i, u := range users {
+		cfg := u.Config
+		cfg.Logger = slog.New(slog.DiscardHandler) // a part that is lost is no lock lost
+		cfg.Observer, cfg.Only = partObserver{q}, session.EventRenewFailed
+		s := &server{user: u, parts: session.NewBeside(u, cfg, id+letters[i:i+1])}
+		s.parts.Args.Keep = protocol.Milliseconds(keepTokens)
+		cfg.Lease, cfg.Liveness, cfg.Observer = turnLease, turnLease, nil // what the line does is of no interest
+		s.turn = session.NewBeside(u, cfg, session.NewID())
+		q.servers = append(q.servers, s)
+		q.all = append(q.all, i)
+	}
+	q.home = q.servers[0].parts
+	return q
+}
+
+// twice reports whether a server's holder is another part of this quorum, so that two sessions are of one
+// server.
+func (q *quorum) twice(s *server, holder string) bool {
+	return holderOf(holder) == holderOf(q.home.ID()) && !strings.HasPrefix(holder, s.parts.ID())
+}
+
+// holderOf is what the session ids of all parts of one holder begin with. It is found in the owner field of
+// any.
+func holderOf(owner string) string {
+	id, _, _ := strings.Cut(owner, ":")
+	return id[:max(0, len(id)-1)]
+}
+
+// Shutdown gives back what is held on all servers.
+func (q *quorum) Shutdown(ctx context.Context) error {
+	var wg sync.WaitGroup
+	errs := make([]error, 2*len(q.servers))
+	for i, s := range q.servers {
+		wg.Go(func() { errs[2*i] = s.turn.Shutdown(ctx) })
+		wg.Go(func() { errs[2*i+1] = s.parts.Shutdown(ctx) })
+	}
+	wg.Wait()
+	return failure.Join(errs...)
+}
+
+// partObserver has the observer of a RedLock notified of renewals that failed. Of all else it hears as of one lock.
+type partObserver struct{ q *quorum }
+
+func (o partObserver) Observe(ctx context.Context, e session.Event) {
+	o.q.lead.Observe(ctx, protocol.RedLock, e.Name, session.Event{Kind: e.Kind, Session: holderOf(e.Session), Token: e.Token, Err: e.Err})
+}
+
+func checkSessions(sessions []*session.Session) error {
+	fail := func(format string, args ...any) error { return fmt.Errorf("lockline: RedLock: "+format, args...) }
+	switch {
+	case len(sessions) == 0:
+		return fail("no sessions")
+	case len(sessions) > len(letters):
+		return fail("%d sessions are more than %d", len(sessions), len(letters))
+	}
+	for i, s := range sessions {
+		switch {
+		case s == nil:
+			return fail("session %d of %d is nil", i+1, len(sessions))
+		case s.Redisson:
+			return fail("session %d has RedissonKeys; RedLocks have keys of their own, which Redisson does not know", i+1)
+		case s.Replicas.N > 0:
+			return fail("session %d has WithReplicas; a RedLock's servers are independent, and a majority of them is what confirms", i+1)
+		case s.Prefix != sessions[0].Prefix:
+			return fail("sessions 1 and %d differ in their prefixes, %q and %q", i+1, sessions[0].Prefix, s.Prefix)
+		case s.Lease != sessions[0].Lease:
+			return fail("sessions 1 and %d differ in their watchdog timeouts, %v and %v", i+1, sessions[0].Lease, s.Lease)
+		}
+		for j, other := range sessions[:i] {
+			if s.Link.Leads(other.Link) {
+				return fail("sessions %d and %d are of one server; its vote would count twice", j+1, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+// serverError says of which server an error is.
+type serverError struct {
+	where string
+	err   error
+}
+
+func (s *server) named(err error) error {
+	where := "the server of session " + s.user.ID()
+	if addr := s.user.Link.Addr(); addr != "" {
+		where = "server " + addr
+	}
+	return &serverError{where, err}
+}
+
+func (e *serverError) Error() string { return e.where + ": " + failure.Unnamed(e.err) }
+
+func (e *serverError) Unwrap() error { return e.err }
+
+// trouble is why the server carries no requests out, as far as is known.
+func (s *server) trouble() error { return s.user.Link.Trouble(s.user.Ctx, "") }
+
+// failing reports whether it has trouble.
+func (s *server) failing() bool { return s.trouble() != nil }
+
+// late is the error of a server that has not answered.
+func (s *server) late() error {
+	if why := s.trouble(); why != nil {
+		return s.named(fmt.Errorf("%w: %v", errLate, why)) // whose kind is not this call's
+	}
+	return s.named(errLate)
+}
+
+// working are how many servers carry requests out, as far as is known.
+func (q *quorum) working() (n int) {
+	for _, s := range q.servers {
+		if !s.failing() {
+			n++
+		}
+	}
+	return n
+}
+
+// warnEvery is the time between two warnings of a server.
+const warnEvery = time.Minute
+
+// warn logs something of a server, now and then. A majority may do without that server, so operators would
+// not learn it but for the log.
+func (q *quorum) warn(s *server, msg, lock string, reason error) {
+	s.mu.Lock()
+	now := s.warned.IsZero() || time.Since(s.warned) > warnEvery
+	if now {
+		s.warned = time.Now()
+	}
+	s.mu.Unlock() // loggers run under no mutex
+	if now {
+		q.lead.Warn(msg, "lock", lock, "reason", s.named(reason))
+	}
+}
+
+var (
+	errLate  = errors.New("no answer in time")
+	errTwice = errors.New("another session of the quorum is of the same server")
+	// errTaken is why a hold is missing on a server that answers.
+	errTaken = errors.New("another one has the lock there")
+	// errMinority: a minority was kept for long enough.
+	errMinority = errors.New("others have the lock on too many servers")
+	// errToken: the token of a bare majority was not stored by all of it, or not in time.
+	errToken = errors.New("no majority has stored the fencing token")
+)
+
+// noMajority is the error of a request that too few servers answered. The first of the errors decides what
+// becomes of the request: one that time will not mend, if there is one.
+func (q *quorum) noMajority(answered int, failing []error) error {
+	rank := func(err error) int {
+		switch {
+		case errors.Is(err, errLate):
+			return 2
+		case wire.Judge(err).Transient:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(failing, func(a, b error) int { return cmp.Compare(rank(a), rank(b)) })
+	return fmt.Errorf("%d of %d servers answered, %d are needed: %w",
+		answered, len(q.servers), q.need, failure.Join(failing...))
+}
+
+// answer is what one server said.
+type answer[T any] struct {
+	i     int
+	value T
+	err   error
+}
+
+// ask calls f for each of some servers at once, in goroutines of their own. The channel has room for all
+// answers, so that its reader may leave.
+func ask[T any](q *quorum, servers []int, f func(i int) (T, error)) <-chan answer[T] {
+	answers := make(chan answer[T], len(servers))
+	for _, i := range servers {
+		q.home.Go(func() {
+			value, err := f(i)
+			answers <- answer[T]{i, value, err}
+		})
+	}
+	return answers
+}

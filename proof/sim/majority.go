@@ -1,0 +1,197 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+// majority are the rules of RedLocks. A holder is a process, by what its owner fields begin with on all servers.
+type majority struct {
+	*lock
+	set   time.Time            // when last was
+	taken map[string]time.Time // when an operator took it from a process, or deleted it
+}
+
+// holderOf is the process that has an owner field.
+func holderOf(owner string) string {
+	id, _, _ := strings.Cut(owner, ":")
+	return id[:max(0, len(id)-1)]
+}
+
+func (l *majority) need() int { return len(l.on)/2 + 1 }
+
+func (l *majority) executed(c *call, now int64) {
+	w := l.w
+	at := slices.Index(l.on, c.server)
+	owner, token := l.present(c.server)
+	before := l.owners[at]
+	l.owners[at] = owner
+	switch {
+	case c.name != "force" || before == "":
+	case before == owner:
+		w.counts.Add("forced too late") // another has it, whose hold stands
+	default:
+		if w.counts.Add("forced"); len(c.argv) > 2 {
+			w.counts.Add("forced by token")
+		}
+		l.take(holderOf(before))
+	}
+	if c.name == "lock" && c.number(2) > 0 && now > c.number(2) {
+		w.counts.Add("too late")
+	}
+	asking := ""
+	if c.name != "force" && c.name != "inspect" {
+		asking = c.argv[0]
+	}
+	here := fmt.Sprint(asking, " on ", at)
+	l.revivedAs(here, c, now)
+	if c.name == "release" {
+		l.end(here, "it has left")
+	}
+	if owner != "" && owner == asking && before != owner {
+		if c.name == "lock" && now > c.number(2) {
+			w.fail("%s is granted %s by a request that is void", short(owner), l.name)
+		}
+		if l.over[here].why != "" && c.server.forgot.IsZero() {
+			w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, l.over[here].why)
+		}
+		for e := range l.considered {
+			if e.attempt == holderOf(owner) {
+				w.counts.Add("servers joined")
+				break
+			}
+		}
+	}
+	if owner != "" && before != owner && owner != asking {
+		w.counts.Add("handed over")
+	}
+	if c.name == "keep" && len(c.argv) > 9 {
+		w.counts.Add("tokens raised")
+	}
+	w.log("%s %d: %s %s %s: %s has it, %d", c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token)
+	l.beliefs()
+}
+
+// take notes that a process was robbed of what it has.
+func (l *majority) take(holder string) {
+	l.taken[holder] = time.Now()
+	for e := range l.considered {
+		if e.attempt == holder && e.grant.void.IsZero() {
+			e.grant.void = time.Now()
+		}
+	}
+}
+
+func (l *majority) entry(e, outer *held) {
+	w := l.w
+	if robbed, ok := l.taken[e.attempt]; ok && (l.doubt(e) != "" || !l.onAll(e.hold)) && time.Since(robbed) < longest && e.grant.void.IsZero() {
+		e.grant.void = time.Now() // that was while it was about to enter
+	}
+	if outer != nil {
+		w.counts.Add("nested")
+		if e.token != outer.token || e.attempt != outer.attempt {
+			w.fail("%s: nested in %d of %s it got %d of %s", e.who, outer.token, outer.attempt, e.token, e.attempt)
+		}
+	} else {
+		if e.token <= l.last && !e.void() && !l.forgot() {
+			w.fail("%s: entered %s with %d after %d", e.who, l.name, e.token, l.last)
+		}
+		if !e.void() {
+			l.last, l.set = e.token, time.Now()
+			l.safe(e)
+		}
+		l.near(e)
+	}
+	for other := range l.considered {
+		excused := other.grant != e.grant && (other.void() || e.void())
+		if other.token != e.token && !excused && other.valid() {
+			w.fail("%s entered %s with %d, and %s is inside with %d", e.who, l.name, e.token, other.who, other.token)
+		}
+	}
+	w.kept = append(w.kept, e.hold)
+	l.considered[e] = struct{}{}
+	l.moved = time.Now()
+	l.beliefs()
+}
+
+// safe checks that no later holder can have a token that is not higher: a majority grants none that is. Servers
+// that have forgotten are excused.
+func (l *majority) safe(e *held) {
+	named, higher, forgot := false, 0, false
+	for _, s := range l.on {
+		owner, token := l.present(s)
+		mine := holderOf(owner) == e.attempt
+		named = named || mine && token == e.token
+		last, released := number(s.HGet(l.key+":t", "t")), number(s.HGet(l.key+":t", "r"))
+		if last != released { // all of the block may be used
+			last += protocol.Block - 1
+		}
+		if last >= e.token {
+			higher++
+		}
+		forgot = forgot || !s.forgot.IsZero()
+	}
+	if !named {
+		l.w.counts.Add("handed in memory")
+	}
+	if higher < l.need() && !forgot || higher == 0 {
+		l.w.fail("%s entered %s with %d, and %d servers grant only higher ones", e.who, l.name, e.token, higher)
+	}
+}
+
+// forgot: a server has lost its data since the last holder entered, which may have released nothing. Then tokens
+// are as good as its clock.
+func (l *majority) forgot() bool {
+	return slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })
+}
+
+// near checks that the token is not far above the clocks, or it would be forgotten before these have passed it.
+func (l *majority) near(e *held) {
+	var latest int64
+	for _, s := range l.on {
+		latest = max(latest, s.tick())
+	}
+	if ahead := time.Duration(e.token-latest) * time.Microsecond; ahead > time.Minute {
+		l.w.fail("%s: entered %s with %d, which is %v above the clocks", e.who, l.name, e.token, ahead)
+	}
+}
+
+// doubt finds the lock on a majority of servers.
+func (l *majority) doubt(e *held) string {
+	n := 0
+	for _, s := range l.on {
+		if owner, _ := l.present(s); holderOf(owner) == e.attempt {
+			n++
+		}
+	}
+	if n < l.need() {
+		return fmt.Sprintf("it does so on %d of %d servers", n, len(l.on))
+	}
+	return ""
+}
+
+func (l *majority) busy() bool { return len(l.considered) > 0 }
+
+// waits: no attempt waits for more than there is.
+func (*majority) waits(*waiter) bool { return false }
+
+// stuck is for busy to tell: there is one holder.
+func (*majority) stuck() string { return "" }
+
+func (*majority) lingering() []string { return nil }
+
+// forgotten: the others remember.
+func (l *majority) forgotten(s *server) { l.owners[slices.Index(l.on, s)], _ = l.present(s) }
+
+func (l *majority) deleted() {
+	for at, owner := range l.owners {
+		if owner != "" {
+			l.take(holderOf(owner))
+		}
+		l.owners[at] = ""
+	}
+}
