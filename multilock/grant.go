@@ -236,6 +236,16 @@ func (g *grant) fetch(i int, after time.Duration, owner string) {
 	q.home.End()
 }
 
+// has reports whether it is held, on that server by the same grant. g may be nil.
+func (g *grant) has(i int, p *mutex.Entry) bool {
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state() == nil && g.parts[i] != nil && g.parts[i].Joins(p)
+}
+
 // ended reports whether it is not held any more.
 func (g *grant) ended() bool {
 	g.mu.Lock()
@@ -258,7 +268,9 @@ func (g *grant) lacks(i int) bool {
 // later grant of that server may have a token that is not higher.
 func (g *grant) admit(i int, p *mutex.Entry) bool {
 	yes := 0
-	if err := g.q.servers[i].credible(p.Token()); err != nil {
+	if g.outer.has(i, p) {
+		yes = g.q.need // the outer hold counts on it
+	} else if err := g.q.servers[i].credible(p.Token()); err != nil {
 		g.q.warn(g.q.servers[i], noVote, g.l.name, err)
 	} else {
 		g.tell(g.seek, i, (*mutex.Entry).Confirm, func(err error) bool {
