@@ -20,7 +20,7 @@ type desk struct {
 	mu       sync.Mutex        // guards what follows; quorum's and grant's may be taken under it
 	busy     bool              // a goroutine deals with the servers, or holds the lock
 	holds    []*majority       // live ones
-	mourned  []*majority       // lost under an owner of rlock.WithOwner that was not told yet
+	mourned  []*majority       // those that an owner of rlock.WithOwner has lost and not unlocked yet
 	entering []*vote           // calls that nest in a hold
 	nesting  []*seat           // those that wait to, in their order
 	waiting  []*seat           // in their order
@@ -32,10 +32,8 @@ type desk struct {
 
 // seat is a goroutine that waits at a desk.
 type seat struct {
-	vote  *vote
-	owner *mutex.Owner
-	alone bool        // it needs a grant of its own
-	turn  chan *grant // has room for one: a grant that is passed on, lookAgain, or nil for the turn to ask for one
+	vote *vote
+	turn chan *grant // has room for one: a grant that is passed on, lookAgain, or nil for the turn to ask
 }
 
 // lookAgain says that a goroutine of the same owner has the lock by now.
@@ -84,14 +82,14 @@ func (d *desk) recheck(o *mutex.Owner) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiting = slices.DeleteFunc(d.waiting, func(s *seat) bool {
-		if s.owner == o {
+		if s.vote.owner == o {
 			s.turn <- lookAgain
 		}
-		return s.owner == o
+		return s.vote.owner == o
 	})
 }
 
-// exit forgets a hold that has ended; one that was lost under an owner when that is told.
+// exit removes a hold that has ended. One that an owner has lost stays in mourned until it is unlocked.
 func (d *desk) exit(m *majority, mourn bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +100,7 @@ func (d *desk) exit(m *majority, mourn bool) {
 	d.letIn()
 }
 
-// told forgets a hold of an owner that knows of its loss.
+// told removes a hold whose owner knows that it was lost.
 func (d *desk) told(m *majority) {
 	d.mu.Lock()
 	n := len(d.mourned)
@@ -143,7 +141,10 @@ func (d *desk) next() {
 func (d *desk) pass(g *grant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.waiting) == 0 || d.waiting[0].alone || !g.passOn() {
+	if len(d.waiting) == 0 {
+		return false
+	}
+	if v := d.waiting[0].vote; v.cfg.Lease != 0 || v.owner != nil || !g.passOn() { // they need grants of their own
 		return false
 	}
 	d.waiting[0].turn <- g

@@ -44,7 +44,7 @@ func (v *vote) hold(g *grant, outer *majority) *majority {
 	core, cancel := context.WithCancelCause(v.ctx)
 	m.ctx, m.cancel = &majorityContext{core, m}, cancel
 	if m.root = m; outer != nil {
-		m.root, g.outer = outer.root, outer.g
+		m.root = outer.root
 	}
 	m.root.holds.Add(1)
 	g.mu.Lock()

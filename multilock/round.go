@@ -210,7 +210,7 @@ func (v *vote) decide(c *count, answers <-chan answer[*mutex.Entry], stop func()
 			c.parts[i].Renumber(token)
 		}
 	}
-	g := v.begin(c.parts, token, stop, c.cell)
+	g := v.begin(c, token, stop)
 	m := v.hold(g, c.outer)
 	if m == nil {
 		return v.failed(c, answers, g.stop, mutex.ErrTooLate)

@@ -121,7 +121,7 @@ func (v *vote) run() (*majority, error) {
 			}
 			return nil, failure.Public(cmp.Or(holder, &failure.LockedError{Name: v.l.name}))
 		}
-		s := &seat{alone: v.cfg.Lease != 0 || v.owner != nil, owner: v.owner, turn: make(chan *grant, 1)}
+		s := &seat{vote: v, turn: make(chan *grant, 1)}
 		d.waiting = append(d.waiting, s)
 		d.mu.Unlock()
 		v.announce()
@@ -193,12 +193,16 @@ func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Poi
 	return v.l.parts[i].Admitted(v.values, cfg, try)
 }
 
-// begin makes a grant of parts. cell has their ends reported to it.
-func (v *vote) begin(parts []*mutex.Entry, token int64, stop func(), cell *atomic.Pointer[grant]) *grant {
-	g := &grant{l: v.l, q: v.q, ctx: v.values, fixed: v.cfg.Lease != 0, begun: time.Now(), parts: slices.Clone(parts), token: token}
+// begin makes a grant of the parts of a round. From then on it learns of their ends, so it is complete by then.
+func (v *vote) begin(c *count, token int64, stop func()) *grant {
+	g := &grant{l: v.l, q: v.q, ctx: v.values, fixed: v.cfg.Lease != 0, begun: time.Now(), token: token,
+		parts: slices.Clone(c.parts)}
+	if c.outer != nil {
+		g.outer = c.outer.g
+	}
 	seek, end := context.WithCancel(context.Background())
 	g.seek, g.stop = seek, func() { stop(); end() }
-	cell.Store(g)
+	c.cell.Store(g)
 	return g
 }
 
