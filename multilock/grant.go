@@ -127,10 +127,12 @@ func (g *grant) passOn() bool {
 	defer g.mu.Unlock()
 	lead := g.q.lead
 	switch {
-	case g.state() != nil || g.fixed || g.extended || g.passes >= protocol.Block-2 || wakeup.Closed(g.q.home.Closing()):
+	case g.state() != nil, g.fixed, g.extended, wakeup.Closed(g.q.home.Closing()):
 		return false
-	case time.Since(g.begun) >= lead.Streak, time.Until(g.deadline()) < min(lead.Lease, lead.Liveness, protocol.FirstLease)/4:
+	case g.passes >= protocol.Block-2, time.Since(g.begun) >= lead.Streak:
 		return false
+	case time.Until(g.deadline()) < min(lead.Lease, lead.Liveness, protocol.FirstLease)/4:
+		return false // it could not be renewed
 	}
 	g.passes++
 	g.token++
@@ -220,7 +222,8 @@ func (g *grant) fetch(i int, after time.Duration, owner string) {
 					owner = ""
 				}
 			}
-			p, err := g.l.parts[i].Admitted(g.ctx, mutex.Config{Part: &option.Part{While: while, Lost: func() { g.lost(i) }}}, false)
+			part := &option.Part{While: while, Lost: func() { g.lost(i) }}
+			p, err := g.l.parts[i].Admitted(g.ctx, mutex.Config{Part: part}, false)
 			cancel()
 			if err == nil && g.admit(i, p) {
 				return
@@ -302,7 +305,9 @@ func (g *grant) admit(i int, p *mutex.Entry) bool {
 
 // tell sends something to all servers but one. It reads the answers until enough of them are in, or ctx ends.
 // What others are asked goes on.
-func (g *grant) tell(ctx context.Context, but int, what func(*mutex.Entry, context.Context) error, enough func(error) bool) {
+func (g *grant) tell(
+	ctx context.Context, but int, what func(*mutex.Entry, context.Context) error, enough func(error) bool,
+) {
 	g.mu.Lock()
 	parts := slices.Clone(g.parts)
 	servers := slices.DeleteFunc(g.liveParts(), func(i int) bool { return i == but })

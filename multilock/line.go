@@ -38,7 +38,8 @@ func (v *vote) standAt(s *server) (leave func()) {
 	while, skip := context.WithCancel(v.bounds.Until)
 	m := mutex.New(s.turn, turnKind, v.l.name, mutex.Config{})
 	come := ask(q, []int{0}, func(int) (*mutex.Entry, error) {
-		return m.Admitted(option.As(v.values, nil), mutex.Config{Impatient: true, Part: &option.Part{While: while, Lost: func() {}}}, false)
+		part := &option.Part{While: while, Lost: func() {}}
+		return m.Admitted(option.As(v.values, nil), mutex.Config{Impatient: true, Part: part}, false)
 	})
 	look := time.NewTicker(turnLease / 4)
 	defer look.Stop()

@@ -260,8 +260,8 @@ func (m *majority) Unlock(ctx context.Context) error {
 		if m.quiet {
 			return
 		}
-		l := g.l
-		l.observe(context.WithoutCancel(ctx), session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
+		g.l.observe(context.WithoutCancel(ctx),
+			session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
 	}
 	if last && m == m.root && m.owner == nil && d.pass(g) {
 		d.exit(m, false)

@@ -43,7 +43,9 @@ func (d *desk) shut(outer *majority, o *mutex.Owner) bool {
 	alike := func(other *mutex.Owner) bool { return o != nil && o == other }
 	return slices.ContainsFunc(d.holds, func(m *majority) bool {
 		return m != outer && m.outer != nil && d.above(m.outer) == outer && !alike(m.owner)
-	}) || slices.ContainsFunc(d.entering, func(v *vote) bool { return d.above(v.outer) == outer && !alike(v.owner) })
+	}) || slices.ContainsFunc(d.entering, func(v *vote) bool {
+		return d.above(v.outer) == outer && !alike(v.owner)
+	})
 }
 
 // enterIn waits until a call may nest in a hold. It reports false if it is to look again: the hold may be

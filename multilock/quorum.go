@@ -132,11 +132,13 @@ func (q *quorum) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// partObserver has the observer of a RedLock notified of renewals that failed. Of all else it hears as of one lock.
+// partObserver has the observer of a RedLock notified of renewals that failed. Of all else it hears as of one
+// lock.
 type partObserver struct{ q *quorum }
 
 func (o partObserver) Observe(ctx context.Context, e session.Event) {
-	o.q.lead.Observe(ctx, protocol.RedLock, e.Name, session.Event{Kind: e.Kind, Session: holderOf(e.Session), Token: e.Token, Err: e.Err})
+	o.q.lead.Observe(ctx, protocol.RedLock, e.Name,
+		session.Event{Kind: e.Kind, Session: holderOf(e.Session), Token: e.Token, Err: e.Err})
 }
 
 func checkSessions(sessions []*session.Session) error {

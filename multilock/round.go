@@ -348,7 +348,8 @@ func (v *vote) why(c *count, reason error) error {
 		now := time.Now()
 		v.refused = true
 		v.d.mu.Lock()
-		v.d.seen = &failure.Sighting{Holder: v.holder.Holder, About: v.holder.About, At: now, Until: now.Add(v.holder.Remaining)}
+		v.d.seen = &failure.Sighting{Holder: v.holder.Holder, About: v.holder.About,
+			At: now, Until: now.Add(v.holder.Remaining)}
 		v.d.mu.Unlock()
 	}
 	v.hopeless = final > len(q.servers)-q.need
