@@ -44,7 +44,7 @@
 // After a failover of Redis, a leadership that the replica knew of goes on. If the replica did not know of it, another
 // candidate can be elected, and the former leader finds that out with its next renewal, a third of the lease later at
 // most. Tokens still grow, unless the clock of the new master is behind. A value that the replica did not know is stored
-// again by the leader's next renewal. [rlock.WithReplicas] has replicas confirm each leadership, but not its value.
+// again by the leader's next renewal.
 //
 // # What it uses in Redis
 //

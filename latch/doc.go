@@ -49,7 +49,7 @@
 // Redis loses what it has acknowledged last in a failover, and in a restart without appendfsync always. Then the count may
 // be higher than it was, so that Wait does not return. Or the run may be gone, and Wait returns ErrGone. A count down and the memory of
 // its id are lost together, or not at all. If a count that is lost must not be waited for without end, give Wait a context with a deadline.
-// Parties help against processes that die, and not against this. rlock.WithReplicas has no effect on a latch.
+// Parties help against processes that die, and not against this.
 //
 // A message counts only if it names the run, whose id cannot be guessed. So the right to publish alone ends no Wait.
 package latch

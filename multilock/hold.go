@@ -152,6 +152,15 @@ func (h *holding) Extend(ctx context.Context, d time.Duration) error {
 	return h.l.join(errs)
 }
 
+// WaitReplicas waits for those of one part after the other's: each may be of another server.
+func (h *holding) WaitReplicas(ctx context.Context, n int) error {
+	errs := make([]error, len(h.parts))
+	for i, p := range h.parts {
+		errs[i] = p.hold.WaitReplicas(ctx, n)
+	}
+	return h.l.join(errs)
+}
+
 func (h *holding) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return failure.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)

@@ -225,6 +225,11 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 	return fail(q.noMajority(yes, no))
 }
 
+// WaitReplicas refuses: each server is a vote of its own, and has no replicas.
+func (m *majority) WaitReplicas(context.Context, int) error {
+	return failure.Named(m.g.l.name, errors.New("WaitReplicas: a majority of servers is what keeps a RedLock; they must not replicate"))
+}
+
 // Unlock passes the grant on, or returns when a majority has answered. The other servers are told in the
 // background.
 func (m *majority) Unlock(ctx context.Context) error {

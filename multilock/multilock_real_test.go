@@ -1,18 +1,13 @@
 package multilock_test
 
 import (
-	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
-	"github.com/lockline/lockline/rlock"
 )
 
 func TestAKeyOfAnotherTypeIsOfOneMemberOnly(t *testing.T) {
@@ -40,27 +35,6 @@ func TestAKeyOfAnotherTypeIsOfOneMemberOnly(t *testing.T) {
 		}
 		testlock.Must(t, rdb.Del(bg, key).Err())
 	}
-}
-
-// A request for the replicas goes on without whoever is canceled, who goes on, too. For the race detector.
-func TestConfirmationsAreLeftBehind(t *testing.T) {
-	t.Parallel()
-	s := testlock.NewSession(t, testlock.Shared(t), rlock.WithReplicas(1, time.Millisecond))
-	_, members := namesOf(s, 8)
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			l := multilock.New(members[2*g : 2*g+1+g%2]...)
-			for range 100 {
-				ctx, cancel := context.WithTimeout(bg, 50*time.Microsecond+rand.N(800*time.Microsecond))
-				if _, h, err := l.Lock(ctx); err == nil {
-					_ = h.Unlock(bg)
-				}
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func TestRandomOverlappingSetsInManyProcessesAllGetThrough(t *testing.T) {

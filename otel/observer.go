@@ -198,8 +198,6 @@ func errorType(err error) string {
 		return "lost"
 	case errors.Is(err, rlock.ErrClosed):
 		return "closed"
-	case errors.Is(err, rlock.ErrNotReplicated):
-		return "not_replicated"
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):

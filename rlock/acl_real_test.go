@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
@@ -250,7 +249,9 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 	admin := server.Client(t)
 	rules := testlock.DocumentedRights(t)
 	try := func() error {
-		return everything(testlock.Bounded(t), server.Client(t, asLockline), fairlock.New, "x", time.Second, rlock.WithReplicas(1, confirmed))
+		hold := testlock.Take(t, rlock.New(testlock.NewSession(t, server.Client(t, asLockline)), "x"))
+		defer hold.Unlock(bg)
+		return hold.WaitReplicas(testlock.Bounded(t), 1)
 	}
 	setUser(t, admin, slices.Concat(rules.Server, rules.Replicas))
 	if err := try(); err != nil {

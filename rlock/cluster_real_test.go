@@ -117,8 +117,8 @@ func TestOnACluster(t *testing.T) {
 func TestOnASentinelGroup(t *testing.T) {
 	t.Parallel()
 	group := testredis.StartSentinel(t, 1)
-	s := testlock.NewSession(t, group.FailoverClient(t), rlock.WithReplicas(1, confirmed))
-	hold := testlock.Take(t, rlock.New(s, "x"))
+	hold := testlock.Take(t, rlock.New(testlock.NewSession(t, group.FailoverClient(t)), "x"))
+	testlock.Must(t, hold.WaitReplicas(testlock.Bounded(t), 1))
 	testlock.Must(t, hold.Extend(bg, time.Minute))
 	testlock.Unlock(t, hold)
 }

@@ -20,19 +20,14 @@ var (
 
 	// ErrClosed: the session is closed.
 	ErrClosed error = errClosed
-
-	// ErrNotReplicated: fewer replicas than [WithReplicas] wants have confirmed the
-	// lock in time, so it was given back. The error is a *[NotReplicatedError].
-	ErrNotReplicated error = errNotReplicated
 )
 
 // The errors are those of package failure. With these names the documentation of those above shows no internal package.
 var (
-	errLocked        = failure.ErrLocked
-	errLost          = failure.ErrLost
-	errNotHeld       = failure.ErrNotHeld
-	errClosed        = failure.ErrClosed
-	errNotReplicated = failure.ErrNotReplicated
+	errLocked  = failure.ErrLocked
+	errLost    = failure.ErrLost
+	errNotHeld = failure.ErrNotHeld
+	errClosed  = failure.ErrClosed
 )
 
 // LockedError names the holder of the lock, as far as it is known. It matches [ErrLocked].
@@ -49,28 +44,12 @@ func (e *LockedError) Error() string { return (*failure.LockedError)(e).Error() 
 // Unwrap makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// NotReplicatedError says how many replicas have confirmed a lock. It matches [ErrNotReplicated].
-type NotReplicatedError struct {
-	Name      string        // of the lock
-	Confirmed int           // replicas that have confirmed it in time
-	Wanted    int           // how many [WithReplicas] wants
-	Timeout   time.Duration // that they had
-}
-
-func (e *NotReplicatedError) Error() string { return (*failure.NotReplicatedError)(e).Error() }
-
-// Unwrap makes errors.Is(err, ErrNotReplicated) true.
-func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
-
 func init() { failure.Public = public }
 
-// public gives failure's error structs their public types.
+// public gives failure's error struct its public type.
 func public(err error) error {
-	switch e := err.(type) {
-	case *failure.LockedError:
+	if e, ok := err.(*failure.LockedError); ok {
 		return (*LockedError)(e)
-	case *failure.NotReplicatedError:
-		return (*NotReplicatedError)(e)
 	}
 	return err
 }

@@ -62,6 +62,29 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 	return (*mutex.Hold)(h).Extend(ctx, d)
 }
 
+// WaitReplicas blocks until at least n replicas of the server have the lock, as far as Redis' WAIT tells. So a
+// failover to one of them does not forget it. It tries until ctx ends or the hold does. It
+// makes a loss less likely and does not rule it out: WAIT does not decide which
+// replica is promoted, and a replica that restarts empty forgets.
+//
+// Call it after Lock, where a lock that a failover forgets would do harm. After an error the hold goes on, so unlock it:
+//
+//	held, hold, err := m.Lock(ctx)
+//	...
+//	defer hold.Unlock(ctx)
+//	if err := hold.WaitReplicas(held, 1); err != nil {
+//		return err
+//	}
+//
+// The error matches ctx's where that has ended, and says how many replicas have the lock. It is [ErrLost] if a failover
+// has forgotten the lock already. The context should have a deadline: without
+// one, it waits as long as replicas are missing and the hold lasts. Each try blocks a connection for up to 100 ms, and
+// two requests are sent. The client must be a *redis.Client or a *redis.ClusterClient, or have
+// MasterForKey. The hold of a MultiLock waits for each part. A RedLock needs no replicas, and its hold refuses.
+func (h *Hold) WaitReplicas(ctx context.Context, n int) error {
+	return (*mutex.Hold)(h).WaitReplicas(ctx, n)
+}
+
 // Parts are the holds that it is made of, in the order of its members, for a Hold of
 // several locks (package multilock); nil for a Hold of one lock. They end with it
 // and need no Unlock of their own.

@@ -75,24 +75,6 @@ func TestAClientInAStreakDoesNotStarveAnother(t *testing.T) {
 	}
 }
 
-func TestAConfirmationThatPanicsIsAnErrorAndTheLockIsGivenBack(t *testing.T) {
-	t.Parallel()
-	for _, ctx := range []context.Context{bg, testlock.Bounded(t)} {
-		server := testredis.Start(t)
-		server.StartReplica(t)
-		rdb, f := server.Client(t), &fuse{}
-		rdb.AddHook(testlock.Around(f.around))
-		m := rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(1, time.Second), rlock.WithWatchdogTimeout(2*testlock.Patience)), "x")
-		testlock.Eventually(t, "replicated", func() bool { _, h, err := m.TryLock(bg); return err == nil && h.Unlock(bg) == nil })
-		f.set("wait")
-		_, _, err := m.Lock(ctx)
-		byPanic(t, "Lock", err)
-		f.mend()
-		testlock.Works(t, rlock.New(testlock.NewSession(t, server.Client(t)), "x"))
-		testlock.Works(t, m)
-	}
-}
-
 // wrongClient shows what locks say with a client that can't reach whoever keeps them.
 func wrongClient(t *testing.T, addr, use string) {
 	rdb := testlock.Client(t, addr)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wire"
 )
 
 // Option changes how a lock is acquired. Given to New it is the Mutex's default;
@@ -105,21 +104,6 @@ func WithStreak(d time.Duration) SessionOption {
 // pipelines; those of its nodes do.
 func WithBatching(n int) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Batching = n })
-}
-
-// WithReplicas has n replicas confirm each lock before Lock and TryLock return it (Redis'
-// WAIT): by their acknowledgment they have received it. Where fewer do so within timeout, the lock is given
-// back, and the error is a *[NotReplicatedError]. This costs a request to Redis more and the
-// replicas' round trip, and timeout comes on top of [WaitAtMost].
-//
-// It makes it less likely that a failover forgets a lock, and does not rule it out: WAIT does not
-// decide which replica is promoted. Renewals and re-entries are not confirmed, nor is each hand-over in
-// memory: what they build on was. n of 0 is the default: nothing is confirmed. timeout is at least
-// 1 ms, at most half of each lease, and below the client's ReadTimeout. A client other than
-// *redis.Client and *redis.ClusterClient is refused, unless it has MasterForKey and ForEachShard. A
-// RedLock has no use for it, and refuses such sessions.
-func WithReplicas(n int, timeout time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Replicas = wire.Replicas{N: n, Timeout: timeout} })
 }
 
 // PubSubMode says how the waiters of a session on a Redis Cluster are woken, for [WithPubSub].

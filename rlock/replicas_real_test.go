@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,78 +14,87 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestWhatReplicasDoNotConfirmIsGivenBackAndFreeForOthers(t *testing.T) {
+// has reports whether n replicas have the lock within a time, and fails if the answer is another error.
+func has(t *testing.T, hold *rlock.Hold, n int, within time.Duration) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(bg, within)
+	defer cancel()
+	err := hold.WaitReplicas(ctx, n)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestWaitReplicasCountsTheReplicasThatHaveAHold(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	server.StartReplica(t)
 	frozen := server.StartReplica(t)
 	rdb := server.Client(t)
-	frozen.Freeze()
-	for kind, newMutex := range confirmable {
-		one := newMutex(testlock.NewSession(t, rdb, rlock.WithReplicas(1, confirmed)), "x")
-		both := newMutex(testlock.NewSession(t, rdb, rlock.WithReplicas(2, time.Second)), "x") // the other one confirms
-		testlock.Works(t, one)
-		for _, take := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){both.Lock, both.TryLock} {
-			_, hold, err := take(bg)
-			var e *rlock.NotReplicatedError
-			if !errors.Is(err, rlock.ErrNotReplicated) || !errors.As(err, &e) || e.Confirmed != 1 || e.Wanted != 2 || e.Name != "x" || hold != nil {
-				t.Fatalf("%s with one of two replicas: %v, %+v", kind, err, e)
-			}
-			// Its lease is 30 s: only what was given back is free in time for this.
-			testlock.Must(t, testlock.Cycle(bg, one, rlock.WaitAtMost(10*time.Second)))
+	s := testlock.NewSession(t, rdb)
+	var holds []*rlock.Hold
+	all := []rlock.Locker{multilock.New(rlock.New(s, "y"), fairlock.New(s, "z"))}
+	for _, newLocker := range queued {
+		all = append(all, newLocker(s))
+	}
+	for _, l := range all {
+		hold := testlock.Take(t, l)
+		holds = append(holds, hold)
+		if !has(t, hold, 2, testlock.Patience) {
+			t.Errorf("%s: with both of its replicas", hold.Name())
 		}
 	}
-	frozen.Thaw()
-	both := rlock.New(testlock.NewSession(t, rdb, rlock.WithReplicas(2, confirmed)), "x")
-	testlock.Eventually(t, "confirmed by both", func() bool {
-		err := testlock.Cycle(bg, both)
-		if err != nil && !errors.Is(err, rlock.ErrNotReplicated) {
-			t.Fatal(err)
+	frozen.Freeze()
+	for _, hold := range holds {
+		if !has(t, hold, 1, testlock.Patience) {
+			t.Errorf("%s: with one of its replicas", hold.Name())
 		}
-		return err == nil
-	})
+		if has(t, hold, 2, 300*time.Millisecond) {
+			t.Errorf("%s: with a replica that stands still", hold.Name())
+		}
+		testlock.Must(t, hold.Err())
+	}
+	frozen.Thaw()
+	for _, hold := range holds {
+		if !has(t, hold, 2, testlock.Patience) {
+			t.Errorf("%s: with both of its replicas again", hold.Name())
+		}
+		testlock.Unlock(t, hold)
+	}
 }
 
-// The grant was written by another connection, so WAIT alone would confirm it at once.
-func TestAFairLockThatWasHandedOverByMessageIsConfirmedByItsNewHolder(t *testing.T) {
+// The grant was written by another connection, so WAIT alone would be content at once.
+func TestAHandOverByMessageIsNotOnAReplicaThatStandsStill(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	replica := server.StartReplica(t)
 	waits := make(testlock.Waits, 1)
 	holder := fairlock.New(testlock.NewSession(t, server.Client(t)), "x")
-	handOver := func(timeout time.Duration) error {
-		s := testlock.NewSession(t, server.Client(t), rlock.WithReplicas(1, timeout), rlock.WithObserver(waits))
-		_, hold := testlock.Lock(t, holder, bg)
-		failed := make(chan error, 1)
-		go func() { failed <- testlock.Cycle(bg, fairlock.New(s, "x")) }()
-		testlock.Receive(t, "waiting", waits)
-		testlock.Unlock(t, hold)
-		return testlock.Receive(t, "the end of a cycle", failed)
+	_, hold := testlock.Lock(t, holder, bg)
+	got := testlock.Go(bg, fairlock.New(testlock.NewSession(t, server.Client(t), rlock.WithObserver(waits)), "x"))
+	testlock.Receive(t, "waiting", waits)
+	if !has(t, hold, 1, testlock.Patience) {
+		t.Error("with a replica")
 	}
-	testlock.Must(t, handOver(confirmed))
 	replica.Freeze()
-	testlock.WantError(t, "a hand-over that no replica knows of", handOver(refused), rlock.ErrNotReplicated)
-	testlock.Must(t, testlock.Cycle(bg, holder, rlock.WaitAtMost(5*time.Second))) // less than the waiter's liveness
+	testlock.Unlock(t, hold)
+	next := testlock.Granted(t, got)
+	if has(t, next, 1, 300*time.Millisecond) {
+		t.Error("a hand-over that no replica knows of")
+	}
 	replica.Thaw()
+	if !has(t, next, 1, testlock.Patience) {
+		t.Error("once it goes on")
+	}
+	testlock.Unlock(t, next)
 }
 
-func TestReplicasConfirmEachMemberOfAMultiLock(t *testing.T) {
+func TestARedLockNeedsNoReplicas(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
-	replica := server.StartReplica(t)
-	three := func(timeout time.Duration) *multilock.MultiLock {
-		s := testlock.NewSession(t, server.Client(t), rlock.WithReplicas(1, timeout))
-		return multilock.New(rlock.New(s, "a"), rlock.New(s, "b"), rlock.New(s, "c"))
+	hold := testlock.Take(t, multilock.NewRedLock("redlock", testlock.NewSession(t, testlock.Shared(t))))
+	if err := hold.WaitReplicas(bg, 1); err == nil || !strings.Contains(err.Error(), "must not replicate") {
+		t.Errorf("WaitReplicas: %v", err)
 	}
-	testlock.Works(t, three(confirmed))
-	replica.Freeze()
-	var e *rlock.NotReplicatedError
-	if _, _, err := three(refused).Lock(bg); !errors.As(err, &e) || e.Confirmed != 0 {
-		t.Errorf("with no replica: %v", err)
-	}
-	other := testlock.NewSession(t, server.Client(t))
-	for _, name := range []string{"a", "b", "c"} {
-		testlock.Must(t, testlock.Cycle(bg, rlock.New(other, name), rlock.WaitAtMost(10*time.Second)))
-	}
-	replica.Thaw()
+	testlock.Unlock(t, hold)
 }

@@ -26,7 +26,7 @@ const (
 var scripts = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
 	for _, file := range []string{
-		"../internal/protocol/keep.lua", "../internal/protocol/confirm.lua",
+		"../internal/protocol/keep.lua",
 		"../internal/queue/force.lua", "../internal/queue/inspect.lua", "../internal/queue/lock.lua",
 		"../internal/queue/release.lua", "../internal/queue/heartbeat.lua",
 	} {

@@ -3,6 +3,7 @@
 package rlock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,10 +25,11 @@ import (
 
 // load is sessions whose goroutines contend for locks until stop, and what they saw.
 type load struct {
-	t       *testing.T
-	locks   []*loaded
-	stop    chan struct{}
-	workers sync.WaitGroup
+	t        *testing.T
+	locks    []*loaded
+	replicas atomic.Int32 // that must have a lock before it is used
+	stop     chan struct{}
+	workers  sync.WaitGroup
 
 	mu     sync.Mutex // guards errors
 	errors map[string]int
@@ -84,6 +87,16 @@ func (w *load) cycle(l *loaded, m *rlock.Mutex) {
 		<-time.After(5 * time.Millisecond)
 		return
 	}
+	if n := int(w.replicas.Load()); n > 0 {
+		ctx, cancel := context.WithTimeout(bg, 2*time.Second)
+		err := hold.WaitReplicas(ctx, n)
+		cancel()
+		if err != nil {
+			w.saw("WaitReplicas", err)
+			_ = hold.Unlock(bg)
+			return
+		}
+	}
 	l.enter(w.t, hold)
 	<-time.After(rand.N(2 * time.Millisecond))
 	l.leave(hold)
@@ -95,7 +108,7 @@ func (w *load) cycle(l *loaded, m *rlock.Mutex) {
 // saw counts an error by what it is.
 func (w *load) saw(of string, err error) {
 	what := err.Error()
-	for _, known := range []error{rlock.ErrLocked, rlock.ErrLost, rlock.ErrNotReplicated} {
+	for _, known := range []error{rlock.ErrLocked, rlock.ErrLost} {
 		if errors.Is(err, known) {
 			what = known.Error()
 		}
@@ -180,7 +193,7 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	var sessions []*rlock.Session
 	for i := range 3 {
 		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithPrefix("{app}"), // one slot for all
-			rlock.WithReplicas(i%2, confirmed), rlock.WithBatching(10*(i%2))))
+			rlock.WithBatching(10*(i%2))))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.progress()
@@ -239,8 +252,8 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	w.report(func(name string) bool { return !dies[name] })
 }
 
-// With all replicas confirming, not even a master that is cut off or stale makes two holders.
-func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
+// With locks that all replicas have, not even a master that is cut off or stale makes two holders.
+func TestASentinelFailoverUnderLoadForgetsNoLockThatTheReplicaHas(t *testing.T) {
 	t.Parallel()
 	sentinel := testredis.StartSentinel(t, 1)
 	var sessions []*rlock.Session
@@ -248,9 +261,10 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatWasConfirmed(t *testing.T) {
 		rdb := sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
 			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 		})
-		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithReplicas(1, 200*time.Millisecond), rlock.WithBatching(10*(i%2))))
+		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithBatching(10*(i%2))))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
+	w.replicas.Store(1)
 	w.progress()
 	old := sentinel.Master(t)
 	old.Freeze()

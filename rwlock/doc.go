@@ -43,5 +43,5 @@
 // # What is guaranteed
 //
 // What rlock guarantees of mutual exclusion holds between a writer and all others, under the same conditions: see
-// docs/guarantees.md. rlock.WithReplicas has no effect on a read-write lock.
+// docs/guarantees.md.
 package rwlock

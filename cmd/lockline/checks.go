@@ -186,7 +186,7 @@ func checkReplication(f facts) finding {
 		found.Found = fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
 	}
 	if found.Status == fine && replicas > 0 {
-		found.Found += fmt.Sprintf("; WithReplicas can ask for up to %d", replicas)
+		found.Found += fmt.Sprintf("; WaitReplicas can wait for up to %d", replicas)
 	}
 	return found
 }

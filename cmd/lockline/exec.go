@@ -65,8 +65,8 @@ Exit code: that of the command, 128+n if signal n ended it. Or:
     123    the lock was lost, or could not be kept, before the command had ended
     124    the lock was not free within --wait; the command did not run (another
            code with --conflict-exit-code)
-    125    lockline failed: arguments, Redis, a lock that it runs under itself; the
-           command did not run
+    125    lockline failed: arguments, Redis, too few replicas, a lock that it runs
+           under itself; the command did not run
     126    the command could not be run
     127    the command was not found
     128+n  signal n ended the wait for the lock; the command did not run`
@@ -80,6 +80,7 @@ type execOptions struct {
 	quiet        bool
 	locked       int // exit code if the lock was not free in time
 	lease, grace time.Duration
+	replicas     int // that must have the lock before the command runs
 	command      []string
 }
 
@@ -103,6 +104,7 @@ func execCommand() *cli.Command {
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not name the holder on stderr while it waits"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
+			&cli.IntFlag{Name: "replicas", Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
 		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -119,7 +121,7 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
 		redis: targetOf(cmd), prefix: cmd.String("prefix"), open: openReentrant,
 		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
-		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
+		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"), replicas: cmd.Int("replicas"),
 	}
 	kinds := 0
 	for flag, open := range map[string]func(*rlock.Session, string) subject{
@@ -154,6 +156,8 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		return o, fmt.Errorf("exec: --wait must not be negative: %v", o.atMost)
 	case o.locked < 0 || o.locked > 255:
 		return o, fmt.Errorf("exec: --conflict-exit-code must be 0 to 255: %d", o.locked)
+	case o.replicas < 0:
+		return o, fmt.Errorf("exec: --replicas must not be negative: %d", o.replicas)
 	case o.grace < 0:
 		return o, fmt.Errorf("exec: --grace must not be negative: %v", o.grace)
 	}
@@ -327,12 +331,14 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 	told := c.tell(ctx)
 	held, hold, err := c.lock.Lock(ctx, options...)
 	told()
+	if err == nil && c.replicas > 0 {
+		err = c.replicated(ctx, hold)
+	}
 	granted()
-	interrupted := context.Cause(ctx)
+	if interrupted := context.Cause(ctx); interrupted != nil {
+		err = interrupted
+	}
 	switch {
-	case interrupted != nil:
-		_ = hold.Unlock(context.Background()) // granted in that instant
-		return nil, nil, interrupted
 	case errors.Is(err, rlock.ErrLocked):
 		by := ""
 		if s, known := c.holder(ctx); known && s.Held {
@@ -340,7 +346,18 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		}
 		return nil, nil, &exitError{c.locked, fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)}
 	}
-	return held, hold, err
+	if err != nil {
+		_ = hold.Unlock(context.Background()) // which may have been granted in that instant
+		return nil, nil, err
+	}
+	return held, hold, nil
+}
+
+// replicated waits until the replicas have the lock.
+func (c *contender) replicated(ctx context.Context, hold *rlock.Hold) error {
+	ctx, cancel := context.WithTimeout(ctx, c.lease)
+	defer cancel()
+	return hold.WaitReplicas(ctx, c.replicas)
 }
 
 // silence is how long a wait may last without a word.

@@ -243,6 +243,29 @@ func TestExecPassesStdioAndEnvironment(t *testing.T) {
 	}
 }
 
+func TestExecRunsTheCommandOnceReplicasHaveTheLock(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	server.StartReplica(t)
+	p := startExec(t, server.Addr, "--replicas", "1", "n", "--", "true")
+	p.wantCode(0)
+	p = startExec(t, server.Addr, "--replicas", "2", "--lease", "5s", "n", "--", "true")
+	p.wantCode(exitTrouble)
+	if said := p.errOut.String(); !strings.Contains(said, "1 of 2 replicas") {
+		t.Errorf("stderr: %q", said)
+	}
+	p = startExec(t, server.Addr, "--replicas", "2", "n", "--", "true")
+	testlock.Eventually(t, "it waits for replicas", func() bool {
+		state, err := locker(t, server.Addr, "n").Inspect(t.Context())
+		return err == nil && state.Held
+	})
+	p.signal(syscall.SIGTERM)
+	p.wantCode(exitSignalBase + int(syscall.SIGTERM))
+	if state, err := locker(t, server.Addr, "n").Inspect(t.Context()); err != nil || state.Held {
+		t.Errorf("left behind: %+v, %v", state, err)
+	}
+}
+
 func TestExecWaitsForTheHolder(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)

@@ -11,11 +11,10 @@ import (
 
 // What users compare errors with, by errors.Is.
 var (
-	ErrLocked        = errors.New("lockline: locked by another holder")
-	ErrLost          = errors.New("lockline: lock lost")
-	ErrNotHeld       = errors.New("lockline: lock not held")
-	ErrClosed        = errors.New("lockline: session closed")
-	ErrNotReplicated = errors.New("lockline: not replicated")
+	ErrLocked  = errors.New("lockline: locked by another holder")
+	ErrLost    = errors.New("lockline: lock lost")
+	ErrNotHeld = errors.New("lockline: lock not held")
+	ErrClosed  = errors.New("lockline: session closed")
 )
 
 var (
@@ -62,19 +61,6 @@ func (e *LockedError) by() (msg string) {
 	}
 	return msg
 }
-
-// NotReplicatedError is the ErrNotReplicated of an acquisition.
-type NotReplicatedError struct {
-	Name              string
-	Confirmed, Wanted int
-	Timeout           time.Duration
-}
-
-func (e *NotReplicatedError) Error() string {
-	return fmt.Sprintf("lockline: lock %q: given back: %d of %d replicas have confirmed it in %v", e.Name, e.Confirmed, e.Wanted, e.Timeout)
-}
-
-func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
 
 const prefix = "lockline: "
 

@@ -41,7 +41,6 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{&LockedError{Name: "x"}, `lockline: lock "x": locked`},
 		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: time.Second, Hint: SelfHint},
 			`lockline: lock "x": locked by a:1 (12@h) for another 1s unless renewed or released` + SelfHint},
-		{&NotReplicatedError{Name: "x", Confirmed: 1, Wanted: 2, Timeout: time.Second}, `lockline: lock "x": given back: 1 of 2 replicas have confirmed it in 1s`},
 	} {
 		if got := c.err.Error(); got != c.want || strings.Count(got, prefix) > 1 {
 			t.Errorf("%s\nwant %s", got, c.want)
@@ -57,7 +56,7 @@ func TestWordsBeforeAnErrorHideNothingOfIt(t *testing.T) {
 			t.Errorf("%v: %+v", err, found)
 		}
 	}
-	if !errors.Is(&NotReplicatedError{}, ErrNotReplicated) || !errors.Is(ErrUnlocked, ErrNotHeld) {
+	if !errors.Is(ErrUnlocked, ErrNotHeld) {
 		t.Error("an error does not match its kind")
 	}
 }

@@ -24,6 +24,7 @@ type Holding interface {
 	Deadline() time.Time
 	Err() error
 	Extend(ctx context.Context, d time.Duration) error
+	WaitReplicas(ctx context.Context, n int) error
 	Unlock(ctx context.Context) error
 	// Parts are the holds that it is made of; nil for one lock.
 	Parts() []*Hold
@@ -139,6 +140,19 @@ func (hd *Hold) Extend(ctx context.Context, d time.Duration) error {
 		return failure.ErrNilContext
 	}
 	return hd.of.Extend(ctx, d)
+}
+
+func (hd *Hold) WaitReplicas(ctx context.Context, n int) error {
+	switch {
+	case !hd.valid():
+		return failure.ErrNotHeld
+	case ctx == nil:
+		return failure.ErrNilContext
+	}
+	if err := hd.of.Err(); err != nil {
+		return failure.Named(hd.Name(), err)
+	}
+	return hd.of.WaitReplicas(ctx, n)
 }
 
 func (hd *Hold) Unlock(ctx context.Context) error {

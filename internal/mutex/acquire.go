@@ -84,11 +84,6 @@ func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, err
 	if err := cfg.Check(); err != nil {
 		return fail(err)
 	}
-	if cfg.Lease != 0 {
-		if err := m.s.Replicas.Fits(cfg.Lease); err != nil {
-			return fail(err)
-		}
-	}
 	if ctx.Err() != nil {
 		return fail(failure.OfContext(ctx))
 	}

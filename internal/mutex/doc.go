@@ -15,7 +15,7 @@
 //	hold.go       an entry as its user has it; unlock.go: Unlock; forgotten.go: a Hold without Unlock
 //	lock.go       what the goroutines of a session share of one lock; table.go: all locks of a session
 //	release.go    giving a grant back
-//	replicas.go   WithReplicas; outer.go: rlock's types
+//	outer.go      rlock's types
 //
 // A tenure, and each hold in it, is held; then, once, released, lost or closed (handover.State). An acquisition is fresh,
 // contested once others have the lock, and refused once Redis has said so (Progress).

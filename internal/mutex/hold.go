@@ -118,6 +118,11 @@ func (e *Entry) Err() error {
 	return nil
 }
 
+// WaitReplicas blocks until n replicas have the grant.
+func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
+	return e.t.Lock.S().Link.WaitReplicas(ctx, e, e.t.Lock.Keys.Lock(), n)
+}
+
 func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	l := e.t.Lock
 	if !l.S().Begin() {

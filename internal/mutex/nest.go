@@ -41,11 +41,7 @@ func (a *Acquisition) nest(outer *Entry) (*Entry, error) {
 // rely on the hold. A tenure that is gone there is noticed now, and is an error, not a fresh grant.
 func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 	l := a.Lock
-	err := a.confirm(t)
-	if err == nil {
-		err = a.tell(t.Update) // the entry's end puts the count right, whatever comes of it
-	}
-	if err != nil {
+	if err := a.tell(t.Update); err != nil { // the entry's end puts the count right, whatever comes of it
 		t.Decline(a.Ctx, outer)
 		return nil, err
 	}
@@ -78,7 +74,6 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 	if passed {
 		e = new(Entry)
 	}
-	err := a.confirm(t)
 	e.token = h.Token
 	a.newEntry(e, t)
 	l.Mu.Lock()
@@ -94,12 +89,6 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 		// There is no Hold whose Unlock would tell Redis.
 		l.ReleaseUntilDone(t.unnamed(), t.Deadline(), nil)
 		return nil, nil
-	}
-	if err != nil {
-		l.Mu.Unlock()
-		e.cancel(err)
-		t.Decline(a.Ctx, nil)
-		return nil, err
 	}
 	t.link(e)
 	l.Mu.Unlock()

@@ -60,7 +60,7 @@ func (t *Tenure) passOn() bool {
 	s := l.S()
 	w := l.Root.Waiters.First()
 	switch {
-	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || t.refused || wakeup.Closed(s.Closing()):
+	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || t.unraised || wakeup.Closed(s.Closing()):
 		return false
 	case t.own || s.Age()-t.begun >= l.waiting.PassFor():
 		return false

@@ -39,8 +39,7 @@ type Tenure struct {
 	awaited   time.Duration // age of the session since which its goroutines wait for this term; 0: none do
 	contested bool          // others had the lock while the one that was granted it waited; does not change once it has begun
 	floor     int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
-	confirmed bool          // where replicas must confirm a grant: they have
-	refused   bool          // they have not in time, or Redis does not have floor yet: it is not passed on
+	unraised  bool          // Redis does not have floor yet: it is not passed on
 }
 
 // ErrTooLate is why a grant did not begin a tenure: it came when its lease was over, or another grant has followed it.
@@ -265,12 +264,12 @@ func (e *Entry) Raise(ctx context.Context, token int64) error {
 	t.Lock.Mu.Lock()
 	t.Tenure.Raise(token)
 	t.floor = max(t.floor, token)
-	t.refused = true // until Redis has it, no other may count on it
+	t.unraised = true // until Redis has it, no other may count on it
 	t.Lock.Mu.Unlock()
 	err := t.Update(ctx, 0, wire.Tries, nil).Err
 	if err == nil {
 		t.Lock.Mu.Lock()
-		t.refused = false
+		t.unraised = false
 		t.Lock.Mu.Unlock()
 	}
 	return err

@@ -139,6 +139,11 @@ func (e *Entry) Err() error {
 	return err
 }
 
+// WaitReplicas blocks until n replicas have the grant.
+func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
+	return e.g.p.s().Link.WaitReplicas(ctx, e, e.g.p.keys.Lock(), n)
+}
+
 // Extend makes the lease at least d.
 func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	s := e.g.p.s()

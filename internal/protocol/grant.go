@@ -82,14 +82,10 @@ func (r *Migrating) Failed(err error) {
 type Same struct {
 	Script *wire.Script
 	Keys   *Keys
-	Alone  bool // as RequestAlone
 	Argv   []any
 }
 
 // Request makes a copy.
 func (s *Same) Request(time.Time) wire.Request {
-	if s.Alone {
-		return s.Keys.RequestAlone(s.Script, s.Argv...)
-	}
 	return s.Keys.Request(s.Script, s.Argv...)
 }

@@ -16,11 +16,7 @@ const Block = 1000
 var (
 	//go:embed keep.lua
 	keepText string
-	//go:embed confirm.lua
-	confirmText string
 
 	// Keep sets the hold count and the lease of a held lock.
 	Keep = wire.NewScript(keepText)
-	// Confirm has replicas confirm a grant.
-	Confirm = wire.NewConfirmed(confirmText)
 )

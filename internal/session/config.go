@@ -28,8 +28,7 @@ type Config struct {
 	Only     EventKind // if it is not 0, the observer is told of nothing else
 	Redisson bool
 	Fenced   bool // with Redisson: its token counter is made where it does not exist
-	Replicas wire.Replicas
-	Batching int // requests under way above which further ones share pipelines; negative: none do
+	Batching int  // requests under way above which further ones share pipelines; negative: none do
 	PubSub   PubSub
 }
 
@@ -62,9 +61,6 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := protocol.CheckLease("WithLiveness", cfg.Liveness); err != nil {
 		return nil, err
 	}
-	if err := cfg.Replicas.Check(c, cfg.Lease); err != nil {
-		return nil, fmt.Errorf("lockline: WithReplicas: %w", err)
-	}
 	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
 		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", protocol.MaxName, cfg.Label)
 	}
@@ -79,7 +75,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
 	}
 	s := newSession(cfg, NewID())
-	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Replicas: cfg.Replicas, Logger: cfg.Logger, Refusal: protocol.Refusal, Context: s.Ctx, Closing: s.closing})
+	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Logger: cfg.Logger, Refusal: protocol.Refusal, Context: s.Ctx, Closing: s.closing})
 	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
 	if several && cfg.PubSub != PubSubClassic {
 		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})

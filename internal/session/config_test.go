@@ -14,7 +14,6 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 		"WithPrefix":          func(c *Config) { c.Prefix = "" },
 		"WithWatchdogTimeout": func(c *Config) { c.Lease = protocol.MinLease - 1 },
 		"WithLiveness":        func(c *Config) { c.Liveness = 0 },
-		"WithReplicas":        func(c *Config) { c.Replicas.N = -1 },
 		"WithLabel":           func(c *Config) { c.Label = "\xff" },
 	} {
 		cfg := sound

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
@@ -16,8 +17,7 @@ import (
 
 // Options of a Link.
 type Options struct {
-	Batching int      // requests under way above which further ones share pipelines; negative: none do
-	Replicas Replicas // that confirm what a script made by NewConfirmed writes
+	Batching int // requests under way above which further ones share pipelines; negative: none do
 	Logger   *slog.Logger
 	Refusal  func(error) error // decodes an error that a script raised; any other, and nil, it returns as it is
 
@@ -87,17 +87,27 @@ func (l *Link) Entrance() Server { return l.client }
 // a cluster pipeline returns when its slowest node does.
 func (l *Link) Server(key string) Server { return l.server(l.options.Context, key) }
 
-func (l *Link) server(ctx context.Context, key string) (to Server) {
-	to = l.client
-	if c, ok := to.(interface {
-		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-	}); ok {
-		defer l.survive(new(error))
-		if node, err := c.MasterForKey(ctx, key); err == nil {
-			to = node
-		}
+func (l *Link) server(ctx context.Context, key string) Server {
+	if node, err := l.master(ctx, key); err == nil {
+		return node
 	}
-	return to
+	return l.client
+}
+
+var errNoMaster = errors.New("a client of this type may know several servers, and does not say which one has a key")
+
+// master is the client of the server that has a key.
+func (l *Link) master(ctx context.Context, key string) (node *redis.Client, err error) {
+	defer l.survive(&err)
+	switch c := l.client.(type) {
+	case *redis.Client:
+		return c, nil
+	case interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	}:
+		return c.MasterForKey(ctx, key)
+	}
+	return nil, errNoMaster
 }
 
 // Outcome is how a request ended, whichever of its copies was answered.
@@ -169,10 +179,6 @@ func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (
 
 func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
 	seat := seatOf(ctx)
-	if sc.confirmed {
-		seat.leave(false)
-		return l.replicate(ctx, r, sc)
-	}
 	defer l.underWay.Add(-1)
 	n := l.underWay.Add(1)
 	if seat != nil {

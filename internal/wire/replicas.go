@@ -2,116 +2,75 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/failure"
 )
 
-// Replicas says how many of them must confirm a grant, and in which time. With none, nothing is asked of them.
-type Replicas struct {
-	N       int
-	Timeout time.Duration
+// waitRound is for how long one WAIT blocks its connection. It is below any sensible ReadTimeout, after which
+// go-redis would close the connection.
+const waitRound = 100 * time.Millisecond
+
+// WAIT speaks of the writes of its own connection, and a grant may have been written by another one. So a write goes before
+// it in its pipeline. The replication stream is one sequence: a replica that has this write has all that came before. It
+// sets the expiry that there is, and so changes nothing.
+const touch = `local left = redis.call('PTTL', KEYS[1])
+return left > 0 and redis.call('PEXPIRE', KEYS[1], left) or 0`
+
+// Hold is what WaitReplicas must know of a hold.
+type Hold interface {
+	Name() string
+	Err() error
+	Extend(ctx context.Context, d time.Duration) error
 }
 
-// clusterClient is what a client that knows several servers must have, for WAIT to
-// reach the one that wrote.
-type clusterClient interface {
-	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-	ForEachShard(ctx context.Context, fn func(ctx context.Context, node *redis.Client) error) error
-}
-
-// Check says why nothing could be confirmed so.
-func (r Replicas) Check(c Client, lease time.Duration) error {
-	if r.N < 0 {
-		return fmt.Errorf("%d replicas", r.N)
+// WaitReplicas blocks until n replicas of the server that has key have all that was written there before. Then it
+// asks whether the server has the hold: a failover meanwhile may have forgotten it. It goes on trying until ctx or
+// the hold ends, or until an error that time does not mend.
+func (l *Link) WaitReplicas(ctx context.Context, hold Hold, key string, n int) error {
+	fail := func(err error) error { return failure.Named(hold.Name(), fmt.Errorf("WaitReplicas: %w", err)) }
+	if n < 1 {
+		return fail(fmt.Errorf("%d replicas", n))
 	}
-	if r.N == 0 {
-		return nil
-	}
-	if r.Timeout < time.Millisecond {
-		return fmt.Errorf("a timeout of %v is shorter than %v", r.Timeout, time.Millisecond)
-	}
-	if err := r.Fits(lease); err != nil {
-		return err
-	}
-	var read time.Duration // beyond it, go-redis gives the connection up
-	switch c := c.(type) {
-	case *redis.Client:
-		read = c.Options().ReadTimeout
-	case *redis.ClusterClient:
-		read = c.Options().ReadTimeout
-	case clusterClient:
-	default:
-		return fmt.Errorf("a %T may know several servers, and WAIT must reach the one that wrote", c)
-	}
-	if read > 0 && r.Timeout >= read {
-		return fmt.Errorf("a timeout of %v is not below the client's ReadTimeout of %v", r.Timeout, read)
-	}
-	return nil
-}
-
-// Fits: there is something left of a lease when it is confirmed.
-func (r Replicas) Fits(lease time.Duration) error {
-	if r.N > 0 && r.Timeout > lease/2 {
-		return fmt.Errorf("a lease of %v is not twice as long as the timeout for replicas, %v", lease, r.Timeout)
-	}
-	return nil
-}
-
-// replicate is process for a script whose writes the replicas shall confirm. Their number is
-// behind its reply.
-func (l *Link) replicate(ctx context.Context, r Request, sc *Script) (reply string, err error) {
-	defer l.survive(&err)
-	to, asking := l.Server(r.key()), false
 	for {
-		wait := redis.NewIntCmd(ctx, "wait", l.options.Replicas.N, l.options.Replicas.Timeout.Milliseconds())
-		pipe := to.Pipeline()
-		if asking {
-			_ = pipe.Process(ctx, once{redis.NewStatusCmd(ctx, "asking")})
+		got, err := l.acknowledged(ctx, key, n)
+		if err != nil && (errors.Is(err, errNoMaster) || !Judge(err).Transient) {
+			return fail(err)
 		}
-		_ = pipe.Process(ctx, r)
-		_ = pipe.Process(ctx, once{wait})
-		exec(ctx, pipe)
-		switch err := r.Err(); {
-		case noScript(err):
-			r = r.asEval(sc)
-		case err != nil && moved(err) && !asking:
-			if to = l.named(err); to == nil {
-				return "", err
-			}
-			asking = true
-			r = Request{redis.NewStringCmd(ctx, r.Args()...)}
-		case err != nil:
-			return "", err
-		default:
-			return fmt.Sprint(r.Val(), " ", wait.Val()), wait.Err()
+		extended := hold.Extend(ctx, 0)
+		switch over := hold.Err(); {
+		case over != nil:
+			return failure.Named(hold.Name(), over)
+		case extended == nil && got >= n:
+			return nil
+		case ctx.Err() != nil:
+			return fail(fmt.Errorf("%d of %d replicas have it: %w", got, n, failure.OfContext(ctx)))
+		case extended != nil:
+			return extended
+		}
+		if err != nil && !Pause(ctx, waitRound) {
+			return fail(fmt.Errorf("%w: %w", failure.OfContext(ctx), err))
 		}
 	}
 }
 
-// named is the node that a MOVED or ASK names; nil if the client does not know it yet.
-func (l *Link) named(redirect error) (to Server) {
-	c, ok := l.client.(clusterClient)
-	if !ok {
-		return nil
+// acknowledged is how many replicas have what was written before, as far as is known within a round.
+func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, err error) {
+	defer l.survive(&err)
+	to, err := l.master(ctx, key)
+	if err != nil {
+		return 0, err
 	}
-	words := strings.Fields(redirect.Error()) // MOVED SLOT ADDR
-	found := make(chan *redis.Client, 1)
-	_ = c.ForEachShard(l.options.Context, func(_ context.Context, node *redis.Client) error {
-		if node.Options().Addr == words[len(words)-1] {
-			select {
-			case found <- node:
-			default:
-			}
-		}
-		return nil
-	})
-	select {
-	case node := <-found:
-		return node
-	default:
-		return nil
+	pipe := to.Pipeline()
+	written, wait := pipe.Eval(ctx, touch, []string{key}), redis.NewIntCmd(ctx, "wait", n, waitRound.Milliseconds())
+	_ = pipe.Process(ctx, wait)
+	_, err = pipe.Exec(ctx)
+	if err == nil && written.Val() == int64(0) { // so WAIT says nothing
+		return 0, errors.New("it is not there")
 	}
+	return int(wait.Val()), err
 }

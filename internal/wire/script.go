@@ -12,21 +12,13 @@ import (
 
 // Script is a Lua script whose reply is one string, and never empty.
 type Script struct {
-	body, sha any  // strings, boxed once
-	confirmed bool // by replicas
+	body, sha any // strings, boxed once
 }
 
 // NewScript makes a script of its text.
 func NewScript(text string) *Script {
 	sum := sha1.Sum([]byte(text))
 	return &Script{body: text, sha: hex.EncodeToString(sum[:])}
-}
-
-// NewConfirmed makes a script that goes with a WAIT: the number of replicas that have what it wrote is behind its reply.
-func NewConfirmed(text string) *Script {
-	sc := NewScript(text)
-	sc.confirmed = true
-	return sc
 }
 
 // Text is what a server is given of the script, and Digest its name from then on.

@@ -193,7 +193,6 @@ var kinds = []kind{
 		}},
 		{file: "internal/queue/inspect.lua", argv: func(*caller) []string { return nil }},
 		{file: "internal/protocol/keep.lua", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
-		{file: "internal/protocol/confirm.lua", argv: func(c *caller) []string { return []string{tokenOr(c, "{k}"), c.lease(), c.keep()} }, keys: func(*caller) []string { return lockKeys[:2] }},
 	}},
 	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, []call{
 		{file: "internal/permit/acquire.lua", argv: permitAcquire, often: 6},

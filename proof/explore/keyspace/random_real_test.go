@@ -239,7 +239,6 @@ var common = map[string]string{
 	"internal/permit/reduce.lua":          "L R",
 	"internal/permit/release.lua":         "L R R+news",
 	"internal/permit/renew.lua":           "K L",
-	"internal/protocol/confirm.lua":       "K L",
 	"internal/protocol/keep.lua":          "K L L+news",
 	"internal/queue/force.lua":            "F R R+news",
 	"internal/queue/heartbeat.lua":        "A B",
