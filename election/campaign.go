@@ -9,7 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -78,14 +77,14 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 		return ctx, nil, err
 	}
 	for lost := 1; ; lost++ {
-		// An owner that ctx has is not this candidate: its goroutines would all lead at once.
-		held, outer, err := e.lock.Lock(option.WithOwner(ctx), rlock.WithLease(e.session.Lease))
+		// An owner that ctx has does not note it: others below it would lead, too.
+		held, outer, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
 			return ctx, nil, err
 		}
 		led, l, err := e.assume(held, outer, value)
 		if err == nil {
-			led = option.As(led, option.OwnerOf(ctx))
+			led = handle.As(led, handle.OwnerOf(ctx))
 			return context.WithValue(led, leadershipKey{e.session, e.channel()}, l), l, nil
 		}
 		if !errors.Is(err, failure.ErrLost) || lost == maxLost || ctx.Err() != nil {

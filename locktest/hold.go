@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -27,7 +26,6 @@ type lock struct {
 	grants int64 // number of the last acquisition, or occupation
 	st     *streak
 	queue  []*turn
-	lost   map[*mutex.Owner]int // holds of each owner that were lost and not unlocked
 }
 
 // streak is the time from a grant of the lock until it is free again.
@@ -48,7 +46,6 @@ type hold struct {
 	l      *lock
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	as     *mutex.Owner
 	lease  time.Duration
 	fixed  bool
 	// Guarded by Space.mu:
@@ -59,7 +56,7 @@ type hold struct {
 }
 
 func newHold(ctx context.Context, l *lock, cfg mutex.Config) *hold {
-	h := &hold{l: l, as: option.OwnerOf(ctx), lease: cfg.Lease, fixed: cfg.Lease != 0}
+	h := &hold{l: l, lease: cfg.Lease, fixed: cfg.Lease != 0}
 	if !h.fixed {
 		h.lease = lease
 	}
@@ -91,7 +88,7 @@ type descent struct {
 // descent finds the nearest live hold of this lock that h's context descends from; nil
 // for a newcomer, and ErrLost if what it descends from was lost.
 func (l *lock) descent(h *hold) (*hold, error) {
-	d := descent{l: l, lost: l.lost[h.as] > 0} // an owner must first unlock what it has lost
+	d := descent{l: l}
 	if up, _ := h.ctx.Value(&d).(*hold); up != nil {
 		return up, nil
 	}
@@ -122,13 +119,16 @@ func (h *hold) Forgotten() {}
 // admit makes t's hold a live one if it may be. With neither that nor an error it has to wait.
 func (l *lock) admit(t *turn) (in bool, err error) {
 	h := t.h
-	outer, err := l.descent(h)
-	if err != nil {
-		return false, l.fail(err)
+	var outer *hold
+	if !t.newcomer {
+		if outer, err = l.descent(h); err != nil {
+			return false, l.fail(err)
+		}
+		t.newcomer = outer == nil
 	}
 	if st := l.st; st != nil {
-		// Holds that nest in the same one exclude each other, unless they are of one owner.
-		beside := func(other *hold) bool { return other.outer == outer && (h.as == nil || other.as != h.as) }
+		// Holds that nest in the same one exclude each other.
+		beside := func(other *hold) bool { return other.outer == outer }
 		if st.by != here || slices.ContainsFunc(st.holds, beside) { // occupied by another session
 			return false, nil
 		}
@@ -205,9 +205,6 @@ func (l *lock) end() {
 	for _, h := range st.holds {
 		h.err = rlock.ErrLost
 		h.cancel(h.err)
-		if h.as != nil {
-			l.lost[h.as]++ // until it is unlocked, the owner cannot lock afresh
-		}
 	}
 	st.arm()
 }
@@ -303,9 +300,6 @@ func (h *hold) Unlock(context.Context) error {
 	case again:
 		return l.fail(rlock.ErrNotHeld)
 	case h.err != nil:
-		if l.lost[h.as]--; l.lost[h.as] <= 0 {
-			delete(l.lost, h.as)
-		}
 		return l.fail(h.err)
 	}
 	l.leave(h)

@@ -92,14 +92,15 @@ func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) 
 		h.cancel(err) // or its context would stay registered with ctx
 		return ctx, nil, err
 	}
-	hd := handle.NewHold(h)
-	return handle.Context(hd), hd, nil
+	ctx, hd := handle.New(ctx, h, false)
+	return ctx, hd, nil
 }
 
 // turn is one goroutine's place in a lock's queue.
 type turn struct {
 	h        *hold
 	number   int64 // of the acquisition
+	newcomer bool  // it nests in no hold, and stands in the queue of the lock
 	since    time.Time
 	answered chan error // nil: h is held
 }

@@ -127,7 +127,7 @@ func (s *Space) lock(name string) *lock {
 	}
 	l := s.locks[name]
 	if l == nil {
-		l = &lock{s: s, name: name, lost: map[*mutex.Owner]int{}}
+		l = &lock{s: s, name: name}
 		s.locks[name] = l
 	}
 	return l

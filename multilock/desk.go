@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handover"
-	"github.com/lockline/lockline/internal/mutex"
 )
 
 // desk is where the goroutines of a process meet for one RedLock. One of them at a time deals with the
@@ -20,7 +19,6 @@ type desk struct {
 	mu       sync.Mutex        // guards what follows; quorum's and grant's may be taken under it
 	busy     bool              // a goroutine deals with the servers, or holds the lock
 	holds    []*majority       // live ones
-	mourned  []*majority       // those that an owner of rlock.WithOwner has lost and not unlocked yet
 	entering []*vote           // calls that nest in a hold
 	nesting  []*seat           // those that wait to, in their order
 	waiting  []*seat           // in their order
@@ -33,10 +31,10 @@ type desk struct {
 // seat is a goroutine that waits at a desk.
 type seat struct {
 	vote *vote
-	turn chan *grant // has room for one: a grant that is passed on, lookAgain, or nil for the turn to ask
+	turn chan *grant // has room for one: a grant that is passed on, nil for the turn to ask, or lookAgain
 }
 
-// lookAgain says that a goroutine of the same owner has the lock by now.
+// lookAgain says that what a call waits to nest in is over.
 var lookAgain = new(grant)
 
 // desk finds or makes the desk of a name. Each has its leave.
@@ -74,54 +72,12 @@ func (d *desk) enter(m *majority) {
 	d.mu.Unlock()
 }
 
-// recheck has goroutines of an owner that has the lock look again: they need not wait.
-func (d *desk) recheck(o *mutex.Owner) {
-	if o == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiting = slices.DeleteFunc(d.waiting, func(s *seat) bool {
-		if s.vote.owner == o {
-			s.turn <- lookAgain
-		}
-		return s.vote.owner == o
-	})
-}
-
-// exit removes a hold that has ended. One that an owner has lost stays in mourned until it is unlocked.
-func (d *desk) exit(m *majority, mourn bool) {
+// exit removes a hold that has ended.
+func (d *desk) exit(m *majority) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.holds = slices.DeleteFunc(d.holds, func(other *majority) bool { return other == m })
-	if mourn {
-		d.mourned = append(d.mourned, m)
-	}
 	d.letIn()
-}
-
-// told removes a hold whose owner knows that it was lost.
-func (d *desk) told(m *majority) {
-	d.mu.Lock()
-	n := len(d.mourned)
-	d.mourned = slices.DeleteFunc(d.mourned, func(other *majority) bool { return other == m })
-	was := len(d.mourned) < n
-	d.mu.Unlock()
-	if was {
-		d.drop()
-	}
-}
-
-// owned is a live hold of an owner, or whether it has lost one. mu held.
-func (d *desk) owned(o *mutex.Owner) (m *majority, lost bool) {
-	if o == nil {
-		return nil, false
-	}
-	own := func(m *majority) bool { return m.owner == o }
-	if i := slices.IndexFunc(d.holds, own); i >= 0 {
-		return d.holds[i], false
-	}
-	return nil, slices.ContainsFunc(d.mourned, own)
 }
 
 // next gives the turn to the first that waits, or leaves it.
@@ -144,7 +100,7 @@ func (d *desk) pass(g *grant) bool {
 	if len(d.waiting) == 0 {
 		return false
 	}
-	if v := d.waiting[0].vote; v.cfg.Lease != 0 || v.owner != nil || !g.passOn() { // they need grants of their own
+	if v := d.waiting[0].vote; v.cfg.Lease != 0 || !g.passOn() { // it needs a grant of its own
 		return false
 	}
 	d.waiting[0].turn <- g

@@ -60,9 +60,8 @@ func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *r
 	for i, p := range parts {
 		h.stops[i] = context.AfterFunc(p.ctx, func() { h.end(i) })
 	}
-	hd := handle.NewHold(h)
-	hd.Watch()
-	return handle.Context(hd), (*rlock.Hold)(hd)
+	held, hd := handle.New(ctx, h, true)
+	return held, (*rlock.Hold)(hd)
 }
 
 func (h *holding) Name() string { return h.l.name }

@@ -39,7 +39,7 @@ func (v *vote) standAt(s *server) (leave func()) {
 	m := mutex.New(s.turn, turnKind, v.l.name, mutex.Config{})
 	come := ask(q, []int{0}, func(int) (*mutex.Entry, error) {
 		part := &option.Part{While: while, Lost: func() {}}
-		return m.Admitted(option.As(v.values, nil), mutex.Config{Impatient: true, Part: part}, false)
+		return m.Admitted(v.values, mutex.Config{Impatient: true, Part: part}, false)
 	})
 	look := time.NewTicker(turnLease / 4)
 	defer look.Stop()

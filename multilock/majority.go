@@ -26,7 +26,6 @@ type majority struct {
 	cancel context.CancelCauseFunc
 	token  int64
 	begun  time.Time
-	owner  *mutex.Owner
 	outer  *majority // in which it is nested
 	root   *majority // the outermost of those that are nested
 	quiet  bool      // the observer was not told of it
@@ -40,7 +39,7 @@ type majority struct {
 
 // hold makes a grant the hold of a call of Lock; nil if it was lost.
 func (v *vote) hold(g *grant, outer *majority) *majority {
-	m := &majority{g: g, d: v.d, begun: time.Now(), owner: v.owner, outer: outer}
+	m := &majority{g: g, d: v.d, begun: time.Now(), outer: outer}
 	core, cancel := context.WithCancelCause(v.ctx)
 	m.ctx, m.cancel = &majorityContext{core, m}, cancel
 	if m.root = m; outer != nil {
@@ -55,13 +54,12 @@ func (v *vote) hold(g *grant, outer *majority) *majority {
 	if g.state() == nil {
 		g.hold = m
 		g.mu.Unlock()
-		m.d.recheck(m.owner)
 		return m
 	}
 	g.over = failure.ErrLost // there is no hold to be told
 	g.mu.Unlock()
 	m.root.holds.Add(-1)
-	m.d.exit(m, false)
+	m.d.exit(m)
 	m.d.drop()
 	cancel(failure.ErrLost)
 	return nil
@@ -80,12 +78,9 @@ func (c *majorityContext) Err() error {
 	return c.Context.Err()
 }
 
-func (m *majority) handle() (context.Context, *rlock.Hold, error) {
-	hd := handle.NewHold(m)
-	if !m.g.fixed || m.owner != nil {
-		hd.Watch()
-	}
-	return handle.Context(hd), (*rlock.Hold)(hd), nil
+func (m *majority) handle(ctx context.Context) (context.Context, *rlock.Hold, error) {
+	held, hd := handle.New(ctx, m, !m.g.fixed)
+	return held, (*rlock.Hold)(hd), nil
 }
 
 // lose ends a hold whose grant was lost, or given back by Close.
@@ -95,7 +90,6 @@ func (m *majority) lose(why, reason error) {
 	if !over {
 		m.over = why
 	}
-	mourn := why == failure.ErrLost && m.owner != nil && !m.unlocked
 	m.mu.Unlock()
 	if over {
 		return
@@ -103,12 +97,10 @@ func (m *majority) lose(why, reason error) {
 	m.cancel(why)
 	l, lead, held := m.g.l, m.g.q.lead, time.Since(m.root.begun)
 	last := m.root.holds.Add(-1) == 0
-	m.d.exit(m, mourn)
+	defer m.d.drop()
+	m.d.exit(m)
 	if last {
 		m.d.next()
-	}
-	if !mourn {
-		defer m.d.drop()
 	}
 	if !last {
 		return
@@ -255,7 +247,6 @@ func (m *majority) Unlock(ctx context.Context) error {
 	case lost != nil:
 		m.cancel(lost)
 		g.bury()
-		d.told(m)
 		return fail(lost)
 	}
 	m.cancel(failure.ErrUnlocked)
@@ -268,8 +259,8 @@ func (m *majority) Unlock(ctx context.Context) error {
 		g.l.observe(context.WithoutCancel(ctx),
 			session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
 	}
-	if last && m == m.root && m.owner == nil && d.pass(g) {
-		d.exit(m, false)
+	if last && m == m.root && d.pass(g) {
+		d.exit(m)
 		d.drop()
 		ended(nil)
 		return nil
@@ -279,7 +270,7 @@ func (m *majority) Unlock(ctx context.Context) error {
 		d.unlock.Begin()
 		d.mu.Unlock()
 	}
-	d.exit(m, false)
+	d.exit(m)
 	g.mu.Lock()
 	g.over = failure.ErrNotHeld
 	g.mu.Unlock()
@@ -345,7 +336,6 @@ func (m *majority) Forgotten() {
 		m.mu.Lock()
 		m.unlocked = true
 		m.mu.Unlock()
-		m.d.told(m)
 		m.g.bury()
 		m.g.mu.Lock()
 		parts := slices.Clone(m.g.parts)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
 )
@@ -37,14 +36,12 @@ func (d *desk) above(outer *majority) *majority {
 	return outer
 }
 
-// shut reports whether others are nested in a hold already: one at a time is, or several of one owner. mu
-// held.
-func (d *desk) shut(outer *majority, o *mutex.Owner) bool {
-	alike := func(other *mutex.Owner) bool { return o != nil && o == other }
+// shut reports whether another one is nested in a hold already: one at a time is. mu held.
+func (d *desk) shut(outer *majority) bool {
 	return slices.ContainsFunc(d.holds, func(m *majority) bool {
-		return m != outer && m.outer != nil && d.above(m.outer) == outer && !alike(m.owner)
+		return m != outer && m.outer != nil && d.above(m.outer) == outer
 	}) || slices.ContainsFunc(d.entering, func(v *vote) bool {
-		return d.above(v.outer) == outer && !alike(v.owner)
+		return d.above(v.outer) == outer
 	})
 }
 
@@ -53,7 +50,7 @@ func (d *desk) shut(outer *majority, o *mutex.Owner) bool {
 func (v *vote) enterIn(outer *majority) (bool, error) {
 	d := v.d
 	v.outer = outer
-	if !d.shut(outer, v.owner) {
+	if !d.shut(outer) {
 		d.entering = append(d.entering, v)
 		d.mu.Unlock()
 		return true, nil
@@ -98,7 +95,7 @@ func (d *desk) letIn() {
 		switch {
 		case !slices.Contains(d.holds, s.vote.outer):
 			s.turn <- lookAgain
-		case !d.shut(s.vote.outer, s.vote.owner):
+		case !d.shut(s.vote.outer):
 			d.entering = append(d.entering, s.vote)
 			s.turn <- nil
 		default:

@@ -27,7 +27,6 @@ type vote struct {
 	ctx    context.Context // the caller's
 	values context.Context // the same without its end, which does not end the parts
 	cfg    mutex.Config
-	owner  *mutex.Owner
 	bounds wakeup.Bounds
 	try    bool
 	begun  time.Time
@@ -61,7 +60,7 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 	defer q.home.End()
 	until, stop := cfg.Until(ctx)
 	defer stop()
-	v := &vote{l: l, q: q, d: q.desk(l.name), ctx: ctx, values: ctx, cfg: cfg, owner: option.OwnerOf(ctx), try: cfg.Once(try),
+	v := &vote{l: l, q: q, d: q.desk(l.name), ctx: ctx, values: ctx, cfg: cfg, try: cfg.Once(try),
 		begun: time.Now(), bounds: wakeup.Bounds{Until: until, Closing: q.home.Closing()}}
 	defer v.d.drop()
 	if ctx.Done() != nil {
@@ -74,7 +73,7 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 	}
 	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: int(m.root.holds.Load()),
 		Token: m.token, HandedOver: v.handed})
-	return m.handle()
+	return m.handle(ctx)
 }
 
 // ownRelease is for how long one that tries waits for a release of its own process.
@@ -88,9 +87,6 @@ func (v *vote) run() (*majority, error) {
 		outer, _ := v.ctx.Value(v).(*majority)
 		d.mu.Lock()
 		lost := v.lost
-		if outer == nil && !lost {
-			outer, lost = d.owned(v.owner)
-		}
 		switch {
 		case outer != nil:
 			in, err := v.enterIn(outer)
@@ -129,8 +125,6 @@ func (v *vote) run() (*majority, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case g == lookAgain:
-			continue
 		case g != nil:
 			if m := v.hold(g, nil); m != nil {
 				v.handed = true

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	holding "github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/option"
 )
 
 // Hold is one entry into a lock, ended by Unlock. Holds of one lock that are
@@ -98,8 +98,9 @@ func (h *Hold) Parts() []*Hold {
 
 // WithOwner makes all that runs below the returned context one owner of whatever
 // locks it takes, whether or not it passes on the contexts that Lock returns. It is for
-// code whose layers share a request's context. Two goroutines below it that lock
-// the same name are both inside at once: WithOwner gives no exclusion between them.
+// code whose layers share a request's context. A Lock below it nests in the latest hold of
+// that name that was taken below it, whichever goroutine has that: WithOwner gives no exclusion between them. Goroutines
+// that lock a free name at one instant take turns, so none of them may wait for another while it has the lock.
 // After a loss its Locks of that name return [ErrLost] until the hold that was lost is unlocked, or
 // neither it nor its context can be reached any more.
-func WithOwner(ctx context.Context) context.Context { return option.WithOwner(ctx) }
+func WithOwner(ctx context.Context) context.Context { return holding.WithOwner(ctx) }

@@ -131,24 +131,6 @@ func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
 	}
 }
 
-func TestGoroutinesOfOneOwnerBehindASiblingGetInTogether(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m := rlock.New(testlock.NewSession(t, w.Client), "x")
-		ctx, outer := testlock.Lock(t, m, bg)
-		_, sibling := testlock.Lock(t, m, ctx)
-		request := rlock.WithOwner(ctx)
-		one, other := testlock.Go(request, m), testlock.Go(request, m)
-		if _, _, err := m.Lock(ctx, rlock.WaitAtMost(20*time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
-			t.Fatal(err)
-		}
-		testlock.Unlock(t, sibling)
-		first, second := testlock.Granted(t, one), testlock.Granted(t, other) // while the first is inside
-		testlock.Unlock(t, second)
-		testlock.Unlock(t, first)
-		testlock.Unlock(t, outer)
-	})
-}
-
 func TestAnOwnerDoesNotWaitForItselfAfterTheOuterHoldWent(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m := rlock.New(testlock.NewSession(t, w.Client), "x")

@@ -31,8 +31,8 @@
 // once if their context carries a read hold. With another context, Lock waits for that read hold, and so for itself.
 //
 // Goroutines that share one hold's context exclude each other below it, as they would with a lock of their own. One that writes
-// again waits for the others that are nested in the same hold. With rlock.WithOwner, all goroutines below a context are one
-// owner and do not exclude each other, as with rlock.Mutex.
+// again waits for the others that are nested in the same hold. Below rlock.WithOwner, a call nests in
+// the latest hold of that owner, as with rlock.Mutex.
 //
 // # Tokens
 //

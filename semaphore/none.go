@@ -20,7 +20,7 @@ type nothing struct {
 func none(ctx context.Context, name string) (context.Context, *handle.Hold) {
 	n := &nothing{name: name}
 	n.ctx, n.cancel = context.WithCancelCause(ctx)
-	return n.ctx, handle.NewHold(n)
+	return handle.New(ctx, n, false)
 }
 
 func (n *nothing) Name() string                                { return n.name }

@@ -35,7 +35,7 @@ func Alarm(k *protocol.Keys, _ *protocol.Grant) (channel, message any) { return 
 
 // Admit has a newcomer compete for the lock, or wait behind the goroutines of its session.
 func (c *crowd) Admit(a *mutex.Acquisition) (*mutex.Entry, error) {
-	if c.Root.Enter(a.Owner, false) {
+	if c.Root.Enter() {
 		c.Mu.Unlock()
 		return c.compete(a)
 	}
@@ -72,9 +72,6 @@ func (c *crowd) Waits() bool { return false }
 
 // Stands: no goroutine keeps a place.
 func (c *crowd) Stands() *time.Time { return nil }
-
-// Recheck has no other waiter to tell.
-func (c *crowd) Recheck(*mutex.Owner) {}
 
 // Ended leaves the root gate entered, so that the next one competes after Redis was told.
 func (c *crowd) Ended() {}

@@ -1,7 +1,7 @@
 // Package handle is what a user has of a hold: a Hold, which may stand for one lock or for several as one, and which its
 // user may forget.
 //
-// A Hold is made by NewHold of whatever implements Holding, and is valid from then on; the zero Hold stands for nothing,
+// A Hold is made by New of whatever implements Holding, and is valid from then on; the zero Hold stands for nothing,
 // and each use of it says so. It keeps what it stands for reachable, and never the other way round: else no Hold that was
 // forgotten would ever be collected.
 package handle
@@ -42,24 +42,44 @@ type Holding interface {
 // to it, so that a handle that was forgotten can be collected.
 type Hold struct {
 	of      Holding // nil in a zero Hold
+	owner   *Owner  // nil without WithOwner
 	cleanup runtime.Cleanup
 }
 
-// NewHold is the handle of a Holding.
-func NewHold(of Holding) *Hold { return &Hold{of: of} }
+// New is the handle of a Holding that was acquired with ctx, and the context to go on with. If watch is set, the
+// Holding is told if the handle is collected without Unlock.
+func New(ctx context.Context, of Holding, watch bool) (context.Context, *Hold) {
+	hd := &Hold{of: of, owner: OwnerOf(ctx)}
+	hd.owner.add(of)
+	switch {
+	case hd.owner != nil:
+		hd.cleanup = runtime.AddCleanup(hd, (*forgotten).tell, &forgotten{of, hd.owner})
+	case watch:
+		hd.cleanup = runtime.AddCleanup(hd, Holding.Forgotten, of)
+	}
+	return Context(hd), hd
+}
+
+// forgotten is what is left of a Hold of an owner.
+type forgotten struct {
+	of    Holding
+	owner *Owner
+}
+
+func (f *forgotten) tell() {
+	f.owner.remove(f.of)
+	f.of.Forgotten()
+}
 
 // ErrorOf is the error of a hold in that state; nil while it is held.
 func ErrorOf(s handover.State) error {
 	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
 }
 
-// Watch has what the handle stands for told, if the handle is collected without Unlock.
-func (hd *Hold) Watch() { hd.cleanup = runtime.AddCleanup(hd, Holding.Forgotten, hd.of) }
-
 // Forget says that no goroutine can use or unlock it any more.
 func (hd *Hold) Forget() {
-	hd.Unwatch()
-	hd.of.Forgotten()
+	hd.cleanup.Stop()
+	(&forgotten{hd.of, hd.owner}).tell()
 }
 
 // heldContext is the context that Lock returns. It is the Hold by another type, and so the same allocation:
@@ -94,9 +114,6 @@ func (hd *Hold) Of() Holding {
 	}
 	return hd.of
 }
-
-// Unwatch ends what Watch began: from now on its user's code ends it.
-func (hd *Hold) Unwatch() { hd.cleanup.Stop() }
 
 func (hd *Hold) Name() string {
 	if !hd.valid() {
@@ -162,7 +179,8 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if ctx == nil { // a mistake, for which no lock should stay held
 		ctx = context.Background()
 	}
-	hd.Unwatch() // first, or the collector could release it, too
+	hd.cleanup.Stop() // first, or the collector could release it, too
+	hd.owner.remove(hd.of)
 	return hd.of.Unlock(ctx)
 }
 

@@ -10,7 +10,6 @@
 //	gate.go    Gate
 //	waiter.go  Waiter, List and Handoff: a goroutine that waits, and the one answer that it gets
 //	tenure.go  Tenure: the entries under one grant, and its block of tokens, one for each holder in turn
-//	owner.go   Owner: goroutines that are inside together, and what they have lost
 //
 // A waiter is in one list at a time until it is answered or withdrawn for good. Before that, it may be moved to another.
 // A tenure is held; then, once, released, lost or closed. Invariants kept here (docs/design.md, section 2): no wake-up is

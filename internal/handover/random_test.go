@@ -19,7 +19,6 @@ type place struct {
 	gate    *Gate[*Tenure] // nil beside the gates
 	list    *List[*Tenure]
 	entries int
-	owner   *Owner
 	waiting []*goroutine
 }
 
@@ -47,7 +46,6 @@ type trial struct {
 	seed   uint64
 	rnd    *rand.Rand
 	steps  []string
-	owners []*Owner
 	gates  []*place
 	beside *place
 	all    []*goroutine
@@ -68,7 +66,7 @@ func TestWhateverHappensNobodyIsForgottenAndEachIsAnsweredOnce(t *testing.T) {
 }
 
 func newTrial(t *testing.T, seed uint64) *trial {
-	r := &trial{T: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), owners: []*Owner{nil, {}, {}}}
+	r := &trial{T: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1))}
 	for _, name := range []string{"root", "hold", "inner"} {
 		g := new(Gate[*Tenure])
 		r.gates = append(r.gates, &place{name: name, gate: g, list: &g.Waiters})
@@ -106,15 +104,11 @@ func (r *trial) expect(what string, got, want any) {
 	}
 }
 
-func (r *trial) anyGate() *place  { return r.gates[r.rnd.IntN(len(r.gates))] }
-func (r *trial) anyOwner() *Owner { return r.owners[r.rnd.IntN(len(r.owners))] }
-
-// say names an owner.
-func (r *trial) say(o *Owner) string { return string("-AB"[slices.Index(r.owners, o)]) }
+func (r *trial) anyGate() *place { return r.gates[r.rnd.IntN(len(r.gates))] }
 
 // newWaiter is a goroutine that is about to wait at p.
-func (r *trial) newWaiter(o *Owner, p *place) *goroutine {
-	g := &goroutine{Waiter: NewWaiter[*Tenure](o), name: fmt.Sprint(len(r.all)), at: p}
+func (r *trial) newWaiter(p *place) *goroutine {
+	g := &goroutine{Waiter: NewWaiter[*Tenure](), name: fmt.Sprint(len(r.all)), at: p}
 	r.all = append(r.all, g)
 	return g
 }
@@ -131,28 +125,25 @@ func (r *trial) gone(g *goroutine) {
 	g.at = nil
 }
 
-// lookAgain: the model has those of one owner look again, or all for nil.
-func (r *trial) lookAgain(p *place, o *Owner) {
+// lookAgain: the model has all look again.
+func (r *trial) lookAgain(p *place) {
 	for _, g := range slices.Clone(p.waiting) {
-		if o == nil || g.Owner == o {
-			r.answered(g, handoff{})
-		}
+		r.answered(g, handoff{})
 	}
 }
 
 // The steps.
 
 func (r *trial) enter() {
-	p, o, share := r.anyGate(), r.anyOwner(), r.rnd.IntN(2) == 0
-	r.step("%s enters %s, share %v", r.say(o), p.name, share)
-	may := p.entries == 0 || share && o != nil && o == p.owner
-	r.expect("entered", p.gate.Enter(o, share), may)
+	p := r.anyGate()
+	r.step("one enters %s", p.name)
+	may := p.entries == 0
+	r.expect("entered", p.gate.Enter(), may)
 	if may {
 		p.entries++
-		p.owner = o
 	} else if r.rnd.IntN(4) > 0 {
-		g := r.newWaiter(o, p)
-		r.step("%s waits there for %s", g.name, r.say(o))
+		g := r.newWaiter(p)
+		r.step("%s waits there", g.name)
 		p.list.Push(g.Waiter)
 		p.waiting = append(p.waiting, g)
 	}
@@ -167,13 +158,11 @@ func (r *trial) leave() {
 
 func (r *trial) leaves(p *place) {
 	next := p.gate.Leave()
-	if p.entries--; p.entries == 0 {
-		p.owner = nil
-	}
+	p.entries--
 	admits := p.entries == 0 && len(p.waiting) > 0
 	r.expect("admits one", next, admits)
 	if admits {
-		p.entries, p.owner = 1, p.waiting[0].Owner
+		p.entries = 1
 		r.answered(p.waiting[0], handoff{In: true})
 	}
 }
@@ -192,26 +181,26 @@ func (r *trial) withdraw() {
 }
 
 func (r *trial) recheck() {
-	p, o := r.anyGate(), r.anyOwner()
-	r.step("those of %s at %s look again", r.say(o), p.name)
-	p.list.Recheck(o)
-	r.lookAgain(p, o)
+	p := r.anyGate()
+	r.step("those at %s look again", p.name)
+	p.list.Recheck()
+	r.lookAgain(p)
 }
 
 func (r *trial) install() {
-	p, o := r.anyGate(), r.anyOwner()
-	r.step("%s is installed in %s", r.say(o), p.name)
-	p.gate.Install(o)
-	p.entries, p.owner = 1, o
+	p := r.anyGate()
+	r.step("one is installed in %s", p.name)
+	p.gate.Install()
+	p.entries = 1
 }
 
 func (r *trial) clear() {
 	p := r.anyGate()
 	r.step("%s is cleared, and all look again", p.name)
 	p.gate.Clear()
-	p.list.Recheck(nil)
-	p.entries, p.owner = 0, nil
-	r.lookAgain(p, nil)
+	p.list.Recheck()
+	p.entries = 0
+	r.lookAgain(p)
 }
 
 func (r *trial) inherit() {
@@ -224,16 +213,10 @@ func (r *trial) inherit() {
 	if from.entries == 0 {
 		return
 	}
-	if p.entries == 1 {
-		p.owner = from.owner
-	}
 	p.entries += from.entries
-	from.entries, from.owner = 0, nil
-	if p.owner != nil {
-		r.lookAgain(p, p.owner)
-	}
-	from.list.Recheck(nil)
-	r.lookAgain(from, nil)
+	from.entries = 0
+	from.list.Recheck()
+	r.lookAgain(from)
 }
 
 // move moves all that wait to the one end of another list, or to the other.
@@ -260,7 +243,7 @@ func (r *trial) move() {
 
 func (r *trial) unshift() {
 	if p := r.anyGate(); p.entries > 0 {
-		g := r.newWaiter(r.anyOwner(), p)
+		g := r.newWaiter(p)
 		r.step("%s waits first at %s", g.name, p.name)
 		p.list.Unshift(g.Waiter)
 		p.waiting = slices.Insert(p.waiting, 0, g)
@@ -397,11 +380,10 @@ func (r *trial) passOn() {
 	h := handoff{In: true, Tenure: &r.tenure, Token: r.tenure.Token + 1}
 	w.Answer(h)
 	r.tenure.PassOn()
-	p.gate.Install(w.Owner)
+	p.gate.Install()
 
 	m.tokens = m.tokens[1:]
 	m.entries, m.used = 1, false
-	p.owner = p.waiting[0].Owner
 	h.Token = m.tokens[0]
 	r.answered(p.waiting[0], h)
 	r.expect("the next token is above all before", h.Token > r.last, true)
@@ -413,9 +395,7 @@ func (r *trial) check() {
 	for _, p := range append(r.gates, r.beside) {
 		if p.gate != nil {
 			r.expect("entries of "+p.name, p.gate.Entries(), p.entries)
-			if p.entries > 0 {
-				r.expect("owner of "+p.name, r.say(p.gate.Owner()), r.say(p.owner))
-			} else {
+			if p.entries == 0 {
 				r.expect("waiters that are forgotten at "+p.name, p.list.Len(), 0)
 			}
 		}

@@ -22,7 +22,6 @@ const (
 // Waiter is one goroutine's place in a list.
 type Waiter[T any] struct {
 	// What follows never changes once it waits.
-	Owner *Owner
 	For   any  // of the caller: on whose behalf it waits
 	Fixed bool // wants a lease of its own choice, so no grant of another lease will do
 	Ready chan Told
@@ -36,8 +35,8 @@ type Waiter[T any] struct {
 }
 
 // NewWaiter is in no list yet.
-func NewWaiter[T any](o *Owner) *Waiter[T] {
-	return &Waiter[T]{Owner: o, Ready: make(chan Told, 2)} // one Queued, one Answered
+func NewWaiter[T any]() *Waiter[T] {
+	return &Waiter[T]{Ready: make(chan Told, 2)} // one Queued, one Answered
 }
 
 // Handoff is the answer, for the goroutine that was told that there is one.
@@ -135,16 +134,8 @@ func (l *List[T]) Prepend(more *List[T]) {
 	}
 }
 
-// Recheck answers those of one owner, or all for nil, that they look again.
-func (l *List[T]) Recheck(o *Owner) {
-	for w := l.first; w != nil; {
-		next := w.next
-		if o == nil || w.Owner == o {
-			w.Answer(Handoff[T]{})
-		}
-		w = next
-	}
-}
+// Recheck answers all that they look again.
+func (l *List[T]) Recheck() { l.Answer(Handoff[T]{}) }
 
 // Answer answers all.
 func (l *List[T]) Answer(h Handoff[T]) {

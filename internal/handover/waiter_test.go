@@ -8,7 +8,7 @@ import (
 func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where a send that blocks ends the test
 		var l List[int]
-		w := NewWaiter[int](nil) // whose observer takes its time
+		w := NewWaiter[int]() // whose observer takes its time
 		l.Push(w)
 		for range 5 {
 			w.Queued()
@@ -22,7 +22,7 @@ func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
 
 func TestAWaiterIsAnsweredOnce(t *testing.T) {
 	var l List[int]
-	answered, withdrawn := NewWaiter[int](nil), NewWaiter[int](nil)
+	answered, withdrawn := NewWaiter[int](), NewWaiter[int]()
 	l.Push(answered)
 	l.Push(withdrawn)
 	answered.Answer(Handoff[int]{Token: 1})

@@ -21,13 +21,12 @@ type (
 	Config = option.Config
 )
 
-// Gate, Waiter, List, Handoff and Owner are those of package handover, for tenures.
+// Gate, Waiter, List and Handoff are those of package handover, for tenures.
 type (
 	Gate    = handover.Gate[*Tenure]
 	Waiter  = handover.Waiter[*Tenure]
 	List    = handover.List[*Tenure]
 	Handoff = handover.Handoff[*Tenure]
-	Owner   = handover.Owner
 )
 
 // Progress is how far a wait for a lock has come. It only grows.
@@ -50,7 +49,6 @@ type Acquisition struct {
 	Lock   *Lock
 	Config Config
 	Try    bool
-	Owner  *Owner
 	Begun  time.Time
 
 	// The attempt in Redis. Its owner field is never used for another.
@@ -69,8 +67,8 @@ func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Cont
 	if err != nil {
 		return ctx, nil, err
 	}
-	hd := e.Handle()
-	return handle.Context(hd), hd, nil
+	ctx, hd := e.Handle(ctx)
+	return ctx, hd, nil
 }
 
 // Admitted is Acquire for a caller that forgets no hold. What is wrong with the call is found before anything
@@ -111,7 +109,7 @@ func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, err
 func NewAcquisition(ctx context.Context, l *Lock, cfg Config) *Acquisition {
 	return &Acquisition{
 		Bounds: wakeup.Bounds{Until: ctx, Closing: l.S().Closing()},
-		Ctx:    ctx, Lock: l, Config: cfg, Owner: option.OwnerOf(ctx), Begun: time.Now(),
+		Ctx:    ctx, Lock: l, Config: cfg, Begun: time.Now(),
 	}
 }
 
@@ -122,15 +120,18 @@ const ownRelease = 250 * time.Millisecond
 // run nests under the hold that the context descends from, or has the kind admit a newcomer.
 func (a *Acquisition) run() (*Entry, error) {
 	l := a.Lock
-	for {
-		l.Mu.Lock()
-		outer, err := a.outer()
-		if err == nil && a.Owner.HasLost(l.lostBy()) {
-			err = failure.ErrLost
+	for again := false; ; again = true {
+		if again && a.Over() { // the hold that has ended may have been its context
+			return nil, a.WhyOver(true)
 		}
+		outer, err := a.outer()
 		if err != nil {
-			l.Mu.Unlock()
 			return nil, l.Fail(err)
+		}
+		l.Mu.Lock()
+		if outer != nil && outer.State() != handover.Held {
+			l.Mu.Unlock()
+			continue
 		}
 		if over := l.Unlocking(); a.Try && over != nil {
 			err := a.LockedHere()
@@ -147,8 +148,7 @@ func (a *Acquisition) run() (*Entry, error) {
 			continue
 		}
 		var e *Entry
-		// A goroutine of the owner that has the lock joins it, as one that descends from a hold does.
-		if outer == nil && !l.shares(a.Owner) {
+		if outer == nil {
 			e, err = l.waiting.Admit(a)
 		} else {
 			e, err = a.nest(outer)
@@ -160,7 +160,8 @@ func (a *Acquisition) run() (*Entry, error) {
 }
 
 // outer finds the nearest live hold of this lock that the context descends from; nil for a newcomer, and ErrLost if
-// what it descends from was lost. Lock.Mu held.
+// what it descends from was lost. Contexts may run code of their own, and take a RedLock's mutexes, so Lock.Mu is
+// not held.
 func (a *Acquisition) outer() (*Entry, error) {
 	d := (*descent)(a)
 	d.lost = false

@@ -12,7 +12,9 @@ import (
 // its own.
 func (e *Entry) Forgotten() {
 	if e.fixed {
-		e.forgive()
+		e.t.Lock.Mu.Lock()
+		e.unlocked = true
+		e.t.Lock.Mu.Unlock()
 		return
 	}
 	go func() {
@@ -23,15 +25,4 @@ func (e *Entry) Forgotten() {
 		}
 		_ = e.Unlock(context.Background())
 	}()
-}
-
-// forgive clears the loss that the hold's owner remembers: no goroutine can act under that hold any more.
-func (e *Entry) forgive() {
-	l := e.t.Lock
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	e.unlocked = true
-	if e.State() == handover.Lost {
-		e.owner.Lose(l.lostBy(), -1)
-	}
 }

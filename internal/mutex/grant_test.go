@@ -42,7 +42,7 @@ func TestAGrantThatComesWhenItsLeaseIsOverIsReleased(t *testing.T) {
 				l.Want(t, c.age.String(), "release any")
 			} else {
 				l.Want(t, c.age.String())
-				unlock(t, e.Handle())
+				unlock(t, holdOf(e))
 			}
 			if a.Lock.Leave(); l.forgotten.Load() != 1 {
 				t.Errorf("%v old: the lock is not forgotten", c.age)
@@ -81,7 +81,12 @@ func TestOfTwoGrantsTheOneWithTheHigherTokenIsHeld(t *testing.T) {
 		if err := first.Err(); !errors.Is(err, failure.ErrLost) {
 			t.Errorf("the other: %v", err)
 		}
-		unlock(t, e.Handle())
+		unlock(t, holdOf(e))
 		synctest.Wait()
 	})
+}
+
+func holdOf(e *mutex.Entry) *mutex.Hold {
+	_, hold := e.Handle(bg)
+	return hold
 }

@@ -21,7 +21,6 @@ type Entry struct {
 	cancel context.CancelCauseFunc
 	t      *Tenure
 	outer  *Entry // that it is nested in
-	owner  *Owner
 	token  int64
 	part   *option.Part
 	fixed  bool // a lease of its own choice, not renewed
@@ -56,12 +55,8 @@ func (l *Lock) gateOf(outer *Entry) *Gate {
 
 // Handle is a Hold of the entry, for a user who may forget it. A fixed lease may be meant to run out, and
 // goes on.
-func (e *Entry) Handle() *Hold {
-	hd := handle.NewHold(e)
-	if !e.fixed || e.owner != nil {
-		hd.Watch()
-	}
-	return hd
+func (e *Entry) Handle(ctx context.Context) (context.Context, *Hold) {
+	return handle.New(ctx, e, !e.fixed)
 }
 
 // EntryOf is what a Hold of one lock stands for; nil for any other.

@@ -64,8 +64,6 @@ type Waiting interface {
 	Waits() bool
 	// Stands is since when a goroutine inside the root gate has stood in the same place behind other sessions; nil if none does.
 	Stands() *time.Time
-	// Recheck has an owner's waiters look again, except those at the root gate.
-	Recheck(o *Owner)
 	// Ended: a tenure is over by its last Unlock, and Redis was not told yet. A waiter at the root gate stays there,
 	// behind the entry that has just ended, until Released.
 	Ended()

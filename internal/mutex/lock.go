@@ -22,7 +22,7 @@ type Lock struct {
 
 	// Mu guards the following, the changing fields of this lock's tenures and entries, and what its Waiting says. Under it
 	// may be taken the mutexes of a session's inbox, of the table and of the session, in this
-	// order, and those of Owner, Watchdog and Hub, which are leaves. No two Mu are held at once.
+	// order, and those of Watchdog and Hub, which are leaves. No two Mu are held at once.
 	Mu     sync.Mutex
 	Root   Gate              // for those that compete, or hold
 	tenure *Tenure           // the live one
@@ -58,13 +58,4 @@ func (l *Lock) Pass() {
 	l.Mu.Lock()
 	l.Root.Leave()
 	l.Mu.Unlock()
-}
-
-// shares reports whether o's goroutines hold the lock, so that others of them join these: not once the last unlock has begun. Mu held.
-func (l *Lock) shares(o *Owner) bool {
-	return l.tenure != nil && l.tenure.holds != nil && l.Root.Shares(o)
-}
-
-func (l *Lock) lostBy() handover.LostLock {
-	return handover.LostLock{Session: l.S(), Lock: l.Keys.Lock()}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/fake"
 	"github.com/lockline/lockline/internal/wire"
@@ -38,29 +37,6 @@ func TestATenureThatIsLostEndsAllItsHolds(t *testing.T) {
 				t.Errorf("context %d: %v", i, err)
 			}
 		}
-	})
-}
-
-func TestAnOwnerDoesNotLockAgainBeforeItHasUnlockedAllThatItLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		ctx := option.WithOwner(bg)
-		_, one := l.lock(t, ctx, mutex.Config{})
-		_, two := l.lock(t, ctx, mutex.Config{}) // it shares
-		l.OnUpdate = func(*mutex.Tenure) wire.Outcome { return wire.Outcome{Reply: "L"} }
-		if err := one.Extend(bg, time.Minute); !errors.Is(err, failure.ErrLost) {
-			t.Fatalf("Extend: %v", err)
-		}
-		for i, hold := range []*mutex.Hold{one, two} {
-			if g := l.acquire(t, ctx, mutex.Config{}); !errors.Is(g.err, failure.ErrLost) {
-				t.Errorf("with %d of its holds unlocked: %v", i, g.err)
-			}
-			if err := hold.Unlock(bg); !errors.Is(err, failure.ErrLost) {
-				t.Errorf("Unlock: %v", err)
-			}
-		}
-		_, hold := l.lock(t, ctx, mutex.Config{})
-		unlock(t, hold)
 	})
 }
 

@@ -11,13 +11,12 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// nest enters the gate of the hold that it descends from, or of the lock for a goroutine of the owner that has it.
-// Lock.Mu is held; nest releases it.
+// nest enters the gate of the hold that it descends from. Lock.Mu is held; nest releases it.
 func (a *Acquisition) nest(outer *Entry) (*Entry, error) {
 	l := a.Lock
 	gate, t := l.gateOf(outer), l.tenure
 	switch {
-	case gate.Enter(a.Owner, true):
+	case gate.Enter():
 		t.Enter()
 		l.Mu.Unlock()
 	case a.Try:
@@ -105,7 +104,7 @@ func (a *Acquisition) Take(base time.Time, token string) (e *Entry, begun bool, 
 	t.contested = a.progress > Fresh
 	l.Keep()
 	l.Mu.Lock()
-	err = t.Begin(base, a.Lease(), a.Owner)
+	err = t.Begin(base, a.Lease())
 	l.Mu.Unlock()
 	if err == nil {
 		e, err = a.Succeed(Handoff{Tenure: t, Token: t.Token})
@@ -120,7 +119,7 @@ func (a *Acquisition) Take(base time.Time, token string) (e *Entry, begun bool, 
 // tenure ends it, but its end does not end the tenure.
 func (a *Acquisition) newEntry(e *Entry, t *Tenure) *Entry {
 	e.t = t
-	e.fixed, e.owner, e.part = a.Config.Lease != 0, a.Owner, a.Config.Part
+	e.fixed, e.part = a.Config.Lease != 0, a.Config.Part
 	e.ctx, e.cancel = context.WithCancelCause(a.Ctx)
 	return e
 }

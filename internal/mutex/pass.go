@@ -28,9 +28,6 @@ func (t *Tenure) depart(outer *Entry) (departure, term) {
 	if !t.Leave() {
 		if g := l.gateOf(outer); g.Leave() {
 			t.Replace()
-			if g.Owner() != nil {
-				g.Waiters.Recheck(g.Owner()) // goroutines that share with it need not wait
-			}
 		}
 		if t.renewed == 0 { // under Mu, or it could follow the next hold's switching on
 			t.idle = true
@@ -69,7 +66,7 @@ func (t *Tenure) passOn() bool {
 	}
 	t.PassOn()
 	t.since, t.awaited = s.Age(), 0
-	l.Root.Install(w.Owner)
+	l.Root.Install()
 	w.Answer(Handoff{In: true, Tenure: t, Token: t.Token}) // last: the waiter then uses the tenure
 	return true
 }

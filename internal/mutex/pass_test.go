@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/testing/fake"
@@ -184,26 +183,5 @@ func TestOneAfterTheOtherNestsUnderOneHold(t *testing.T) {
 		unlock(t, second)
 		unlock(t, outer)
 		l.Want(t, "at the end", "keep 1", "release 1")
-	})
-}
-
-func TestALockThatIsPassedOnIsItsNewOwnersToShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		owner := option.WithOwner(bg)
-		_, hold := l.lock(t, bg, mutex.Config{})
-		one, other, another := l.wait(t, owner, mutex.Config{}), l.wait(t, bg, mutex.Config{}), l.wait(t, owner, mutex.Config{})
-		unlock(t, hold)
-		shared := []*mutex.Hold{granted(t, one), granted(t, another)}
-		if len(other) > 0 {
-			t.Error("one that does not share is inside, too")
-		}
-		for _, hold := range shared {
-			if hold.Token() != 2 {
-				t.Errorf("token %d", hold.Token())
-			}
-			unlock(t, hold)
-		}
-		unlock(t, granted(t, other))
 	})
 }

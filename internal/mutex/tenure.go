@@ -57,12 +57,12 @@ func (l *Lock) NewTenure(g protocol.Grant, token int64, fixed bool) *Tenure {
 	return t
 }
 
-// Begin makes what Redis granted the live tenure, with an entry of a goroutine of owner in it. The lease counts from
+// Begin makes what Redis granted the live tenure, with one entry in it. The lease counts from
 // base. The caller must keep the lock for it, and release what could not begin.
 //
 // Lock.Mu is held, but not all the time: a former tenure, which Redis must have lost, ends first, and its end cancels
 // contexts, which may call anything.
-func (t *Tenure) Begin(base time.Time, lease time.Duration, owner *Owner) error {
+func (t *Tenure) Begin(base time.Time, lease time.Duration) error {
 	l := t.Lock
 	s := l.S()
 	deadline := base.Add(protocol.Valid(lease))
@@ -80,7 +80,7 @@ func (t *Tenure) Begin(base time.Time, lease time.Duration, owner *Owner) error 
 		return failure.ErrNoToken
 	}
 	l.tenure, l.seen = t, nil
-	l.Root.Install(owner)
+	l.Root.Install()
 	every := s.Lease / 3
 	if t.idle {
 		every = 0
@@ -113,10 +113,6 @@ func (t *Tenure) link(e *Entry) {
 	}
 	t.holds = e
 	t.Use()
-	if l := t.Lock; l.shares(e.owner) { // its other goroutines may enter now
-		l.Root.Waiters.Recheck(e.owner)
-		l.waiting.Recheck(e.owner)
-	}
 	if e.fixed {
 		return
 	}
@@ -177,14 +173,11 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 	holds, was := t.holds, t.term()
 	for e := holds; e != nil; e = e.next {
 		e.state.Store(uint32(why))
-		e.gate.Waiters.Recheck(nil)
-		if why == handover.Lost && !e.unlocked {
-			e.owner.Lose(l.lostBy(), 1)
-		}
+		e.gate.Waiters.Recheck()
 	}
 	t.gone()
 	l.waiting.Lost()
-	l.Root.Install(nil)
+	l.Root.Install()
 	l.Root.Leave()
 	l.Mu.Unlock()
 

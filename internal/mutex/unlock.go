@@ -60,16 +60,13 @@ func (e *Entry) finish(ctx context.Context) error {
 		why = handover.Closed // Shutdown is about to give it back
 	}
 	if again || why != handover.Held {
-		if !again && why == handover.Lost {
-			e.owner.Lose(l.lostBy(), -1)
-		}
 		l.Mu.Unlock()
 		return e.tooLate(ctx, again, open, why)
 	}
 	e.state.Store(uint32(handover.Released))
 	t.unlink(e)
 	l.gateOf(e.outer).Inherit(&e.gate) // what is nested goes on without e
-	e.gate.Waiters.Recheck(nil)
+	e.gate.Waiters.Recheck()
 	return nil
 }
 

@@ -18,7 +18,7 @@ func (l *Lock) Saw(r protocol.Answer) {
 
 // NewWaiter is the acquisition's, in no list yet.
 func (a *Acquisition) NewWaiter() *Waiter {
-	w := handover.NewWaiter[*Tenure](a.Owner)
+	w := handover.NewWaiter[*Tenure]()
 	w.Fixed, w.For = a.Config.Lease != 0, a
 	return w
 }

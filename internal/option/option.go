@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 )
 
@@ -73,22 +72,4 @@ func applied[O any](c Config, options []O) Config {
 		}
 	}
 	return c
-}
-
-type ownerKey struct{}
-
-// OwnerOf is the owner that ctx has of WithOwner, or nil.
-func OwnerOf(ctx context.Context) *handover.Owner {
-	o, _ := ctx.Value(ownerKey{}).(*handover.Owner)
-	return o
-}
-
-// WithOwner makes all that runs below the returned context one owner.
-func WithOwner(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownerKey{}, new(handover.Owner))
-}
-
-// As makes what runs below the returned context that owner, whatever owner ctx has; none, if o is nil.
-func As(ctx context.Context, o *handover.Owner) context.Context {
-	return context.WithValue(ctx, ownerKey{}, o)
 }

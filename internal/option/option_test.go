@@ -1,7 +1,6 @@
 package option
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -44,20 +43,5 @@ func TestAConfigThatCannotBeIsAnError(t *testing.T) {
 		if err := c.Check(); (err == nil) != ok {
 			t.Errorf("%+v: %v", c, err)
 		}
-	}
-}
-
-func TestTheInnermostOwnerOfAContextCounts(t *testing.T) {
-	ctx := context.Background()
-	if OwnerOf(ctx) != nil {
-		t.Error("an owner of nothing")
-	}
-	outer := WithOwner(ctx)
-	inner := WithOwner(outer)
-	if o := OwnerOf(outer); o == nil || o == OwnerOf(inner) || OwnerOf(context.WithoutCancel(outer)) != o {
-		t.Error("owners are not told apart")
-	}
-	if OwnerOf(As(inner, OwnerOf(outer))) != OwnerOf(outer) || OwnerOf(As(inner, nil)) != nil {
-		t.Error("As does not say whose a context is")
 	}
 }

@@ -84,7 +84,6 @@ type acquisition struct {
 	p        *pool
 	ctx      context.Context
 	want     Want
-	owner    *handover.Owner
 	bounds   wakeup.Bounds
 	begun    time.Time
 	observed bool  // as waiting
@@ -104,7 +103,7 @@ func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, tr
 	want.Shared = want.Shared && want.Lease == 0 // no other joins a lease that one goroutine chose for itself
 	p := ps.all.use(ps.kind, ps.keys)
 	defer p.drop() // grants and attempts keep the pool for themselves
-	a := &acquisition{p: p, ctx: ctx, want: want, owner: option.OwnerOf(ctx), begun: time.Now()}
+	a := &acquisition{p: p, ctx: ctx, want: want, begun: time.Now()}
 	e, err := a.run(cfg, cfg.Once(try))
 	if err != nil {
 		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
@@ -131,8 +130,12 @@ func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
 		if a.ctx.Err() != nil {
 			return nil, p.fail(failure.OfContext(a.ctx))
 		}
+		var found *Entry
+		if p.kind.Reentrant {
+			found, _ = a.ctx.Value(p.entryKey()).(*Entry) // without mu: contexts may run code of their own
+		}
 		p.mu.Lock() // nest and enter release it
-		outer, err := a.outer()
+		outer, err := a.outer(found)
 		if err != nil {
 			p.mu.Unlock()
 			return nil, err
@@ -185,7 +188,7 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 // wait waits in a lane. mu is held; wait releases it.
 func (a *acquisition) wait(l *lane) (handoff, error) {
 	p := a.p
-	w := handover.NewWaiter[*Grant](a.owner)
+	w := handover.NewWaiter[*Grant]()
 	w.For = a // begin takes the context of the first in the lane
 	l.waiters.Push(w)
 	var mine *attempt

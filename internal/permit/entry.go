@@ -16,7 +16,6 @@ type Entry struct {
 	ctx    context.Context // ends with the hold; what the user has descends from it
 	cancel context.CancelCauseFunc
 	g      *Grant
-	owner  *handover.Owner
 	token  int64
 	write  bool // it excludes others
 	began  time.Time
@@ -41,7 +40,7 @@ func (p *pool) entryKey() entryKey { return entryKey{p.s(), p.keys.Lock()} }
 
 // newEntry is one of the acquisition's goroutine, which is not a hold yet.
 func (a *acquisition) newEntry(g *Grant) *Entry {
-	e := &Entry{g: g, owner: a.owner, write: a.want.exclusive(), began: time.Now(), given: a.ctx}
+	e := &Entry{g: g, write: a.want.exclusive(), began: time.Now(), given: a.ctx}
 	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
 	return e
 }
@@ -54,7 +53,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 		return e
 	}
 	// The context of one that reads does not end when one that writes is unlocked first, from which it descends: it goes on with what the outermost was given.
-	e := &Entry{g: outer.g, owner: a.owner, began: time.Now(), nested: true, given: outer.given}
+	e := &Entry{g: outer.g, began: time.Now(), nested: true, given: outer.given}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
@@ -73,11 +72,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 
 // hold makes an entry the user's.
 func (a *acquisition) hold(e *Entry) (context.Context, *handle.Hold) {
-	hd := handle.NewHold(e)
-	if a.want.Lease == 0 || e.owner != nil { // a fixed lease may be meant to run out
-		hd.Watch()
-	}
-	return handle.Context(hd), hd
+	return handle.New(a.ctx, e, a.want.Lease == 0) // a fixed lease may be meant to run out
 }
 
 // Forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so
@@ -89,9 +84,6 @@ func (e *Entry) Forgotten() {
 		held, fixed := e.state == handover.Held, e.g.fixed
 		if fixed {
 			e.unlocked = true
-			if e.state == handover.Lost {
-				e.owner.Lose(p.lostBy(), -1) // its Unlock, which would say so, does not come
-			}
 		}
 		p.mu.Unlock()
 		switch {

@@ -132,9 +132,6 @@ func (g *Grant) end(why handover.State, reason error) bool {
 	for e := range g.holds {
 		e.state = why
 		e.wake() // whichever goroutines wait to nest in it look again
-		if why == handover.Lost && !e.unlocked {
-			e.owner.Lose(p.lostBy(), 1) // until its Unlock, outer refuses to acquire afresh
-		}
 		ended = append(ended, e)
 	}
 	held, token := time.Since(g.since), g.token
@@ -281,9 +278,4 @@ func (g *Grant) RenewalFailed(err error) {
 	token := g.token
 	g.p.mu.Unlock()
 	g.p.observe(g.p.s().Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
-}
-
-// lostBy names it to an owner that has lost it.
-func (p *pool) lostBy() handover.LostLock {
-	return handover.LostLock{Session: p.s(), Lock: p.keys.Lock()}
 }

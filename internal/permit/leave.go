@@ -100,7 +100,6 @@ func (e *Entry) tooLate(why handover.State) error {
 	case again:
 		return p.fail(failure.ErrNotHeld)
 	case why == handover.Lost:
-		e.owner.Lose(p.lostBy(), -1) // the owner knows, and may acquire afresh
 		// It is lost to us, but Redis may still count its lease: no waiter need wait for that.
 		if !wakeup.Closed(p.s().Closing()) { // else this call may not be counted, and starts no work
 			p.releaseLater(g.owner, g.late, time.Now().Add(p.s().Lease)) // a copy of its request may still come

@@ -15,43 +15,18 @@ import (
 // ErrUpgrade is why a holder of one permit does not get all of them.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
 
-// outer finds the live hold that an acquisition nests in. nil: none. The error says that such a hold was lost. mu held.
-func (a *acquisition) outer() (*Entry, error) {
-	p := a.p
-	if !p.kind.Reentrant {
-		return nil, nil
-	}
-	e, _ := a.ctx.Value(p.entryKey()).(*Entry)
-	if e == nil {
-		return a.outerOfOwner() // an owner's hold counts without its context
-	}
-	for o := e; o != nil; o = o.outer {
+// outer finds the live hold that an acquisition nests in, at found or above. nil: none. The error says that such a hold
+// was lost. mu held.
+func (a *acquisition) outer(found *Entry) (*Entry, error) {
+	for o := found; o != nil; o = o.outer {
 		switch o.state {
 		case handover.Held:
 			return o, nil
 		case handover.Lost, handover.Closed:
-			return nil, p.fail(handle.ErrorOf(o.state)) // to acquire afresh would hide the loss
+			return nil, a.p.fail(handle.ErrorOf(o.state)) // to acquire afresh would hide the loss
 		}
 	}
 	return nil, nil // all are unlocked: this is a newcomer
-}
-
-// outerOfOwner finds a live hold of the same owner. mu held.
-func (a *acquisition) outerOfOwner() (*Entry, error) {
-	if a.owner == nil {
-		return nil, nil
-	}
-	if a.owner.HasLost(a.p.lostBy()) {
-		return nil, a.p.fail(failure.ErrLost)
-	}
-	for g := range a.p.grants {
-		for e := range g.holds {
-			if e.owner == a.owner {
-				return e, nil
-			}
-		}
-	}
-	return nil, nil
 }
 
 // nest enters the grant of a hold that it descends from. Neither an entry nor an error: the hold is over, look again. mu is held; nest releases it.
@@ -121,10 +96,10 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	return e, nil
 }
 
-// admits reports whether one may nest in e now, beside those that are: as in a lock of its own, but for goroutines of one owner. mu held.
+// admits reports whether one may nest in e now, beside those that are: as in a lock of its own. mu held.
 func (e *Entry) admits(a *acquisition) bool {
 	for in := range e.inner {
-		if (in.write || a.want.exclusive()) && (a.owner == nil || in.owner != a.owner) {
+		if in.write || a.want.exclusive() {
 			return false
 		}
 	}

@@ -18,7 +18,7 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 	if p.lane(w) != l || p.lane(Want{N: 2, Limit: 3}) == l {
 		t.Error("what is wanted alike has one lane, and other things have others")
 	}
-	waits := handover.NewWaiter[*Grant](nil)
+	waits := handover.NewWaiter[*Grant]()
 	l.waiters.Push(waits)
 	l.grants++
 	for _, end := range []func(){func() { waits.Withdraw() }, func() { l.grants-- }} {

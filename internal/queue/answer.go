@@ -210,7 +210,7 @@ func (c *cohort) granted(w award) {
 	c.retire()
 	t := q.NewTenure(c.grant, w.token, c.lease != 0)
 	q.Keep()
-	err := t.Begin(w.since, w.lease, nil)
+	err := t.Begin(w.since, w.lease)
 	first := c.members.First() // Begin may have let one go
 	if err == nil && first != nil {
 		c.install(t, first, w)
@@ -234,7 +234,7 @@ func (c *cohort) granted(w award) {
 // install gives the tenure to the first member. Mu held.
 func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
 	q := c.q
-	q.Root.Install(first.Owner)
+	q.Root.Install()
 	q.expect = c.members.Len()
 	first.Answer(mutex.Handoff{In: true, Tenure: t, Token: t.Token})
 	q.Root.Waiters.Append(&c.members)

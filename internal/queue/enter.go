@@ -17,7 +17,7 @@ import (
 
 // enter lets a newcomer into the root gate, or has it wait there. Mu is held; enter releases it.
 func (q *queue) enter(a *mutex.Acquisition) (*mutex.Entry, error) {
-	if q.Root.Enter(a.Owner, false) {
+	if q.Root.Enter() {
 		q.Mu.Unlock()
 		return q.compete(a)
 	}
@@ -153,14 +153,14 @@ func (c *cohort) takeIn() bool {
 	w.Withdraw()
 	w.Place = c
 	c.members.Push(w)
-	q.Root.Install(w.Owner)
+	q.Root.Install()
 	return true
 }
 
 // vacate leaves the root gate that a cohort has kept. Mu held.
 func (q *queue) vacate() {
 	if !q.Kind.Ordered {
-		q.Root.Install(nil)
+		q.Root.Install()
 		q.Root.Leave()
 	}
 }

@@ -96,7 +96,7 @@ func newQueue(t *testing.T, s *server) (*mutex.Mutex, *queue) {
 
 // newWaiter is a goroutine's, in no list yet.
 func newWaiter(q *queue, cfg mutex.Config) *mutex.Waiter {
-	w := handover.NewWaiter[*mutex.Tenure](nil)
+	w := handover.NewWaiter[*mutex.Tenure]()
 	w.Fixed = cfg.Lease != 0
 	w.For = &mutex.Acquisition{Bounds: wakeup.Bounds{Until: context.Background()}, Ctx: context.Background(), Lock: &q.Lock, Config: cfg}
 	return w

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -240,21 +239,6 @@ func (q *queue) Waits() bool {
 // Stands: heartbeats report the holder of the lock.
 func (q *queue) Stands() *time.Time { return nil }
 
-// Recheck has the waiters of one owner look again. Where the kind is not Ordered, all but one are at the root gate, and that one
-// gets the lock first.
-func (q *queue) Recheck(o *mutex.Owner) {
-	if !q.Kind.Ordered {
-		return
-	}
-	q.forming.Recheck(o)
-	for _, c := range slices.Clone(q.standing) {
-		if c.members.First() != nil {
-			c.members.Recheck(o)
-			c.memberLeft()
-		}
-	}
-}
-
 // Ended leaves the root gate, from which no goroutine competes. Goroutines that were granted the lock together, and could
 // not have it passed on, ask again. Where the kind is not Ordered, the next goroutine does so once Redis was told.
 func (q *queue) Ended() {
@@ -262,7 +246,7 @@ func (q *queue) Ended() {
 		return
 	}
 	q.Root.Clear()
-	q.Root.Waiters.Recheck(nil)
+	q.Root.Waiters.Recheck()
 	q.unlocked(false)
 }
 
@@ -271,7 +255,7 @@ func (q *queue) Lost() {
 	if !q.Kind.Ordered {
 		return
 	}
-	q.Root.Waiters.Recheck(nil)
+	q.Root.Waiters.Recheck()
 	q.expect = 0
 }
 

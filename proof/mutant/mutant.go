@@ -238,7 +238,7 @@ var All = []Mutant{
 	{Name: "election: a value is not stored again", Kind: "election", File: "election/record.go",
 		Old: "	r.lease.Owner = r\n	r.watch()\n", New: "	r.lease.Owner = r\n"},
 	{Name: "election: several leaders have one grant", Kind: "election", File: "election/campaign.go",
-		Old: "e.lock.Lock(option.WithOwner(ctx), rlock.WithLease(e.session.Lease))", New: "e.lock.Lock(option.WithOwner(ctx))"},
+		Old: "e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))", New: "e.lock.Lock(handle.As(ctx, nil))"},
 	{Name: "election: an observer is shown a former leader", Kind: "election", File: "election/observe.go",
 		Old: "	if v.Token < h.token {", New: "	if false {"},
 	{Name: "election: an observer is shown a former value", Kind: "election", File: "election/observe.go",

@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/proof/simnet"
 	"github.com/lockline/lockline/rlock"
 )
@@ -27,7 +26,7 @@ func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on [
 			s.SetTTL(l.key, leases[i])
 			l.owners[i] = "session:1"
 		}
-		l.considered[&held{attempt: holderOf("session:1"), hold: (*rlock.Hold)(handle.NewHold(nil))}] = struct{}{}
+		l.considered[&held{attempt: holderOf("session:1"), hold: new(rlock.Hold)}] = struct{}{}
 		time.Sleep(after)
 		go w.forgetOne(w.rand(1))
 		time.Sleep(400 * time.Millisecond)

@@ -153,7 +153,7 @@ var nesting = map[string]test{
 		_, h4 := testlock.TryLock(t, m, request) // it knows now
 		testlock.Unlock(t, h4)
 	}},
-	"GoroutinesOfOneOwnerThatAskAtOnceAllGetIn": {Reenters | Mutexes, func(t *testing.T, w *world) {
+	"GoroutinesOfOneOwnerThatAskAtOnceAllHaveTheirTurn": {Reenters | Mutexes, func(t *testing.T, w *world) {
 		m := w.new("x")
 		if w.kind.Space == nil {
 			m = w.process(t, rlock.WithStreak(time.Minute)).lock("x")
@@ -168,21 +168,14 @@ var nesting = map[string]test{
 				free = func() { testlock.Unlock(t, hold) }
 			}
 			request := rlock.WithOwner(bg)
-			var all []<-chan testlock.Grant
-			for range 4 {
-				all = append(all, testlock.Go(request, m))
+			done := make(chan error, 4)
+			for range cap(done) {
+				go func() { done <- testlock.Cycle(request, m) }()
 			}
 			time.Sleep(settled)
 			free()
-			var holds []*rlock.Hold
-			for _, got := range all { // while the others are inside
-				holds = append(holds, granted(t, got))
-			}
-			for _, hold := range holds {
-				if hold.Token() != holds[0].Token() {
-					t.Error("they have different tokens")
-				}
-				testlock.Unlock(t, hold)
+			for range cap(done) {
+				testlock.Must(t, testlock.Receive(t, "its turn", done))
 			}
 			w.clean(t, "x")
 		}
