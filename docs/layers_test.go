@@ -15,7 +15,7 @@ import (
 
 // layers of the library, the lowest first. A package imports only from layers below its own.
 var layers = [][]string{
-	{"internal/contain", "internal/failure", "internal/handover"},
+	{"internal/contain", "internal/failure", "internal/handover", "internal/script"},
 	{"internal/wire", "pubsub", "watchdog"},
 	{"internal/protocol", "internal/wakeup"},
 	{"internal/handle", "internal/option", "internal/permit/reply", "internal/session"},
@@ -30,8 +30,8 @@ var layers = [][]string{
 	{"election", "multilock"},
 }
 
-// forTests is what tests, demos, benchmarks and go generate are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/child", "internal/protocol/generate",
+// forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
+var forTests = []string{"docs", "internal/child",
 	"internal/testing/contract", "internal/testing/fake", "internal/testing/faultproxy", "internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
 
 // longest is how many lines a file may have: a reader finds things by file names.

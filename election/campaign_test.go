@@ -150,7 +150,6 @@ func TestNoValueStaysBehindALateRelease(t *testing.T) {
 		resign(t, l) // Redis knows the scripts now
 		_, l = lead(t, e, "one")
 		seen.seesAtLast(l.Token(), "one")
-		kind := kindOf(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
 		proclaims, retracted, stored := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		var first, last, once sync.Once
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -21,16 +21,9 @@ import (
 )
 
 var (
-	//go:embed proclaim.lua
-	proclaimText string
-	//go:embed leader.lua
-	leaderText string
-	//go:embed retract.lua
-	retractText string
-
-	proclaimScript = wire.NewScript(proclaimText)
-	leaderScript   = wire.NewScript(leaderText)
-	retractScript  = wire.NewScript(retractText)
+	proclaimScript = wire.NewScript(script.Text("election/proclaim"))
+	leaderScript   = wire.NewScript(script.Text("election/leader"))
+	retractScript  = wire.NewScript(script.Text("election/retract"))
 )
 
 // MaxValue is the length of the longest value, in bytes.

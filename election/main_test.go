@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -155,23 +154,11 @@ func (w *watch) seesAtLast(token int64, value string) {
 	}
 }
 
-// kindOf names the script of a request.
-func kindOf(t testing.TB, e *rlock.Mutex) func(r *faultproxy.Request) string {
-	names := testlock.Scripts(e)
-	for name, digest := range election.Digests() {
-		names[digest] = name
-	}
-	return func(r *faultproxy.Request) string {
-		if r.Is("EVAL") {
-			return names[election.Digest(r.Script())]
-		}
-		return names[r.Script()]
-	}
-}
+// kind names the script of a request.
+func kind(r *faultproxy.Request) string { return testlock.Script(r.Script()) }
 
 // on has do decide on each request through w.Net that runs a script of this kind.
 func on(t testing.TB, w *testlock.Wire, what string, do func() faultproxy.Action) {
-	kind := kindOf(t, fairlock.New(testlock.NewSession(t, w.Client), "x"))
 	w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 		if kind(r) == what {
 			return do()

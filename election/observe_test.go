@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/election"
-	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -47,7 +46,6 @@ func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
-		kind := kindOf(t, fairlock.New(s, "x"))
 		rdb := direct(t, w)
 		_, l := lead(t, newElection(t, rdb), "0")
 		seen := observe(t, election.New(s, "x"))
@@ -96,7 +94,6 @@ func TestAnObserverWaitsOutAnOutage(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		_, l := lead(t, newElection(t, direct(t, w)), "one")
 		s := testlock.NewSession(t, w.Client)
-		kind := kindOf(t, fairlock.New(s, "x"))
 		var lost atomic.Int32
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if kind(r) == "leader" && lost.Add(1) <= 10 { // a request is sent four times

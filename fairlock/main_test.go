@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -82,18 +82,14 @@ func manySessions(args string) {
 // world is a server in fake time, which knows the scripts.
 type world struct {
 	*testlock.Wire
-	t     *testing.T
-	kinds map[string]string // of scripts, by their digests
+	t *testing.T
 }
 
 func simulated(t *testing.T, test func(t *testing.T, w *world)) {
 	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
 		w := &world{Wire: wire, t: t}
-		m := w.lock()
-		w.kinds = testlock.Scripts(m)
-		for _, script := range inner.Mutex(m).Kind().Further { // heartbeats
-			testlock.Must(t, w.Client.ScriptLoad(bg, script.Text()).Err())
-		}
+		w.lock()
+		testlock.Must(t, w.Client.ScriptLoad(bg, script.Text("lock/heartbeat")).Err())
 		test(t, w)
 	})
 }
@@ -114,14 +110,12 @@ func (w *world) lockOf(rdb rlock.Client, options ...rlock.SessionOption) *rlock.
 }
 
 // kind names the script of a request.
-func (w *world) kind(r faultproxy.Request) string { return w.kinds[r.Script()] }
+func (w *world) kind(r faultproxy.Request) string { return testlock.Script(r.Script()) }
 
 // script runs one of those of the lock.
 func (w *world) script(name string, argv ...any) string {
 	w.t.Helper()
-	k := inner.Mutex(w.lock()).Kind()
-	text := map[string]string{"lock": k.Lock.Text(), "release": k.Release.Text()}[name]
-	reply, err := w.Client.Eval(bg, text, []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey}, argv...).Text()
+	reply, err := w.Client.Eval(bg, script.Text("lock/"+name), []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey}, argv...).Text()
 	testlock.Must(w.t, err)
 	return reply
 }

@@ -3,7 +3,6 @@ package latch
 import (
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -11,39 +10,21 @@ import (
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
-	//go:embed set.lua
-	setText string
-	//go:embed count.lua
-	countText string
-	//go:embed delete.lua
-	deleteText string
-	//go:embed look.lua
-	lookText string
-	//go:embed join.lua
-	joinText string
-	//go:embed renew.lua
-	renewText string
-	//go:embed arrive.lua
-	arriveText string
-	//go:embed leave.lua
-	leaveText string
-	//go:embed inspect.lua
-	inspectText string
-
-	setScript     = wire.NewScript(setText)
-	countScript   = wire.NewScript(countText)
-	deleteScript  = wire.NewScript(deleteText)
-	lookScript    = wire.NewScript(lookText)
-	joinScript    = wire.NewScript(joinText)
-	renewScript   = wire.NewScript(renewText)
-	arriveScript  = wire.NewScript(arriveText)
-	leaveScript   = wire.NewScript(leaveText)
-	inspectScript = wire.NewScript(inspectText)
+	setScript     = wire.NewScript(script.Text("latch/set"))
+	countScript   = wire.NewScript(script.Text("latch/count"))
+	deleteScript  = wire.NewScript(script.Text("latch/delete"))
+	lookScript    = wire.NewScript(script.Text("latch/look"))
+	joinScript    = wire.NewScript(script.Text("latch/join"))
+	renewScript   = wire.NewScript(script.Text("latch/renew"))
+	arriveScript  = wire.NewScript(script.Text("latch/arrive"))
+	leaveScript   = wire.NewScript(script.Text("latch/leave"))
+	inspectScript = wire.NewScript(script.Text("latch/inspect"))
 )
 
 // answer is a script's reply: a letter, the Redis time, and what else the script says.

@@ -3,7 +3,6 @@ package latch_test
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
@@ -236,9 +236,7 @@ func testEndedLease(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	testlock.Must(t, err)
 	_, id, _ := strings.Cut(lease, " ")
 	testlock.Must(t, rdb.HSet(bg, key, "p:p", "1 "+id).Err()) // as if no renewal had come for long
-	text, err := os.ReadFile("renew.lua")
-	testlock.Must(t, err)
-	reply, err := rdb.Eval(bg, string(text), []string{key}, id, "p", 30000).Text()
+	reply, err := rdb.Eval(bg, script.Text("latch/renew"), []string{key}, id, "p", 30000).Text()
 	if err != nil || reply != "L" {
 		t.Errorf("%s, %v", reply, err)
 	}
@@ -248,8 +246,6 @@ func testEndedLease(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 
 func testLate(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	set(t, ls[0], 3)
-	text, err := os.ReadFile("count.lua")
-	testlock.Must(t, err)
 	now, err := rdb.Time(bg).Result()
 	testlock.Must(t, err)
 	for _, c := range []struct {
@@ -264,7 +260,7 @@ func testLate(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 		{"in time", now.Add(-time.Minute), "C"}, // as its first copy said
 	} {
 		key := keyOf(rdb)
-		reply, err := rdb.Eval(bg, string(text), []string{key}, c.id, c.deadline.UnixMicro(), key).Text()
+		reply, err := rdb.Eval(bg, script.Text("latch/count"), []string{key}, c.id, c.deadline.UnixMicro(), key).Text()
 		testlock.Must(t, err)
 		if reply[:1] != c.want {
 			t.Errorf("%s: %s, want %s", c.id, reply, c.want)

@@ -26,9 +26,7 @@ import (
 func isLock(r *faultproxy.Request) bool    { return scriptOf(r) == "lock" }
 func isRelease(r *faultproxy.Request) bool { return scriptOf(r) == "release" }
 
-var reentrant = testlock.Scripts(rlock.New(nil, "x"))
-
-func scriptOf(r *faultproxy.Request) string { return reentrant[r.Script()] }
+func scriptOf(r *faultproxy.Request) string { return testlock.Script(r.Script()) }
 
 // pipelines counts the pipelines of a client, and the commands in them.
 type pipelines struct{ sent, commands atomic.Int32 }

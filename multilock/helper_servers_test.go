@@ -1,7 +1,6 @@
 package multilock_test
 
 import (
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -24,28 +24,7 @@ const (
 	turnQueue = turnKey + ":q"
 )
 
-// redFiles are the scripts of RedLocks.
-var redFiles = map[string]string{
-	"lock": "../internal/queue/lock.lua", "release": "../internal/queue/release.lua",
-	"force": "../internal/queue/force.lua", "keep": "../internal/protocol/keep.lua",
-}
-
-func redScript(name string) *redis.Script {
-	text, err := os.ReadFile(redFiles[name])
-	if err != nil {
-		panic(err)
-	}
-	return redis.NewScript(string(text))
-}
-
-// redDigests are by what requests name the scripts.
-var redDigests = func() map[string]string {
-	all := map[string]string{}
-	for name := range redFiles {
-		all[name] = redScript(name).Hash()
-	}
-	return all
-}()
+func redScript(name string) *redis.Script { return redis.NewScript(script.Text("lock/" + name)) }
 
 // servers are the independent servers of a RedLock, in fake time.
 type servers []*testlock.Wire
@@ -153,7 +132,7 @@ func (r servers) count(scripts ...string) (n int) {
 	synctest.Wait()
 	for _, w := range r {
 		for _, q := range w.Net.Requests() {
-			of := func(s string) bool { return redDigests[s] == q.Script() && q.Args[3] == redKey }
+			of := func(s string) bool { return s == testlock.Script(q.Script()) && q.Args[3] == redKey }
 			if q.Script() != "" && (len(scripts) == 0 || slices.ContainsFunc(scripts, of)) {
 				n++
 			}

@@ -293,7 +293,7 @@ func TestOneClockThatIsFarOffDoesNotStopARedLock(t *testing.T) {
 // holds holds the requests of x for a script.
 func holds(script string) func(*faultproxy.Request) faultproxy.Action {
 	return func(q *faultproxy.Request) faultproxy.Action {
-		if q.Script() == redDigests[script] && q.Args[3] == redKey {
+		if testlock.Script(q.Script()) == script && q.Args[3] == redKey {
 			return faultproxy.Hold
 		}
 		return faultproxy.Pass

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -25,16 +26,16 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 		other := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
 		w.Net.Reset()
 		ctx, hold := testlock.Lock(t, m, bg)
-		wantSequence(t, w.Net, "Lock", "lock.lua")
+		wantSequence(t, w.Net, "Lock", "lock")
 		_, nested := testlock.Lock(t, m, ctx)
 		testlock.Unlock(t, nested)
-		wantSequence(t, w.Net, "re-entry", "keep.lua keep.lua")
+		wantSequence(t, w.Net, "re-entry", "keep keep")
 		if _, _, err := other.TryLock(bg); err == nil {
 			t.Fatal("taken twice")
 		}
-		wantSequence(t, w.Net, "TryLock of a held lock", "lock.lua")
+		wantSequence(t, w.Net, "TryLock of a held lock", "lock")
 		testlock.Unlock(t, hold)
-		wantSequence(t, w.Net, "Unlock", "release.lua")
+		wantSequence(t, w.Net, "Unlock", "release")
 	})
 }
 
@@ -82,7 +83,7 @@ func TestWaitersSendNothingButPingsAndOneHeartbeatPerSession(t *testing.T) {
 		w.Net.Reset()
 		const heartbeat = 6 * time.Second // three fifths of the liveness time
 		time.Sleep(10 * heartbeat)
-		heartbeats := strings.Count(sequence(w.Net), "heartbeat.lua")
+		heartbeats := strings.Count(sequence(w.Net), "heartbeat")
 		pings := w.Net.Count("PING") // one each 3 s, more or less
 		if heartbeats != 10*sessions || pings > 22*sessions || pings < 18*sessions || pings+heartbeats != w.Net.Count() {
 			t.Errorf("%d pings and %d heartbeats of %d sessions in %d requests", pings, heartbeats, sessions, w.Net.Count())
@@ -159,7 +160,7 @@ func terse(server net.Conn, lock string) {
 
 // terseClient is a client of a terse server, and a lock there. They end with the test.
 func terseClient(t *testing.T, options ...rlock.SessionOption) (*redis.Client, *rlock.Session, string) {
-	var digest string
+	digest := redis.NewScript(script.Text("lock/lock")).Hash()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:2", PoolSize: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		go terse(server, digest)
@@ -167,11 +168,6 @@ func terseClient(t *testing.T, options ...rlock.SessionOption) (*redis.Client, *
 	}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s := testlock.NewSession(t, rdb, options...)
-	for d, name := range testlock.Scripts(rlock.New(s, "x")) {
-		if name == "lock" {
-			digest = d
-		}
-	}
 	return rdb, s, digest
 }
 

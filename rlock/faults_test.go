@@ -17,7 +17,7 @@ func TestAnUnlockWhoseReplyWasLostSucceedsThoughOthersHeldTheLockSince(t *testin
 		_, hold := testlock.Lock(t, a, bg)
 		cut := false
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if !isScript(r, "release.lua") {
+			if !isScript(r, "release") {
 				return faultproxy.Pass
 			}
 			if !cut {

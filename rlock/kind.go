@@ -1,26 +1,21 @@
 package rlock
 
 import (
-	_ "embed"
-
 	"github.com/lockline/lockline/internal/broadcast"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/queue"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
-	//go:embed redisson_lock.lua
-	redissonLock string
-	//go:embed redisson_release.lua
-	redissonRelease string
-	//go:embed redisson_force.lua
-	redissonForce string
-	//go:embed redisson_inspect.lua
-	redissonInspect string
+	redissonLock    = wire.NewScript(script.Text("redisson/lock"))
+	redissonRelease = wire.NewScript(script.Text("redisson/release"))
+	redissonForce   = wire.NewScript(script.Text("redisson/force"))
+	redissonInspect = wire.NewScript(script.Text("redisson/inspect"))
 
 	reentrant = queue.NewReentrant(protocol.Reentrant)
 
@@ -41,12 +36,12 @@ func sharedWithRedisson(counter string) map[session.PubSub]*mutex.Kind {
 func newRedisson(counter, publish string) *mutex.Kind {
 	return &mutex.Kind{
 		Letter:   protocol.Reentrant,
-		Lock:     wire.NewScript(redissonLock),
+		Lock:     redissonLock,
 		LockArgs: []any{counter},
 		Publish:  publish,
-		Release:  wire.NewScript(redissonRelease),
-		Force:    wire.NewScript(redissonForce),
-		Inspect:  wire.NewScript(redissonInspect),
+		Release:  redissonRelease,
+		Force:    redissonForce,
+		Inspect:  redissonInspect,
 		Keys:     func(_ *session.Session, name string) (*protocol.Keys, error) { return protocol.RedissonKeys(name) },
 		Store:    single.Store,
 		NewLock:  broadcast.NewLock,

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,30 +23,18 @@ type fuse struct {
 	at    atomic.Pointer[string] // script or command; nil: not set
 	after bool                   // the command was answered
 	blown atomic.Int64
-
-	mu      sync.Mutex
-	scripts map[string]string // by digest
 }
 
 const blown = "a hook's panic, on purpose"
-
-// knows the scripts of a kind of lock.
-func (f *fuse) knows(m *rlock.Mutex) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.scripts = testlock.Scripts(m)
-}
 
 func (f *fuse) set(at string) { f.at.Store(&at) }
 
 func (f *fuse) mend() { f.at.Store(nil) }
 
 func (f *fuse) meets(cmd redis.Cmder) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	at, name := f.at.Load(), cmd.Name()
 	if name == "evalsha" {
-		name = f.scripts[cmd.Args()[1].(string)]
+		name = testlock.Script(cmd.Args()[1].(string))
 	}
 	return at != nil && *at == name
 }
@@ -81,7 +68,6 @@ func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex,
 						s := testlock.NewSession(t, rdb, append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * testlock.Patience),
 							rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, options...)...)
 						m := testlock.Warm(t, newMutex(s, "x"))
-						f.knows(m)
 						ctx := bg
 						if cancelable {
 							ctx = testlock.Bounded(t)
@@ -181,7 +167,6 @@ func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
 		rdb, f, theirs := w.Client, &fuse{}, w.Net.Client(t)
 		rdb.AddHook(testlock.Around(f.around))
 		m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
-		f.knows(m)
 		_, hold := testlock.Lock(t, testlock.Kinds["fair"](testlock.NewSession(t, theirs), "x"), bg)
 		f.set("heartbeat")
 		_, _, err := m.Lock(testlock.Bounded(t))

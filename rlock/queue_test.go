@@ -2,7 +2,6 @@ package rlock_test
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -113,7 +113,7 @@ func TestAFixedLeaseIsMadeWholeOnceAnOutageIsOver(t *testing.T) {
 		wantInQueue(t, w, 1)
 		dropped := 0
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if !isScript(r, "keep.lua") || dropped == 5 {
+			if !isScript(r, "keep") || dropped == 5 {
 				return faultproxy.Pass
 			}
 			dropped++
@@ -163,19 +163,17 @@ func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
 // A release without the queue's keys, as while a slot moves, does not free a lock that others wait for.
 func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		run := func(file string, keys int, args ...any) (string, error) {
-			text, err := os.ReadFile("../internal/queue/" + file)
-			testlock.Must(t, err)
+		run := func(name string, keys int, args ...any) (string, error) {
 			all := []string{lockKey, memoryKey, queueKey, lockKey + ":a", lockKey + ":d"}
-			return redis.NewScript(string(text)).Eval(bg, w.Client, all[:keys], args...).Text()
+			return redis.NewScript(script.Text("lock/"+name)).Eval(bg, w.Client, all[:keys], args...).Text()
 		}
 		ask := func(owner string) {
 			t.Helper()
-			_, err := run("lock.lua", 5, owner, 30000, int64(1)<<52, "", 60000, 30000, "lockline:s:", 1, "", 0, "nonce", 0)
+			_, err := run("lock", 5, owner, 30000, int64(1)<<52, "", 60000, 30000, "lockline:s:", 1, "", 0, "nonce", 0)
 			testlock.Must(t, err)
 		}
 		ask("h:1")
-		if reply, err := run("release.lua", 2, "h:1", "", "lockline:s:", 60000, 0, 0); err != nil || reply != "R" {
+		if reply, err := run("release", 2, "h:1", "", "lockline:s:", 60000, 0, 0); err != nil || reply != "R" {
 			t.Errorf("of a lock that nobody waits for: %q, %v", reply, err)
 		}
 		ask("h:2")
@@ -184,12 +182,12 @@ func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
 		w.Del(lockKey) // its lease is over
 		ask("a:1")     // a second copy takes the lock, and b waits
 		for range 2 {
-			reply, err := run("release.lua", 2, "a:1", "", "lockline:s:", 60000, 0, 0)
+			reply, err := run("release", 2, "a:1", "", "lockline:s:", 60000, 0, 0)
 			if err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {
 				t.Errorf("%q, %v", reply, err)
 			}
 		}
-		if reply, err := run("release.lua", 5, "a:1", "", "lockline:s:", 60000, 0, 0); err != nil || !strings.HasPrefix(reply, "R b:1 ") {
+		if reply, err := run("release", 5, "a:1", "", "lockline:s:", 60000, 0, 0); err != nil || !strings.HasPrefix(reply, "R b:1 ") {
 			t.Errorf("with it: %q, %v", reply, err)
 		}
 	})

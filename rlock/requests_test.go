@@ -1,8 +1,6 @@
 package rlock_test
 
 import (
-	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -22,39 +20,22 @@ const (
 	queueKey  = lockKey + ":q"
 )
 
-// scripts names the library's scripts by what a request carries of them.
-var scripts = sync.OnceValue(func() map[string]string {
-	m := map[string]string{}
-	for _, file := range []string{
-		"../internal/protocol/keep.lua",
-		"../internal/queue/force.lua", "../internal/queue/inspect.lua", "../internal/queue/lock.lua",
-		"../internal/queue/release.lua", "../internal/queue/heartbeat.lua",
-	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			panic(err)
-		}
-		m[string(text)], m[redis.NewScript(string(text)).Hash()] = path.Base(file), path.Base(file)
-	}
-	return m
-})
-
-// isScript: the request runs one of these, which are named as their files.
-func isScript(r *faultproxy.Request, files ...string) bool {
-	return slices.Contains(files, scripts()[r.Script()])
+// isScript: the request runs one of these.
+func isScript(r *faultproxy.Request, names ...string) bool {
+	return slices.Contains(names, testlock.Script(r.Script()))
 }
 
 // stands: a request for the lock that takes a place in the queue.
 func stands(r *faultproxy.Request) bool {
 	const liveness = 13
-	return isScript(r, "lock.lua") && r.Args[liveness] != "0"
+	return isScript(r, "lock") && r.Args[liveness] != "0"
 }
 
-// sequence names the requests since the last Reset, each by its script's file or its command.
+// sequence names the requests since the last Reset, each by its script or its command.
 func sequence(p *faultproxy.Proxy) string {
 	var names []string
 	for _, r := range p.Requests() {
-		name := scripts()[r.Script()]
+		name := testlock.Script(r.Script())
 		if name == "" {
 			name = strings.ToUpper(r.Args[0])
 		}

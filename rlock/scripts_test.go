@@ -3,7 +3,6 @@ package rlock_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
@@ -20,10 +20,8 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 }
 
 func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
-	body, err := os.ReadFile("../internal/queue/lock.lua")
-	testlock.Must(t, err)
 	const common = "if call('HLEN', KEYS[1]) == 0 then"
-	text := string(body)
+	text := script.Text("lock/lock")
 	if strings.Count(text, common) != 1 {
 		t.Fatalf("it has not %q once: %s", common, text)
 	}

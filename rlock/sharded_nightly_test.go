@@ -199,7 +199,7 @@ func TestOnAClusterAReleaseKnowsAllWhoWereToldOfIt(t *testing.T) {
 	replies := make(chan string, 1)
 	rdb.AddHook(testlock.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
-		if reply, ok := cmd.(interface{ Val() string }); ok && testlock.Scripts(m)[fmt.Sprint(cmd.Args()[1])] == "release" && err == nil {
+		if reply, ok := cmd.(interface{ Val() string }); ok && testlock.Script(fmt.Sprint(cmd.Args()[1])) == "release" && err == nil {
 			replies <- reply.Val()
 		}
 		return err

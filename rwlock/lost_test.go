@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -21,7 +21,7 @@ func TestAWaiterGetsItsGrantIfTheReplyThatToldOfItIsLost(t *testing.T) {
 			hold := testlock.Take(t, locks[0])
 			waits := testlock.Join(bg, locks[0].RLocker())
 			wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				if lost && r.Script() == permit.Scripts()["release"].Digest() {
+				if lost && testlock.Script(r.Script()) == "release" {
 					lost = false
 					return faultproxy.CutReply
 				}
@@ -47,7 +47,7 @@ func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 			l := testlock.Warm(t, locksOf(t, patient, 1)[0]) // so that the server knows the scripts
 			copies := 0
 			wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				if r.Script() == permit.Scripts()["acquire"].Digest() {
+				if testlock.Script(r.Script()) == "acquire" {
 					if copies++; copies == 1 {
 						return faultproxy.SwallowReply
 					}
@@ -71,12 +71,12 @@ func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) 
 		first := testlock.Take(t, locks[0].RLocker())
 		asked, ended := 0, 0
 		wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			switch r.Script() {
-			case permit.Scripts()["acquire"].Digest():
+			switch testlock.Script(r.Script()) {
+			case "acquire":
 				if asked++; asked == 1 {
 					return faultproxy.CutReply
 				}
-			case permit.Scripts()["release"].Digest():
+			case "release":
 				ended++
 			}
 			return faultproxy.Pass
@@ -98,7 +98,7 @@ func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
 		token := w.Token()
 		keys := []string{"lockline:w:{x}", "lockline:w:{x}:t", "lockline:w:{x}:q", "lockline:w:{x}:a", "lockline:w:{x}:d", "lockline:w:{x}:h"}
 		owner := testlock.Inspect(t, locks[0]).Writer.Owner
-		testlock.Must(t, rdb.Eval(bg, permit.Scripts()["release"].Text(), keys, owner, "", "nobody:s:", "15000", "0", token-500).Err())
+		testlock.Must(t, rdb.Eval(bg, script.Text("permit/release"), keys, owner, "", "nobody:s:", "15000", "0", token-500).Err())
 		if last, err := rdb.HGet(bg, keys[1], "t").Int64(); err != nil || last < token {
 			t.Errorf("the last token is %d, %v, below %d, which was used", last, err, token)
 		}

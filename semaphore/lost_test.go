@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
@@ -28,7 +28,7 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 		defer sub.Close()
 		_, err := sub.Receive(bg)
 		testlock.Must(t, err)
-		testlock.Must(t, w.Client.Eval(bg, permit.Scripts()["release"].Text(), keys, testlock.Inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
+		testlock.Must(t, w.Client.Eval(bg, script.Text("permit/release"), keys, testlock.Inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
 		got := testlock.Granted(t, waiter)
 		testlock.Keep(t, got)
 		if st := testlock.Inspect(t, b); st.Used != 1 || got.Err() != nil {

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"os"
 	"regexp"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
@@ -88,15 +88,14 @@ func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, l
 // The common cases of acquire.lua and release.lua do what the rest of them would.
 func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 	t.Parallel()
-	pair := func(file, condition string) [2]*redis.Script {
-		text, err := os.ReadFile("../internal/permit/" + file)
-		testlock.Must(t, err)
-		if strings.Count(string(text), condition) != 1 {
-			t.Fatalf("%s has not %q once", file, condition)
+	pair := func(name, condition string) [2]*redis.Script {
+		text := script.Text(name)
+		if strings.Count(text, condition) != 1 {
+			t.Fatalf("%s has not %q once", name, condition)
 		}
-		return [2]*redis.Script{redis.NewScript(string(text)), redis.NewScript(strings.Replace(string(text), condition, "if true or", 1))}
+		return [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, condition, "if true or", 1))}
 	}
-	acquireScript, releaseScript := pair("acquire.lua", "if joins ~= '' or"), pair("release.lua", "if not rest or")
+	acquireScript, releaseScript := pair("permit/acquire", "if joins ~= '' or"), pair("permit/release", "if not rest or")
 	worlds := map[string][]func(rdb *redis.Client){
 		"none":                                 {},
 		"free":                                 {fields("m", "t", 3000, "n", 5)},

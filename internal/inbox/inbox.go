@@ -104,7 +104,7 @@ func (in *Inbox) shardedChannel(key string) string {
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
-// Mode tells scripts how the session is to be notified about the lock with this key: lua/line.lua.
+// Mode tells scripts how the session is to be notified about the lock with this key: line.lua.
 func (in *Inbox) Mode(key string) any {
 	switch {
 	case in.s.Link.Single():

@@ -15,10 +15,9 @@ import (
 type Kind struct {
 	Letter                        string // in keys and events
 	Lock, Release, Force, Inspect *wire.Script
-	LockArgs                      []any                   // of the lock script, behind those that all kinds have
-	Publish                       any                     // string: how scripts publish, as sharding of shared.lua has it; nil: by PUBLISH, without being told
-	Further                       map[string]*wire.Script // that its Store or its Waiting sends, by name: for tests that look at requests
-	Ordered                       bool                    // only the kind's queue says which waiter has the lock next
+	LockArgs                      []any // of the lock script, behind those that all kinds have
+	Publish                       any   // string: how scripts publish, as sharding of shared.lua has it; nil: by PUBLISH, without being told
+	Ordered                       bool  // only the kind's queue says which waiter has the lock next
 
 	// Keys names a lock's keys in a session, or says why there is no such lock.
 	Keys func(s *session.Session, name string) (*protocol.Keys, error)

@@ -11,7 +11,7 @@
 //	validity.go how long a request is welcome, and a lease valid
 //	refusal.go  the error of a script that found what Lockline did not write
 //	state.go    what Inspect shows
-//	scripts.go  the scripts of all kinds of locks; lua/shared.lua has the functions that scripts share
+//	scripts.go  the scripts of all kinds of locks
 //
 // Invariants kept here (docs/design.md, section 2): a copy of a request that arrives after its Patience changes nothing,
 // and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly (Token), and all keys of a

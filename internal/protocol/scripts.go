@@ -1,12 +1,9 @@
 package protocol
 
 import (
-	_ "embed"
-
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/wire"
 )
-
-//go:generate go run ./generate
 
 // Block is how many tokens a grant reserves: one for each goroutine that the lock
 // may be handed to in memory. What was not used is given back with the release.
@@ -14,9 +11,6 @@ import (
 const Block = 1000
 
 var (
-	//go:embed keep.lua
-	keepText string
-
 	// Keep sets the hold count and the lease of a held lock.
-	Keep = wire.NewScript(keepText)
+	Keep = wire.NewScript(script.Text("lock/keep"))
 )

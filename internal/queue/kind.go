@@ -2,40 +2,29 @@
 // waiter, and the kinds of locks that wait in this way.
 //
 // A session stands in the queue with a cohort of goroutines, which is asking, queued, or over (cohortState). Begin with
-// the protocol from end to end, in queue.go; the scripts are in the folder lua.
+// the protocol from end to end, in queue.go; the scripts are in package script.
 //
 // Lock.Mu guards the state of one lock. Only Redis decides which attempt is next, and only by a grant that it has made; a
 // message about a grant counts only with the nonce, which was given to Redis alone.
 package queue
 
 import (
-	_ "embed"
 	"errors"
 
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
-	//go:embed lock.lua
-	lockText string
-	//go:embed release.lua
-	releaseText string
-	//go:embed heartbeat.lua
-	heartbeatText string
-	//go:embed force.lua
-	forceText string
-	//go:embed inspect.lua
-	inspectText string
-
-	lockScript      = wire.NewScript(lockText)
-	releaseScript   = wire.NewScript(releaseText)
-	heartbeatScript = wire.NewScript(heartbeatText)
-	forceScript     = wire.NewScript(forceText)
-	inspectScript   = wire.NewScript(inspectText)
+	lockScript      = wire.NewScript(script.Text("lock/lock"))
+	releaseScript   = wire.NewScript(script.Text("lock/release"))
+	heartbeatScript = wire.NewScript(script.Text("lock/heartbeat"))
+	forceScript     = wire.NewScript(script.Text("lock/force"))
+	inspectScript   = wire.NewScript(script.Text("lock/inspect"))
 )
 
 var errRedisson = errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
@@ -57,7 +46,6 @@ func newKind(letter string) *mutex.Kind {
 		Release: releaseScript,
 		Force:   forceScript,
 		Inspect: inspectScript,
-		Further: map[string]*wire.Script{"heartbeat": heartbeatScript},
 		Keys: func(s *session.Session, name string) (*protocol.Keys, error) {
 			if s.Redisson {
 				return nil, errRedisson

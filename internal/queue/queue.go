@@ -21,7 +21,7 @@ import (
 //     saw it; asking again keeps the place.
 //   - While the attempt waits, heartbeats keep it alive (heartbeat.go, heartbeat.lua). One that is silent for the liveness time
 //     is passed over.
-//   - Whatever finds the lock free grants it to the first attempt that lives, inside its own script (handOver in lua/queue.lua):
+//   - Whatever finds the lock free grants it to the first attempt that lives, inside its own script (handOver in queue.lua):
 //     the release of the holder, a heartbeat, another request, a forced unlock. The session of the new owner learns of it by a
 //     message on its own channel, or in the reply if that session was the one that asked. The news goes through package inbox,
 //     cohort.Told, then queue.learn and cohort.granted in answer.go.

@@ -4,7 +4,11 @@
 
 package explore
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/lockline/lockline/internal/script"
+)
 
 func TestWorlds(t *testing.T) {
 	for _, w := range Worlds() {
@@ -13,7 +17,7 @@ func TestWorlds(t *testing.T) {
 		}
 		t.Run(w.Name, func(t *testing.T) {
 			t.Parallel()
-			r, err := w.Explore(root, nil, *most)
+			r, err := w.Explore(script.Text, *most)
 			if err != nil {
 				t.Fatal(err)
 			}

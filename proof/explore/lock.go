@@ -87,7 +87,7 @@ const (
 )
 
 func (r *lockRules) scripts() []string {
-	return []string{"internal/queue/lock.lua", "internal/queue/release.lua", "internal/queue/heartbeat.lua", "internal/protocol/keep.lua", "internal/queue/force.lua"}
+	return []string{"lock/lock", "lock/release", "lock/heartbeat", "lock/keep", "lock/force"}
 }
 
 func lockWorlds() []World {

@@ -68,8 +68,8 @@ const (
 	takeBackScript
 )
 
-var permitScripts = []string{"internal/permit/acquire.lua", "internal/permit/release.lua", "internal/permit/renew.lua", "internal/permit/reduce.lua",
-	"internal/permit/operate/limit.lua", "internal/permit/operate/force.lua"}
+var permitScripts = []string{"permit/acquire", "permit/release", "permit/renew", "permit/reduce",
+	"permit/limit", "permit/force"}
 
 const all = permit.All
 

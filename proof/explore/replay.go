@@ -164,14 +164,10 @@ func (v *View[A]) channels() (all []string) {
 	return all
 }
 
-// Replay takes the steps of a violation on real servers, which are emptied first, with the scripts of root and those that are changed. It returns
+// Replay takes the steps of a violation on real servers, which are emptied first, with scripts as Explore has them. It returns
 // the violation that they lead to; nil if they lead to none. diverged: they cannot all be taken there.
-func (w World) Replay(ctx context.Context, root string, changed map[string]string, trace []Step, clients ...*redis.Client) (violation error, diverged bool, err error) {
-	built, err := w.load(root, changed)
-	if err != nil {
-		return nil, false, err
-	}
-	texts, err := w.texts(root, changed)
+func (w World) Replay(ctx context.Context, text func(name string) string, trace []Step, clients ...*redis.Client) (violation error, diverged bool, err error) {
+	built, err := w.load(text)
 	if err != nil {
 		return nil, false, err
 	}
@@ -179,6 +175,10 @@ func (w World) Replay(ctx context.Context, root string, changed map[string]strin
 		if err := c.FlushAll(ctx).Err(); err != nil {
 			return nil, false, err
 		}
+	}
+	var texts []string
+	for _, name := range w.scripts {
+		texts = append(texts, text(name))
 	}
 	l := newLive(ctx, clients, texts)
 	defer l.listen(nil)

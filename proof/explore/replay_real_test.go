@@ -3,6 +3,7 @@ package explore
 import (
 	"testing"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/proof/mutant"
 )
@@ -18,23 +19,22 @@ func TestATraceBreaksTheSameOnARealServer(t *testing.T) {
 		t.Run(c.mutant, func(t *testing.T) {
 			t.Parallel()
 			w, m := worldNamed(t, c.world), mutantNamed(t, c.mutant)
-			_, broken, err := m.Apply(root)
+			broken, err := m.Scripts(root)
 			if err != nil {
 				t.Fatal(err)
 			}
-			changed := map[string]string{m.File: broken}
-			r, err := w.Explore(root, changed, *most)
+			r, err := w.Explore(broken, *most)
 			if err != nil || r.Violation == nil {
 				t.Fatalf("found nothing: %v", err)
 			}
 			t.Log(r.Story())
 			client := testredis.Start(t).Client(t)
-			violation, diverged, err := w.Replay(t.Context(), root, changed, r.Trace, client)
+			violation, diverged, err := w.Replay(t.Context(), broken, r.Trace, client)
 			if err != nil || diverged || violation == nil {
 				t.Errorf("with the broken script: %v, diverged %v, %v", violation, diverged, err)
 			}
 			t.Logf("on a real server: %v", violation)
-			violation, diverged, err = w.Replay(t.Context(), root, nil, r.Trace, client)
+			violation, diverged, err = w.Replay(t.Context(), script.Text, r.Trace, client)
 			if err != nil || violation != nil {
 				t.Errorf("with the script as it is: %v, diverged %v, %v", violation, diverged, err)
 			}

@@ -283,7 +283,7 @@ func (s *System[A]) name(p Packet) string {
 	owner, _, _ := strings.Cut(p.Argv, separator)
 	about := ""
 	if p.Kind != news {
-		about = strings.TrimSuffix(path.Base(s.scripts[p.Script].Name), ".lua")
+		about = path.Base(s.scripts[p.Script].Name)
 	}
 	if p.Kind != news && p.To >= 0 {
 		about += fmt.Sprintf(" of %d", p.To)

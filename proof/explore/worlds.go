@@ -7,8 +7,6 @@ package explore
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/lockline/lockline/proof/explore/keyspace"
@@ -19,7 +17,7 @@ type World struct {
 	Name  string
 	About string
 	Small bool // it is explored with all tests; others take minutes
-	// scripts are the files of the scripts, by index.
+	// scripts are their names, by index.
 	scripts []string
 	build   func(scripts []*keyspace.Script) world
 }
@@ -27,43 +25,21 @@ type World struct {
 // Worlds are all there are.
 func Worlds() []World { return slices.Concat(lockWorlds(), permitWorlds()) }
 
-// Explore visits at most so many states of a world. root is the repository's folder. changed has the text of scripts, by file, that are other
-// than in the repository.
-func (w World) Explore(root string, changed map[string]string, most int) (Result, error) {
-	built, err := w.load(root, changed)
+// Explore visits at most so many states of a world. text is what a script is made of: script.Text, or one that breaks it.
+func (w World) Explore(text func(name string) string, most int) (Result, error) {
+	built, err := w.load(text)
 	if err != nil {
 		return Result{}, err
 	}
 	return search(built, most), nil
 }
 
-// texts are those of the scripts.
-func (w World) texts(root string, changed map[string]string) ([]string, error) {
-	var texts []string
-	for _, file := range w.scripts {
-		text, ok := changed[file]
-		if !ok {
-			read, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				return nil, err
-			}
-			text = string(read)
-		}
-		texts = append(texts, text)
-	}
-	return texts, nil
-}
-
-func (w World) load(root string, changed map[string]string) (world, error) {
-	texts, err := w.texts(root, changed)
-	if err != nil {
-		return nil, err
-	}
+func (w World) load(text func(name string) string) (world, error) {
 	var scripts []*keyspace.Script
-	for i, text := range texts {
-		script, err := keyspace.Compile(w.scripts[i], text)
+	for _, name := range w.scripts {
+		script, err := keyspace.Compile(name, text(name))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.scripts[i], err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		scripts = append(scripts, script)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/proof/simnet"
 	"github.com/lockline/lockline/rlock"
@@ -65,8 +66,9 @@ func (ways) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c ways) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if digest, _ := cmd.Args()[1].(string); scripts[digest] != "" && called() {
-			c.w.counts.Add("sent by its caller: " + scripts[digest])
+		digest, _ := cmd.Args()[1].(string)
+		if name := testlock.Script(digest); name != "" && called() {
+			c.w.counts.Add("sent by its caller: " + name)
 		}
 		return next(ctx, cmd)
 	}
@@ -90,7 +92,8 @@ func called() bool {
 func (c ways) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if digest, _ := cmd.Args()[1].(string); scripts[digest] == "lock" || scripts[digest] == "acquire" {
+			digest, _ := cmd.Args()[1].(string)
+			if name := testlock.Script(digest); name == "lock" || name == "acquire" {
 				c.w.counts.Add("locks in a pipeline")
 			}
 		}

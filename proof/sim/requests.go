@@ -2,44 +2,15 @@ package sim
 
 import (
 	"bytes"
-	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/proof/simnet"
-	"github.com/lockline/lockline/rlock"
 )
-
-// scripts are the names of all scripts by their digests.
-var scripts = func() map[string]string {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // is never used
-	defer rdb.Close()
-	s, err := rlock.NewSession(rdb)
-	if err != nil {
-		panic(err)
-	}
-	defer s.Close()
-	all := map[string]string{}
-	for _, m := range []*rlock.Mutex{rlock.New(s, "x"), fairlock.New(s, "x")} {
-		for digest, name := range testlock.Scripts(m) {
-			all[digest] = name
-		}
-	}
-	for name, sc := range permit.Scripts() {
-		all[sc.Digest()] = name
-	}
-	return all
-}()
-
-// generated is where the text of a script of a latch, an election or an operator of permits says its name.
-var generated = regexp.MustCompile(`-- Generated from (?:latch|election|internal/permit/operate)/lua/(\w+)\.lua:`)
 
 // call is one script call.
 type call struct {
@@ -73,26 +44,23 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 		if c[0] == "eval" {
 			digest = redis.NewScript(c[1]).Hash()
 			s.known[digest] = true
-			if text := generated.FindStringSubmatch(c[1]); text != nil && scripts[digest] == "" {
-				w.scripts[digest] = text[1]
-			}
 		}
 		n, err := strconv.Atoi(c[2])
 		if err != nil || !s.known[digest] { // else NOSCRIPT
 			continue
 		}
+		name := testlock.Script(digest)
+		if name == "" {
+			w.fail("an unknown script")
+		}
 		keys, argv := c[3:3+n], c[3+n:]
 		for _, key := range keys {
 			i := slices.IndexFunc(w.locks, func(l *lock) bool { return l.key == key })
 			if i < 0 {
-				if strings.HasPrefix(key, "lockline:t:") && strings.HasSuffix(key, "}") && scripts[digest] == "lock" {
+				if strings.HasPrefix(key, "lockline:t:") && strings.HasSuffix(key, "}") && name == "lock" {
 					w.counts.Add("stood in line")
 				}
 				continue
-			}
-			name := cmp.Or(scripts[digest], w.scripts[digest])
-			if name == "" {
-				w.fail("an unknown script")
 			}
 			w.locks[i].rules.executed(&call{from, s, name, argv}, now)
 		}

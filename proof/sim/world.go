@@ -62,7 +62,6 @@ type world struct {
 	asking  map[*ask]struct{}
 	trying  map[*ask]struct{} // other calls that are about permits: of TryLock, and nested ones
 	kept    []any             // all Holds there were, or a crash would look like one that was forgotten
-	scripts map[string]string // names by digests, of those that only their text names
 }
 
 type event struct {
@@ -91,7 +90,7 @@ func (f *Failure) Log(most int) string {
 }
 
 func newWorld(k Kind, seed int64, counts *Counts) *world {
-	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}, scripts: map[string]string{}}
+	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}}
 }
 
 func (w *world) rand(stream uint64) *rand.Rand {

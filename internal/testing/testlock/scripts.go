@@ -1,25 +1,21 @@
 package testlock
 
 import (
-	"maps"
+	"path"
+	"sync"
 
-	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/wire"
-	"github.com/lockline/lockline/rlock"
 )
 
-// Scripts names, by their digests, the scripts that requests of a lock of m's kind run.
-func Scripts(m *rlock.Mutex) map[string]string {
-	k := inner.Mutex(m).Kind()
-	all := map[string]*wire.Script{"keep": protocol.Keep, "lock": k.Lock, "release": k.Release, "force": k.Force,
-		"inspect": k.Inspect}
-	maps.Copy(all, k.Further)
+var scripts = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
-	for name, sc := range all {
-		if sc != nil {
-			names[sc.Digest()] = name
-		}
+	for _, name := range script.Names() {
+		text := script.Text(name)
+		names[text], names[wire.NewScript(text).Digest()] = path.Base(name), path.Base(name)
 	}
 	return names
-}
+})
+
+// Script names the script that a request has the text or the digest of, without its folder; "" if it is none of the library's.
+func Script(run string) string { return scripts()[run] }

@@ -1,27 +1,23 @@
 package keyspace
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/lockline/lockline/internal/script"
 )
 
 func BenchmarkRun(b *testing.B) {
 	const now = start
 	owner := "A:1"
 	argv := []string{owner, "3000", number64(now + 1e6), "me", "15000", "3000", "c:", "1", "", "0", "n1", "1"}
-	script := func(file string) *Script {
-		text, err := os.ReadFile(filepath.Join("..", "..", "..", "internal", "queue", file))
-		if err != nil {
-			b.Fatal(err)
-		}
-		s, err := Compile(file, string(text))
+	compile := func(name string) *Script {
+		s, err := Compile(name, script.Text(name))
 		if err != nil {
 			b.Fatal(err)
 		}
 		return s
 	}
-	lock, release := script("lock.lua"), script("release.lua")
+	lock, release := compile("lock/lock"), compile("lock/release")
 	env := Env{Now: now, Listening: listening}
 	held := lock.Run(New(), env, lockKeys, argv).Space
 	other := append([]string{"B:1"}, argv[1:]...)

@@ -24,10 +24,10 @@ type kind struct {
 }
 
 type call struct {
-	file  string
-	argv  func(c *caller) []string
-	keys  func(c *caller) []string // nil: those of the kind
-	often int                      // beside others; 0 is 1
+	script string
+	argv   func(c *caller) []string
+	keys   func(c *caller) []string // nil: those of the kind
+	often  int                      // beside others; 0 is 1
 }
 
 // call is one for a script of the kind.
@@ -171,72 +171,72 @@ func tokenOr(c *caller, key string) string {
 
 var kinds = []kind{
 	{"queue", lockKeys, []call{
-		{file: "internal/queue/lock.lua", argv: queueLock, often: 6},
-		{file: "internal/queue/release.lua", often: 3, argv: func(c *caller) []string {
+		{script: "lock/lock", argv: queueLock, often: 6},
+		{script: "lock/release", often: 3, argv: func(c *caller) []string {
 			argv := queueRelease(c)
 			if argv[0] = holderOr(c, "{k}"); c.rare(2) {
 				argv[1] = tokenOr(c, "{k}")
 			}
 			return argv
 		}, keys: func(c *caller) []string { return lockKeys[:pick(c, 5, 5, 2)] }},
-		{file: "internal/queue/release.lua", argv: queueRelease},
-		{file: "internal/queue/heartbeat.lua", argv: func(c *caller) []string {
+		{script: "lock/release", argv: queueRelease},
+		{script: "lock/heartbeat", argv: func(c *caller) []string {
 			argv := []string{c.session(), pick(c, "1", "1000", "3000"), c.channels(), c.keep(), c.told()}
 			for range c.IntN(4) {
 				argv = append(argv, argv[0]+":"+strconv.Itoa(1+c.IntN(3)))
 			}
 			return argv
 		}},
-		{file: "internal/queue/force.lua", argv: func(c *caller) []string {
+		{script: "lock/force", argv: func(c *caller) []string {
 			argv := []string{c.channels(), c.keep(), tokenOr(c, "{k}")}
 			return argv[:pick(c, 2, 3)]
 		}},
-		{file: "internal/queue/inspect.lua", argv: func(*caller) []string { return nil }},
-		{file: "internal/protocol/keep.lua", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
+		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
+		{script: "lock/keep", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
 	}},
 	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, []call{
-		{file: "internal/permit/acquire.lua", argv: permitAcquire, often: 6},
-		{file: "internal/permit/release.lua", often: 2, argv: func(c *caller) []string {
+		{script: "permit/acquire", argv: permitAcquire, often: 6},
+		{script: "permit/release", often: 2, argv: func(c *caller) []string {
 			owner := permitHolder(c)
 			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(), pick(c, "", c.token())}
 		}},
-		{file: "internal/permit/renew.lua", argv: func(c *caller) []string {
+		{script: "permit/renew", argv: func(c *caller) []string {
 			owner := permitHolder(c)
 			return []string{owner, permitToken(c, owner), c.lease(), c.keep()}
 		}},
-		{file: "internal/permit/reduce.lua", argv: func(c *caller) []string {
+		{script: "permit/reduce", argv: func(c *caller) []string {
 			owner := permitHolder(c)
 			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.token()}
 		}},
-		{file: "internal/permit/operate/limit.lua", argv: func(c *caller) []string {
+		{script: "permit/limit", argv: func(c *caller) []string {
 			return []string{pick(c, "0", "1", "2", "3", "1000000000"), pick(c, "", "1"), c.channels(), c.keep(), "i" + c.small(), c.deadline()}
 		}},
-		{file: "internal/permit/operate/force.lua", argv: func(c *caller) []string {
+		{script: "permit/force", argv: func(c *caller) []string {
 			return []string{pick(c, "w", "r", permitToken(c, permitHolder(c))), c.channels(), c.keep()}
 		}},
-		{file: "internal/permit/operate/inspect.lua", argv: func(*caller) []string { return nil }},
+		{script: "permit/inspect", argv: func(*caller) []string { return nil }},
 	}},
 	{"latch", []string{"{k}"}, []call{
-		{file: "latch/set.lua", often: 2, argv: func(c *caller) []string {
+		{script: "latch/set", often: 2, argv: func(c *caller) []string {
 			return []string{c.run(), c.deadline(), pick(c, "1", "2", "3", "3"), pick(c, "1", "200000", "86400000")}
 		}},
-		{file: "latch/count.lua", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
-		{file: "latch/delete.lua", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
-		{file: "latch/join.lua", often: 4, argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c:B", c.party(), c.lease()} }},
-		{file: "latch/arrive.lua", often: 2, argv: func(c *caller) []string {
+		{script: "latch/count", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
+		{script: "latch/delete", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
+		{script: "latch/join", often: 4, argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c:B", c.party(), c.lease()} }},
+		{script: "latch/arrive", often: 2, argv: func(c *caller) []string {
 			name, id := c.joined()
 			return []string{id, name, c.current(), "c"}
 		}},
-		{file: "latch/leave.lua", argv: func(c *caller) []string {
+		{script: "latch/leave", argv: func(c *caller) []string {
 			name, id := c.joined()
 			return []string{id, name, "c", c.late()}
 		}},
-		{file: "latch/renew.lua", argv: func(c *caller) []string {
+		{script: "latch/renew", argv: func(c *caller) []string {
 			name, id := c.joined()
 			return []string{id, name, c.lease()}
 		}},
-		{file: "latch/inspect.lua", argv: func(*caller) []string { return nil }},
-		{file: "latch/look.lua", argv: func(c *caller) []string { return []string{pick(c, "", c.current())} }},
+		{script: "latch/inspect", argv: func(*caller) []string { return nil }},
+		{script: "latch/look", argv: func(c *caller) []string { return []string{pick(c, "", c.current())} }},
 	}},
 }
 

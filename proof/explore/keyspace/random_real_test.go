@@ -6,11 +6,12 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockline/lockline/internal/script"
 )
 
 var (
@@ -39,25 +40,16 @@ type comparison struct {
 func newComparison(t *testing.T) *comparison {
 	t.Helper()
 	c := &comparison{newServer(t), map[string]loaded{}, map[string]map[string]int{}}
-	var files []string
-	for _, pattern := range []string{"internal/*/*.lua", "internal/permit/operate/*.lua", "multilock/*.lua", "latch/*.lua"} {
-		found, err := filepath.Glob(filepath.Join("..", "..", "..", pattern))
+	for _, name := range script.Names() {
+		if folder := path.Dir(name); folder == "election" || folder == "redisson" { // they use what the key space has not
+			continue
+		}
+		text := script.Text(name)
+		compiled, err := Compile("script", text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, found...)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		script, err := Compile("script", string(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := strings.TrimPrefix(filepath.ToSlash(file), "../../../")
-		c.scripts[name] = loaded{script, c.server.load(t, shimmed(string(text)))}
+		c.scripts[name] = loaded{compiled, c.server.load(t, shimmed(text))}
 		c.replies[name] = map[string]int{}
 	}
 	return c
@@ -79,29 +71,29 @@ func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
 			keys = call.keys(w)
 		}
 		if !plausible && len(argv) > 0 && w.rare(6) {
-			if argv[w.IntN(len(argv))] = pick(w, nonsense...); call.file == "internal/permit/acquire.lua" {
+			if argv[w.IntN(len(argv))] = pick(w, nonsense...); call.script == "permit/acquire" {
 				writable(argv)
 			}
 		}
-		s := c.scripts[call.file]
+		s := c.scripts[call.script]
 		before := w.space.Encode()
 		did := s.script.Run(w.space, Env{Now: w.now, Listening: listening}, keys, argv)
 		got := outcomeOf(did, w.now)
 		want := c.server.run(t, s.digest, w.space, w.now, keys, argv)
-		story = append(story, fmt.Sprintf("at %d %s %q %q: %s", w.now, call.file, keys, argv, got.reply))
+		story = append(story, fmt.Sprintf("at %d %s %q %q: %s", w.now, call.script, keys, argv, got.reply))
 		if got != want {
 			return fmt.Errorf("%s\nbefore:\n%v\nthe key space:\n%v\nthe server:\n%v", strings.Join(story, "\n"), outcomeOf(Effect{Space: w.space}, w.now).space, got, want)
 		}
 		if w.space.Encode() != before {
 			return fmt.Errorf("%s\nchanged the space that it was run on", strings.Join(story, "\n"))
 		}
-		c.note(call.file, did)
+		c.note(call.script, did)
 		w.space = did.Space
 	}
 	return nil
 }
 
-func (c *comparison) note(file string, did Effect) {
+func (c *comparison) note(name string, did Effect) {
 	reply, _, _ := strings.Cut(did.Reply, " ")
 	if did.Err != nil {
 		reply = "error"
@@ -114,7 +106,7 @@ func (c *comparison) note(file string, did Effect) {
 	if len(did.Published) > 0 {
 		reply += "+news"
 	}
-	c.replies[file][reply]++
+	c.replies[name][reply]++
 }
 
 // pass advances the clock, often to the moment when something ends; and sometimes it goes back.
@@ -221,10 +213,10 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 			t.Fatalf("sequence %d (%s), to be run again by -sequences 1 -from %d:\n%v", seed, k.name, seed, err)
 		}
 	}
-	for _, file := range slices.Sorted(maps.Keys(c.replies)) {
-		t.Log(file, c.replies[file])
+	for _, name := range slices.Sorted(maps.Keys(c.replies)) {
+		t.Log(name, c.replies[name])
 		if *from == 1 && *sequences >= enough {
-			c.reached(t, file)
+			c.reached(t, name)
 		}
 	}
 	t.Logf("%d sequences of %d calls; on the server, time passed %d times", *sequences, callsEach, c.server.again)
@@ -232,39 +224,39 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 
 // common are replies of each script that are not rare.
 var common = map[string]string{
-	"internal/permit/acquire.lua":         "G K Q S V",
-	"internal/permit/operate/force.lua":   "0 1",
-	"internal/permit/operate/inspect.lua": "JSON",
-	"internal/permit/operate/limit.lua":   "N S V",
-	"internal/permit/reduce.lua":          "L R",
-	"internal/permit/release.lua":         "L R R+news",
-	"internal/permit/renew.lua":           "K L",
-	"internal/protocol/keep.lua":          "K L L+news",
-	"internal/queue/force.lua":            "F R R+news",
-	"internal/queue/heartbeat.lua":        "A B",
-	"internal/queue/inspect.lua":          "JSON",
-	"internal/queue/lock.lua":             "G H S V W refusal",
-	"internal/queue/release.lua":          "L L+news R R+news",
-	"latch/arrive.lua":                    "C G P",
-	"latch/count.lua":                     "C S",
-	"latch/delete.lua":                    "D D+news",
-	"latch/inspect.lua":                   "I",
-	"latch/join.lua":                      "F J+news T X refusal",
-	"latch/leave.lua":                     "L L+news",
-	"latch/look.lua":                      "G R Z",
-	"latch/renew.lua":                     "K L",
-	"latch/set.lua":                       "S V",
+	"permit/acquire": "G K Q S V",
+	"permit/force":   "0 1",
+	"permit/inspect": "JSON",
+	"permit/limit":   "N S V",
+	"permit/reduce":  "L R",
+	"permit/release": "L R R+news",
+	"permit/renew":   "K L",
+	"lock/keep":      "K L L+news",
+	"lock/force":     "F R R+news",
+	"lock/heartbeat": "A B",
+	"lock/inspect":   "JSON",
+	"lock/lock":      "G H S V W refusal",
+	"lock/release":   "L L+news R R+news",
+	"latch/arrive":   "C G P",
+	"latch/count":    "C S",
+	"latch/delete":   "D D+news",
+	"latch/inspect":  "I",
+	"latch/join":     "F J+news T X refusal",
+	"latch/leave":    "L L+news",
+	"latch/look":     "G R Z",
+	"latch/renew":    "K L",
+	"latch/set":      "S V",
 }
 
 // reached fails if a script is not called, or does not do what is common: then it gets other arguments than it wants.
-func (c *comparison) reached(t *testing.T, file string) {
+func (c *comparison) reached(t *testing.T, name string) {
 	t.Helper()
-	if common[file] == "" {
-		t.Errorf("%s is not compared", file)
+	if common[name] == "" {
+		t.Errorf("%s is not compared", name)
 	}
-	for _, reply := range strings.Fields(common[file]) {
-		if c.replies[file][reply] == 0 {
-			t.Errorf("%s never replied %s", file, reply)
+	for _, reply := range strings.Fields(common[name]) {
+		if c.replies[name][reply] == 0 {
+			t.Errorf("%s never replied %s", name, reply)
 		}
 	}
 }

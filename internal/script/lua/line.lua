@@ -1,0 +1,127 @@
+-- What the scripts share whose waiters stand in a queue, beside internal/script/lua/shared.lua.
+--
+-- KEYS[1] what is waited for. Sharded channels have its name
+-- KEYS[2] the metadata; beside the rest q -> last ticket
+-- KEYS[3] queue: waiting attempts by ticket
+-- KEYS[4] alive: the same attempts by the Redis time in microseconds until which
+--         each is known to live
+-- KEYS[5] 'SIZE LEASE NONCE ABOUT' of each attempt: how many wait with it, the lease in milliseconds that it asks
+--         for, what proves to its session that a message about it is Redis' own, and what
+--         its session says of itself. Behind the nonce there is a '/' if the session is to be told by sharded
+--         pub/sub, and a '+' once this server has seen it listen, so that no listener means that it is
+--         gone, or that its connection broke
+-- How a session is told, in the arguments: '0' by PUBLISH, where other servers know of listeners, too; '1' by PUBLISH; '2' by
+-- SPUBLISH, on a channel of the lock and the session
+
+-- leave takes attempts out of the queue.
+local function leave(...)
+  redis.call('ZREM', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+  redis.call('HDEL', KEYS[5], ...)
+end
+
+local function session(owner)
+  return string.match(owner, '^[^:]*')
+end
+
+-- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the prefix in its key.
+local function channel(channels, of, sharded)
+  return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
+end
+
+-- listens: this server has clients that listen to the channel of a session.
+local function listens(channels, of, sharded, unknown)
+  return subscribed(channel(channels, of, sharded), sharded, unknown)
+end
+
+-- deaf: this server knows of nobody that listens for a session which is told here.
+local function deaf(channels, of, told)
+  return told ~= '0' and not listens(channels, of, told == '2', true)
+end
+
+-- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
+local function marks(channels, of, told, before)
+  local sharded = told == '2'
+  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil) and string.find(before, '+', 1, true)
+  if not seen then
+    seen = told ~= '0' and listens(channels, of, sharded, false)
+  end
+  return (sharded and '/' or '') .. (seen and '+' or '')
+end
+
+-- bury takes a dead waiter out of the queue, and all others that are dead by now.
+local function bury(waiter, now)
+  leave(waiter)
+  local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+  if #dead > 0 then
+    leave(unpack(dead))
+  end
+end
+
+-- LOOK bounds how many waiters that do not listen are passed over at once.
+local LOOK = 1000
+
+-- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
+-- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
+-- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
+-- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
+-- asking is a session that gets the reply.
+local function listener(asking, channels, now, from)
+  local i, passed = from or 0, nil
+  for _ = 0, LOOK do
+    local next = redis.call('ZRANGE', KEYS[3], i, i)[1]
+    if not next then
+      return
+    end
+    now = now or clock()
+    local alive = tonumber(redis.call('ZSCORE', KEYS[4], next) or 0) or 0
+    if alive > now + 1e15 then -- decades: it is no liveness time
+      alive = 0
+    end
+    if alive < now and i == 0 then
+      bury(next, now)
+    else
+      if alive >= now then
+        local entry = redis.call('HGET', KEYS[5], next) or ''
+        local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
+        if session(next) == asking or not marked or listens(channels, session(next), marked == '/', true) then
+          return next, alive, now, entry, i
+        end
+        passed = passed or { next, alive, now, entry, i }
+      end
+      i = i + 1
+    end
+  end
+  if passed and not from then
+    return unpack(passed)
+  end
+end
+
+-- lives notes that an attempt waits for at least liveness more.
+local function lives(liveness, keep)
+  if redis.call('PTTL', KEYS[3]) < liveness then
+    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[4], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[5], 2 * liveness)
+  end
+  outlive(2 * liveness + keep, keep)
+end
+
+-- behind: another session is next in the queue, so it is the one that looks when the holder's lease is over.
+local function behind(asking, channels, now)
+  local next = listener(asking, channels, now)
+  return next and session(next) ~= asking
+end
+
+-- tell sends the words to the session of a waiter with this entry, unless that session is asking.
+local function tell(asking, channels, to, entry, ...)
+  if session(to) ~= asking then
+    local sharded = string.find(entry, '^%d+ %d+ [^ /+]*/')
+    -- Not every user may use SPUBLISH, and a server that was put in for another may not have it.
+    redis[sharded and 'pcall' or 'call'](sharded and 'SPUBLISH' or 'PUBLISH', channel(channels, session(to), sharded), table.concat({ to, ... }, ' '))
+  end
+end
+
+-- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a process that was
+-- stopped, shows that it lives by renewing it.
+local FIRST = 2000

@@ -1,0 +1,26 @@
+-- Frees the lock from any holder, or only from the one whose token was seen, and hands it to the first
+-- living waiter. The holder learns that it lost the lock.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua
+-- ARGV[1] what the names of the sessions' channels begin with
+-- ARGV[2] milliseconds by which the metadata outlives the lease
+-- ARGV[3] the token that was seen, if the lock of no other holder is to be freed
+--
+-- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
+
+local owner, token = holder(true)
+if not owner then
+  return 'F'
+end
+if ARGV[3] and ARGV[3] ~= token then
+  return 'O'
+end
+local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
+redis.call('HDEL', KEYS[1], owner) -- not DEL: as in conclude of shared.lua
+if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
+  redis.call('DEL', KEYS[1])
+end
+disown(owner, tonumber(ARGV[2]))
+return 'R'

@@ -1,0 +1,61 @@
+-- Ends an attempt: it leaves the queue, and if it holds the lock, or the lock is free by now, the first living
+-- waiter holds it next.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua. While a slot moves, a Cluster refuses requests for keys
+--         of which some exist, and a queue often does not: without these, a lock without waiters can be released
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
+-- ARGV[3] what the names of the sessions' channels begin with
+-- ARGV[4] milliseconds for which the metadata of an idle lock is kept
+-- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
+--         could still arrive and must find it over; 0 where none is under way
+-- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
+--         not known
+--
+-- Reply: 'R' released, now or by an earlier copy of this request
+--        'L' lost: not held, and never released under this token
+--        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
+
+if not KEYS[3] then
+  local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
+  if not held[1] or held[2] then
+    return redis.error_reply('TRYAGAIN the queue may be needed')
+  end
+end
+local used, mine, odd, waited = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
+local reply = used and mine and 'R' or 'L'
+if used and not waited and ARGV[5] == '0' then
+  return reply
+end
+
+if odd then
+  whole(KEYS[1], 't', odd)
+end
+local over = not used and ARGV[2] ~= '' and released(ARGV[2])
+local gone = not used and redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 -- its data were deleted, or its lease is over
+local keep, last, lost = tonumber(ARGV[4]), nil, nil
+if gone then
+  last, lost = past('')
+end
+local next, token, lease, _
+if not used then
+  leave(ARGV[1])
+  if over then
+    reply = 'R'
+  end
+  if gone then
+    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, last, lost)
+  end
+elseif waited then
+  next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
+  if not next then
+    redis.call('DEL', KEYS[1])
+  end
+end
+if next then
+  reply = table.concat({ reply, next, token, lease }, ' ')
+end
+tombstone(ARGV[1], ARGV[5], keep)
+return reply

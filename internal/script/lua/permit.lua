@@ -1,0 +1,201 @@
+-- What the scripts of permits share, beside internal/script/lua/shared.lua and internal/script/lua/line.lua.
+--
+-- KEYS[1] holders: owner field of each by the Redis time in microseconds at which its lease ends
+-- KEYS[2] metadata: t -> last token that may be in use; n -> how many permits there are; i -> id of the request
+--         that has set that; and tombstones, as shared.lua has them
+-- KEYS[3], KEYS[4], KEYS[5] the queue: line.lua. SIZE is how many permits an attempt wants
+-- KEYS[6] of each holder 'N TOKEN ABOUT', by its owner field: how many permits it has, the first token of its grant, and what its session says
+--         of itself; u -> how many permits are in use
+
+-- ALL is how many permits one takes that excludes all others: All of permit.go.
+local ALL = 1000000000
+
+-- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
+local BATCH = 1000
+
+-- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+local function holding(owner)
+  local value = redis.call('HGET', KEYS[6], owner)
+  if not value then
+    return nil
+  end
+  local n, token, about = string.match(value, '^(%d+) (%d+) (.*)$')
+  if not n then
+    bad(KEYS[6], owner, value, 'not a number of permits and a token')
+  end
+  return tonumber(n), token, about
+end
+
+-- used is how many permits are in use.
+local function used()
+  return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
+end
+
+-- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
+-- again that it has deleted.
+local function giveBack(owner, n)
+  redis.call('HDEL', KEYS[6], owner)
+  redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
+end
+
+-- expire returns the permits of those whose leases are over. They are to be settled.
+local function expire(now)
+  if redis.call('PTTL', KEYS[1]) == -2 then
+    if redis.call('PTTL', KEYS[6]) ~= -2 then -- KEYS[1] was deleted by hand
+      redis.call('DEL', KEYS[6])
+    end
+    return {} -- without a write, behind which a server that is full would take any other
+  end
+  local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stamp(now), 'LIMIT', 0, BATCH)
+  for _, owner in ipairs(over) do
+    local n = holding(owner)
+    if n then
+      giveBack(owner, n)
+    end
+  end
+  return over
+end
+
+-- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
+local function settle(over)
+  for _, owner in ipairs(over) do
+    if not redis.call('HGET', KEYS[6], owner) then
+      redis.call('ZREM', KEYS[1], owner)
+    end
+  end
+  if redis.call('PTTL', KEYS[1]) == -2 then
+    redis.call('DEL', KEYS[6])
+  end
+end
+
+-- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it that needs no memory.
+local function prolong(owner, ms, now, keep)
+  redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
+  if redis.call('PTTL', KEYS[1]) < ms then
+    redis.call('PEXPIRE', KEYS[1], 2 * ms)
+    redis.call('PEXPIRE', KEYS[6], 2 * ms)
+  end
+  outlive(ms + keep, keep)
+end
+
+-- allot gives n permits to an attempt, and returns its token. One that takes all has a block of tokens for its own.
+local function allot(owner, n, about, lease, now, keep, limit)
+  local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
+  redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(used() + n))
+  prolong(owner, lease, now, keep)
+  return stamp(token)
+end
+
+-- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
+-- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
+-- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
+-- ends, or no session would look if a process that was handed permits is gone.
+local function serve(asking, channels, now, keep, limit)
+  local reply, from, free, handed = '', nil, limit - used(), false
+  while true do
+    local owner, alive, _, its, at = listener(asking, channels, now, from)
+    if not owner then
+      return reply
+    end
+    local n, lease, nonce, about = string.match(its, '^(%d+) (%d+) (%S*) (.*)')
+    n = tonumber(n)
+    if not n then
+      leave(owner) -- it was changed by hand: it asks again
+    elseif n > limit then
+      from = at + 1
+    elseif n > free then
+      if handed then
+        tell('', channels, owner, its, stamp(FIRST))
+      end
+      return reply
+    else
+      lease = math.min(tonumber(lease), math.ceil((alive - now) / 1000) + 1, FIRST)
+      local token = allot(owner, n, about, lease, now, keep, limit)
+      free, handed = free - n, true
+      leave(owner)
+      tell(asking, channels, owner, its, token, stamp(now), stamp(lease), string.match(nonce, '^[^/+]*'))
+      if session(owner) == asking then
+        reply = reply .. ' ' .. owner .. ' ' .. token .. ' ' .. stamp(lease)
+      end
+    end
+  end
+end
+
+-- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known, and is no former grant's.
+local function yield(owner, n, token, lastUsed)
+  giveBack(owner, n)
+  if n == ALL and lastUsed ~= '' then
+    local most = whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't'))
+    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most and tonumber(lastUsed) >= tonumber(token) then
+      redis.call('HSET', KEYS[2], 't', lastUsed)
+    end
+  end
+end
+
+-- allotAtOnce is the common case of acquire.lua: there are no waiters, no lease is over, and enough permits are free. It does what expire and allot would
+-- do; anything else is left to them. The parameters are ARGV[1] to [6], [11] and [12] of acquire.lua, and BLOCK, which is cheaper as a parameter. Returns the reply,
+-- if it is decided, and the Redis time in microseconds as a number and as text.
+local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins, block)
+  local call = redis.call -- looked up once, which saves time
+  local time = call('TIME')
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2]) -- the first is faster
+  local now = tonumber(stamped)
+  if now > tonumber(deadline) then
+    return 'V ' .. stamped
+  end
+  local known = call('HMGET', KEYS[2], 'n', 't', 'q', owner)
+  limit = known[1] or limit
+  if joins ~= '' or known[4] or not string.find(limit, '^%d+$') or now <= (tonumber(known[2] or 0) or now)
+      or (known[3] or not known[2]) and call('PTTL', KEYS[3]) ~= -2 then -- a queue has left a ticket in the metadata
+    return nil, now, stamped
+  end
+  local lasts, inUse = call('PTTL', KEYS[1]), nil
+  if lasts == -2 then
+    inUse = call('PTTL', KEYS[6]) == -2 and 0
+  elseif #call('ZRANGEBYSCORE', KEYS[1], '-inf', stamped, 'LIMIT', 0, 1) == 0 then
+    local held = call('HMGET', KEYS[6], 'u', owner)
+    inUse = held[1] and not held[2] and string.find(held[1], '^%d+$') and tonumber(held[1])
+  end
+  if not inUse or inUse + n > tonumber(limit) then
+    return nil, now, stamped
+  end
+  call('HSET', KEYS[2], 't', n == '1000000000' and string.format('%.0f', now + block - 1) or stamped, 'n', limit)
+  call('HSET', KEYS[6], owner, n .. ' ' .. stamped .. ' ' .. about, 'u', string.format('%.0f', inUse + n))
+  call('ZADD', KEYS[1], string.format('%.0f', now + lease * 1000), owner)
+  if lasts < tonumber(lease) then
+    call('PEXPIRE', KEYS[1], 2 * lease)
+    call('PEXPIRE', KEYS[6], 2 * lease)
+  end
+  if call('PTTL', KEYS[2]) < lease + keep then
+    call('PEXPIRE', KEYS[2], lease + 2 * keep)
+  end
+  return 'G ' .. stamped .. ' ' .. stamped
+end
+
+-- giveBackAtOnce is the common case of release.lua: there are no waiters, and no copy of the attempt's request is under way. It does what yield and settle would do; anything
+-- else is left to them. Leases that are over are left to the next one that asks. The parameters are ARGV[1], [2], [5] and [6] of release.lua, and BLOCK.
+-- Returns the reply, if it is decided.
+local function giveBackAtOnce(owner, token, late, lastUsed, block)
+  local call = redis.call
+  local held = call('HMGET', KEYS[6], owner, 'u')
+  local n, first = string.match(held[1] or '', '^(%d+) (%d+) ')
+  local rest = n and held[2] and string.find(held[2], '^%d+$') and held[2] - n
+  if not rest or rest < 0 or late ~= '0' or call('PTTL', KEYS[3]) ~= -2 then
+    return nil
+  end
+  local till, time = call('ZSCORE', KEYS[1], owner), call('TIME')
+  if rest == 0 then
+    call('DEL', KEYS[1], KEYS[6])
+  else
+    call('ZREM', KEYS[1], owner)
+    call('HDEL', KEYS[6], owner)
+    call('HSET', KEYS[6], 'u', string.format('%.0f', rest))
+  end
+  if n == '1000000000' and lastUsed ~= '' and lastUsed - first >= 0 and lastUsed - first < block
+      and call('HGET', KEYS[2], 't') == string.format('%.0f', first + block - 1) then
+    call('HSET', KEYS[2], 't', lastUsed)
+  end
+  local now = string.format('%d%06d', time[1], time[2])
+  return (till and till - now > 0 and (token == '' or token == first) and 'R ' or 'L ') .. now
+end

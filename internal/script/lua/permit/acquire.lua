@@ -1,0 +1,86 @@
+-- Takes permits if enough are free and there are no waiters; else stands in the queue, once: asking again keeps the place.
+--
+-- KEYS    internal/script/lua/permit.lua
+-- ARGV[1] owner field: session and attempt
+-- ARGV[2] how many permits; ALL excludes all others
+-- ARGV[3] Redis time in microseconds after which this request has expired
+-- ARGV[4] lease in milliseconds
+-- ARGV[5] what the session says of itself
+-- ARGV[6] milliseconds by which the metadata outlives the lease
+-- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0 does not stand in the queue
+-- ARGV[8] what the names of the sessions' channels begin with
+-- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
+-- ARGV[10] how the session is told
+-- ARGV[11] how many permits there are, unless Redis has another number
+-- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''
+--
+-- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of this session that was served:
+--   'G NOW TOKEN'                      granted, now or by an earlier copy of this request
+--   'K NOW'                            ARGV[12] goes on, with the lease of ARGV[4]
+--   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is one of those that have permits ('-'
+--                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT
+--                                      milliseconds (-1: there is none, or another session is next and looks then). 'QD': this server knows of nobody that
+--                                      listens for the asking session
+--   'V NOW'                            expired: came too late
+--   'S NOW'                            stale: this attempt is over already
+
+local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[11], ARGV[12], BLOCK)
+if reply then
+  return reply
+end
+local asking, n, lease, keep, liveness = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local queue = redis.call('PTTL', KEYS[3]) ~= -2
+if ARGV[12] ~= '' and not queue then
+  local till = redis.call('ZSCORE', KEYS[1], ARGV[12])
+  if till and tonumber(till) > now then
+    prolong(ARGV[12], math.max(lease, math.ceil((till - now) / 1000)), now, keep)
+    return 'K ' .. stamped
+  end
+end
+local till = redis.call('ZSCORE', KEYS[1], asking)
+if till and tonumber(till) > now then
+  local _, token = holding(asking)
+  if token then
+    prolong(asking, math.max(lease, math.ceil((till - now) / 1000)), now, keep)
+    return 'G ' .. stamped .. ' ' .. token
+  end
+end
+local known = redis.call('HMGET', KEYS[2], 'n', asking)
+if known[2] then
+  return 'S ' .. stamped
+end
+local limit = known[1] and whole(KEYS[2], 'n', known[1]) or tonumber(ARGV[11])
+local over = expire(now)
+if not queue and n <= limit - used() then
+  local token = allot(asking, n, ARGV[5], lease, now, keep, limit)
+  settle(over)
+  return 'G ' .. stamped .. ' ' .. token
+end
+if liveness > 0 then
+  local ticket = stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
+  local before
+  if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
+    redis.call('HSET', KEYS[2], 'q', ticket, 'n', stamp(limit))
+  else
+    before = string.match(redis.call('HGET', KEYS[5], asking) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
+  end
+  redis.call('HSET', KEYS[5], asking, table.concat({ stamp(n), stamp(lease), ARGV[9] .. marks(ARGV[8], session(asking), ARGV[10], before), ARGV[5] }, ' '))
+  redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
+  lives(liveness, keep)
+end
+local served = serve(session(asking), ARGV[8], now, keep, limit)
+settle(over)
+local _, token = holding(asking)
+if token then
+  prolong(asking, lease, now, keep)
+  served = string.gsub(served, ' ' .. string.gsub(asking, '%-', '%%-') .. ' %d+ %d+', '')
+  return 'G ' .. stamped .. ' ' .. token .. served
+end
+local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local about = ''
+_, token, about = holding(first[1] or '')
+if first[1] and not (liveness > 0 and behind(session(asking), ARGV[8], now)) then
+  left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
+end
+local status = liveness > 0 and deaf(ARGV[8], session(asking), ARGV[10]) and 'QD' or 'Q'
+return table.concat({ status, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')

@@ -1,0 +1,39 @@
+-- Ends an attempt: it leaves the queue and gives back the permits that it has. Those that wait are served.
+--
+-- KEYS    internal/script/lua/permit.lua
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant; '' if any will do, which the answer does not tell then
+-- ARGV[3] what the names of the sessions' channels begin with
+-- ARGV[4] milliseconds for which the metadata of unused permits is kept
+-- ARGV[5] Redis time in microseconds until which a copy of the attempt's request could still arrive and must find it over; 0 where none is
+--         under way
+-- ARGV[6] last token used of its block; '' where that is not known
+--
+-- Reply: 'R NOW' released, or 'L NOW' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each attempt of this session
+-- that was served
+
+local reply = giveBackAtOnce(ARGV[1], ARGV[2], ARGV[5], ARGV[6], BLOCK)
+if reply then
+  return reply
+end
+local now, stamped = clock()
+local owner, keep = ARGV[1], tonumber(ARGV[4])
+local queue = redis.call('PTTL', KEYS[3]) ~= -2
+local n, token = holding(owner)
+local till = redis.call('ZSCORE', KEYS[1], owner)
+local held = n and till and tonumber(till) > now and (ARGV[2] == '' or ARGV[2] == token)
+if queue then
+  leave(owner)
+end
+if n then
+  yield(owner, n, token, ARGV[6])
+end
+local over, served = expire(now), ''
+over[#over + 1] = owner
+if queue then
+  local limit = redis.call('HGET', KEYS[2], 'n')
+  served = limit and serve(session(owner), ARGV[3], now, keep, whole(KEYS[2], 'n', limit)) or ''
+end
+settle(over)
+tombstone(owner, ARGV[5], keep)
+return (held and 'R ' or 'L ') .. stamped .. served

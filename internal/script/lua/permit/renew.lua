@@ -1,0 +1,19 @@
+-- Makes the lease of a holder at least so long. It sets and never adds, so a copy that comes twice or late changes nothing.
+--
+-- KEYS    internal/script/lua/permit.lua
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant
+-- ARGV[3] lease in milliseconds
+-- ARGV[4] milliseconds by which the metadata outlives the lease
+--
+-- Reply: 'K' kept, 'L' lost: not held under this token
+
+local now = clock()
+local till = redis.call('ZSCORE', KEYS[1], ARGV[1])
+local _, token = holding(ARGV[1])
+if not till or tonumber(till) <= now or token ~= ARGV[2] then
+  return 'L'
+end
+redis.call('PEXPIRE', KEYS[6], math.max(2 * ARGV[3], redis.call('PTTL', KEYS[6]))) -- which a full server takes, and all that is behind it
+prolong(ARGV[1], math.max(tonumber(ARGV[3]), math.ceil((till - now) / 1000)), now, tonumber(ARGV[4]))
+return 'K'

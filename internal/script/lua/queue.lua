@@ -1,0 +1,24 @@
+-- What the scripts of a lock with a queue share, beside internal/script/lua/shared.lua and internal/script/lua/line.lua, which
+-- describe the keys.
+
+-- handOver gives a free lock to the first waiter that listens, for the lease that it asks for, but not for longer than
+-- FIRST or than it is known to live, and tells its session unless that is the one that asks, which the reply
+-- tells. The next in the queue is told when that lease is over. last and lost are what past says. Returns owner, token, what the owner's
+-- session says of itself, and the lease in milliseconds, or nothing.
+local function handOver(asking, channels, now, keep, last, lost)
+  local owner, alive, entry, at
+  owner, alive, now, entry, at = listener(asking, channels, now)
+  if not owner then
+    return
+  end
+  local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
+  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
+  local next, _, _, its = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
+  local token = grant(owner, about or '', lease, now, keep, last, lost, true)
+  leave(owner)
+  if next then
+    tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
+  end
+  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*')) -- last: Redis writes that first
+  return owner, token, about or '', stamp(lease)
+end

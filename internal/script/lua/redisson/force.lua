@@ -1,0 +1,26 @@
+-- Frees the lock from any holder, or only from the one whose token was seen. The holder learns that
+-- it lost the lock.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- ARGV[1] channel
+-- ARGV[2] milliseconds by which the metadata outlives the lease
+-- ARGV[3] how the message is published: see sharding in shared.lua
+-- ARGV[4] the token that was seen, if the lock of no other holder is to be freed
+--
+-- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
+
+local owner, token = holder(true)
+if not owner then
+  return 'F'
+end
+if ARGV[4] and ARGV[4] ~= token then
+  return 'O'
+end
+redis.call('DEL', KEYS[1])
+disown(owner, tonumber(ARGV[2]))
+publish(ARGV[3], ARGV[1], '0')
+if sharding(ARGV[3], ARGV[1]) then -- this is rare, and the caller may be told another mode than those that wait
+  redis.call('PUBLISH', ARGV[1], '0')
+end
+return 'R'

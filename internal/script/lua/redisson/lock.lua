@@ -1,0 +1,49 @@
+-- Takes a free lock that is shared with Redisson, once for each attempt. As the lock script of queue, but that its tokens also follow
+-- Redisson's counter, so that there is no common case.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS[3] Redisson's token counter
+-- ARGV[1] owner field: session and attempt
+-- ARGV[2] lease in milliseconds
+-- ARGV[3] Redis time in microseconds after which this request has expired
+-- ARGV[4] what the session says of itself
+-- ARGV[5] milliseconds by which the metadata outlives the lease
+-- ARGV[6] what KEYS[3] begins at; '': where it does not exist, it is not made
+-- ARGV[7] channel
+-- ARGV[8] how messages are published on it: see sharding in shared.lua
+--
+-- Reply, always with the Redis time NOW in microseconds:
+--   'G NOW TOKEN'        granted, now or by an earlier copy of this request
+--   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
+--                        expiry), whose session says ABOUT of itself
+--   'P...'               the same, and a release is published by SPUBLISH
+--   'V NOW'              expired: came too late
+--   'S NOW'              stale: this attempt is over already
+
+local now, stamped = clock()
+if now > tonumber(ARGV[3]) then
+  return 'V ' .. stamped
+end
+local owner, token, about = holder()
+if owner and owner ~= ARGV[1] then
+  return (sharding(ARGV[8], ARGV[7]) and 'P ' or 'H ') .. stamped .. ' ' .. stamp(redis.call('PTTL', KEYS[1])) .. ' ' .. owner .. ' ' .. token .. ' ' .. about
+end
+local lease, keep = tonumber(ARGV[2]), tonumber(ARGV[5])
+if owner then
+  renew(lease, keep)
+else
+  local last, lost, over = past(ARGV[1])
+  if over then
+    return 'S ' .. stamped
+  end
+  local counter = redis.call('GET', KEYS[3]) or ARGV[6] ~= '' and ARGV[6]
+  if counter then
+    last = math.max(last, whole(KEYS[3], '', counter))
+  end
+  token = grant(ARGV[1], ARGV[4], lease, now, keep, last, lost)
+  if counter then
+    redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
+  end
+end
+return 'G ' .. stamped .. ' ' .. token

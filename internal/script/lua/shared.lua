@@ -1,0 +1,255 @@
+-- What the scripts of all kinds of locks share. Package script gives each script what it uses of
+-- this, behind the common case where that can be: creating a function takes time.
+--
+-- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
+--         that was granted, s -> number of the last change of the count, d -> what
+--         the holder's session says of itself, w -> others may wait for it
+-- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
+--         it is released, the last one used; r -> last token released; l -> last token
+--         lost; a -> last owner field that released; and for each attempt that was
+--         given up with a request under way, its owner field -> Redis time in
+--         microseconds until which that request could arrive; v -> of an election, the last
+--         value: owner field and token of its leader, the value's number, and the value
+
+-- BLOCK is how many tokens a grant reserves: Block in scripts.go of package protocol.
+local BLOCK = 1000
+
+local function stamp(number)
+  return string.format('%.0f', number)
+end
+
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to ask.
+local function subscribed(name, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
+end
+
+-- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value, most)
+  if not value then
+    return 0
+  end
+  local number = sound(value, most)
+  if not number then
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+  end
+  return number
+end
+
+-- clock returns the Redis time in microseconds, as a number and as stamp has it.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+end
+
+-- outlive makes the metadata last for at least ms more. It is set to more than that,
+-- so as not to be set each time.
+local function outlive(ms, keep)
+  if redis.call('PTTL', KEYS[2]) < ms then
+    redis.call('PEXPIRE', KEYS[2], ms + keep)
+  end
+end
+
+-- holder returns owner, token and what the owner's session says of itself; nil
+-- if the lock is free. What cannot be a grant of ours is an error, unless any will do.
+local function holder(any)
+  local held = redis.call('HGETALL', KEYS[1])
+  local about, owner, other, count, token = ''
+  for i = 1, #held, 2 do
+    local field, value = held[i], held[i + 1]
+    if field == 't' then
+      token = value
+    elseif field == 'd' then
+      about = value
+    elseif field ~= 's' and field ~= 'w' then
+      other = owner
+      owner, count = field, value
+    end
+  end
+  if owner and token and not any then -- a JVM's has no token
+    whole(KEYS[1], 't', token)
+    if other then
+      bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
+    end
+  end
+  return owner, token or '0', about
+end
+
+-- past reads the metadata: the last token that may have been used; the same again if
+-- it was not released, so lost by now if the lock is free; and whether an attempt is over,
+-- so that this is a late copy of its request.
+local function past(owner)
+  local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
+  local last, lost = whole(KEYS[2], 't', metadata[1]), nil
+  if metadata[1] and metadata[1] ~= metadata[2] then
+    last = last + BLOCK - 1
+    lost = last
+  end
+  return last, lost, metadata[3] == owner or metadata[4]
+end
+
+-- grant makes an attempt the owner of a block of tokens above last, and returns the
+-- first. lost is the last token lost, if the lock was. wanted: others may wait for it.
+local function grant(owner, about, lease, now, keep, last, lost, wanted)
+  local token = stamp(math.max(now, last + 1))
+  if wanted then
+    redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about, 'w', '1')
+  else
+    redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
+  end
+  redis.call('PEXPIRE', KEYS[1], lease)
+  if lost then
+    redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
+  else
+    redis.call('HSET', KEYS[2], 't', token)
+  end
+  outlive(lease + keep, keep)
+  return token
+end
+
+-- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before was released. It does what
+-- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
+-- if it is decided, and the Redis time in microseconds as a number and as text.
+local function take(owner, lease, deadline, about, keep)
+  local call = redis.call -- looked up once, which saves time
+  local time = call('TIME')
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2]) -- the first is faster
+  local now = tonumber(stamped)
+  if now > tonumber(deadline) then
+    return 'V ' .. stamped
+  end
+  if call('HLEN', KEYS[1]) == 0 then
+    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner, 'q')
+    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4]
+        and (metadata[1] and not metadata[5] or call('PTTL', KEYS[3]) == -2) then -- a queue has left a ticket in the metadata
+      call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
+      call('PEXPIRE', KEYS[1], lease)
+      call('HSET', KEYS[2], 't', stamped)
+      if call('PTTL', KEYS[2]) < lease + keep then
+        call('PEXPIRE', KEYS[2], lease + 2 * keep)
+      end
+      return 'G ' .. stamped .. ' ' .. stamped
+    end
+  end
+  return nil, now, stamped
+end
+
+-- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends needs nothing any more.
+-- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
+-- parameter. Returns
+--   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
+--   whether it was held under the token that was named, or any will do
+--   what it is held under, if that is no token. Nothing was done then
+--   whether others may wait. Then the lock's hash is left, or is to be deleted by the caller
+local function conclude(owner, token, keep, used, block)
+  local call = redis.call
+  local held = call('HMGET', KEYS[1], owner, 't', 'w')
+  if not held[1] then
+    return nil
+  end
+  if token ~= held[2] and not (held[2] and string.find(held[2], '^%d+$') and tonumber(held[2]) <= 9e15) then
+    return nil, nil, held[2] or ''
+  end
+  if held[3] then -- while a slot moves to another node, a script cannot make a key again
+    call('HDEL', KEYS[1], owner)
+  else
+    call('DEL', KEYS[1])
+  end
+  local mine = token == held[2] or token == ''
+  if used == '' or not mine or token == '' and used ~= '0' and tonumber(used) < held[2] + block - 1 then
+    used = string.format('%.0f', held[2] + block - 1)
+  elseif used == '0' then
+    used = held[2]
+  end
+  -- Not possible while short of memory. What the grant kept alive need not be now, unless it was evicted.
+  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 and call('PTTL', KEYS[2]) < tonumber(keep) then
+    call('PEXPIRE', KEYS[2], 2 * keep)
+  end
+  return used, mine, nil, held[3]
+end
+
+-- renew makes the lease of a lock that is held at least ms long.
+local function renew(ms, keep)
+  if redis.call('PTTL', KEYS[1]) < ms then
+    redis.call('PEXPIRE', KEYS[1], ms)
+    outlive(ms + keep, keep)
+  end
+end
+
+-- released: the token was granted once and released, by whomever since. Whatever
+-- lies above the last token lost and not above the last one released was.
+local function released(token)
+  local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
+  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1]) and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
+end
+
+-- tombstone notes that an attempt is over though a copy of its request may arrive
+-- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+local function tombstone(owner, late, keep)
+  if late == '0' then
+    return
+  end
+  local now, all = clock(), redis.call('HGETALL', KEYS[2])
+  for i = 1, #all, 2 do
+    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < now then
+      redis.call('HDEL', KEYS[2], all[i])
+    end
+  end
+  if tonumber(late) >= now then
+    redis.call('HSET', KEYS[2], owner, late)
+    outlive(keep, keep)
+  end
+end
+
+-- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
+-- granted, and expired before the metadata is forgotten, must not take the lock back.
+local function disown(owner, keep)
+  local now = clock()
+  tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+end
+
+-- map reads a hash; false if it is empty, which would not encode as an object.
+local function map(key)
+  local flat, m = redis.call('HGETALL', key), {}
+  for i = 1, #flat, 2 do
+    m[flat[i]] = flat[i + 1]
+  end
+  return next(m) and m
+end
+
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
+-- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. A waiter and
+-- the session that wakes it get the same answer, if their rights are the same.
+local function sharding(how, channel)
+  local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
+    local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
+    return known and allowed
+  end
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', channel) and may('SPUBLISH', channel, '')
+end
+
+-- publish sends a message, by SPUBLISH or PUBLISH, and returns how many clients of this server got it.
+local function publish(how, channel, message)
+  local heard = sharding(how, channel) and redis.pcall('SPUBLISH', channel, message)
+  return type(heard) == 'number' and heard or redis.call('PUBLISH', channel, message)
+end
