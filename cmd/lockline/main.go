@@ -1,6 +1,6 @@
 // Command lockline shows the library at work (lockline demo), and lends its locks to any command
 // (lockline exec). It also shows operators what is locked, the holders, and what may go wrong
-// (ls, top, inspect, watch, unlock, doctor).
+// (ls, top, inspect, watch, unlock, doctor, script).
 package main
 
 import (
@@ -108,6 +108,7 @@ func program(out, errOut io.Writer) *cli.Command {
 			"lockline ls | top [PATTERN]\n" +
 			"lockline inspect | watch | unlock --force NAME\n" +
 			"lockline doctor\n" +
+			"lockline script [NAME | DIGEST]\n" +
 			"lockline version\n" +
 			"lockline COMMAND --help",
 		EnableShellCompletion:           true,
@@ -117,7 +118,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		Writer:                          out,
 		ErrWriter:                       errOut,
 		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(),
-			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), versionCommand()},
+			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), scriptCommand(), versionCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,
