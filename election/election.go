@@ -13,7 +13,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -21,9 +20,9 @@ import (
 )
 
 var (
-	proclaimScript = wire.NewScript(script.Text("election/proclaim"))
-	leaderScript   = wire.NewScript(script.Text("election/leader"))
-	retractScript  = wire.NewScript(script.Text("election/retract"))
+	proclaimScript = wire.Named("election/proclaim")
+	leaderScript   = wire.Named("election/leader")
+	retractScript  = wire.Named("election/retract")
 )
 
 // MaxValue is the length of the longest value, in bytes.

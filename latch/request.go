@@ -10,21 +10,20 @@ import (
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
-	setScript     = wire.NewScript(script.Text("latch/set"))
-	countScript   = wire.NewScript(script.Text("latch/count"))
-	deleteScript  = wire.NewScript(script.Text("latch/delete"))
-	lookScript    = wire.NewScript(script.Text("latch/look"))
-	joinScript    = wire.NewScript(script.Text("latch/join"))
-	renewScript   = wire.NewScript(script.Text("latch/renew"))
-	arriveScript  = wire.NewScript(script.Text("latch/arrive"))
-	leaveScript   = wire.NewScript(script.Text("latch/leave"))
-	inspectScript = wire.NewScript(script.Text("latch/inspect"))
+	setScript     = wire.Named("latch/set")
+	countScript   = wire.Named("latch/count")
+	deleteScript  = wire.Named("latch/delete")
+	lookScript    = wire.Named("latch/look")
+	joinScript    = wire.Named("latch/join")
+	renewScript   = wire.Named("latch/renew")
+	arriveScript  = wire.Named("latch/arrive")
+	leaveScript   = wire.Named("latch/leave")
+	inspectScript = wire.Named("latch/inspect")
 )
 
 // answer is a script's reply: a letter, the Redis time, and what else the script says.

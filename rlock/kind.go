@@ -5,17 +5,16 @@ import (
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/queue"
-	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
-	redissonLock    = wire.NewScript(script.Text("redisson/lock"))
-	redissonRelease = wire.NewScript(script.Text("redisson/release"))
-	redissonForce   = wire.NewScript(script.Text("redisson/force"))
-	redissonInspect = wire.NewScript(script.Text("redisson/inspect"))
+	redissonLock    = wire.Named("redisson/lock")
+	redissonRelease = wire.Named("redisson/release")
+	redissonForce   = wire.Named("redisson/force")
+	redissonInspect = wire.Named("redisson/inspect")
 
 	reentrant = queue.NewReentrant(protocol.Reentrant)
 

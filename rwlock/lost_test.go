@@ -68,7 +68,7 @@ func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 // may have left a request behind that is granted later, to nobody: so the attempt is ended in Redis.
 func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
-		first := testlock.Take(t, locks[0].RLocker())
+		first := testlock.Take(t, testlock.Warm(t, locks[0]).RLocker()) // so that the server knows the scripts
 		asked, ended := 0, 0
 		wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			switch testlock.Script(r.Script()) {

@@ -8,10 +8,10 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-var anyScript = wire.NewScript("return 'R'")
+var script = wire.NewScript("return 'R'")
 
-// sent are the arguments of a request for anyScript.
-func sent(argv ...any) []any { return append([]any{"evalsha", anyScript.Digest()}, argv...) }
+// sent are the arguments of a request for script.
+func sent(argv ...any) []any { return append([]any{"evalsha", script.Digest()}, argv...) }
 
 func TestAReleaseSaysWhichGrantEndsAndWhatOfItWasUsed(t *testing.T) {
 	x := keys(t, "x")
@@ -23,7 +23,7 @@ func TestAReleaseSaysWhichGrantEndsAndWhatOfItWasUsed(t *testing.T) {
 		{Grant{Owner: "a:1", Token: "5", Used: int64(7), Late: 9}, []any{int64(9), int64(7)}},
 		{Grant{Owner: "a:1", Token: "5", Used: "5"}, []any{"0", "5"}},
 	} {
-		r := &Release{Script: anyScript, Keys: x, Grant: c.grant, Keep: "60000"}
+		r := &Release{Script: script, Keys: x, Grant: c.grant, Keep: "60000"}
 		want := sent(append([]any{2, x.Lock(), x.Metadata(), "a:1", "5", x.Channel, "60000"}, c.want...)...)
 		for range 2 {
 			for _, now := range []time.Time{{}, time.Now()} { // all copies are the same
@@ -49,7 +49,7 @@ func TestAnUnnamedGrantIsAllThatItsAttemptWasGranted(t *testing.T) {
 
 func TestCopiesOfASameAreTheSame(t *testing.T) {
 	x := keys(t, "x")
-	s := &Same{Script: anyScript, Keys: x, Argv: []any{"a:1", 5}}
+	s := &Same{Script: script, Keys: x, Argv: []any{"a:1", 5}}
 	want := sent(2, x.Lock(), x.Metadata(), "a:1", 5)
 	for _, now := range []time.Time{{}, time.Now()} {
 		if got := s.Request(now).Args(); !reflect.DeepEqual(got, want) {

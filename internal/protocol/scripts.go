@@ -1,16 +1,11 @@
 package protocol
 
-import (
-	"github.com/lockline/lockline/internal/script"
-	"github.com/lockline/lockline/internal/wire"
-)
+import "github.com/lockline/lockline/internal/wire"
 
 // Block is how many tokens a grant reserves: one for each goroutine that the lock
 // may be handed to in memory. What was not used is given back with the release.
 // Scripts have it as BLOCK.
 const Block = 1000
 
-var (
-	// Keep sets the hold count and the lease of a held lock.
-	Keep = wire.NewScript(script.Text("lock/keep"))
-)
+// Keep sets the hold count and the lease of a held lock.
+var Keep = wire.Named("lock/keep")

@@ -1,10 +1,11 @@
-package protocol
+package protocol_test
 
 import (
 	"regexp"
 	"strconv"
 	"testing"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/script"
 )
 
@@ -13,8 +14,8 @@ func TestTheScriptsReserveAsManyTokensAsTheEngine(t *testing.T) {
 	for _, name := range script.Names() {
 		for _, m := range regexp.MustCompile(`\bBLOCK = (.*)`).FindAllStringSubmatch(script.Text(name), -1) {
 			n++
-			if m[1] != strconv.Itoa(Block) {
-				t.Errorf("BLOCK is %s in %s, and Block %d", m[1], name, Block)
+			if m[1] != strconv.Itoa(protocol.Block) {
+				t.Errorf("BLOCK is %s in %s, and Block %d", m[1], name, protocol.Block)
 			}
 		}
 	}

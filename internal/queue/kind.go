@@ -13,18 +13,17 @@ import (
 
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
-	lockScript      = wire.NewScript(script.Text("lock/lock"))
-	releaseScript   = wire.NewScript(script.Text("lock/release"))
-	heartbeatScript = wire.NewScript(script.Text("lock/heartbeat"))
-	forceScript     = wire.NewScript(script.Text("lock/force"))
-	inspectScript   = wire.NewScript(script.Text("lock/inspect"))
+	lockScript      = wire.Named("lock/lock")
+	releaseScript   = wire.Named("lock/release")
+	heartbeatScript = wire.Named("lock/heartbeat")
+	forceScript     = wire.Named("lock/force")
+	inspectScript   = wire.Named("lock/inspect")
 )
 
 var errRedisson = errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")

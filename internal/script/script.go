@@ -1,6 +1,6 @@
 // Package script has the library's Lua scripts, each by its name, as lock/release.
 //
-// A script is put together when a program starts. It consists of its source, a file in a folder of lua, and of what it
+// A script is put together when a program uses it first. It consists of its source, a file in a folder of lua, and of what it
 // needs of the libraries, the files beside these folders. It begins with the header of its source. Then come the source's
 // statements. A function or constant of a library stands immediately before the first statement that needs it, so that a
 // script that returns earlier does not spend time on it.

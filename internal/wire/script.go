@@ -5,25 +5,43 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/script"
 )
 
 // Script is a Lua script whose reply is one string, and never empty.
 type Script struct {
-	body, sha any // strings, boxed once
+	load func() (body, sha any) // strings, boxed once
 }
 
 // NewScript makes a script of its text.
-func NewScript(text string) *Script {
-	sum := sha1.Sum([]byte(text))
-	return &Script{body: text, sha: hex.EncodeToString(sum[:])}
+func NewScript(text string) *Script { return newScript(func() string { return text }) }
+
+// Named is a script of package script. It is put together when it is used first, so that a program starts in no time.
+func Named(name string) *Script { return newScript(func() string { return script.Text(name) }) }
+
+func newScript(text func() string) *Script {
+	return &Script{load: sync.OnceValues(func() (body, sha any) {
+		text := text()
+		sum := sha1.Sum([]byte(text))
+		return text, hex.EncodeToString(sum[:])
+	})}
 }
 
 // Text is what a server is given of the script, and Digest its name from then on.
-func (sc *Script) Text() string   { return sc.body.(string) }
-func (sc *Script) Digest() string { return sc.sha.(string) }
+func (sc *Script) Text() string {
+	body, _ := sc.load()
+	return body.(string)
+}
+
+func (sc *Script) Digest() string {
+	_, sha := sc.load()
+	return sha.(string)
+}
 
 // Request is a script call that go-redis sends once: it would resend up to
 // three times by itself, and a resent lock request needs a new not-after.
@@ -36,7 +54,8 @@ func (Request) NoRetry() bool { return true }
 // NewRequest builds a call.
 func NewRequest(sc *Script, keys []any, argv ...any) Request {
 	args := make([]any, 0, 3+len(keys)+len(argv))
-	args = append(args, "evalsha", sc.sha, len(keys))
+	_, sha := sc.load()
+	args = append(args, "evalsha", sha, len(keys))
 	args = append(args, keys...)
 	args = append(args, argv...)
 	return Request{redis.NewStringCmd(context.Background(), args...)}
@@ -48,7 +67,8 @@ type Copier interface{ Request(now time.Time) Request }
 // asEval is the same request for a server that does not know the script yet.
 func (r Request) asEval(sc *Script) Request {
 	args := r.Args()
-	args[0], args[1] = "eval", sc.body
+	args[0] = "eval"
+	args[1], _ = sc.load()
 	return Request{redis.NewStringCmd(context.Background(), args...)}
 }
 
