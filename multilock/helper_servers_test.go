@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -23,8 +22,6 @@ const (
 	turnKey   = "lockline:t:{x}"
 	turnQueue = turnKey + ":q"
 )
-
-func redScript(name string) *redis.Script { return redis.NewScript(script.Text("lock/" + name)) }
 
 // servers are the independent servers of a RedLock, in fake time.
 type servers []*testlock.Wire

@@ -118,7 +118,8 @@ func program(out, errOut io.Writer) *cli.Command {
 		Writer:                          out,
 		ErrWriter:                       errOut,
 		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(),
-			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), scriptCommand(), versionCommand()},
+			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(),
+			scriptCommand(), versionCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// split returns the header of a file and its statements at top level, each with the comment before it and the blank
-// lines behind it.
+// split returns the header of a file and its statements at top level, each with the comment before it and the
+// blank lines behind it.
 func split(text string) (header string, statements []string) {
 	header, text, _ = strings.Cut(text, "\n\n")
 	begin, at, comment := 0, 0, false // comment: the line before is one
@@ -33,7 +33,7 @@ func begins(line string) bool {
 	return true
 }
 
-// words are the names and keywords in code. Names of fields are not among them, nor what is in comments and strings.
+// words are the names and keywords in code, but for names of fields and what is in comments and strings.
 func words(code string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := 0; i < len(code); {

@@ -1,9 +1,9 @@
 // Package script has the library's Lua scripts, each by its name, as lock/release.
 //
-// A script is put together when a program uses it first. It consists of its source, a file in a folder of lua, and of what it
-// needs of the libraries, the files beside these folders. It begins with the header of its source. Then come the source's
-// statements. A function or constant of a library stands immediately before the first statement that needs it, so that a
-// script that returns earlier does not spend time on it.
+// A script is put together when a program uses it first. Its source is a file in a folder of lua. The files beside
+// these folders are libraries. A script begins with the header of its source. Then come the source's statements. A
+// function or constant of a library stands immediately before the first statement that needs it, so that a script
+// that returns earlier does not spend time on it.
 //
 // Sources are not parsed but split by their form: a statement at top level begins in column 0. No other line does,
 // except one that closes or continues it (end, else, a bracket). No local has the name of a library's definition.
@@ -29,7 +29,7 @@ var libraries = map[string][]string{
 	"redisson": {"shared.lua"},
 }
 
-// Text is a whole script. Its first line is the command that prints it. It panics if there is no script of this name.
+// Text is a whole script. Its first line is the command that prints it. It panics if there is none of this name.
 var Text = textOf(read)
 
 // With is Text with another text of one file in lua, for tests that break it.
@@ -62,7 +62,7 @@ func read(file string) string {
 	return string(text)
 }
 
-// textOf returns what makes scripts of the files that read returns. It reads a library once, and only if a script needs it.
+// textOf makes scripts of the files that read returns. Libraries are read once, and only for a script that needs them.
 func textOf(read func(file string) string) func(name string) string {
 	folders := map[string]func() *library{}
 	for folder, files := range libraries {

@@ -21,7 +21,7 @@ type Script struct {
 // NewScript makes a script of its text.
 func NewScript(text string) *Script { return newScript(func() string { return text }) }
 
-// Named is a script of package script. It is put together when it is used first, so that a program starts in no time.
+// Named is a script of package script. It is put together when it is used first: few programs use all.
 func Named(name string) *Script { return newScript(func() string { return script.Text(name) }) }
 
 func newScript(text func() string) *Script {

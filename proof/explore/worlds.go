@@ -25,7 +25,7 @@ type World struct {
 // Worlds are all there are.
 func Worlds() []World { return slices.Concat(lockWorlds(), permitWorlds()) }
 
-// Explore visits at most so many states of a world. text is what a script is made of: script.Text, or one that breaks it.
+// Explore visits at most so many states of a world. text is script.Text, or one that breaks scripts.
 func (w World) Explore(text func(name string) string, most int) (Result, error) {
 	built, err := w.load(text)
 	if err != nil {

@@ -41,8 +41,8 @@ func newComparison(t *testing.T) *comparison {
 	t.Helper()
 	c := &comparison{newServer(t), map[string]loaded{}, map[string]map[string]int{}}
 	for _, name := range script.Names() {
-		if folder := path.Dir(name); folder == "election" || folder == "redisson" { // they use what the key space has not
-			continue
+		if folder := path.Dir(name); folder == "election" || folder == "redisson" {
+			continue // they use what the key space has not
 		}
 		text := script.Text(name)
 		compiled, err := Compile("script", text)
