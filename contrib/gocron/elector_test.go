@@ -1,0 +1,138 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	gocronlock "github.com/lockline/lockline/contrib/gocron"
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// candidate is an Elector that runs until stop, which returns what Run has returned. It ends with the test.
+type candidate struct {
+	*gocronlock.Elector
+	stop func() error
+}
+
+func campaign(t *testing.T, session *rlock.Session, value string) *candidate {
+	e := gocronlock.NewElector(election.New(session, "scheduler"), value)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	stop := func() error {
+		cancel()
+		err := <-ended
+		ended <- err
+		return err
+	}
+	t.Cleanup(func() { _ = stop() })
+	return &candidate{e, stop}
+}
+
+func (c *candidate) wantLeader(t *testing.T, when string, want error) {
+	t.Helper()
+	testlock.Settle()
+	if err := c.IsLeader(t.Context()); !errors.Is(err, want) {
+		t.Errorf("%s: IsLeader: %v, want %v", when, err, want)
+	}
+	ran := errors.New("it ran")
+	err := c.Task(func(context.Context) error { return ran })(t.Context())
+	if (want == nil) != (err == ran) || err == nil {
+		t.Errorf("%s: the task: %v", when, err)
+	}
+}
+
+func TestOneMachineRunsAllJobsUntilAnotherOneLeads(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		var machines []*machine
+		var candidates []*candidate
+		for _, name := range []string{"1", "2"} {
+			session := testlock.NewSession(t, w.Client)
+			c := campaign(t, session, name)
+			m := start(t, session, gocron.WithDistributedElector(c))
+			_, err := m.scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(c.Task(quick)))
+			testlock.Must(t, err)
+			machines, candidates = append(machines, m), append(candidates, c)
+			time.Sleep(time.Second)
+		}
+		ran := func(when string, first, second int64) {
+			t.Helper()
+			if a, b := machines[0].runs.Swap(0), machines[1].runs.Swap(0); a != first || b != second {
+				t.Errorf("%s: %d and %d runs, want %d and %d", when, a, b, first, second)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		ran("at first", 10, 0)
+		testlock.WantError(t, "Run", candidates[0].stop(), context.Canceled)
+		candidates[0].wantLeader(t, "after its end", rlock.ErrNotHeld)
+		candidates[1].wantLeader(t, "after the end of the first", nil)
+		time.Sleep(10 * time.Minute)
+		ran("then", 0, 10)
+	})
+}
+
+func TestWhoDoesNotRunDoesNotLead(t *testing.T) {
+	c := &candidate{Elector: gocronlock.NewElector(nil, "")}
+	testlock.InFakeTime(t, func(t *testing.T) { c.wantLeader(t, "before Run", rlock.ErrNotHeld) })
+}
+
+func TestARunEndsWithTheLeadershipAndTheElectorLeadsAgain(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		session := testlock.NewSession(t, w.Client)
+		c := campaign(t, session, "1")
+		c.wantLeader(t, "at first", nil)
+		begun, ended := make(chan struct{}, 1), make(chan error, 1)
+		go func() { ended <- c.Task(untilEnd(begun))(t.Context()) }()
+		<-begun
+		_, err := fairlock.New(session, "scheduler").ForceUnlock(t.Context())
+		testlock.Must(t, err)
+		testlock.WantError(t, "the run", testlock.Receive(t, "the run ends", ended), rlock.ErrLost)
+		testlock.Eventually(t, "it leads again", func() bool { return c.IsLeader(t.Context()) == nil })
+	})
+}
+
+func TestALeaderThatIsCutOffIsNoneBeforeAnotherOneLeads(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		c := campaign(t, testlock.NewSession(t, w.Client), "1")
+		c.wantLeader(t, "at first", nil)
+		w.Down(true)
+		time.Sleep(31 * time.Second)
+		c.wantLeader(t, "when its lease is over", rlock.ErrNotHeld)
+		w.Down(false)
+		testlock.Eventually(t, "it leads again", func() bool { return c.IsLeader(t.Context()) == nil })
+	})
+}
+
+func TestRunEndsWithTheSession(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		session := testlock.NewSession(t, w.Client)
+		leader, waiting := campaign(t, session, "1"), campaign(t, session, "2")
+		testlock.Settle()
+		testlock.Must(t, session.Close())
+		synctest.Wait()
+		for _, c := range []*candidate{leader, waiting} {
+			c.wantLeader(t, "after Close", rlock.ErrClosed)
+			testlock.WantError(t, "Run", c.stop(), rlock.ErrClosed)
+		}
+	})
+}
+
+func TestIsLeaderSaysWhyACampaignFails(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		c := campaign(t, testlock.NewSession(t, w.Client), strings.Repeat("x", election.MaxValue+1))
+		c.wantLeader(t, "with too long a value", rlock.ErrNotHeld)
+		if err := c.IsLeader(t.Context()); !strings.Contains(err.Error(), "bytes") {
+			t.Errorf("IsLeader: %v", err)
+		}
+		testlock.WantError(t, "Run", c.stop(), context.Canceled)
+	})
+}

@@ -1,0 +1,114 @@
+package gocronlock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	gocronlock "github.com/lockline/lockline/contrib/gocron"
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/rlock"
+)
+
+// connect is to a server in memory: use your own.
+func connect() (session *rlock.Session, rdb *redis.Client, end func()) {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		log.Fatal(err)
+	}
+	rdb = redis.NewClient(&redis.Options{Addr: server.Addr()})
+	session, err := rlock.NewSession(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return session, rdb, func() {
+		_ = session.Close()
+		_ = rdb.Close()
+		server.Close()
+	}
+}
+
+// Two schedulers, as of two machines, come to the same tick of a job. One of them runs it.
+func ExampleNewLocker() {
+	session, rdb, end := connect()
+	defer end()
+	report := func(ctx context.Context) error { // ctx is canceled if the lock is lost
+		fmt.Println("report")
+		return nil
+	}
+
+	for range 2 {
+		// Clocks differ by less than 30 s, and ticks are a minute apart.
+		locker, err := gocronlock.NewLocker(session, rdb, 30*time.Second)
+		if err != nil {
+			log.Fatal(err)
+		}
+		scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+		if err != nil {
+			log.Fatal(err)
+		}
+		over := make(chan bool)
+		_, err = locker.NewJob(scheduler, gocron.DurationJob(time.Minute), "report", report,
+			gocron.WithStartAt(gocron.WithStartImmediately()),
+			gocron.WithEventListeners(
+				gocron.AfterJobRuns(func(uuid.UUID, string) { over <- true }),
+				gocron.AfterLockError(func(_ uuid.UUID, name string, err error) {
+					fmt.Println(name, "is skipped:", err)
+					over <- true
+				})))
+		if err != nil {
+			log.Fatal(err)
+		}
+		scheduler.Start()
+		<-over
+		if err := scheduler.Shutdown(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// report
+	// report is skipped: gocronlock: the job was started a moment ago
+}
+
+// The scheduler of the leader runs all jobs.
+func ExampleNewElector() {
+	session, _, end := connect()
+	defer end()
+	elector := gocronlock.NewElector(election.New(session, "scheduler"), "machine 1")
+	ctx, stop := context.WithCancel(context.Background())
+	resigned := make(chan error)
+	go func() { resigned <- elector.Run(ctx) }()
+
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+	if err != nil {
+		log.Fatal(err)
+	}
+	done := make(chan bool)
+	report := elector.Task(func(ctx context.Context) error { // ctx is canceled if the leadership ends
+		fmt.Println("report")
+		close(done)
+		<-ctx.Done()
+		return nil
+	})
+	_, err = scheduler.NewJob(gocron.DurationJob(10*time.Millisecond), gocron.NewTask(report),
+		gocron.WithSingletonMode(gocron.LimitModeReschedule))
+	if err != nil {
+		log.Fatal(err)
+	}
+	scheduler.Start()
+	<-done
+	if err := scheduler.Shutdown(); err != nil { // first this, so that no job runs when another machine leads
+		log.Fatal(err)
+	}
+	stop()
+	fmt.Println(<-resigned)
+	// Output:
+	// report
+	// context canceled
+}

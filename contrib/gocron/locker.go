@@ -1,0 +1,149 @@
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// patience bounds each wait for Redis. A tick that cannot be locked by then is skipped.
+const patience = 5 * time.Second
+
+// ErrStarted is the error of [Locker.Lock] if another run has begun less than apart ago. It is what gocron's
+// AfterLockError gets if the tick was run by another process whose clock is ahead.
+var ErrStarted = errors.New("gocronlock: the job was started a moment ago")
+
+var errNoLock = errors.New("gocronlock: the run has no lock of this Locker: its scheduler uses none, or another one")
+
+// Locker is a gocron.Locker. Of all schedulers that use one, with the same Redis and prefix, only one runs a job of
+// a given name at a time. The session renews the lock, so a run may take longer than the lease. The lock of a process
+// that died is free when its lease is over.
+//
+// gocron unlocks a job as soon as its run has ended. A lock alone does not keep a scheduler whose clock is a second
+// behind from running a job of a millisecond again, for the same tick. So the Locker also records each start in Redis,
+// and refuses to start the job again for a while. The record outlives the run, the lock and the process.
+//
+// So a tick is run at most once, unless Redis loses the record. It is not run again if the job fails or its process
+// dies.
+//
+// A job named NAME uses the lock gocron:NAME, and the record is the key gocron:started:NAME. All methods are safe for
+// concurrent use.
+type Locker struct {
+	session *rlock.Session
+	rdb     redis.Cmdable
+	apart   time.Duration
+
+	mu      sync.Mutex          // guards granted
+	granted map[string]*jobLock // by name, until the run begins
+}
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The session has the locks, and rdb keeps
+// the record of starts: it is the session's client, usually. Both stay the caller's.
+//
+// The duration apart is how long the record lasts. Choose it longer than the machines' clocks can differ, and shorter
+// than the time between two ticks. If the jobs are DurationJobs that begin whenever their process does, it is a bit
+// less than their interval. Less than a millisecond is an error.
+func NewLocker(session *rlock.Session, rdb redis.Cmdable, apart time.Duration) (*Locker, error) {
+	if apart < time.Millisecond {
+		return nil, fmt.Errorf("gocronlock: starts that are %v apart: it takes a millisecond at least", apart)
+	}
+	return &Locker{session: session, rdb: rdb, apart: apart, granted: map[string]*jobLock{}}, nil
+}
+
+// NewJob adds a job to a scheduler that uses the Locker. The job's context also ends when its lock is lost, with
+// a cause that matches rlock.ErrLost. A run that does not stop then sees no other one begin in this scheduler.
+//
+// The name is that of the lock: jobs of one name exclude each other in all processes. It replaces a name among the
+// options. The job is a singleton, with gocron.LimitModeReschedule unless the options choose the other mode.
+//
+// It blocks as scheduler.NewJob does, and returns its errors. If the scheduler does not use the Locker, each run of
+// the job fails.
+func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, name string,
+	work func(ctx context.Context) error, options ...gocron.JobOption) (gocron.Job, error) {
+	task := gocron.NewTask(func(context.Context) error {
+		j := l.begin(name)
+		if j == nil {
+			return errNoLock
+		}
+		return work(j.ctx)
+	})
+	all := []gocron.JobOption{gocron.WithSingletonMode(gocron.LimitModeReschedule)}
+	return scheduler.NewJob(when, task, append(append(all, options...), gocron.WithName(name))...)
+}
+
+// begin takes the lock that was granted to a run, or nil. A run that was slow to begin, and has lost its lock, may
+// take that of the next one: then the next one finds none, so that only one of the two works.
+func (l *Locker) begin(name string) *jobLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.granted[name]
+	delete(l.granted, name)
+	return j
+}
+
+// jobLock is the gocron.Lock of one run.
+type jobLock struct {
+	locker *Locker
+	name   string
+	ctx    context.Context // ends with the hold, and with the context that gocron gives the job
+	hold   *rlock.Hold
+}
+
+// Lock is for gocron, which skips the tick if it returns an error. It does not wait for another run: the tick would be
+// late, and done already. It blocks for two requests to Redis, and gives up on each after 5 s. The error matches
+//   - [rlock.ErrLocked], if another run is under way;
+//   - [ErrStarted], if another one has begun less than apart ago;
+//   - ctx.Err(), if ctx ended;
+//   - [rlock.ErrClosed], if the session is closed;
+//   - else it is one of go-redis.
+//
+// After an error the job is not locked. If it is not known whether Redis has recorded the start, the tick is lost.
+func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	running, hold, err := l.lock(name).TryLock(ctx, rlock.WaitAtMost(patience))
+	if err != nil {
+		return nil, err
+	}
+	j := &jobLock{l, name, running, hold}
+	if err := l.record(running, name); err != nil {
+		return nil, errors.Join(err, j.Unlock(ctx))
+	}
+	l.mu.Lock()
+	l.granted[name] = j
+	l.mu.Unlock()
+	return j, nil
+}
+
+func (l *Locker) lock(name string) *rlock.Mutex { return rlock.New(l.session, "gocron:"+name) }
+
+// record writes down that the job starts, unless that is on record. If only the reply is lost, the client asks again
+// and finds its own record: the tick is skipped, and not run twice.
+func (l *Locker) record(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	first, err := l.rdb.SetNX(ctx, "gocron:started:"+name, 1, l.apart).Result()
+	if err == nil && !first {
+		err = ErrStarted
+	}
+	return err
+}
+
+// Unlock is also called when gocron shuts down, with a context that has ended.
+func (j *jobLock) Unlock(ctx context.Context) error {
+	j.locker.mu.Lock()
+	if j.locker.granted[j.name] == j { // its run was called off
+		delete(j.locker.granted, j.name)
+	}
+	j.locker.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return j.hold.Unlock(ctx)
+}

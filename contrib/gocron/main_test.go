@@ -1,0 +1,71 @@
+package gocronlock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	gocronlock "github.com/lockline/lockline/contrib/gocron"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestMain(m *testing.M) { testredis.Run(m) }
+
+// machine is one process with a scheduler, of which a test has several.
+type machine struct {
+	session   *rlock.Session
+	scheduler gocron.Scheduler
+	runs      atomic.Int64
+	skipped   chan error // why the Locker refused a tick
+	failed    chan error // what a run returned
+}
+
+// start starts a machine that has its session, and a scheduler with this option. Both end with the test.
+func start(t *testing.T, session *rlock.Session, option gocron.SchedulerOption) *machine {
+	t.Helper()
+	m := &machine{session: session, skipped: make(chan error, 1000), failed: make(chan error, 1000)}
+	scheduler, err := gocron.NewScheduler(option, gocron.WithGlobalJobOptions(gocron.WithEventListeners(
+		gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { m.skipped <- err }),
+		gocron.AfterJobRuns(func(uuid.UUID, string) { m.runs.Add(1) }),
+		gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { m.failed <- err }))))
+	testlock.Must(t, err)
+	m.scheduler = scheduler
+	t.Cleanup(func() { _ = scheduler.Shutdown() })
+	scheduler.Start()
+	return m
+}
+
+func newLocker(t *testing.T, session *rlock.Session, rdb redis.Cmdable, apart time.Duration) *gocronlock.Locker {
+	t.Helper()
+	l, err := gocronlock.NewLocker(session, rdb, apart)
+	testlock.Must(t, err)
+	return l
+}
+
+// locking starts a machine with a Locker.
+func locking(t *testing.T, rdb *redis.Client, apart time.Duration) (*machine, *gocronlock.Locker) {
+	t.Helper()
+	session := testlock.NewSession(t, rdb)
+	l := newLocker(t, session, rdb, apart)
+	return start(t, session, gocron.WithDistributedLocker(l)), l
+}
+
+func quick(context.Context) error { return nil }
+
+// untilEnd works until its context ends, and returns why. It announces that it has begun.
+func untilEnd(begun chan<- struct{}) func(context.Context) error {
+	return func(ctx context.Context) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+}
+
+func now() gocron.JobDefinition { return gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()) }
