@@ -12,9 +12,6 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// patience bounds an Unlock while Redis does not answer. The session goes on trying.
-const patience = 5 * time.Second
-
 // Storage is a certmagic.Storage whose locks are in Redis, wherever it keeps the certificates. It implements
 // certmagic.TryLocker and certmagic.LockLeaseRenewer, too. Of all Storages with the same Redis and prefix, whatever they
 // keep, one holds a lock of a given name at a time. A lock NAME of certmagic is the lock certmagic:NAME.
@@ -34,7 +31,7 @@ type Storage struct {
 	session *rlock.Session
 
 	mu    sync.Mutex               // guards holds
-	holds map[string][]*rlock.Hold // by name, those that wait for an Unlock; all but one are lost
+	holds map[string][]*rlock.Hold // by name, those that wait for an Unlock; all but the last are lost
 }
 
 var (
@@ -110,16 +107,14 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 	return s.Unlock(ctx, name) // of the lost one
 }
 
-// Unlock releases the lock. It blocks for one request, and for 5 s at most, also if ctx has ended. A lock that was
-// lost, or that the session gave back as it was closed, is no error: it is released. The error matches
+// Unlock releases the lock. It blocks for one request, not longer than ctx. If ctx has ended or never ends, that is 5 s.
+// A lock that was lost, or that the session gave back as it was closed, is no error: it is released. The error matches
 // [rlock.ErrNotHeld] if the name was not locked by this Storage. After another one Redis may not know of the release:
 // it is told again until the lease is over.
 //
 // If one goroutine has lost the lock and another one has it by now, the first of the two to call Unlock ends the hold
 // that is lost. So no other process gets the lock before both have called.
 func (s *Storage) Unlock(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
 	err := s.take(name).Unlock(ctx)
 	if errors.Is(err, rlock.ErrLost) || errors.Is(err, rlock.ErrClosed) {
 		return nil
@@ -127,20 +122,19 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	return err
 }
 
-// take returns nil if there is no hold, whose Unlock returns rlock.ErrNotHeld.
+// take takes the oldest hold, since only the youngest can be live. It returns nil, whose Unlock returns
+// rlock.ErrNotHeld, if there is none.
 func (s *Storage) take(name string) *rlock.Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holds := s.holds[name]
-	if len(holds) == 0 {
+	switch len(holds) {
+	case 0:
 		return nil
-	}
-	i := max(0, slices.IndexFunc(holds, func(h *rlock.Hold) bool { return h.Err() != nil }))
-	hold := holds[i]
-	if len(holds) == 1 {
+	case 1:
 		delete(s.holds, name)
-	} else {
-		s.holds[name] = slices.Delete(holds, i, i+1)
+	default:
+		s.holds[name] = holds[1:]
 	}
-	return hold
+	return holds[0]
 }

@@ -53,9 +53,7 @@ func (e *Elector) Run(ctx context.Context) error {
 		if err == nil {
 			e.state.Store(&state{ctx: leading, leadership: leadership})
 			<-leading.Done()
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-			_ = leadership.Resign(bounded) // if Redis was not told, it is told again until the lease is over
-			cancel()
+			_ = leadership.Resign(leading) // if Redis was not told, it is told again until the lease is over
 			continue
 		}
 		e.state.Store(&state{failure: err})

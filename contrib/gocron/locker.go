@@ -40,8 +40,8 @@ type Locker struct {
 	rdb     redis.Cmdable
 	apart   time.Duration
 
-	mu      sync.Mutex          // guards granted
-	granted map[string]*jobLock // by name, until the run begins
+	mu      sync.Mutex                 // guards granted
+	granted map[string]context.Context // of locks whose run has not begun, by job
 }
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -56,7 +56,7 @@ func NewLocker(session *rlock.Session, rdb redis.Cmdable, apart time.Duration) (
 	if apart < time.Millisecond {
 		return nil, fmt.Errorf("gocronlock: starts that are %v apart: it takes a millisecond at least", apart)
 	}
-	return &Locker{session: session, rdb: rdb, apart: apart, granted: map[string]*jobLock{}}, nil
+	return &Locker{session: session, rdb: rdb, apart: apart, granted: map[string]context.Context{}}, nil
 }
 
 // NewJob adds a job to a scheduler that uses the Locker. The job's context also ends when its lock is lost, with
@@ -70,36 +70,29 @@ func NewLocker(session *rlock.Session, rdb redis.Cmdable, apart time.Duration) (
 func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, name string,
 	work func(ctx context.Context) error, options ...gocron.JobOption) (gocron.Job, error) {
 	task := gocron.NewTask(func(context.Context) error {
-		j := l.begin(name)
-		if j == nil {
+		ctx, ok := l.begin(name)
+		if !ok {
 			return errNoLock
 		}
-		return work(j.ctx)
+		return work(ctx)
 	})
 	all := []gocron.JobOption{gocron.WithSingletonMode(gocron.LimitModeReschedule)}
 	return scheduler.NewJob(when, task, append(append(all, options...), gocron.WithName(name))...)
 }
 
-// begin takes the lock that was granted to a run, or nil. A run that was slow to begin, and has lost its lock, may
-// take that of the next one: then the next one finds none, so that only one of the two works.
-func (l *Locker) begin(name string) *jobLock {
+// begin takes what was granted to a run. A run that was slow to begin, and has lost its lock, may take that of the
+// next one: then the next one finds none, so that only one of the two works.
+func (l *Locker) begin(name string) (ctx context.Context, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	j := l.granted[name]
+	ctx, ok = l.granted[name]
 	delete(l.granted, name)
-	return j
-}
-
-// jobLock is the gocron.Lock of one run.
-type jobLock struct {
-	locker *Locker
-	name   string
-	ctx    context.Context // ends with the hold, and with the context that gocron gives the job
-	hold   *rlock.Hold
+	return ctx, ok
 }
 
 // Lock is for gocron, which skips the tick if it returns an error. It does not wait for another run: the tick would be
-// late, and done already. It blocks for two requests to Redis, and gives up on each after 5 s. The error matches
+// late, and done already. It blocks for two requests to Redis, and gives up on each after 5 s if the clients have
+// ContextTimeoutEnabled. The error matches
 //   - [rlock.ErrLocked], if another run is under way;
 //   - [ErrStarted], if another one has begun less than apart ago;
 //   - ctx.Err(), if ctx ended;
@@ -108,42 +101,22 @@ type jobLock struct {
 //
 // After an error the job is not locked. If it is not known whether Redis has recorded the start, the tick is lost.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
-	running, hold, err := l.lock(name).TryLock(ctx, rlock.WaitAtMost(patience))
+	running, hold, err := rlock.New(l.session, "gocron:"+name).TryLock(ctx, rlock.WaitAtMost(patience))
 	if err != nil {
 		return nil, err
 	}
-	j := &jobLock{l, name, running, hold}
-	if err := l.record(running, name); err != nil {
-		return nil, errors.Join(err, j.Unlock(ctx))
-	}
-	l.mu.Lock()
-	l.granted[name] = j
-	l.mu.Unlock()
-	return j, nil
-}
-
-func (l *Locker) lock(name string) *rlock.Mutex { return rlock.New(l.session, "gocron:"+name) }
-
-// record writes down that the job starts, unless that is on record. If only the reply is lost, the client asks again
-// and finds its own record: the tick is skipped, and not run twice.
-func (l *Locker) record(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(running, patience)
 	defer cancel()
-	first, err := l.rdb.SetNX(ctx, "gocron:started:"+name, 1, l.apart).Result()
+	// If only the reply is lost, the client asks again and finds its own record: the tick is skipped, and not run twice.
+	first, err := l.rdb.SetNX(bounded, "gocron:started:"+name, 1, l.apart).Result()
 	if err == nil && !first {
 		err = ErrStarted
 	}
-	return err
-}
-
-// Unlock is also called when gocron shuts down, with a context that has ended.
-func (j *jobLock) Unlock(ctx context.Context) error {
-	j.locker.mu.Lock()
-	if j.locker.granted[j.name] == j { // its run was called off
-		delete(j.locker.granted, j.name)
+	if err != nil {
+		return nil, errors.Join(err, hold.Unlock(bounded))
 	}
-	j.locker.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	return j.hold.Unlock(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.granted[name] = running
+	return hold, nil
 }

@@ -153,6 +153,30 @@ func TestARunThatIsCalledOffGivesTheLockBack(t *testing.T) {
 	})
 }
 
+func TestARunThatWasSlowToBeginDoesNotWorkBesideTheNextOne(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a, l := locking(t, w.Client, time.Second)
+		b := start(t, a.session, gocron.WithDistributedLocker(l))
+		locked, begin := make(chan struct{}), make(chan struct{})
+		_, err := l.NewJob(a.scheduler, now(), "job", func(context.Context) error { t.Error("it works"); return nil },
+			gocron.WithEventListeners(gocron.BeforeJobRuns(func(uuid.UUID, string) { close(locked); <-begin }),
+				gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { a.failed <- err })))
+		testlock.Must(t, err)
+		<-locked
+		force(t, a.session, "job")
+		time.Sleep(11 * time.Second) // a renewal finds that out
+		begun := make(chan struct{}, 1)
+		_, err = l.NewJob(b.scheduler, now(), "job", untilEnd(begun))
+		testlock.Must(t, err)
+		<-begun
+		close(begin)
+		testlock.Receive(t, "the slow run ends", a.failed)
+		if len(b.failed) > 0 {
+			t.Errorf("the next one has ended: %v", <-b.failed)
+		}
+	})
+}
+
 func TestAJobDoesNotRunWithoutItsLocker(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		session := testlock.NewSession(t, w.Client)
@@ -209,8 +233,9 @@ func TestTheEndOfARunThatLostItsLockLeavesTheNextOneAlone(t *testing.T) {
 
 func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		session := testlock.NewSession(t, w.Client)
-		l := newLocker(t, session, w.Client, apart)
+		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout, o.ContextTimeoutEnabled = time.Hour, true })
+		session := testlock.NewSession(t, rdb)
+		l := newLocker(t, session, rdb, apart)
 
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
