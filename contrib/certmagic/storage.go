@@ -13,8 +13,8 @@ import (
 )
 
 // Storage is a certmagic.Storage whose locks are in Redis, wherever it keeps the certificates. It implements
-// certmagic.TryLocker and certmagic.LockLeaseRenewer, too. Of all Storages with the same Redis and prefix, whatever they
-// keep, one holds a lock of a given name at a time. A lock NAME of certmagic is the lock certmagic:NAME.
+// certmagic.TryLocker and certmagic.LockLeaseRenewer, too. Of all that have the same Redis and prefix, whatever they keep,
+// one holds a lock of a given name at a time. A lock NAME of certmagic is the lock certmagic:NAME.
 //
 // The session renews the locks, so that certmagic may hold one for days, as while a CA refuses to issue. The lock of a
 // process that died is free when its lease is over.
@@ -40,12 +40,12 @@ var (
 	_ certmagic.LockLeaseRenewer = (*Storage)(nil)
 )
 
-// New has a storage use the locks of a session. It does no I/O. The session stays the caller's, who closes it.
+// New has a storage use the locks of a session. It does no I/O. The caller closes the session.
 func New(session *rlock.Session, storage certmagic.Storage) *Storage {
 	return &Storage{Storage: storage, session: session, holds: map[string][]*rlock.Hold{}}
 }
 
-// ownerless is a context without values, which are what locks re-enter by. All calls of Lock exclude each other then,
+// A context without values, which are what locks re-enter by. All calls of Lock exclude each other then,
 // also if the contexts of two goroutines have one owner.
 type ownerless struct{ context.Context }
 

@@ -33,11 +33,11 @@ var errNoLock = errors.New("gocronlock: the run has no lock of this Locker: its 
 // So a tick is run at most once, unless Redis loses the record. It is not run again if the job fails or its process
 // dies.
 //
-// A job named NAME uses the lock gocron:NAME, and the record is the key gocron:started:NAME. All methods are safe for
-// concurrent use.
+// A job named NAME uses the lock gocron:NAME, and the record is the key gocron:started:NAME. It takes the right to SET
+// keys of that form. All methods are safe for concurrent use.
 type Locker struct {
 	session *rlock.Session
-	rdb     redis.Cmdable
+	client  redis.Cmdable
 	apart   time.Duration
 
 	mu      sync.Mutex                 // guards granted
@@ -46,17 +46,17 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The session has the locks, and rdb keeps
-// the record of starts: it is the session's client, usually. Both stay the caller's.
+// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The session has the locks, and the
+// client keeps the record of starts. That is the session's client, usually. The caller closes both.
 //
 // The duration apart is how long the record lasts. Choose it longer than the machines' clocks can differ, and shorter
 // than the time between two ticks. If the jobs are DurationJobs that begin whenever their process does, it is a bit
 // less than their interval. Less than a millisecond is an error.
-func NewLocker(session *rlock.Session, rdb redis.Cmdable, apart time.Duration) (*Locker, error) {
+func NewLocker(session *rlock.Session, client redis.Cmdable, apart time.Duration) (*Locker, error) {
 	if apart < time.Millisecond {
 		return nil, fmt.Errorf("gocronlock: starts that are %v apart: it takes a millisecond at least", apart)
 	}
-	return &Locker{session: session, rdb: rdb, apart: apart, granted: map[string]context.Context{}}, nil
+	return &Locker{session: session, client: client, apart: apart, granted: map[string]context.Context{}}, nil
 }
 
 // NewJob adds a job to a scheduler that uses the Locker. The job's context also ends when its lock is lost, with
@@ -80,8 +80,8 @@ func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, n
 	return scheduler.NewJob(when, task, append(append(all, options...), gocron.WithName(name))...)
 }
 
-// begin takes what was granted to a run. A run that was slow to begin, and has lost its lock, may take that of the
-// next one: then the next one finds none, so that only one of the two works.
+// begin takes what was granted to a run. If one was slow to begin and has lost its lock, it may take that of the next
+// one. Then the next one finds none, so that only one of the two works.
 func (l *Locker) begin(name string) (ctx context.Context, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	bounded, cancel := context.WithTimeout(running, patience)
 	defer cancel()
 	// If only the reply is lost, the client asks again and finds its own record: the tick is skipped, and not run twice.
-	first, err := l.rdb.SetNX(bounded, "gocron:started:"+name, 1, l.apart).Result()
+	first, err := l.client.SetNX(bounded, "gocron:started:"+name, 1, l.apart).Result()
 	if err == nil && !first {
 		err = ErrStarted
 	}

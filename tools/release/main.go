@@ -1,8 +1,8 @@
-// Release tags a version of the library, of otel and of the command line in this repository:
+// Release tags a version of the library, of otel, of contrib's modules and of the command line in this repository:
 //
 //	go run ./tools/release v0.1.0
 //
-// The tags stand on a commit beside HEAD, in which otel and cmd/lockline require that version of the library
+// The tags stand on a commit beside HEAD, in which the other modules require that version of the library
 // and replace nothing: go install refuses a module that does. Nothing is pushed. What to push is said at the end;
 // the forge's workflow then builds the binaries.
 package main

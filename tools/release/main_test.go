@@ -56,14 +56,18 @@ func TestAReleaseIsACommitBesideHeadThatReplacesNothing(t *testing.T) {
 	if err := run(t.Context(), repo, []string{version}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "git push origin v0.9.1 otel/v0.9.1 cmd/lockline/v0.9.1\n"; !strings.HasSuffix(out.String(), want) {
+	if want := "git push origin v0.9.1 otel/v0.9.1 contrib/gocron/v0.9.1 contrib/certmagic/v0.9.1 cmd/lockline/v0.9.1\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("it says %q, want %q at its end", &out, want)
 	}
 	if now := git(t, repo, "rev-parse", "HEAD") + git(t, repo, "status", "--porcelain") + git(t, repo, "worktree", "list"); !strings.HasPrefix(now, head) || strings.Count(now, "\n") != 2 {
 		t.Errorf("HEAD, the changes and the work trees are %q, and were %q", now, head)
 	}
-	changed := "cmd/lockline/go.mod\ncmd/lockline/go.sum\notel/go.mod\notel/go.sum\n"
-	for tag, module := range map[string]string{"v0.9.1": "", "otel/v0.9.1": "otel/", "cmd/lockline/v0.9.1": "cmd/lockline/"} {
+	changed := ""
+	for _, folder := range []string{"cmd/lockline/", "contrib/certmagic/", "contrib/gocron/", "otel/"} {
+		changed += folder + "go.mod\n" + folder + "go.sum\n"
+	}
+	for _, module := range []string{"", "otel/", "contrib/gocron/", "contrib/certmagic/", "cmd/lockline/"} {
+		tag := module + version
 		if got := git(t, repo, "diff", "--name-only", "HEAD", tag); got != changed {
 			t.Errorf("%s changes %q, want %q", tag, got, changed)
 		}
