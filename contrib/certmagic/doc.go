@@ -1,5 +1,5 @@
-// Package certmagiclock adds locks of Lockline to a storage of certmagic, so that of all instances of a web server one
-// at a time asks the CA for a certificate:
+// Package certmagiclock adds locks of Lockline to a storage of certmagic, so that of all instances of a web
+// server one at a time asks the CA for a certificate:
 //
 //	session, err := rlock.NewSession(rdb)
 //	...

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { testredis.Run(m) }
 // ca is a certmagic.Issuer in this process. Real ones limit how many certificates of a name they issue.
 type ca struct {
 	key      *ecdsa.PrivateKey
-	answer   func(ctx context.Context, request int32) error // of the number of requests so far; nil: it issues at once
+	answer   func(ctx context.Context, request int32) error // of the number of requests; nil: issue at once
 	requests atomic.Int32
 }
 
@@ -37,7 +37,8 @@ func newCA(t *testing.T, answer func(ctx context.Context, request int32) error) 
 
 func (*ca) IssuerKey() string { return "example" }
 
-func (c *ca) Issue(ctx context.Context, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+func (c *ca) Issue(ctx context.Context, request *x509.CertificateRequest) (
+	*certmagic.IssuedCertificate, error) {
 	n := c.requests.Add(1)
 	if c.answer != nil {
 		if err := c.answer(ctx, n); err != nil {

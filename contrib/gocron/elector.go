@@ -16,8 +16,9 @@ import (
 // pause is between a campaign that failed and the next one.
 const pause = time.Second
 
-// Elector is a gocron.Elector. All jobs run in the one process that leads, so clocks that differ matter only where the
-// leader changes. A tick of that moment may be run by both, or by neither. All methods are safe for concurrent use.
+// Elector is a gocron.Elector. All jobs run in the one process that leads, so clocks that differ matter only
+// where the leader changes. A tick of that moment may be run by both, or by neither. All methods are safe for
+// concurrent use.
 type Elector struct {
 	election *election.Election
 	value    string
@@ -33,20 +34,20 @@ type state struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector makes an Elector for gocron.WithDistributedElector. It does no I/O, and does not lead before [Elector.Run]
-// is called. The value is what others see of the leader, by election.Leader: an address, say.
+// NewElector makes an Elector for gocron.WithDistributedElector. It does no I/O, and does not lead before
+// [Elector.Run] is called. The value is what others see of the leader, by election.Leader: an address, say.
 func NewElector(e *election.Election, value string) *Elector {
 	elector := &Elector{election: e, value: value}
 	elector.state.Store(&state{})
 	return elector
 }
 
-// Run campaigns, leads, and campaigns again when the leadership has ended. It blocks until ctx ends or the session is
-// closed. Then it has resigned, for which it takes 5 s at most. Shut the scheduler down before: then no job is under way
-// when another process leads.
+// Run campaigns, leads, and campaigns again when the leadership has ended. It blocks until ctx ends or the
+// session is closed. Then it has resigned, for which it takes 5 s at most. Shut the scheduler down before:
+// then no job is under way when another process leads.
 //
-// A campaign that fails is tried again after a second, and meanwhile [Elector.IsLeader] returns its error. Run returns
-// why it has ended, never nil: context.Cause(ctx), or an error that matches [rlock.ErrClosed].
+// A campaign that fails is tried again after a second, and meanwhile [Elector.IsLeader] returns its error.
+// Run returns why it has ended, never nil: context.Cause(ctx), or an error that matches [rlock.ErrClosed].
 func (e *Elector) Run(ctx context.Context) error {
 	for {
 		leading, leadership, err := e.election.Campaign(ctx, e.value)
@@ -68,11 +69,11 @@ func (e *Elector) Run(ctx context.Context) error {
 	}
 }
 
-// IsLeader returns nil while this process leads. gocron skips the ticks for which it returns an error. That matches
-// [rlock.ErrNotHeld], and also the error of the last campaign, if that failed.
+// IsLeader returns nil while this process leads. gocron skips the ticks for which it returns an error. That
+// matches [rlock.ErrNotHeld], and also the error of the last campaign, if that failed.
 //
-// It sends no request and does not block. It looks at the clock, so a process that stood still for longer than its lease
-// does not think that it still leads.
+// It sends no request and does not block. It looks at the clock, so a process that stood still for longer
+// than its lease does not think that it still leads.
 func (e *Elector) IsLeader(context.Context) error {
 	switch s := e.state.Load(); {
 	case s.failure != nil:
@@ -83,8 +84,9 @@ func (e *Elector) IsLeader(context.Context) error {
 	return nil
 }
 
-// Task makes a function for gocron.NewTask, whose context also ends with the leadership, with the same cause. It
-// calls work, unless the leadership has ended since gocron called [Elector.IsLeader]: then it returns an error.
+// Task makes a function for gocron.NewTask, whose context also ends with the leadership, with the same cause.
+// It calls work, unless the leadership has ended since gocron called [Elector.IsLeader]: then it returns an
+// error.
 func (e *Elector) Task(work func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		s := e.state.Load()

@@ -20,21 +20,22 @@ const patience = 5 * time.Second
 // AfterLockError gets if the tick was run by another process whose clock is ahead.
 var ErrStarted = errors.New("gocronlock: the job was started a moment ago")
 
-var errNoLock = errors.New("gocronlock: the run has no lock of this Locker: its scheduler uses none, or another one")
+var errNoLock = errors.New("gocronlock: the job's scheduler does not use this Locker")
 
-// Locker is a gocron.Locker. Of all schedulers that use one, with the same Redis and prefix, only one runs a job of
-// a given name at a time. The session renews the lock, so a run may take longer than the lease. The lock of a process
-// that died is free when its lease is over.
+// Locker is a gocron.Locker. Of all schedulers that use one, with the same Redis and prefix, only one runs a
+// job of a given name at a time. The session renews the lock, so a run may take longer than the lease. The
+// lock of a process that died is free when its lease is over.
 //
-// gocron unlocks a job as soon as its run has ended. A lock alone does not keep a scheduler whose clock is a second
-// behind from running a job of a millisecond again, for the same tick. So the Locker also records each start in Redis,
-// and refuses to start the job again for a while. The record outlives the run, the lock and the process.
+// gocron unlocks a job as soon as its run has ended. A lock alone does not keep a scheduler whose clock is a
+// second behind from running a job of a millisecond again, for the same tick. So the Locker also records each
+// start in Redis, and refuses to start the job again for a while. The record outlives the run, the lock and
+// the process.
 //
-// So a tick is run at most once, unless Redis loses the record. It is not run again if the job fails or its process
-// dies.
+// So a tick is run at most once, unless Redis loses the record. It is not run again if the job fails or its
+// process dies.
 //
-// A job named NAME uses the lock gocron:NAME, and the record is the key gocron:started:NAME. It takes the right to SET
-// keys of that form. All methods are safe for concurrent use.
+// A job named NAME uses the lock gocron:NAME, and the record is the key gocron:started:NAME. It takes the
+// right to SET keys of that form. All methods are safe for concurrent use.
 type Locker struct {
 	session *rlock.Session
 	client  redis.Cmdable
@@ -46,12 +47,12 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The session has the locks, and the
-// client keeps the record of starts. That is the session's client, usually. The caller closes both.
+// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The session has the locks, and
+// the client keeps the record of starts. That is the session's client, usually. The caller closes both.
 //
-// The duration apart is how long the record lasts. Choose it longer than the machines' clocks can differ, and shorter
-// than the time between two ticks. If the jobs are DurationJobs that begin whenever their process does, it is a bit
-// less than their interval. Less than a millisecond is an error.
+// The duration apart is how long the record lasts. Choose it longer than the machines' clocks can differ, and
+// shorter than the time between two ticks. If the jobs are DurationJobs that begin whenever their process
+// does, it is a bit less than their interval. Less than a millisecond is an error.
 func NewLocker(session *rlock.Session, client redis.Cmdable, apart time.Duration) (*Locker, error) {
 	if apart < time.Millisecond {
 		return nil, fmt.Errorf("gocronlock: starts that are %v apart: it takes a millisecond at least", apart)
@@ -59,14 +60,16 @@ func NewLocker(session *rlock.Session, client redis.Cmdable, apart time.Duration
 	return &Locker{session: session, client: client, apart: apart, granted: map[string]context.Context{}}, nil
 }
 
-// NewJob adds a job to a scheduler that uses the Locker. The job's context also ends when its lock is lost, with
-// a cause that matches rlock.ErrLost. A run that does not stop then sees no other one begin in this scheduler.
+// NewJob adds a job to a scheduler that uses the Locker. The job's context also ends when its lock is lost,
+// with a cause that matches rlock.ErrLost. A run that does not stop then sees no other one begin in this
+// scheduler.
 //
-// The name is that of the lock: jobs of one name exclude each other in all processes. It replaces a name among the
-// options. The job is a singleton, with gocron.LimitModeReschedule unless the options choose the other mode.
+// The name is that of the lock: jobs of one name exclude each other in all processes. It replaces a name
+// among the options. The job is a singleton, with gocron.LimitModeReschedule unless the options choose the
+// other mode.
 //
-// It blocks as scheduler.NewJob does, and returns its errors. If the scheduler does not use the Locker, each run of
-// the job fails.
+// It blocks as scheduler.NewJob does, and returns its errors. If the scheduler does not use the Locker, each
+// run of the job fails.
 func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, name string,
 	work func(ctx context.Context) error, options ...gocron.JobOption) (gocron.Job, error) {
 	task := gocron.NewTask(func(context.Context) error {
@@ -80,8 +83,8 @@ func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, n
 	return scheduler.NewJob(when, task, append(append(all, options...), gocron.WithName(name))...)
 }
 
-// begin takes what was granted to a run. If one was slow to begin and has lost its lock, it may take that of the next
-// one. Then the next one finds none, so that only one of the two works.
+// begin takes what was granted to a run. If one was slow to begin and has lost its lock, it may take that of
+// the next one. Then the next one finds none, so that only one of the two works.
 func (l *Locker) begin(name string) (ctx context.Context, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,16 +93,17 @@ func (l *Locker) begin(name string) (ctx context.Context, ok bool) {
 	return ctx, ok
 }
 
-// Lock is for gocron, which skips the tick if it returns an error. It does not wait for another run: the tick would be
-// late, and done already. It blocks for two requests to Redis, and gives up on each after 5 s if the clients have
-// ContextTimeoutEnabled. The error matches
+// Lock is for gocron, which skips the tick if it returns an error. It does not wait for another run: the tick
+// would be late, and done already. It blocks for two requests to Redis, and gives up on each after 5 s if the
+// clients have ContextTimeoutEnabled. The error matches
 //   - [rlock.ErrLocked], if another run is under way;
 //   - [ErrStarted], if another one has begun less than apart ago;
 //   - ctx.Err(), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed;
 //   - else it is one of go-redis.
 //
-// After an error the job is not locked. If it is not known whether Redis has recorded the start, the tick is lost.
+// After an error the job is not locked. If it is not known whether Redis has recorded the start, the tick is
+// lost.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	running, hold, err := rlock.New(l.session, "gocron:"+name).TryLock(ctx, rlock.WaitAtMost(patience))
 	if err != nil {
@@ -107,7 +111,8 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	}
 	bounded, cancel := context.WithTimeout(running, patience)
 	defer cancel()
-	// If only the reply is lost, the client asks again and finds its own record: the tick is skipped, and not run twice.
+	// If only the reply is lost, the client asks again and finds its own record: the tick is skipped, and
+	// not run twice.
 	first, err := l.client.SetNX(bounded, "gocron:started:"+name, 1, l.apart).Result()
 	if err == nil && !first {
 		err = ErrStarted

@@ -53,7 +53,7 @@ func TestElectorsHandOverOnARealServer(t *testing.T) {
 	second := campaign(t, session, "2")
 	m := start(t, session, gocron.WithDistributedElector(second))
 	done := make(chan struct{}, 1000)
-	_, err := m.scheduler.NewJob(gocron.DurationJob(time.Millisecond), gocron.NewTask(second.Task(func(context.Context) error {
+	task := second.Task(func(context.Context) error {
 		if first.IsLeader(t.Context()) == nil {
 			t.Error("it runs beside the leader")
 		}
@@ -62,7 +62,8 @@ func TestElectorsHandOverOnARealServer(t *testing.T) {
 		default:
 		}
 		return nil
-	})))
+	})
+	_, err := m.scheduler.NewJob(gocron.DurationJob(time.Millisecond), gocron.NewTask(task))
 	testlock.Must(t, err)
 	testlock.WantError(t, "Run", first.stop(), context.Canceled)
 	testlock.Receive(t, "the second one runs the job", done)

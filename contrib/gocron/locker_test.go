@@ -93,9 +93,9 @@ func TestARunLongerThanTheLeaseKeepsItsLock(t *testing.T) {
 
 func TestARunEndsWithItsLock(t *testing.T) {
 	for how, lose := range map[string]func(t *testing.T, w *testlock.Wire, m *machine){
-		"freed by an operator": func(t *testing.T, _ *testlock.Wire, m *machine) { force(t, m.session, "job") },
-		"Redis is silent":      func(_ *testing.T, w *testlock.Wire, _ *machine) { w.Down(true) },
-		"Redis forgets":        func(_ *testing.T, w *testlock.Wire, _ *machine) { w.Restart() },
+		"freed by force":  func(t *testing.T, _ *testlock.Wire, m *machine) { force(t, m.session, "job") },
+		"Redis is silent": func(_ *testing.T, w *testlock.Wire, _ *machine) { w.Down(true) },
+		"Redis forgets":   func(_ *testing.T, w *testlock.Wire, _ *machine) { w.Restart() },
 	} {
 		t.Run(how, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -135,12 +135,14 @@ func TestARunThatIsCalledOffGivesTheLockBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m, l := locking(t, w.Client, apart)
 		no := errors.New("not now")
-		_, err := l.NewJob(m.scheduler, gocron.DurationJob(time.Minute), "job", quick,
-			gocron.WithEventListeners(gocron.BeforeJobRunsSkipIfBeforeFuncErrors(func(_ uuid.UUID, _ string) error {
-				err := no
-				no = nil
-				return err
-			}), gocron.AfterJobRuns(func(uuid.UUID, string) { m.runs.Add(1) })))
+		once := func(uuid.UUID, string) error {
+			err := no
+			no = nil
+			return err
+		}
+		_, err := l.NewJob(m.scheduler, gocron.DurationJob(time.Minute), "job", quick, gocron.WithEventListeners(
+			gocron.BeforeJobRunsSkipIfBeforeFuncErrors(once),
+			gocron.AfterJobRuns(func(uuid.UUID, string) { m.runs.Add(1) })))
 		testlock.Must(t, err)
 		time.Sleep(time.Minute + time.Second)
 		if m.runs.Load() != 0 {
@@ -158,8 +160,9 @@ func TestARunThatWasSlowToBeginDoesNotWorkBesideTheNextOne(t *testing.T) {
 		a, l := locking(t, w.Client, time.Second)
 		b := start(t, a.session, gocron.WithDistributedLocker(l))
 		locked, begin := make(chan struct{}), make(chan struct{})
-		_, err := l.NewJob(a.scheduler, now(), "job", func(context.Context) error { t.Error("it works"); return nil },
-			gocron.WithEventListeners(gocron.BeforeJobRuns(func(uuid.UUID, string) { close(locked); <-begin }),
+		_, err := l.NewJob(a.scheduler, now(), "job", never(t),
+			gocron.WithEventListeners(
+				gocron.BeforeJobRuns(func(uuid.UUID, string) { close(locked); <-begin }),
 				gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { a.failed <- err })))
 		testlock.Must(t, err)
 		<-locked
@@ -182,7 +185,7 @@ func TestAJobDoesNotRunWithoutItsLocker(t *testing.T) {
 		session := testlock.NewSession(t, w.Client)
 		l := newLocker(t, session, w.Client, apart)
 		m := start(t, session, gocron.WithLocation(time.UTC))
-		_, err := l.NewJob(m.scheduler, now(), "job", func(context.Context) error { t.Error("it ran"); return nil })
+		_, err := l.NewJob(m.scheduler, now(), "job", never(t))
 		testlock.Must(t, err)
 		if err := testlock.Receive(t, "an error", m.failed); err == nil {
 			t.Error("no error")
@@ -233,7 +236,9 @@ func TestTheEndOfARunThatLostItsLockLeavesTheNextOneAlone(t *testing.T) {
 
 func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout, o.ContextTimeoutEnabled = time.Hour, true })
+		rdb := w.Net.Client(t, func(o *redis.Options) {
+			o.ReadTimeout, o.ContextTimeoutEnabled = time.Hour, true
+		})
 		session := testlock.NewSession(t, rdb)
 		l := newLocker(t, session, rdb, apart)
 

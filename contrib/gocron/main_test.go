@@ -42,7 +42,8 @@ func start(t *testing.T, session *rlock.Session, option gocron.SchedulerOption) 
 	return m
 }
 
-func newLocker(t *testing.T, session *rlock.Session, rdb redis.Cmdable, apart time.Duration) *gocronlock.Locker {
+func newLocker(t *testing.T, session *rlock.Session, rdb redis.Cmdable,
+	apart time.Duration) *gocronlock.Locker {
 	t.Helper()
 	l, err := gocronlock.NewLocker(session, rdb, apart)
 	testlock.Must(t, err)
@@ -58,6 +59,11 @@ func locking(t *testing.T, rdb *redis.Client, apart time.Duration) (*machine, *g
 }
 
 func quick(context.Context) error { return nil }
+
+// never is the work of a job that must not do any.
+func never(t *testing.T) func(context.Context) error {
+	return func(context.Context) error { t.Error("it works"); return nil }
+}
 
 // untilEnd works until its context ends, and returns why. It announces that it has begun.
 func untilEnd(begun chan<- struct{}) func(context.Context) error {
