@@ -41,7 +41,7 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 						}()
 					}
 				}
-				time.Sleep(time.Minute) // so that nothing is left to ask
+				time.Sleep(time.Minute + time.Second) // so that nothing is left to ask, and no renewal is due
 				if n := len(testlock.Inspect(t, holder).Queue); n != sessions*c.each {
 					t.Fatalf("%d wait", n)
 				}

@@ -38,6 +38,8 @@ type streak struct {
 	renewed int     // how many of them want the lease renewed
 	since   time.Time
 	until   time.Time   // when it is over, unless renewed
+	stays   time.Time   // until when the lock stays taken, also when no hold is left
+	left    bool        // none is
 	timer   *time.Timer // for until; nil before a fixed lease was alone
 }
 
@@ -129,7 +131,7 @@ func (l *lock) admit(t *turn) (in bool, err error) {
 	if st := l.st; st != nil {
 		// Holds that nest in the same one exclude each other.
 		beside := func(other *hold) bool { return other.outer == outer }
-		if st.by != here || slices.ContainsFunc(st.holds, beside) { // occupied by another session
+		if st.by != here || st.left || slices.ContainsFunc(st.holds, beside) { // occupied by another session
 			return false, nil
 		}
 	} else {
@@ -191,7 +193,11 @@ func (l *lock) leave(h *hold) {
 	}
 	h.err = rlock.ErrNotHeld
 	h.cancel(failure.ErrUnlocked)
-	if len(st.holds) == 0 {
+	switch {
+	case len(st.holds) > 0:
+	case time.Now().Before(st.stays):
+		st.left, st.until = true, st.stays
+	default:
 		l.st = nil
 	}
 	st.arm() // stops the timer if the streak is over
@@ -286,6 +292,14 @@ func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	h.st.extend(d)
 	h.st.arm()
 	return nil
+}
+
+// Stay leaves the lock taken until d from now.
+func (h *hold) Stay(d time.Duration) {
+	defer h.l.enter()()
+	if until := time.Now().Add(d); until.After(h.st.stays) {
+		h.st.stays = until
+	}
 }
 
 // WaitReplicas finds that all replicas have it.

@@ -92,6 +92,9 @@ func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) 
 		h.cancel(err) // or its context would stay registered with ctx
 		return ctx, nil, err
 	}
+	if cfg.AtLeast > 0 {
+		h.Stay(cfg.AtLeast)
+	}
 	ctx, hd := handle.New(ctx, h, false)
 	return ctx, hd, nil
 }
@@ -152,7 +155,7 @@ func (l *lock) locked() *failure.LockedError {
 	e := &failure.LockedError{Name: l.name}
 	if st := l.st; st != nil {
 		e.Holder, e.About, e.Remaining = st.owner, st.by.about(), st.remaining()
-		if st.by == here {
+		if st.by == here && !st.left {
 			e.Hint = failure.SelfHint
 		}
 	}

@@ -36,6 +36,7 @@ type grant struct {
 	passes   int            // holds before that
 	hold     *majority      // the present one; nil before it is entered
 	extended bool           // its lease was made longer than the session's
+	stays    time.Time      // until when its parts stay taken, also when no hold is left
 	over     error          // why it is not held any more
 }
 
@@ -127,7 +128,7 @@ func (g *grant) passOn() bool {
 	defer g.mu.Unlock()
 	lead := g.q.lead
 	switch {
-	case g.state() != nil, g.fixed, g.extended, wakeup.Closed(g.q.home.Closing()):
+	case g.state() != nil, g.fixed, g.extended, time.Now().Before(g.stays), wakeup.Closed(g.q.home.Closing()):
 		return false
 	case g.passes >= protocol.Block-2, time.Since(g.begun) >= lead.Streak:
 		return false
@@ -292,6 +293,9 @@ func (g *grant) admit(i int, p *mutex.Entry) bool {
 		if in {
 			g.parts[i] = p
 			p.Renumber(g.token) // it may have been passed on meanwhile
+			if left := time.Until(g.stays); left > 0 {
+				p.Stay(left)
+			}
 		}
 		g.mu.Unlock()
 		if in {

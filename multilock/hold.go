@@ -151,6 +151,13 @@ func (h *holding) Extend(ctx context.Context, d time.Duration) error {
 	return h.l.join(errs)
 }
 
+// Stay leaves each part taken until d from now, also after its Unlock.
+func (h *holding) Stay(d time.Duration) {
+	for _, p := range h.parts {
+		(*mutex.Hold)(p.hold).Stay(d)
+	}
+}
+
 // WaitReplicas waits for those of one part after the other's: each may be of another server.
 func (h *holding) WaitReplicas(ctx context.Context, n int) error {
 	errs := make([]error, len(h.parts))

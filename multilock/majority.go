@@ -217,6 +217,23 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 	return fail(q.noMajority(yes, no))
 }
 
+// Stay leaves the lock taken until d from now, also after its Unlock.
+func (m *majority) Stay(d time.Duration) {
+	until := time.Now().Add(d)
+	for _, g := range [...]*grant{m.g, m.root.g} {
+		g.mu.Lock()
+		if until.After(g.stays) {
+			g.stays = until
+		}
+		for _, p := range g.parts {
+			if p != nil {
+				p.Stay(d)
+			}
+		}
+		g.mu.Unlock()
+	}
+}
+
 // WaitReplicas refuses: each server is a vote of its own, and has no replicas.
 func (m *majority) WaitReplicas(context.Context, int) error {
 	return failure.Named(m.g.l.name, errors.New("WaitReplicas: a majority of servers is what keeps a RedLock; they must not replicate"))

@@ -177,7 +177,8 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
-	a := &acquisition{l: l, ctx: ctx, options: options, try: cfg.Once(try)}
+	// A member that is given back must be free: only what is held in the end stays taken.
+	a := &acquisition{l: l, ctx: ctx, options: append(slices.Clip(options), rlock.HoldAtLeast(0)), try: cfg.Once(try)}
 	if cfg.Bounded && cfg.Wait > 0 {
 		a.until = time.Now().Add(cfg.Wait)
 	}
@@ -185,6 +186,9 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 		return ctx, nil, err
 	}
 	held, hold := l.hold(ctx, a.parts)
+	if cfg.AtLeast > 0 {
+		(*mutex.Hold)(hold).Stay(cfg.AtLeast)
+	}
 	return held, hold, nil
 }
 

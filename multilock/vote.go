@@ -73,6 +73,9 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 	}
 	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: int(m.root.holds.Load()),
 		Token: m.token, HandedOver: v.handed})
+	if cfg.AtLeast > 0 {
+		m.Stay(cfg.AtLeast)
+	}
 	return m.handle(ctx)
 }
 

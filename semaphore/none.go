@@ -31,6 +31,7 @@ func (n *nothing) Context() context.Context                    { return n.ctx }
 func (n *nothing) Find(any) any                                { return nil }
 func (n *nothing) Forgotten()                                  {}
 func (n *nothing) Extend(context.Context, time.Duration) error { return nil }
+func (n *nothing) Stay(time.Duration)                          {}
 func (n *nothing) WaitReplicas(context.Context, int) error     { return nil }
 
 func (n *nothing) Err() error {

@@ -42,6 +42,10 @@ terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
 SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
 is waited for: what it leaves running in the background runs without the lock.
 
+With --hold-at-least 30s the lock stays taken until 30 s after it was granted, though
+the command has ended: machines whose clocks differ by seconds then run a job of cron
+once, with --wait 0. If lockline is killed, the lock is free after its lease.
+
 The lease is renewed at a third of it. If that fails, the command and all its
 descendants get SIGTERM when no more than --grace of the lease is left. They get
 SIGKILL just before the end of the lease, before another process can get the lock.
@@ -80,7 +84,8 @@ type execOptions struct {
 	quiet        bool
 	locked       int // exit code if the lock was not free in time
 	lease, grace time.Duration
-	replicas     int // that must have the lock before the command runs
+	atLeast      time.Duration // for which the lock stays taken
+	replicas     int           // that must have the lock before the command runs
 	command      []string
 }
 
@@ -104,6 +109,7 @@ func execCommand() *cli.Command {
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not name the holder on stderr while it waits"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
+			&cli.DurationFlag{Name: "hold-at-least", Usage: "how long the lock stays taken, counted from its grant, also if the command ends sooner"},
 			&cli.IntFlag{Name: "replicas", Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
 		),
@@ -121,7 +127,7 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
 		redis: targetOf(cmd), prefix: cmd.String("prefix"), open: openReentrant,
 		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
-		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"), replicas: cmd.Int("replicas"),
+		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"), atLeast: cmd.Duration("hold-at-least"), replicas: cmd.Int("replicas"),
 	}
 	kinds := 0
 	for flag, open := range map[string]func(*rlock.Session, string) subject{
@@ -156,6 +162,8 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		return o, fmt.Errorf("exec: --wait must not be negative: %v", o.atMost)
 	case o.locked < 0 || o.locked > 255:
 		return o, fmt.Errorf("exec: --conflict-exit-code must be 0 to 255: %d", o.locked)
+	case o.atLeast < 0:
+		return o, fmt.Errorf("exec: --hold-at-least must not be negative: %v", o.atLeast)
 	case o.replicas < 0:
 		return o, fmt.Errorf("exec: --replicas must not be negative: %d", o.replicas)
 	case o.grace < 0:
@@ -324,7 +332,7 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 
 // wait waits until ctx ends, or as long as --wait says.
 func (c *contender) wait(ctx context.Context, granted func()) (context.Context, *rlock.Hold, error) {
-	var options []rlock.Option
+	options := []rlock.Option{rlock.HoldAtLeast(c.atLeast)}
 	if c.bounded {
 		options = append(options, rlock.WaitAtMost(c.atMost))
 	}

@@ -1,7 +1,7 @@
 // Package gocronlock has the gocron schedulers of several processes share their jobs, by locks of Lockline.
 // It implements gocron's Locker and its Elector. A scheduler uses one of them:
 //
-//	locker, err := gocronlock.NewLocker(session, rdb, 30*time.Second)
+//	locker := gocronlock.NewLocker(session, 30*time.Second)
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //	job, err := locker.NewJob(scheduler, gocron.DurationJob(time.Minute), "report", report)
 //

@@ -2,6 +2,7 @@ package gocronlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -17,17 +18,17 @@ import (
 )
 
 // connect is to a server in memory: use your own.
-func connect() (session *rlock.Session, rdb *redis.Client, end func()) {
+func connect() (session *rlock.Session, end func()) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
 		log.Fatal(err)
 	}
-	rdb = redis.NewClient(&redis.Options{Addr: server.Addr()})
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	session, err := rlock.NewSession(rdb)
 	if err != nil {
 		log.Fatal(err)
 	}
-	return session, rdb, func() {
+	return session, func() {
 		_ = session.Close()
 		_ = rdb.Close()
 		server.Close()
@@ -36,7 +37,7 @@ func connect() (session *rlock.Session, rdb *redis.Client, end func()) {
 
 // Two schedulers, as of two machines, come to the same tick of a job. One of them runs it.
 func ExampleNewLocker() {
-	session, rdb, end := connect()
+	session, end := connect()
 	defer end()
 	report := func(ctx context.Context) error { // ctx is canceled if the lock is lost
 		fmt.Println("report")
@@ -45,10 +46,7 @@ func ExampleNewLocker() {
 
 	for range 2 {
 		// Clocks differ by less than 30 s, and ticks are a minute apart.
-		locker, err := gocronlock.NewLocker(session, rdb, 30*time.Second)
-		if err != nil {
-			log.Fatal(err)
-		}
+		locker := gocronlock.NewLocker(session, 30*time.Second)
 		scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 		if err != nil {
 			log.Fatal(err)
@@ -59,7 +57,7 @@ func ExampleNewLocker() {
 			gocron.WithEventListeners(
 				gocron.AfterJobRuns(func(uuid.UUID, string) { over <- true }),
 				gocron.AfterLockError(func(_ uuid.UUID, name string, err error) {
-					fmt.Println(name, "is skipped:", err)
+					fmt.Println(name, "is skipped:", errors.Is(err, rlock.ErrLocked))
 					over <- true
 				})))
 		if err != nil {
@@ -73,12 +71,12 @@ func ExampleNewLocker() {
 	}
 	// Output:
 	// report
-	// report is skipped: gocronlock: the job was started a moment ago
+	// report is skipped: true
 }
 
 // The scheduler of the leader runs all jobs.
 func ExampleNewElector() {
-	session, _, end := connect()
+	session, end := connect()
 	defer end()
 	elector := gocronlock.NewElector(election.New(session, "scheduler"), "machine 1")
 	ctx, stop := context.WithCancel(context.Background())

@@ -3,22 +3,16 @@ package gocronlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/rlock"
 )
 
 // patience bounds each wait for Redis. A tick that cannot be locked by then is skipped.
 const patience = 5 * time.Second
-
-// ErrStarted is the error of [Locker.Lock] if another run has begun less than apart ago. It is what gocron's
-// AfterLockError gets if the tick was run by another process whose clock is ahead.
-var ErrStarted = errors.New("gocronlock: the job was started a moment ago")
 
 var errNoLock = errors.New("gocronlock: the job's scheduler does not use this Locker")
 
@@ -27,18 +21,15 @@ var errNoLock = errors.New("gocronlock: the job's scheduler does not use this Lo
 // lock of a process that died is free when its lease is over.
 //
 // gocron unlocks a job as soon as its run has ended. A lock alone does not keep a scheduler whose clock is a
-// second behind from running a job of a millisecond again, for the same tick. So the Locker also records each
-// start in Redis, and refuses to start the job again for a while. The record outlives the run, the lock and
-// the process.
+// second behind from running a job of a millisecond again, for the same tick. So a job stays locked for a while
+// after it has begun, by [rlock.HoldAtLeast], also if the run, the scheduler and the process end before.
 //
-// So a tick is run at most once, unless Redis loses the record. It is not run again if the job fails or its
-// process dies.
+// So a tick is run at most once, unless Redis loses the lock. It is not run again if the job fails. If its
+// process dies, the job is free when the lease is over, which is 30 s unless the session has another one.
 //
-// A job named NAME uses the lock gocron:NAME, and the record is the key gocron:started:NAME. It takes the
-// right to SET keys of that form. All methods are safe for concurrent use.
+// A job named NAME uses the lock gocron:NAME. All methods are safe for concurrent use.
 type Locker struct {
 	session *rlock.Session
-	client  redis.Cmdable
 	apart   time.Duration
 
 	mu      sync.Mutex                 // guards granted
@@ -47,17 +38,13 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The session has the locks, and
-// the client keeps the record of starts. That is the session's client, usually. The caller closes both.
+// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The caller closes the session.
 //
-// The duration apart is how long the record lasts. Choose it longer than the machines' clocks can differ, and
+// The duration apart is how long a job stays locked at least, from its beginning. Choose it longer than the machines' clocks can differ, and
 // shorter than the time between two ticks. If the jobs are DurationJobs that begin whenever their process
-// does, it is a bit less than their interval. Less than a millisecond is an error.
-func NewLocker(session *rlock.Session, client redis.Cmdable, apart time.Duration) (*Locker, error) {
-	if apart < time.Millisecond {
-		return nil, fmt.Errorf("gocronlock: starts that are %v apart: it takes a millisecond at least", apart)
-	}
-	return &Locker{session: session, client: client, apart: apart, granted: map[string]context.Context{}}, nil
+// does, it is a bit less than their interval. One that is negative is an error of each Lock.
+func NewLocker(session *rlock.Session, apart time.Duration) *Locker {
+	return &Locker{session: session, apart: apart, granted: map[string]context.Context{}}
 }
 
 // NewJob adds a job to a scheduler that uses the Locker. The job's context also ends when its lock is lost,
@@ -94,31 +81,19 @@ func (l *Locker) begin(name string) (ctx context.Context, ok bool) {
 }
 
 // Lock is for gocron, which skips the tick if it returns an error. It does not wait for another run: the tick
-// would be late, and done already. It blocks for two requests to Redis, and gives up on each after 5 s if the
-// clients have ContextTimeoutEnabled. The error matches
-//   - [rlock.ErrLocked], if another run is under way;
-//   - [ErrStarted], if another one has begun less than apart ago;
+// would be late, and done already. It blocks for a request to Redis, and gives up on it after 5 s if the
+// client has ContextTimeoutEnabled. The error matches
+//   - [rlock.ErrLocked], if another run is under way, or has begun less than apart ago;
 //   - ctx.Err(), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed;
 //   - else it is one of go-redis.
 //
-// After an error the job is not locked. If it is not known whether Redis has recorded the start, the tick is
-// lost.
+// After an error the job is not locked.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
-	running, hold, err := rlock.New(l.session, "gocron:"+name).TryLock(ctx, rlock.WaitAtMost(patience))
+	lock := rlock.New(l.session, "gocron:"+name, rlock.HoldAtLeast(l.apart))
+	running, hold, err := lock.TryLock(ctx, rlock.WaitAtMost(patience))
 	if err != nil {
 		return nil, err
-	}
-	bounded, cancel := context.WithTimeout(running, patience)
-	defer cancel()
-	// If only the reply is lost, the client asks again and finds its own record: the tick is skipped, and
-	// not run twice.
-	first, err := l.client.SetNX(bounded, "gocron:started:"+name, 1, l.apart).Result()
-	if err == nil && !first {
-		err = ErrStarted
-	}
-	if err != nil {
-		return nil, errors.Join(err, hold.Unlock(bounded))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	gocronlock "github.com/lockline/lockline/contrib/gocron"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -37,10 +36,7 @@ func TestLockersShareTheJobsOfARealServer(t *testing.T) {
 	if err := testlock.Receive(t, "the first run ends", a.failed); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
-	tick(gocronlock.ErrStarted)
-	if left := rdb.PTTL(t.Context(), "gocron:started:"+name).Val(); left <= 0 || left > time.Minute {
-		t.Errorf("the record lasts for another %v", left)
-	}
+	tick(rlock.ErrLocked)
 }
 
 func TestElectorsHandOverOnARealServer(t *testing.T) {

@@ -57,7 +57,7 @@ func TestEachTickIsRunOnceThoughTheClocksDiffer(t *testing.T) {
 		for _, m := range machines {
 			runs += m.runs.Load()
 			for len(m.skipped) > 0 {
-				if errors.Is(<-m.skipped, gocronlock.ErrStarted) {
+				if errors.Is(<-m.skipped, rlock.ErrLocked) {
 					started++
 				}
 			}
@@ -126,7 +126,7 @@ func TestAShutdownGivesTheLockBack(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 		time.Sleep(time.Second)
-		other := newLocker(t, testlock.NewSession(t, w.Client), w.Client, time.Second)
+		other := gocronlock.NewLocker(testlock.NewSession(t, w.Client), time.Second)
 		testlock.Must(t, mustLock(t, other, "job").Unlock(t.Context()))
 	})
 }
@@ -183,7 +183,7 @@ func TestARunThatWasSlowToBeginDoesNotWorkBesideTheNextOne(t *testing.T) {
 func TestAJobDoesNotRunWithoutItsLocker(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		session := testlock.NewSession(t, w.Client)
-		l := newLocker(t, session, w.Client, apart)
+		l := gocronlock.NewLocker(session, apart)
 		m := start(t, session, gocron.WithLocation(time.UTC))
 		_, err := l.NewJob(m.scheduler, now(), "job", never(t))
 		testlock.Must(t, err)
@@ -193,13 +193,13 @@ func TestAJobDoesNotRunWithoutItsLocker(t *testing.T) {
 	})
 }
 
-func TestARecordOutlivesItsProcessAndThenEnds(t *testing.T) {
+func TestAJobStaysLockedWithoutItsProcess(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		dying, living := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
-		mustLock(t, newLocker(t, dying, w.Client, apart), "job")
-		testlock.Must(t, dying.Close()) // gives the lock back
-		second := newLocker(t, living, w.Client, apart)
-		wantLockError(t, second, "job", gocronlock.ErrStarted)
+		mustLock(t, gocronlock.NewLocker(dying, apart), "job")
+		testlock.Must(t, dying.Close()) // else the lock would be free
+		second := gocronlock.NewLocker(living, apart)
+		wantLockError(t, second, "job", rlock.ErrLocked)
 		time.Sleep(apart)
 		testlock.Must(t, mustLock(t, second, "job").Unlock(t.Context()))
 	})
@@ -208,9 +208,9 @@ func TestARecordOutlivesItsProcessAndThenEnds(t *testing.T) {
 func TestTheLockOfADeadProcessComesFree(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Net.Client(t)
-		lock := mustLock(t, newLocker(t, testlock.NewSession(t, rdb), rdb, time.Second), "job")
+		lock := mustLock(t, gocronlock.NewLocker(testlock.NewSession(t, rdb), time.Second), "job")
 		_ = rdb.Close() // it can neither renew nor unlock
-		other := newLocker(t, testlock.NewSession(t, w.Client), w.Client, time.Second)
+		other := gocronlock.NewLocker(testlock.NewSession(t, w.Client), time.Second)
 		time.Sleep(20 * time.Second)
 		wantLockError(t, other, "job", rlock.ErrLocked)
 		time.Sleep(10 * time.Second)
@@ -222,8 +222,8 @@ func TestTheLockOfADeadProcessComesFree(t *testing.T) {
 func TestTheEndOfARunThatLostItsLockLeavesTheNextOneAlone(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		session := testlock.NewSession(t, w.Client)
-		l := newLocker(t, session, w.Client, time.Second)
-		other := newLocker(t, testlock.NewSession(t, w.Client), w.Client, time.Second)
+		l := gocronlock.NewLocker(session, time.Second)
+		other := gocronlock.NewLocker(testlock.NewSession(t, w.Client), time.Second)
 		lost := mustLock(t, l, "job")
 		force(t, session, "job")
 		time.Sleep(11 * time.Second) // a renewal finds that out
@@ -240,7 +240,7 @@ func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 			o.ReadTimeout, o.ContextTimeoutEnabled = time.Hour, true
 		})
 		session := testlock.NewSession(t, rdb)
-		l := newLocker(t, session, rdb, apart)
+		l := gocronlock.NewLocker(session, apart)
 
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -254,12 +254,6 @@ func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 		}
 		w.Down(false)
 
-		closed := w.Net.Client(t)
-		_ = closed.Close()
-		wantLockError(t, newLocker(t, session, closed, apart), "unrecorded", redis.ErrClosed)
-		time.Sleep(time.Second)
-		testlock.Must(t, mustLock(t, l, "unrecorded").Unlock(t.Context()))
-
 		time.Sleep(time.Minute) // what the silent server may have granted is given back
 		testlock.Must(t, mustLock(t, l, "job").Unlock(t.Context()))
 		testlock.Must(t, session.Close())
@@ -268,9 +262,10 @@ func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 }
 
 func TestStartsThatAreNotApartAreRefused(t *testing.T) {
-	for _, short := range []time.Duration{-1, 0, time.Millisecond - 1} {
-		if l, err := gocronlock.NewLocker(nil, nil, short); err == nil || l != nil {
-			t.Errorf("%v: %v, %v", short, l, err)
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		l := gocronlock.NewLocker(testlock.NewSession(t, w.Client), -1)
+		if lock, err := l.Lock(t.Context(), "job"); err == nil || lock != nil {
+			t.Errorf("%v, %v", lock, err)
 		}
-	}
+	})
 }

@@ -42,19 +42,11 @@ func start(t *testing.T, session *rlock.Session, option gocron.SchedulerOption) 
 	return m
 }
 
-func newLocker(t *testing.T, session *rlock.Session, rdb redis.Cmdable,
-	apart time.Duration) *gocronlock.Locker {
-	t.Helper()
-	l, err := gocronlock.NewLocker(session, rdb, apart)
-	testlock.Must(t, err)
-	return l
-}
-
 // locking starts a machine with a Locker.
 func locking(t *testing.T, rdb *redis.Client, apart time.Duration) (*machine, *gocronlock.Locker) {
 	t.Helper()
 	session := testlock.NewSession(t, rdb)
-	l := newLocker(t, session, rdb, apart)
+	l := gocronlock.NewLocker(session, apart)
 	return start(t, session, gocron.WithDistributedLocker(l)), l
 }
 

@@ -25,6 +25,8 @@ type Holding interface {
 	Err() error
 	Extend(ctx context.Context, d time.Duration) error
 	WaitReplicas(ctx context.Context, n int) error
+	// Stay leaves it taken until d from now, also after Unlock.
+	Stay(d time.Duration)
 	Unlock(ctx context.Context) error
 	// Parts are the holds that it is made of; nil for one lock.
 	Parts() []*Hold
@@ -157,6 +159,13 @@ func (hd *Hold) Extend(ctx context.Context, d time.Duration) error {
 		return failure.ErrNilContext
 	}
 	return hd.of.Extend(ctx, d)
+}
+
+// Stay leaves it taken until d from now, also after Unlock.
+func (hd *Hold) Stay(d time.Duration) {
+	if hd.valid() {
+		hd.of.Stay(d)
+	}
 }
 
 func (hd *Hold) WaitReplicas(ctx context.Context, n int) error {

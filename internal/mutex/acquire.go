@@ -67,6 +67,9 @@ func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Cont
 	if err != nil {
 		return ctx, nil, err
 	}
+	if cfg.AtLeast > 0 {
+		e.Stay(cfg.AtLeast)
+	}
 	ctx, hd := e.Handle(ctx)
 	return ctx, hd, nil
 }
@@ -81,6 +84,9 @@ func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, err
 	fail := func(err error) (*Entry, error) { return nil, failure.Named(m.keys.Name, err) }
 	if err := cfg.Check(); err != nil {
 		return fail(err)
+	}
+	if cfg.AtLeast != 0 && m.kind.Remain == nil {
+		return fail(errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken"))
 	}
 	if ctx.Err() != nil {
 		return fail(failure.OfContext(ctx))

@@ -113,6 +113,14 @@ func (e *Entry) Err() error {
 	return nil
 }
 
+// Stay leaves the lock taken until d from now, whenever it is unlocked.
+func (e *Entry) Stay(d time.Duration) {
+	l := e.t.Lock
+	l.Mu.Lock()
+	e.t.stays = max(e.t.stays, l.S().Age()+d)
+	l.Mu.Unlock()
+}
+
 // WaitReplicas blocks until n replicas have the grant.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	return e.t.Lock.S().Link.WaitReplicas(ctx, e, e.t.Lock.Keys.Lock(), n)

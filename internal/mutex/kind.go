@@ -15,9 +15,10 @@ import (
 type Kind struct {
 	Letter                        string // in keys and events
 	Lock, Release, Force, Inspect *wire.Script
-	LockArgs                      []any // of the lock script, behind those that all kinds have
-	Publish                       any   // string: how scripts publish, as sharding of shared.lua has it; nil: by PUBLISH, without being told
-	Ordered                       bool  // only the kind's queue says which waiter has the lock next
+	Remain                        *wire.Script // a Release that leaves the lock taken until a time; nil: it can't
+	LockArgs                      []any        // of the lock script, behind those that all kinds have
+	Publish                       any          // string: how scripts publish, as sharding of shared.lua has it; nil: by PUBLISH, without being told
+	Ordered                       bool         // only the kind's queue says which waiter has the lock next
 
 	// Keys names a lock's keys in a session, or says why there is no such lock.
 	Keys func(s *session.Session, name string) (*protocol.Keys, error)

@@ -59,7 +59,7 @@ func (t *Tenure) passOn() bool {
 	switch {
 	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || t.unraised || wakeup.Closed(s.Closing()):
 		return false
-	case t.own || s.Age()-t.begun >= l.waiting.PassFor():
+	case t.own || s.Age() < t.stays || s.Age()-t.begun >= l.waiting.PassFor():
 		return false
 	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness, protocol.FirstLease)/4:
 		return false // it could not be renewed

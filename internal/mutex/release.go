@@ -12,7 +12,11 @@ import (
 
 // ReleaseRequest is the request that ends a grant of this lock.
 func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
-	return protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g, Keep: l.S().Args.Keep, Publish: l.Kind.Publish}
+	r := protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g, Keep: l.S().Args.Keep, Publish: l.Kind.Publish}
+	if g.Until != 0 {
+		r.Script = l.Kind.Remain
+	}
+	return r
 }
 
 // ReleaseGrant ends a grant. A second release of the same grant changes nothing, so it may be sent as often as it takes.
@@ -68,6 +72,10 @@ func (t *Tenure) final() protocol.Grant {
 	g.Used = g.Token
 	if g.Token != t.Token { // passed on, or named by another token than was accepted
 		g.Used = t.Token
+	}
+	s := t.Lock.S()
+	if left := t.stays - s.Age(); left > 0 {
+		g.Until = s.Clock.Now(time.Now()) + left.Microseconds()
 	}
 	return g
 }

@@ -39,6 +39,7 @@ type Tenure struct {
 	awaited   time.Duration // age of the session since which its goroutines wait for this term; 0: none do
 	contested bool          // others had the lock while the one that was granted it waited; does not change once it has begun
 	floor     int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
+	stays     time.Duration // age of the session until which the lock stays taken, also when no hold is left
 	unraised  bool          // Redis does not have floor yet: it is not passed on
 }
 

@@ -13,6 +13,7 @@ import (
 // Config is what one acquisition can be told.
 type Config struct {
 	Lease     time.Duration // fixed, not renewed; 0: the session's, renewed
+	AtLeast   time.Duration // for which it stays taken, also after its Unlock
 	Wait      time.Duration // at most; only if Bounded
 	Bounded   bool
 	Impatient bool // an outage ends the wait at once
@@ -35,6 +36,9 @@ func (c Config) Check() error {
 		if err := protocol.CheckLease("WithLease", c.Lease); err != nil {
 			return err
 		}
+	}
+	if c.AtLeast < 0 || c.AtLeast > protocol.MaxLease {
+		return fmt.Errorf("lockline: HoldAtLeast: %v is not from 0 to ten years", c.AtLeast)
 	}
 	if c.Bounded && c.Wait < 0 {
 		return fmt.Errorf("lockline: WaitAtMost: a negative wait: %v", c.Wait)

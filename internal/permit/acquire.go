@@ -109,6 +109,9 @@ func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, tr
 		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
 		return ctx, nil, err
 	}
+	if cfg.AtLeast > 0 {
+		e.Stay(cfg.AtLeast)
+	}
 	ctx, hd := a.hold(e)
 	return ctx, hd, nil
 }

@@ -131,6 +131,16 @@ func (e *Entry) Err() error {
 	return err
 }
 
+// Stay leaves the permits taken until d from now, whenever they are given back.
+func (e *Entry) Stay(d time.Duration) {
+	g := e.g
+	g.p.mu.Lock()
+	if until := time.Now().Add(d); until.After(g.stays) {
+		g.stays = until
+	}
+	g.p.mu.Unlock()
+}
+
 // WaitReplicas blocks until n replicas have the grant.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	return e.g.p.s().Link.WaitReplicas(ctx, e, e.g.p.keys.Lock(), n)

@@ -40,8 +40,9 @@ type Grant struct {
 	entries int       // of goroutines, with those that are on their way
 	writers int       // of these, how many exclude others
 	holds   map[*Entry]struct{}
-	used    bool // some goroutine has had it
-	own     bool // its lease is, or was made longer, as a holder chose
+	stays   time.Time // until when the permits stay taken, also when no hold is left
+	used    bool      // some goroutine has had it
+	own     bool      // its lease is, or was made longer, as a holder chose
 }
 
 // begin makes a grant of what Redis gave, whose lease counts from base. nil: it came too late, or the session closes; the caller
@@ -188,10 +189,14 @@ func (p *pool) release(owner, token any, late int64, lastUsed any) protocol.Same
 
 // releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
 func (p *pool) releaseUntilDone(owner any, late int64, until time.Time) {
+	p.repeat(p.release(owner, "", late, ""), until) // whatever the attempt has; its block counts as used
+}
+
+// repeat sends a request that ends an attempt, as releaseUntilDone does.
+func (p *pool) repeat(r protocol.Same, until time.Time) {
 	s := p.s()
-	r := p.release(owner, "", late, "") // whatever the attempt has; its block counts as used
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, releaseScript, &r, 1, nil) // one copy: this loop sends the next
+		o := s.Link.Call(s.Ctx, r.Script, &r, 1, nil) // one copy: this loop sends the next
 		if _, err := p.took(o); err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
@@ -209,22 +214,30 @@ func (p *pool) releaseLater(owner any, late int64, until time.Time) {
 
 // news is the request that gives back a grant that is over for its session. Once it has ended, the pool is dropped. mu held.
 func (g *Grant) news() *news {
-	return &news{Same: g.p.release(g.owner, g.first, g.late, g.lastUsed()), g: g, took: g.released}
+	r := g.p.release(g.owner, g.first, g.late, g.lastUsed())
+	if left := time.Until(g.stays); left > 0 {
+		r.Script, r.Argv = remainScript, append(r.Argv, g.p.s().Clock.Now(time.Now())+left.Microseconds())
+	}
+	return &news{Same: r, g: g, took: func(o wire.Outcome) error { return g.released(r, o) }}
 }
 
 // released takes in how that has ended. What could not be given back is tried again in the background. The caller must be counted in the
 // session's work.
-func (g *Grant) released(o wire.Outcome) error {
+func (g *Grant) released(r protocol.Same, o wire.Outcome) error {
 	p := g.p
 	defer p.drop()
-	r, err := p.took(o)
+	answer, err := p.took(o)
 	switch {
 	case err != nil:
 		if wire.Judge(err).Again(p.s().Closing()) {
-			p.releaseLater(g.owner, g.late, g.deadline())
+			p.keep()
+			p.s().Go(func() {
+				defer p.drop()
+				p.repeat(r, g.deadline())
+			})
 		}
 		return p.kind.Failed(p.keys, err)
-	case r.Status == reply.Lost && o.Unanswered == nil: // else an earlier copy has released it
+	case answer.Status == reply.Lost && o.Unanswered == nil: // else an earlier copy has released it
 		return p.fail(failure.ErrLost)
 	}
 	return nil

@@ -8,6 +8,7 @@ const All = 1_000_000_000
 var (
 	acquireScript = wire.Named("permit/acquire")
 	releaseScript = wire.Named("permit/release")
+	remainScript  = wire.Named("permit/remain")
 	renewScript   = wire.Named("permit/renew")
 	reduceScript  = wire.Named("permit/reduce")
 )

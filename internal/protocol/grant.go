@@ -13,6 +13,7 @@ type Grant struct {
 	Token any   // int64; '' where it is not known, or any that the attempt was granted is meant
 	Used  any   // string or int64: the last token used of the block; nil: none was; '': unknown, none is given back
 	Late  int64 // Redis time until which a copy of the lock request may still arrive; 0: none is under way
+	Until int64 // Redis time until which the lock stays taken though no session holds it; 0: it is released
 }
 
 // Unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its request.
@@ -51,6 +52,9 @@ func (r *Release) argv() []any {
 	argv := []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used(), r.Publish}
 	if r.Publish == nil {
 		argv = argv[:len(argv)-1]
+	}
+	if r.Until != 0 {
+		argv = append(argv, r.Until)
 	}
 	return argv
 }

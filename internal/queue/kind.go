@@ -22,6 +22,7 @@ var (
 	lockScript      = wire.Named("lock/lock")
 	releaseScript   = wire.Named("lock/release")
 	heartbeatScript = wire.Named("lock/heartbeat")
+	remainScript    = wire.Named("lock/remain")
 	forceScript     = wire.Named("lock/force")
 	inspectScript   = wire.Named("lock/inspect")
 )
@@ -43,6 +44,7 @@ func newKind(letter string) *mutex.Kind {
 		Letter:  letter,
 		Lock:    lockScript,
 		Release: releaseScript,
+		Remain:  remainScript,
 		Force:   forceScript,
 		Inspect: inspectScript,
 		Keys: func(s *session.Session, name string) (*protocol.Keys, error) {

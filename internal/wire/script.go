@@ -87,11 +87,6 @@ func (r Request) fail(err error) {
 	}
 }
 
-// once is a command that go-redis does not resend.
-type once struct{ redis.Cmder }
-
-func (once) NoRetry() bool { return true }
-
 func noScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 func moved(err error) bool {

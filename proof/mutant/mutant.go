@@ -47,6 +47,10 @@ const lua = "internal/script/lua/"
 var All = []Mutant{
 	{Name: "lock skips the owner check", Kind: "rlock", File: lua + "lock/lock.lua",
 		Old: "if not owner then\n  local next", New: "if true then\n  local next"},
+	{Name: "what stays taken is its attempt's", Kind: "rlock", File: lua + "lock/remain.lua",
+		Old: "redis.call('HDEL', KEYS[1], owner)\n", New: ""},
+	{Name: "what stays taken has the lease of its hold", Kind: "fairlock", File: lua + "lock/remain.lua",
+		Old: "redis.call('PEXPIRE', KEYS[1], left)", New: ""},
 	{Name: "renewal skips the token check", Kind: "rlock", File: lua + "lock/keep.lua",
 		Old: "if held[1] == ARGV[2] and held[3] then", New: "if held[1] then"},
 	{Name: "release skips the owner check", Kind: "rlock", File: lua + "shared.lua",

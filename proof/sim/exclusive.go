@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -43,7 +44,8 @@ func (l exclusive) executed(c *call, now int64) {
 	}
 	queue := c.server.scores(l.key + ":q")
 	l.queued(c, queue, now)
-	if c.name == "release" {
+	l.remains(c, owner, token, now)
+	if c.name == "release" || c.name == "remain" {
 		l.end(asking, "it has left")
 		delete(l.waiting, asking)
 	}
@@ -61,6 +63,29 @@ func (l exclusive) executed(c *call, now int64) {
 	}
 	l.dropped(queue, now)
 	l.beliefs()
+}
+
+// remains checks that what stays taken after its hold does so until its time, and no longer.
+func (l exclusive) remains(c *call, owner string, token, now int64) {
+	w, s := l.w, l.on[0]
+	switch {
+	case c.name == "remain" && owner == c.argv[0]+"~" && c.argv[1] == fmt.Sprint(token):
+		w.counts.Add("stays taken")
+		left := float64(max(0, c.number(6)-now)) * float64(time.Microsecond)
+		l.left, l.stays, l.excused = time.Now(), time.Now().Add(time.Duration(left/s.rate)), false
+	case c.name == "force":
+		l.excused = true
+	}
+	const slack = 50 * time.Millisecond // for clocks that differ
+	switch left := time.Until(l.stays); {
+	case l.excused || s.setSince(l.left) != 0:
+	case strings.HasSuffix(owner, "~"):
+		if lease := time.Duration(float64(s.TTL(l.key)) / s.rate); lease > max(left, 0)+slack {
+			w.fail("%s of %s stays taken %v long, and not %v", short(owner), l.name, lease, left)
+		}
+	case left > slack:
+		w.fail("%s was to stay taken until in %v, and %q has it", l.name, left, short(owner))
+	}
 }
 
 // granted checks that it was owner's turn.
@@ -113,13 +138,20 @@ func (l exclusive) entry(e, outer *held) {
 
 // doubt finds the lock in Redis.
 func (l exclusive) doubt(e *held) string {
-	if _, present := l.present(l.on[0]); present != e.grant.token {
-		return fmt.Sprintf("in Redis it is %d", present)
+	if owner, present := l.present(l.on[0]); present != e.grant.token || strings.HasSuffix(owner, "~") {
+		return fmt.Sprintf("in Redis it is %d, of %q", present, owner)
 	}
 	return ""
 }
 
-func (l exclusive) busy() bool { return len(l.considered) > 0 }
+func (l exclusive) busy() bool {
+	// If the one leaves that was told when it ends, the next one finds that out with its heartbeat.
+	stays := time.Now().Before(l.stays.Add(l.on[0].setSince(l.left) + liveness))
+	if stays {
+		l.free = time.Now()
+	}
+	return stays || len(l.considered) > 0
+}
 
 // waits: no attempt waits for more than there is.
 func (exclusive) waits(*waiter) bool { return false }
@@ -127,9 +159,16 @@ func (exclusive) waits(*waiter) bool { return false }
 // stuck is for busy to tell: there is one holder.
 func (exclusive) stuck() string { return "" }
 
-func (exclusive) lingering() []string { return nil }
+// lingering is what stays taken.
+func (l exclusive) lingering() []string {
+	if l.busy() {
+		return []string{l.key}
+	}
+	return nil
+}
 
 func (l exclusive) forgotten(s *server) {
+	l.excused = true
 	at := slices.Index(l.on, s)
 	l.owners[at], _ = l.present(s)
 	_, l.token = l.present(s)
@@ -138,6 +177,7 @@ func (l exclusive) forgotten(s *server) {
 }
 
 func (l exclusive) deleted() {
+	l.excused = true
 	l.owners[0] = ""
 	l.token = 0
 }

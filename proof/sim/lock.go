@@ -30,6 +30,9 @@ type lock struct {
 	owners  []string          // by server: the attempt that had it after the last request
 	token   int64             // of the present grant; 0: free
 	highest int64             // of all grants
+	stays   time.Time         // until when it is taken though its last hold of that kind has ended
+	left    time.Time         // when that hold ended
+	excused bool              // something else has freed it
 	moved   time.Time         // when it was last granted
 	known   int64             // the last token that Redis knew when it had last forgotten something
 	fell    time.Time         // when tokens were last granted again, or lower ones

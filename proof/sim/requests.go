@@ -130,7 +130,7 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 		case queued && !void && q.liveness > 0:
 			e.alive = alive
 		}
-	case "release":
+	case "release", "remain":
 		if _, queued := queue[c.argv[0]]; queued {
 			w.fail("%s is released and stands in the queue", short(c.argv[0]))
 		}

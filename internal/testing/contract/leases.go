@@ -182,6 +182,75 @@ var leases = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
+	"AHoldThatLastsAtLeastSoLongLeavesItsLockTaken": {Excludes, func(t *testing.T, w *world) {
+		const d = 20 * time.Second
+		m, other := w.new("x"), w.rival("x")
+		start := time.Now()
+		ctx, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(d))
+		time.Sleep(time.Second)
+		testlock.Unlock(t, hold)
+		if ctx.Err() == nil || !errors.Is(hold.Err(), rlock.ErrNotHeld) {
+			t.Errorf("the hold has not ended: %v", hold.Err())
+		}
+		for what, l := range map[string]Lock{"its own process": m, "another": other} {
+			_, _, err := l.TryLock(bg)
+			testlock.WantError(t, what, err, rlock.ErrLocked)
+		}
+		if st := inspect(t, m); !st.Held || st.Remaining > d-time.Second+settled {
+			t.Errorf("after its Unlock: %+v", st)
+		}
+		next := granted(t, begin(t, m, bg))
+		if took := time.Since(start); took < d || took > d+time.Second {
+			t.Errorf("the next one has it after %v", took)
+		}
+		testlock.Unlock(t, next)
+		_, hold = testlock.Lock(t, m, bg, rlock.HoldAtLeast(d))
+		time.Sleep(d + time.Second)
+		testlock.Unlock(t, hold)
+		w.clean(t, "x")
+	}},
+	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {OnServers, func(t *testing.T, w *world) {
+		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} { // shorter and longer than the lease
+			p := w.process(t, rlock.WithWatchdogTimeout(15*time.Second))
+			start := time.Now()
+			_, hold := testlock.Lock(t, p.lock("x"), bg, rlock.HoldAtLeast(d))
+			first := begin(t, w.rival("x"), bg)
+			testlock.Unlock(t, hold)
+			p.end(t) // it takes no process
+			next := granted(t, first)
+			if took := time.Since(start); took < d || took > d+2*time.Second {
+				t.Errorf("%v: served after %v", d, took)
+			}
+			testlock.Unlock(t, next)
+			w.clean(t, "x")
+		}
+	}},
+	"WhatStaysTakenIsFreedByForceAndByNoLateRequest": {OnServers, func(t *testing.T, w *world) {
+		p := w.process(t)
+		m := p.lock("x")
+		_, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(10*time.Second))
+		testlock.Must(t, hold.Extend(bg, time.Minute))
+		testlock.Unlock(t, hold)
+		for i, net := range p.nets {
+			for _, r := range net.Requests() {
+				if name := testlock.Script(r.Script()); name != "" && name != "acquire" { // which may be granted again
+					_, _ = w.wires[i].Net.Replay(r)
+				}
+			}
+		}
+		if st := inspect(t, m); !st.Held || st.Remaining > 10*time.Second {
+			t.Errorf("after copies of all its requests: %+v", st)
+		}
+		force(t, m)
+		w.clean(t, "x")
+	}},
+	"ATryThatFailsLeavesNothingTaken": {OnServers | Mutexes, func(t *testing.T, w *world) {
+		free := w.occupy(t, "x")
+		_, _, err := w.new("x").TryLock(bg, rlock.HoldAtLeast(time.Minute))
+		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
+		free()
+		w.clean(t, "x")
+	}},
 	"ReentryNeverShortensALease": {Reenters, func(t *testing.T, w *world) {
 		m := w.new("x")
 		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(time.Minute))

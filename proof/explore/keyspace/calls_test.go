@@ -180,6 +180,12 @@ var kinds = []kind{
 			return argv
 		}, keys: func(c *caller) []string { return lockKeys[:pick(c, 5, 5, 2)] }},
 		{script: "lock/release", argv: queueRelease},
+		{script: "lock/remain", argv: func(c *caller) []string {
+			argv := queueRelease(c)
+			argv[0], argv[1] = holderOr(c, "{k}"), tokenOr(c, "{k}")
+			argv[5] = argv[1] // the last token used
+			return append(argv[:6], c.deadline())
+		}, keys: func(c *caller) []string { return lockKeys[:pick(c, 5, 5, 2)] }},
 		{script: "lock/heartbeat", argv: func(c *caller) []string {
 			argv := []string{c.session(), pick(c, "1", "1000", "3000"), c.channels(), c.keep(), c.told()}
 			for range c.IntN(4) {
@@ -199,6 +205,10 @@ var kinds = []kind{
 		{script: "permit/release", often: 2, argv: func(c *caller) []string {
 			owner := permitHolder(c)
 			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(), pick(c, "", c.token())}
+		}},
+		{script: "permit/remain", argv: func(c *caller) []string {
+			owner := permitHolder(c)
+			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.late(), "", c.deadline()}
 		}},
 		{script: "permit/renew", argv: func(c *caller) []string {
 			owner := permitHolder(c)

@@ -1,0 +1,30 @@
+-- Ends a hold whose permits are to stay taken until a time. No request of its attempt can change that from then on: they
+-- have another owner field, which no session knows. The next in the queue is told when to look.
+--
+-- KEYS    internal/script/lua/permit.lua
+-- ARGV[1] to [6] internal/script/lua/permit/release.lua
+-- ARGV[7] Redis time in microseconds until which they stay taken
+--
+-- Reply: 'R NOW' ended, now or by an earlier copy of this request, or 'L NOW' lost: not held under this token
+
+local now, stamped = clock()
+local owner, rest, keep = ARGV[1], ARGV[1] .. '~', tonumber(ARGV[4])
+local n, token, about = holding(owner)
+local till = redis.call('ZSCORE', KEYS[1], owner)
+if not n or not till or tonumber(till) <= now or token ~= ARGV[2] then
+  leave(owner) -- a server whose data are old has it wait
+  tombstone(owner, ARGV[5], keep)
+  return (redis.call('HGET', KEYS[6], rest) and 'R ' or 'L ') .. stamped
+end
+local left = math.max(1, math.ceil((ARGV[7] - now) / 1000))
+redis.call('PEXPIRE', KEYS[6], math.max(2 * left, redis.call('PTTL', KEYS[6]))) -- which a full server takes, and all that is behind it
+prolong(rest, left, now, keep)
+redis.call('HSET', KEYS[6], rest, n .. ' ' .. token .. ' ' .. about)
+redis.call('HDEL', KEYS[6], owner)
+redis.call('ZREM', KEYS[1], owner)
+local next, _, _, entry = listener('', ARGV[3], now)
+if next then
+  tell('', ARGV[3], next, entry, stamp(left))
+end
+tombstone(owner, ARGV[5], keep)
+return 'R ' .. stamped
