@@ -42,9 +42,9 @@ terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
 SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
 is waited for: what it leaves running in the background runs without the lock.
 
-With --hold-at-least 30s the lock stays taken until 30 s after it was granted, though
-the command has ended: machines whose clocks differ by seconds then run a job of cron
-once, with --wait 0. If lockline is killed, the lock is free after its lease.
+With --hold-at-least 30s the lock stays taken until 30 s after it was granted, also if
+the command has ended before. With --wait 0, machines whose clocks differ by seconds
+then run a job of cron once. If lockline is killed, the lock is free after its lease.
 
 The lease is renewed at a third of it. If that fails, the command and all its
 descendants get SIGTERM when no more than --grace of the lease is left. They get
