@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -34,6 +35,9 @@ var kind = &permit.Kind{
 	Failed:    func(k *protocol.Keys, err error) error { return k.Failed(err) },
 	Locked:    func(e *failure.LockedError) error { return failure.Public(e) },
 	Ended:     failure.OfWait,
+	Limited: func(name string, _ permit.Want, limit int64) error {
+		return failure.Named(name, fmt.Errorf("its limit in Redis is %d, as of no read-write lock", limit))
+	},
 }
 
 var (

@@ -28,9 +28,9 @@
 //
 // # The limit
 //
-// New says how many permits there are. The number of the session that uses the semaphore first counts, until SetLimit changes it
-// or the semaphore has not been used for a while. So give New the same limit everywhere. In a rolling deployment the old limit stays in
-// use until SetLimit changes it.
+// New says how many permits there are. Give it the same limit everywhere: one that differs from the number in use is refused with a
+// LimitError. SetLimit changes the number for all, whatever New says, until the semaphore has not been used for a while. So a
+// rolling deployment with another limit calls SetLimit.
 //
 // # What is guaranteed
 //

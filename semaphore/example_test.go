@@ -147,13 +147,13 @@ func ExampleSemaphore_SetLimit() {
 	}
 	reports := semaphore.New(session, "reports", 3) // the next version of the program
 	_, _, err = reports.TryAcquire(context.Background(), 1)
-	fmt.Println("still the old limit:", errors.Is(err, rlock.ErrLocked))
+	fmt.Println(err)
 	fmt.Println(reports.SetLimit(context.Background(), 3))
 	_, third, err := reports.TryAcquire(context.Background(), 1)
 	fmt.Println(err)
 	fmt.Println(third.Unlock(context.Background()), hold.Unlock(context.Background()))
 	// Output:
-	// still the old limit: true
+	// lockline: semaphore "reports": it has 2 permits, and New says 3 (SetLimit changes the number for all)
 	// <nil>
 	// <nil>
 	// <nil> <nil>

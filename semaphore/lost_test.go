@@ -1,7 +1,6 @@
 package semaphore_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,12 +57,6 @@ func TestTheUnlockOfALostHoldServesItsSession(t *testing.T) {
 // Redis has answered: that is no ErrDeadlineExceeded.
 func TestAWaitThatIsOverSaysThatItWasRefused(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		sem := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
-		var refused *semaphore.NotFreeError
-		if _, _, err := sem.Acquire(bg, 2, rlock.WaitAtMost(time.Second)); !errors.As(err, &refused) {
-			t.Errorf("more than there are: %v", err)
-		}
-
 		s := testlock.NewSession(t, w.Client)
 		m := func(s *rlock.Session) *rwlock.RWMutex { return rwlock.New(s, "y") }
 		hold := testlock.Take(t, m(testlock.NewSession(t, w.Client)))

@@ -95,7 +95,7 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 		}
 		return [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, condition, "if true or", 1))}
 	}
-	acquireScript, releaseScript := pair("permit/acquire", "if joins ~= '' or"), pair("permit/release", "if not rest or")
+	acquireScript, releaseScript := pair("permit/acquire", "if another or"), pair("permit/release", "if not rest or")
 	worlds := map[string][]func(rdb *redis.Client){
 		"none":                                 {},
 		"free":                                 {fields("m", "t", 3000, "n", 5)},
@@ -104,6 +104,8 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 		"an odd limit":                         {fields("m", "t", 3000, "n", "many")},
 		"an odd token":                         {fields("m", "t", "x", "n", 5)},
 		"a lower limit":                        {fields("m", "t", 3000, "n", 2)},
+		"a lower limit that was set":           {fields("m", "t", 3000, "n", 2, "i", "request")},
+		"a higher limit that was set":          {fields("m", "t", 3000, "n", 9, "i", "request")},
 		"this one is over":                     {fields("m", "t", 3000, "n", 5, owner, future)},
 		"a queue":                              {fields("m", "t", 3000, "n", 5, "q", 1000), queued},
 		"a queue without metadata":             {queued},

@@ -34,6 +34,9 @@ var kind = &permit.Kind{
 	Failed: func(k *protocol.Keys, err error) error { return named(k.Name, err) },
 	Locked: notFree,
 	Ended:  ended,
+	Limited: func(name string, want permit.Want, limit int64) error {
+		return &LimitError{name, int(want.N), int(want.Limit), int(limit)}
+	},
 }
 
 func named(name string, err error) error { return failure.Of("semaphore", name, err) }
@@ -55,7 +58,10 @@ func notFree(e *failure.LockedError) error {
 	return &NotFreeError{e.Name, e.Holder, e.About, e.Remaining}
 }
 
-// New names a semaphore that has limit permits, from 1 to [MaxLimit], unless Redis has another number: see [Semaphore.SetLimit]. It does no I/O and is cheap.
+// New names a semaphore that has limit permits, from 1 to [MaxLimit]. It does no I/O and is cheap.
+// If Redis has another number, of another New, each Acquire is refused with a *[LimitError]. A number that
+// [Semaphore.SetLimit] has set goes before that of New.
+//
 // Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns. The options are those of each acquisition:
 // [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
@@ -96,7 +102,7 @@ func (s *Semaphore) Name() string {
 //
 // It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context returned inherits from it.
 // The end of ctx does not end the hold. Only Unlock, loss, Close and a fixed lease do. n is from 0 to [MaxLimit]. With n = 0 it returns at once, without a
-// request. An n above the limit waits until the limit is raised, and does not hold up others meanwhile.
+// request. An n above the limit is refused, also if the limit is reduced during the wait.
 //
 // On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is held.
 // What an unanswered request may have taken is given back in the background. The error matches
@@ -104,6 +110,7 @@ func (s *Semaphore) Name() string {
 //   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if Redis has not
 //     answered, so that no holder is known;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
+//   - a *[LimitError], if there are fewer than n permits at all, or another number than New says;
 //   - else it is go-redis's error. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
 func (s *Semaphore) Acquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return s.acquire(ctx, n, options, false)
@@ -207,6 +214,22 @@ func (e *NotFreeError) Error() string {
 
 // Unwrap makes errors.Is(err, rlock.ErrLocked) true.
 func (e *NotFreeError) Unwrap() error { return rlock.ErrLocked }
+
+// LimitError says that Redis has a limit with which Acquire would never return.
+type LimitError struct {
+	Name   string // of the semaphore
+	Wanted int    // permits of Acquire
+	New    int    // the limit that New was given
+	Limit  int    // the one in Redis
+}
+
+func (e *LimitError) Error() string {
+	msg := fmt.Sprintf("lockline: semaphore %q: it has %d permits, and New says %d", e.Name, e.Limit, e.New)
+	if e.Wanted > e.Limit {
+		msg = fmt.Sprintf("lockline: semaphore %q: %d permits are wanted, and there are %d", e.Name, e.Wanted, e.Limit)
+	}
+	return msg + " (SetLimit changes the number for all)"
+}
 
 // State is what Redis knows of a semaphore at one instant.
 type State struct {

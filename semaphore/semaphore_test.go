@@ -106,16 +106,78 @@ func TestWaitersAreServedInTheirOrderAllOrNone(t *testing.T) {
 	}, rlock.WithStreak(0))
 }
 
-func TestMoreThanTheLimitWaitsForMorePermitsAndHoldsUpNobody(t *testing.T) {
+// limited checks that a call was refused for a limit, with what its error says.
+func limited(t *testing.T, what string, err error, want semaphore.LimitError) {
+	t.Helper()
+	var e *semaphore.LimitError
+	if !errors.As(err, &e) || *e != want || errors.Is(err, rlock.ErrLocked) {
+		t.Errorf("%s: %v, want %v", what, err, &want)
+	}
+}
+
+func TestMoreThanTheLimitIsRefused(t *testing.T) {
 	simulated(t, 3, 1, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
-		two := join(sems[0], 2)
-		for range 3 { // each time behind the one that cannot be served
-			_, hold := acquire(t, sems[1], 1)
-			testlock.Unlock(t, hold)
+		_, _, err := sems[0].Acquire(bg, 2)
+		limited(t, "Acquire", err, semaphore.LimitError{Name: "x", Wanted: 2, New: 1, Limit: 1})
+		_, _, err = sems[0].TryAcquire(bg, 2)
+		limited(t, "TryAcquire", err, semaphore.LimitError{Name: "x", Wanted: 2, New: 1, Limit: 1})
+		testlock.Must(t, sems[2].SetLimit(bg, 3))
+		_, hold := acquire(t, sems[0], 3)
+
+		two, one, three := join(sems[1], 2), join(sems[2], 1), join(sems[1], 3)
+		testlock.Must(t, sems[2].SetLimit(bg, 1))
+		limited(t, "the first that waits", testlock.Receive(t, "its end", two).Err, semaphore.LimitError{Name: "x", Wanted: 2, New: 1, Limit: 1})
+		testlock.Waiting(t, "one that wants one", one)
+		testlock.Unlock(t, hold)
+		testlock.Served(t, one)
+		limited(t, "the last", testlock.Receive(t, "its end", three).Err, semaphore.LimitError{Name: "x", Wanted: 3, New: 1, Limit: 1})
+		_, hold = acquire(t, sems[0], 1)
+		testlock.Unlock(t, hold)
+	})
+}
+
+func TestAnotherLimitIsRefusedUnlessSetLimitHasSetOne(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		two, five := semaphore.New(s, "x", 2), semaphore.New(testlock.NewSession(t, w.Client), "x", 5)
+		_, hold := acquire(t, two, 1)
+		_, _, err := five.TryAcquire(bg, 1)
+		limited(t, "TryAcquire", err, semaphore.LimitError{Name: "x", Wanted: 1, New: 5, Limit: 2})
+		_, _, err = five.Acquire(bg, 1)
+		limited(t, "Acquire", err, semaphore.LimitError{Name: "x", Wanted: 1, New: 5, Limit: 2})
+		testlock.Must(t, five.SetLimit(bg, 3))
+		for _, sem := range []*semaphore.Semaphore{two, five} {
+			_, more := acquire(t, sem, 2)
+			testlock.Unlock(t, more)
 		}
-		testlock.Waiting(t, "one that wants two of one", two)
-		testlock.Must(t, sems[2].SetLimit(bg, 2))
-		testlock.Served(t, two)
+		testlock.Unlock(t, hold)
+	})
+}
+
+// No request serves many: others would wait for it.
+func TestManyAreServedInSeveralSteps(t *testing.T) {
+	simulated(t, 2, 500, func(t *testing.T, w *testlock.Wire, sems []*semaphore.Semaphore) {
+		_, hold := acquire(t, sems[0], 500)
+		var all []<-chan testlock.Grant
+		for i := range 450 { // each with its own lease, so that none waits behind another in memory
+			all = append(all, join(sems[1], 1, rlock.WithLease(time.Minute+time.Duration(i)*time.Millisecond)))
+		}
+		w.Net.Reset()
+		begun := time.Now()
+		testlock.Unlock(t, hold)
+		for _, got := range all {
+			hold := testlock.Granted(t, got)
+			defer testlock.Unlock(t, hold)
+		}
+		asked := 0
+		for _, r := range w.Net.Requests() {
+			if testlock.Script(r.Script()) == "acquire" {
+				asked++
+			}
+		}
+		if took := time.Since(begun); took > time.Second || asked != 2 {
+			t.Errorf("the last one was served after %v, by %d requests beside the release", took, asked)
+		}
 	})
 }
 

@@ -243,6 +243,18 @@ func TestExecPassesStdioAndEnvironment(t *testing.T) {
 	}
 }
 
+func TestExecSaysThatASemaphoreHasAnotherLimit(t *testing.T) {
+	t.Parallel()
+	m := theirRedis(t)
+	p := startExec(t, m.Addr(), "--semaphore", "2", "n", "--", "true")
+	p.wantCode(0)
+	p = startExec(t, m.Addr(), "--semaphore", "5", "n", "--", "true")
+	p.wantCode(exitTrouble)
+	if said := p.errOut.String(); !strings.Contains(said, "it has 2 permits, and New says 5") {
+		t.Errorf("stderr: %q", said)
+	}
+}
+
 func TestExecRunsTheCommandOnceReplicasHaveTheLock(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -397,6 +397,8 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 		err = p.fail(protocol.TooLate(a.lease()))
 	case r.Status == reply.Stale:
 		err = p.fail(protocol.ErrOver)
+	case r.Status == reply.Limited:
+		err = p.kind.Limited(p.keys.Name, a.want, r.Limit)
 	case refused:
 		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
 		if strings.HasPrefix(r.Holder, p.s().ID()) {

@@ -273,6 +273,8 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 		err = p.fail(protocol.TooLate(a.lease()))
 	case r.Status == reply.Stale:
 		err = p.fail(protocol.ErrOver)
+	case r.Status == reply.Limited:
+		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
 	}
 	switch {
 	case err != nil || r.Status == reply.GoesOn:

@@ -21,12 +21,13 @@ type Kind struct {
 	Failed    func(k *protocol.Keys, err error) error                                                 // the same of a request's error
 	Locked    func(e *failure.LockedError) error                                                      // the error of what is not free
 	Ended     func(ctx context.Context, closing bool, name string, holder *failure.LockedError) error // the error of a wait that has ended
+	Limited   func(name string, want Want, limit int64) error                                         // the error where Redis has a limit with which it never ends
 }
 
 // Want is what one acquisition wants. What is wanted alike waits in one lane.
 type Want struct {
 	N      int64         // permits; All excludes all others
-	Limit  int64         // how many there are, unless Redis has another number
+	Limit  int64         // how many there are, unless SetLimit has set another number
 	Lease  time.Duration // fixed, not renewed; 0: the session's
 	Shared bool          // goroutines of the session that want it have one grant together
 }

@@ -80,10 +80,9 @@ func sessionOfName(owner string) string {
 	return session
 }
 
-// next is the first from an index on that lives, and listens as far as is known; -1 if there is none. (Redis looks at 1,000 at most.)
-func (l *ledger) next(asking string, from int) int {
-	for at := from; at < len(l.queue); at++ {
-		w := l.queue[at]
+// next is the first that lives, and listens as far as is known; -1 if there is none. (Redis looks at 1,000 at most.)
+func (l *ledger) next(asking string) int {
+	for at, w := range l.queue {
 		if w.alive >= l.now && (sessionOfName(w.owner) == asking || !w.listened || l.env.Listening(channelPrefix+sessionOfName(w.owner)) > 0) {
 			return at
 		}
@@ -92,16 +91,15 @@ func (l *ledger) next(asking string, from int) int {
 }
 
 // serve is what permit.lua promises: permits for the waiters, in their order, as long as there are enough for the next one. A waiter that wants
-// more than there are at all holds up no other.
+// more than there are at all leaves.
 func (l *ledger) serve(asking string) {
-	from := 0
 	for {
-		at := l.next(asking, from)
+		at := l.next(asking)
 		switch {
 		case at < 0:
 			return
 		case l.queue[at].n > l.limit:
-			from = at + 1
+			l.queue = slices.Delete(l.queue, at, at+1)
 		case l.queue[at].n > l.limit-l.used():
 			return
 		default:
@@ -166,6 +164,10 @@ func (l *ledger) acquire(argv []string, before *keyspace.Space) {
 	}
 	if !l.known {
 		l.limit = integer(argv[10])
+	}
+	if n > l.limit {
+		l.queue = slices.DeleteFunc(l.queue, func(w standing) bool { return w.owner == owner })
+		return
 	}
 	if !l.queued && n <= l.limit-l.used() {
 		l.known = true

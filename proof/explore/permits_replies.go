@@ -72,6 +72,11 @@ func (r *permitRules) answered(v *View[taker], i int, p Packet, answer answers.A
 		r.ask(v, i)
 	case answer.Status == answers.Stale:
 		r.stale(v, i)
+	case answer.Status == answers.Limited:
+		if a.Late != 0 || a.Base == 0 {
+			r.giveBack(v, i)
+		}
+		r.end(v, i, failed)
 	case answer.Status == answers.Granted:
 		r.granted(v, i, answer.Token, p.Sent, micro(r.lease))
 	case answer.Status == answers.GoesOn:

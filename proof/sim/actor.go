@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 // actor is one goroutine of a process.
@@ -320,6 +321,10 @@ func (a *actor) refused(locks []*lock, h way, inside []*entry, err error) {
 	case errors.Is(err, context.Canceled):
 		a.counts.Add("not waited")
 		if h.canceled == 0 {
+			a.fail("%s: %s: %v", a.name, h, err)
+		}
+	case errors.As(err, new(*semaphore.LimitError)):
+		if a.counts.Add("over the limit"); h.n == 1 { // which is never above it
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	case errors.Is(err, rlock.ErrLocked):

@@ -152,7 +152,9 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 		if _, queued := queue[attempt]; queued {
 			continue
 		}
-		if e.alive > now {
+		if l.rules.waits(e) {
+			l.w.counts.Add("sent away")
+		} else if e.alive > now {
 			l.w.fail("%s was dropped from the queue, and is known to live for another %d us", short(attempt), e.alive-now)
 		}
 		l.w.counts.Add("dropped")

@@ -17,6 +17,7 @@ const (
 	Granted  = 'G'
 	GoesOn   = 'K' // the grant that the request named
 	Queued   = 'Q' // or refused, to an attempt that does not wait
+	Limited  = 'N' // never: there is another number of permits
 	Expired  = 'V' // the request came too late
 	Stale    = 'S' // the attempt was over already
 	Released = 'R'
@@ -31,6 +32,7 @@ type Answer struct {
 	Left   time.Duration // queued: until the first lease ends; negative: that is not to be waited for
 	Holder string        // queued: one of them; ""
 	About  string        // queued: what the holder's session says of itself
+	Limit  int64         // limited: how many there are
 	Deaf   bool          // queued: the server knows of nobody that listens for this session
 	Served []Served      // other attempts of this session
 }
@@ -71,6 +73,9 @@ func Read(o wire.Outcome) (a Answer, err error) {
 			a.Holder = ""
 		}
 		words = words[3:]
+	case a.Status == Limited && len(words) == 1:
+		a.Limit, ok = protocol.Token(words[0])
+		words = nil
 	case strings.IndexByte("KVSRL", a.Status) < 0:
 		ok = false
 	}

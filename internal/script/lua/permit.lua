@@ -87,14 +87,17 @@ local function allot(owner, n, about, lease, now, keep, limit)
   return stamp(token)
 end
 
+-- SERVE bounds how many one request serves, so that others need not wait long for it. The next one is told to ask then.
+local SERVE = 200
+
 -- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
--- waits, and holds up no other. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
+-- leaves, and is told to ask, which says why. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
 -- ends, or no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
-  local reply, from, free, handed = '', nil, limit - used(), false
+  local reply, free, handed = '', limit - used(), 0
   while true do
-    local owner, alive, _, its, at = listener(asking, channels, now, from)
+    local owner, alive, _, its = listener(asking, channels, now)
     if not owner then
       return reply
     end
@@ -103,16 +106,20 @@ local function serve(asking, channels, now, keep, limit)
     if not n then
       leave(owner) -- it was changed by hand: it asks again
     elseif n > limit then
-      from = at + 1
+      leave(owner)
+      tell('', channels, owner, its, '0')
+    elseif handed == SERVE then
+      tell('', channels, owner, its, '0')
+      return reply
     elseif n > free then
-      if handed then
+      if handed > 0 then
         tell('', channels, owner, its, stamp(FIRST))
       end
       return reply
     else
       lease = math.min(tonumber(lease), math.ceil((alive - now) / 1000) + 1, FIRST)
       local token = allot(owner, n, about, lease, now, keep, limit)
-      free, handed = free - n, true
+      free, handed = free - n, handed + 1
       leave(owner)
       tell(asking, channels, owner, its, token, stamp(now), stamp(lease), string.match(nonce, '^[^/+]*'))
       if session(owner) == asking then
@@ -144,9 +151,10 @@ local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins,
   if now > tonumber(deadline) then
     return 'V ' .. stamped
   end
-  local known = call('HMGET', KEYS[2], 'n', 't', 'q', owner)
+  local known = call('HMGET', KEYS[2], 'n', 't', 'q', owner, 'i')
+  local another = known[1] and known[1] ~= limit and not known[5]
   limit = known[1] or limit
-  if joins ~= '' or known[4] or not string.find(limit, '^%d+$') or now <= (tonumber(known[2] or 0) or now)
+  if another or joins ~= '' or known[4] or not string.find(limit, '^%d+$') or now <= (tonumber(known[2] or 0) or now)
       or (known[3] or not known[2]) and call('PTTL', KEYS[3]) ~= -2 then -- a queue has left a ticket in the metadata
     return nil, now, stamped
   end

@@ -21,6 +21,7 @@
 --                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT
 --                                      milliseconds (-1: there is none, or another session is next and looks then). 'QD': this server knows of nobody that
 --                                      listens for the asking session
+--   'N NOW LIMIT'                      never: more are wanted than LIMIT, which is how many there are, or another attempt has said LIMIT for ARGV[11]
 --   'V NOW'                            expired: came too late
 --   'S NOW'                            stale: this attempt is over already
 
@@ -45,11 +46,17 @@ if till and tonumber(till) > now then
     return 'G ' .. stamped .. ' ' .. token
   end
 end
-local known = redis.call('HMGET', KEYS[2], 'n', asking)
+local known = redis.call('HMGET', KEYS[2], 'n', asking, 'i')
 if known[2] then
   return 'S ' .. stamped
 end
 local limit = known[1] and whole(KEYS[2], 'n', known[1]) or tonumber(ARGV[11])
+if n > limit or limit ~= tonumber(ARGV[11]) and not known[3] then -- what SetLimit has set goes for all
+  if queue then
+    leave(asking) -- it has stood there since before the limit was set
+  end
+  return 'N ' .. stamped .. ' ' .. stamp(limit)
+end
 local over = expire(now)
 if not queue and n <= limit - used() then
   local token = allot(asking, n, ARGV[5], lease, now, keep, limit)
