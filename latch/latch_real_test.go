@@ -1,6 +1,7 @@
 package latch_test
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,31 @@ func TestALatchOnARealServer(t *testing.T) {
 			test(t, rdb, latchesOf(t, rdb, 3))
 		})
 	}
+}
+
+// A latch that remembers many requests must not be read whole by each that waits.
+func TestThoseThatWaitReadWhichLeaseEndsFirstOnce(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	l := latch.New(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Minute)), "x")
+	set(t, l, 3)
+	_, p := join(t, l, "p")
+	_, q := join(t, l, "q")
+	testlock.Must(t, rdb.ConfigResetStat(bg).Err())
+	for range 20 {
+		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+		_ = l.Wait(ctx)
+		cancel()
+	}
+	stats := rdb.Info(bg, "commandstats").Val()
+	if !strings.Contains(stats, "cmdstat_hgetall:calls=1,") {
+		t.Errorf("twenty waits have not read it once: %s", stats)
+	}
+	done := wait(bg, l)
+	testlock.Must(t, p.Abandon(bg)) // which ends a lease sooner
+	diedAs(t, "Wait", testlock.Receive(t, "told", done), "p")
+	testlock.Must(t, q.CountDown(bg))
 }
 
 func TestTheDocumentedRightsSuffice(t *testing.T) {

@@ -4,6 +4,7 @@
 --           n -> count, r -> id of the run, k -> lifetime in milliseconds,
 --           q -> parties that have joined and not counted,
 --           p:PARTY -> Redis time in microseconds at which its lease ends, and the id by which it has joined;
+--           f -> the lease that ends first, or has been made longer since: its end, and its party,
 --           c:ID -> the party that has joined by this id has counted
 --         and always, until a Redis time in microseconds with which the value begins:
 --           i:ID -> the reply to the request with this id,
@@ -78,6 +79,14 @@ local function leased(party)
   end
 end
 
+-- sooner notes that a lease ends at till.
+local function sooner(till)
+  local first = redis.call('HGET', KEYS[1], 'f')
+  if first and till < (tonumber(string.match(first, '^%d+')) or 0) then
+    redis.call('HDEL', KEYS[1], 'f')
+  end
+end
+
 -- finish ends a run, and wakes all that wait for it. The first write is one that a full server refuses: nothing is changed then.
 local function finish(run, how, now, channel)
   redis.call('HSET', KEYS[1], 'e:' .. run, stamp(now + ENDED * 1000) .. ' ' .. how)
@@ -87,7 +96,7 @@ local function finish(run, how, now, channel)
       redis.call('HDEL', KEYS[1], all[i])
     end
   end
-  redis.call('HDEL', KEYS[1], 'n', 'r', 'k', 'q')
+  redis.call('HDEL', KEYS[1], 'n', 'r', 'k', 'q', 'f')
   redis.call('PEXPIRE', KEYS[1], ENDED)
   redis.call('PUBLISH', channel, how .. ' ' .. run)
 end

@@ -6,12 +6,13 @@
 --
 -- Reply: 'R NOW RUN COUNT LEFT LIFETIME' it is under way. In LEFT milliseconds the next lease of a party ends; -1: none has one.
 --        A ' D' behind it: this server knows of nobody that listens to ARGV[2]
+--        It may end later, as it is renewed.
 --        'P NOW RUN COUNT PARTY' it is under way, and the lease of this party has ended
 --        'Z NOW' it ended at 0, or none is under way, 'D NOW' it was deleted
 --        'G NOW' nothing is known of it
 
 local now, stamped = clock()
-local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
+local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q', 'f')
 if ARGV[1] ~= '' and run[2] ~= ARGV[1] then
   local ended = redis.call('HGET', KEYS[1], 'e:' .. ARGV[1])
   return (ended and string.match(ended, '^%d+ ([ZD])$') or 'G') .. ' ' .. stamped
@@ -23,11 +24,19 @@ local n = whole(KEYS[1], 'n', run[1])
 redis.pcall('PEXPIRE', KEYS[1], math.max(ENDED, sound(run[3] or '', 1e13) or 0)) -- a server that cannot write can be read
 local first, party
 if run[4] ~= '0' then
-  local all = redis.call('HGETALL', KEYS[1])
-  for i = 1, #all, 2 do
-    local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
-    if till and (not first or till < first) then
-      first, party = till, string.sub(all[i], 3)
+  first, party = string.match(run[5] or '', '^(%d+) (.*)$')
+  first = tonumber(first)
+  if not first or first <= now then -- all fields, with those that are remembered: not for each that waits
+    first = nil
+    local all = redis.call('HGETALL', KEYS[1])
+    for i = 1, #all, 2 do
+      local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
+      if till and (not first or till < first) then
+        first, party = till, string.sub(all[i], 3)
+      end
+    end
+    if first then
+      redis.pcall('HSET', KEYS[1], 'f', stamp(first) .. ' ' .. party)
     end
   end
 end
