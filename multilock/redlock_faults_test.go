@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -125,20 +126,29 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 		r[1].Net.Freeze()
 		time.Sleep(5 * time.Minute)
 		testlock.Must(t, hold.Err())
+		// The two that are left have it until the context has ended: no other holder could have had a majority before.
+		var released atomic.Int32
+		for _, w := range r[3:] {
+			first := sync.OnceFunc(func() {
+				if released.Add(1); ctx.Err() == nil || w.TTL(redKey) <= 0 {
+					t.Errorf("the context ended when the lock was over: %v", w.TTL(redKey))
+				}
+			})
+			w.Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+				if testlock.Script(q.Script()) == "release" {
+					first()
+				}
+				return faultproxy.Pass
+			})
+		}
 		r[2].Kill()
 		<-ctx.Done()
 		testlock.WantError(t, "cause", context.Cause(ctx), rlock.ErrLost)
-		// The two that are left still have it: nobody else could have had a majority yet.
-		for _, w := range r[3:] {
-			if left := w.TTL(redKey); left <= 0 {
-				t.Errorf("the context ended when the lock was over: %v", left)
-			}
-		}
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		r[1].Net.Thaw()
 		time.Sleep(time.Minute)
-		if n := r.held(); n != 0 {
-			t.Errorf("held by %d", n)
+		if n := r.held(); n != 0 || released.Load() != 2 {
+			t.Errorf("held by %d, and %d have been told", n, released.Load())
 		}
 	})
 }
