@@ -236,7 +236,7 @@ func (m *majority) Stay(d time.Duration) {
 
 // WaitReplicas refuses: each server is a vote of its own, and has no replicas.
 func (m *majority) WaitReplicas(context.Context, int) error {
-	return failure.Named(m.g.l.name, errors.New("WaitReplicas: a majority of servers is what keeps a RedLock; they must not replicate"))
+	return failure.Named(m.g.l.name, errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
 }
 
 // Unlock passes the grant on, or returns when a majority has answered. The other servers are told in the

@@ -178,7 +178,8 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 		return ctx, nil, err
 	}
 	// A member that is given back must be free: only what is held in the end stays taken.
-	a := &acquisition{l: l, ctx: ctx, options: append(slices.Clip(options), rlock.HoldAtLeast(0)), try: cfg.Once(try)}
+	options = append(slices.Clip(options), rlock.HoldAtLeast(0))
+	a := &acquisition{l: l, ctx: ctx, options: options, try: cfg.Once(try)}
 	if cfg.Bounded && cfg.Wait > 0 {
 		a.until = time.Now().Add(cfg.Wait)
 	}

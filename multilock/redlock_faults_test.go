@@ -126,7 +126,8 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 		r[1].Net.Freeze()
 		time.Sleep(5 * time.Minute)
 		testlock.Must(t, hold.Err())
-		// The two that are left have it until the context has ended: no other holder could have had a majority before.
+		// The two that are left have it until the context has ended: no other holder could have had a majority
+		// before.
 		var released atomic.Int32
 		for _, w := range r[3:] {
 			first := sync.OnceFunc(func() {

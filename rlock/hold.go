@@ -62,12 +62,13 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 	return (*mutex.Hold)(h).Extend(ctx, d)
 }
 
-// WaitReplicas blocks until at least n replicas of the server have the lock, as far as Redis' WAIT tells. So a
-// failover to one of them does not forget it. It tries until ctx ends or the hold does. It
-// makes a loss less likely and does not rule it out: WAIT does not decide which
-// replica is promoted, and a replica that restarts empty forgets.
+// WaitReplicas blocks until at least n replicas of the server have the lock, as far as Redis' WAIT tells. So
+// a failover to one of them does not forget it. It tries until ctx ends or the hold does. It makes a loss
+// less likely and does not rule it out: WAIT does not decide which replica is promoted, and a replica that
+// restarts empty forgets.
 //
-// Call it after Lock, where a lock that a failover forgets would do harm. After an error the hold goes on, so unlock it:
+// Call it after Lock, where a lock that a failover forgets would do harm. After an error the hold goes on, so
+// unlock it:
 //
 //	held, hold, err := m.Lock(ctx)
 //	...
@@ -76,11 +77,11 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 //		return err
 //	}
 //
-// The error matches ctx's where that has ended, and says how many replicas have the lock. It is [ErrLost] if a failover
-// has forgotten the lock already. The context should have a deadline: without
-// one, it waits as long as replicas are missing and the hold lasts. Each try blocks a connection for up to 100 ms, and
-// two requests are sent. The client must be a *redis.Client or a *redis.ClusterClient, or have
-// MasterForKey. The hold of a MultiLock waits for each part. A RedLock needs no replicas, and its hold refuses.
+// The error matches ctx's where that has ended, and says how many replicas have the lock. It is [ErrLost] if
+// a failover has forgotten the lock already. The context should have a deadline: without one, it waits as
+// long as replicas are missing and the hold lasts. Each try blocks a connection for up to 100 ms, and two
+// requests are sent. The client must be a *redis.Client or a *redis.ClusterClient, or have MasterForKey. The
+// hold of a MultiLock waits for each part. A RedLock needs no replicas, and its hold refuses.
 func (h *Hold) WaitReplicas(ctx context.Context, n int) error {
 	return (*mutex.Hold)(h).WaitReplicas(ctx, n)
 }
@@ -99,8 +100,8 @@ func (h *Hold) Parts() []*Hold {
 // WithOwner makes all that runs below the returned context one owner of whatever
 // locks it takes, whether or not it passes on the contexts that Lock returns. It is for
 // code whose layers share a request's context. A Lock below it nests in the latest hold of
-// that name that was taken below it, whichever goroutine has that: WithOwner gives no exclusion between them. Goroutines
-// that lock a free name at one instant take turns, so none of them may wait for another while it has the lock.
-// After a loss its Locks of that name return [ErrLost] until the hold that was lost is unlocked, or
-// neither it nor its context can be reached any more.
+// that name that was taken below it, whichever goroutine has that: WithOwner gives no exclusion between them.
+// Goroutines that lock a free name at one instant take turns, so none of them may wait for another while it
+// has the lock. After a loss its Locks of that name return [ErrLost] until the hold that was lost is
+// unlocked, or neither it nor its context can be reached any more.
 func WithOwner(ctx context.Context) context.Context { return holding.WithOwner(ctx) }

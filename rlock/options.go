@@ -36,18 +36,18 @@ func WithLease(d time.Duration) Option {
 	})
 }
 
-// HoldAtLeast leaves the lock taken until d after its grant, also if Unlock comes sooner. So a job that several
-// machines start at about the same time runs once, if their clocks differ by less than d. Unlock ends the
-// hold as ever, with one request. What is left of d needs neither renewal nor a process. Waiters are served
-// after it. ForceUnlock frees the lock before. Close and Shutdown leave it taken, too. Inspect shows the last owner
-// with a ~ behind it.
+// HoldAtLeast leaves the lock taken until d after its grant, also if Unlock comes sooner. So a job that
+// several machines start at about the same time runs once, if their clocks differ by less than d. Unlock ends
+// the hold as ever, with one request. What is left of d needs neither renewal nor a process. Waiters are
+// served after it. ForceUnlock frees the lock before. Close and Shutdown leave it taken, too. Inspect shows
+// the last owner with a ~ behind it.
 //
-// If the process dies, the lock is free when its lease is over, which may be before d is. So choose a lease that
-// is no shorter. A nested hold can make it longer. With 0, the default, Unlock frees the lock. d is ten years
-// at most.
+// If the process dies, the lock is free when its lease is over, which may be before d is. So choose a lease
+// that is no shorter. A nested hold can make it longer. With 0, the default, Unlock frees the lock. d is ten
+// years at most.
 //
-// It goes for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an error for locks
-// with [RedissonKeys]. As an option of a member, it has no effect in a MultiLock.
+// It goes for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an error for
+// locks with [RedissonKeys]. As an option of a member, it has no effect in a MultiLock.
 func HoldAtLeast(d time.Duration) Option {
 	return lockOption(func(c *option.Config) { c.AtLeast = d })
 }

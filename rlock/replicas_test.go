@@ -15,8 +15,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// replicated runs a test in fake time with a hold on a server that has one replica. While connected is 0, this one
-// acknowledges nothing.
+// replicated runs a test in fake time with a hold on a server that has one replica. While connected is 0,
+// this one acknowledges nothing.
 func replicated(t *testing.T, test func(t *testing.T, w *testlock.Wire, connected *atomic.Int64, hold *rlock.Hold)) {
 	for kind, newLocker := range queued {
 		t.Run(kind, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestWhatWaitReplicasRefuses(t *testing.T) {
 		}
 		refused(hold, 0, "0 replicas")
 		refused(nil, 1, "not held")
-		refused(testlock.Take(t, rlock.New(testlock.NewSession(t, struct{ rlock.Client }{w.Client}), "other")), 1, "may know several servers")
+		refused(testlock.Take(t, rlock.New(testlock.NewSession(t, struct{ rlock.Client }{w.Client}), "other")), 1, "may have several servers")
 		testlock.Unlock(t, hold)
 		refused(hold, 1, "not held")
 	})

@@ -28,9 +28,9 @@
 //
 // # The limit
 //
-// New says how many permits there are. Give it the same limit everywhere: one that differs from the number in use is refused with a
-// LimitError. SetLimit changes the number for all, whatever New says, until the semaphore has not been used for a while. So a
-// rolling deployment with another limit calls SetLimit.
+// New says how many permits there are. Give it the same limit everywhere: one that differs from the number in
+// use is refused with a LimitError. SetLimit changes the number for all, whatever New says, until the
+// semaphore has not been used for a while. So a rolling deployment with another limit calls SetLimit.
 //
 // # What is guaranteed
 //

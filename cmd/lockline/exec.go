@@ -109,8 +109,10 @@ func execCommand() *cli.Command {
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not name the holder on stderr while it waits"},
 			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
-			&cli.DurationFlag{Name: "hold-at-least", Usage: "how long the lock stays taken, counted from its grant, also if the command ends sooner"},
-			&cli.IntFlag{Name: "replicas", Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
+			&cli.DurationFlag{Name: "hold-at-least",
+				Usage: "how long the lock stays taken, counted from its grant, also if the command ends sooner"},
+			&cli.IntFlag{Name: "replicas",
+				Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
 		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -127,7 +129,8 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
 		redis: targetOf(cmd), prefix: cmd.String("prefix"), open: openReentrant,
 		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
-		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"), atLeast: cmd.Duration("hold-at-least"), replicas: cmd.Int("replicas"),
+		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
+		atLeast: cmd.Duration("hold-at-least"), replicas: cmd.Int("replicas"),
 	}
 	kinds := 0
 	for flag, open := range map[string]func(*rlock.Session, string) subject{

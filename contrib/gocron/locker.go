@@ -21,8 +21,9 @@ var errNoLock = errors.New("gocronlock: the job's scheduler does not use this Lo
 // lock of a process that died is free when its lease is over.
 //
 // gocron unlocks a job as soon as its run has ended. A lock alone does not keep a scheduler whose clock is a
-// second behind from running a job of a millisecond again, for the same tick. So a job stays locked for a while
-// after it has begun, by [rlock.HoldAtLeast], also if the run, the scheduler and the process end before.
+// second behind from running a job of a millisecond again, for the same tick. So a job stays locked for a
+// while after it has begun, by [rlock.HoldAtLeast], also if the run, the scheduler and the process end
+// before.
 //
 // So a tick is run at most once, unless Redis loses the lock. It is not run again if the job fails. If its
 // process dies, the job is free when the lease is over, which is 30 s unless the session has another one.
@@ -40,9 +41,10 @@ var _ gocron.Locker = (*Locker)(nil)
 
 // NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The caller closes the session.
 //
-// The duration apart is how long a job stays locked at least, from its beginning. Choose it longer than the machines' clocks can differ, and
-// shorter than the time between two ticks. If the jobs are DurationJobs that begin whenever their process
-// does, it is a bit less than their interval. One that is negative is an error of each Lock.
+// The duration apart is how long a job stays locked at least, from its beginning. Choose it longer than the
+// machines' clocks can differ, and shorter than the time between two ticks. If the jobs are DurationJobs that
+// begin whenever their process does, it is a bit less than their interval. One that is negative is an error
+// of each Lock.
 func NewLocker(session *rlock.Session, apart time.Duration) *Locker {
 	return &Locker{session: session, apart: apart, granted: map[string]context.Context{}}
 }

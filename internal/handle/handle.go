@@ -1,9 +1,9 @@
 // Package handle is what a user has of a hold: a Hold, which may stand for one lock or for several as one, and which its
 // user may forget.
 //
-// A Hold is made by New of whatever implements Holding, and is valid from then on; the zero Hold stands for nothing,
-// and each use of it says so. It keeps what it stands for reachable, and never the other way round: else no Hold that was
-// forgotten would ever be collected.
+// A Hold is made by New of whatever implements Holding, and is valid from then on; the zero Hold stands for
+// nothing, and each use of it says so. It keeps what it stands for reachable, and never the other way round:
+// else no Hold that was forgotten would ever be collected.
 package handle
 
 import (
@@ -48,8 +48,8 @@ type Hold struct {
 	cleanup runtime.Cleanup
 }
 
-// New is the handle of a Holding that was acquired with ctx, and the context to go on with. If watch is set, the
-// Holding is told if the handle is collected without Unlock.
+// New is the handle of a Holding that was acquired with ctx, and the context to go on with. If watch is set,
+// the Holding is told if the handle is collected without Unlock.
 func New(ctx context.Context, of Holding, watch bool) (context.Context, *Hold) {
 	hd := &Hold{of: of, owner: OwnerOf(ctx)}
 	hd.owner.add(of)

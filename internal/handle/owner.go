@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// An Owner is a context below which code finds the holds that other code below it took, as if it had their contexts.
+// An Owner is a context below which code finds the holds that other code below it took, as if it had their
+// contexts.
 type Owner struct {
 	context.Context
 
@@ -25,13 +26,14 @@ func OwnerOf(ctx context.Context) *Owner {
 // WithOwner makes an owner below ctx.
 func WithOwner(ctx context.Context) context.Context { return &Owner{Context: ctx} }
 
-// As has o note the holds that are taken below the returned context, whatever owner ctx has; none does if o is nil.
+// As has o note the holds that are taken below the returned context, whatever owner ctx has; none does if o
+// is nil.
 func As(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
 
-// Value finds the latest of its holds that has the key. One that was lost stays until it is unlocked, so that no
-// code below takes the lock afresh that has not noticed the loss.
+// Value finds the latest of its holds that has the key. One that was lost stays until it is unlocked, so that
+// no code below takes the lock afresh that has not noticed the loss.
 func (o *Owner) Value(key any) any {
 	if key == (ownerKey{}) {
 		return o

@@ -166,8 +166,8 @@ func (a *Acquisition) run() (*Entry, error) {
 }
 
 // outer finds the nearest live hold of this lock that the context descends from; nil for a newcomer, and ErrLost if
-// what it descends from was lost. Contexts may run code of their own, and take a RedLock's mutexes, so Lock.Mu is
-// not held.
+// what it descends from was lost. Contexts may run code of their own, and take a RedLock's mutexes, so
+// Lock.Mu is not held.
 func (a *Acquisition) outer() (*Entry, error) {
 	d := (*descent)(a)
 	d.lost = false

@@ -12,7 +12,8 @@ import (
 
 // ReleaseRequest is the request that ends a grant of this lock.
 func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
-	r := protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g, Keep: l.S().Args.Keep, Publish: l.Kind.Publish}
+	r := protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g,
+		Keep: l.S().Args.Keep, Publish: l.Kind.Publish}
 	if g.Until != 0 {
 		r.Script = l.Kind.Remain
 	}

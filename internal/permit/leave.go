@@ -152,7 +152,8 @@ func (g *Grant) leave(write bool) (tell *news) {
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.
 func (g *Grant) mayPass() bool {
-	return g.l.waiters.Len() > 0 && time.Now().After(g.stays) && time.Since(g.since) < g.p.s().Streak && g.lasts() && g.token < g.first+protocol.Block-1
+	return g.l.waiters.Len() > 0 && time.Now().After(g.stays) && time.Since(g.since) < g.p.s().Streak &&
+		g.lasts() && g.token < g.first+protocol.Block-1
 }
 
 // reduce has readers go on with what a writer held: they have nested in it. mu held.

@@ -15,8 +15,8 @@ import (
 // ErrUpgrade is why a holder of one permit does not get all of them.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
 
-// outer finds the live hold that an acquisition nests in, at found or above. nil: none. The error says that such a hold
-// was lost. mu held.
+// outer finds the live hold that an acquisition nests in, at found or above. nil: none. The error says that
+// such a hold was lost. mu held.
 func (a *acquisition) outer(found *Entry) (*Entry, error) {
 	for o := found; o != nil; o = o.outer {
 		switch o.state {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// ValueError is the error of a script that found a value in a key that Lockline did not write (bad in shared.lua).
+// ValueError is the error of a script that found a value in a key that Lockline did not write (bad in
+// shared.lua).
 type ValueError struct{ Key, Field, Value, Why string }
 
 // RedisError marks it as the server's answer, which will be the same until the key is mended.

@@ -1,12 +1,13 @@
 // Package script has the library's Lua scripts, each by its name, as lock/release.
 //
-// A script is put together when a program uses it first. Its source is a file in a folder of lua. The files beside
-// these folders are libraries. A script begins with the header of its source. Then come the source's statements. A
-// function or constant of a library stands immediately before the first statement that needs it, so that a script
-// that returns earlier does not spend time on it.
+// A script is put together when a program uses it first. Its source is a file in a folder of lua. The files
+// beside these folders are libraries. A script begins with the header of its source. Then come the source's
+// statements. A function or constant of a library stands immediately before the first statement that needs
+// it, so that a script that returns earlier does not spend time on it.
 //
-// Sources are not parsed but split by their form: a statement at top level begins in column 0. No other line does,
-// except one that closes or continues it (end, else, a bracket). No local has the name of a library's definition.
+// Sources are not parsed but split by their form: a statement at top level begins in column 0. No other line
+// does, except one that closes or continues it (end, else, a bracket). No local has the name of a library's
+// definition.
 package script
 
 import (
@@ -29,7 +30,8 @@ var libraries = map[string][]string{
 	"redisson": {"shared.lua"},
 }
 
-// Text is a whole script. Its first line is the command that prints it. It panics if there is none of this name.
+// Text is a whole script. Its first line is the command that prints it. It panics if there is none of this
+// name.
 var Text = textOf(read)
 
 // With is Text with another text of one file in lua, for tests that break it.
@@ -62,7 +64,8 @@ func read(file string) string {
 	return string(text)
 }
 
-// textOf makes scripts of the files that read returns. Libraries are read once, and only for a script that needs them.
+// textOf makes scripts of the files that read returns. Libraries are read once, and only for a script that
+// needs them.
 func textOf(read func(file string) string) func(name string) string {
 	folders := map[string]func() *library{}
 	for folder, files := range libraries {

@@ -75,7 +75,8 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
 	}
 	s := newSession(cfg, NewID())
-	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Logger: cfg.Logger, Refusal: protocol.Refusal, Context: s.Ctx, Closing: s.closing})
+	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Logger: cfg.Logger, Refusal: protocol.Refusal,
+		Context: s.Ctx, Closing: s.closing})
 	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
 	if several && cfg.PubSub != PubSubClassic {
 		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})

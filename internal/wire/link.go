@@ -94,7 +94,7 @@ func (l *Link) server(ctx context.Context, key string) Server {
 	return l.client
 }
 
-var errNoMaster = errors.New("a client of this type may know several servers, and does not say which one has a key")
+var errNoMaster = errors.New("a client of this type may have several servers, and does not say which has a key")
 
 // master is the client of the server that has a key.
 func (l *Link) master(ctx context.Context, key string) (node *redis.Client, err error) {

@@ -15,9 +15,9 @@ import (
 // go-redis would close the connection.
 const waitRound = 100 * time.Millisecond
 
-// WAIT speaks of the writes of its own connection, and a grant may have been written by another one. So a write goes before
-// it in its pipeline. The replication stream is one sequence: a replica that has this write has all that came before. It
-// sets the expiry that there is, and so changes nothing.
+// WAIT speaks of the writes of its own connection, and a grant may have been written by another one. So a
+// write goes before it in its pipeline. The replication stream is one sequence: a replica that has this write
+// has all that came before. It sets the expiry that there is, and so changes nothing.
 const touch = `local left = redis.call('PTTL', KEYS[1])
 return left > 0 and redis.call('PEXPIRE', KEYS[1], left) or 0`
 
@@ -28,9 +28,9 @@ type Hold interface {
 	Extend(ctx context.Context, d time.Duration) error
 }
 
-// WaitReplicas blocks until n replicas of the server that has key have all that was written there before. Then it
-// asks whether the server has the hold: a failover meanwhile may have forgotten it. It goes on trying until ctx or
-// the hold ends, or until an error that time does not mend.
+// WaitReplicas blocks until n replicas of the server that has key have all that was written there before.
+// Then it asks whether the server has the hold: a failover meanwhile may have forgotten it. It goes on trying
+// until ctx or the hold ends, or until an error that time does not mend.
 func (l *Link) WaitReplicas(ctx context.Context, hold Hold, key string, n int) error {
 	fail := func(err error) error { return failure.Named(hold.Name(), fmt.Errorf("WaitReplicas: %w", err)) }
 	if n < 1 {
@@ -66,7 +66,8 @@ func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, er
 		return 0, err
 	}
 	pipe := to.Pipeline()
-	written, wait := pipe.Eval(ctx, touch, []string{key}), redis.NewIntCmd(ctx, "wait", n, waitRound.Milliseconds())
+	written := pipe.Eval(ctx, touch, []string{key})
+	wait := redis.NewIntCmd(ctx, "wait", n, waitRound.Milliseconds())
 	_ = pipe.Process(ctx, wait)
 	_, err = pipe.Exec(ctx)
 	if err == nil && written.Val() == int64(0) { // so WAIT says nothing

@@ -80,7 +80,8 @@ func sessionOfName(owner string) string {
 	return session
 }
 
-// next is the first that lives, and listens as far as is known; -1 if there is none. (Redis looks at 1,000 at most.)
+// next is the first that lives, and listens as far as is known; -1 if there is none. (Redis looks at 1,000 at
+// most.)
 func (l *ledger) next(asking string) int {
 	for at, w := range l.queue {
 		if w.alive >= l.now && (sessionOfName(w.owner) == asking || !w.listened || l.env.Listening(channelPrefix+sessionOfName(w.owner)) > 0) {

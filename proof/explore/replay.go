@@ -164,8 +164,9 @@ func (v *View[A]) channels() (all []string) {
 	return all
 }
 
-// Replay takes the steps of a violation on real servers, which are emptied first, with the texts of scripts. It returns
-// the violation that they lead to; nil if they lead to none. diverged: they cannot all be taken there.
+// Replay takes the steps of a violation on real servers, which are emptied first, with the texts of scripts.
+// It returns the violation that they lead to; nil if they lead to none. diverged: they cannot all be taken
+// there.
 func (w World) Replay(ctx context.Context, text func(name string) string, trace []Step, clients ...*redis.Client) (violation error, diverged bool, err error) {
 	built, err := w.load(text)
 	if err != nil {

@@ -40,7 +40,8 @@ func (m Mutant) Scripts(root string) (text func(name string) string, err error) 
 	return script.With(strings.TrimPrefix(m.File, lua), broken), err
 }
 
-// lua is the folder of the sources of scripts. A library that is broken there breaks each script that uses it.
+// lua is the folder of the sources of scripts. A library that is broken there breaks each script that uses
+// it.
 const lua = "internal/script/lua/"
 
 // All are those of the library. One that changes a script is tried by exploration, too.

@@ -1,4 +1,5 @@
-// Release tags a version of the library, of otel, of contrib's modules and of the command line in this repository:
+// Release tags a version of the library, of otel, of contrib's modules and of the command line in this
+// repository:
 //
 //	go run ./tools/release v0.1.0
 //

@@ -17,5 +17,6 @@ var scripts = sync.OnceValue(func() map[string]string {
 	return names
 })
 
-// Script names the library's script that a request has the text or the digest of, without its folder; "" for others.
+// Script names the library's script that a request has the text or the digest of, without its folder; "" for
+// others.
 func Script(run string) string { return scripts()[run] }
