@@ -81,6 +81,22 @@ func TestAcrossASentinelFailover(t *testing.T) {
 	testlock.Unlock(t, next)
 }
 
+// The old master lives on, as when an operator asks for a failover.
+func TestNoSessionStarvesWhenSentinelsMoveTheMaster(t *testing.T) {
+	t.Parallel()
+	for kind, newLock := range queued {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			sentinel := testredis.StartSentinel(t, 1)
+			nobodyStarves(t, newLock, func() *redis.Client { return sentinel.FailoverClient(t) }, func() {
+				old := sentinel.Master(t)
+				sentinel.Failover(t)
+				sentinel.AwaitFailover(t, old)
+			})
+		})
+	}
+}
+
 func TestReplicasOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 1, 1)

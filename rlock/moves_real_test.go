@@ -12,10 +12,10 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
+	"github.com/redis/go-redis/v9"
 )
 
-// The replica behind an endpoint is promoted, the old master becomes its replica and keeps the connections that it has. Those that
-// waited then have their turns beside those that came later.
+// The replica behind an endpoint is promoted, the old master becomes its replica and keeps the connections that it has.
 func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T) {
 	t.Parallel()
 	for kind, newLock := range queued {
@@ -24,51 +24,58 @@ func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T)
 			old := testredis.Start(t)
 			promoted := old.StartReplica(t)
 			endpoint := faultproxy.New(t, old.Addr)
-			ctx, stop := context.WithCancel(bg)
-			var turns [4]atomic.Int64
-			lease := rlock.WithWatchdogTimeout(5 * time.Second) // a release that only the old master heard of costs as long
-			contend := func(i int) <-chan struct{} {
-				l, done := newLock(testlock.NewSession(t, endpoint.Client(t), lease)), make(chan struct{})
-				go func() {
-					defer close(done)
-					for ctx.Err() == nil {
-						if _, hold, err := l.Lock(ctx); err == nil {
-							turns[i].Add(1)
-							_ = hold.Unlock(bg)
-						}
-					}
-				}()
-				return done
-			}
-			a, b := contend(0), contend(1)
-			reach := func(n int64, all []atomic.Int64) func() bool {
-				return func() bool {
-					for i := range all {
-						if all[i].Load() < n {
-							return false
-						}
-					}
-					return true
+			nobodyStarves(t, newLock, func() *redis.Client { return endpoint.Client(t) }, func() {
+				host, port, err := net.SplitHostPort(promoted.Addr)
+				testlock.Must(t, err)
+				testlock.Must(t, promoted.Client(t).Do(bg, "REPLICAOF", "NO", "ONE").Err())
+				testlock.Must(t, old.Client(t).Do(bg, "REPLICAOF", host, port).Err())
+				endpoint.LeadTo(func() (net.Conn, error) { return net.Dial("tcp", promoted.Addr) })
+			})
+		})
+	}
+}
+
+// nobodyStarves checks that sessions which wait as the master moves have their turns beside those that come later.
+func nobodyStarves(t *testing.T, newLock func(*rlock.Session) rlock.Locker, client func() *redis.Client, move func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(bg)
+	var turns [4]atomic.Int64
+	lease := rlock.WithWatchdogTimeout(5 * time.Second) // a release that only the old master heard of costs as long
+	contend := func(i int) <-chan struct{} {
+		l, done := newLock(testlock.NewSession(t, client(), lease)), make(chan struct{})
+		go func() {
+			defer close(done)
+			for ctx.Err() == nil {
+				if _, hold, err := l.Lock(ctx); err == nil {
+					turns[i].Add(1)
+					_ = hold.Unlock(bg)
 				}
 			}
-			testlock.Eventually(t, "both have turns", reach(100, turns[:2]))
-
-			host, port, err := net.SplitHostPort(promoted.Addr)
-			testlock.Must(t, err)
-			testlock.Must(t, promoted.Client(t).Do(bg, "REPLICAOF", "NO", "ONE").Err())
-			testlock.Must(t, old.Client(t).Do(bg, "REPLICAOF", host, port).Err())
-			endpoint.LeadTo(func() (net.Conn, error) { return net.Dial("tcp", promoted.Addr) })
-			for i := range turns[:2] {
-				turns[i].Store(0)
+		}()
+		return done
+	}
+	a, b := contend(0), contend(1)
+	reach := func(n int64, all []atomic.Int64) func() bool {
+		return func() bool {
+			for i := range all {
+				if all[i].Load() < n {
+					return false
+				}
 			}
-			start := time.Now()
-			c, d := contend(2), contend(3)
-			testlock.Eventually(t, "all have turns", reach(100, turns[:]))
-			t.Log(fmt.Sprint("after ", time.Since(start)))
-			stop()
-			for _, done := range []<-chan struct{}{a, b, c, d} {
-				testlock.Receive(t, "the end", done)
-			}
-		})
+			return true
+		}
+	}
+	testlock.Eventually(t, "both have turns", reach(100, turns[:2]))
+	move()
+	for i := range turns[:2] {
+		turns[i].Store(0)
+	}
+	start := time.Now()
+	c, d := contend(2), contend(3)
+	testlock.Eventually(t, "all have turns", reach(100, turns[:]))
+	t.Log(fmt.Sprint("after ", time.Since(start)))
+	stop()
+	for _, done := range []<-chan struct{}{a, b, c, d} {
+		testlock.Receive(t, "the end", done)
 	}
 }
