@@ -87,7 +87,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 			led = handle.As(led, handle.OwnerOf(ctx))
 			return context.WithValue(led, leadershipKey{e.session, e.channel()}, l), l, nil
 		}
-		if !errors.Is(err, failure.ErrLost) || lost == maxLost || ctx.Err() != nil {
+		switch again := errors.Is(err, failure.ErrLost); {
+		case again && ctx.Err() != nil:
+			return ctx, nil, e.fail(failure.OfContext(ctx))
+		case !again || lost == maxLost:
 			return ctx, nil, err
 		}
 	}

@@ -78,6 +78,11 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 	default:
 		return ctx, nil, l.unexpected(a)
 	}
+	deadline := o.Sent.Add(protocol.Valid(s.Lease))
+	if !time.Now().Before(deadline) { // in a process that stood still, say
+		s.Go(func() { l.leave(r.id, party, r.notAfter) })
+		return ctx, nil, &PartyDiedError{Name: l.keys.Name, Party: party}
+	}
 	p := &Party{l: l, name: party, run: a.rest, id: r.id, all: all}
 	p.lease.Owner = p
 	ctx, p.cancel = context.WithCancelCause(ctx)
@@ -86,7 +91,7 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 		p.cancel(failure.ErrClosed)
 		return ctx, nil, l.fail(failure.ErrClosed)
 	}
-	s.Watchdog.Add(&p.lease, o.Sent.Add(protocol.Valid(s.Lease)), s.Lease/3)
+	s.Watchdog.Add(&p.lease, deadline, s.Lease/3)
 	p.mu.Lock()
 	over := p.over
 	p.mu.Unlock()
