@@ -15,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The replica behind an endpoint is promoted, the old master becomes its replica and keeps the connections that it has.
+// The replica behind an endpoint is promoted, the old master becomes its replica and keeps the connections
+// that it has.
 func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T) {
 	t.Parallel()
 	for kind, newLock := range queued {
@@ -35,7 +36,8 @@ func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T)
 	}
 }
 
-// nobodyStarves checks that sessions which wait as the master moves have their turns beside those that come later.
+// nobodyStarves checks that sessions which wait as the master moves have their turns beside those that come
+// later.
 func nobodyStarves(t *testing.T, newLock func(*rlock.Session) rlock.Locker, client func() *redis.Client, move func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(bg)

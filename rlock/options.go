@@ -47,7 +47,9 @@ func WithLease(d time.Duration) Option {
 // years at most.
 //
 // It goes for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an error for
-// locks with [RedissonKeys]. As an option of a member, it has no effect in a MultiLock.
+// locks with [RedissonKeys]. As an option of a member, it has no effect in a MultiLock. A writer that goes on
+// as a reader before d is over keeps all others out until it has ended. A lock that was lost before Unlock is
+// not left taken.
 func HoldAtLeast(d time.Duration) Option {
 	return lockOption(func(c *option.Config) { c.AtLeast = d })
 }

@@ -235,3 +235,20 @@ func TestAWriterAndItsReaderUnlockAtOnce(t *testing.T) {
 		isFree(t, locks[0])
 	})
 }
+
+func TestAWriterThatGoesOnAsAReaderLeavesAllTaken(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, w *testlock.Wire, locks []*rwlock.RWMutex) {
+		start := time.Now()
+		ctx, writer := testlock.Lock(t, locks[0], bg, rlock.HoldAtLeast(20*time.Second))
+		_, reader := testlock.Lock(t, locks[0].RLocker(), ctx)
+		testlock.Unlock(t, writer)
+		_, _, err := locks[1].RLocker().TryLock(bg)
+		testlock.WantError(t, "another one that reads, beside the reader", err, rlock.ErrLocked)
+		testlock.Unlock(t, reader)
+		next := testlock.Take(t, locks[1].RLocker())
+		if took := time.Since(start); took < 20*time.Second {
+			t.Errorf("another one reads after %v", took)
+		}
+		testlock.Unlock(t, next)
+	})
+}

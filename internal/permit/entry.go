@@ -135,8 +135,12 @@ func (e *Entry) Err() error {
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	g.p.mu.Lock()
-	if until := time.Now().Add(d); until.After(g.stays) {
+	until := time.Now().Add(d)
+	if until.After(g.stays) {
 		g.stays = until
+	}
+	if e.write && until.After(g.whole) {
+		g.whole = until
 	}
 	g.p.mu.Unlock()
 }

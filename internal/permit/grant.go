@@ -41,6 +41,7 @@ type Grant struct {
 	writers int       // of these, how many exclude others
 	holds   map[*Entry]struct{}
 	stays   time.Time // until when the permits stay taken, also when no hold is left
+	whole   time.Time // until when that goes for all of them, as a writer has said
 	used    bool      // some goroutine has had it
 	own     bool      // its lease is, or was made longer, as a holder chose
 }

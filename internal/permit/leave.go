@@ -132,7 +132,7 @@ func (g *Grant) leave(write bool) (tell *news) {
 	case !g.held():
 		return nil // Shutdown or the Unlock of a lost hold gives it back, if need be
 	case g.entries > 0:
-		if g.exclusive() && g.writers == 0 {
+		if g.exclusive() && g.writers == 0 && time.Now().After(g.whole) {
 			return g.reduce()
 		}
 		return nil // the last entry tells Redis

@@ -195,6 +195,9 @@ var leases = map[string]test{
 		for what, l := range map[string]Lock{"its own process": m, "another": other} {
 			_, _, err := l.TryLock(bg)
 			testlock.WantError(t, what, err, rlock.ErrLocked)
+			if r, _ := refusal(err); r.Hint != "" {
+				t.Errorf("%s: no hold is left that a context could have: %v", what, err)
+			}
 		}
 		if st := inspect(t, m); !st.Held || st.Remaining > d-time.Second+settled {
 			t.Errorf("after its Unlock: %+v", st)

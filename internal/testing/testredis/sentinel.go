@@ -92,8 +92,8 @@ func (s *Sentinel) Master(t testing.TB) *Server {
 	return s.awaitMaster(t, func(string) bool { return true })
 }
 
-// Failover has a replica promoted, though the master lives. One Sentinel does that alone: the others are so quick here
-// that they would make the promoted one a replica again.
+// Failover has a replica promoted, though the master lives. One Sentinel does that alone: the others are so
+// quick here that they would make the promoted one a replica again.
 func (s *Sentinel) Failover(t testing.TB) {
 	t.Helper()
 	old := s.Master(t)
