@@ -209,6 +209,9 @@ func (v *vote) compete() (m *majority, err error) {
 	d := v.d
 	defer func() {
 		if m == nil {
+			if ended := v.ctx.Err(); ended != nil && !errors.Is(err, ended) { // while servers were asked
+				err = v.whyOver(err)
+			}
 			d.next()
 		}
 	}()
