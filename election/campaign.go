@@ -122,16 +122,17 @@ func (e *Election) assume(held context.Context, outer *rlock.Hold, value string)
 	return led, l, nil
 }
 
-// persist repeats f, which returns the error of a request, through an outage, while the lock is held.
+// persist repeats f, which returns the error of a request, through an outage, while the lock is held. It returns nil only
+// if the lock is held still.
 func persist(ctx context.Context, hold *rlock.Hold, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
-		over := hold.Err()
+		over := hold.Err() // also if f succeeded: its reply may have come when the lease was over
 		switch {
-		case err == nil:
-			return nil
 		case over != nil:
 			return failure.Named(hold.Name(), over)
+		case err == nil:
+			return nil
 		case ctx.Err() != nil, errors.Is(err, failure.ErrLost), !wire.Judge(err).Unsettled(),
 			!wire.Pause(ctx, wire.Backoff(try, 20*time.Millisecond, 500*time.Millisecond)):
 			return err

@@ -30,6 +30,7 @@ type lock struct {
 	owners  []string          // by server: the attempt that had it after the last request
 	token   int64             // of the present grant; 0: free
 	highest int64             // of all grants
+	stayed  string            // the owner field that has stayed taken last
 	stays   time.Time         // until when it is taken though its last hold of that kind has ended
 	left    time.Time         // when that hold ended
 	excused bool              // something else has freed it
