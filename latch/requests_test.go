@@ -11,7 +11,6 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
-	"github.com/lockline/lockline/rlock"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -111,9 +110,11 @@ func TestACountDownThatComesLateIsVoid(t *testing.T) {
 
 func TestLostRepliesLeaveEveryCountExact(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		ls := latchesOf(t, w.Client, 4, rlock.WithBatching(-1))
-		for _, l := range ls {
+		var ls []*latch.Latch
+		for range 4 {
+			l := latch.New(testlock.Batching(testlock.NewSession(t, w.Client), -1), "x")
 			wantCount(t, l, 0)
+			ls = append(ls, l)
 		}
 		replies := testlock.Lossy(w.Net, rand.New(rand.NewPCG(1, 2)), func(r *faultproxy.Request) string {
 			if !isScript(r) || len(r.Args) < 5 {

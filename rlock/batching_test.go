@@ -94,13 +94,10 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 		for _, c := range []struct {
 			what       string
 			goroutines int
-			option     rlock.SessionOption // nil: the default
 			shared     bool
 		}{
-			{"many", 40, nil, true},
-			{"few", 16, nil, false},
-			{"few, and they are to", 16, rlock.WithBatching(0), true},
-			{"many, and they are not to", 40, rlock.WithBatching(-1), false},
+			{"many", 40, true},
+			{"few", 16, false},
 		} {
 			t.Run(kind+"/"+c.what, func(t *testing.T) {
 				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -109,7 +106,7 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 					p.count(w.Client)
 					ctx, cancel := context.WithCancel(bg)
 					defer cancel()
-					lockEach(t, testlock.NewSession(t, w.Client, c.option), newMutex, c.goroutines, times, ctx)
+					lockEach(t, testlock.NewSession(t, w.Client), newMutex, c.goroutines, times, ctx)
 					requests, shared := p.commands.Load()+p.alone.Load(), p.commands.Load()
 					if c.shared != (shared > 0) || c.shared && 2*shared < requests {
 						t.Errorf("%d of %d requests were in pipelines", shared, requests)
@@ -141,7 +138,7 @@ func TestAPipelineWhoseAnswersAreLostChangesNothingTwice(t *testing.T) {
 		var p pipelines
 		rdb := w.Client
 		p.count(rdb)
-		s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+		s := testlock.Batching(testlock.NewSession(t, rdb), 0)
 		for range 3 {
 			cuts.Store(3) // a request is sent four times, and each cut could hit the same one
 			lockEach(t, s, newMutex, 32, 4, testlock.Bounded(t))
@@ -157,7 +154,7 @@ func TestWhoSharesAPipelineIsFreeToLeaveIt(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		rdb, p := w.Client, pipelines{}
 		p.count(rdb)
-		s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+		s := testlock.Batching(testlock.NewSession(t, rdb), 0)
 		lockEach(t, s, newMutex, 1, 1, bg)
 		w.Net.Freeze()
 		ctx, cancel := context.WithCancel(bg)
@@ -193,7 +190,7 @@ func TestAnUnlockWaitsForNoPipelineThatIsUnderWay(t *testing.T) {
 		rdb := w.Net.Client(t)
 		var p pipelines
 		p.count(rdb)
-		s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+		s := testlock.Batching(testlock.NewSession(t, rdb), 0)
 		_, hold := testlock.Lock(t, newMutex(s, "free"), bg)
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
@@ -227,7 +224,7 @@ func TestAScriptThatIsForgottenIsSentAgainInAPipeline(t *testing.T) {
 		p.before = func() { admin.ScriptFlush(bg) }
 		rdb := w.Client
 		p.count(rdb)
-		lockEach(t, testlock.NewSession(t, rdb, rlock.WithBatching(0)), newMutex, 32, 3, testlock.Bounded(t))
+		lockEach(t, testlock.Batching(testlock.NewSession(t, rdb), 0), newMutex, 32, 3, testlock.Bounded(t))
 		if p.n.Load() == 0 {
 			t.Error("there were no pipelines")
 		}
@@ -246,7 +243,7 @@ func TestAPanicUnderAPipelineIsAnErrorOnlyOfWhoCausedIt(t *testing.T) {
 			}
 			return next()
 		}))
-		s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+		s := testlock.Batching(testlock.NewSession(t, rdb), 0)
 		for !shared.Load() && !t.Failed() {
 			var wg sync.WaitGroup
 			for i := range 30 {
@@ -271,7 +268,7 @@ func TestAPipelineThatWasNotSentIsNotAnswered(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		rdb, p := w.Client, pipelines{}
 		p.count(rdb)
-		s := testlock.NewSession(t, rdb, rlock.WithBatching(0), rlock.WithWatchdogTimeout(3*time.Second))
+		s := testlock.Batching(testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(3*time.Second)), 0)
 		var holds []*rlock.Hold
 		for i := range 30 {
 			_, h := testlock.Lock(t, newMutex(s, fmt.Sprint("own", i)), bg)
@@ -309,7 +306,7 @@ func TestAClientOfWhoKnowsHowManyServersSharesNoPipeline(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var p pipelines
 		p.count(w.Client)
-		lockEach(t, testlock.NewSession(t, traced{w.Client}, rlock.WithBatching(0)), rlock.New, 30, 4, bg)
+		lockEach(t, testlock.Batching(testlock.NewSession(t, traced{w.Client}), 0), rlock.New, 30, 4, bg)
 		if n := p.n.Load(); n > 0 {
 			t.Errorf("%d pipelines", n)
 		}

@@ -123,12 +123,10 @@ func BenchmarkSharing(b *testing.B) {
 	for _, goroutines := range []int{8, 16, 24, 32, 64, 128, 512, 2000} {
 		for _, x := range []struct {
 			name     string
-			batching rlock.SessionOption
-		}{{"never", rlock.WithBatching(-1)}, {"always", rlock.WithBatching(0)}, {"by default", nil}} {
+			batching int
+		}{{"never", -1}, {"always", 0}, {"by default", 16}} {
 			b.Run(fmt.Sprintf("%d/%s", goroutines, x.name), func(b *testing.B) {
-				s, err := rlock.NewSession(rdb, x.batching)
-				testlock.Must(b, err)
-				defer s.Close()
+				s := testlock.Batching(testlock.NewSession(b, rdb), x.batching)
 				var left atomic.Int64
 				left.Store(int64(b.N))
 				var wg sync.WaitGroup

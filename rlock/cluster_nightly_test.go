@@ -118,7 +118,7 @@ func TestAFrozenMasterHoldsUpNoPipelineToAnother(t *testing.T) {
 	oneProcessor(t)
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
-	s := testlock.NewSession(t, rdb, rlock.WithBatching(0))
+	s := testlock.Batching(testlock.NewSession(t, rdb), 0)
 	var frozen, others []*rlock.Mutex
 	for i := 0; len(frozen) < 20 || len(others) < 20; i++ {
 		name := fmt.Sprint("own", i)

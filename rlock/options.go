@@ -111,19 +111,6 @@ func WithStreak(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Streak = d })
 }
 
-// WithBatching sets how many requests of the session may be under way at an instant before further
-// ones share pipelines, 16 by default. With 0 they always do, with a negative number never. A request
-// shares a pipeline with those that other goroutines send at the same instant. It does
-// not wait for time to pass, nor for others' answers before it is sent, but its own answer is read
-// with theirs. Beside goroutines that compute for long, requests go alone. Many goroutines with locks of their own get
-// 1.5 to 2 times as much through a server. A few get less, as they come to run in step. Pipelines have no trace of a caller's
-// context, and use connections of the client's pipeline pool. The client must be a *redis.Client or a
-// *redis.ClusterClient: a wrapper of one shares none. Hooks of a ClusterClient itself do not see
-// pipelines; those of its nodes do.
-func WithBatching(n int) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Batching = n })
-}
-
 // PubSubMode says how the waiters of a session on a Redis Cluster are woken, for [WithPubSub].
 type PubSubMode uint8
 

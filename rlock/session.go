@@ -10,7 +10,6 @@ import (
 
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wire"
 )
 
 // Client is what a session needs of go-redis: *redis.Client (standalone or
@@ -45,8 +44,12 @@ func (s *Session) unwrap() *session.Session {
 // outlive it. No I/O. It refuses a nil client, a *redis.Ring and a *redis.AutoPipeliner.
 // A Ring moves keys to another server when one fails its pings, so two owners could
 // hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
+//
+// Where more than 16 requests of a session are under way at an instant, further ones share pipelines. These have no trace
+// of a caller's context, and use connections of the client's pipeline pool. A wrapper of a client shares none. Hooks
+// of a ClusterClient itself do not see them, those of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
-	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond, Batching: wire.Batching}
+	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond}
 	for _, o := range options {
 		if o != nil {
 			o.apply(&cfg)

@@ -114,8 +114,9 @@ func blow(t *testing.T, newMutex testlock.Maker, goroutines, acts int, clients [
 	w := &storm{t: t, make: newMutex, live: map[string]map[*rlock.Hold]bool{}}
 	var sessions []*rlock.Session
 	for i, c := range clients {
-		sessions = append(sessions, testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond),
-			rlock.WithBatching(100*i))) // the first shares pipelines
+		sessions = append(sessions, testlock.Batching( // the first shares pipelines
+			testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond)),
+			100*i))
 	}
 	ctx, cancel := context.WithTimeout(bg, 2*testlock.Patience)
 	defer cancel()

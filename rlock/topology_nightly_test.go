@@ -192,8 +192,8 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	rdb := cluster.Client(t)
 	var sessions []*rlock.Session
 	for i := range 3 {
-		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithPrefix("{app}"), // one slot for all
-			rlock.WithBatching(10*(i%2))))
+		sessions = append(sessions, testlock.Batching(
+			testlock.NewSession(t, rdb, rlock.WithPrefix("{app}")), 10*(i%2))) // one slot for all
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.progress()
@@ -224,8 +224,9 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	})
 	var sessions []*rlock.Session
 	for i := range 3 {
-		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(5*time.Second),
-			rlock.WithBatching(10*(i%2))))
+		sessions = append(sessions, testlock.Batching(
+			testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(5*time.Second)),
+			10*(i%2)))
 	}
 	doomed := cluster.Nodes[0]
 	onDoomed := func(name string) bool { return cluster.Master(t, "lockline:r:{"+name+"}") == doomed }
@@ -261,7 +262,7 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatTheReplicaHas(t *testing.T) 
 		rdb := sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
 			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 		})
-		sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithBatching(10*(i%2))))
+		sessions = append(sessions, testlock.Batching(testlock.NewSession(t, rdb), 10*(i%2)))
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.replicas.Store(1)

@@ -14,8 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 	"golang.org/x/term"
-
-	"github.com/lockline/lockline/rlock"
 )
 
 const topDescription = `Shows the locks that are held or waited for, on a page that is refreshed. PATTERN is
@@ -53,12 +51,6 @@ func topCommand() *cli.Command {
 		Description: topDescription,
 		Flags:       []cli.Flag{&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "between two samples"}},
 	}, false, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		session, err := o.newSession(rlock.WithBatching(0)) // requests of a sample share pipelines
-		if err != nil {
-			return err
-		}
-		closeSession(o.session)
-		o.session = session
 		server := targetOf(cmd).host()
 		if _, ok := o.rdb.(*redis.ClusterClient); ok {
 			server = "Cluster of " + server

@@ -24,7 +24,7 @@ func topOperator(t *testing.T, rdb redis.UniversalClient, redisson bool) *operat
 	t.Helper()
 	o := &operator{rdb: rdb, prefix: "lockline", kinds: allKinds, latches: !redisson, redisson: redisson}
 	var err error
-	o.session, err = o.newSession(rlock.WithBatching(0))
+	o.session, err = o.newSession()
 	testlock.Must(t, err)
 	t.Cleanup(func() { closeSession(o.session) })
 	return o

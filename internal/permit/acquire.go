@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -401,7 +400,7 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 		err = p.kind.Limited(p.keys.Name, a.want, r.Limit)
 	case refused:
 		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
-		if strings.HasPrefix(r.Holder, p.s().ID()) && !strings.HasSuffix(r.Holder, "~") { // else no hold is left
+		if p.s().Holds(r.Holder) {
 			p.mu.Lock()
 			e.Hint = a.hint(p.grantOf(r.Holder))
 			p.mu.Unlock()

@@ -155,7 +155,7 @@ func (c *cohort) dismiss(err error) {
 func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Waiter) {
 	q := c.q
 	q.Saw(r)
-	q.others = q.others || !owns(q.S(), r.Holder)
+	q.others = q.others || !q.S().Owns(r.Holder)
 	c.heard(o.Sent, r)
 	if c.told.token > c.past {
 		c.granted(c.told)

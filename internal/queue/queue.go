@@ -277,7 +277,7 @@ func (q *queue) Released(_ *mutex.Tenure, o wire.Outcome) {
 // Freed learns which attempt a release made the owner: 'R OWNER TOKEN LEASE' or 'L OWNER TOKEN LEASE'.
 func (q *queue) Freed(reply string, sent time.Time) {
 	_, next, handed := strings.Cut(reply, " ")
-	if words := strings.Fields(next); len(words) == 3 && owns(q.S(), words[0]) {
+	if words := strings.Fields(next); len(words) == 3 && q.S().Owns(words[0]) {
 		q.deliver(words[0], award{token: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2]), since: sent})
 		return
 	}
@@ -304,9 +304,6 @@ func Others(l *mutex.Lock) bool {
 
 // Idle has nothing to end.
 func (q *queue) Idle() {}
-
-// owns: the owner field is one of the session's.
-func owns(s *session.Session, owner string) bool { return strings.HasPrefix(owner, s.ID()) }
 
 func milliseconds(word string) time.Duration {
 	return time.Duration(protocol.TokenOrZero(word)) * time.Millisecond

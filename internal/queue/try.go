@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -79,7 +78,7 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 func (q *queue) lockedThere(o wire.Outcome, r protocol.Answer) error {
 	q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to an attempt of this session
 	locked := r.Locked(q.Keys.Name)
-	if owns(q.S(), r.Holder) && !strings.HasSuffix(r.Holder, "~") { // else no hold is left
+	if q.S().Holds(r.Holder) {
 		locked.Hint = failure.SelfHint
 	}
 	return failure.Public(locked)

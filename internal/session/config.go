@@ -28,7 +28,6 @@ type Config struct {
 	Only     EventKind // if it is not 0, the observer is told of nothing else
 	Redisson bool
 	Fenced   bool // with Redisson: its token counter is made where it does not exist
-	Batching int  // requests under way above which further ones share pipelines; negative: none do
 	PubSub   PubSub
 }
 
@@ -75,7 +74,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
 	}
 	s := newSession(cfg, NewID())
-	s.Link = wire.NewLink(c, wire.Options{Batching: cfg.Batching, Logger: cfg.Logger, Refusal: protocol.Refusal,
+	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Refusal: protocol.Refusal,
 		Context: s.Ctx, Closing: s.closing})
 	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
 	if several && cfg.PubSub != PubSubClassic {

@@ -95,6 +95,13 @@ func (s *Session) SoleChannel() any {
 // ID is the session's part of the owner field of every lock it holds.
 func (s *Session) ID() string { return s.id }
 
+// Owns reports whether an owner field is one of this session.
+func (s *Session) Owns(owner string) bool { return strings.HasPrefix(owner, s.id) }
+
+// Holds reports whether a hold of this session has that owner field. One that ends in "~" has outlived its
+// hold.
+func (s *Session) Holds(owner string) bool { return s.Owns(owner) && !strings.HasSuffix(owner, "~") }
+
 // Age is the time since it was made.
 func (s *Session) Age() time.Duration { return time.Since(s.born) }
 

@@ -8,15 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Batching is how many requests of a session may be under way before further ones
-// share pipelines, by default. With fewer, goroutines that share a pipeline come to run in step,
+// batching is how many requests of a session may be under way before further ones
+// share pipelines. With fewer, goroutines that share a pipeline come to run in step,
 // and client and server wait for each other in turn. Sharing costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
-const Batching = 16
+const batching = 16
 
 // A batch has a quarter of the requests that are under way, at most: with fewer and larger ones, client and server wait for each other in
 // turn. maxBatch keeps a batch from keeping a server from others for long: a millisecond or so.
 const (
-	minBatch = Batching / 2
+	minBatch = batching / 2
 	maxBatch = 100
 )
 

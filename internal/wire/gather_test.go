@@ -49,7 +49,9 @@ func (r *recording) link(t *testing.T) *Link {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(r)
-	return NewLink(rdb, Options{Context: t.Context(), Batching: -1, Refusal: func(err error) error { return err }})
+	l := NewLink(rdb, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+	l.Batching = -1
+	return l
 }
 
 type keyed string

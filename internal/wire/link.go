@@ -17,9 +17,8 @@ import (
 
 // Options of a Link.
 type Options struct {
-	Batching int // requests under way above which further ones share pipelines; negative: none do
-	Logger   *slog.Logger
-	Refusal  func(error) error // decodes an error that a script raised; any other, and nil, it returns as it is
+	Logger  *slog.Logger
+	Refusal func(error) error // decodes an error that a script raised; any other, and nil, it returns as it is
 
 	// Context ends with all that happens in the background. From the close of Closing on, no request that a goroutine waits for is sent again.
 	Context context.Context
@@ -31,6 +30,10 @@ type Link struct {
 	options Options
 	client  Client
 	born    time.Time
+
+	// Batching is how many requests may be under way before further ones share pipelines. None do if it is negative.
+	// For tests to set before the first request.
+	Batching int
 
 	whole pulse    // of the one server, or of a Cluster while its servers are not known
 	nodes sync.Map // the pulse of each master of a Cluster by its address
@@ -49,7 +52,7 @@ type Link struct {
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
-	return &Link{options: o, client: c, born: time.Now(), batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
+	return &Link{options: o, client: c, born: time.Now(), Batching: batching, batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
 }
 
 func (l *Link) age() time.Duration { return time.Since(l.born) }
@@ -198,7 +201,7 @@ func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) 
 
 // crowded reports whether a request, the n-th under way, is to share a pipeline.
 func (l *Link) crowded(n int64) bool {
-	return l.options.Batching >= 0 && n > int64(l.options.Batching) && l.age() >= time.Duration(l.aloneUntil.Load())
+	return l.Batching >= 0 && n > int64(l.Batching) && l.age() >= time.Duration(l.aloneUntil.Load())
 }
 
 // alone sends a request in a write of its own.

@@ -37,7 +37,8 @@ func (c *answering) Process(_ context.Context, cmd redis.Cmder) error {
 func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &answering{}
-		l := NewLink(c, Options{Context: t.Context(), Batching: -1, Refusal: func(err error) error { return err }})
+		l := NewLink(c, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+		l.Batching = -1
 		sc := NewScript("return 'x'")
 		send := func(after time.Duration, err error) Outcome {
 			c.will(after, err)
@@ -76,7 +77,8 @@ func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &answering{}
-		l := NewLink(c, Options{Context: t.Context(), Batching: -1, Refusal: func(err error) error { return err }})
+		l := NewLink(c, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+		l.Batching = -1
 		sc := NewScript("return 'x'")
 		var began time.Time
 		for i, err := range []error{nil, redisError("LOADING"), errors.New("EOF"), redisError("BUSY x"), nil, errors.New("EOF")} {

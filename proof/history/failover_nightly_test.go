@@ -291,8 +291,9 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 					rdb = sentinel.FailoverClient(t, func(o *redis.FailoverOptions) {
 						o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 					})
-					sessions = append(sessions, testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(failoverLease), rlock.WithLiveness(failoverLease),
-						rlock.WithStreak(k.streak*time.Duration(i%2)), rlock.WithBatching(10*(i%2))))
+					sessions = append(sessions, testlock.Batching(testlock.NewSession(t, rdb,
+						rlock.WithWatchdogTimeout(failoverLease), rlock.WithLiveness(failoverLease),
+						rlock.WithStreak(k.streak*time.Duration(i%2))), 10*(i%2)))
 				}
 
 				// What the replica knew stays: a holder, and those that wait in their order.

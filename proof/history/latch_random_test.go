@@ -14,7 +14,6 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
-	"github.com/lockline/lockline/rlock"
 )
 
 // op is one call, and what it returned.
@@ -78,7 +77,7 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 	w.Net.OnRequest(nil)
 	var ls []*latch.Latch
 	for range 3 {
-		ls = append(ls, latch.New(testlock.NewSession(t, w.Client, rlock.WithBatching(-1)), fmt.Sprint(seed)))
+		ls = append(ls, latch.New(testlock.Batching(testlock.NewSession(t, w.Client), -1), fmt.Sprint(seed)))
 	}
 	for _, l := range ls {
 		_, err := l.Count(t.Context())

@@ -47,12 +47,12 @@ func (w *world) boot(name string) *process {
 			WriteBufferSize: 1 << 20, // what is written at once is whole requests, also where many scripts travel together
 		})
 		rdb.AddHook(ways{w}) // before the session, which asks nothing in the callers' goroutines if a hook comes later
-		options := []rlock.SessionOption{rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak),
-			rlock.WithBatching(w.batching)}
+		options := []rlock.SessionOption{rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease), rlock.WithLiveness(liveness), rlock.WithStreak(w.streak)}
 		session, err := rlock.NewSession(rdb, options...)
 		if err != nil {
 			panic(err)
 		}
+		testlock.Batching(session, w.batching)
 		p.hosts, p.clients, p.sessions = append(p.hosts, h), append(p.clients, rdb), append(p.sessions, session)
 		w.say("%s is %s on server %d", name, session.ID()[:4], i)
 	}

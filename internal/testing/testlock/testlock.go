@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/rlock"
 )
@@ -39,6 +40,13 @@ func NewSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) 
 	s, err := rlock.NewSession(rdb, append(before, options...)...)
 	Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// Batching has requests of s share pipelines where more than n are under way, or, with a negative n, never. It is for
+// before the first request. It returns s.
+func Batching(s *rlock.Session, n int) *rlock.Session {
+	inner.Session(s).Link.Batching = n
 	return s
 }
 
