@@ -44,13 +44,9 @@ func (l *Locker) TryLock(ctx context.Context, options ...rlock.Option) (context.
 	return held, outward(h), err
 }
 
-// Do runs fn while holding the lock, like [rlock.Mutex.Do].
+// Do is [rlock.Do] with this lock.
 func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
-	held, h, err := l.acquire(ctx, options, false)
-	if err != nil {
-		return err
-	}
-	return h.Do(held, fn)
+	return rlock.Do(ctx, l, fn, options...)
 }
 
 // outward gives a Hold its public type.

@@ -160,13 +160,9 @@ func (l *MultiLock) TryLock(ctx context.Context, options ...rlock.Option) (conte
 	return l.acquire(ctx, options, true)
 }
 
-// Do runs fn while holding all members, like [rlock.Mutex.Do].
+// Do is [rlock.Do] with all members.
 func (l *MultiLock) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
-	held, hold, err := l.Lock(ctx, options...)
-	if err != nil {
-		return err
-	}
-	return (*mutex.Hold)(hold).Do(held, fn)
+	return rlock.Do(ctx, l, fn, options...)
 }
 
 func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {

@@ -238,13 +238,9 @@ func (l *RedLock) TryLock(ctx context.Context, options ...rlock.Option) (context
 	return l.acquire(ctx, options, true)
 }
 
-// Do is [rlock.Mutex.Do].
+// Do is [rlock.Do] with this lock.
 func (l *RedLock) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
-	held, hold, err := l.Lock(ctx, options...)
-	if err != nil {
-		return err
-	}
-	return (*mutex.Hold)(hold).Do(held, fn)
+	return rlock.Do(ctx, l, fn, options...)
 }
 
 // Inspect asks all servers for the holder, and says what a majority has. It changes nothing, and blocks for

@@ -100,19 +100,27 @@ func ExampleMutex_TryLock() {
 	// second is locked out: true
 }
 
-func ExampleHold_Token() {
+func ExampleHoldFrom() {
 	rdb, stop := exampleClient()
 	defer stop()
 	session, _ := rlock.NewSession(rdb)
 	defer func() { _ = session.Close() }()
 
-	row := rlock.New(session, "row")
-	_, first, _ := row.Lock(context.Background())
-	_ = first.Unlock(context.Background())
-	_, second, _ := row.Lock(context.Background())
-	_ = second.Unlock(context.Background())
-	fmt.Println("tokens grow:", second.Token() > first.Token())
-	// Output: tokens grow: true
+	var last int64
+	for range 2 {
+		err := rlock.Do(context.Background(), rlock.New(session, "row"), func(ctx context.Context) error {
+			token := rlock.HoldFrom(ctx).Token()
+			fmt.Println("the token is larger:", token > last)
+			last = token
+			return nil
+		})
+		fmt.Println(err)
+	}
+	// Output:
+	// the token is larger: true
+	// <nil>
+	// the token is larger: true
+	// <nil>
 }
 
 func ExampleWithOwner() {

@@ -20,6 +20,10 @@ type Hold handle
 // handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around it.
 type handle = mutex.Hold
 
+// HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if there
+// is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that lock.
+func HoldFrom(ctx context.Context) *Hold { return (*Hold)(holding.From(ctx)) }
+
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to
 // the goroutine of this session that is next in line (see [WithStreak]). The release is always sent. ctx
 // bounds only the wait for its answer, as it bounds [Mutex.Lock]. If ctx is nil, has ended, as the hold's
@@ -38,8 +42,7 @@ func (h *Hold) Unlock(ctx context.Context) error { return (*mutex.Hold)(h).Unloc
 // Token is the fencing token. It is larger than that of every holder of the lock before.
 // This holds across restarts of Redis, too, as long as its clock is not set back by more than
 // it was down. Nested holds share it. What the lock protects can refuse a request
-// whose token is smaller than one it has seen. The function that Do runs gets no Hold, so use Lock or TryLock where a
-// token is needed. The Hold of a MultiLock has none, and says 0: its Parts have.
+// whose token is smaller than one it has seen. The function that Do runs finds its Hold by [HoldFrom]. The Hold of a MultiLock has none, and says 0: its Parts have.
 func (h *Hold) Token() int64 { return (*mutex.Hold)(h).Token() }
 
 // Name is the lock's name.

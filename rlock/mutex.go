@@ -20,6 +20,18 @@ type Locker interface {
 
 var _ Locker = (*Mutex)(nil)
 
+// Do runs fn while holding l, and releases it also if fn panics or calls runtime.Goexit. The function gets the
+// context of l's Lock, in which [HoldFrom] finds the Hold. It must watch that context, because Do waits for fn
+// even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or fn's joined with that of
+// Unlock. If the lock was lost before fn returned, that matches [ErrLost].
+func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, options ...Option) error {
+	held, hold, err := l.Lock(ctx, options...)
+	if err != nil {
+		return err
+	}
+	return (*mutex.Hold)(hold).Do(held, fn)
+}
+
 // Mutex is a lock: a name in a session, and a kind. It keeps no state of any
 // acquisition, so that one Mutex serves any number of goroutines, and any number
 // of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
@@ -86,14 +98,7 @@ func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (contex
 	return ctx, (*Hold)(hold), err
 }
 
-// Do runs fn while holding the lock, and releases it also if fn panics or calls
-// runtime.Goexit. The function gets the context of [Mutex.Lock]. It must watch that, because Do waits for it
-// even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or
-// fn's joined with that of Unlock. If the lock was lost before fn returned, that matches [ErrLost].
+// Do is the function [Do] with this lock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...Option) error {
-	held, hold, err := m.Lock(ctx, options...)
-	if err != nil {
-		return err
-	}
-	return (*mutex.Hold)(hold).Do(held, fn)
+	return Do(ctx, m, fn, options...)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/permit"
@@ -100,23 +99,14 @@ func (m *RWMutex) acquire(ctx context.Context, want permit.Want, options []rlock
 	return ctx, (*rlock.Hold)(hd), err
 }
 
-// Do runs fn while the lock is held to write, and releases it also if fn panics or calls runtime.Goexit. fn gets the context of [RWMutex.Lock].
-// Do returns Lock's error, or fn's joined with that of Unlock, which matches [rlock.ErrLost] if the lock was lost before fn returned.
+// Do is [rlock.Do] with the lock held to write.
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
-	return do(m.Lock, ctx, fn, options)
+	return rlock.Do(ctx, m, fn, options...)
 }
 
-// RDo is Do with [RWMutex.RLock].
+// RDo is [rlock.Do] with the lock held to read.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
-	return do(m.RLock, ctx, fn, options)
-}
-
-func do(lock func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error), ctx context.Context, fn func(context.Context) error, options []rlock.Option) error {
-	held, hold, err := lock(ctx, options...)
-	if err != nil {
-		return err
-	}
-	return (*handle.Hold)(hold).Do(held, fn)
+	return rlock.Do(ctx, m.RLocker(), fn, options...)
 }
 
 // RLocker is the lock to read, as a [rlock.Locker]: its Lock is RLock, and its TryLock is TryRLock.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/permit"
@@ -138,15 +137,9 @@ func (s *Semaphore) acquire(ctx context.Context, n int, options []rlock.Option, 
 	return ctx, (*rlock.Hold)(hd), err
 }
 
-// Do runs fn while n permits are held, and gives them back also if fn panics or calls runtime.Goexit. fn gets the context of
-// [Semaphore.Acquire]. Do returns Acquire's error, or fn's joined with that of Unlock, which matches [rlock.ErrLost] if the permits
-// were lost before fn returned.
+// Do is [rlock.Do] with n permits.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error, options ...rlock.Option) error {
-	held, hold, err := s.Acquire(ctx, n, options...)
-	if err != nil {
-		return err
-	}
-	return (*handle.Hold)(hold).Do(held, fn)
+	return rlock.Do(ctx, s.Locker(n), fn, options...)
 }
 
 // Locker is n permits as a lock, for package multilock and other code that takes an [rlock.Locker].

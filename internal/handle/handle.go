@@ -97,8 +97,20 @@ func (c *heldContext) Done() <-chan struct{} { return c.of.Context().Done() }
 
 func (c *heldContext) Err() error { return c.of.Context().Err() }
 
+// fromKey finds the innermost Hold in a context.
+type fromKey struct{}
+
+// From is the innermost Hold that ctx descends from; nil if there is none.
+func From(ctx context.Context) *Hold {
+	hd, _ := ctx.Value(fromKey{}).(*Hold)
+	return hd
+}
+
 // Value makes the hold findable from whatever descends from it.
 func (c *heldContext) Value(key any) any {
+	if key == (fromKey{}) {
+		return (*Hold)(c)
+	}
 	if found := c.of.Find(key); found != nil {
 		return found
 	}

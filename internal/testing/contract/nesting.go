@@ -180,6 +180,33 @@ var nesting = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
+	"TheHoldIsFoundInItsContext": {0, func(t *testing.T, w *world) {
+		if h := rlock.HoldFrom(bg); h != nil {
+			t.Errorf("there is a hold of %q in a context that came from none", h.Name())
+		}
+		m := w.new("x")
+		found := func(ctx context.Context) *rlock.Hold {
+			below, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return rlock.HoldFrom(below)
+		}
+		err := rlock.Do(bg, m, func(ctx context.Context) error {
+			h := found(ctx)
+			if h == nil || h.Err() != nil || h.Name() != m.Name() {
+				t.Errorf("in the function of Do is %v", h)
+			}
+			if w.kind.Has&Reenters != 0 {
+				inner, other := testlock.Lock(t, m, ctx)
+				if found(inner) != other || found(ctx) != h || other.Token() != h.Token() {
+					t.Errorf("in the contexts of a hold and the one it is nested in are %v and %v", found(inner), found(ctx))
+				}
+				testlock.Must(t, other.Unlock(bg))
+			}
+			return h.Unlock(bg)
+		})
+		testlock.WantError(t, "Do, of what fn has unlocked", err, rlock.ErrNotHeld)
+		w.clean(t, "x")
+	}},
 	"DoReleasesHoweverFnEnds": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		own := errors.New("own")
