@@ -21,7 +21,8 @@ type Hold handle
 type handle = mutex.Hold
 
 // HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if there
-// is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that lock.
+// is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that lock. The one
+// below a Leadership of package election is for its token: end that by Resign.
 func HoldFrom(ctx context.Context) *Hold { return (*Hold)(holding.From(ctx)) }
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to
