@@ -363,3 +363,34 @@ func TestACandidateThatLosesTheLockBeforeItLeadsCampaignsOn(t *testing.T) {
 		}
 	})
 }
+
+func TestAValueWhoseReplyComesWhenTheLeaseIsOverMakesNoLeader(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		client := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
+		e := newElection(t, client, rlock.WithWatchdogTimeout(3*time.Second))
+		_, before := lead(t, e, "zero") // the server has the scripts from here on
+		resign(t, before)
+		var stored, late atomic.Bool
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			switch {
+			case kind(r) == "proclaim":
+				stored.Store(true)
+			case kind(r) == "keep" && stored.Load() && !late.Load():
+				return faultproxy.Swallow // the lease is not renewed meanwhile
+			}
+			return faultproxy.Pass
+		})
+		w.Net.OnReply(func(r faultproxy.Request) {
+			if kind(&r) == "proclaim" && !late.Load() {
+				time.Sleep(4 * time.Second)
+				late.Store(true)
+			}
+		})
+		ctx, l := lead(t, e, "one")
+		if !late.Load() || ctx.Err() != nil || l.Err() != nil {
+			t.Errorf("the reply came late: %t; it leads no more: %v, %v", late.Load(), ctx.Err(), l.Err())
+		}
+		wantLeader(t, e, l.Token(), "one")
+		resign(t, l)
+	})
+}

@@ -43,7 +43,8 @@ func (h *Hold) Unlock(ctx context.Context) error { return (*mutex.Hold)(h).Unloc
 // Token is the fencing token. It is larger than that of every holder of the lock before.
 // This holds across restarts of Redis, too, as long as its clock is not set back by more than
 // it was down. Nested holds share it. What the lock protects can refuse a request
-// whose token is smaller than one it has seen. The function that Do runs finds its Hold by [HoldFrom]. The Hold of a MultiLock has none, and says 0: its Parts have.
+// whose token is smaller than one it has seen. The function that Do runs finds its Hold by [HoldFrom]. The
+// Hold of a MultiLock has none, and says 0: its Parts have.
 func (h *Hold) Token() int64 { return (*mutex.Hold)(h).Token() }
 
 // Name is the lock's name.
