@@ -122,8 +122,8 @@ func (e *Election) assume(held context.Context, outer *rlock.Hold, value string)
 	return led, l, nil
 }
 
-// persist repeats f, which returns the error of a request, through an outage, while the lock is held. It returns
-// nil only if the lock is held still.
+// persist repeats f, which returns the error of a request, through an outage, while the lock is held. It
+// returns nil only if the lock is held still.
 func persist(ctx context.Context, hold *rlock.Hold, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()

@@ -20,9 +20,9 @@ type Hold handle
 // handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around it.
 type handle = mutex.Hold
 
-// HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if there
-// is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that lock. The one
-// below a Leadership of package election is for its token: end that by Resign.
+// HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if
+// there is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that
+// lock. Below a Campaign of package election, use it for its token alone, and end the leadership by Resign.
 func HoldFrom(ctx context.Context) *Hold { return (*Hold)(holding.From(ctx)) }
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to

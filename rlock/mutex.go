@@ -20,10 +20,10 @@ type Locker interface {
 
 var _ Locker = (*Mutex)(nil)
 
-// Do runs fn while holding l, and releases it also if fn panics or calls runtime.Goexit. The function gets the
-// context of l's Lock, in which [HoldFrom] finds the Hold. It must watch that context, because Do waits for fn
-// even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or fn's joined with that of
-// Unlock. If the lock was lost before fn returned, that matches [ErrLost].
+// Do runs fn while holding l, and releases it also if fn panics or calls runtime.Goexit. The function gets
+// the context of l's Lock, in which [HoldFrom] finds the Hold. It must watch that context, because Do waits
+// for fn even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or fn's joined with
+// Unlock's. If the lock was lost before fn returned, that matches [ErrLost].
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, options ...Option) error {
 	held, hold, err := l.Lock(ctx, options...)
 	if err != nil {

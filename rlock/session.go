@@ -45,9 +45,9 @@ func (s *Session) unwrap() *session.Session {
 // A Ring moves keys to another server when one fails its pings, so two owners could
 // hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
 //
-// Where more than 16 requests of a session are under way at an instant, further ones share pipelines. These have no trace
-// of a caller's context, and use connections of the client's pipeline pool. A wrapper of a client shares none. Hooks
-// of a ClusterClient itself do not see them, those of its nodes do.
+// Where more than 16 requests of a session are under way at an instant, further ones share pipelines. These
+// have no trace of a caller's context, and use connections of the client's pipeline pool. A wrapper of a
+// client shares none. Hooks of a ClusterClient itself do not see them, those of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Streak: 5 * time.Millisecond}
 	for _, o := range options {

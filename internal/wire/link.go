@@ -31,8 +31,8 @@ type Link struct {
 	client  Client
 	born    time.Time
 
-	// Batching is how many requests may be under way before further ones share pipelines. None do if it is negative.
-	// For tests to set before the first request.
+	// Batching is how many requests may be under way before further ones share pipelines. None do if it is
+	// negative. Tests set it before the first request.
 	Batching int
 
 	whole pulse    // of the one server, or of a Cluster while its servers are not known

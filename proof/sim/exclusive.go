@@ -69,8 +69,8 @@ func (l exclusive) executed(c *call, now int64) {
 func (l exclusive) remains(c *call, owner string, token, now int64) {
 	w, s := l.w, l.on[0]
 	switch {
-	case c.name == "remain" && owner == c.argv[0]+"~" && c.argv[1] == fmt.Sprint(token) && (l.stayed != owner || l.excused):
-		// Another copy may name another time, by what its session knows of the clock then, and changes nothing.
+	case c.name == "remain" && owner == c.argv[0]+"~" && c.argv[1] == fmt.Sprint(token) &&
+		(l.stayed != owner || l.excused): // a second copy may name another time, and changes nothing
 		l.stayed = owner
 		w.counts.Add("stays taken")
 		left := float64(max(0, c.number(6)-now)) * float64(time.Microsecond)

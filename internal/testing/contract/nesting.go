@@ -198,7 +198,7 @@ var nesting = map[string]test{
 			if w.kind.Has&Reenters != 0 {
 				inner, other := testlock.Lock(t, m, ctx)
 				if found(inner) != other || found(ctx) != h || other.Token() != h.Token() {
-					t.Errorf("in the contexts of a hold and the one it is nested in are %v and %v", found(inner), found(ctx))
+					t.Errorf("in the contexts of a hold and of its outer one are %v and %v", found(inner), found(ctx))
 				}
 				testlock.Must(t, other.Unlock(bg))
 			}

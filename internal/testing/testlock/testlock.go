@@ -43,8 +43,8 @@ func NewSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) 
 	return s
 }
 
-// Batching has requests of s share pipelines where more than n are under way, or, with a negative n, never. It is for
-// before the first request. It returns s.
+// Batching has requests of s share pipelines where more than n are under way, or, with a negative n, never.
+// Call it before the first request. It returns s.
 func Batching(s *rlock.Session, n int) *rlock.Session {
 	inner.Session(s).Link.Batching = n
 	return s
