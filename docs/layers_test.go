@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/permit/operate"},
 	{"rlock"},
 	{"internal/inner"},
-	{"fairlock", "latch", "locktest", "rwlock", "semaphore"},
+	{"fairlock", "latch", "locktest", "redisson", "rwlock", "semaphore"},
 	{"election", "multilock"},
 }
 

@@ -313,7 +313,6 @@ func TestMisuseIsAnError(t *testing.T) {
 			"a nil session":       {election.New(nil, "x"), bg},
 			"an empty name":       {election.New(s, ""), bg},
 			"a nil context":       {election.New(s, "x"), noContext},
-			"keys of Redisson":    {newElection(t, w.Client, rlock.RedissonKeys()), bg},
 			"a session that ends": {election.New(closed(t, w.Client), "x"), bg},
 		} {
 			_, l, err := try.e.Campaign(try.ctx, "")

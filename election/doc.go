@@ -53,6 +53,5 @@
 //
 // The value is a field of the lock's metadata, PREFIX:f:{NAME}:t. That key expires after the last leader: 15 s later at
 // the earliest, and with the defaults a minute later at the latest. Resign deletes the
-// value. Observers subscribe to the channel PREFIX:f:{NAME}. Its messages only say that something has changed. Sessions
-// with [rlock.RedissonKeys] are refused.
+// value. Observers subscribe to the channel PREFIX:f:{NAME}. Its messages only say that something has changed.
 package election

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,15 +133,6 @@ func TestAFairAndAReentrantLockOfOneNameAreTwoLocks(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
 		testlock.Unlock(t, testlock.Take(t, fairlock.New(s, "x")), testlock.Take(t, rlock.New(s, "x")))
-	})
-}
-
-func TestASessionWithRedissonKeysIsRefused(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		_, _, err := fairlock.New(testlock.NewSession(t, w.Client, rlock.RedissonKeys()), "x").Lock(bg)
-		if err == nil || !strings.Contains(err.Error(), "Redisson") {
-			t.Error(err)
-		}
 	})
 }
 

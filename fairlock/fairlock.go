@@ -37,8 +37,7 @@
 // A lease that its holder made longer than the watchdog timeout (Extend) is not handed on in
 // memory. Goroutines that wait directly behind it ask again, and may be served after those of other processes.
 //
-// A fair and a reentrant lock of one name are two locks. Sessions with
-// [rlock.RedissonKeys] are refused: Redisson's queue is another.
+// A fair and a reentrant lock of one name are two locks.
 //
 // The idea is Redisson's RFairLock, with the queue in a sorted set ordered by
 // tickets, and the lock handed over instead of thrown into the crowd.

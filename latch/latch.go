@@ -43,7 +43,7 @@ type Option func(*Latch)
 func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime = d } }
 
 // New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with a session, name
-// or option, every method says. A session with [rlock.RedissonKeys] is refused: Redisson's latch is another.
+// or option, every method says.
 func New(s *rlock.Session, name string, options ...Option) *Latch {
 	l := &Latch{s: inner.Session(s), lifetime: 24 * time.Hour}
 	for _, o := range options {
@@ -54,8 +54,6 @@ func New(s *rlock.Session, name string, options ...Option) *Latch {
 	switch {
 	case l.s == nil:
 		l.err = errors.New("lockline: the session is nil")
-	case l.s.Redisson:
-		l.err = errors.New("lockline: a latch cannot be shared with Redisson: use a session without RedissonKeys")
 	case name == "" || len(name) > protocol.MaxName:
 		l.err = fmt.Errorf("lockline: the name of a latch has 1 to %d bytes, not %d: %.40q", protocol.MaxName, len(name), name)
 	case l.lifetime < max(MinLifetime, l.s.Lease):

@@ -278,7 +278,6 @@ func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
 			"a long name":       latch.New(s, strings.Repeat("x", 513)),
 			"a short life":      latch.New(s, "x", latch.WithLifetime(time.Minute-1)),
 			"less than a lease": latch.New(long, "x", latch.WithLifetime(time.Hour-1)),
-			"Redisson's":        latch.New(testlock.NewSession(t, w.Client, rlock.RedissonKeys()), "x"),
 		} {
 			for i, err := range everyMethod(bg, l) {
 				if err == nil || !strings.HasPrefix(err.Error(), "lockline: ") {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -214,7 +215,7 @@ func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 			Inspect(context.Context) (rlock.State, error)
 		}{
 			rlock.New(here, "a"), rlock.New(here, "b"), rlock.New(there, "c"),
-			rlock.New(testlock.NewSession(t, two, longStreak, rlock.RedissonKeys()), "d"),
+			redisson.New(testlock.NewSession(t, two, longStreak), "d"),
 			multilock.NewRedLock("e", r.process(t)...),
 		}
 		var inside [5]atomic.Int32

@@ -13,6 +13,7 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -41,7 +42,7 @@ func mixed(t *testing.T, w *testlock.Wire) (ms []*rlock.Mutex, members []rlock.L
 	there := testlock.NewSession(t, testlock.NewWire(t).Client)
 	ms = []*rlock.Mutex{
 		rlock.New(here, "a"), fairlock.New(here, "b"), rlock.New(there, "c"), rlock.New(here, "d"),
-		rlock.New(here, "e"), fairlock.New(there, "f"), rlock.New(testlock.NewSession(t, w.Client, rlock.RedissonKeys()), "g"),
+		rlock.New(here, "e"), fairlock.New(there, "f"), redisson.New(testlock.NewSession(t, w.Client), "g"),
 		rlock.New(testlock.NewSession(t, w.Client), "h"),
 	}
 	for _, m := range ms[:5] {

@@ -153,8 +153,6 @@ func checkSessions(sessions []*session.Session) error {
 		switch {
 		case s == nil:
 			return fail("session %d of %d is nil", i+1, len(sessions))
-		case s.Redisson:
-			return fail("session %d has RedissonKeys; RedLocks have keys of their own, which Redisson does not know", i+1)
 		case s.Prefix != sessions[0].Prefix:
 			return fail("sessions 1 and %d differ in their prefixes, %q and %q", i+1, sessions[0].Prefix, s.Prefix)
 		case s.Lease != sessions[0].Lease:

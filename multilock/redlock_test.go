@@ -179,7 +179,6 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 	withServers(t, 2, func(t *testing.T, r servers) {
 		a, again := r.process(t), r.process(t)
 		prefix, lease := r.process(t, rlock.WithPrefix("other")), r.process(t, rlock.WithWatchdogTimeout(time.Second))
-		redisson := r.process(t, rlock.RedissonKeys())
 		for want, ss := range map[string][]*rlock.Session{
 			"no sessions":              {},
 			"session 2 of 2 is nil":    {a[0], nil},
@@ -187,7 +186,6 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 			"its vote would count":     {a[0], again[0]},
 			"differ in their prefixes": {a[0], prefix[1]},
 			"watchdog timeouts":        {a[0], lease[1]},
-			"RedissonKeys":             {a[0], redisson[1]},
 			"65 sessions are more":     make([]*rlock.Session, 65),
 		} {
 			_, err := multilock.NewQuorum(ss)

@@ -181,6 +181,8 @@ func kindName(letter string) string {
 		return "fair"
 	case rlock.KindRedLock:
 		return "redlock"
+	case rlock.KindRedisson:
+		return "redisson"
 	case rlock.KindReadWrite:
 		return "rwlock"
 	case rlock.KindSemaphore:

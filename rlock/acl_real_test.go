@@ -15,6 +15,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -201,7 +202,7 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 			return allKinds(ctx, rdb, admin)
 		}},
 		"Redisson's keys": {rules.Server, rules.Redisson, func(ctx context.Context, rdb, _ *redis.Client) error {
-			return everything(ctx, rdb, rlock.New, "orders:1", time.Second, rlock.RedissonKeys())
+			return everything(ctx, rdb, redisson.New, "orders:1", time.Second)
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -198,7 +199,7 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		possible := more != nil
 		set(slices.Concat(needed, more, rules.Redisson))
 		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
-		if err := everything(testlock.Bounded(t), rdb, rlock.New, "orders:1", time.Second, rlock.RedissonKeys()); err != nil {
+		if err := everything(testlock.Bounded(t), rdb, redisson.New, "orders:1", time.Second); err != nil {
 			t.Errorf("with Redisson's keys, sharded %v: %v", possible, err)
 		}
 		if refused := refused(); refused != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -38,9 +39,9 @@ func TestOnACluster(t *testing.T) {
 		tagged := testlock.NewSession(t, rdb, rlock.WithPrefix("{app}"))
 		_, hold := testlock.Lock(t, rlock.New(tagged, "}{"), bg)
 		testlock.Unlock(t, hold)
-		redisson := testlock.NewSession(t, rdb, rlock.RedissonKeys())
+		s := testlock.NewSession(t, rdb)
 		for _, name := range []string{"x", "a{b}c"} {
-			_, hold := testlock.Lock(t, rlock.New(redisson, name), bg)
+			_, hold := testlock.Lock(t, redisson.New(s, name), bg)
 			testlock.Unlock(t, hold)
 		}
 	})
@@ -82,11 +83,17 @@ func TestOnACluster(t *testing.T) {
 	t.Run("a waiter for a lock of Redisson is told, however that is done", func(t *testing.T) {
 		t.Parallel()
 		waits := make(testlock.Waits, 1)
-		for i, option := range []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubAuto), rlock.WithPubSub(rlock.PubSubClassic), rlock.RedissonFencedKeys()} {
-			options := []rlock.SessionOption{rlock.RedissonKeys(), option, rlock.WithWatchdogTimeout(2 * testlock.Patience)}
-			name := fmt.Sprint("redisson", i)
-			a := rlock.New(testlock.NewSession(t, rdb, options...), name)
-			b := rlock.New(testlock.NewSession(t, rdb, append(options, rlock.WithObserver(waits))...), name)
+		for name, c := range map[string]struct {
+			mode     rlock.PubSubMode
+			newMutex testlock.Maker
+		}{
+			"auto":    {rlock.PubSubAuto, redisson.New},
+			"classic": {rlock.PubSubClassic, redisson.New},
+			"fenced":  {rlock.PubSubAuto, redisson.NewFenced},
+		} {
+			options := []rlock.SessionOption{rlock.WithPubSub(c.mode), rlock.WithWatchdogTimeout(2 * testlock.Patience)}
+			a := c.newMutex(testlock.NewSession(t, rdb, options...), name)
+			b := c.newMutex(testlock.NewSession(t, rdb, append(options, rlock.WithObserver(waits))...), name)
 			for _, forced := range []bool{false, true} {
 				hold := testlock.Take(t, a)
 				got := testlock.Go(bg, b)

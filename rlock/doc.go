@@ -63,9 +63,7 @@
 // whose process died is passed over at once where Redis can see that its session does not listen. Else it
 // costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased for 2 s at first, and then renewed.
 //
-// With [RedissonKeys] there is no queue: an unlock publishes a message, and one goroutine of each session that waits
-// asks again, without a fixed order.
-//
 // The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count
-// whose time to live is the lease, and a watchdog.
+// whose time to live is the lease, and a watchdog. Locks that a JVM shares are in a package
+// of their own, named after Redisson.
 package rlock

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -54,14 +55,11 @@ func placesOf(kind string) []place {
 
 // eachPlace runs a test with two sessions' locks of each kind for each place.
 func eachPlace(t *testing.T, test func(t *testing.T, at place, of func(t *testing.T, name string, admin *redis.Client) *vandal)) {
-	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New, "redisson": rlock.New} {
+	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New, "redisson": redisson.New} {
 		for _, at := range placesOf(kind) {
 			t.Run(fmt.Sprintf("%s/%s", kind, at), func(t *testing.T) {
 				test(t, at, func(t *testing.T, name string, admin *redis.Client) *vandal {
 					options := []rlock.SessionOption{rlock.WithWatchdogTimeout(5 * time.Second), rlock.WithLiveness(5 * time.Second)}
-					if kind == "redisson" {
-						options = append(options, rlock.RedissonKeys())
-					}
 					one, two := testlock.NewSession(t, admin, options...), testlock.NewSession(t, admin, options...)
 					v := &vandal{t: t, name: name, rdb: admin, one: newMutex(one, name), two: newMutex(two, name)}
 					v.place(kind, at)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -98,103 +99,6 @@ var names = []string{
 	"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
 }
 
-func TestRedissonKeysAreRedissonsOwn(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
-		for name, suffix := range map[string]string{"x": "{x}", "a{b}c": "a{b}c"} {
-			m := rlock.New(s, name)
-			testlock.Must(t, rdb.Set(bg, "redisson_lock_token:"+suffix, "1900000000000000", 0).Err())
-			_, hold := testlock.Lock(t, m, bg)
-			fields := rdb.HGetAll(bg, name).Val()
-			if owner := testlock.Inspect(t, m).Owner; fields[owner] != "1" || !strings.HasPrefix(owner, s.ID()+":") {
-				t.Errorf("%q: %v", name, fields)
-			}
-			if hold.Token() != 1900000000000001 {
-				t.Errorf("%q: token %d does not follow Redisson's", name, hold.Token())
-			}
-			sub := rdb.Subscribe(bg, "redisson_lock__channel:"+suffix)
-			if _, err := sub.Receive(bg); err != nil {
-				t.Fatal(err)
-			}
-			testlock.Unlock(t, hold)
-			msg, err := sub.ReceiveMessage(testlock.Bounded(t))
-			if err != nil || msg.Payload != "0" {
-				t.Errorf("%q: unlock published %v, %v", name, msg, err)
-			}
-			if last := rdb.Get(bg, "redisson_lock_token:"+suffix).Val(); last != "1900000000000001" {
-				t.Errorf("%q: Redisson's next token would follow %v", name, last)
-			}
-			_ = sub.Close()
-
-			// What an RLock of a JVM holds, we wait for.
-			testlock.Must(t, rdb.HSet(bg, name, "285475da-9152-4c83-822a-67ee2f116a79:52", 2).Err())
-			var locked *rlock.LockedError
-			if _, _, err := m.TryLock(bg); !errors.As(err, &locked) || locked.Holder != "285475da-9152-4c83-822a-67ee2f116a79:52" {
-				t.Errorf("%q: %v", name, err)
-			}
-			if st := testlock.Inspect(t, m); st.Count != 2 || st.Session != "285475da-9152-4c83-822a-67ee2f116a79" || st.Token != 0 {
-				t.Errorf("%q: %+v", name, st)
-			}
-		}
-		for _, name := range []string{"a}b", "{}x", "a{b"} {
-			if _, _, err := rlock.New(s, name).TryLock(bg); err == nil || !strings.Contains(err.Error(), "hash tag") {
-				t.Errorf("%q: %v", name, err)
-			}
-		}
-	})
-}
-
-func TestRedissonsTokenCounterIsMadeForFencedKeysAloneAndRaisedWhereItIs(t *testing.T) {
-	const counter = "redisson_lock_token:{x}"
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		plain, fenced := rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x"), rlock.New(testlock.NewSession(t, rdb, rlock.RedissonFencedKeys()), "x")
-		last := int64(0)
-		cycle := func(m *rlock.Mutex) {
-			t.Helper()
-			_, hold := testlock.Lock(t, m, bg)
-			testlock.WantAfter(t, hold, last)
-			last = hold.Token()
-			if during, err := rdb.Get(bg, counter).Int64(); err == nil && during != last+999 { // the end of its block
-				t.Errorf("during a hold of token %d Redisson's next one would follow %d", last, during)
-			}
-			testlock.Unlock(t, hold)
-		}
-		follows := func(m *rlock.Mutex) {
-			t.Helper()
-			cycle(m)
-			if after, err := rdb.Get(bg, counter).Int64(); err != nil || after != last {
-				t.Errorf("after token %d Redisson's next one would follow %d, %v", last, after, err)
-			}
-			if ttl := rdb.PTTL(bg, counter).Val(); ttl != -1 { // Redisson would count from 1 again
-				t.Errorf("the counter lasts for %v", ttl)
-			}
-		}
-		cycle(plain)
-		if n := rdb.Exists(bg, counter).Val(); n != 0 {
-			t.Error("a lock without fencing in the JVM has a counter")
-		}
-		testlock.Must(t, rdb.Set(bg, counter, 1, 0).Err()) // an RFencedLock was here
-		follows(plain)
-		follows(fenced)
-		testlock.Must(t, rdb.Del(bg, counter).Err())
-		follows(fenced)
-		follows(plain)
-	})
-}
-
-func TestARedissonLockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
-		_, bare := testlock.Lock(t, rlock.New(s, "x"), bg)
-		_, braced := testlock.Lock(t, rlock.New(s, "{x}"), bg)
-		testlock.Unlock(t, bare)
-		testlock.Unlock(t, braced)
-	})
-}
-
 func TestNoTwoPrefixesShareALock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Client
@@ -209,13 +113,13 @@ func TestNoTwoPrefixesShareALock(t *testing.T) {
 		for _, prefix := range []string{"{app}", "app:{tenant}", "app:r", "app:r:"} {
 			hold(prefix, rlock.New(testlock.NewSession(t, rdb, rlock.WithPrefix(prefix)), "y"))
 		}
-		s := testlock.NewSession(t, rdb, rlock.RedissonKeys())
+		s := testlock.NewSession(t, rdb)
 		for _, name := range []string{"x", "{x}", "orders:{x}", "app:r:x", "r:{x}", "my:lockline_lock_memory:{x}"} {
-			hold(name, rlock.New(s, name))
+			hold(name, redisson.New(s, name))
 		}
 		for _, name := range []string{"lockline_lock_memory:{x}", "lockline_lock_memory::{x}", "redisson_lock_token:{x}", "redisson_lock_token:x",
 			"lockline:r:{x}", "lockline:r:{x}:t", "app:f:{x}:q", "app:q:{x}"} {
-			m := rlock.New(s, name)
+			m := redisson.New(s, name)
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(0))
 			_, _, try := m.TryLock(bg)
 			do := m.Do(bg, func(context.Context) error { return nil }, rlock.WaitAtMost(0))
@@ -223,7 +127,7 @@ func TestNoTwoPrefixesShareALock(t *testing.T) {
 			_, force := m.ForceUnlock(bg)
 			_, forceToken := m.ForceUnlockToken(bg, 1)
 			for _, err := range []error{err, try, do, look, force, forceToken} {
-				if err == nil || !strings.Contains(err.Error(), "RedissonKeys") || !strings.Contains(err.Error(), `"`+name+`"`) {
+				if err == nil || !strings.Contains(err.Error(), "redisson: ") || !strings.Contains(err.Error(), `"`+name+`"`) {
 					t.Errorf("%q: %v", name, err)
 				}
 			}
@@ -237,7 +141,7 @@ func FuzzNames(f *testing.F) {
 	}
 	f.Add("app", "tenant}:r:{y", "app:r:{tenant}", "y")
 	f.Add("app:{b}", "x", "app", "b}:f:{x")
-	for _, name := range []string{"lockline_lock_memory:{x}", "redisson_lock_token:{x}", "r:{x}"} { // "": RedissonKeys
+	for _, name := range []string{"lockline_lock_memory:{x}", "redisson_lock_token:{x}", "r:{x}"} { // "": of package redisson
 		f.Add("", "x", "", name)
 	}
 	f.Add("lockline", "x", "", "lockline:r:{x}:t")
@@ -246,36 +150,30 @@ func FuzzNames(f *testing.F) {
 		refused := func(prefix, name string) bool { // at most; which ones is the test of internal/protocol
 			return prefix == "" && strings.ContainsAny(name, "{}_")
 		}
-		session := func(prefix string) *rlock.Session {
-			option := rlock.WithPrefix(prefix)
+		process := func(prefix string) (*rlock.Session, map[string]testlock.Maker) {
+			kinds := testlock.Kinds
 			if prefix == "" {
-				option = rlock.RedissonKeys()
+				prefix, kinds = "lockline", map[string]testlock.Maker{"redisson": redisson.New}
 			}
-			s, err := rlock.NewSession(rdb, option, rlock.WithLogger(testlock.Quiet))
+			s, err := rlock.NewSession(rdb, rlock.WithPrefix(prefix), rlock.WithLogger(testlock.Quiet))
 			if err != nil {
 				t.Skip()
 			}
-			return s
+			return s, kinds
 		}
-		one := session(p)
+		one, kinds := process(p)
 		defer func() { _ = one.Close() }()
-		other := one
+		other, otherKinds := one, kinds
 		if q != p {
-			other = session(q)
+			other, otherKinds = process(q)
 			defer func() { _ = other.Close() }()
 		}
-		for mine, newMutex := range testlock.Kinds {
-			if p == "" && mine != "reentrant" {
-				continue
-			}
+		for mine, newMutex := range kinds {
 			_, ha, err := newMutex(one, a).TryLock(bg)
 			if (err != nil) != (a == "" || len(a) > 512) && !refused(p, a) {
 				t.Fatalf("%s %q %q: %v", mine, p, a, err)
 			}
-			for theirs, newMutex := range testlock.Kinds {
-				if q == "" && theirs != "reentrant" {
-					continue
-				}
+			for theirs, newMutex := range otherKinds {
 				_, hb, err2 := newMutex(other, b).TryLock(bg)
 				same := p == q && a == b && mine == theirs
 				if b != "" && len(b) <= 512 && !same && err2 != nil && (errors.Is(err2, rlock.ErrLocked) || !refused(q, b)) {

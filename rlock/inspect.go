@@ -19,7 +19,7 @@ type State struct {
 	Count     int           // hold count
 	Remaining time.Duration // of the lease, if it is not renewed
 	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
-	Queue     []Waiter      // the waiters in Redis' queue, in order; not of a RedLock, and none with RedissonKeys
+	Queue     []Waiter      // the waiters in Redis' queue, in order; not of a RedLock, and none of package redisson
 	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
 }
 

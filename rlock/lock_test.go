@@ -13,28 +13,6 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Nothing tells one hold of a JVM from the next but its owner field.
-func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Client
-		m := rlock.New(testlock.NewSession(t, rdb, rlock.RedissonKeys()), "x")
-		testlock.Must(t, rdb.HSet(bg, "x", "d1c5a3de-0d56-4b4e-8f0a-9d0e3b4c1a77:30", 1).Err())
-		testlock.Must(t, rdb.PExpire(bg, "x", time.Minute).Err())
-		if st, err := m.Inspect(bg); err != nil || !st.Held || st.Token != 0 {
-			t.Fatalf("%+v, %v", st, err)
-		}
-		if freed, err := m.ForceUnlockToken(bg, 1); freed || err != nil {
-			t.Errorf("%v, %v", freed, err)
-		}
-		if _, err := m.ForceUnlockToken(bg, 0); err == nil {
-			t.Error("no error with token 0")
-		}
-		if freed, err := m.ForceUnlock(bg); !freed || err != nil {
-			t.Errorf("%v, %v", freed, err)
-		}
-	})
-}
-
 type recorder struct {
 	mu     sync.Mutex
 	events []rlock.Event

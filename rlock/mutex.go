@@ -47,10 +47,9 @@ func (m *Mutex) unwrap() *mutex.Mutex {
 }
 
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
-// bytes is a name, except for those that [RedissonKeys] refuses. What is wrong with
-// a name or session, Lock returns.
+// bytes is a name. What is wrong with a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{mutex.New(s.unwrap(), kindOf(s.unwrap()), name, option.NewConfig(mutex.Config{}, options))}
+	return &Mutex{mutex.New(s.unwrap(), kind, name, option.NewConfig(mutex.Config{}, options))}
 }
 
 // Name is the lock's name.

@@ -48,6 +48,7 @@ const (
 	KindReentrant = "r" // of this package
 	KindFair      = "f" // of package fairlock
 	KindRedLock   = "q" // of package multilock; a MultiLock has no kind of its own, its members have
+	KindRedisson  = "j" // of package redisson, whose keys have no kind
 	KindReadWrite = "w" // of package rwlock
 	KindSemaphore = "p" // of package semaphore
 )

@@ -47,9 +47,9 @@ func WithLease(d time.Duration) Option {
 // years at most.
 //
 // It goes for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an error for
-// locks with [RedissonKeys]. As an option of a member, it has no effect in a MultiLock. A writer that goes on
-// as a reader before d is over keeps all others out until it has ended. A lock that was lost before Unlock is
-// not left taken.
+// locks that are shared with Redisson. As an option of a member, it has no effect in a MultiLock. A writer that
+// goes on as a reader before d is over keeps all others out until it has ended. A lock that was lost before
+// Unlock is not left taken.
 func HoldAtLeast(d time.Duration) Option {
 	return lockOption(func(c *option.Config) { c.AtLeast = d })
 }
@@ -130,11 +130,7 @@ const (
 // differently can share locks. PubSubSharded is not checked against server and rights: where it is not possible, waiters find
 // out by their heartbeats that they have the lock (see [WithLiveness]). NewSession refuses it with a client that is not of a Cluster; the other
 // modes mean PubSubClassic there.
-//
-// With [RedissonKeys], a release wakes only those that do it alike, in Go or in a JVM, where Redisson's ShardedSubscriptionMode
-// says how. PubSubAuto is for AUTO, which is Redisson's default, and PubSubClassic for OFF. The session sends no request to find
-// out then, because the reply to a lock request says it. With PubSubSharded, where that is not possible, waiters sleep
-// until the holder's lease is over.
+// Those that are shared with Redisson are another matter: see their package.
 func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
 }
@@ -160,28 +156,4 @@ func WithObserver(o Observer) SessionOption {
 			c.Observer = observer{o}
 		}
 	})
-}
-
-// RedissonKeys gives keys, channels and owner fields the names and the form that
-// Redisson gives them. So this session and an RLock or RFencedLock of a JVM
-// exclude each other and wake each other. The prefix is not used then.
-//
-// The name of a lock is its key then. So every method of the Mutex refuses names that look like keys of other locks. Such names
-// begin with "redisson_lock_token:" or "lockline_lock_memory:", or contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{". It also
-// refuses names whose braces are no hash tag.
-//
-// Redisson's token counter, which has no expiry, is raised where an RFencedLock has made it, and
-// otherwise not made: see [RedissonFencedKeys].
-func RedissonKeys() SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Redisson = true })
-}
-
-// RedissonFencedKeys is [RedissonKeys] for names that a JVM takes as RFencedLocks: the tokens of both sides rise
-// together from the first hold on, whichever side has it. With RedissonKeys alone the JVM's begin at 1
-// whatever Go had before, until Go takes the lock again.
-//
-// For that, the session makes Redisson's token counter of each name that it locks. As Redisson's own,
-// that key has no expiry.
-func RedissonFencedKeys() SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Redisson, c.Fenced = true, true })
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -34,8 +35,8 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 // SETNX and EXPIRE as two requests leave a lock forever if the client dies between them.
 func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) { noKeyWithoutExpiry(t, w, newMutex) })
-	t.Run("RedissonKeys", func(t *testing.T) {
-		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { noKeyWithoutExpiry(t, w, rlock.New, rlock.RedissonKeys()) })
+	t.Run("redisson", func(t *testing.T) {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { noKeyWithoutExpiry(t, w, redisson.New) })
 	})
 }
 

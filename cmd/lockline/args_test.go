@@ -12,8 +12,8 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 		"lockline --help":      {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
-		"lockline ls --help":   {"--redis", "--prefix", "--redissonkeys", "--json", "SCAN"},
-		"lockline top --help":  {"--redis", "--prefix", "--redissonkeys", "--interval", "SCAN", "WAITING", "FIRST", "CHANGES", "Keys:"},
+		"lockline ls --help":   {"--redis", "--prefix", "--redisson", "--json", "SCAN"},
+		"lockline top --help":  {"--redis", "--prefix", "--redisson", "--interval", "SCAN", "WAITING", "FIRST", "CHANGES", "Keys:"},
 		"lockline unlock -h":   {"--force", "--kind", "--json"},
 	} {
 		var out, errOut bytes.Buffer
@@ -57,7 +57,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline exec -E x name -- true",
 		"lockline exec --lease 1ms name -- true",
 		"lockline exec --prefix app:r:{x} name -- true",
-		"lockline inspect --redissonkeys redisson_lock_token:x",
+		"lockline inspect --redisson redisson_lock_token:x",
 		"lockline exec --redis nonsense name -- true",
 		"lockline demo-process",
 		"lockline exec-warden",
@@ -72,7 +72,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline inspect",
 		"lockline inspect a b",
 		"lockline inspect --kind nonsense a",
-		"lockline inspect --redissonkeys --kind fair a",
+		"lockline inspect --redisson --kind fair a",
 		"lockline inspect --redis redis://host?master_name=m&db=x a",
 		"lockline watch --interval 0s a",
 		"lockline unlock a",
@@ -86,7 +86,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		if text := errOut.String(); out.Len() > 0 || !strings.HasPrefix(text, "lockline: ") || strings.Count(text, "\n") != 1 {
 			t.Errorf("%s said %q and %q", args, &out, &errOut)
 		}
-		for _, goName := range []string{"With", "RedissonKeys", "NewSession", "WaitAtMost", "redis.New"} {
+		for _, goName := range []string{"With", "NewSession", "WaitAtMost", "redis.New"} {
 			if text := errOut.String(); strings.Count(text, "lockline: ") != 1 || strings.Contains(text, goName) {
 				t.Errorf("%s said %q", args, text)
 			}

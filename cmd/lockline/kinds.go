@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
@@ -38,6 +39,9 @@ var lockKinds = []lockKind{
 	{rlock.KindReadWrite, "rwlock", openWriter, nil},
 	{rlock.KindSemaphore, "semaphore", openSemaphore(1), nil}, // Redis has the limit of one that is used
 }
+
+// redissonKinds is the kind of locks that are shared with Redisson.
+var redissonKinds = []lockKind{{rlock.KindRedisson, "redisson", openRedisson, nil}}
 
 const (
 	fairName  = "fair"
@@ -79,6 +83,10 @@ type operated interface {
 
 func openReentrant(s *rlock.Session, name string) subject {
 	return mutex{rlock.New(s, name), "reentrant"}
+}
+
+func openRedisson(s *rlock.Session, name string) subject {
+	return mutex{redisson.New(s, name), "redisson"}
 }
 
 func openFair(s *rlock.Session, name string) subject { return mutex{fairlock.New(s, name), fairName} }

@@ -31,7 +31,7 @@ The keys are found with SCAN, on every master of a Cluster. That walks over all 
 the database, in steps. It does not slow down others, but takes its time on a large one.
 What is locked or freed meanwhile may be shown or not.
 
-With --redissonkeys only those locks are found that a Lockline session holds, or held
+With --redisson only those locks are found that a Lockline session holds, or held
 seconds ago: nothing tells the key of a JVM's lock from any other.`
 
 func lsCommand() *cli.Command {
@@ -56,8 +56,8 @@ func lsCommand() *cli.Command {
 // found is a lock whose key was seen.
 type found struct{ letter, name string }
 
-// parts are the keys of a lock that were seen: that of its holder, and that of its queue. Locks with RedissonKeys
-// have neither; they are found by another key, which says nothing of the two.
+// parts are the keys of a lock that were seen: that of its holder, and that of its queue. Those shared with
+// Redisson have neither; they are found by another key, which says nothing of the two.
 type parts struct{ held, queue bool }
 
 func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error) {
@@ -131,7 +131,7 @@ func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.
 func (o *operator) lockOf(key string) (lock found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)
-		return found{rlock.KindReentrant, name}, ok
+		return found{rlock.KindRedisson, name}, ok
 	}
 	letter, name, ok := lockOf(o.prefix, key)
 	switch letter {

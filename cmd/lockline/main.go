@@ -94,7 +94,7 @@ func say(err error) string {
 }
 
 var (
-	flags   = map[string]string{"WithPrefix": "--prefix", "WithWatchdogTimeout": "--lease", "RedissonKeys": "--redissonkeys"}
+	flags   = map[string]string{"WithPrefix": "--prefix", "WithWatchdogTimeout": "--lease", "redisson": "--redisson"}
 	clients = strings.NewReplacer("redis.NewClusterClient", "?addr=HOST:PORT behind the URL of --redis",
 		"redis.NewFailoverClient", "?master_name=NAME behind the URL of --redis")
 )

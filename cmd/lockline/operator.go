@@ -38,7 +38,7 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 	c.OnUsageError = usageError
 	c.Flags = slices.Concat(redisFlags(), []cli.Flag{
 		prefixFlag(),
-		&cli.BoolFlag{Name: "redissonkeys", Usage: "the locks are shared with Redisson; there is no prefix then"},
+		&cli.BoolFlag{Name: "redisson", Usage: "the locks are shared with Redisson; there is no prefix then"},
 	}, c.Flags)
 	if c.Name != "top" { // which writes for people alone
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
@@ -50,11 +50,11 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		c.ShellComplete = completeName
 	}
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
-		o := &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redissonkeys"), json: cmd.Bool("json"),
+		o := &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson"), json: cmd.Bool("json"),
 			kinds: lockKinds, out: cmd.Root().Writer}
 		switch {
 		case o.redisson:
-			o.kinds = lockKinds[:1]
+			o.kinds = redissonKinds
 		case knowsLatches(c.Name):
 			o.latches, o.kinds = true, allKinds
 		}
@@ -125,9 +125,6 @@ func (o *operator) open(ctx context.Context, t target) (err error) {
 func (o *operator) newSession(options ...rlock.SessionOption) (*rlock.Session, error) {
 	options = append(options, rlock.WithPrefix(o.prefix), rlock.WithLabel("lockline"),
 		rlock.WithLogger(slog.New(slog.DiscardHandler))) // what matters is said here
-	if o.redisson {
-		options = append(options, rlock.RedissonKeys())
-	}
 	return rlock.NewSession(o.rdb, options...)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -246,15 +247,15 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 
 func TestOperatorsSeeLocksSharedWithRedisson(t *testing.T) {
 	m := theirRedis(t)
-	session := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.RedissonKeys())
-	hold := take(t, rlock.New(session, "x"))
-	take(t, rlock.New(session, "a{b}"))
-	take(t, rlock.New(session, "{x}"))
-	got := operateJSON[[]lockState](t, m.Addr(), "ls", "--redissonkeys")
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
+	hold := take(t, redisson.New(session, "x"))
+	take(t, redisson.New(session, "a{b}"))
+	take(t, redisson.New(session, "{x}"))
+	got := operateJSON[[]lockState](t, m.Addr(), "ls", "--redisson")
 	if len(got) != 3 || got[0].Name != "a{b}" || got[1].Name != "x" || got[1].Token != hold.Token() || got[2].Name != "{x}" {
 		t.Errorf("%+v", got)
 	}
-	if got := operateJSON[freed](t, m.Addr(), "unlock", "--redissonkeys", "--force", "x"); !got.Freed {
+	if got := operateJSON[freed](t, m.Addr(), "unlock", "--redisson", "--force", "x"); !got.Freed {
 		t.Errorf("%+v", got)
 	}
 }

@@ -21,7 +21,7 @@ that of lockline ls. It needs a terminal: in a pipe, use lockline ls or lockline
 
 WAITING is the length of the queue in Redis, and FIRST is how long its first entry has
 waited. Goroutines of a process can share an entry. The queue of a RedLock, that of
-a lock with --redissonkeys, and what waits for a latch are not known. Of a latch that is
+a lock with --redisson, and what waits for a latch are not known. Of a latch that is
 counted down, STATE is the count, HOLDER the party whose lease ends first, and LEASE
 what is left of that.
 
@@ -31,7 +31,7 @@ samples one is seen, and those within a process are not in Redis.
 
 Each sample is a SCAN, as of ls, and one request for each lock on the screen. Sorting by
 waiting or first also asks about all locks with waiters. Sorting by lease or changes
-asks about all locks, and so does --redissonkeys. All latches are asked about. The next sample begins
+asks about all locks, and so does --redisson. All latches are asked about. The next sample begins
 --interval after the last one has ended. While a lock is inspected, only that one is
 asked about.
 

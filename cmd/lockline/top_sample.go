@@ -157,7 +157,7 @@ func (o *operator) rows(ctx context.Context, w wish) ([]topRow, error) {
 	look := map[found]int{} // its index in asked
 	var asked []found
 	for i, r := range arrange(rows, w.by, w.filter) {
-		// The keys of those with RedissonKeys, and of latches, do not say whether there is anything to show.
+		// The keys of locks shared with Redisson, and of latches, do not say whether there is anything to show.
 		if i >= w.from && i < w.from+w.rows || w.by.needs(r) || o.redisson || r.letter == protocol.Latch {
 			look[r.found] = len(asked)
 			asked = append(asked, r.found)

@@ -16,13 +16,17 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
 // topOperator is an operator as lockline top has it.
-func topOperator(t *testing.T, rdb redis.UniversalClient, redisson bool) *operator {
+func topOperator(t *testing.T, rdb redis.UniversalClient, shared bool) *operator {
 	t.Helper()
-	o := &operator{rdb: rdb, prefix: "lockline", kinds: allKinds, latches: !redisson, redisson: redisson}
+	o := &operator{rdb: rdb, prefix: "lockline", kinds: allKinds, latches: !shared, redisson: shared}
+	if shared {
+		o.kinds = redissonKinds
+	}
 	var err error
 	o.session, err = o.newSession()
 	testlock.Must(t, err)
@@ -179,9 +183,9 @@ func TestTopShowsTheLocksThatLsLists(t *testing.T) {
 
 func TestTopOfLocksSharedWithRedisson(t *testing.T) {
 	m := theirRedis(t)
-	session := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.RedissonKeys())
-	hold := take(t, rlock.New(session, "held"))
-	testlock.Must(t, take(t, rlock.New(session, "free again")).Unlock(t.Context()))
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
+	hold := take(t, redisson.New(session, "held"))
+	testlock.Must(t, take(t, redisson.New(session, "free again")).Unlock(t.Context()))
 	o := topOperator(t, testlock.Client(t, m.Addr()), true)
 	p := newPage("here", "*", time.Second)
 	p.resize(80, 24)

@@ -36,9 +36,6 @@ func New(s *session.Session, kind *Kind, name string) Permits {
 	case s == nil:
 		ps.err = errors.New("lockline: the session is nil")
 		return ps
-	case s.Redisson:
-		ps.err = kind.Named(name, errors.New("it cannot be shared with Redisson: use a session without RedissonKeys"))
-		return ps
 	}
 	if ps.keys, ps.err = protocol.NewKeys(s.Prefix, kind.Letter, name, ":q", ":a", ":d", ":h"); ps.err != nil {
 		return ps

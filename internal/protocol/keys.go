@@ -21,11 +21,12 @@ const (
 	ReadWrite = "w"
 	Semaphore = "p" // for permits
 	Latch     = "l" // no lock: see package latch
+	Redisson  = "j" // of events alone
 
 	kinds = Reentrant + Fair + RedLock + Turnstile + ReadWrite + Semaphore + Latch
 )
 
-// What the names of further keys begin with where there is no prefix: with RedissonKeys.
+// What the names of further keys of locks begin with that are shared with Redisson.
 const (
 	redissonMetadata = "lockline_lock_memory:"
 	redissonToken    = "redisson_lock_token:"
@@ -104,14 +105,14 @@ func RedissonKeys(name string) (*Keys, error) {
 		return nil, err
 	}
 	if !tagged(name) {
-		return nil, fmt.Errorf("lockline: RedissonKeys: the braces of a name must be a hash tag, or its keys land in different slots: %q", name)
+		return nil, fmt.Errorf("lockline: redisson: the braces of a name must be a hash tag, or its keys land in different slots: %q", name)
 	}
 	// The name is the key, so it may be no other lock's key.
 	if of := beginsAsRedisson(name); of != "" {
-		return nil, fmt.Errorf("lockline: RedissonKeys: no name may begin with %q, as keys of other locks do: %q", of, name)
+		return nil, fmt.Errorf("lockline: redisson: no name may begin with %q, as keys of other locks do: %q", of, name)
 	}
 	if part := kindIn(name); part != "" {
-		return nil, fmt.Errorf("lockline: RedissonKeys: no name may contain %q, as keys of sessions with a prefix do: %q", part, name)
+		return nil, fmt.Errorf("lockline: redisson: no name may contain %q, as keys of sessions with a prefix do: %q", part, name)
 	}
 	braced := strings.Contains(name, "{")
 	join := func(prefix string) string {
@@ -139,7 +140,7 @@ func kindIn(s string) string {
 	return ""
 }
 
-// beginsAsRedisson: s begins as a key that there is beside a lock's own with RedissonKeys.
+// beginsAsRedisson: s begins as a key that a lock shared with Redisson has beside its own.
 func beginsAsRedisson(s string) string {
 	for _, begin := range [...]string{redissonMetadata, redissonToken} {
 		if strings.HasPrefix(s, begin) {

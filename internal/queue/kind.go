@@ -9,8 +9,6 @@
 package queue
 
 import (
-	"errors"
-
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -26,8 +24,6 @@ var (
 	forceScript     = wire.Named("lock/force")
 	inspectScript   = wire.Named("lock/inspect")
 )
-
-var errRedisson = errors.New("lockline: RedissonKeys: there are no fair locks with it: Redisson's queue is another")
 
 // NewFair is a kind of lock, with its letter, that is served first come, first served.
 func NewFair(letter string) *mutex.Kind {
@@ -48,9 +44,6 @@ func newKind(letter string) *mutex.Kind {
 		Force:   forceScript,
 		Inspect: inspectScript,
 		Keys: func(s *session.Session, name string) (*protocol.Keys, error) {
-			if s.Redisson {
-				return nil, errRedisson
-			}
 			k, err := protocol.NewKeys(s.Prefix, letter, name, ":q", ":a", ":d")
 			if err == nil {
 				k.Channel, k.Queued = s.Args.Channels, true

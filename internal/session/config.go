@@ -26,8 +26,6 @@ type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
 	Only     EventKind // if it is not 0, the observer is told of nothing else
-	Redisson bool
-	Fenced   bool // with Redisson: its token counter is made where it does not exist
 	PubSub   PubSub
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 	"github.com/redis/go-redis/v9"
 )
@@ -27,7 +28,7 @@ func excluded(t testing.TB, m *rlock.Mutex) {
 func TestBothSidesReenterAndExcludeTheOtherUntilTheLastUnlock(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
-	m := rlock.New(newSession(t, server.Client(t)), "x")
+	m := redisson.New(testlock.NewSession(t, server.Client(t)), "x")
 	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
 
@@ -88,12 +89,12 @@ func crowd(t *testing.T, rounds int, goSide, jvmSide [][]string) {
 		}
 		answers = append(answers, jvm.thread(string(rune('a'+i))).start("count", args...))
 	}
-	sessions := []*rlock.Session{newSession(t, rdb), newSession(t, rdb)}
+	sessions := []*rlock.Session{testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)}
 	var wg sync.WaitGroup
 	for i, names := range goSide {
 		members := make([]rlock.Locker, len(names))
 		for k, name := range names {
-			members[k] = rlock.New(sessions[i%2], name)
+			members[k] = redisson.New(sessions[i%2], name)
 			want[name] += rounds
 		}
 		m := multilock.New(members...)
@@ -147,7 +148,7 @@ func TestAMultiLockWaitsForTheJVMWithNothingInHand(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	s := newSession(t, rdb)
+	s := testlock.NewSession(t, rdb)
 	own, err := rlock.NewSession(rdb) // its locks are none of the JVM's
 	testlock.Must(t, err)
 	t.Cleanup(func() { _ = own.Close() })
@@ -155,7 +156,7 @@ func TestAMultiLockWaitsForTheJVMWithNothingInHand(t *testing.T) {
 	a, b := jvm.thread("a"), jvm.thread("b")
 
 	a.do("lock", "y", "z")
-	m := multilock.New(rlock.New(s, "x"), rlock.New(own, "x"), rlock.New(s, "y"), rlock.New(s, "z"))
+	m := multilock.New(redisson.New(s, "x"), rlock.New(own, "x"), redisson.New(s, "y"), redisson.New(s, "z"))
 	waiting := waiter(m)
 	subscribed(t, "y", rdb)
 	eventually(t, "the JVM can have what Go's MultiLock gave back", func() bool { return b.tryLock("x") })
@@ -176,7 +177,7 @@ func TestAMultiLockWaitsForTheJVMWithNothingInHand(t *testing.T) {
 	if got := receive(t, "the JVM's MultiLock", both); got.err != nil {
 		t.Fatal(got.err)
 	}
-	excluded(t, rlock.New(s, "x"))
-	excluded(t, rlock.New(s, "z"))
+	excluded(t, redisson.New(s, "x"))
+	excluded(t, redisson.New(s, "z"))
 	a.do("unlock", "z", "x")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -82,7 +83,7 @@ func TestWhoeverForcesTheLockOfWhomeverWhoWaitsGetsIt(t *testing.T) {
 				if inJVM {
 					return jvmParty(jvm.thread(who), name)
 				}
-				return goParty(rlock.New(newSession(t, rdb), name))
+				return goParty(redisson.New(testlock.NewSession(t, rdb), name))
 			}
 			holder, waiter, forcer := on("holder", of.holderInJVM), on("waiter", of.waiterInJVM), on("forcer", of.forcerInJVM)
 			testlock.Must(t, receive(t, "the first has the lock", holder.lock()))
@@ -107,7 +108,7 @@ func TestGoHearsOfAJVMsForceByTheNextRenewal(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	a := dial(t, lease, server.Addr).thread("a")
-	ctx, hold := testlock.Lock(t, rlock.New(newSession(t, server.Client(t), rlock.WithWatchdogTimeout(short)), "x"), bg)
+	ctx, hold := testlock.Lock(t, redisson.New(testlock.NewSession(t, server.Client(t), rlock.WithWatchdogTimeout(short)), "x"), bg)
 	if a.do("forceUnlock", "x") != "true" || !a.tryLock("x") {
 		t.Error("the JVM could not force the lock, and take it")
 	}

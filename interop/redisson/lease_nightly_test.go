@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -42,13 +43,13 @@ func TestTheWatchdogsOfBothSidesKeepTheLockForManyLeases(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	s := newSession(t, rdb, rlock.WithWatchdogTimeout(short))
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(short))
 	jvm := dial(t, short, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
 	began := time.Now()
 	a.do("lock", "x")
-	ctx, hold := testlock.Lock(t, rlock.New(s, "y"), bg)
-	toGo, toJVM := waiter(rlock.New(s, "x")), b.start("lock", "y")
+	ctx, hold := testlock.Lock(t, redisson.New(s, "y"), bg)
+	toGo, toJVM := waiter(redisson.New(s, "x")), b.start("lock", "y")
 
 	renewals(t, rdb, 7, "x", "y") // each at a third of the lease
 	if held := time.Since(began); held < 2*short {
@@ -72,7 +73,7 @@ func TestWhatAKilledJVMHeldIsFreeAfterItsLease(t *testing.T) {
 	own := startJVM(t)
 	defer own.end()
 	own.dial(t, short, "-", server.Addr).thread("a").do("lock", "x")
-	waiting := waiter(rlock.New(newSession(t, rdb), "x"))
+	waiting := waiter(redisson.New(testlock.NewSession(t, rdb), "x"))
 	renewals(t, rdb, 1, "x")
 	testlock.Must(t, own.cmd.Process.Kill())
 	killed := time.Now()
@@ -88,7 +89,7 @@ func TestTheJVMGetsWhatGoLeavesToItsLease(t *testing.T) {
 	needJVM(t)
 	t.Parallel()
 	server := testredis.Start(t)
-	_, hold := testlock.Lock(t, rlock.New(newSession(t, server.Client(t)), "x"), bg, rlock.WithLease(short/6))
+	_, hold := testlock.Lock(t, redisson.New(testlock.NewSession(t, server.Client(t)), "x"), bg, rlock.WithLease(short/6))
 	a := dial(t, lease, server.Addr).thread("a")
 	a.do("lock", "x")
 	testlock.WantError(t, "the JVM is inside, and Go's hold says", hold.Err(), rlock.ErrLost)

@@ -55,12 +55,6 @@ var build = sync.OnceValue(func() error {
 
 const classpath = "target/classpath"
 
-// newSession opens a session whose locks are Redisson's, too.
-func newSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
-	t.Helper()
-	return testlock.NewSession(t, rdb, append([]rlock.SessionOption{rlock.RedissonKeys()}, options...)...)
-}
-
 // waiter locks in a goroutine of its own; what comes of it is sent.
 func waiter(l rlock.Locker) <-chan grant {
 	c := make(chan grant, 1)

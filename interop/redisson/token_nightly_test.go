@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -22,7 +23,7 @@ func TestTheTokensOfBothSidesRiseTogether(t *testing.T) {
 func TestWithFencedKeysTheTokensOfBothSidesRiseFromTheFirstHoldOn(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
-	m := rlock.New(newSession(t, server.Client(t), rlock.RedissonFencedKeys()), "x")
+	m := redisson.NewFenced(testlock.NewSession(t, server.Client(t)), "x")
 	a := dial(t, lease, server.Addr).thread("a")
 	last := int64(0)
 	for range 2 {
@@ -42,7 +43,7 @@ func TestWithoutFencingTheTwoSidesLeaveNothingThatStays(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	rdb := server.Client(t)
-	m := rlock.New(newSession(t, rdb), "x")
+	m := redisson.New(testlock.NewSession(t, rdb), "x")
 	a := dial(t, lease, server.Addr).thread("a")
 	for range 2 {
 		_, hold := testlock.Lock(t, m, bg)
@@ -81,7 +82,7 @@ func tokensRise(t *testing.T, last int64) {
 	rdb := server.Client(t)
 	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", last, 0).Err())
 	stands := make(testlock.Waits, 1)
-	m := rlock.New(newSession(t, rdb, rlock.WithObserver(stands), rlock.WithStreak(time.Hour)), "x")
+	m := redisson.New(testlock.NewSession(t, rdb, rlock.WithObserver(stands), rlock.WithStreak(time.Hour)), "x")
 	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
 	rises := func(whose string, token int64) {

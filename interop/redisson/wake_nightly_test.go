@@ -16,6 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -57,16 +58,16 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 	server := testredis.Start(t)
 	goProxy, jvmProxy := faultproxy.New(t, server.Addr), faultproxy.New(t, server.Addr)
 	goAsked, jvmAsked := countAsked(goProxy), countAsked(jvmProxy)
-	s := newSession(t, goProxy.Client(t), rlock.WithWatchdogTimeout(lease))
+	s := testlock.NewSession(t, goProxy.Client(t), rlock.WithWatchdogTimeout(lease))
 	a := dial(t, lease, jvmProxy.Addr()).thread("a")
-	_, hold := testlock.Lock(t, rlock.New(s, "first"), bg) // from here on the server has the scripts
+	_, hold := testlock.Lock(t, redisson.New(s, "first"), bg) // from here on the server has the scripts
 	testlock.Unlock(t, hold)
 
 	const rounds = 10
 	var toGo, toJVM []time.Duration
 	for i := range rounds {
 		name := fmt.Sprint("x", i)
-		m := rlock.New(s, name)
+		m := redisson.New(s, name)
 		long := time.Duration(0)
 		if i == 0 {
 			long = time.Second // time enough to poll
@@ -124,7 +125,7 @@ func TestAStreakDoesNotStarveTheJVM(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	var counted turns
-	m := rlock.New(newSession(t, server.Client(t), rlock.WithObserver(&counted)), "x")
+	m := redisson.New(testlock.NewSession(t, server.Client(t), rlock.WithObserver(&counted)), "x")
 	a := dial(t, lease, server.Addr).thread("a")
 	ctx, stop := context.WithCancel(bg)
 	defer stop()
@@ -176,18 +177,18 @@ func eachSideWakesTheOther(t *testing.T, cluster *testredis.Cluster, theirs stri
 	}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s := newSession(t, rdb, rlock.WithWatchdogTimeout(lease), rlock.WithPubSub(ours))
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease), rlock.WithPubSub(ours))
 	a := dialMode(t, lease, theirs, addrs...).thread("a")
 	for i := range 4 { // in several slots
 		name := func(letter string) string { return fmt.Sprint(letter, i, theirs) }
 		x, y, u, v := name("x"), name("y"), name("u"), name("v")
 		a.do("lock", x)
-		waiting := waiter(rlock.New(s, x))
+		waiting := waiter(redisson.New(s, x))
 		subscribed(t, x, nodes...)
 		a.do("unlock", x)
 		testlock.Unlock(t, granted(t, waiting).hold)
 
-		_, hold := testlock.Lock(t, rlock.New(s, y), bg)
+		_, hold := testlock.Lock(t, redisson.New(s, y), bg)
 		locked := a.start("lock", y)
 		subscribed(t, y, nodes...)
 		testlock.Unlock(t, hold)
@@ -195,15 +196,15 @@ func eachSideWakesTheOther(t *testing.T, cluster *testredis.Cluster, theirs stri
 		a.do("unlock", y)
 
 		a.do("lock", u)
-		waiting = waiter(rlock.New(s, u))
+		waiting = waiter(redisson.New(s, u))
 		subscribed(t, u, nodes...)
 		a.do("forceUnlock", u)
 		testlock.Unlock(t, granted(t, waiting).hold)
 
-		_, hold = testlock.Lock(t, rlock.New(s, v), bg)
+		_, hold = testlock.Lock(t, redisson.New(s, v), bg)
 		locked = a.start("lock", v)
 		subscribed(t, v, nodes...)
-		testlock.ForceUnlock(t, rlock.New(s, v))
+		testlock.ForceUnlock(t, redisson.New(s, v))
 		testlock.Must(t, receive(t, "lock in the JVM", locked).err)
 		a.do("unlock", v)
 		testlock.WantError(t, "the unlock of a lock that was forced", hold.Unlock(bg), rlock.ErrLost)

@@ -21,6 +21,7 @@ import (
 type Kind struct {
 	Servers int // how many servers a lock is kept on; 0: one
 	Has     Trait
+	Shared  bool                                 // with another library
 	New     func(process []*rlock.Session) Maker // with a session for each server
 	Rival   func(process []*rlock.Session) Maker // makes what excludes New's locks of other processes; nil: New
 	Space   func() Space                         // instead of all but Has: it needs no server
@@ -44,6 +45,7 @@ const (
 	Alike                       // its servers are alike: what is so with one is so with all
 	Brief                       // its requests are those of another kind: they are not disturbed once more
 	Mutexes                     // it is a kind of rlock.Mutex, or made of them
+	Own                         // no other library has such locks: any bytes are a name, and it can stay taken
 	OnServers                   // it has servers, and processes that use them
 )
 
@@ -94,6 +96,9 @@ type test struct {
 func Run(t *testing.T, k Kind) {
 	if k.Space == nil {
 		k.Has |= OnServers
+	}
+	if !k.Shared {
+		k.Has |= Own
 	}
 	if k.Rival == nil {
 		k.Rival = k.New
@@ -301,7 +306,7 @@ func (w *world) clean(t *testing.T, name string) {
 	time.Sleep(settled)
 	for _, wire := range w.wires {
 		for _, key := range wire.Keys() {
-			if !strings.HasSuffix(key, "}:t") {
+			if !strings.HasSuffix(key, "}:t") && !strings.HasPrefix(key, "lockline_lock_memory:") {
 				t.Errorf("%s is left", key)
 			}
 		}

@@ -63,7 +63,7 @@ var input = map[string]test{
 		}
 		testlock.Unlock(t, hold)
 	}},
-	"AnyBytesAreAName": {0, func(t *testing.T, w *world) {
+	"AnyBytesAreAName": {Own, func(t *testing.T, w *world) {
 		var holds []*rlock.Hold
 		for _, name := range []string{
 			"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b", "}x", `\x`, `\}x`,

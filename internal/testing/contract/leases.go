@@ -182,7 +182,7 @@ var leases = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
-	"AHoldThatLastsAtLeastSoLongLeavesItsLockTaken": {Excludes, func(t *testing.T, w *world) {
+	"AHoldThatLastsAtLeastSoLongLeavesItsLockTaken": {Excludes | Own, func(t *testing.T, w *world) {
 		const d = 20 * time.Second
 		m, other := w.new("x"), w.rival("x")
 		start := time.Now()
@@ -212,7 +212,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		w.clean(t, "x")
 	}},
-	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {OnServers, func(t *testing.T, w *world) {
+	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {OnServers | Own, func(t *testing.T, w *world) {
 		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} { // shorter and longer than the lease
 			p := w.process(t, rlock.WithWatchdogTimeout(15*time.Second))
 			start := time.Now()
@@ -228,7 +228,7 @@ var leases = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
-	"WhatStaysTakenIsFreedByForceAndByNoLateRequest": {OnServers, func(t *testing.T, w *world) {
+	"WhatStaysTakenIsFreedByForceAndByNoLateRequest": {OnServers | Own, func(t *testing.T, w *world) {
 		p := w.process(t)
 		m := p.lock("x")
 		_, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(10*time.Second))

@@ -1,6 +1,6 @@
 //go:build nightly
 
-package rlock_test
+package redisson_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -95,7 +96,6 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 		sharded bool // where the servers can
 	}{
 		"by default":            {all, nil, true},
-		"fenced":                {all, []rlock.SessionOption{rlock.RedissonFencedKeys()}, true},
 		"sharded":               {all, []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubSharded)}, true},
 		"classic":               {all, []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubClassic)}, false},
 		"no SSUBSCRIBE":         {all + " -ssubscribe", nil, false},
@@ -121,7 +121,7 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 				testlock.Must(t, node.Client(t).Do(bg, args...).Err())
 				testlock.Must(t, node.Client(t).Do(bg, "ACL", "LOG", "RESET").Err())
 			}
-			options := append([]rlock.SessionOption{rlock.RedissonKeys(), rlock.WithWatchdogTimeout(lease)}, c.options...)
+			options := append([]rlock.SessionOption{rlock.WithWatchdogTimeout(lease)}, c.options...)
 			rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
 			a, b := testlock.NewSession(t, rdb, options...), testlock.NewSession(t, rdb, options...)
 
@@ -149,7 +149,7 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 			}
 			for i, end := range ends {
 				lock := fmt.Sprint("x", i, strings.ReplaceAll(name, " ", ""))
-				mine, other := rlock.New(a, lock), rlock.New(b, lock)
+				mine, other := redisson.New(a, lock), redisson.New(b, lock)
 				channel := watchRedissonChannel(t, cluster, lock)
 				_, hold := testlock.Lock(t, mine, bg)
 				got := testlock.Go(bg, other)
@@ -168,9 +168,7 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 				runtime.KeepAlive(hold) // a hold that nobody has is unlocked, which would find a forced lock gone
 			}
 			for _, node := range cluster.Nodes {
-				if refused := denied(t, node.Client(t)); refused != nil {
-					t.Errorf("refused: %q", refused)
-				}
+				testlock.NothingRefused(t, node.Client(t))
 			}
 		})
 	}
@@ -183,16 +181,16 @@ func TestOnAClusterAReleaseKnowsAllWhoWereToldOfIt(t *testing.T) {
 	if !cluster.Sharded() {
 		t.Skip("these servers have no sharded pub/sub")
 	}
-	options := []rlock.SessionOption{rlock.RedissonKeys(), rlock.WithWatchdogTimeout(20 * testlock.Patience)}
+	options := []rlock.SessionOption{rlock.WithWatchdogTimeout(20 * testlock.Patience)}
 	rdb := cluster.Client(t)
-	m := testlock.Warm(t, rlock.New(testlock.NewSession(t, rdb, options...), "x"))
+	m := testlock.Warm(t, redisson.New(testlock.NewSession(t, rdb, options...), "x"))
 	channel := watchRedissonChannel(t, cluster, "x")
 	testlock.Must(t, channel.sharded.Close())
 	_, hold := testlock.Lock(t, m, bg)
 	const waiters = 3
 	ended := make(chan error, waiters)
 	for range waiters {
-		other := rlock.New(testlock.NewSession(t, cluster.Client(t), options...), "x")
+		other := redisson.New(testlock.NewSession(t, cluster.Client(t), options...), "x")
 		go func() { ended <- testlock.Cycle(bg, other) }()
 	}
 	testlock.Eventually(t, "all wait", func() bool { return channel.node.PubSubShardNumSub(bg, channel.name).Val()[channel.name] == waiters })
@@ -219,8 +217,8 @@ func TestAReleaseOfALockOfRedissonWhileItsSlotMovesWakesItsWaiter(t *testing.T) 
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 2, 0)
 	rdb := cluster.Client(t)
-	options := []rlock.SessionOption{rlock.RedissonKeys(), rlock.WithWatchdogTimeout(20 * testlock.Patience)}
-	a, b := rlock.New(testlock.NewSession(t, rdb, options...), "x"), rlock.New(testlock.NewSession(t, rdb, options...), "x")
+	options := []rlock.SessionOption{rlock.WithWatchdogTimeout(20 * testlock.Patience)}
+	a, b := redisson.New(testlock.NewSession(t, rdb, options...), "x"), redisson.New(testlock.NewSession(t, rdb, options...), "x")
 	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", "1", 0).Err()) // else not all keys of a release exist
 	channel := watchRedissonChannel(t, cluster, "x")
 	_, hold := testlock.Lock(t, a, bg)

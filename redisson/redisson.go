@@ -1,0 +1,102 @@
+// Package redisson has the locks that programs share with a JVM that uses Redisson: its RLock and RFencedLock.
+//
+// A lock of this package has the hash, the channel and the token counter of the one that the JVM has by the
+// same name. Go and JVM exclude each other and wake each other. New returns an *rlock.Mutex, so everything
+// said there of Lock, TryLock, Do, re-entry, leases and tokens holds here, too. Only [rlock.HoldAtLeast] is
+// an error.
+//
+//	session, err := rlock.NewSession(rdb)
+//	...
+//	m := redisson.New(session, "orders:42") // redisson.getLock("orders:42") in the JVM
+//	err = m.Do(ctx, func(ctx context.Context) error { ... })
+//
+// The session's prefix is not used: the name of the lock is its key. So every method refuses names that could
+// be keys of other locks. These begin with "redisson_lock_token:" or "lockline_lock_memory:", or contain
+// ":r:{", ":f:{", ":q:{", ":t:{", ":w:{", ":p:{" or ":l:{". Names whose braces are no hash tag are refused,
+// too.
+//
+// # Waiting
+//
+// There is no queue, since Redisson's RLock has none. An unlock publishes a message. One goroutine of each
+// session that waits then asks again, and so do the JVM's. A session that has just had its turn lets others
+// that wait go first. Only chance bounds a wait. Locks that no JVM takes are better off in package rlock.
+//
+// On a Cluster, a release wakes only those that listen as it is published. [rlock.PubSubAuto], the default,
+// is for Redisson's default ShardedSubscriptionMode.AUTO, and [rlock.PubSubClassic] for OFF. The reply to a
+// lock request says which it is. With [rlock.PubSubSharded] on a server that has no sharded pub/sub, waiters
+// sleep until the holder's lease is over.
+package redisson
+
+import (
+	"github.com/lockline/lockline/internal/broadcast"
+	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/single"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/rlock"
+)
+
+var (
+	lockScript    = wire.Named("redisson/lock")
+	releaseScript = wire.Named("redisson/release")
+	forceScript   = wire.Named("redisson/force")
+	inspectScript = wire.Named("redisson/inspect")
+
+	plain, fenced = kinds(""), kinds("0")
+)
+
+// kinds are those of New or NewFenced, one for each way to publish. counter is what Redisson's token counter
+// begins at; "": it is not made.
+func kinds(counter string) map[session.PubSub]*mutex.Kind {
+	all := map[session.PubSub]*mutex.Kind{}
+	for mode, publish := range map[session.PubSub]string{
+		session.PubSubClassic: "classic", session.PubSubAuto: "auto", session.PubSubSharded: "sharded",
+	} {
+		all[mode] = &mutex.Kind{
+			Letter:   protocol.Redisson,
+			Lock:     lockScript,
+			LockArgs: []any{counter},
+			Publish:  publish,
+			Release:  releaseScript,
+			Force:    forceScript,
+			Inspect:  inspectScript,
+			Keys: func(_ *session.Session, name string) (*protocol.Keys, error) {
+				return protocol.RedissonKeys(name)
+			},
+			Store:   single.Store,
+			NewLock: broadcast.NewLock,
+			Alarm:   broadcast.Alarm,
+		}
+	}
+	return all
+}
+
+// New names a lock that the JVM takes by getLock. It does no I/O and is cheap. What is wrong with a name or
+// session, Lock returns.
+//
+// Where the JVM takes the name by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1
+// whatever Go had before. A counter that the JVM has made is raised all the same.
+func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
+	return newMutex(s, plain, name, options)
+}
+
+// NewFenced names a lock that the JVM takes by getFencedLock: the tokens of both sides rise together from the
+// first hold on, whichever side has it. For that it makes Redisson's token counter,
+// redisson_lock_token:{name}. As Redisson's own, that key has no expiry. Take a name by New or by NewFenced, not
+// by both.
+func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
+	return newMutex(s, fenced, name, options)
+}
+
+func newMutex(
+	s *rlock.Session, of map[session.PubSub]*mutex.Kind, name string, options []rlock.Option,
+) *rlock.Mutex {
+	in, mode := inner.Session(s), session.PubSubClassic
+	if in != nil && in.ShardedHub != nil {
+		mode = in.PubSub
+	}
+	return inner.NewMutex(mutex.New(in, of[mode], name, option.NewConfig(mutex.Config{}, options)))
+}
