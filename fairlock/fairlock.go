@@ -13,9 +13,9 @@
 // goroutines of the session that has the lock go before it. Here they do not. docs/guarantees.md lists the few cases in which a
 // waiter loses its turn or its place.
 //
-// Goroutines of one session with no other session between them stand in the queue together and hand
-// the lock from one to the next in memory. Those that come at about the same time ask together. That is while a request of
-// theirs is under way, or within 200 µs while their session has the lock, and within 2 ms behind others of it.
+// Goroutines of one session that come at about the same time ask together, stand in the queue as one, and hand
+// the lock from one to the next in memory. That is while a request of theirs is under way, or within 200 µs while
+// their session has the lock, and within 2 ms behind others of it.
 // If the lock is lost under one of them, those behind it ask again.
 //
 // A session's waiters are kept alive by one request for each lock at three fifths of the

@@ -121,15 +121,15 @@ func (w *world) script(name string, argv ...any) string {
 }
 
 // ask is a request for the lock, by script alone.
-func (w *world) ask(owner, behind string) string {
+func (w *world) ask(owner string) string {
 	w.t.Helper()
-	return w.script("lock", owner, 30000, int64(1)<<52, "", 60000, 15000, "lockline:s:", 1, behind, 1, "nonce")
+	return w.script("lock", owner, 30000, int64(1)<<52, "", 60000, 15000, "lockline:s:", 1, "nonce", "1")
 }
 
 // holdRaw holds the lock by script alone. The function that it returns releases it and tells on channels of that prefix.
 func (w *world) holdRaw(owner string) func(channels string) {
 	w.t.Helper()
-	words := strings.Fields(w.ask(owner, ""))
+	words := strings.Fields(w.ask(owner))
 	if words[0] != "G" {
 		w.t.Fatal(words)
 	}

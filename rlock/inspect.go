@@ -34,7 +34,7 @@ func (s State) Since() time.Time {
 }
 
 // Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each session: others of that
-// session wait behind it, in memory. For a fair lock, those of one session with no other session between them wait as one.
+// session wait behind it, in memory. For a fair lock, those of one session that asked together wait as one.
 // They have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition

@@ -33,7 +33,7 @@ func TestAGrantThatComesWhenItsLeaseIsOverIsReleased(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLock(t)
 			a := l.taking(t)
-			e, begun, err := a.Take(time.Now().Add(-c.age), "7")
+			e, begun, err := a.Take(time.Now().Add(-c.age), 7)
 			synctest.Wait()
 			if begun == c.late || errors.Is(err, mutex.ErrTooLate) != c.late {
 				t.Fatalf("%v old: begun %v, %v", c.age, begun, err)
@@ -56,7 +56,7 @@ func TestAGrantWithoutATokenIsReleased(t *testing.T) {
 		l := newLock(t)
 		a := l.taking(t)
 		defer a.Lock.Leave()
-		if _, begun, err := a.Take(time.Now(), "0"); begun || err == nil {
+		if _, begun, err := a.Take(time.Now(), 0); begun || err == nil {
 			t.Errorf("begun %v, %v", begun, err)
 		}
 		synctest.Wait()
@@ -71,10 +71,10 @@ func TestOfTwoGrantsTheOneWithTheHigherTokenIsHeld(t *testing.T) {
 		a := l.taking(t)
 		defer a.Lock.Leave()
 		l.Requests()
-		if _, begun, err := a.Take(time.Now(), "0"); begun || !errors.Is(err, mutex.ErrTooLate) || first.Err() != nil {
+		if _, begun, err := a.Take(time.Now(), 0); begun || !errors.Is(err, mutex.ErrTooLate) || first.Err() != nil {
 			t.Errorf("a lower token: begun %v, %v; the other: %v", begun, err, first.Err())
 		}
-		e, begun, err := a.Take(time.Now(), "2001")
+		e, begun, err := a.Take(time.Now(), 2001)
 		if !begun || err != nil {
 			t.Fatalf("a higher token: begun %v, %v", begun, err)
 		}

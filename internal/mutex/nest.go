@@ -7,7 +7,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -98,9 +97,9 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 // Take makes a tenure and a hold of what Redis granted at base or later. Unless it has begun, the grant is released in the
 // background, and the root gate is still the caller's. If it has, but with neither a hold nor an error, it has ended
 // already: look again.
-func (a *Acquisition) Take(base time.Time, token string) (e *Entry, begun bool, err error) {
+func (a *Acquisition) Take(base time.Time, token int64) (e *Entry, begun bool, err error) {
 	l := a.Lock
-	t := l.NewTenure(a.Grant, protocol.TokenOrZero(token), a.Config.Lease != 0)
+	t := l.NewTenure(a.Grant, token, a.Config.Lease != 0)
 	t.contested = a.progress > Fresh
 	l.Keep()
 	l.Mu.Lock()

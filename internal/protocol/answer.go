@@ -24,16 +24,15 @@ const (
 type Answer struct {
 	Status  Status
 	Now     int64         // Redis time, microseconds
-	Token   string        // Granted: of the grant, or several; Held: the holder's
+	Token   int64         // Granted: of the grant; Held: the holder's
 	Left    time.Duration // Held: of the holder's lease; negative: it has no end
 	Holder  string        // Held: owner field
 	About   string        // Held: what the holder's session says of itself
-	Joined  bool          // Held: the attempt has the place of the one that it named
 	Behind  bool          // Held: another session is next
 	Sharded bool          // Held: the release is published by SPUBLISH
 }
 
-// ParseAnswer reads 'G NOW TOKEN...', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...', 'J...' and 'P...' as 'H...', 'V NOW' or 'S NOW'. Anything
+// ParseAnswer reads 'G NOW TOKEN', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...' and 'P...' as 'H...', 'V NOW' or 'S NOW'. Anything
 // else is no answer: the zero one, and false.
 func ParseAnswer(reply string) (a Answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
@@ -46,17 +45,16 @@ func ParseAnswer(reply string) (a Answer, ok bool) {
 	}
 	switch a.Status = Status(reply[0]); a.Status {
 	case Granted:
-		a.Token = rest
-		ok = areTokens(rest)
-	case Held, 'J', 'W', 'P':
-		a.Status, a.Joined, a.Behind, a.Sharded = Held, a.Status == 'J', a.Status == 'W', a.Status == 'P'
+		a.Token, ok = Token(rest)
+	case Held, 'W', 'P':
+		a.Status, a.Behind, a.Sharded = Held, a.Status == 'W', a.Status == 'P'
 		left, rest, _ := strings.Cut(rest, " ")
 		a.Holder, rest, _ = strings.Cut(rest, " ")
-		a.Token, a.About, _ = strings.Cut(rest, " ")
+		token, about, _ := strings.Cut(rest, " ")
 		var isToken bool
-		_, isToken = Token(a.Token)
+		a.Token, isToken = Token(token)
 		a.Left, ok = Remaining(left)
-		ok = ok && isToken
+		a.About, ok = about, ok && isToken
 	case Expired, Stale:
 		ok = true
 	}
@@ -64,15 +62,6 @@ func ParseAnswer(reply string) (a Answer, ok bool) {
 		return Answer{}, false
 	}
 	return a, true
-}
-
-// areTokens: one token or several, or one and the mark of a server of a quorum.
-func areTokens(words string) bool {
-	word, rest, more := strings.Cut(words, " ")
-	if _, ok := Token(word); !ok {
-		return false
-	}
-	return !more || rest == "+" || rest == "-" || areTokens(rest)
 }
 
 // Token reads a token. Lua's numbers are exact that far.

@@ -11,15 +11,12 @@ import (
 )
 
 func FuzzRepliesAreParsedOrRefused(f *testing.F) {
-	for _, s := range []string{"G 1795210080033706 1795210080033706", "H 1 -1 a:1 12 4711@host a label", "J 1 30000 a:1 12 4711@host", "V 1", "S 2", "", "G", "G x y", "H 1 x", "OK",
+	for _, s := range []string{"G 1795210080033706 1795210080033706", "H 1 -1 a:1 12 4711@host a label", "V 1", "S 2", "", "G", "G x y", "H 1 x", "OK",
 		"G 1 5 +", "G 1 5 -", "P 1 30000 a:1 12 4711@host", "W 1 30000 a:1 12 4711@host", "G 1 5 6 7", "G 1 -5", "G 1 inf", "G 1", "H 1 9e+15 a:1 12 x", "H 1 9000000000000000 a:1 12 x", "H 1 30000 a:1 -5 x", "H 1 30000 a b 12 x", "X 1", "J"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		a, ok := ParseAnswer(s)
-		if a.Joined { // as H, and says so
-			s = strings.Replace(s, "J", "H", 1)
-		}
 		if a.Behind {
 			s = strings.Replace(s, "W", "H", 1)
 		}
@@ -35,27 +32,22 @@ func FuzzRepliesAreParsedOrRefused(f *testing.F) {
 		if a.Left < -time.Millisecond || a.Left > MaxLeft {
 			t.Errorf("%q: a time to live of %v", s, a.Left)
 		}
-		first, _, _ := strings.Cut(a.Token, " ")
-		if n, isToken := Token(first); ok && (a.Status == Granted || a.Status == Held) && (!isToken || Number(n) != strings.TrimLeft(first, "0") && n != 0) {
-			t.Errorf("%q: token %q", s, a.Token)
+		if a.Token < 0 || ok && a.Token != 0 && !strings.Contains(s, Number(a.Token)) {
+			t.Errorf("%q: token %d", s, a.Token)
 		}
 	})
 }
 
 func TestOnlyAnAnswerOfAScriptIsOne(t *testing.T) {
 	for reply, want := range map[string]Answer{
-		"G 7 5":                     {Status: Granted, Now: 7, Token: "5"},
-		"G 7 5 6":                   {Status: Granted, Now: 7, Token: "5 6"},
-		"G 7 5 -":                   {Status: Granted, Now: 7, Token: "5 -"},
-		"G 7 5 +":                   {Status: Granted, Now: 7, Token: "5 +"},
-		"H 7 20 a:1 5 1@h x":        {Status: Held, Now: 7, Left: 20 * time.Millisecond, Holder: "a:1", Token: "5", About: "1@h x"},
-		"J 7 -1 a:1 5 ":             {Status: Held, Now: 7, Left: -time.Millisecond, Holder: "a:1", Token: "5", Joined: true},
-		"P 7 20 a:1 5 1@h x":        {Status: Held, Now: 7, Left: 20 * time.Millisecond, Holder: "a:1", Token: "5", About: "1@h x", Sharded: true},
-		"H 7 -5 a:1 5 ":             {Status: Held, Now: 7, Left: -time.Millisecond, Holder: "a:1", Token: "5"},
-		"H 7 9000000000000000 a 5 ": {Status: Held, Now: 7, Left: MaxLeft, Holder: "a", Token: "5"},
+		"G 7 5":                     {Status: Granted, Now: 7, Token: 5},
+		"H 7 20 a:1 5 1@h x":        {Status: Held, Now: 7, Left: 20 * time.Millisecond, Holder: "a:1", Token: 5, About: "1@h x"},
+		"P 7 20 a:1 5 1@h x":        {Status: Held, Now: 7, Left: 20 * time.Millisecond, Holder: "a:1", Token: 5, About: "1@h x", Sharded: true},
+		"H 7 -5 a:1 5 ":             {Status: Held, Now: 7, Left: -time.Millisecond, Holder: "a:1", Token: 5},
+		"H 7 9000000000000000 a 5 ": {Status: Held, Now: 7, Left: MaxLeft, Holder: "a", Token: 5},
 		"V 7":                       {Status: Expired, Now: 7},
 		"S 7":                       {Status: Stale, Now: 7},
-		"G 7":                       {}, "G 7 -5": {}, "G 7 x": {}, "G 7 inf": {}, "G 7 9007199254740992": {}, "G 7 - 5": {}, "H 7 9e+15 a 5 ": {}, "H 7 20 a -5 ": {}, "H 7 20 a": {}, "X 7": {}, "GX7 5": {}, "G x 5": {},
+		"G 7":                       {}, "G 7 5 6": {}, "G 7 5 +": {}, "G 7 -5": {}, "G 7 x": {}, "G 7 inf": {}, "G 7 9007199254740992": {}, "G 7 - 5": {}, "H 7 9e+15 a 5 ": {}, "H 7 20 a -5 ": {}, "H 7 20 a": {}, "X 7": {}, "GX7 5": {}, "G x 5": {},
 	} {
 		if got, ok := ParseAnswer(reply); got != want || ok != (want != Answer{}) {
 			t.Errorf("%q: %+v, %v", reply, got, ok)

@@ -21,8 +21,8 @@ type award struct {
 
 // awardOf is the grant that a reply names, which was sent at sent: what is left of its lease.
 func awardOf(r protocol.Answer, sent time.Time) award {
-	token := protocol.TokenOrZero(r.Token)
-	return award{token: token, lease: r.Left, since: sent, age: time.Duration(max(0, r.Now-token)) * time.Microsecond}
+	age := time.Duration(max(0, r.Now-r.Token)) * time.Microsecond
+	return award{token: r.Token, lease: r.Left, since: sent, age: age}
 }
 
 // toldTime is how long an attempt that was notified of a grant waits for the answer to its request. Then a heartbeat asks: the
@@ -53,9 +53,6 @@ func (c *cohort) confirmed() {
 	c.abandoned.Store(true)
 	c.grant.Late = c.notAfter
 	c.state = queued
-	if t := c.unfollow(); t != nil {
-		c.former, t.latter = t, c
-	}
 	if q.asking == c {
 		q.asking = nil
 		q.ask()
@@ -77,13 +74,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	}
 	c.state = queued // until it is known to be over
 	newcomer := c.members.First()
-	switch t := c.unfollow(); {
-	case t != nil && r.Joined:
-		c.absorb(t)
-	case c.grant.Late != 0 && len(q.standing) > 1: // an earlier copy may have taken a place: a heartbeat tells
-		if t != nil {
-			c.former, t.latter = t, c
-		}
+	if c.grant.Late != 0 && len(q.standing) > 1 { // the answer that was lost may have told of a grant to another
 		defer q.schedule(0)
 	}
 	if q.asking == c {
@@ -103,7 +94,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 		c.fail(err, protocol.MayHold(&c.grant, o, r) || r.Status == protocol.Held)
 	case r.Status == protocol.Granted:
 		q.others = false
-		c.granted(award{token: protocol.TokenOrZero(r.Token), lease: c.asksFor(), since: o.Sent})
+		c.granted(award{token: r.Token, lease: c.asksFor(), since: o.Sent})
 	default:
 		c.refused(o, r, newcomer)
 	}
@@ -163,7 +154,6 @@ func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Wait
 	}
 	// told was a grant to an earlier copy, which ran out meanwhile: this copy queued the attempt again.
 	c.told = award{}
-	q.last = c
 	if r.Behind {
 		r.Left = -1
 	}
@@ -181,7 +171,7 @@ func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Wait
 // heard notes an answer that came while the attempt stands in the queue. Mu held.
 func (c *cohort) heard(sent time.Time, r protocol.Answer) {
 	c.base, c.redis = sent, r.Now
-	c.past = max(c.past, protocol.TokenOrZero(r.Token))
+	c.past = max(c.past, r.Token)
 }
 
 // since is a local time that is not after a grant of this attempt, whose Redis time is at. Mu held.
@@ -203,9 +193,6 @@ func (c *cohort) granted(w award) {
 			c.askAgain()
 			return
 		}
-	}
-	if t := c.former; t != nil && c.hasRoomFor(t) {
-		c.absorb(t) // they came before, so they are not in the queue any more
 	}
 	c.retire()
 	t := q.NewTenure(c.grant, w.token, c.lease != 0)
@@ -259,10 +246,7 @@ func (c *cohort) askAgain() {
 	q := c.q
 	c.expired++
 	c.state, c.told = asking, award{}
-	c.size = c.members.Len() // with those whose place it has taken
-	if q.last == c {
-		q.last = nil // it must not ask for its own place
-	}
+	c.size = c.members.Len()
 	q.S().Add(1)
 	q.Keep()
 	go c.run()

@@ -19,7 +19,7 @@ type cohortState uint8
 const (
 	asking cohortState = iota // its request is under way
 	queued                    // Redis has answered "not yet": it must be kept alive
-	over                      // granted, failed, withdrawn or absorbed: a grant that comes later goes to no goroutine
+	over                      // granted, failed or withdrawn: a grant that comes later goes to no goroutine
 )
 
 func (s cohortState) String() string { return [...]string{"asking", "queued", "over"}[s] }
@@ -48,12 +48,6 @@ type cohort struct {
 	expired  int           // how often in a row a grant or request came too late
 	hint     time.Duration // when it should look, as a message said while it asked
 	gone     chan struct{} // closed when the place was given up, or could not be at the first try; nil if no goroutine waits for that
-
-	follows   *cohort // whose place the request under way asks for
-	followers int     // requests under way that ask for this one's place
-	// Where an answer was lost that may have said that this cohort has another one's place, they are each other's former and
-	// latter, until a heartbeat or a grant shows which of them stands in the queue.
-	former, latter *cohort
 }
 
 // maxCohort bounds a cohort, for its tokens must fit into a block.
@@ -71,9 +65,6 @@ func (q *queue) form() *cohort {
 	}
 	a := w.For.(*mutex.Acquisition)
 	c := &cohort{q: q, ctx: a.Until, lease: a.Config.Lease}
-	if q.last != nil { // whose place it may take
-		c.outliveMember()
-	}
 	c.fill()
 	c.begin()
 	return c
@@ -129,9 +120,6 @@ func (c *cohort) retire() {
 	if i := slices.Index(q.standing, c); i >= 0 {
 		q.standing = slices.Delete(q.standing, i, i+1)
 	}
-	if q.last == c {
-		q.last = nil
-	}
 	if len(q.standing) > 0 {
 		return
 	}
@@ -181,51 +169,14 @@ func (c *cohort) asksFor() time.Duration {
 	return c.q.S().Lease
 }
 
-// copy says when the next copy of the request is void, which attempt's place the cohort is to take, and how many wait with that.
-func (c *cohort) copy(until int64) (notAfter int64, attempt any, size int) {
-	q := c.q
-	q.Mu.Lock()
-	defer q.Mu.Unlock()
-	if c.state != asking { // nothing may come later than was said when its grant was confirmed
-		return c.notAfter, "", 0
+// copy says when the next copy of the request is void.
+func (c *cohort) copy(until int64) (notAfter int64) {
+	c.q.Mu.Lock()
+	defer c.q.Mu.Unlock()
+	if c.state == asking { // else nothing may come later than was said when its grant was confirmed
+		c.notAfter = max(c.notAfter, until)
 	}
-	c.notAfter = max(c.notAfter, until)
-	c.unfollow()
-	t := q.last
-	// Nothing that comes late may put back one whose place another has.
-	if t == nil || c.ctx.Done() != nil || t.grant.Late != 0 || t.lease != 0 || c.lease != 0 || t.members.Len()+c.size > maxCohort {
-		return c.notAfter, "", 0
-	}
-	c.follows = t
-	t.followers++
-	return c.notAfter, t.grant.Owner, t.members.Len()
-}
-
-// unfollow returns the cohort whose place the last request asked for. Mu held.
-func (c *cohort) unfollow() *cohort {
-	t := c.follows
-	if t != nil {
-		t.followers--
-	}
-	c.follows = nil
-	return t
-}
-
-// hasRoomFor: c stands in the queue, and has room for the members of t. c may be nil. Mu held.
-func (c *cohort) hasRoomFor(t *cohort) bool {
-	return c != nil && c.state == queued && c.members.Len()+t.members.Len() <= maxCohort
-}
-
-// absorb has the members of a cohort whose place this one has stand before its own. Mu held.
-func (c *cohort) absorb(t *cohort) {
-	if t.state == over {
-		return // they have left
-	}
-	t.retire()
-	for w := t.members.First(); w != nil; w = w.Next() {
-		w.Place = c
-	}
-	c.members.Prepend(&t.members)
+	return c.notAfter
 }
 
 // gather takes in the goroutines that came since.
@@ -312,6 +263,6 @@ func (c *cohort) Request(now time.Time) wire.Request {
 		// What is handed over expires with the liveness.
 		until = t + protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds()
 	}
-	notAfter, attempt, size := c.copy(until)
-	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, notAfter, s.Args.About, s.Args.Keep, s.Args.Liveness, c.q.Keys.Channel, c.size, attempt, size, c.nonce, c.q.inbox.Mode(c.q.Keys.Lock()))
+	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.copy(until), s.Args.About, s.Args.Keep,
+		s.Args.Liveness, c.q.Keys.Channel, c.size, c.nonce, c.q.inbox.Mode(c.q.Keys.Lock()))
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
@@ -48,93 +47,6 @@ func TestACohortIsThoseWhoseGrantCanBeOne(t *testing.T) {
 		next.fill()
 		if next.size != c.size || !slices.Equal(in(&next.members), all[:c.size]) || !slices.Equal(in(&q.forming), all[c.size:]) {
 			t.Errorf("of %d, %d are in the cohort", len(all), next.size)
-		}
-	}
-}
-
-// group is a cohort in a state, with so many members.
-func group(q *queue, owner string, state cohortState, members int) *cohort {
-	c := &cohort{q: q, ctx: context.Background(), state: state, grant: protocol.Grant{Owner: owner}}
-	for range members {
-		w := newWaiter(q, mutex.Config{})
-		w.Place = c
-		c.members.Push(w)
-	}
-	return c
-}
-
-func TestThoseWhosePlaceACohortTakesStandBeforeItsOwn(t *testing.T) {
-	for _, c := range []struct {
-		state cohortState
-		taken bool
-	}{{asking, true}, {queued, true}, {over, false}} {
-		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}, inbox: inbox.New(nil)}
-		former, next := group(q, "s:1", c.state, 2), group(q, "s:2", queued, 3)
-		want := in(&next.members)
-		if c.taken {
-			want = append(in(&former.members), want...)
-		}
-		next.absorb(former)
-		if !slices.Equal(in(&next.members), want) {
-			t.Errorf("%v: it has %d members, or another order", c.state, next.members.Len())
-		}
-		for _, w := range in(&next.members) {
-			if w.Place != next {
-				t.Errorf("%v: a member has another place", c.state)
-			}
-		}
-		if former.state != over {
-			t.Errorf("%v: the former is %v", c.state, former.state)
-		}
-	}
-}
-
-func TestACohortHasRoomAsLongAsItsTokensFitIntoABlock(t *testing.T) {
-	q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
-	more := group(q, "s:1", queued, 10)
-	for _, c := range []struct {
-		what string
-		c    *cohort
-		want bool
-	}{
-		{"none", nil, false},
-		{"just enough", group(q, "s:2", queued, maxCohort-10), true},
-		{"one too few", group(q, "s:2", queued, maxCohort-9), false},
-		{"it asks", group(q, "s:2", asking, 1), false},
-		{"it is over", group(q, "s:2", over, 1), false},
-	} {
-		if got := c.c.hasRoomFor(more); got != c.want {
-			t.Errorf("%s: %v", c.what, got)
-		}
-	}
-}
-
-func TestACohortAsksForThePlaceOfTheOneBeforeItOnlyWhereNothingCanComeLate(t *testing.T) {
-	mayEnd, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	for _, c := range []struct {
-		what   string
-		change func(c, last *cohort)
-		want   any
-	}{
-		{"nothing can", func(c, last *cohort) {}, "s:1"},
-		{"there is none", func(c, last *cohort) { c.q.last = nil }, ""},
-		{"the caller may leave", func(c, last *cohort) { c.ctx = mayEnd }, ""},
-		{"a copy of its request is under way", func(c, last *cohort) { last.grant.Late = 1 }, ""},
-		{"it has a lease of its own", func(c, last *cohort) { last.lease = time.Second }, ""},
-		{"the next one has", func(c, last *cohort) { c.lease = time.Second }, ""},
-		{"both together are too large", func(c, last *cohort) { c.size = maxCohort - 1 }, ""},
-	} {
-		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
-		last, next := group(q, "s:1", queued, 2), group(q, "s:2", asking, 3)
-		q.last, next.size = last, 3
-		c.change(next, last)
-		_, attempt, size := next.copy(0)
-		if attempt != c.want || size != 2 && attempt != "" || (last.followers == 1) != (attempt != "") {
-			t.Errorf("%s: behind %q of %d, with %d followers", c.what, attempt, size, last.followers)
-		}
-		if next.unfollow(); last.followers != 0 {
-			t.Errorf("%s: %d followers are left", c.what, last.followers)
 		}
 	}
 }
@@ -360,7 +272,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			synctest.Wait()
 			attempt := s.got()[0].owner
 			q.deliver(attempt, award{token: 9, lease: 2 * time.Second, at: 1000001})
-			if all := s.got(); kinds(all) != "lock" || all[0].owner != attempt || all[0].behind != "" {
+			if all := s.got(); kinds(all) != "lock" || all[0].owner != attempt {
 				t.Fatalf("%s: %+v", c.what, all)
 			}
 			s.answers <- c.answer

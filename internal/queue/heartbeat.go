@@ -99,7 +99,7 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 	if strings.HasSuffix(words[0], "D") {
 		q.inbox.Unheard(q.Keys.Lock(), o.Sent)
 	}
-	r := protocol.Answer{Now: protocol.TokenOrZero(words[1]), Holder: words[3], Token: words[4], About: about}
+	r := protocol.Answer{Now: protocol.TokenOrZero(words[1]), Holder: words[3], Token: protocol.TokenOrZero(words[4]), About: about}
 	r.Left, _ = protocol.Remaining(words[2])
 	q.S().Clock.Heard(r.Now, o.Sent)
 	if r.Holder != "-" {
@@ -119,10 +119,6 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 		case c == nil || c.state != queued || owner == r.Holder: // of the holder, below
 		case !missing[owner]:
 			c.heard(o.Sent, r)
-		case c.followers > 0: // whose answer tells whether they have its place
-			next = heartbeatRetry()
-		case c.latter.hasRoomFor(c):
-			c.latter.absorb(c)
 		default: // it asks as a newcomer
 			for w := c.members.First(); w != nil; w = w.Next() {
 				w.Place = nil

@@ -26,11 +26,10 @@ var kind = NewFair("f")
 
 // request is one that the server got.
 type request struct {
-	kind   string // lock, release or heartbeat
-	at     time.Time
-	owner  string // the attempt
-	size   int    // of its cohort
-	behind string // the attempt whose place it asks for
+	kind  string // lock, release or heartbeat
+	at    time.Time
+	owner string // the attempt
+	size  int    // of its cohort
 }
 
 // server answers requests for the lock as a test says, and releases everything.
@@ -45,7 +44,7 @@ func (s *server) answer(c fake.Call) (string, error) {
 	r := request{kind: "heartbeat", at: time.Now()}
 	switch {
 	case c.Is(kind.Lock):
-		r.kind, r.owner, r.size, r.behind = "lock", c.Argv[0].(string), c.Argv[7].(int), c.Argv[8].(string)
+		r.kind, r.owner, r.size = "lock", c.Argv[0].(string), c.Argv[7].(int)
 	case c.Is(kind.Release):
 		r.kind, r.owner = "release", c.Argv[0].(string)
 	}

@@ -27,9 +27,8 @@ import (
 //     cohort.Told, then queue.learn and cohort.granted in answer.go.
 //   - A cohort that no goroutine waits with any more leaves the queue by a release of its attempt (cohort.withdraw, release.lua).
 //
-// A cohort is goroutines of one session with no other waiter between them, in their order. While a request is under way,
-// goroutines that arrive form the next cohort, which takes over the place of the one before if no other attempt has come
-// between. A cohort is granted as a whole: its goroutines have the lock one after the other, in one tenure.
+// A cohort is the goroutines of one session that had come when its request was sent, in their order. While a request is
+// under way, goroutines that arrive form the next cohort. A cohort is granted as a whole: its goroutines have the lock one after the other, in one tenure.
 
 // queue is a lock whose waiters stand in Redis' queue. It is the mutex.Waiting of locks with a queue.
 type queue struct {
@@ -45,7 +44,6 @@ type line struct {
 	expect   int         // how many had the lock one after the other, and may come back
 	others   bool        // other sessions want the lock, as far as is known
 	asking   *cohort     // whose first request is under way: the next one waits for its end
-	last     *cohort     // of those that stand, the one that was queued last; nil: not known
 	standing []*cohort   // those that are asking or queued
 	beat     heartbeat
 }

@@ -110,57 +110,39 @@ func TestAnUnlockLetsTheNextCohortAsk(t *testing.T) {
 	}
 }
 
-// together is a cohort of three that stands: one goroutine asked, and two behind it have taken its place.
-func together(t *testing.T, s *server) (q *queue, waits []<-chan got) {
-	t.Helper()
-	m, q := newQueue(t, s)
-	q.others = true // so that nobody waits for others to ask with
-	for range 3 {
-		waits = append(waits, lock(t, m, context.Background()))
-	}
-	all := s.got()
-	if kinds(all) != "lock" || all[0].size != 1 {
-		t.Fatalf("%+v", all)
-	}
-	attempt := all[0].owner
-	s.answers <- held(7)
-	all = s.got()
-	if kinds(all) != "lock" || all[0].size != 2 || all[0].behind != attempt {
-		t.Fatalf("behind %q: %+v", attempt, all)
-	}
-	s.answers <- "J" + held(7)[1:] // they have its place, for all three
-	synctest.Wait()
-	return q, waits
-}
-
 func TestTheNextCohortAsksOnceTheOneBeforeItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
-		q, waits := together(t, s)
-		q.deliver(cohortOf(t, q).owner(), award{token: 9, lease: time.Minute, since: time.Now()})
-		for i, waits := range waits {
+		m, q := newQueue(t, s)
+		q.others = true // so that no goroutine waits for others to ask with
+		var waits []<-chan got
+		for range 3 {
+			waits = append(waits, lock(t, m, context.Background()))
+		}
+		if all := s.got(); kinds(all) != "lock" || all[0].size != 1 {
+			t.Fatalf("%+v", all)
+		}
+		s.answers <- held(7)
+		all := s.got()
+		if kinds(all) != "lock" || all[0].size != 2 {
+			t.Fatalf("%+v", all)
+		}
+		s.answers <- held(7)
+		synctest.Wait()
+		time.Sleep(3 * time.Second)
+		q.deliver(all[0].owner, award{token: 19, lease: 2 * time.Second, at: 1000001}) // it seems over
+		if all := s.got(); kinds(all) != "lock" || all[0].size != 2 {
+			t.Errorf("%+v", all)
+		}
+		s.answers <- "G 9000000 19"
+		for i, waits := range waits[1:] {
 			hold := granted(t, waits)
-			if hold.Token() != int64(9+i) {
-				t.Errorf("number %d has token %d", i+1, hold.Token())
+			if hold.Token() != int64(19+i) {
+				t.Errorf("number %d has token %d", i+2, hold.Token())
 			}
 			unlock(t, hold)
 		}
-	})
-}
-
-func TestACohortThatAsksAgainAsksForAllItsMembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		q, waits := together(t, s)
-		s.got()
-		time.Sleep(3 * time.Second)
-		q.deliver(cohortOf(t, q).owner(), award{token: 9, lease: 2 * time.Second, at: 1000001}) // it seems over
-		if all := s.got(); kinds(all) != "lock" || all[0].size != 3 {
-			t.Errorf("%+v", all)
-		}
-		s.answers <- "G 9000000 9"
-		for _, waits := range waits {
-			unlock(t, granted(t, waits))
-		}
+		q.deliver(cohortOf(t, q).owner(), award{token: 2000, lease: time.Minute, since: time.Now()})
+		unlock(t, granted(t, waits[0]))
 	})
 }

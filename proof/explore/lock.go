@@ -56,8 +56,6 @@ type attempt struct {
 	Held      bool  // it leaves what it has held
 	Again     bool  // a copy of its release was not answered
 	Forced    bool  // an operator freed what it was granted
-	Follows   int8  // 1 + the attempt whose place its request asks for; 0: none
-	Latter    int8  // 1 + the attempt that may have its place, after an answer was lost
 	Beat      bool  // it has sent a heartbeat or a renewal in this tick
 	NotAfter  int64 // of the last copy of its request
 	Slow      int64 // how long the last answer took at least: from when the request was sent to the Redis time in it
@@ -103,7 +101,7 @@ func lockWorlds() []World {
 		make("rlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
 		make("rlock-clock", "two sessions: the server's clock is set back", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2, SetBack: 1}}),
 		make("fairlock", "two sessions: replies are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostReplies: 1}}),
-		make("fairlock-places", "two sessions, two attempts each: places are taken over, leases end", true, lockRules{fair: true, sessions: 2, each: 2, faults: Faults{}}),
+		make("fairlock-places", "two sessions, two attempts each: leases end", true, lockRules{fair: true, sessions: 2, each: 2, faults: Faults{}}),
 		make("fairlock-late", "two sessions: copies are late, waits are canceled", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{LateCopies: 1, Cancels: 1}}),
 		make("fairlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
 		make("fairlock-crash", "three sessions: one crashes", false, lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
@@ -166,27 +164,9 @@ func (r *lockRules) ask(v *View[attempt], i int) {
 	if a.Phase == trying {
 		live = "0"
 	}
-	a.Follows = 0
-	place, size := "", "0"
-	if t := r.last(v, i); a.Phase == asking && t >= 0 {
-		a.Follows = int8(1 + t)
-		place, size = r.owner(t, v.Actors[t]), "1"
-	}
 	owner := r.owner(i, *a)
 	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: lockScript, Sent: v.Now,
-		Argv: join(owner, number(lockLease), number(a.NotAfter), "me", number(retention), live, channelPrefix, "1", place, size, nonce(owner), "1")})
-}
-
-// last is the attempt whose place attempt i can take: the other one of its session, if that waits. It is -1 if there is none.
-func (r *lockRules) last(v *View[attempt], i int) int {
-	if r.fair {
-		for t := i - i%r.each; t < i-i%r.each+r.each; t++ {
-			if o := v.Actors[t]; t != i && o.Phase == queued && !o.Late {
-				return t
-			}
-		}
-	}
-	return -1
+		Argv: join(owner, number(lockLease), number(a.NotAfter), "me", number(retention), live, channelPrefix, "1", nonce(owner), "1")})
 }
 
 // releaseArgs are those of a release of an attempt. Without a token, it is of whatever it was granted.
@@ -320,9 +300,6 @@ func (r *lockRules) unanswered(v *View[attempt], i int) {
 	if a.GaveUp {
 		r.leave(v, i)
 		return
-	}
-	if a.Follows != 0 { // it may have the place of that one
-		v.Actors[a.Follows-1].Latter = int8(1 + i)
 	}
 	r.ask(v, i)
 }

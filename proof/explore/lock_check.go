@@ -88,7 +88,7 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	}
 	next := nextInLine(env, before, asking, leaves, kept)
 	if is == "" {
-		handsOver := p.Script == releaseScript || p.Script == heartbeatScript || did.Reply != "" && strings.Contains("RHWJ", did.Reply[:1])
+		handsOver := p.Script == releaseScript || p.Script == heartbeatScript || did.Reply != "" && strings.Contains("RHW", did.Reply[:1])
 		if handsOver && next != "" {
 			wrong("the lock is left free, and %s waits for it", next)
 		}

@@ -58,15 +58,8 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 		v.Fail("no answer: %q", p.Text)
 		return
 	}
-	follows := int(a.Follows) - 1
-	a.Follows = 0
 	if answer.Status == protocol.Held && a.Phase == asking {
-		defer r.learn(v, i, answer.Holder, award{token: integer(answer.Token), lease: answer.Left.Microseconds(), from: p.Sent})
-	}
-	if answer.Joined && follows >= 0 {
-		r.absorb(v, follows)
-	} else if a.Late && follows >= 0 && v.Actors[follows].Phase == queued {
-		v.Actors[follows].Latter = int8(1 + i)
+		defer r.learn(v, i, answer.Holder, award{token: answer.Token, lease: answer.Left.Microseconds(), from: p.Sent})
 	}
 	switch {
 	case a.GaveUp && (a.Late || answer.Status == protocol.Granted || answer.Status == protocol.Held && a.Phase == asking):
@@ -80,12 +73,12 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 	case answer.Status == protocol.Stale:
 		r.end(v, i, failed)
 	case answer.Status == protocol.Granted:
-		r.granted(v, i, award{token: integer(answer.Token), lease: micro(lockLease), from: p.Sent})
+		r.granted(v, i, award{token: answer.Token, lease: micro(lockLease), from: p.Sent})
 	case a.Phase == trying: // it stands in the queue, under another name
 		r.startOver(v, i, asking, a.Late)
 	default:
 		a.Phase = queued
-		a.Slow, a.Past = answer.Now-p.Sent, max(a.Past, integer(answer.Token))
+		a.Slow, a.Past = answer.Now-p.Sent, max(a.Past, answer.Token)
 		if a.Told > a.Past {
 			r.granted(v, i, award{token: a.Told, lease: a.ToldLease, from: a.ToldFrom, at: a.ToldAt})
 			return
@@ -105,13 +98,6 @@ func (a *attempt) forget() {
 func integer(word string) int64 {
 	n, _ := strconv.ParseInt(word, 10, 64)
 	return n
-}
-
-// absorb ends an attempt whose place another one has: they are one cohort now, and have the lock one after the other in memory.
-func (r *lockRules) absorb(v *View[attempt], t int) {
-	if v.Actors[t].Phase == queued {
-		r.end(v, t, over)
-	}
 }
 
 // award is what is known of a grant. All are microseconds.
@@ -172,17 +158,10 @@ func (r *lockRules) heartbeatReplied(v *View[attempt], i int, p Packet) {
 	a := &v.Actors[i]
 	me := r.owner(i, *a)
 	missing := len(words) > 5
-	followed := false
-	for _, o := range v.Actors {
-		followed = followed || o.Phase == asking && int(o.Follows) == i+1
-	}
 	switch {
 	case a.Phase != queued || words[3] == me:
 	case !missing:
 		a.Slow, a.Past = integer(words[1])-p.Sent, max(a.Past, integer(words[4]))
-	case followed:
-	case a.Latter != 0 && v.Actors[a.Latter-1].Phase == queued:
-		r.absorb(v, i)
 	default:
 		r.startOver(v, i, asking, a.Late)
 	}

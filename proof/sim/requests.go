@@ -22,14 +22,6 @@ type call struct {
 
 func (c *call) number(i int) int64 { return number(c.argv[i]) }
 
-// word is an argument that not all calls of the script have.
-func (c *call) word(i int) string {
-	if i >= len(c.argv) {
-		return ""
-	}
-	return c.argv[i]
-}
-
 // served compares what a server made of a request with what it should have.
 func (w *world) served(s *server, from *simnet.Host, message []byte) {
 	w.mu.Lock()
@@ -74,7 +66,6 @@ type asked struct {
 	until    int64 // it is void after that
 	lease    int64 // in milliseconds
 	liveness int64 // in milliseconds
-	behind   string
 	joins    string
 }
 
@@ -82,7 +73,7 @@ type asked struct {
 func (c *call) asked() *asked {
 	switch c.name {
 	case "lock":
-		return &asked{attempt: c.argv[0], lease: c.number(1), until: c.number(2), liveness: c.number(5), behind: c.word(8)}
+		return &asked{attempt: c.argv[0], lease: c.number(1), until: c.number(2), liveness: c.number(5)}
 	case "acquire":
 		return &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3), liveness: c.number(6), joins: c.argv[11]}
 	}
@@ -99,25 +90,7 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 		ticket, queued := queue[asking]
 		e := l.waiting[asking]
 		void := now > q.until
-		behind := q.behind
-		place := l.waiting[behind]
-		if _, still := queue[behind]; still || !queued || place != nil && place.ticket != ticket {
-			place = nil
-		}
 		switch {
-		case queued && e == nil && place != nil:
-			if over := l.over[asking].why; over != "" || void {
-				w.fail("%s takes a place in the queue: it is too late (%v), %s", short(asking), void, over)
-			}
-			for other, o := range l.waiting {
-				if o.number > place.number && o.alive > now {
-					w.fail("%s takes the place of %s and passes %s", short(asking), short(behind), short(other))
-				}
-			}
-			w.counts.Add("places taken over")
-			l.end(behind, "another one has its place")
-			delete(l.waiting, behind)
-			l.waiting[asking] = &waiter{place.number, alive, ticket, q.n}
 		case queued && (e == nil || e.ticket != ticket):
 			if over := l.past(asking); over != "" || void {
 				w.fail("%s stands in the queue: it is too late (%v), %s", short(asking), void, over)

@@ -13,18 +13,14 @@
 --         does not stand in the queue, and needs none of what follows ARGV[7]
 -- ARGV[7] what the names of the sessions' channels begin with
 -- ARGV[8] how many wait with this attempt
--- ARGV[9] another waiting attempt of this session, whose place this one is to take, for both,
---         if it is the last in the queue; or ''
--- ARGV[10] how many wait with that one
--- ARGV[11] nonce: comes back in the message of a grant, which no other client can forge then
--- ARGV[12] how the session is told
+-- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
+-- ARGV[10] how the session is told
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
 --   'H NOW PTTL HOLDER TOKEN ABOUT'  held by another for PTTL milliseconds (-1: no
 --                              expiry), whose session says ABOUT of itself
 --   'W NOW PTTL HOLDER TOKEN ABOUT'  the same, and another session is next in the queue
---   'J NOW PTTL HOLDER TOKEN ABOUT'  the same as 'H', and ARGV[9] is over
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 
@@ -56,26 +52,16 @@ if not owner then
 end
 local status = 'H '
 if liveness > 0 then
-  local last = ARGV[9] == '' and {} or redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
-  local joins = last[1] == ARGV[9]
-  local ticket = joins and last[2] or stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
+  local ticket = stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
   if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
-    local nonce = ARGV[11] .. marks(ARGV[7], session(asking), ARGV[12])
-    if not joins then
-      redis.call('HSET', KEYS[2], 'q', ticket)
-      redis.call('HSET', KEYS[1], 'w', '1')
-    end
-    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8] + (joins and ARGV[10] or 0), ARGV[2], nonce, ARGV[4] }, ' '))
-  else
-    joins = false -- an earlier copy stands already, before the last one
+    local nonce = ARGV[9] .. marks(ARGV[7], session(asking), ARGV[10])
+    redis.call('HSET', KEYS[2], 'q', ticket)
+    redis.call('HSET', KEYS[1], 'w', '1')
+    redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[8], ARGV[2], nonce, ARGV[4] }, ' '))
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
-  if joins then
-    leave(ARGV[9])
-    status = 'J '
-  end
   lives(liveness, keep)
-  if not joins and behind(session(asking), ARGV[7], now) then
+  if behind(session(asking), ARGV[7], now) then
     status = 'W '
   end
 end
