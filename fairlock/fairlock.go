@@ -48,11 +48,10 @@ import (
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/queue"
 	"github.com/lockline/lockline/rlock"
 )
 
-var kind = queue.NewFair(protocol.Fair)
+var kind = mutex.NewFair(protocol.Fair)
 
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.

@@ -12,7 +12,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
-	"github.com/lockline/lockline/internal/queue"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
 )
@@ -326,7 +325,7 @@ func (m *majority) released(held int, answers <-chan answer[*mutex.Entry]) error
 	}()
 	for range held {
 		a := <-answers
-		others = others || a.err == nil && queue.Others(a.value.Lock())
+		others = others || a.err == nil && mutex.Others(a.value.Lock())
 		switch {
 		case a.err == nil:
 			yes++

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/queue"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -21,8 +21,8 @@ import (
 var (
 	// serverKind is the lock that each server of a RedLock has, and turnKind the one behind which waiters
 	// stand. Their keys are their own, so that users' locks of the same name are other locks.
-	serverKind = queue.NewReentrant(protocol.RedLock)
-	turnKind   = queue.NewFair(protocol.Turnstile)
+	serverKind = mutex.NewReentrant(protocol.RedLock)
+	turnKind   = mutex.NewFair(protocol.Turnstile)
 )
 
 // turnLease is the lease and the liveness time of turns: for how long one that is killed or frozen holds

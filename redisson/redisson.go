@@ -28,23 +28,23 @@
 package redisson
 
 import (
-	"github.com/lockline/lockline/internal/broadcast"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/single"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
 var (
-	lockScript    = wire.Named("redisson/lock")
-	releaseScript = wire.Named("redisson/release")
-	forceScript   = wire.Named("redisson/force")
-	inspectScript = wire.Named("redisson/inspect")
-
+	scripts = mutex.Scripts{
+		Lock:    wire.Named("redisson/lock"),
+		Keep:    wire.Named("redisson/keep"),
+		Release: wire.Named("redisson/release"),
+		Force:   wire.Named("redisson/force"),
+		Inspect: wire.Named("redisson/inspect"),
+	}
 	plain, fenced = kinds(""), kinds("0")
 )
 
@@ -52,23 +52,14 @@ var (
 // begins at; "": it is not made.
 func kinds(counter string) map[session.PubSub]*mutex.Kind {
 	all := map[session.PubSub]*mutex.Kind{}
-	for mode, publish := range map[session.PubSub]string{
+	for mode, publish := range map[session.PubSub]any{
 		session.PubSubClassic: "classic", session.PubSubAuto: "auto", session.PubSubSharded: "sharded",
 	} {
 		all[mode] = &mutex.Kind{
-			Letter:   protocol.Redisson,
-			Lock:     lockScript,
-			LockArgs: []any{counter},
-			Publish:  publish,
-			Release:  releaseScript,
-			Force:    forceScript,
-			Inspect:  inspectScript,
+			Letter: protocol.Redisson, Scripts: scripts, Broadcast: true,
 			Keys: func(_ *session.Session, name string) (*protocol.Keys, error) {
-				return protocol.RedissonKeys(name)
+				return protocol.RedissonKeys(name, publish, counter)
 			},
-			Store:   single.Store,
-			NewLock: broadcast.NewLock,
-			Alarm:   broadcast.Alarm,
 		}
 	}
 	return all

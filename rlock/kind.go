@@ -1,8 +1,8 @@
 package rlock
 
 import (
+	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/queue"
 )
 
-var kind = queue.NewReentrant(protocol.Reentrant)
+var kind = mutex.NewReentrant(protocol.Reentrant)

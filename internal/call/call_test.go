@@ -37,7 +37,7 @@ func (r *request) RollBack(o wire.Outcome) { r.rolled = append(r.rolled, o) }
 
 // open is a session with a caller that is counted in its work.
 func open(t *testing.T) *session.Session {
-	s := new(fake.Store).Session(t)
+	s := fake.Session(t, fake.Client(t, nil))
 	if !s.Begin() {
 		t.Fatal("the session is closed")
 	}

@@ -155,7 +155,7 @@ func (a *Acquisition) run() (*Entry, error) {
 		}
 		var e *Entry
 		if outer == nil {
-			e, err = l.waiting.Admit(a)
+			e, err = l.admit(a)
 		} else {
 			e, err = a.nest(outer)
 		}

@@ -1,4 +1,4 @@
-package mutex_test
+package mutex
 
 import (
 	"context"
@@ -8,24 +8,23 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// request is one that is answered after a time.
-type request struct {
+// answered is a request that is answered after a time.
+type answered struct {
 	after      time.Duration
-	l          *lock
+	l          *store
 	rolledBack atomic.Int64
 }
 
-func (r *request) Send(int, *atomic.Bool) wire.Outcome {
+func (r *answered) Send(int, *atomic.Bool) wire.Outcome {
 	time.Sleep(r.after)
 	return wire.Outcome{Reply: "answer"}
 }
 
-func (r *request) RollBack(o wire.Outcome) {
-	if o.Reply == "answer" && r.l.forgotten.Load() == 0 {
+func (r *answered) RollBack(o wire.Outcome) {
+	if o.Reply == "answer" && !r.l.forgotten() {
 		r.rolledBack.Add(1)
 	}
 }
@@ -51,15 +50,15 @@ func TestAnAbandonedRequestIsRolledBackOnce(t *testing.T) {
 		{"answered after that", 2 * wait, func() {}, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLock(t)
+			l := newStore(t)
 			in, err := l.m.Enter()
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(bg, wait)
 			defer cancel()
-			a := mutex.NewAcquisition(ending{ctx, c.asked}, in, mutex.Config{})
-			r := &request{after: c.after, l: l}
+			a := NewAcquisition(ending{ctx, c.asked}, in, Config{})
+			r := &answered{after: c.after, l: l}
 			o, err := a.Exchange(r)
 			if c.rolledBack > 0 && !errors.Is(err, context.DeadlineExceeded) || c.rolledBack == 0 && (err != nil || o.Reply != "answer") {
 				t.Errorf("%s: %q, %v", c.what, o.Reply, err)
@@ -70,8 +69,8 @@ func TestAnAbandonedRequestIsRolledBackOnce(t *testing.T) {
 			if n := r.rolledBack.Load(); n != c.rolledBack {
 				t.Errorf("%s: rolled back %d times while the lock was known", c.what, n)
 			}
-			if n := l.forgotten.Load(); n != 1 {
-				t.Errorf("%s: the lock was forgotten %d times", c.what, n)
+			if !l.forgotten() {
+				t.Errorf("%s: the lock is not forgotten", c.what)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package mutex_test
+package mutex
 
 import (
 	"context"
@@ -6,19 +6,18 @@ import (
 	"testing"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 )
 
 // Where a context is observed by its Done channel alone, nothing but its hold knows the cause.
 func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
-	l := newLock(t)
-	e, err := l.m.Admitted(bg, mutex.Config{}, false)
+	l := newStore(t)
+	e, err := l.m.Admitted(bg, Config{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Forget()
+	e.Forgotten()
 	<-e.Context().Done()
-	if err := context.Cause(e.Context()); !errors.Is(err, mutex.ErrForgotten) || !errors.Is(err, failure.ErrNotHeld) {
+	if err := context.Cause(e.Context()); !errors.Is(err, failure.ErrForgotten) || !errors.Is(err, failure.ErrNotHeld) {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package mutex_test
+package mutex
 
 import (
 	"errors"
@@ -7,19 +7,18 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 // taking is an acquisition that has been granted what the test says. It has its Leave.
-func (l *lock) taking(t *testing.T) *mutex.Acquisition {
+func (l *store) taking(t *testing.T) *Acquisition {
 	t.Helper()
 	in, err := l.m.Enter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := mutex.NewAcquisition(bg, in, mutex.Config{})
+	a := NewAcquisition(bg, in, Config{})
 	a.NewAttempt()
 	return a
 }
@@ -31,11 +30,11 @@ func TestAGrantThatComesWhenItsLeaseIsOverIsReleased(t *testing.T) {
 		late bool
 	}{{0, false}, {valid - 1, false}, {valid, true}, {time.Hour, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLock(t)
+			l := newStore(t)
 			a := l.taking(t)
 			e, begun, err := a.Take(time.Now().Add(-c.age), 7)
 			synctest.Wait()
-			if begun == c.late || errors.Is(err, mutex.ErrTooLate) != c.late {
+			if begun == c.late || errors.Is(err, ErrTooLate) != c.late {
 				t.Fatalf("%v old: begun %v, %v", c.age, begun, err)
 			}
 			if c.late {
@@ -44,7 +43,7 @@ func TestAGrantThatComesWhenItsLeaseIsOverIsReleased(t *testing.T) {
 				l.Want(t, c.age.String())
 				unlock(t, holdOf(e))
 			}
-			if a.Lock.Leave(); l.forgotten.Load() != 1 {
+			if a.Lock.Leave(); !l.forgotten() {
 				t.Errorf("%v old: the lock is not forgotten", c.age)
 			}
 		})
@@ -53,7 +52,7 @@ func TestAGrantThatComesWhenItsLeaseIsOverIsReleased(t *testing.T) {
 
 func TestAGrantWithoutATokenIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
+		l := newStore(t)
 		a := l.taking(t)
 		defer a.Lock.Leave()
 		if _, begun, err := a.Take(time.Now(), 0); begun || err == nil {
@@ -66,12 +65,12 @@ func TestAGrantWithoutATokenIsReleased(t *testing.T) {
 
 func TestOfTwoGrantsTheOneWithTheHigherTokenIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		_, first := l.lock(t, bg, mutex.Config{})
+		l := newStore(t)
+		_, first := l.lock(t, bg, Config{})
 		a := l.taking(t)
 		defer a.Lock.Leave()
 		l.Requests()
-		if _, begun, err := a.Take(time.Now(), 0); begun || !errors.Is(err, mutex.ErrTooLate) || first.Err() != nil {
+		if _, begun, err := a.Take(time.Now(), 0); begun || !errors.Is(err, ErrTooLate) || first.Err() != nil {
 			t.Errorf("a lower token: begun %v, %v; the other: %v", begun, err, first.Err())
 		}
 		e, begun, err := a.Take(time.Now(), 2001)
@@ -86,7 +85,7 @@ func TestOfTwoGrantsTheOneWithTheHigherTokenIsHeld(t *testing.T) {
 	})
 }
 
-func holdOf(e *mutex.Entry) *mutex.Hold {
+func holdOf(e *Entry) *Hold {
 	_, hold := e.Handle(bg)
 	return hold
 }

@@ -13,34 +13,28 @@ import (
 // Lock is what this process knows of one lock while it is held, waited for or released here.
 type Lock struct {
 	// What follows never changes.
-	Keys    *protocol.Keys
-	Kind    *Kind
-	table   *table
-	waiting Waiting
+	Keys  *protocol.Keys
+	Kind  *Kind
+	table *table
 
 	refs int // guarded by table.mu
 
-	// Mu guards the following, the changing fields of this lock's tenures and entries, and what its Waiting says. Under it
-	// may be taken the mutexes of a session's inbox, of the table and of the session, in this
-	// order, and those of Watchdog and Hub, which are leaves. No two Mu are held at once.
+	// Mu guards the following, and the changing fields of this lock's tenures, entries and cohorts. Under it may
+	// be taken the mutexes of a session's inbox, of the table and of the session, in this order, and those of Watchdog
+	// and Hub, which are leaves. No two Mu are held at once.
 	Mu     sync.Mutex
 	Root   Gate              // for those that compete, or hold
 	tenure *Tenure           // the live one
 	seen   *failure.Sighting // of a holder other than the live tenure; nil if no goroutine waited
 	unlock handover.Pending  // releases under way
+	*line                    // set once; nil until it is needed: very many locks may be held
 }
 
 // S is the session.
 func (l *Lock) S() *session.Session { return l.table.s }
 
-// Store is where the lock's grants live.
-func (l *Lock) Store() Store { return l.Kind.Store(l.S()) }
-
 // Silent: requests about the lock need goroutines of their own.
-func (l *Lock) Silent(ctx context.Context) bool { return l.Store().Silent(ctx, l.Keys) }
-
-// Waiting is how goroutines wait for the lock.
-func (l *Lock) Waiting() Waiting { return l.waiting }
+func (l *Lock) Silent(ctx context.Context) bool { return l.S().Link.Silent(ctx, l.Keys.Lock()) }
 
 // Tenure is the live one; nil if there is none. Mu held.
 func (l *Lock) Tenure() *Tenure { return l.tenure }

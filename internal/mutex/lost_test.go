@@ -1,33 +1,34 @@
-package mutex_test
+package mutex
 
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/fake"
-	"github.com/lockline/lockline/internal/wire"
 )
 
 func TestATenureThatIsLostEndsAllItsHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		l.OnRenew = func() error { return wire.Unexpected("down") }
+		l := newStore(t)
 		start := time.Now()
-		ctx, outer := l.lock(t, bg, mutex.Config{})
-		innerCtx, inner := l.lock(t, ctx, mutex.Config{})
+		ctx, outer := l.lock(t, bg, Config{})
+		innerCtx, inner := l.lock(t, ctx, Config{})
+		l.mu.Lock()
+		l.OnRenew = func() error { return io.EOF }
+		l.mu.Unlock()
 		<-ctx.Done()
 		if after := time.Since(start); after != protocol.Valid(fake.Config().Lease) {
 			t.Errorf("lost after %v", after)
 		}
 		<-innerCtx.Done()
-		for i, hold := range []*mutex.Hold{outer, inner} {
+		for i, hold := range []*Hold{outer, inner} {
 			if err := hold.Err(); !errors.Is(err, failure.ErrLost) {
 				t.Errorf("hold %d: %v", i, err)
 			}
@@ -43,18 +44,18 @@ func TestATenureThatIsLostEndsAllItsHolds(t *testing.T) {
 func TestAHoldIsUnlockedOnce(t *testing.T) {
 	for _, c := range []struct {
 		what     string
-		before   func(*lock, *mutex.Hold)
+		before   func(*store, *Hold)
 		first    error
 		requests []string
 	}{
-		{"held", func(*lock, *mutex.Hold) {}, nil, []string{"ask", "release 1"}},
+		{"held", func(*store, *Hold) {}, nil, []string{"ask", "release 1"}},
 		// Redis may still have it.
-		{"lost", func(_ *lock, hold *mutex.Hold) { lose(hold) }, failure.ErrLost, []string{"ask", "release any"}},
-		{"closed", func(l *lock, _ *mutex.Hold) { _ = l.s.Shutdown(bg) }, failure.ErrClosed, []string{"ask", "release 1"}},
+		{"lost", func(_ *store, hold *Hold) { lose(hold) }, failure.ErrLost, []string{"ask", "release any"}},
+		{"closed", func(l *store, _ *Hold) { _ = l.s.Shutdown(bg) }, failure.ErrClosed, []string{"ask", "release 1"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLock(t)
-			_, hold := l.lock(t, bg, mutex.Config{})
+			l := newStore(t)
+			_, hold := l.lock(t, bg, Config{})
 			c.before(l, hold)
 			for i, want := range []error{c.first, failure.ErrNotHeld, failure.ErrNotHeld} {
 				if err := hold.Unlock(bg); !errors.Is(err, want) {
@@ -70,8 +71,8 @@ func TestAHoldIsUnlockedOnce(t *testing.T) {
 }
 
 // lose ends the tenure of a hold.
-func lose(hold *mutex.Hold) {
-	l := mutex.EntryOf(hold).Lock()
+func lose(hold *Hold) {
+	l := EntryOf(hold).Lock()
 	l.Mu.Lock()
 	tenure := l.Tenure()
 	l.Mu.Unlock()

@@ -1,71 +1,107 @@
-package mutex_test
+package mutex
 
 import (
 	"context"
+	"fmt"
 	"runtime"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
 	"go.uber.org/goleak"
 
-	"github.com/lockline/lockline/internal/broadcast"
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var bg = context.Background()
+var (
+	bg        = context.Background()
+	reentrant = NewReentrant(protocol.Reentrant)
+)
 
-// lock is one whose grants live in a fake store.
-type lock struct {
-	fake.Store
-	s         *session.Session
-	m         mutex.Mutex
-	forgotten atomic.Int64 // how often it was
+// store is a server that grants, keeps and releases whatever it is asked, and a lock on it.
+type store struct {
+	s       *session.Session
+	m       Mutex
+	OnRenew func() error // nil: it works
+
+	mu       sync.Mutex // guards what follows
+	granted  int64      // blocks of tokens; there are gaps between them
+	requests []string
 }
 
-func newLock(t *testing.T) *lock {
-	l := &lock{}
-	l.s = l.Session(t)
-	l.m = mutex.New(l.s, l.Kind(func(s *session.Session) (*mutex.Lock, mutex.Waiting, error) {
-		in, w, err := broadcast.NewLock(s)
-		return in, &watched{w, l}, err
-	}), "x", mutex.Config{})
-	return l
+func newStore(t *testing.T) *store {
+	st := &store{}
+	st.s = fake.Session(t, fake.Client(t, st.answer))
+	st.m = New(st.s, reentrant, "x", Config{})
+	return st
 }
 
-// watched counts how often the lock is forgotten.
-type watched struct {
-	mutex.Waiting
-	l *lock
+func (st *store) answer(c fake.Call) (string, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	note := func(format string, args ...any) { st.requests = append(st.requests, fmt.Sprintf(format, args...)) }
+	switch {
+	case c.Is(reentrant.Lock):
+		note("ask")
+		st.granted++
+		return fmt.Sprintf("G 1 %d", (st.granted-1)*2*protocol.Block+1), nil
+	case c.Is(reentrant.Keep):
+		if st.OnRenew != nil {
+			return "", st.OnRenew()
+		}
+		note("keep %v", c.Argv[3])
+		return "K", nil
+	case c.Argv[1] == "":
+		note("release any")
+	case c.Argv[5] == "0" || c.Argv[5] == c.Argv[1]:
+		note("release %v", c.Argv[1])
+	default:
+		note("release %v..%v", c.Argv[1], c.Argv[5])
+	}
+	return "R", nil
 }
 
-func (w *watched) Idle() {
-	w.l.forgotten.Add(1)
-	w.Waiting.Idle()
+// Requests are those since the last call: "ask", "keep COUNT", "release TOKEN" ("TOKEN..LAST" if more of the block was
+// used, "any" for whatever the attempt was granted).
+func (st *store) Requests() []string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	requests := st.requests
+	st.requests = nil
+	return requests
 }
 
-// got is what Lock has returned.
-type got struct {
-	ctx  context.Context
-	hold *mutex.Hold
-	err  error
+// Want fails the test unless these were the requests since the last call of Requests or Want.
+func (st *store) Want(t testing.TB, when string, want ...string) {
+	t.Helper()
+	if got := st.Requests(); !slices.Equal(got, want) {
+		t.Errorf("%s: the requests are %q, want %q", when, got, want)
+	}
+}
+
+// forgotten reports whether the lock is not known any more.
+func (st *store) forgotten() bool {
+	st.m.table.mu.Lock()
+	defer st.m.table.mu.Unlock()
+	return len(st.m.table.locks) == 0
 }
 
 // acquire locks. The hold is kept from being collected: that would unlock it from outside of a test's fake time.
-func (l *lock) acquire(t *testing.T, ctx context.Context, cfg mutex.Config) got {
-	ctx, hold, err := l.m.Acquire(ctx, cfg, false)
+func (st *store) acquire(t *testing.T, ctx context.Context, cfg Config) got {
+	ctx, hold, err := st.m.Acquire(ctx, cfg, false)
 	t.Cleanup(func() { runtime.KeepAlive(hold) })
 	return got{ctx, hold, err}
 }
 
 // lock locks, which must work.
-func (l *lock) lock(t *testing.T, ctx context.Context, cfg mutex.Config) (context.Context, *mutex.Hold) {
+func (st *store) lock(t *testing.T, ctx context.Context, cfg Config) (context.Context, *Hold) {
 	t.Helper()
-	g := l.acquire(t, ctx, cfg)
+	g := st.acquire(t, ctx, cfg)
 	if g.err != nil {
 		t.Fatal(g.err)
 	}
@@ -73,32 +109,9 @@ func (l *lock) lock(t *testing.T, ctx context.Context, cfg mutex.Config) (contex
 }
 
 // wait locks in a goroutine, and returns when that waits. In fake time.
-func (l *lock) wait(t *testing.T, ctx context.Context, cfg mutex.Config) <-chan got {
+func (st *store) wait(t *testing.T, ctx context.Context, cfg Config) <-chan got {
 	c := make(chan got, 1)
-	go func() { c <- l.acquire(t, ctx, cfg) }()
+	go func() { c <- st.acquire(t, ctx, cfg) }()
 	synctest.Wait()
 	return c
-}
-
-// granted is the hold that a goroutine waits for, which it must have by now. In fake time.
-func granted(t *testing.T, c <-chan got) *mutex.Hold {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case g := <-c:
-		if g.err != nil {
-			t.Fatal(g.err)
-		}
-		return g.hold
-	default:
-		t.Fatal("it still waits")
-	}
-	panic("unreachable")
-}
-
-func unlock(t *testing.T, hold *mutex.Hold) {
-	t.Helper()
-	if err := hold.Unlock(bg); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
 }

@@ -42,7 +42,7 @@ func (t *Tenure) depart(outer *Entry) (departure, term) {
 	t.End(handover.Released)
 	l.unlock.Begin() // until released
 	t.gone()
-	l.waiting.Ended()
+	l.unused()
 	return theLast, was
 }
 
@@ -59,7 +59,7 @@ func (t *Tenure) passOn() bool {
 	switch {
 	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || t.unraised || wakeup.Closed(s.Closing()):
 		return false
-	case t.own || s.Age() < t.stays || s.Age()-t.begun >= l.waiting.PassFor():
+	case t.own || s.Age() < t.stays || s.Age()-t.begun >= l.passFor():
 		return false
 	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness, protocol.FirstLease)/4:
 		return false // it could not be renewed
@@ -142,7 +142,7 @@ type farewell struct {
 func (f *farewell) Send(most int, _ *atomic.Bool) wire.Outcome {
 	if f.last {
 		f.release = f.t.ReleaseRequest()
-		return f.t.Lock.Store().Release(f.Until, &f.release, most)
+		return f.t.Lock.release(f.Until, &f.release, most)
 	}
 	return f.t.Update(f.Until, 0, most, nil)
 }

@@ -1,23 +1,22 @@
-package mutex_test
+package mutex
 
 import (
 	"context"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/testing/fake"
-	"github.com/lockline/lockline/internal/wire"
 )
 
 func TestTheNextInLineHasTheNextTokenOfTheBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		_, hold := l.lock(t, bg, mutex.Config{})
-		second, third := l.wait(t, bg, mutex.Config{}), l.wait(t, bg, mutex.Config{})
+		l := newStore(t)
+		_, hold := l.lock(t, bg, Config{})
+		second, third := l.wait(t, bg, Config{}), l.wait(t, bg, Config{})
 		for token, next := range []<-chan got{nil, second, third} {
 			if next != nil {
 				unlock(t, hold)
@@ -38,14 +37,14 @@ func TestALockIsPassedOnInMemoryUnlessSomethingSpeaksAgainstIt(t *testing.T) {
 		lease = time.Minute // of the session
 		least = protocol.FirstLease / 4
 	)
-	fixed := mutex.Config{Lease: lease}
-	down := func() error { return wire.Unexpected("down") }
-	type step func(*testing.T, *lock, *mutex.Hold) *mutex.Hold
+	fixed := Config{Lease: lease}
+	down := func() error { return io.EOF }
+	type step func(*testing.T, *store, *Hold) *Hold
 	sleep := func(d time.Duration) step {
-		return func(_ *testing.T, _ *lock, hold *mutex.Hold) *mutex.Hold { time.Sleep(d); return hold }
+		return func(_ *testing.T, _ *store, hold *Hold) *Hold { time.Sleep(d); return hold }
 	}
 	extend := func(d time.Duration) step {
-		return func(t *testing.T, _ *lock, hold *mutex.Hold) *mutex.Hold {
+		return func(t *testing.T, _ *store, hold *Hold) *Hold {
 			if err := hold.Extend(bg, d); err != nil {
 				t.Error(err)
 			}
@@ -53,9 +52,9 @@ func TestALockIsPassedOnInMemoryUnlessSomethingSpeaksAgainstIt(t *testing.T) {
 		}
 	}
 	passOn := func(n int) step {
-		return func(t *testing.T, l *lock, hold *mutex.Hold) *mutex.Hold {
+		return func(t *testing.T, l *store, hold *Hold) *Hold {
 			for range n {
-				next := l.wait(t, bg, mutex.Config{})
+				next := l.wait(t, bg, Config{})
 				unlock(t, hold)
 				hold = granted(t, next)
 			}
@@ -65,7 +64,7 @@ func TestALockIsPassedOnInMemoryUnlessSomethingSpeaksAgainstIt(t *testing.T) {
 	for _, c := range []struct {
 		what         string
 		passed       bool
-		holder, next mutex.Config
+		holder, next Config
 		renew        func() error
 		before       step
 	}{
@@ -83,7 +82,7 @@ func TestALockIsPassedOnInMemoryUnlessSomethingSpeaksAgainstIt(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLock(t)
+				l := newStore(t)
 				l.OnRenew = c.renew
 				_, hold := l.lock(t, bg, c.holder)
 				hold = c.before(t, l, hold)
@@ -108,9 +107,9 @@ func (c endsLater) Shutdown(context.Context) error { <-c; return nil }
 func TestALockIsNotPassedOnOnceItsSessionCloses(t *testing.T) {
 	for _, closing := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLock(t)
-			_, hold := l.lock(t, bg, mutex.Config{})
-			in := mutex.EntryOf(hold).Lock()
+			l := newStore(t)
+			_, hold := l.lock(t, bg, Config{})
+			in := EntryOf(hold).Lock()
 			end := make(endsLater)
 			if _, err := session.PartOf(l.s, "endsLater", func(*session.Session) endsLater { return end }); err != nil {
 				t.Fatal(err)
@@ -121,14 +120,14 @@ func TestALockIsNotPassedOnOnceItsSessionCloses(t *testing.T) {
 				go func() { ended <- l.s.Shutdown(bg) }()
 				synctest.Wait()
 			}
-			w := mutex.NewAcquisition(bg, in, mutex.Config{}).NewWaiter()
+			w := NewAcquisition(bg, in, Config{}).NewWaiter()
 			in.Mu.Lock()
 			in.Root.Waiters.Push(w)
 			tenure := in.Tenure()
 			in.Mu.Unlock()
 			left, err := tenure.Quit(bg, nil)
-			if err != nil || left.Last() != closing || len(w.Ready) == 1 == closing {
-				t.Errorf("closing %v: frees %v, %d handoffs, %v", closing, left.Last(), len(w.Ready), err)
+			if err != nil || left.last != closing || len(w.Ready) == 1 == closing {
+				t.Errorf("closing %v: frees %v, %d handoffs, %v", closing, left.last, len(w.Ready), err)
 			}
 			close(end)
 			if closing {
@@ -145,11 +144,11 @@ func TestALockIsNotPassedOnOnceItsSessionCloses(t *testing.T) {
 
 func TestWhatIsNestedGoesOnWhenItsOuterHoldIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		ctx, outer := l.lock(t, bg, mutex.Config{})
+		l := newStore(t)
+		ctx, outer := l.lock(t, bg, Config{})
 		ctx = context.WithoutCancel(ctx)
-		_, inner := l.lock(t, ctx, mutex.Config{})
-		sibling := l.wait(t, ctx, mutex.Config{})
+		_, inner := l.lock(t, ctx, Config{})
+		sibling := l.wait(t, ctx, Config{})
 		l.Want(t, "two holds", "ask", "keep 2")
 		unlock(t, outer)
 		synctest.Wait()
@@ -172,10 +171,10 @@ func TestWhatIsNestedGoesOnWhenItsOuterHoldIsUnlocked(t *testing.T) {
 
 func TestOneAfterTheOtherNestsUnderOneHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		ctx, outer := l.lock(t, bg, mutex.Config{})
-		_, first := l.lock(t, ctx, mutex.Config{})
-		next := l.wait(t, ctx, mutex.Config{})
+		l := newStore(t)
+		ctx, outer := l.lock(t, bg, Config{})
+		_, first := l.lock(t, ctx, Config{})
+		next := l.wait(t, ctx, Config{})
 		l.Want(t, "while one is inside", "ask", "keep 2")
 		unlock(t, first)
 		second := granted(t, next)

@@ -13,7 +13,7 @@ import (
 // ReleaseRequest is the request that ends a grant of this lock.
 func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
 	r := protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g,
-		Keep: l.S().Args.Keep, Publish: l.Kind.Publish}
+		Keep: l.S().Args.Keep}
 	if g.Until != 0 {
 		r.Script = l.Kind.Remain
 	}
@@ -24,11 +24,16 @@ func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
 // It blocks for the answer, and is sent most times at most.
 func (l *Lock) ReleaseGrant(ctx context.Context, g protocol.Grant, most int) wire.Outcome {
 	r := l.ReleaseRequest(g)
-	o := l.Store().Release(ctx, &r, most)
+	o := l.release(ctx, &r, most)
 	if o.Err == nil {
-		l.waiting.Freed(o.Reply, o.Sent)
+		l.freed(o.Reply, o.Sent)
 	}
 	return o
+}
+
+// release also works while a slot of a Cluster moves (protocol.Migrating).
+func (l *Lock) release(ctx context.Context, r *protocol.Release, most int) wire.Outcome {
+	return l.S().Link.Call(ctx, r.Script, (*protocol.Migrating)(r), most, nil)
 }
 
 // ReleaseUntilDone releases, in the background, what a failed request left behind. It tries until that is done or
@@ -101,7 +106,7 @@ func (v Leaving) Released(ctx context.Context, o wire.Outcome) error {
 		return o.Err
 	}
 	if o.Err == nil {
-		v.t.Lock.waiting.Freed(o.Reply, o.Sent)
+		v.t.Lock.freed(o.Reply, o.Sent)
 	}
 	return v.t.released(ctx, v.was, o)
 }
@@ -122,7 +127,7 @@ func (t *Tenure) released(ctx context.Context, was term, o wire.Outcome) error {
 	default:
 		err = l.Fail(failure.ErrLost)
 	}
-	l.waiting.Released(t, o)
+	l.released(t, o)
 	l.Mu.Lock()
 	l.unlock.End() // now that another may enter the root gate
 	l.Mu.Unlock()

@@ -2,16 +2,22 @@ package mutex
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/watchdog"
 )
 
 // table is all locks of a session, of all kinds. It is a part of the session.
 type table struct {
 	s     *session.Session
+	inbox *inbox.Inbox
 	mu    sync.Mutex // guards what follows, and Lock.refs; only the session's is taken under it
 	locks map[string]*Lock
 }
@@ -20,7 +26,13 @@ type table struct {
 type tableKey struct{}
 
 func tableOf(s *session.Session) (*table, error) {
-	return session.PartOf(s, tableKey{}, func(s *session.Session) *table { return &table{s: s, locks: map[string]*Lock{}} })
+	in, err := inbox.Of(s) // made before the table, so Shutdown ends it after that
+	if err != nil {
+		return nil, err
+	}
+	return session.PartOf(s, tableKey{}, func(s *session.Session) *table {
+		return &table{s: s, inbox: in, locks: map[string]*Lock{}}
+	})
 }
 
 // Enter finds or makes the lock, for an acquisition. Every Enter has its Leave.
@@ -35,12 +47,18 @@ func (m *Mutex) Enter() (*Lock, error) {
 		l.refs++
 		return l, nil
 	}
-	l, waiting, err := m.kind.NewLock(m.s)
-	if err != nil {
-		m.s.End()
-		return nil, err
+	var l *Lock
+	if m.kind.Ordered || m.kind.Broadcast {
+		all := &struct { // in one allocation: there are very many
+			Lock
+			line
+		}{}
+		l = &all.Lock
+		l.line = &all.line
+	} else {
+		l = &Lock{} // which may never have a waiter
 	}
-	l.Keys, l.Kind, l.table, l.waiting, l.refs = m.keys, m.kind, t, waiting, 1
+	l.Keys, l.Kind, l.table, l.refs = m.keys, m.kind, t, 1
 	t.locks[key] = l
 	return l, nil
 }
@@ -70,7 +88,7 @@ func (l *Lock) Drop() {
 	}
 	t.mu.Unlock()
 	if idle {
-		l.waiting.Idle()
+		l.deafen()
 	}
 }
 
@@ -83,18 +101,51 @@ func (t *table) Shutdown(context.Context) error {
 		locks = append(locks, l)
 	}
 	t.mu.Unlock()
-	ended := map[Store][]*Tenure{}
+	var ended []*Tenure
 	for _, l := range locks {
 		l.Mu.Lock()
 		live := l.tenure
 		l.Mu.Unlock()
 		if live != nil && live.end(handover.Closed, nil) {
-			ended[l.Store()] = append(ended[l.Store()], live)
+			ended = append(ended, live)
 		}
 	}
-	var failed []error
-	for store, tenures := range ended {
-		failed = append(failed, store.ReleaseAll(tenures))
+	return releaseAll(t.s, ended)
+}
+
+// releaseAll sends releases in batches, one server's beside another's.
+func releaseAll(s *session.Session, ended []*Tenure) error {
+	servers := map[wire.Server][]*Tenure{}
+	for _, t := range ended {
+		server := s.Link.Server(t.LeaseKey()) // in a Cluster, the master of the slot
+		servers[server] = append(servers[server], t)
 	}
+	var (
+		mu     sync.Mutex // guards failed
+		failed []error
+		wg     sync.WaitGroup
+	)
+	for server, tenures := range servers {
+		wg.Go(func() {
+			for chunk := range slices.Chunk(tenures, watchdog.MaxBatch) { // no pipeline is longer than those of renewals
+				s.Link.Batch(s.Ctx, server, len(chunk), func(i int) (*wire.Script, wire.Request) {
+					r := chunk[i].ReleaseRequest()
+					return r.Script, r.Request(time.Time{})
+				}, func(i int, reply string, err error) {
+					t := chunk[i]
+					if err != nil && wire.Judge(err).Resend { // alone this time: another one of the batch may be at fault
+						r := t.ReleaseRequest()
+						err = t.Lock.ReleaseGrant(s.Ctx, r.Grant, wire.Tries).Err
+					}
+					if err != nil {
+						mu.Lock()
+						failed = append(failed, t.Lock.Keys.Failed(err))
+						mu.Unlock()
+					}
+				})
+			}
+		})
+	}
+	wg.Wait()
 	return failure.Join(failed...)
 }

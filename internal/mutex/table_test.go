@@ -1,4 +1,4 @@
-package mutex_test
+package mutex
 
 import (
 	"context"
@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 )
 
 func TestALockIsForgottenWhenNobodyNeedsIt(t *testing.T) {
-	l := newLock(t)
-	var in *mutex.Lock
+	l := newStore(t)
+	var in *Lock
 	enter := func() {
 		got, err := l.m.Enter()
 		if err != nil {
@@ -27,10 +26,13 @@ func TestALockIsForgottenWhenNobodyNeedsIt(t *testing.T) {
 	leave, keep, drop := func() { in.Leave() }, func() { in.Keep() }, func() { in.Drop() }
 	for i, step := range []struct {
 		do        func()
-		forgotten int64
-	}{{enter, 0}, {enter, 0}, {leave, 0}, {keep, 0}, {keep, 0}, {drop, 0}, {leave, 0}, {enter, 0}, {leave, 0}, {drop, 1}} {
-		if step.do(); l.forgotten.Load() != step.forgotten {
-			t.Errorf("after step %d it was forgotten %d times", i, l.forgotten.Load())
+		forgotten bool
+	}{
+		{enter, false}, {enter, false}, {leave, false}, {keep, false}, {keep, false}, {drop, false}, {leave, false},
+		{enter, false}, {leave, false}, {drop, true},
+	} {
+		if step.do(); l.forgotten() != step.forgotten {
+			t.Errorf("after step %d it was forgotten: %v", i, !step.forgotten)
 		}
 	}
 	former := in
@@ -38,47 +40,46 @@ func TestALockIsForgottenWhenNobodyNeedsIt(t *testing.T) {
 	if enter(); in == former {
 		t.Error("it is the lock that was forgotten")
 	}
-	if leave(); l.forgotten.Load() != 2 {
-		t.Errorf("the next one was forgotten %d times", l.forgotten.Load()-1)
+	if leave(); !l.forgotten() {
+		t.Error("the next one is not forgotten")
 	}
 }
 
 func TestALockIsKnownAsLongAsItIsHeldOrWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock(t)
-		want := func(when string, n int64) {
+		l := newStore(t)
+		want := func(when string, forgotten bool) {
 			t.Helper()
-			synctest.Wait()
-			if got := l.forgotten.Load(); got != n {
-				t.Errorf("%s: forgotten %d times", when, got)
+			if synctest.Wait(); l.forgotten() != forgotten {
+				t.Errorf("%s: forgotten: %v", when, !forgotten)
 			}
 		}
-		ctx, hold := l.lock(t, bg, mutex.Config{})
-		_, nested := l.lock(t, ctx, mutex.Config{})
-		next := l.wait(t, bg, mutex.Config{})
+		ctx, hold := l.lock(t, bg, Config{})
+		_, nested := l.lock(t, ctx, Config{})
+		next := l.wait(t, bg, Config{})
 		unlock(t, nested)
 		unlock(t, hold)
 		hold = granted(t, next)
-		want("held", 0)
+		want("held", false)
 		impatient, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		if g := l.acquire(t, impatient, mutex.Config{}); !errors.Is(g.err, context.DeadlineExceeded) {
+		if g := l.acquire(t, impatient, Config{}); !errors.Is(g.err, context.DeadlineExceeded) {
 			t.Error(g.err)
 		}
-		want("still held", 0)
+		want("still held", false)
 		unlock(t, hold)
-		want("unlocked", 1)
+		want("unlocked", true)
 
-		_, hold = l.lock(t, bg, mutex.Config{})
+		_, hold = l.lock(t, bg, Config{})
 		lose(hold)
-		want("lost", 2)
+		want("lost", true)
 		_ = hold.Unlock(bg)
-		want("unlocked after the loss", 2)
-		_, _ = l.lock(t, bg, mutex.Config{})
+		want("unlocked after the loss", true)
+		_, _ = l.lock(t, bg, Config{})
 		if err := l.s.Shutdown(bg); err != nil {
 			t.Error(err)
 		}
-		want("closed", 3)
+		want("closed", true)
 		if _, err := l.m.Enter(); !errors.Is(err, failure.ErrClosed) {
 			t.Errorf("Enter: %v", err)
 		}

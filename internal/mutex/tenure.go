@@ -177,7 +177,7 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 		e.gate.Waiters.Recheck()
 	}
 	t.gone()
-	l.waiting.Lost()
+	l.lost()
 	l.Root.Install()
 	l.Root.Leave()
 	l.Mu.Unlock()
@@ -206,7 +206,7 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 func (t *Tenure) gone() {
 	l := t.Lock
 	l.tenure = nil
-	if l.Root.Waiters.First() != nil || l.waiting.Waits() {
+	if l.Root.Waiters.First() != nil || l.waits() {
 		now := time.Now()
 		l.seen = &failure.Sighting{Holder: t.Grant.Owner.(string), About: l.S().About(), At: now, Until: now}
 	}
@@ -228,12 +228,8 @@ func (t *Tenure) Request(leaseArg any) wire.Request {
 	l := t.Lock
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	channel, message := l.Kind.Alarm(l.Keys, &t.Grant)
-	argv := []any{t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep, channel, message, l.Kind.Publish}
-	if t.floor != 0 {
-		argv = append(argv, t.floor)
-	}
-	return l.Keys.RequestAlone(protocol.Keep, argv...)
+	return l.Keys.RequestAlone(l.Kind.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep,
+		t.floor, l.Keys.Channel)
 }
 
 // Update is a request with what is true when a copy of it leaves, and a lease. It sets and never adds, so a copy that
@@ -248,7 +244,8 @@ func (u *Update) Request(time.Time) wire.Request { return u.T.Request(u.Lease.Mi
 
 // Update brings Redis up to date with the hold count, and the lease to at least lease. It blocks for the answer.
 func (t *Tenure) Update(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
-	return t.kept(t.Lock.Store().Update(ctx, t, lease, most, abandoned), lease)
+	l := t.Lock
+	return t.kept(l.S().Link.Call(ctx, l.Kind.Keep, &Update{t, lease}, most, abandoned), lease)
 }
 
 // Raise makes token that of the hold, if it is higher, and has Redis grant no later holder this token or one
@@ -321,7 +318,7 @@ func (t *Tenure) LeaseKey() string { return t.Lock.Keys.Lock() }
 // Renewal is the request that renews it to the session's lease.
 func (t *Tenure) Renewal() (*wire.Script, wire.Request) {
 	t.warnOfItself()
-	return protocol.Keep, t.Request(t.Lock.S().Args.Lease)
+	return t.Lock.Kind.Keep, t.Request(t.Lock.S().Args.Lease)
 }
 
 // longWait is after which time a wait for the session's own holder is logged: it may be one without end.
@@ -335,7 +332,7 @@ func (t *Tenure) warnOfItself() {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	switch {
-	case l.Root.Waiters.First() == nil && !l.waiting.Waits():
+	case l.Root.Waiters.First() == nil && !l.waits():
 		t.awaited = 0
 	case t.awaited == 0:
 		t.awaited = s.Age()

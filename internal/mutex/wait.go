@@ -132,7 +132,7 @@ func (a *Acquisition) holder() *failure.LockedError {
 	if t := l.tenure; t != nil {
 		return &failure.LockedError{Name: l.Keys.Name, Holder: t.Grant.Owner.(string), About: l.S().About(), Remaining: max(0, time.Until(t.Deadline()))}
 	}
-	return l.seen.Locked(l.Keys.Name, a.Begun, l.waiting.Stands())
+	return l.seen.Locked(l.Keys.Name, a.Begun, nil)
 }
 
 // Endures reports whether the wait goes on in an outage that began at failing, in which the last request

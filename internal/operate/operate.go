@@ -28,9 +28,10 @@ func read(ctx context.Context, m *mutex.Mutex, sc *wire.Script, argv ...any) (st
 		return fail(failure.ErrClosed)
 	}
 	defer s.End()
-	store := m.Kind().Store(s)
-	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, store.Silent(ctx, m.Keys()), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
-		return store.Read(ctx, &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}, most)
+	r := &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}
+	silent := s.Link.Silent(ctx, m.Keys().Lock())
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, silent, call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
+		return s.Link.Call(ctx, sc, r, most, nil)
 	}), 0)
 	switch {
 	case !answered:
@@ -62,7 +63,7 @@ func ForceUnlock(ctx context.Context, m *mutex.Mutex) (bool, error) {
 	if err := m.CheckUse(ctx); err != nil {
 		return false, err
 	}
-	return force(ctx, m)
+	return force(ctx, m, "")
 }
 
 // ForceUnlockToken frees the lock only if the holder is the one whose token Inspect has shown.
@@ -76,12 +77,8 @@ func ForceUnlockToken(ctx context.Context, m *mutex.Mutex, token int64) (bool, e
 	return force(ctx, m, token) // which one server never gives to two holders
 }
 
-// force frees the lock; if it is told which holder was seen, only that one's.
-func force(ctx context.Context, m *mutex.Mutex, seen ...any) (bool, error) {
-	argv := []any{m.Keys().Channel, m.Session().Args.Keep}
-	if how := m.Kind().Publish; how != nil { // else the script uses PUBLISH
-		argv = append(argv, how)
-	}
-	reply, err := read(ctx, m, m.Kind().Force, append(argv, seen...)...)
+// force frees the lock; if it is told which holder was seen, and not "", only that one's.
+func force(ctx context.Context, m *mutex.Mutex, seen any) (bool, error) {
+	reply, err := read(ctx, m, m.Kind().Force, m.Keys().Channel, m.Session().Args.Keep, seen)
 	return strings.HasPrefix(reply, "R"), err
 }

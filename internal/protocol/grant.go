@@ -42,17 +42,13 @@ type Release struct {
 	Script *wire.Script
 	Keys   *Keys
 	Grant
-	Keep    any // string: milliseconds for which the metadata of an idle lock is kept
-	Publish any // string: how the release is published; nil where Script is not told
+	Keep any // string: milliseconds for which the metadata of an idle lock is kept
 
 	alone bool // of Migrating
 }
 
 func (r *Release) argv() []any {
-	argv := []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used(), r.Publish}
-	if r.Publish == nil {
-		argv = argv[:len(argv)-1]
-	}
+	argv := []any{r.Owner, r.Token, r.Keys.Channel, r.Keep, r.late(), r.used()}
 	if r.Until != 0 {
 		argv = append(argv, r.Until)
 	}

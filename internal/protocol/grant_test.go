@@ -31,8 +31,6 @@ func TestAReleaseSaysWhichGrantEndsAndWhatOfItWasUsed(t *testing.T) {
 					t.Errorf("%+v: %v, want %v", c.grant, got, want)
 				}
 			}
-			r.Publish = "auto"
-			want = append(want, "auto")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package protocol
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -40,6 +41,7 @@ type Keys struct {
 	Channel any   // string: the argument that says where a release is published
 	Queued  bool  // the keys behind the metadata are a queue's; a release does not need them if no attempt waits
 	boxed   []any // strings
+	extra   []any // arguments behind those of every script
 }
 
 // Lock is the key of the hash. It names the lock, whatever its kind.
@@ -50,13 +52,20 @@ func (k *Keys) Metadata() string { return k.boxed[1].(string) }
 
 // Request builds a call of a script on the lock.
 func (k *Keys) Request(sc *wire.Script, argv ...any) wire.Request {
-	return wire.NewRequest(sc, k.boxed, argv...)
+	return wire.NewRequest(sc, k.boxed, k.with(argv)...)
+}
+
+func (k *Keys) with(argv []any) []any {
+	if len(k.extra) == 0 { // append would have argv escape
+		return argv
+	}
+	return slices.Concat(argv, k.extra)
 }
 
 // RequestAlone builds a call of a script that needs the hash and the metadata alone. A Cluster refuses a request for keys of
 // which some exist while their slot moves, and a queue seldom does.
 func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) wire.Request {
-	return wire.NewRequest(sc, k.boxed[:2], argv...)
+	return wire.NewRequest(sc, k.boxed[:2], k.with(argv)...)
 }
 
 // Failed is a request's error for the user.
@@ -99,8 +108,8 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 }
 
 // RedissonKeys are the names that Redisson gives to an RLock and its fencing
-// token. The metadata is ours alone; Redisson's token is a third key.
-func RedissonKeys(name string) (*Keys, error) {
+// token. The metadata is ours alone; Redisson's token is a third key. extra is what scripts are told behind all else.
+func RedissonKeys(name string, extra ...any) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
@@ -127,7 +136,7 @@ func RedissonKeys(name string) (*Keys, error) {
 	}
 	return &Keys{Name: name,
 		Channel: join("redisson_lock__channel:"),
-		boxed:   []any{name, metadata, join(redissonToken)}}, nil
+		boxed:   []any{name, metadata, join(redissonToken)}, extra: extra}, nil
 }
 
 // kindIn finds what stands between prefix and name in the keys of a kind.

@@ -59,13 +59,14 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 	with := func(prefix, kind string, more ...string) named {
 		return func(name string) (*Keys, error) { return NewKeys(prefix, kind, name, more...) }
 	}
+	redisson := func(name string) (*Keys, error) { return RedissonKeys(name) }
 	for _, c := range []struct {
 		named     named
 		name, tag string
 	}{
 		{with("p", Reentrant), "x", "x"}, {with("p", Fair, ":q", ":a"), "a b", "a b"}, {with("{app}", RedLock), "x", "app"},
 		{with("p", Reentrant), "{y}", "{y"}, {with("p", Reentrant), "x{y}", "x{y"}, {with("p", Reentrant), "}x", `\`}, {with("p", Reentrant), `\x`, `\\x`},
-		{RedissonKeys, "x", "x"}, {RedissonKeys, "a{b}c", "b"},
+		{redisson, "x", "x"}, {redisson, "a{b}c", "b"},
 	} {
 		k, err := c.named(c.name)
 		if err != nil {

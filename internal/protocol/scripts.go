@@ -1,11 +1,6 @@
 package protocol
 
-import "github.com/lockline/lockline/internal/wire"
-
 // Block is how many tokens a grant reserves: one for each goroutine that the lock
 // may be handed to in memory. What was not used is given back with the release.
 // Scripts have it as BLOCK.
 const Block = 1000
-
-// Keep sets the hold count and the lease of a held lock.
-var Keep = wire.Named("lock/keep")

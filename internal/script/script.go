@@ -27,7 +27,7 @@ var libraries = map[string][]string{
 	"permit":   {"shared.lua", "line.lua", "permit.lua"},
 	"latch":    {"shared.lua", "latch.lua"},
 	"election": {"shared.lua"},
-	"redisson": {"shared.lua"},
+	"redisson": {"shared.lua", "redisson.lua"},
 }
 
 // Text is a whole script. Its first line is the command that prints it. It panics if there is none of this

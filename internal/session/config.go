@@ -78,7 +78,6 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if several && cfg.PubSub != PubSubClassic {
 		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})
 	}
-	s.renewer = &linkRenewer{s}
 	s.onEnd = s.closeHubs
 	return s, nil
 }
@@ -88,15 +87,6 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 func NewBeside(s *Session, cfg Config, id string) *Session {
 	b := newSession(cfg, id)
 	b.Link, b.Hub, b.ShardedHub, b.Clock, b.PubSub = s.Link, s.Hub, s.ShardedHub, s.Clock, s.PubSub
-	b.renewer = &linkRenewer{b}
 	b.onEnd = func() {}
 	return b
-}
-
-// NewVirtual makes a session that has no server of its own: renewals go by r, and onEnd is called at its end. Its Link
-// and hubs are nil.
-func NewVirtual(cfg Config, r Renewer, onEnd func()) *Session {
-	s := newSession(cfg, NewID())
-	s.renewer, s.onEnd = r, onEnd
-	return s
 }

@@ -22,42 +22,26 @@ type Lessee interface {
 	RenewalFailed(err error)
 }
 
-// A Renewer sends renewals.
-type Renewer interface {
-	// Server names the server of a lease, by any comparable value.
-	Server(l Lessee) any
-	// Renew is watchdog.Keeper's.
-	Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result
-}
-
 // keeper is the session as its watchdog sees it.
 type keeper Session
 
 // LesseeOf is what a lease belongs to.
 func LesseeOf(l *watchdog.Lease) Lessee { return l.Owner.(Lessee) }
 
-func (k *keeper) Server(l *watchdog.Lease) any { return k.renewer.Server(LesseeOf(l)) }
+func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(LesseeOf(l).LeaseKey()) }
 
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
-	return k.renewer.Renew(ctx, server, leases)
+	results := make([]watchdog.Result, len(leases))
+	sent := time.Now()
+	k.Link.Batch(ctx, server.(wire.Server), len(leases), func(i int) (*wire.Script, wire.Request) {
+		return LesseeOf(leases[i]).Renewal()
+	}, func(i int, reply string, err error) {
+		deadline := sent.Add(protocol.Valid(k.Lease))
+		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: deadline}
+	})
+	return results
 }
 
 func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) { LesseeOf(l).LeaseLost(deadlinePassed) }
 
 func (k *keeper) Failed(l *watchdog.Lease, err error) { LesseeOf(l).RenewalFailed(err) }
-
-// linkRenewer renews by the session's own link.
-type linkRenewer struct{ s *Session }
-
-func (r *linkRenewer) Server(l Lessee) any { return r.s.Link.Server(l.LeaseKey()) }
-
-func (r *linkRenewer) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
-	results := make([]watchdog.Result, len(leases))
-	sent := time.Now()
-	r.s.Link.Batch(ctx, server.(wire.Server), len(leases), func(i int) (*wire.Script, wire.Request) {
-		return LesseeOf(leases[i]).Renewal()
-	}, func(i int, reply string, err error) {
-		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: sent.Add(protocol.Valid(r.s.Lease))}
-	})
-	return results
-}

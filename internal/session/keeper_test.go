@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +41,8 @@ func (h *hold) LeaseLost(deadlinePassed bool) { h.ended <- deadlinePassed }
 
 func (h *hold) RenewalFailed(err error) { h.failed = append(h.failed, err) }
 
+const onTheWay = 10 * time.Millisecond
+
 // server answers renewals by the name of the hold: with a word, or an error.
 type server map[string]any
 
@@ -67,7 +68,7 @@ func (s server) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return n
 
 func (s server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, commands []redis.Cmder) error {
-		time.Sleep(10 * time.Millisecond) // on the way
+		time.Sleep(onTheWay)
 		for _, c := range commands {
 			r := c.(wire.Request)
 			switch answer := s[r.Args()[3].(string)].(type) {
@@ -95,9 +96,9 @@ func TestARenewalCountsFromItsSendingAndEachLeaseHasItsOwnResult(t *testing.T) {
 		for _, name := range []string{"kept", "gone", "refused", "spoilt"} {
 			leases = append(leases, &newHold(name).Lease)
 		}
-		r := &linkRenewer{s}
+		r := (*keeper)(s)
 		sent := time.Now()
-		results := r.Renew(context.Background(), r.Server(LesseeOf(leases[0])), leases)
+		results := r.Renew(context.Background(), r.Server(leases[0]), leases)
 		if len(results) != len(leases) {
 			t.Fatalf("%d results", len(results))
 		}
@@ -117,33 +118,16 @@ func TestARenewalCountsFromItsSendingAndEachLeaseHasItsOwnResult(t *testing.T) {
 	})
 }
 
-// renewals answers each lease as a function of its name says.
-type renewals func(name string) watchdog.Result
-
-func (f renewals) Server(l Lessee) any { return l.LeaseKey()[:1] }
-
-func (f renewals) Renew(_ context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
-	results := make([]watchdog.Result, len(leases))
-	for i, l := range leases {
-		if name := LesseeOf(l).LeaseKey(); strings.HasPrefix(name, server.(string)) {
-			results[i] = f(name)
-		}
-	}
-	return results
-}
-
 func TestTheWatchdogTellsALesseeWhatBecameOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("it is down")
-		s := NewVirtual(sound, renewals(func(name string) watchdog.Result {
-			return map[string]watchdog.Result{"a gone": {Gone: true}, "b down": {Err: down}, "c kept": {Deadline: time.Now().Add(time.Hour)}}[name]
-		}), func() {})
+		s := server{"gone": "L", "failing": down, "kept": "K"}.open(t)
 		defer end(t, s)
-		gone, failing, kept := newHold("a gone"), newHold("b down"), newHold("c kept")
+		gone, failing, kept := newHold("gone"), newHold("failing"), newHold("kept")
 		for _, h := range []*hold{gone, failing, kept} {
 			s.Watchdog.Add(&h.Lease, time.Now().Add(30*time.Second), 10*time.Second)
 		}
-		if passed := <-gone.ended; passed || s.Age() != 10*time.Second {
+		if passed := <-gone.ended; passed || s.Age() != 10*time.Second+onTheWay {
 			t.Errorf("what is gone ends after %v, by its deadline: %v", s.Age(), passed)
 		}
 		if passed := <-failing.ended; !passed || s.Age() != 30*time.Second {

@@ -22,7 +22,13 @@ type nowhere struct{ wire.Client }
 // open makes a session without a server, which ends with the test.
 func open(t *testing.T) *Session {
 	t.Helper()
-	s, err := New(&nowhere{}, sound)
+	return openAs(t, sound)
+}
+
+// openAs is open with another Config.
+func openAs(t *testing.T, cfg Config) *Session {
+	t.Helper()
+	s, err := New(&nowhere{}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,7 @@ func TestAnObserverLearnsWhatHappenedToWhichLockAndWhen(t *testing.T) {
 				t.Error("it has another context")
 			}
 		})
-		s := NewVirtual(cfg, nil, func() {})
-		defer end(t, s)
+		s := openAs(t, cfg)
 		s.Observe(ctx, "r", "orders", Event{Kind: EventAcquired, Token: 7})
 		if want := (Event{Kind: EventAcquired, Lock: "r", Name: "orders", Session: s.ID(), At: time.Now(), Token: 7}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
@@ -38,8 +37,7 @@ func TestAnObserverThatPanicsEndsNothing(t *testing.T) {
 	cfg := sound
 	told := 0
 	cfg.Observer = observing(func(context.Context, Event) { told++; panic("a mistake") })
-	s := NewVirtual(cfg, nil, func() {})
-	defer end(t, s)
+	s := openAs(t, cfg)
 	for range 2 {
 		s.Observe(context.Background(), "r", "orders", Event{})
 	}
@@ -52,8 +50,7 @@ func TestWithoutAnObserverNothingIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	cfg := sound
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	s := NewVirtual(cfg, nil, func() {})
-	defer end(t, s)
+	s := openAs(t, cfg)
 	if s.Observe(context.Background(), "r", "orders", Event{}); log.Len() > 0 {
 		t.Errorf("%s", &log)
 	}
@@ -67,7 +64,6 @@ func (panicking) Enabled(context.Context, slog.Level) bool { panic("a mistake") 
 func TestALoggerThatPanicsEndsNothing(t *testing.T) {
 	cfg := sound
 	cfg.Logger = slog.New(panicking{})
-	s := NewVirtual(cfg, nil, func() {})
-	defer end(t, s)
+	s := openAs(t, cfg)
 	s.Warn("lock lost")
 }

@@ -87,7 +87,8 @@ func TestAClosedSessionHasNoParts(t *testing.T) {
 func TestShutdownEndsTheLastPartFirstThenTheWorkThenTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		order := make(chan string, 10)
-		s := NewVirtual(sound, nil, func() { order <- "the rest" })
+		s := open(t)
+		s.onEnd = func() { order <- "the rest" }
 		for _, k := range []key{"first", "second"} {
 			add(t, s, k, func(context.Context) error {
 				if s.Begin() {
@@ -141,7 +142,8 @@ func TestShutdownTellsWhatPartsCouldNotGiveBack(t *testing.T) {
 func TestASecondShutdownWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := 0
-		s := NewVirtual(sound, nil, func() { ended++ })
+		s := open(t)
+		s.onEnd = func() { ended++ }
 		add(t, s, "a", func(context.Context) error {
 			time.Sleep(10 * time.Second)
 			return io.EOF
@@ -178,7 +180,8 @@ func TestShutdownLeavesTheRestToTheLeasesWhenItsContextEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ended := false
-				s := NewVirtual(sound, nil, func() { ended = true })
+				s := open(t)
+				s.onEnd = func() { ended = true }
 				stick(t, s)
 				ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, failure.ErrLost)
 				defer cancel()

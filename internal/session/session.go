@@ -41,7 +41,6 @@ type Session struct {
 	Clock    *wire.Clock     // of Redis
 	Ctx      context.Context // ends with Shutdown's end: background work ends
 	id       string
-	renewer  Renewer
 	onEnd    func()
 	born     time.Time
 	cancel   context.CancelFunc // of Ctx

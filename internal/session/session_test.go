@@ -49,7 +49,7 @@ func TestASessionSaysWhereItIsAndItsLabel(t *testing.T) {
 	for _, label := range []string{"", "a label"} {
 		cfg := sound
 		cfg.Label = label
-		s := NewVirtual(cfg, nil, func() {})
+		s := openAs(t, cfg)
 		defer end(t, s)
 		if want := strings.TrimSpace(fmt.Sprintf("%d@%s %s", os.Getpid(), host, label)); s.About() != want {
 			t.Errorf("%q, want %q", s.About(), want)
@@ -105,7 +105,7 @@ func TestShutdownWaitsForAllThatIsCounted(t *testing.T) {
 	for name, begin := range work {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := NewVirtual(sound, nil, func() {})
+				s := openAs(t, sound)
 				begin(s)
 				if end(t, s); s.Age() != time.Second {
 					t.Errorf("it ended after %v", s.Age())

@@ -315,7 +315,7 @@ func (r *lockRules) renew(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Beat = true
 	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: keepScript, Sent: v.Now,
-		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "", "0", "")})
+		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "0", channelPrefix)})
 }
 
 func (r *lockRules) unlock(v *View[attempt], i int) {

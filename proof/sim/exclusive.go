@@ -19,10 +19,10 @@ func (l exclusive) executed(c *call, now int64) {
 	l.revived(c, now)
 	switch {
 	case c.name != "force" || before == "":
-	case len(c.argv) > 2 && c.number(2) != l.token:
+	case c.argv[2] != "" && c.number(2) != l.token:
 		w.counts.Add("forced too late") // another has it, whose hold stands
 	default:
-		if w.counts.Add("forced"); len(c.argv) > 2 {
+		if w.counts.Add("forced"); c.argv[2] != "" {
 			w.counts.Add("forced by token")
 		}
 		if g := l.grantOf(before); g.void.IsZero() {

@@ -35,7 +35,7 @@ func (l *majority) executed(c *call, now int64) {
 	case before == owner:
 		w.counts.Add("forced too late") // another has it, whose hold stands
 	default:
-		if w.counts.Add("forced"); len(c.argv) > 2 {
+		if w.counts.Add("forced"); c.argv[2] != "" {
 			w.counts.Add("forced by token")
 		}
 		l.take(holderOf(before))
@@ -69,7 +69,7 @@ func (l *majority) executed(c *call, now int64) {
 	if owner != "" && before != owner && owner != asking {
 		w.counts.Add("handed over")
 	}
-	if c.name == "keep" && len(c.argv) > 9 {
+	if c.name == "keep" && c.argv[6] != "0" {
 		w.counts.Add("tokens raised")
 	}
 	w.log("%s %d: %s %s %s: %s has it, %d", c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token)

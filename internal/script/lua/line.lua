@@ -64,8 +64,8 @@ local LOOK = 1000
 -- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
 -- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
 -- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. Behind from, an index that may be nil, none is dropped, and only one that listens will do.
--- asking is a session that gets the reply.
+-- places: their connections may have just broken. asking is a session that gets the reply.
+-- Behind from, an index that may be nil, none is dropped, and only one that listens will do, of another session than asking.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
   for _ = 0, LOOK do
@@ -84,7 +84,8 @@ local function listener(asking, channels, now, from)
       if alive >= now then
         local entry = redis.call('HGET', KEYS[5], next) or ''
         local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
-        if session(next) == asking or not marked or listens(channels, session(next), marked == '/', true) then
+        local own = session(next) == asking
+        if not (own and from) and (own or not marked or listens(channels, session(next), marked == '/', true)) then
           return next, alive, now, entry, i
         end
         passed = passed or { next, alive, now, entry, i }
@@ -107,9 +108,10 @@ local function lives(liveness, keep)
   outlive(2 * liveness + keep, keep)
 end
 
--- behind: another session is next in the queue, so it is the one that looks when the holder's lease is over.
-local function behind(asking, channels, now)
-  local next = listener(asking, channels, now)
+-- behind: another session than asking is the one that looks when the lease of a holder is over. It is the first in the
+-- queue that is not the holder's, which may be frozen.
+local function behind(asking, channels, now, of)
+  local next = listener(session(of), channels, now, 0)
   return next and session(next) ~= asking
 end
 

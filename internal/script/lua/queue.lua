@@ -3,7 +3,7 @@
 
 -- handOver gives a free lock to the first waiter that listens, for the lease that it asks for, but not for longer than
 -- FIRST or than it is known to live, and tells its session unless that is the one that asks, which the reply
--- tells. The next in the queue is told when that lease is over. last and lost are what past says. Returns owner, token, what the owner's
+-- tells. The next is told when that lease is over, of another session if there is one: this one may be frozen. last and lost are what past says. Returns owner, token, what the owner's
 -- session says of itself, and the lease in milliseconds, or nothing.
 local function handOver(asking, channels, now, keep, last, lost)
   local owner, alive, entry, at
@@ -13,7 +13,11 @@ local function handOver(asking, channels, now, keep, last, lost)
   end
   local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
   lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
-  local next, _, _, its = listener('', channels, now, at + 1) -- now: while a slot moves, a queue that is empty may not be looked at
+  -- Now: while a slot moves, a queue that is empty may not be looked at.
+  local next, _, _, its = listener(session(owner), channels, now, at + 1)
+  if not next then
+    next, _, _, its = listener('', channels, now, at + 1)
+  end
   local token = grant(owner, about or '', lease, now, keep, last, lost, true)
   leave(owner)
   if next then

@@ -1,5 +1,5 @@
 // Package fake is what the tests of packages below rlock have in place of servers: a client whose replies the test
-// makes, and a mutex.Store whose answers it makes. No request leaves the process, so all of it runs in fake time, too.
+// makes. No request leaves the process, so all of it runs in fake time, too.
 package fake
 
 import (

@@ -136,7 +136,7 @@ func (c *caller) small() string { return strconv.Itoa(c.IntN(4)) }
 var lockKeys = []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d"}
 
 func queueLock(c *caller) []string {
-	return []string{c.owner(), c.lease(), c.deadline(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.small(), pick(c, "", "", c.owner()), c.small(), c.nonce(), c.told()}
+	return []string{c.owner(), c.lease(), c.deadline(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.small(), c.nonce(), c.told()}
 }
 
 func queueRelease(c *caller) []string {
@@ -194,8 +194,7 @@ var kinds = []kind{
 			return argv
 		}},
 		{script: "lock/force", argv: func(c *caller) []string {
-			argv := []string{c.channels(), c.keep(), tokenOr(c, "{k}")}
-			return argv[:pick(c, 2, 3)]
+			return []string{c.channels(), c.keep(), pick(c, "", tokenOr(c, "{k}"))}
 		}},
 		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
 		{script: "lock/keep", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
@@ -251,8 +250,8 @@ var kinds = []kind{
 }
 
 func keep(c *caller) []string {
-	argv := []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()), c.keep(), pick(c, "", "c:B"), "message", pick(c, "", "classic", "auto", "sharded"), c.token()}
-	return argv[:pick(c, 9, 10)]
+	floor := pick(c, "0", c.token())
+	return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()), c.keep(), floor, "c:"}
 }
 
 // writable makes the number of permits one that the key space writes as Redis does (lualib.go).

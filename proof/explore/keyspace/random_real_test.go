@@ -232,7 +232,7 @@ var common = map[string]string{
 	"permit/release": "L R R+news",
 	"permit/remain":  "L R",
 	"permit/renew":   "K L",
-	"lock/keep":      "K L L+news",
+	"lock/keep":      "K L",
 	"lock/force":     "F R R+news",
 	"lock/heartbeat": "A B",
 	"lock/inspect":   "JSON",

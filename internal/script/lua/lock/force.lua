@@ -6,7 +6,7 @@
 -- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua
 -- ARGV[1] what the names of the sessions' channels begin with
 -- ARGV[2] milliseconds by which the metadata outlives the lease
--- ARGV[3] the token that was seen, if the lock of no other holder is to be freed
+-- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 
@@ -14,7 +14,7 @@ local owner, token = holder(true)
 if not owner then
   return 'F'
 end
-if ARGV[3] and ARGV[3] ~= token then
+if ARGV[3] ~= '' and ARGV[3] ~= token then
   return 'O'
 end
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter

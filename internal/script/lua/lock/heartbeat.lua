@@ -42,7 +42,7 @@ local owner, token, about = holder()
 if not owner then
   owner, token, about = handOver(ARGV[1], ARGV[3], now, keep, past(''))
 end
-local status = (behind(ARGV[1], ARGV[3], now) and 'A' or 'B') .. (deaf(ARGV[3], ARGV[1], ARGV[5]) and 'D' or '')
+local status = (behind(ARGV[1], ARGV[3], now, owner or '') and 'A' or 'B') .. (deaf(ARGV[3], ARGV[1], ARGV[5]) and 'D' or '')
 local reply = { status, stamp(now), stamp(redis.call('PTTL', KEYS[1])), owner or '-', token or '0' }
 for _, attempt in ipairs(missing) do
   if attempt ~= owner then

@@ -61,7 +61,7 @@ if liveness > 0 then
   end
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   lives(liveness, keep)
-  if behind(session(asking), ARGV[7], now) then
+  if behind(session(asking), ARGV[7], now, owner) then
     status = 'W '
   end
 end

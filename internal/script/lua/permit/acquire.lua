@@ -86,7 +86,7 @@ end
 local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local about = ''
 _, token, about = holding(first[1] or '')
-if first[1] and not (liveness > 0 and behind(session(asking), ARGV[8], now)) then
+if first[1] and not (liveness > 0 and behind(session(asking), ARGV[8], now, first[1])) then
   left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
 end
 local status = liveness > 0 and deaf(ARGV[8], session(asking), ARGV[10]) and 'QD' or 'Q'

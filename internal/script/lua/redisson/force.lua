@@ -5,8 +5,8 @@
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
 -- ARGV[1] channel
 -- ARGV[2] milliseconds by which the metadata outlives the lease
--- ARGV[3] how the message is published: see sharding in shared.lua
--- ARGV[4] the token that was seen, if the lock of no other holder is to be freed
+-- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
+-- ARGV[4] how the message is published: see sharding in redisson.lua
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 
@@ -14,13 +14,13 @@ local owner, token = holder(true)
 if not owner then
   return 'F'
 end
-if ARGV[4] and ARGV[4] ~= token then
+if ARGV[3] ~= '' and ARGV[3] ~= token then
   return 'O'
 end
 redis.call('DEL', KEYS[1])
 disown(owner, tonumber(ARGV[2]))
-publish(ARGV[3], ARGV[1], '0')
-if sharding(ARGV[3], ARGV[1]) then -- this is rare, and the caller may be told another mode than those that wait
+publish(ARGV[4], ARGV[1], '0')
+if sharding(ARGV[4], ARGV[1]) then -- this is rare, and the caller may be told another mode than those that wait
   redis.call('PUBLISH', ARGV[1], '0')
 end
 return 'R'

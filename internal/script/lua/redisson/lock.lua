@@ -9,9 +9,10 @@
 -- ARGV[3] Redis time in microseconds after which this request has expired
 -- ARGV[4] what the session says of itself
 -- ARGV[5] milliseconds by which the metadata outlives the lease
--- ARGV[6] what KEYS[3] begins at; '': where it does not exist, it is not made
+-- ARGV[6] of locks with a queue
 -- ARGV[7] channel
--- ARGV[8] how messages are published on it: see sharding in shared.lua
+-- ARGV[8] how messages are published on it: see sharding in redisson.lua
+-- ARGV[9] what KEYS[3] begins at; '': where it does not exist, it is not made
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
@@ -37,7 +38,7 @@ else
   if over then
     return 'S ' .. stamped
   end
-  local counter = redis.call('GET', KEYS[3]) or ARGV[6] ~= '' and ARGV[6]
+  local counter = redis.call('GET', KEYS[3]) or ARGV[9] ~= '' and ARGV[9]
   if counter then
     last = math.max(last, whole(KEYS[3], '', counter))
   end

@@ -11,7 +11,7 @@
 --         could still arrive and must find it over; 0 where none is under way
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
 --         not known
--- ARGV[7] how the message is published: see sharding in shared.lua
+-- ARGV[7] how the message is published: see sharding in redisson.lua
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
@@ -35,8 +35,8 @@ end
 if not used and ARGV[2] ~= '' then
   if released(ARGV[2]) then
     reply = 'R'
-  elseif redis.call('HLEN', KEYS[1]) == 0 then -- its data were deleted, and nothing else would tell
-    publish(ARGV[7], ARGV[3], '0')
+  else
+    alarm(ARGV[7], ARGV[3])
   end
 end
 tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))

@@ -1,4 +1,4 @@
-package queue
+package mutex
 
 import (
 	"context"
@@ -10,15 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockline/lockline/internal/handover"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/testing/fake"
 	"github.com/lockline/lockline/internal/wakeup"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var kind = NewFair("f")
 
@@ -80,29 +75,29 @@ func kinds(all []request) string {
 }
 
 // newQueue is a lock on the server, which is known until the test ends.
-func newQueue(t *testing.T, s *server) (*mutex.Mutex, *queue) {
+func newQueue(t *testing.T, s *server) (*Mutex, *Lock) {
 	t.Helper()
 	s.answers = make(chan string, 10)
-	m := mutex.New(fake.Session(t, fake.Client(t, s.answer)), kind, "x", mutex.Config{})
+	m := New(fake.Session(t, fake.Client(t, s.answer)), kind, "x", Config{})
 	l, err := m.Enter()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Leave)
 	t.Cleanup(func() { close(s.answers) })
-	return &m, l.Waiting().(*queue)
+	return &m, l
 }
 
 // newWaiter is a goroutine's, in no list yet.
-func newWaiter(q *queue, cfg mutex.Config) *mutex.Waiter {
-	w := handover.NewWaiter[*mutex.Tenure]()
+func newWaiter(q *Lock, cfg Config) *Waiter {
+	w := handover.NewWaiter[*Tenure]()
 	w.Fixed = cfg.Lease != 0
-	w.For = &mutex.Acquisition{Bounds: wakeup.Bounds{Until: context.Background()}, Ctx: context.Background(), Lock: &q.Lock, Config: cfg}
+	w.For = &Acquisition{Bounds: wakeup.Bounds{Until: context.Background()}, Ctx: context.Background(), Lock: q, Config: cfg}
 	return w
 }
 
 // in are the waiters in a list.
-func in(l *mutex.List) (all []*mutex.Waiter) {
+func in(l *List) (all []*Waiter) {
 	for w := l.First(); w != nil; w = w.Next() {
 		all = append(all, w)
 	}
@@ -111,25 +106,26 @@ func in(l *mutex.List) (all []*mutex.Waiter) {
 
 // got is what Lock has returned.
 type got struct {
-	hold *mutex.Hold
+	ctx  context.Context
+	hold *Hold
 	err  error
 }
 
 // lock calls Lock in a goroutine, and returns when that is at rest. The hold is kept from being collected, which would
 // unlock it from outside of the fake time.
-func lock(t *testing.T, m *mutex.Mutex, ctx context.Context) <-chan got {
+func lock(t *testing.T, m *Mutex, ctx context.Context) <-chan got {
 	c := make(chan got, 1)
 	go func() {
-		_, hold, err := m.Acquire(ctx, mutex.Config{}, false)
+		ctx, hold, err := m.Acquire(ctx, Config{}, false)
 		t.Cleanup(func() { runtime.KeepAlive(hold) })
-		c <- got{hold, err}
+		c <- got{ctx, hold, err}
 	}()
 	synctest.Wait()
 	return c
 }
 
 // granted is the hold that c has by now.
-func granted(t *testing.T, c <-chan got) *mutex.Hold {
+func granted(t *testing.T, c <-chan got) *Hold {
 	t.Helper()
 	synctest.Wait()
 	select {
@@ -144,7 +140,7 @@ func granted(t *testing.T, c <-chan got) *mutex.Hold {
 	panic("unreachable")
 }
 
-func unlock(t *testing.T, hold *mutex.Hold) {
+func unlock(t *testing.T, hold *Hold) {
 	t.Helper()
 	if err := hold.Unlock(context.Background()); err != nil {
 		t.Errorf("Unlock: %v", err)
@@ -155,7 +151,7 @@ func unlock(t *testing.T, hold *mutex.Hold) {
 func held(token int) string { return fmt.Sprintf("H 1000000 60000 other:1 %d me", token) }
 
 // cohortOf is the only one that stands.
-func cohortOf(t *testing.T, q *queue) *cohort {
+func cohortOf(t *testing.T, q *Lock) *cohort {
 	t.Helper()
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
@@ -170,7 +166,7 @@ func cohortOf(t *testing.T, q *queue) *cohort {
 
 // now is the cohort's state.
 func (c *cohort) now() cohortState {
-	c.q.Mu.Lock()
-	defer c.q.Mu.Unlock()
+	c.l.Mu.Lock()
+	defer c.l.Mu.Unlock()
 	return c.state
 }

@@ -1,4 +1,4 @@
-package queue
+package mutex
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/inbox"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -26,7 +25,7 @@ func (s cohortState) String() string { return [...]string{"asking", "queued", "o
 
 // cohort is one attempt in Redis, and the goroutines that wait with it.
 type cohort struct {
-	q         *queue
+	l         *Lock
 	lease     time.Duration // fixed, as the only member wants it; 0: the session's
 	abandoned atomic.Bool   // its answer is not needed any more: do not send again
 
@@ -39,7 +38,7 @@ type cohort struct {
 	state    cohortState
 	notAfter int64          // of the last copy sent
 	grant    protocol.Grant // its owner field does not change
-	members  mutex.List
+	members  List
 	began    time.Time     // before the first request was sent
 	base     time.Time     // before the last request was sent that Redis answered
 	redis    int64         // the Redis time in that answer, in microseconds; 0: there is none
@@ -57,14 +56,14 @@ func (c *cohort) owner() string { return c.grant.Owner.(string) }
 
 // form makes the goroutines that wait for it the next cohort, which must run then; nil if there are none, or if the cohort
 // before is still asking. Mu held.
-func (q *queue) form() *cohort {
-	w := q.forming.First()
-	q.expect = 0 // goroutines that come later ask at once
-	if q.asking != nil || w == nil {
+func (l *Lock) form() *cohort {
+	w := l.forming.First()
+	l.expect = 0 // goroutines that come later ask at once
+	if l.asking != nil || w == nil {
 		return nil
 	}
-	a := w.For.(*mutex.Acquisition)
-	c := &cohort{q: q, ctx: a.Until, lease: a.Config.Lease}
+	a := w.For.(*Acquisition)
+	c := &cohort{l: l, ctx: a.Until, lease: a.Config.Lease}
 	c.fill()
 	c.begin()
 	return c
@@ -75,7 +74,7 @@ func (c *cohort) fill() {
 	if c.abandoned.Load() {
 		return
 	}
-	for w := c.q.forming.First(); w != nil && c.members.Len() < maxCohort; w = c.q.forming.First() {
+	for w := c.l.forming.First(); w != nil && c.members.Len() < maxCohort; w = c.l.forming.First() {
 		if c.members.Len() > 0 {
 			if c.lease != 0 || w.Fixed {
 				break // a lease of its own choice is a grant of its own
@@ -99,34 +98,34 @@ func (c *cohort) outliveMember() {
 
 // begin begins an attempt for the cohort, which must run then. Mu held.
 func (c *cohort) begin() {
-	q := c.q
-	c.grant, c.notAfter = protocol.Grant{Owner: q.S().Attempt(), Token: ""}, 0
+	l := c.l
+	c.grant, c.notAfter = protocol.Grant{Owner: l.S().Attempt(), Token: ""}, 0
 	c.nonce = inbox.NewNonce()
 	c.state, c.told, c.past = asking, award{}, 0
 	c.began = time.Now()
 	c.base, c.redis = c.began, 0
-	q.asking = c
-	q.standing = append(q.standing, c)
-	q.inbox.Add(c.owner(), c)
-	q.S().Add(1)
-	q.Keep() // until the request is answered: it is rolled back if no goroutine waits for it any more
+	l.asking = c
+	l.standing = append(l.standing, c)
+	l.table.inbox.Add(c.owner(), c)
+	l.S().Add(1)
+	l.Keep() // until the request is answered: it is rolled back if no goroutine waits for it any more
 }
 
 // retire ends the attempt as far as this session is concerned: a grant that comes later goes to no goroutine. Mu held.
 func (c *cohort) retire() {
-	q := c.q
+	l := c.l
 	c.state = over
-	q.inbox.Remove(c.owner())
-	if i := slices.Index(q.standing, c); i >= 0 {
-		q.standing = slices.Delete(q.standing, i, i+1)
+	l.table.inbox.Remove(c.owner())
+	if i := slices.Index(l.standing, c); i >= 0 {
+		l.standing = slices.Delete(l.standing, i, i+1)
 	}
-	if len(q.standing) > 0 {
+	if len(l.standing) > 0 {
 		return
 	}
-	q.standing = nil // very many locks may be held
-	if q.beat.timer != nil {
-		q.beat.timer.Stop()
-		q.beat.at = time.Time{}
+	l.standing = nil // very many locks may be held
+	if l.beat.timer != nil {
+		l.beat.timer.Stop()
+		l.beat.at = time.Time{}
 	}
 }
 
@@ -134,7 +133,7 @@ func (c *cohort) retire() {
 // session's work. Mu held.
 func (c *cohort) withdraw() {
 	c.retire()
-	c.q.ReleaseUntilDone(c.grant, time.Now().Add(c.asksFor()+c.q.S().Liveness), c.gone)
+	c.l.ReleaseUntilDone(c.grant, time.Now().Add(c.asksFor()+c.l.S().Liveness), c.gone)
 }
 
 // memberLeft is called when a member has gone. If it was the last one, the place is given up, which ends with the
@@ -144,15 +143,15 @@ func (c *cohort) memberLeft() (gone <-chan struct{}) {
 		return nil
 	}
 	if c.state != over {
-		defer c.q.vacate()
+		defer c.l.vacate()
 	}
 	switch c.state {
 	case asking: // the answer withdraws
 		c.gone = make(chan struct{})
 		c.abandoned.Store(true)
-		if c.q.asking == c {
-			c.q.asking = nil
-			c.q.ask()
+		if c.l.asking == c {
+			c.l.asking = nil
+			c.l.ask()
 		}
 	case queued:
 		c.gone = make(chan struct{})
@@ -166,13 +165,13 @@ func (c *cohort) asksFor() time.Duration {
 	if c.lease != 0 {
 		return c.lease
 	}
-	return c.q.S().Lease
+	return c.l.S().Lease
 }
 
 // copy says when the next copy of the request is void.
 func (c *cohort) copy(until int64) (notAfter int64) {
-	c.q.Mu.Lock()
-	defer c.q.Mu.Unlock()
+	c.l.Mu.Lock()
+	defer c.l.Mu.Unlock()
 	if c.state == asking { // else nothing may come later than was said when its grant was confirmed
 		c.notAfter = max(c.notAfter, until)
 	}
@@ -182,8 +181,8 @@ func (c *cohort) copy(until int64) (notAfter int64) {
 // gather takes in the goroutines that came since.
 func (c *cohort) gather() {
 	runtime.Gosched()
-	c.q.Mu.Lock()
-	defer c.q.Mu.Unlock()
+	c.l.Mu.Lock()
+	defer c.l.Mu.Unlock()
 	if c.redis == 0 && c.grant.Late == 0 { // else it may stand in the queue already, and others behind it
 		c.fill()
 	}
@@ -192,39 +191,39 @@ func (c *cohort) gather() {
 // start sends the attempt's request, the first copy in the goroutine of a member that leaves when until ends,
 // unless Redis is silent.
 func (c *cohort) start(until context.Context) {
-	q, s := c.q, c.q.S()
-	if q.Silent(until) {
+	l, s := c.l, c.l.S()
+	if l.Silent(until) {
 		go c.run()
 		return
 	}
-	if q.othersWant() { // else few others come, and yielding costs two thread wake-ups
+	if l.othersWant() { // else few others come, and yielding costs two thread wake-ups
 		c.gather()
 	}
-	o := s.Link.Call(c.ctx, q.Kind.Lock, c, 1, &c.abandoned)
+	o := s.Link.Call(c.ctx, l.Kind.Lock, c, 1, &c.abandoned)
 	if o.Again && o.Unanswered != nil {
-		q.Mu.Lock()
+		l.Mu.Lock()
 		c.grant.Late = c.notAfter
-		q.Mu.Unlock()
+		l.Mu.Unlock()
 	}
 	if o.Again || c.took(o) {
 		go c.run()
 		return
 	}
-	q.Drop()
+	l.Drop()
 	s.End()
 }
 
 // run sends the attempt's request until it is answered, and sees to what comes of it.
 func (c *cohort) run() {
-	q, s := c.q, c.q.S()
+	l, s := c.l, c.l.S()
 	c.gather()
-	q.Mu.Lock()
+	l.Mu.Lock()
 	c.outliveMember()
-	q.Mu.Unlock()
+	l.Mu.Unlock()
 	defer s.End()
-	defer q.Drop()
+	defer l.Drop()
 	for try, again := 1, true; again; try++ {
-		o := s.Link.Call(c.ctx, q.Kind.Lock, c, wire.Tries, &c.abandoned)
+		o := s.Link.Call(c.ctx, l.Kind.Lock, c, wire.Tries, &c.abandoned)
 		again = c.took(o)
 		if again && o.Err != nil && !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, time.Second)) {
 			c.abandoned.Store(true)
@@ -234,17 +233,17 @@ func (c *cohort) run() {
 
 // took takes in how a request ended; true sends it again.
 func (c *cohort) took(o wire.Outcome) (again bool) {
-	q := c.q
+	l := c.l
 	r, err := protocol.Read(o)
 	if err == nil {
-		q.S().Clock.Heard(r.Now, o.Sent)
+		l.S().Clock.Heard(r.Now, o.Sent)
 	}
 	if r.Status == protocol.Held {
-		q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to an attempt of this session
-		q.inbox.Listen(q.Keys.Lock())
+		l.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to an attempt of this session
+		l.table.inbox.Listen(l.Keys.Lock())
 	}
-	q.Mu.Lock()
-	defer q.Mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	if o.Unanswered != nil {
 		c.grant.Late = c.notAfter
 	}
@@ -253,7 +252,7 @@ func (c *cohort) took(o wire.Outcome) (again bool) {
 
 // Request makes a copy of the attempt's request.
 func (c *cohort) Request(now time.Time) wire.Request {
-	s := c.q.S()
+	s := c.l.S()
 	lease := s.Args.Lease
 	if c.lease != 0 {
 		lease = c.lease.Milliseconds()
@@ -263,6 +262,6 @@ func (c *cohort) Request(now time.Time) wire.Request {
 		// What is handed over expires with the liveness.
 		until = t + protocol.Patience(min(c.asksFor(), s.Liveness)).Microseconds()
 	}
-	return c.q.Keys.Request(c.q.Kind.Lock, c.grant.Owner, lease, c.copy(until), s.Args.About, s.Args.Keep,
-		s.Args.Liveness, c.q.Keys.Channel, c.size, c.nonce, c.q.inbox.Mode(c.q.Keys.Lock()))
+	return c.l.Keys.Request(c.l.Kind.Lock, c.grant.Owner, lease, c.copy(until), s.Args.About, s.Args.Keep,
+		s.Args.Liveness, c.l.Keys.Channel, c.size, c.nonce, c.l.table.inbox.Mode(c.l.Keys.Lock()))
 }

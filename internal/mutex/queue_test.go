@@ -1,12 +1,10 @@
-package queue
+package mutex
 
 import (
 	"context"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/lockline/lockline/internal/mutex"
 )
 
 // timing is the state of a queue, and when and how many ask then.
@@ -19,7 +17,7 @@ type timing struct {
 }
 
 // run makes a queue of that state, lets f act on it, and checks what follows.
-func (c timing) run(t *testing.T, f func(*queue)) {
+func (c timing) run(t *testing.T, f func(*Lock)) {
 	t.Run(c.what, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{}
@@ -31,7 +29,7 @@ func (c timing) run(t *testing.T, f func(*queue)) {
 			s.got()
 			q.Mu.Lock()
 			if c.standing {
-				q.standing = []*cohort{{q: q, state: queued}}
+				q.standing = []*cohort{{l: q, state: queued}}
 			}
 			q.others, q.expect = c.others, c.expect
 			q.Mu.Unlock()
@@ -51,8 +49,8 @@ func (c timing) run(t *testing.T, f func(*queue)) {
 }
 
 // enqueueNow has a newcomer wait.
-func (q *queue) enqueueNow() {
-	w := newWaiter(q, mutex.Config{})
+func (q *Lock) enqueueNow() {
+	w := newWaiter(q, Config{})
 	q.Mu.Lock()
 	c := q.enqueue(w)
 	q.Mu.Unlock()
@@ -73,7 +71,7 @@ func TestThoseWhoMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 		{what: "two had it, and may come back", expect: 2, after: between, size: 2},
 		{what: "three had it", expect: 3, after: formTime, size: 2},
 	} {
-		c.run(t, func(q *queue) {
+		c.run(t, func(q *Lock) {
 			q.enqueueNow()
 			time.Sleep(between)
 			if synctest.Wait(); c.size == 2 {
@@ -98,12 +96,12 @@ func TestAnUnlockLetsTheNextCohortAsk(t *testing.T) {
 			if told {
 				c.what += ", and Redis was told"
 			}
-			c.run(t, func(q *queue) {
+			c.run(t, func(q *Lock) {
 				q.S().Begin()
 				defer q.S().End()
 				q.Mu.Lock()
 				defer q.Mu.Unlock()
-				q.forming.Push(newWaiter(q, mutex.Config{}))
+				q.forming.Push(newWaiter(q, Config{}))
 				q.unlocked(told)
 			})
 		}

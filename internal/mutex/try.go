@@ -1,20 +1,19 @@
-package queue
+package mutex
 
 import (
 	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 // trying is TryLock's request: it does not stand in the queue.
-type trying mutex.Acquisition
+type trying Acquisition
 
 func (r *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
-	a := (*mutex.Acquisition)(r)
+	a := (*Acquisition)(r)
 	o := a.Lock.S().Link.Call(a.Until, a.Lock.Kind.Lock, r, most, abandoned)
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter
@@ -27,15 +26,16 @@ func (r *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 
 // Request makes a copy.
 func (r *trying) Request(now time.Time) wire.Request {
-	a := (*mutex.Acquisition)(r)
+	a := (*Acquisition)(r)
 	l := a.Lock
 	notAfter := a.WelcomeUntil(now, min(a.Lease(), l.S().Liveness))
-	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, l.S().Args.About, l.S().Args.Keep, "0", l.Keys.Channel)
+	args := &l.S().Args
+	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep, "0", l.Keys.Channel)
 }
 
 // RollBack releases what no goroutine waits for any more.
 func (r *trying) RollBack(o wire.Outcome) {
-	a := (*mutex.Acquisition)(r)
+	a := (*Acquisition)(r)
 	answer, _ := protocol.ParseAnswer(o.Reply)
 	if answer.Status == protocol.Granted || a.Grant.Late != 0 {
 		a.ReleaseUntilDone()
@@ -43,7 +43,7 @@ func (r *trying) RollBack(o wire.Outcome) {
 }
 
 // try asks once, without standing in the queue.
-func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
+func (l *Lock) try(a *Acquisition) (*Entry, error) {
 	a.NewAttempt()
 	for expired := 0; ; expired++ {
 		o, err := a.Exchange((*trying)(a))
@@ -55,17 +55,17 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 		case o.Err != nil && a.Over():
 			err = a.WhyOver(true)
 		case err != nil:
-			err = q.Keys.Failed(err)
+			err = l.Keys.Failed(err)
 		case r.Status == protocol.Expired && expired < protocol.MaxExpired:
 			continue
 		case r.Status == protocol.Expired:
-			err = q.Fail(protocol.TooLate(a.Lease()))
+			err = l.Fail(protocol.TooLate(a.Lease()))
 		case r.Status == protocol.Held:
-			err = q.lockedThere(o, r)
+			err = l.lockedThere(o, r)
 		case r.Status == protocol.Stale:
-			err = q.Fail(protocol.ErrOver)
+			err = l.Fail(protocol.ErrOver)
 		default:
-			return q.take(a, o, r)
+			return l.take(a, o, r)
 		}
 		if protocol.MayHold(&a.Grant, o, r) {
 			a.ReleaseUntilDone()
@@ -75,29 +75,29 @@ func (q *queue) try(a *mutex.Acquisition) (*mutex.Entry, error) {
 }
 
 // lockedThere is the error of a lock that Redis has given to another.
-func (q *queue) lockedThere(o wire.Outcome, r protocol.Answer) error {
-	q.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to an attempt of this session
-	locked := r.Locked(q.Keys.Name)
-	if q.S().Holds(r.Holder) {
+func (l *Lock) lockedThere(o wire.Outcome, r protocol.Answer) error {
+	l.deliver(r.Holder, awardOf(r, o.Sent)) // a free lock may have gone to an attempt of this session
+	locked := r.Locked(l.Keys.Name)
+	if l.S().Holds(r.Holder) {
 		locked.Hint = failure.SelfHint
 	}
 	return failure.Public(locked)
 }
 
 // take makes a hold of what TryLock was granted.
-func (q *queue) take(a *mutex.Acquisition, o wire.Outcome, r protocol.Answer) (*mutex.Entry, error) {
+func (l *Lock) take(a *Acquisition, o wire.Outcome, r protocol.Answer) (*Entry, error) {
 	e, begun, err := a.Take(o.Sent, r.Token)
 	switch {
 	case e != nil || begun && err != nil:
 		return e, err
 	case begun: // lost at once
-		return nil, q.Fail(mutex.ErrTooLate)
-	case err == mutex.ErrTooLate:
-		q.Mu.Lock()
-		defer q.Mu.Unlock()
-		if q.Tenure() != nil { // forced, and granted to another goroutine, before the answer came
+		return nil, l.Fail(ErrTooLate)
+	case err == ErrTooLate:
+		l.Mu.Lock()
+		defer l.Mu.Unlock()
+		if l.Tenure() != nil { // forced, and granted to another goroutine, before the answer came
 			return nil, failure.Public(a.LockedHere())
 		}
 	}
-	return nil, q.Fail(err)
+	return nil, l.Fail(err)
 }

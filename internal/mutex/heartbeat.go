@@ -1,4 +1,4 @@
-package queue
+package mutex
 
 import (
 	"slices"
@@ -19,9 +19,9 @@ type heartbeat struct {
 
 // schedule sets the next heartbeat: after three fifths of the liveness time, which leaves time to repeat it, or when the
 // holder's time is over, if that is earlier. Mu held.
-func (q *queue) schedule(left time.Duration) {
-	b := &q.beat
-	d := q.S().Liveness / 5 * 3
+func (l *Lock) schedule(left time.Duration) {
+	b := &l.beat
+	d := l.S().Liveness / 5 * 3
 	if left >= 0 {
 		d = min(d, left+time.Millisecond)
 	}
@@ -31,53 +31,53 @@ func (q *queue) schedule(left time.Duration) {
 	}
 	b.at = at
 	if b.timer == nil {
-		b.timer = time.AfterFunc(d, q.sendHeartbeat)
+		b.timer = time.AfterFunc(d, l.sendHeartbeat)
 	} else {
 		b.timer.Reset(d)
 	}
 }
 
 // sendHeartbeat keeps this session's cohorts alive, and learns what became of those that no message reached.
-func (q *queue) sendHeartbeat() {
-	s := q.S()
+func (l *Lock) sendHeartbeat() {
+	s := l.S()
 	if !s.Begin() {
 		return
 	}
 	defer s.End()
-	q.inbox.Listen(q.Keys.Lock()) // another server may have the lock by now
-	q.Mu.Lock()
-	b := &q.beat
+	l.table.inbox.Listen(l.Keys.Lock()) // another server may have the lock by now
+	l.Mu.Lock()
+	b := &l.beat
 	b.at = time.Time{}
 	if b.out { // one at a time
 		b.again = true
-		q.Mu.Unlock()
+		l.Mu.Unlock()
 		return
 	}
-	args := []any{s.ID(), s.Args.Liveness, q.Keys.Channel, s.Args.Keep, q.inbox.Mode(q.Keys.Lock())}
-	for _, c := range q.standing {
+	args := []any{s.ID(), s.Args.Liveness, l.Keys.Channel, s.Args.Keep, l.table.inbox.Mode(l.Keys.Lock())}
+	for _, c := range l.standing {
 		if c.state == queued || c.told.token != 0 {
 			args = append(args, c.grant.Owner)
 		}
 	}
 	owners := args[5:]
 	if len(owners) == 0 {
-		q.Mu.Unlock()
+		l.Mu.Unlock()
 		return
 	}
 	b.out = true
-	q.Mu.Unlock()
+	l.Mu.Unlock()
 
-	o := s.Link.Call(s.Ctx, heartbeatScript, &protocol.Same{Script: heartbeatScript, Keys: q.Keys, Argv: args}, 1, nil)
+	o := s.Link.Call(s.Ctx, heartbeatScript, &protocol.Same{Script: heartbeatScript, Keys: l.Keys, Argv: args}, 1, nil)
 
-	q.Mu.Lock()
-	defer q.Mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	b.out = false
-	next := q.heartbeatAnswered(o, owners)
+	next := l.heartbeatAnswered(o, owners)
 	if b.again {
 		b.again, next = false, 0
 	}
-	if len(q.standing) > 0 {
-		q.schedule(next)
+	if len(l.standing) > 0 {
+		l.schedule(next)
 	}
 }
 
@@ -86,24 +86,24 @@ func heartbeatRetry() time.Duration { return wire.Backoff(2, 20*time.Millisecond
 
 // heartbeatAnswered takes in the outcome, and returns when the holder's time is over; negative: that is not known.
 // Mu held.
-func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Duration) {
+func (l *Lock) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Duration) {
 	reply, about, _ := strings.Cut(o.Reply, "\n")
 	words := strings.Fields(reply) // 'B' or 'A', and perhaps a 'D', the Redis time, the lease left, holder and token, and the attempts that are missing
 	if o.Err == nil && len(words) < 5 {
 		o.Err = wire.Unexpected(o.Reply)
 	}
 	if o.Err != nil {
-		q.heartbeatFailed(o)
+		l.heartbeatFailed(o)
 		return heartbeatRetry()
 	}
 	if strings.HasSuffix(words[0], "D") {
-		q.inbox.Unheard(q.Keys.Lock(), o.Sent)
+		l.table.inbox.Unheard(l.Keys.Lock(), o.Sent)
 	}
 	r := protocol.Answer{Now: protocol.TokenOrZero(words[1]), Holder: words[3], Token: protocol.TokenOrZero(words[4]), About: about}
 	r.Left, _ = protocol.Remaining(words[2])
-	q.S().Clock.Heard(r.Now, o.Sent)
+	l.S().Clock.Heard(r.Now, o.Sent)
 	if r.Holder != "-" {
-		q.Saw(r)
+		l.Saw(r)
 	}
 	next = -1
 	if r.Left >= 0 && words[0][0] == 'B' { // else another session looks
@@ -115,24 +115,25 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 	}
 	for _, arg := range owners {
 		owner := arg.(string)
-		switch c := q.attempt(owner); {
+		switch c := l.attempt(owner); {
 		case c == nil || c.state != queued || owner == r.Holder: // of the holder, below
+		case c.redis > r.Now: // it has asked again since, as one that was granted a lease that seems over does
 		case !missing[owner]:
 			c.heard(o.Sent, r)
 		default: // it asks as a newcomer
 			for w := c.members.First(); w != nil; w = w.Next() {
 				w.Place = nil
 			}
-			q.forming.Prepend(&c.members)
+			l.forming.Prepend(&c.members)
 			if c.grant.Late != 0 { // a copy may arrive, and must find it over
 				c.withdraw()
 			} else {
 				c.retire()
 			}
-			q.ask()
+			l.ask()
 		}
 	}
-	if c := q.attempt(r.Holder); c != nil { // it may have begun to wait since
+	if c := l.attempt(r.Holder); c != nil { // it may have begun to wait since
 		c.confirmed()
 		c.learn(awardOf(r, o.Sent))
 	}
@@ -141,11 +142,11 @@ func (q *queue) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durat
 
 // heartbeatFailed ends the waits whose patience is over, or all if the trouble will not end by itself. Mu
 // held.
-func (q *queue) heartbeatFailed(o wire.Outcome) {
+func (l *Lock) heartbeatFailed(o wire.Outcome) {
 	passing := wire.Judge(o.Err).Transient || strings.Contains(o.Err.Error(), "OOM ") // the places stay where Redis is full
-	for _, c := range slices.Clone(q.standing) {
+	for _, c := range slices.Clone(l.standing) {
 		if c.state == queued && !(passing && c.endures(o)) {
-			c.dismiss(q.Keys.Failed(o.Err))
+			c.dismiss(l.Keys.Failed(o.Err))
 			c.withdraw()
 		}
 	}

@@ -1,11 +1,10 @@
-package queue
+package mutex
 
 import (
 	"crypto/subtle"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -36,7 +35,7 @@ func (c *cohort) learn(w award) {
 	case c.state == asking: // the answer may say that this is over
 		if w.token > c.told.token {
 			c.told = w
-			c.q.schedule(toldTime)
+			c.l.schedule(toldTime)
 		}
 	default:
 		c.granted(w)
@@ -46,16 +45,16 @@ func (c *cohort) learn(w award) {
 // confirmed: a heartbeat has found that the attempt was granted what it was notified of. The request under way is as good
 // as lost: a copy may still come. Mu held.
 func (c *cohort) confirmed() {
-	q := c.q
+	l := c.l
 	if c.state != asking || c.told.token == 0 || c.members.First() == nil {
 		return
 	}
 	c.abandoned.Store(true)
 	c.grant.Late = c.notAfter
 	c.state = queued
-	if q.asking == c {
-		q.asking = nil
-		q.ask()
+	if l.asking == c {
+		l.asking = nil
+		l.ask()
 	}
 }
 
@@ -64,7 +63,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	if c.state != asking {
 		return false // confirmed
 	}
-	q := c.q
+	l := c.l
 	if r.Status == protocol.Expired && c.members.First() != nil && c.expired < protocol.MaxExpired {
 		c.expired++
 		return true
@@ -74,26 +73,26 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	}
 	c.state = queued // until it is known to be over
 	newcomer := c.members.First()
-	if c.grant.Late != 0 && len(q.standing) > 1 { // the answer that was lost may have told of a grant to another
-		defer q.schedule(0)
+	if c.grant.Late != 0 && len(l.standing) > 1 { // the answer that was lost may have told of a grant to another
+		defer l.schedule(0)
 	}
-	if q.asking == c {
-		q.asking = nil
-		defer q.ask()
+	if l.asking == c {
+		l.asking = nil
+		defer l.ask()
 	}
 	switch {
 	case err != nil:
-		err = q.Keys.Failed(err)
+		err = l.Keys.Failed(err)
 	case r.Status == protocol.Expired:
-		err = q.Fail(protocol.TooLate(c.asksFor()))
+		err = l.Fail(protocol.TooLate(c.asksFor()))
 	case r.Status == protocol.Stale:
-		err = q.Fail(protocol.ErrOver)
+		err = l.Fail(protocol.ErrOver)
 	}
 	switch {
 	case err != nil || c.members.First() == nil:
 		c.fail(err, protocol.MayHold(&c.grant, o, r) || r.Status == protocol.Held)
 	case r.Status == protocol.Granted:
-		q.others = false
+		l.others = false
 		c.granted(award{token: r.Token, lease: c.asksFor(), since: o.Sent})
 	default:
 		c.refused(o, r, newcomer)
@@ -109,13 +108,13 @@ func (c *cohort) endures(o wire.Outcome) bool {
 	}
 	for w := c.members.First(); w != nil; {
 		next := w.Next()
-		if !w.For.(*mutex.Acquisition).Endures(o.Failing, o.Err) {
-			w.Answer(mutex.Handoff{Err: c.q.Keys.Failed(failure.Outage(o.Failing, o.Err))})
+		if !w.For.(*Acquisition).Endures(o.Failing, o.Err) {
+			w.Answer(Handoff{Err: c.l.Keys.Failed(failure.Outage(o.Failing, o.Err))})
 		}
 		w = next
 	}
 	if c.members.First() == nil {
-		c.q.vacate()
+		c.l.vacate()
 		return false
 	}
 	return true
@@ -137,16 +136,16 @@ func (c *cohort) fail(err error, mayHold bool) {
 // dismiss answers the members, if there are any, that there was an error. Mu held.
 func (c *cohort) dismiss(err error) {
 	if c.members.First() != nil {
-		c.members.Answer(mutex.Handoff{Err: err})
-		c.q.vacate()
+		c.members.Answer(Handoff{Err: err})
+		c.l.vacate()
 	}
 }
 
 // refused notes that the attempt stands in the queue. Mu held.
-func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Waiter) {
-	q := c.q
-	q.Saw(r)
-	q.others = q.others || !q.S().Owns(r.Holder)
+func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *Waiter) {
+	l := c.l
+	l.Saw(r)
+	l.others = l.others || !l.S().Owns(r.Holder)
 	c.heard(o.Sent, r)
 	if c.told.token > c.past {
 		c.granted(c.told)
@@ -157,11 +156,11 @@ func (c *cohort) refused(o wire.Outcome, r protocol.Answer, newcomer *mutex.Wait
 	if r.Behind {
 		r.Left = -1
 	}
-	q.schedule(r.Left)
+	l.schedule(r.Left)
 	if c.hint > 0 {
-		q.schedule(c.hint)
+		l.schedule(c.hint)
 	}
-	if q.S().Observer != nil { // which learns that they wait
+	if l.S().Observer != nil { // which learns that they wait
 		for w := newcomer; w != nil; w = w.Next() {
 			w.Queued()
 		}
@@ -184,9 +183,9 @@ func (c *cohort) since(at int64) time.Time {
 }
 
 // granted gives the cohort what Redis granted it: its first member has the lock now, the others wait at the root gate.
-// Mu held, but not all the time (mutex.Tenure.Begin).
+// Mu held, but not all the time (Tenure.Begin).
 func (c *cohort) granted(w award) {
-	q := c.q
+	l := c.l
 	if w.at != 0 {
 		w.since = c.since(w.at)
 		if !time.Now().Before(w.since.Add(protocol.Valid(w.lease))) && c.expired < protocol.MaxExpired {
@@ -195,8 +194,8 @@ func (c *cohort) granted(w award) {
 		}
 	}
 	c.retire()
-	t := q.NewTenure(c.grant, w.token, c.lease != 0)
-	q.Keep()
+	t := l.NewTenure(c.grant, w.token, c.lease != 0)
+	l.Keep()
 	err := t.Begin(w.since, w.lease)
 	first := c.members.First() // Begin may have let one go
 	if err == nil && first != nil {
@@ -206,35 +205,35 @@ func (c *cohort) granted(w award) {
 	if err == nil { // no member wants it
 		t.Discard()
 	}
-	q.ReleaseUntilDone(c.grant, time.Now().Add(w.lease), c.gone)
-	q.Drop()
+	l.ReleaseUntilDone(c.grant, time.Now().Add(w.lease), c.gone)
+	l.Drop()
 	switch {
-	case err == mutex.ErrTooLate && c.expired < protocol.MaxExpired && first != nil:
+	case err == ErrTooLate && c.expired < protocol.MaxExpired && first != nil:
 		c.askAnew()
 	case first != nil:
-		c.dismiss(q.Fail(err))
+		c.dismiss(l.Fail(err))
 	default: // it left when the attempt was over already
-		q.vacate()
+		l.vacate()
 	}
 }
 
 // install gives the tenure to the first member. Mu held.
-func (c *cohort) install(t *mutex.Tenure, first *mutex.Waiter, w award) {
-	q := c.q
-	q.Root.Install()
-	q.expect = c.members.Len()
-	first.Answer(mutex.Handoff{In: true, Tenure: t, Token: t.Token})
-	q.Root.Waiters.Append(&c.members)
+func (c *cohort) install(t *Tenure, first *Waiter, w award) {
+	l := c.l
+	l.Root.Install()
+	l.expect = c.members.Len()
+	first.Answer(Handoff{In: true, Tenure: t, Token: t.Token})
+	l.Root.Waiters.Append(&c.members)
 	if left := c.lease - w.age; left > w.lease { // it got a first lease
-		q.S().Go(func() { q.complete(t, w.since.Add(left)) })
+		l.S().Go(func() { l.complete(t, w.since.Add(left)) })
 	}
 }
 
 // complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its deadline.
-func (q *queue) complete(t *mutex.Tenure, until time.Time) {
+func (l *Lock) complete(t *Tenure, until time.Time) {
 	for try := 1; ; try++ {
-		o := t.Update(q.S().Ctx, time.Until(until), wire.Tries, nil)
-		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !time.Now().Before(t.Deadline()) || !wire.Pause(q.S().Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
+		o := t.Update(l.S().Ctx, time.Until(until), wire.Tries, nil)
+		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !time.Now().Before(t.Deadline()) || !wire.Pause(l.S().Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
 		}
 	}
@@ -243,19 +242,19 @@ func (q *queue) complete(t *mutex.Tenure, until time.Time) {
 // askAgain has Redis say what became of a grant that seems to be over. It may not be: where the last answer took long, the
 // grant is counted from long before. A lock that the attempt still has is made its own for the whole lease. Mu held.
 func (c *cohort) askAgain() {
-	q := c.q
+	l := c.l
 	c.expired++
 	c.state, c.told = asking, award{}
 	c.size = c.members.Len()
-	q.S().Add(1)
-	q.Keep()
+	l.S().Add(1)
+	l.Keep()
 	go c.run()
 }
 
 // askAnew makes newcomers of the members whose grant came too late, as in a process that was stopped: the place is lost.
 // Mu held.
 func (c *cohort) askAnew() {
-	again := &cohort{q: c.q, ctx: c.ctx, lease: c.lease, expired: c.expired + 1, size: c.members.Len()}
+	again := &cohort{l: c.l, ctx: c.ctx, lease: c.lease, expired: c.expired + 1, size: c.members.Len()}
 	for w := c.members.First(); w != nil; w = w.Next() {
 		w.Place = again
 	}
@@ -267,19 +266,19 @@ func (c *cohort) askAnew() {
 // A cohort is an inbox.Attempt.
 
 // Key is the lock's.
-func (c *cohort) Key() string { return c.q.Keys.Lock() }
+func (c *cohort) Key() string { return c.l.Keys.Lock() }
 
 // Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEASE' for the next in the queue, which looks when that lease is over. A
 // grant counts only with the attempt's nonce, which was given to Redis alone. A look costs no more than a request.
 func (c *cohort) Told(words []string) {
-	q := c.q
-	q.Mu.Lock()
-	defer q.Mu.Unlock()
+	l := c.l
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	switch {
 	case len(words) == 1:
 		switch hint := max(milliseconds(words[0]), time.Millisecond); {
 		case c.state == queued:
-			q.schedule(hint)
+			l.schedule(hint)
 		case c.hint == 0 || hint < c.hint: // a client that may only publish must not put the look off
 			c.hint = hint
 		}
@@ -290,16 +289,16 @@ func (c *cohort) Told(words []string) {
 
 // Missed has a heartbeat ask.
 func (c *cohort) Missed() {
-	c.q.Mu.Lock()
-	defer c.q.Mu.Unlock()
-	if len(c.q.standing) > 0 {
-		c.q.schedule(0)
+	c.l.Mu.Lock()
+	defer c.l.Mu.Unlock()
+	if len(c.l.standing) > 0 {
+		c.l.schedule(0)
 	}
 }
 
 // attempt is the cohort that stands under an owner field; nil if none does.
-func (q *queue) attempt(owner string) *cohort {
-	if c, _ := q.inbox.Find(owner).(*cohort); c != nil && c.q == q {
+func (l *Lock) attempt(owner string) *cohort {
+	if c, _ := l.table.inbox.Find(owner).(*cohort); c != nil && c.l == l {
 		return c
 	}
 	return nil
@@ -307,10 +306,10 @@ func (q *queue) attempt(owner string) *cohort {
 
 // deliver gives an award to the attempt that it is for, if that still waits here. The caller must be counted in the
 // session's work. Mu is not held.
-func (q *queue) deliver(owner string, w award) {
-	if c, _ := q.inbox.Find(owner).(*cohort); c != nil {
-		c.q.Mu.Lock()
-		defer c.q.Mu.Unlock()
+func (l *Lock) deliver(owner string, w award) {
+	if c, _ := l.table.inbox.Find(owner).(*cohort); c != nil {
+		c.l.Mu.Lock()
+		defer c.l.Mu.Unlock()
 		c.learn(w)
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package mutex
 
 import (
 	"context"
@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/inbox"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 func TestNobodyJoinsACohortThatWasAbandoned(t *testing.T) {
-	q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
-	gone := &cohort{q: q, state: asking}
+	q := &Lock{Kind: kind, line: &line{}}
+	gone := &cohort{l: q, state: asking}
 	gone.memberLeft() // its request is not sent again
-	w := newWaiter(q, mutex.Config{})
+	w := newWaiter(q, Config{})
 	q.forming.Push(w)
 	if gone.fill(); w.Place != nil || q.forming.First() != w {
 		t.Error("somebody did")
@@ -38,12 +38,12 @@ func TestACohortIsThoseWhoseGrantCanBeOne(t *testing.T) {
 		{[]time.Duration{fixed, fixed}, 1},
 		{make([]time.Duration, maxCohort+1), maxCohort},
 	} {
-		q := &queue{Lock: mutex.Lock{Kind: kind}, line: &line{}}
+		q := &Lock{Kind: kind, line: &line{}}
 		for _, lease := range c.leases {
-			q.forming.Push(newWaiter(q, mutex.Config{Lease: lease}))
+			q.forming.Push(newWaiter(q, Config{Lease: lease}))
 		}
 		all := in(&q.forming)
-		next := &cohort{q: q, ctx: context.Background(), lease: c.leases[0]}
+		next := &cohort{l: q, ctx: context.Background(), lease: c.leases[0]}
 		next.fill()
 		if next.size != c.size || !slices.Equal(in(&next.members), all[:c.size]) || !slices.Equal(in(&q.forming), all[c.size:]) {
 			t.Errorf("of %d, %d are in the cohort", len(all), next.size)
@@ -93,14 +93,14 @@ func TestACohortAsksThenIsQueuedThenIsOver(t *testing.T) {
 		want(asking)
 		s.answers <- held(7)
 		want(queued)
-		q.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), inbox.NewNonce())) // anybody may have sent that
+		q.table.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), inbox.NewNonce())) // anybody may have sent that
 		want(queued)
-		q.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner(), c.nonce)) // over: another is the holder's
+		q.table.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner(), c.nonce)) // over: another is the holder's
 		want(queued)
-		q.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), c.nonce))
+		q.table.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), c.nonce))
 		want(over)
 		hold := granted(t, waits)
-		if hold.Token() != 9 || len(q.standing) > 0 || q.inbox.Find(c.owner()) != nil {
+		if hold.Token() != 9 || len(q.standing) > 0 || q.table.inbox.Find(c.owner()) != nil {
 			t.Errorf("token %d, %d cohorts stand", hold.Token(), len(q.standing))
 		}
 		unlock(t, hold)
@@ -176,7 +176,7 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 					synctest.Wait()
 				}
 				for _, message := range c.messages {
-					q.inbox.Receive(attempt.owner() + " " + message)
+					q.table.inbox.Receive(attempt.owner() + " " + message)
 				}
 				if !queued {
 					s.answers <- "W 1 60000 other:1 7 me"
@@ -292,4 +292,34 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			unlock(t, granted(t, waits))
 		})
 	}
+}
+
+// One that was granted the lock while its process stood still asks again. A heartbeat that is under way may have found it
+// missing.
+func TestAHeartbeatThatIsOlderThanTheAnswerIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, q := newQueue(t, s)
+		waits := lock(t, m, bg)
+		s.answers <- held(7)
+		synctest.Wait()
+		c := cohortOf(t, q)
+		for _, missing := range []struct {
+			at     int64
+			stands bool
+		}{{999_999, true}, {1_000_001, false}} { // the answer is of 1,000,000
+			reply := fmt.Sprintf("B %d 60000 other:1 7 %s", missing.at, c.owner())
+			q.S().Begin()
+			q.Mu.Lock()
+			q.heartbeatAnswered(wire.Outcome{Sent: time.Now(), Reply: reply}, []any{c.owner()})
+			q.Mu.Unlock()
+			synctest.Wait()
+			if stands := cohortOf(t, q) == c; stands != missing.stands {
+				t.Errorf("missing at %d: it stands: %v", missing.at, stands)
+			}
+			q.S().End()
+		}
+		s.answers <- "G 2000000 9"
+		unlock(t, granted(t, waits))
+	})
 }

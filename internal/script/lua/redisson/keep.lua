@@ -1,0 +1,32 @@
+-- Sets what a held lock looks like now: its hold count, and a lease that is no
+-- shorter than asked. It sets and never adds, so a copy that comes twice or late
+-- changes nothing.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- ARGV[1] owner field
+-- ARGV[2] token of the grant that this is about
+-- ARGV[3] number of this change within the grant; an older one is ignored
+-- ARGV[4] hold count
+-- ARGV[5] lease in milliseconds; 0 leaves it as it is
+-- ARGV[6] milliseconds by which the metadata outlives the lease
+-- ARGV[7] of locks with a queue
+-- ARGV[8] channel
+-- ARGV[9] how messages are published on it: see sharding in redisson.lua
+--
+-- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
+
+local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
+if held[1] == ARGV[2] and held[3] then
+  local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
+  if lease > 0 then
+    renew(lease, tonumber(ARGV[6]))
+  end
+  if not change or tonumber(ARGV[3]) > change then
+    -- The lease comes first: a server short of memory refuses this, and takes it the next time.
+    redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
+  end
+  return 'K'
+end
+alarm(ARGV[9], ARGV[8])
+return 'L'

@@ -1,0 +1,80 @@
+package redisson_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/redisson"
+	"github.com/lockline/lockline/rlock"
+)
+
+// The lease is longer than the waits, so that only news can end them.
+func TestAReleaseWakesWhoeverWaits(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a, b := redisson.New(testlock.NewSession(t, w.Client), "x"), redisson.New(testlock.NewSession(t, w.Client), "x")
+		for range 3 {
+			hold := testlock.Take(t, a)
+			got := testlock.Join(bg, b)
+			start := time.Now()
+			testlock.Unlock(t, hold)
+			testlock.Unlock(t, testlock.Granted(t, got))
+			if took := time.Since(start); took > 100*time.Millisecond {
+				t.Errorf("it was woken after %v", took)
+			}
+		}
+	})
+}
+
+func TestWhereNothingIsPublishedAWaitLastsAsLongAsTheLease(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		const lease = 5 * time.Second
+		m := redisson.New(testlock.NewSession(t, w.Client), "x")
+		hold := testlock.Take(t, redisson.New(testlock.NewSession(t, w.Client), "x", rlock.WithLease(lease)))
+		start := time.Now()
+		got := testlock.Join(bg, m)
+		testlock.Must(t, w.Client.Del(bg, "x").Err())
+		next := testlock.Granted(t, got)
+		if took := time.Since(start); took < lease-time.Second || took > lease+time.Second {
+			t.Errorf("it has the lock after %v", took)
+		}
+		testlock.WantError(t, "the hold whose data are gone", hold.Unlock(bg), rlock.ErrLost)
+		testlock.Unlock(t, next)
+	})
+}
+
+// Its next request would leave before the message of its release has reached the others.
+func TestASessionThatHasHadItsTurnLetsOthersGoFirst(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		w.Net.SetDelay(100 * time.Microsecond)
+		farther := faultproxy.InMemory(t, w.Dial)
+		farther.SetDelay(300 * time.Microsecond)
+		ctx, cancel := context.WithCancel(bg)
+		busy := redisson.New(testlock.NewSession(t, w.Client), "x")
+		ended := make(chan struct{}, 3)
+		for range cap(ended) {
+			go func() {
+				defer func() { ended <- struct{}{} }()
+				for ctx.Err() == nil {
+					_ = busy.Do(ctx, func(context.Context) error { time.Sleep(time.Millisecond); return nil })
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		m := redisson.New(testlock.NewSession(t, farther.Client(t)), "x")
+		for range 10 {
+			start := time.Now()
+			hold := testlock.Take(t, m)
+			if took := time.Since(start); took > 50*time.Millisecond {
+				t.Errorf("it was served after %v", took)
+			}
+			testlock.Unlock(t, hold)
+		}
+		cancel()
+		for range cap(ended) {
+			<-ended
+		}
+	})
+}
