@@ -15,18 +15,19 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Leadership is what a leader has until it resigns or loses the lock. All methods are safe for concurrent use, and on a
-// nil Leadership.
+// Leadership is what a leader has until it resigns or loses the lock. All methods are safe for concurrent
+// use, and on a nil Leadership.
 //
-// Resign each one. If neither the Leadership nor its context can be reached any more, that is logged, and the leadership
-// ends when the lease is over.
+// Resign each one. If neither the Leadership nor its context can be reached any more, that is logged, and the
+// leadership ends when the lease is over.
 type Leadership struct {
 	e      *Election
 	record *record
 	ended  <-chan struct{} // closed with the context
 
-	// Two holds of one grant. The outer one has a lease of its own choice, so its grant is passed to no other goroutine in
-	// memory, and Redis knows each leader. The other one is nested in it, and has the lease renewed.
+	// Two holds of one grant. The outer one has a lease of its own choice, so its grant is passed to no other
+	// goroutine in memory, and Redis knows each leader. The other one is nested in it, and has the lease
+	// renewed.
 	outer, hold *rlock.Hold
 
 	resigned atomic.Bool
@@ -50,21 +51,23 @@ func (e *Election) of(ctx context.Context) *Leadership {
 // maxLost bounds how often a candidate begins again that has lost the lock before it could lead.
 const maxLost = 8
 
-// Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns the context
-// to go on with and the Leadership. That context is canceled when the leadership ends: with cause [rlock.ErrLost] before Redis gives
-// the lock to another candidate, with [rlock.ErrClosed] if the session is closed, and with [rlock.ErrNotHeld] by Resign.
-// It also inherits the end of ctx. The leadership itself does not end with ctx. Resign it.
+// Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns
+// the context to go on with and the Leadership. That context is canceled when the leadership ends: with cause
+// [rlock.ErrLost] before Redis gives the lock to another candidate, with [rlock.ErrClosed] if the session is
+// closed, and with [rlock.ErrNotHeld] by Resign. It also inherits the end of ctx. The leadership itself does
+// not end with ctx. Resign it.
 //
-// If ctx descends from a live leadership of this election and session, Campaign is [Leadership.Proclaim]. It returns ctx
-// and that Leadership then, also with an error. Each other call is a candidate of its own, also below one
-// [rlock.WithOwner].
+// If ctx descends from a live leadership of this election and session, Campaign is [Leadership.Proclaim]. It
+// returns ctx and that Leadership then, also with an error. Each other call is a candidate of its own, also
+// below one [rlock.WithOwner].
 //
-// It blocks until ctx ends. On error the context is the one given and the Leadership is nil, but for the case above.
-// Nothing is left behind. What an unanswered request may have taken is given back in the background. The error matches
+// It blocks until ctx ends. On error the context is the one given and the Leadership is nil, but for the case
+// above. Nothing is left behind. What an unanswered request may have taken is given back in the background.
+// The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
-//   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times in a row before
-//     the value could be stored;
+//   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times
+//     in a row before the value could be stored;
 //   - else it is an error of go-redis. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
 func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
 	if err := e.check(ctx); err != nil {
@@ -140,13 +143,14 @@ func persist(ctx context.Context, hold *rlock.Hold, f func() error) error {
 	}
 }
 
-// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, not longer than ctx. Of
-// several values the one that was proclaimed last counts, in whatever order their requests arrive. It returns
+// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, not longer
+// than ctx. Of several values the one that was proclaimed last counts, in whatever order their requests
+// arrive. It returns
 //   - nil: the value is stored, or a newer one already is;
 //   - [rlock.ErrNotHeld] after Resign, or for a nil Leadership;
 //   - [rlock.ErrLost] or [rlock.ErrClosed] if the leadership has ended;
-//   - else an error of ctx or of go-redis: whether the value is stored is not known. If it is still the newest one, the next
-//     renewal of the leadership stores it, after a third of the lease at most.
+//   - else an error of ctx or of go-redis: whether the value is stored is not known. If it is still the
+//     newest one, the next renewal of the leadership stores it, after a third of the lease at most.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l == nil {
 		return failure.ErrNotHeld
@@ -168,15 +172,15 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	return err
 }
 
-// Resign ends the leadership and hands the lock to the next candidate. The session lives on. The context ends before
-// Redis is told. ctx bounds only the wait for the answers to three requests, and if ctx is done already, 5 s do. It
-// returns
+// Resign ends the leadership and hands the lock to the next candidate. The session lives on. The context ends
+// before Redis is told. ctx bounds only the wait for the answers to three requests, and if ctx is done
+// already, 5 s do. It returns
 //   - nil: the leadership has ended;
 //   - [rlock.ErrNotHeld] for a second call, or for a nil Leadership, which does nothing;
 //   - [rlock.ErrLost] if the leadership had been lost before;
 //   - [rlock.ErrClosed] if the session gave it back;
-//   - else an error of ctx or of go-redis: whether Redis was told is not known. It is tried again in the background until
-//     the lease is over. Observers may see the end only then.
+//   - else an error of ctx or of go-redis: whether Redis was told is not known. It is tried again in the
+//     background until the lease is over. Observers may see the end only then.
 //
 // Whatever it returns, the context has ended. Act as if another one leads.
 func (l *Leadership) Resign(ctx context.Context) error {
@@ -224,8 +228,8 @@ func (l *Leadership) giveBack(ctx context.Context) error {
 	return err
 }
 
-// Token is the fencing token: larger than that of every leader before. What the leader changes can refuse a request
-// whose token is smaller than one it has seen. 0 of a nil Leadership.
+// Token is the fencing token: larger than that of every leader before. What the leader changes can refuse a
+// request whose token is smaller than one it has seen. 0 of a nil Leadership.
 func (l *Leadership) Token() int64 {
 	if l == nil {
 		return 0
@@ -234,7 +238,8 @@ func (l *Leadership) Token() int64 {
 }
 
 // Err is nil while the leadership lasts, and then says why it has ended: [rlock.ErrNotHeld] after Resign,
-// [rlock.ErrLost], or [rlock.ErrClosed]. It looks at the clock, so a process that stood still finds a lease that is over.
+// [rlock.ErrLost], or [rlock.ErrClosed]. It looks at the clock, so a process that stood still finds a lease
+// that is over.
 func (l *Leadership) Err() error {
 	if l == nil || l.resigned.Load() {
 		return failure.ErrNotHeld

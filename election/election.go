@@ -28,15 +28,16 @@ var (
 // MaxValue is the length of the longest value, in bytes.
 const MaxValue = 64 << 10
 
-// Election is a name in a session. It keeps no state of any campaign, so any number of goroutines can use one, and any
-// number of Elections of one name are one election. The zero Election returns an error from every method that can.
+// Election is a name in a session. It keeps no state of any campaign, so any number of goroutines can use
+// one, and any number of Elections of one name are one election. The zero Election returns an error from
+// every method that can.
 type Election struct {
 	session *session.Session
 	lock    *rlock.Mutex
 }
 
-// New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with a name
-// or session, each method returns.
+// New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong
+// with a name or session, each method returns.
 func New(s *rlock.Session, name string) *Election {
 	return &Election{inner.Session(s), fairlock.New(s, name)}
 }
@@ -72,9 +73,9 @@ type Leader struct {
 // None reports whether there is no leader.
 func (l Leader) None() bool { return l.Token == 0 }
 
-// Leader asks Redis for the present leader, and reports whether there is one. There is none before the first is elected,
-// and from the end of a leadership to the first value of the next. It blocks for one request, not longer than ctx. The
-// error matches ctx.Err() if ctx ended, or [rlock.ErrClosed], or is one of go-redis.
+// Leader asks Redis for the present leader, and reports whether there is one. There is none before the first
+// is elected, and from the end of a leadership to the first value of the next. It blocks for one request, not
+// longer than ctx. The error matches ctx.Err() if ctx ended, or [rlock.ErrClosed], or is one of go-redis.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, false, err
@@ -95,10 +96,10 @@ type Candidate struct {
 	Age     time.Duration // since it began to wait; 0 of the leader
 }
 
-// Candidates asks Redis for the leader, if there is one, and then the candidates that wait, in the order in which they
-// will lead. A candidate that has died is listed until its liveness time is over and another one was looked for, and a
-// leader that has died until its lease is over. It changes nothing, and blocks for one request, not longer than ctx. The
-// errors are those of [Election.Leader].
+// Candidates asks Redis for the leader, if there is one, and then the candidates that wait, in the order in
+// which they will lead. A candidate that has died is listed until its liveness time is over and another one
+// was looked for, and a leader that has died until its lease is over. It changes nothing, and blocks for one
+// request, not longer than ctx. The errors are those of [Election.Leader].
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	st, err := e.mutex().Inspect(ctx)
 	if err != nil {
@@ -123,8 +124,8 @@ type view struct {
 	deaf   bool // the server knows of nobody that listens for the session
 }
 
-// look asks for the present leader, and whether the server knows of listeners to a channel, unless that is "". It blocks for the
-// answer, as long as ctx and the session last.
+// look asks for the present leader, and whether the server knows of listeners to a channel, unless that is
+// "". It blocks for the answer, as long as ctx and the session last.
 func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	reply, sent, err := e.do(ctx, leaderScript, channel)
 	if err != nil {

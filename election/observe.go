@@ -9,18 +9,19 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Observe yields the present leader first, or the zero Leader if there is none, and then each change: another leader,
-// another value, or none. Tokens never go backwards, nor do the values of one leader. A state that was overtaken before
-// Redis was asked may be skipped, as that of a leader that has resigned at once.
+// Observe yields the present leader first, or the zero Leader if there is none, and then each change: another
+// leader, another value, or none. Tokens never go backwards, nor do the values of one leader. A state that
+// was overtaken before Redis was asked may be skipped, as that of a leader that has resigned at once.
 //
-// It ends when the loop is left, or with an error, which it yields last, with the zero Leader. The error matches
-// ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed, or is one of go-redis that waiting does not
-// mend, as that of a missing right. An outage is no error. While it lasts, what was yielded last can be outdated, and
-// Observe asks again as soon as it is over.
+// It ends when the loop is left, or with an error, which it yields last, with the zero Leader. The error
+// matches ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed, or is one of go-redis that
+// waiting does not mend, as that of a missing right. An outage is no error. While it lasts, what was yielded
+// last can be outdated, and Observe asks again as soon as it is over.
 //
-// Messages wake it. It also asks when the leader's lease would be over if it was not renewed since, so it notices a leader
-// that has died or was forced. If there is no leader it asks once in the session's lease, because nodes of a Cluster can
-// lose a message. It uses the session's subscription connection. A slow loop delays no other.
+// Messages wake it. It also asks when the leader's lease would be over if it was not renewed since, so it
+// notices a leader that has died or was forced. If there is no leader it asks once in the session's lease,
+// because nodes of a Cluster can lose a message. It uses the session's subscription connection. A slow loop
+// delays no other.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -76,8 +77,8 @@ type history struct {
 	token, number int64 // the highest token that was shown, and the last value's number of that leader
 }
 
-// advance takes what a look has found and reports whether there is something new to show. An older leader, which Redis
-// has again after it lost data, counts as none.
+// advance takes what a look has found and reports whether there is something new to show. An older leader,
+// which Redis has again after it lost data, counts as none.
 func (h *history) advance(v view) bool {
 	if v.Token < h.token {
 		v = view{}

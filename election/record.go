@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// record is the value of a leadership in Redis. It is sent again with each renewal of the lock, in case Redis lost it. It must
-// not refer to a Hold, which its user may forget.
+// record is the value of a leadership in Redis. It is sent again with each renewal of the lock, in case Redis
+// lost it. It must not refer to a Hold, which its user may forget.
 type record struct {
 	// What follows does not change once the watchdog has the lease.
 	e            *Election
@@ -52,7 +52,8 @@ func (r *record) store(ctx context.Context, number int64, value string) error {
 	return nil
 }
 
-// retract deletes the value in Redis once the lock is released. If that fails, observers look when the lease is over.
+// retract deletes the value in Redis once the lock is released. If that fails, observers look when the lease
+// is over.
 func (r *record) retract(ctx context.Context) {
 	_, _, _ = r.e.do(ctx, retractScript, r.owner, r.token, r.e.channel())
 }

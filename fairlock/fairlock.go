@@ -5,37 +5,37 @@
 //
 // # The queue
 //
-// A waiter stands in a queue that Redis keeps, in the order in which Redis saw the
-// requests; no client's clock has a say. The unlock itself makes the first living
-// waiter the owner and tells its session. It tells the next in the queue, too, which then knows when to look
-// whether the new owner lives. So a hand-over costs one
-// request and at most two messages, whatever the length of the queue. A reentrant lock of package rlock has such a queue, too, but
-// goroutines of the session that has the lock go before it. Here they do not. docs/guarantees.md lists the few cases in which a
-// waiter loses its turn or its place.
+// A waiter stands in a queue that Redis keeps, in the order in which Redis saw the requests; no client's
+// clock has a say. The unlock itself makes the first living waiter the owner and tells its session. It tells
+// the next in the queue, too, which then knows when to look whether the new owner lives. So a hand-over costs
+// one request and at most two messages, whatever the length of the queue. A reentrant lock of package rlock
+// has such a queue, too, but goroutines of the session that has the lock go before it. Here they do not.
+// docs/guarantees.md lists the few cases in which a waiter loses its turn or its place.
 //
-// Goroutines of one session that come at about the same time ask together, stand in the queue as one, and hand
-// the lock from one to the next in memory. That is while a request of theirs is under way, or within 200 µs while
-// their session has the lock, and within 2 ms behind others of it.
-// If the lock is lost under one of them, those behind it ask again.
+// Goroutines of one session that come at about the same time ask together, stand in the queue as one, and
+// hand the lock from one to the next in memory. That is while a request of theirs is under way, or within 200
+// µs while their session has the lock, and within 2 ms behind others of it. If the lock is lost under one of
+// them, those behind it ask again.
 //
-// A session's waiters are kept alive by one request for each lock at three fifths of the
-// liveness time (10 s unless [rlock.WithLiveness] says otherwise). A waiter whose session Redis has seen listen,
-// and which does not listen any more, is passed over; it keeps its place, as its connection may have just broken. Redis cannot see that
-// by classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while the connection looks open. A waiter whose process is
-// dead or frozen then costs 2 s. Several in a row cost until the next heartbeat of a living one each, and all together the liveness time and
-// a heartbeat at most, because they are dropped then.
+// A session's waiters are kept alive by one request for each lock at three fifths of the liveness time (10 s
+// unless [rlock.WithLiveness] says otherwise). A waiter whose session Redis has seen listen, and which does
+// not listen any more, is passed over; it keeps its place, as its connection may have just broken. Redis
+// cannot see that by classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while the
+// connection looks open. A waiter whose process is dead or frozen then costs 2 s. Several in a row cost until
+// the next heartbeat of a living one each, and all together the liveness time and a heartbeat at most,
+// because they are dropped then.
 //
-// A lock that is handed over is at first leased for 2 s, and no longer than its
-// new owner is known to live. Its session then renews it to the session's lease, or, with
-// [rlock.WithLease], sets the lease that was asked for, counted from the grant. A new owner that does not do so within
-// the first lease, as in a process that is frozen, loses the lock, or asks again if its Lock had not returned.
+// A lock that is handed over is at first leased for 2 s, and no longer than its new owner is known to live.
+// Its session then renews it to the session's lease, or, with [rlock.WithLease], sets the lease that was
+// asked for, counted from the grant. A new owner that does not do so within the first lease, as in a process
+// that is frozen, loses the lock, or asks again if its Lock had not returned.
 //
 // TryLock takes the lock only if no goroutine waits, and never stands in the queue. A
 // waiter that gives up leaves the queue before its Lock returns, if Redis answers
 // within 100 ms. If not, it leaves in the background.
 //
-// A lease that its holder made longer than the watchdog timeout (Extend) is not handed on in
-// memory. Goroutines that wait directly behind it ask again, and may be served after those of other processes.
+// A lease that its holder made longer than the watchdog timeout (Extend) is not handed on in memory.
+// Goroutines that wait directly behind it ask again, and may be served after those of other processes.
 //
 // A fair and a reentrant lock of one name are two locks.
 //

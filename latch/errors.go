@@ -18,14 +18,15 @@ var (
 	// ErrDeleted: the latch was deleted before its count was 0.
 	ErrDeleted = errors.New("lockline: latch deleted")
 
-	// ErrGone: Redis knows nothing of the run any more. Its data were lost or have expired, or it ended more than two minutes ago. A
-	// Party's context has this cause, too, if its run has ended without it.
+	// ErrGone: Redis knows nothing of the run any more. Its data were lost or have expired, or it ended more
+	// than two minutes ago. A Party's context has this cause, too, if its run has ended without it.
 	ErrGone = errors.New("lockline: nothing is known of this run of the latch any more")
 
 	// ErrPartyDied: the lease of a party ended before it counted. The error is a *[PartyDiedError].
 	ErrPartyDied = errors.New("lockline: a party of the latch died")
 
-	// ErrNoCount: there is no count for a party to join for. No run is under way, or as many parties have joined as the count says.
+	// ErrNoCount: there is no count for a party to join for. No run is under way, or as many parties have
+	// joined as the count says.
 	ErrNoCount = errors.New("lockline: no count left to join for")
 
 	// ErrPartyExists: another party has joined by this name, and its lease has not ended.

@@ -26,8 +26,8 @@ type Member struct {
 	Remaining time.Duration // of the lease, if it is not renewed; 0: it is over, so waits end with a *[PartyDiedError]
 }
 
-// Inspect asks Redis for the count and the parties. It changes nothing, and does not keep the latch from expiring. Redis does not know which
-// processes wait. It blocks for one request, not longer than ctx.
+// Inspect asks Redis for the count and the parties. It changes nothing, and does not keep the latch from
+// expiring. Redis does not know which processes wait. It blocks for one request, not longer than ctx.
 func (l *Latch) Inspect(ctx context.Context) (State, error) {
 	b, done, err := l.begin(ctx)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 
 // Latch is one latch's name in a session. It holds no state of its own. Safe for concurrent use.
 //
-// All methods return [rlock.ErrClosed] once the session is closed, and end with it. They return soon after their context has
-// ended, also while Redis does not answer; the request may take effect all the same then. A request that is not answered
-// is sent up to four times, and the last error is returned then.
+// All methods return [rlock.ErrClosed] once the session is closed, and end with it. They return soon after
+// their context has ended, also while Redis does not answer; the request may take effect all the same then. A
+// request that is not answered is sent up to four times, and the last error is returned then.
 type Latch struct {
 	s        *session.Session
 	keys     *protocol.Keys
@@ -38,12 +38,13 @@ const maxCount = 9e15
 // Option changes a Latch.
 type Option func(*Latch)
 
-// WithLifetime sets for how long a run that is under way is kept in Redis after the last call for it by any process, 24 h by
-// default. Waiting is such a call all the time. The lifetime is that of the TrySet that begins the run. It is at least [MinLifetime], and at least the session's lease.
+// WithLifetime sets for how long a run that is under way is kept in Redis after the last call for it by any
+// process, 24 h by default. Waiting is such a call all the time. The lifetime is that of the TrySet that
+// begins the run. It is at least [MinLifetime], and at least the session's lease.
 func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime = d } }
 
-// New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with a session, name
-// or option, every method says.
+// New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with
+// a session, name or option, every method says.
 func New(s *rlock.Session, name string, options ...Option) *Latch {
 	l := &Latch{s: inner.Session(s), lifetime: 24 * time.Hour}
 	for _, o := range options {
@@ -76,8 +77,9 @@ func (l *Latch) Name() string {
 	return l.keys.Name
 }
 
-// TrySet begins a run with the count n, unless one is under way, and reports whether it did. n is at least 1. If the context ends first,
-// or an error says that the outcome is not known, the run may have begun. It blocks for one round trip.
+// TrySet begins a run with the count n, unless one is under way, and reports whether it did. n is at least 1.
+// If the context ends first, or an error says that the outcome is not known, the run may have begun. It
+// blocks for one round trip.
 func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	b, done, err := l.begin(ctx)
 	if err != nil {
@@ -102,9 +104,9 @@ func (l *Latch) flag(a answer, status byte) (bool, error) {
 	return a.rest == "1", nil
 }
 
-// CountDown counts down by one. At 0 it ends the run and wakes all that wait for it. Where no run is under way it does nothing.
-// It is counted once, however often its request is sent. If the context ends first, or an error says that the outcome is not known, it may have been counted.
-// It blocks for one round trip.
+// CountDown counts down by one. At 0 it ends the run and wakes all that wait for it. Where no run is under
+// way it does nothing. It is counted once, however often its request is sent. If the context ends first, or
+// an error says that the outcome is not known, it may have been counted. It blocks for one round trip.
 func (l *Latch) CountDown(ctx context.Context) error {
 	b, done, err := l.begin(ctx)
 	if err != nil {
@@ -131,8 +133,9 @@ func (l *Latch) counted(a answer) (run string, count int, err error) {
 	return run, count, nil
 }
 
-// CountDownAndWait is CountDown, and then Wait for the run that was counted down. Its error may be that of either. After one of the
-// wait (as [ErrDeleted], [ErrPartyDied], or of the context if that lasts for longer than a round trip), it was counted.
+// CountDownAndWait is CountDown, and then Wait for the run that was counted down. Its error may be that of
+// either. After one of the wait (as [ErrDeleted], [ErrPartyDied], or of the context if that lasts for longer
+// than a round trip), it was counted.
 func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	b, done, err := l.begin(ctx)
 	if err != nil {
@@ -161,8 +164,9 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 	return st.count, err
 }
 
-// Delete ends the run that is under way, and reports whether there was one. Those that wait for it return [ErrDeleted]. If
-// the context ends first, or an error says that the outcome is not known, it may have been deleted. It blocks for one round trip.
+// Delete ends the run that is under way, and reports whether there was one. Those that wait for it return
+// [ErrDeleted]. If the context ends first, or an error says that the outcome is not known, it may have been
+// deleted. It blocks for one round trip.
 func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 	b, done, err := l.begin(ctx)
 	if err != nil {

@@ -32,8 +32,9 @@ type Party struct {
 	gone    error // what a renewal found meanwhile
 }
 
-// Join leases one count of the run that is under way to a party. The lease is the session's, 30 s by default, and is renewed until
-// the party counts or gives up. So call [Party.CountDown] or [Party.Abandon] in any case:
+// Join leases one count of the run that is under way to a party. The lease is the session's, 30 s by default,
+// and is renewed until the party counts or gives up. So call [Party.CountDown] or [Party.Abandon] in any
+// case:
 //
 //	work, party, err := l.Join(ctx, "worker 7")
 //	if err != nil {
@@ -41,12 +42,14 @@ type Party struct {
 //	}
 //	defer party.Abandon(context.WithoutCancel(ctx)) // nothing happens after CountDown
 //
-// The context that Join returns is canceled at the end of the lease, with a *[PartyDiedError] as its cause, or with [ErrGone] if the run is
-// over, or [rlock.ErrClosed]. It also ends after CountDown, and with ctx. The end of ctx does not end the lease.
+// The context that Join returns is canceled at the end of the lease, with a *[PartyDiedError] as its cause,
+// or with [ErrGone] if the run is over, or [rlock.ErrClosed]. It also ends after CountDown, and with ctx. The
+// end of ctx does not end the lease.
 //
-// The name of a party is of 1 to 512 bytes of UTF-8. Join returns [ErrPartyExists] while another party of this name has its lease, and
-// takes over the count of one that died. It returns [ErrNoCount] where no run is under way, or as many parties have joined as there are counts left.
-// It blocks for one round trip. If it returns an error, the party has not joined, or leaves again in the background.
+// The name of a party is of 1 to 512 bytes of UTF-8. Join returns [ErrPartyExists] while another party of
+// this name has its lease, and takes over the count of one that died. It returns [ErrNoCount] where no run is
+// under way, or as many parties have joined as there are counts left. It blocks for one round trip. If it
+// returns an error, the party has not joined, or leaves again in the background.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
 	b, done, err := l.begin(ctx)
 	if err != nil {
@@ -121,10 +124,11 @@ func (l *Latch) leave(id, party string, notAfter int64) {
 // Name is the party's.
 func (p *Party) Name() string { return p.name }
 
-// CountDown counts down by the count that was leased, and ends the lease. It counts once, however often it is called: after an error it can be called again.
-// It returns nil if the party has counted, or if the run has ended at 0 without it. If the lease has ended, it returns
-// a *[PartyDiedError] and has not counted. Other errors are [ErrDeleted] and [ErrGone]. After any other error it may have counted, and the lease is renewed on.
-// It blocks for one round trip.
+// CountDown counts down by the count that was leased, and ends the lease. It counts once, however often it is
+// called: after an error it can be called again. It returns nil if the party has counted, or if the run has
+// ended at 0 without it. If the lease has ended, it returns a *[PartyDiedError] and has not counted. Other
+// errors are [ErrDeleted] and [ErrGone]. After any other error it may have counted, and the lease is renewed
+// on. It blocks for one round trip.
 func (p *Party) CountDown(ctx context.Context) error {
 	l := p.l
 	b, done, err := l.begin(ctx)
@@ -170,8 +174,9 @@ func (p *Party) CountDown(ctx context.Context) error {
 	return err
 }
 
-// Abandon gives up: the lease ends now, and so does each Wait, with a *[PartyDiedError]. After CountDown has returned nil it does nothing.
-// If it returns an error, the lease may run until its end, and is not renewed. It blocks for one round trip.
+// Abandon gives up: the lease ends now, and so does each Wait, with a *[PartyDiedError]. After CountDown has
+// returned nil it does nothing. If it returns an error, the lease may run until its end, and is not renewed.
+// It blocks for one round trip.
 func (p *Party) Abandon(ctx context.Context) error {
 	p.mu.Lock()
 	counted := p.counted

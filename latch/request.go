@@ -42,16 +42,16 @@ func parse(reply string) (a answer, ok bool) {
 	return answer{reply[0], n, rest}, err == nil
 }
 
-// request is one request, in as many copies as it takes. It belongs to the goroutine that sends it; if that is not the caller's, the
-// caller looks at it only once it is answered.
+// request is one request, in as many copies as it takes. It belongs to the goroutine that sends it; if that
+// is not the caller's, the caller looks at it only once it is answered.
 type request struct {
 	l      *Latch
 	ctx    context.Context
 	script *wire.Script
 	argv   []any
 
-	// Of a request that must take effect once: what names it, and the Redis time after which it is void. All copies have the same, so the reply
-	// that it came too late speaks for all of them.
+	// Of a request that must take effect once: what names it, and the Redis time after which it is void. All
+	// copies have the same, so the reply that it came too late speaks for all of them.
 	once     bool
 	id       string
 	notAfter int64

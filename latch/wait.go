@@ -175,8 +175,8 @@ func (w *waiter) sooner(d time.Duration) {
 	}
 }
 
-// plan sets when to look next, if nothing is heard. It is once in the session's lease at least: a message can be lost between
-// two nodes, and a connection can lead to a server on which nothing is published.
+// plan sets when to look next, if nothing is heard. It is once in the session's lease at least: a message can
+// be lost between two nodes, and a connection can lead to a server on which nothing is published.
 func (w *waiter) plan(st *state) {
 	rest := w.l.lifetime
 	if st.status == 'R' {
@@ -188,7 +188,8 @@ func (w *waiter) plan(st *state) {
 	}
 }
 
-// look looks how the run stands, and when to look again. In an outage it is soon, until the session's lease has passed.
+// look looks how the run stands, and when to look again. In an outage it is soon, until the session's lease
+// has passed.
 func (w *waiter) look() (over bool, err error) {
 	asked := time.Now()
 	st, err := w.l.look(w.b, w.run)

@@ -118,7 +118,8 @@ func (l *MultiLock) Name() string {
 	return l.name
 }
 
-// MemberError says which member an error is about. Its text has the member's name and, as members[Index], its place.
+// MemberError says which member an error is about. Its text has the member's name and, as members[Index], its
+// place.
 type MemberError struct {
 	// Index counts from 0, as slices do, and is that of [rlock.Hold.Parts]: among the members that [New] was
 	// given, where a MultiLock stands for its own members and a member given twice counts once.

@@ -119,10 +119,10 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 }
 
 // NewQuorum makes a quorum of the servers of the sessions, best in the same order everywhere (see Waiting).
-// No I/O. It refuses, with the reason, no sessions at all, and a nil or closed session. It also
-// refuses sessions that differ in prefix or watchdog timeout, and two that have the same client or whose
-// clients have the same address. A server that is reached by two addresses has one vote, which is logged when a lock is taken. An
-// even number of servers is logged as a warning.
+// No I/O. It refuses, with the reason, no sessions at all, and a nil or closed session. It also refuses
+// sessions that differ in prefix or watchdog timeout, and two that have the same client or whose clients have
+// the same address. A server that is reached by two addresses has one vote, which is logged when a lock is
+// taken. An even number of servers is logged as a warning.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {

@@ -190,7 +190,8 @@ func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Poi
 	return v.l.parts[i].Admitted(v.values, cfg, try)
 }
 
-// begin makes a grant of the parts of a round. From then on it learns of their ends, so it is complete by then.
+// begin makes a grant of the parts of a round. From then on it learns of their ends, so it is complete by
+// then.
 func (v *vote) begin(c *count, token int64, stop func()) *grant {
 	g := &grant{l: v.l, q: v.q, ctx: v.values, fixed: v.cfg.Lease != 0, begun: time.Now(), token: token,
 		parts: slices.Clone(c.parts)}

@@ -35,8 +35,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Hub shares one subscription connection among any number of [Subscription]s; of a Cluster's sharded channels, one for
-// each master that has some. All methods may be called by many goroutines at once.
+// Hub shares one subscription connection among any number of [Subscription]s; of a Cluster's sharded
+// channels, one for each master that has some. All methods may be called by many goroutines at once.
 type Hub struct {
 	options Options
 	ctx     context.Context // ends with Close
@@ -45,8 +45,8 @@ type Hub struct {
 	cluster Cluster       // nil if sole is not
 	strayed chan struct{} // cap 1: the placing goroutine has to look again
 
-	// mu guards all below, the fields of every channel and shard, the mailbox of every Subscription, and what a
-	// link says is under it. It is held for moments: never across I/O, a wait or a log line.
+	// mu guards all below, the fields of every channel and shard, the mailbox of every Subscription, and what
+	// a link says is under it. It is held for moments: never across I/O, a wait or a log line.
 	mu       sync.Mutex
 	channels map[string]*channel // those with a listener, and those that linger
 	running  int                 // goroutines: the owners of shards, and the placing one
@@ -77,10 +77,9 @@ type channel struct {
 // NewHub returns a hub that gets its connections from dial, one after another, as each one fails or
 // comes to be needed again. It does no I/O and starts no goroutine before the first Subscribe.
 //
-// dial may connect at once or, as go-redis does, leave that to the Conn's first Subscribe.
-// It should heed its context, which lives as long as the connection is wanted, and never return nil:
-// what could not connect says so in its first Subscribe. A panic in it or in the Conn, as in a hook of go-redis, is an
-// outage, too.
+// dial may connect at once or, as go-redis does, leave that to the Conn's first Subscribe. It should heed its
+// context, which lives as long as the connection is wanted, and never return nil: what could not connect says
+// so in its first Subscribe. A panic in it or in the Conn, as in a hook of go-redis, is an outage, too.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
 	h := newHub(o)
 	h.sole = newShard(h, dialer(dial))
@@ -114,10 +113,10 @@ func (h *Hub) Subscribe(name string) *Subscription {
 	return h.subscribe(&Subscription{hub: h, ready: make(chan struct{}, 1)}, name)
 }
 
-// SubscribeTo is Subscribe with a channel for C of the caller's choice, of capacity 1, which Subscriptions of any
-// hubs can share, so that one listener waits for all of them. When C is ready it has to Take from each. Take does not empty
-// such a channel, or it would take the sign of what arrives meanwhile from one that was looked at before. The listener
-// empties it, before it takes from the first.
+// SubscribeTo is Subscribe with a channel for C of the caller's choice, of capacity 1, which Subscriptions of
+// any hubs can share, so that one listener waits for all of them. When C is ready it has to Take from each.
+// Take does not empty such a channel, or it would take the sign of what arrives meanwhile from one that was
+// looked at before. The listener empties it, before it takes from the first.
 func (h *Hub) SubscribeTo(name string, ready chan struct{}) *Subscription {
 	return h.subscribe(&Subscription{hub: h, ready: ready, shared: true}, name)
 }
@@ -150,8 +149,8 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	return s
 }
 
-// Close ends the connections and the hub's goroutines, and waits for them. But a dial that doesn't heed
-// its context is left behind after a fraction of a second, to end by itself. Subscriptions need no closing then:
+// Close ends the connections and the hub's goroutines, and waits for them. But a dial that doesn't heed its
+// context is left behind after a fraction of a second, to end by itself. Subscriptions need no closing then:
 // they receive nothing more. Close may be called any number of times.
 func (h *Hub) Close() {
 	h.cancel()

@@ -14,9 +14,9 @@ import (
 
 // Conn is one subscription connection. *[redis.PubSub] is one; a simulation can supply its own.
 //
-// The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine and, once the
-// first Subscribe has succeeded, Receive from another. Any error makes it close the Conn and dial a new one; of a sharded hub,
-// any but a [redis.Error] from Receive, by which the server refuses a channel.
+// The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine and, once
+// the first Subscribe has succeeded, Receive from another. Any error makes it close the Conn and dial a new
+// one; of a sharded hub, any but a [redis.Error] from Receive, by which the server refuses a channel.
 type Conn interface {
 	// Subscribe writes one command; the replies come through Receive, in the order of the
 	// commands. The first Subscribe may connect. ctx is live.
@@ -24,9 +24,9 @@ type Conn interface {
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context, payload ...string) error
 
-	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong, or the error that is the reply to a command.
-	// Only Close and failure end the wait. ctx has ended already and says nothing
-	// but: do not connect from here.
+	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong, or the error that is the
+	// reply to a command. Only Close and failure end the wait. ctx has ended already and says nothing but: do
+	// not connect from here.
 	Receive(ctx context.Context) (any, error)
 
 	// Close ends a Receive that is under way.
@@ -151,8 +151,8 @@ func (l *link) deadlines() (silent, expiry time.Time) {
 	return silent, expiry
 }
 
-// ping asks for a sign of life. Of several shards, it also looks whether the channels are still with this one: a
-// server that is cut off from the others does not know that its slots have another master.
+// ping asks for a sign of life. Of several shards, it also looks whether the channels are still with this
+// one: a server that is cut off from the others does not know that its slots have another master.
 func (l *link) ping(ctx context.Context) error {
 	if l.shard.sharded() {
 		l.shard.review()
@@ -223,8 +223,8 @@ func (l *link) read() (err error) {
 	}
 }
 
-// refuse reports whether the error is only about one channel, for which another shard is sought then: it is the
-// reply to the first command that has none.
+// refuse reports whether the error is only about one channel, for which another shard is sought then: it is
+// the reply to the first command that has none.
 func (l *link) refuse(err error) bool {
 	if !l.shard.sharded() || !errors.As(err, new(redis.Error)) {
 		return false
@@ -255,8 +255,8 @@ func (l *link) fail(c command) {
 	}
 }
 
-// settle counts a reply about a channel, and reports whether no later one is to come, which would have the last word.
-// The caller holds hub.mu.
+// settle counts a reply about a channel, and reports whether no later one is to come, which would have the
+// last word. The caller holds hub.mu.
 func (l *link) settle(channel string) (last bool) {
 	if l.awaited[channel] > 1 {
 		l.awaited[channel]--
@@ -266,8 +266,8 @@ func (l *link) settle(channel string) (last bool) {
 	return true
 }
 
-// match finds the command that a reply is to. Those before it have had theirs, or have failed. It reports false if
-// there is none: the server has said that by itself. The caller holds hub.mu.
+// match finds the command that a reply is to. Those before it have had theirs, or have failed. It reports
+// false if there is none: the server has said that by itself. The caller holds hub.mu.
 func (l *link) match(c command) bool {
 	if c.kind != pong && l.awaited[c.channel] == 0 {
 		return false

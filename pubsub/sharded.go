@@ -8,29 +8,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Cluster knows where sharded channels are. [Masters] makes one of a client of go-redis; a simulation can supply its own.
-// The hub calls it from several goroutines.
+// Cluster knows where sharded channels are. [Masters] makes one of a client of go-redis; a simulation can
+// supply its own. The hub calls it from several goroutines.
 type Cluster interface {
-	// Node finds the server that has the channel. It may ask a server for that, and should heed its context, which ends
-	// with the hub. It may be wrong: the server then refuses the channel.
+	// Node finds the server that has the channel. It may ask a server for that, and should heed its context,
+	// which ends with the hub. It may be wrong: the server then refuses the channel.
 	Node(ctx context.Context, channel string) (Node, error)
 
-	// Reload says that a node turned out to be gone or wrong, so that Node should look again. It must not block, and may
-	// be called often.
+	// Reload says that a node turned out to be gone or wrong, so that Node should look again. It must not
+	// block, and may be called often.
 	Reload(ctx context.Context)
 }
 
 // Node is one server of a Cluster, of a comparable type: equal values are the same server.
 type Node interface {
-	// Dial is as the function that [NewHub] is given, but Subscribe and Unsubscribe of the Conn are for sharded channels,
-	// SSUBSCRIBE and SUNSUBSCRIBE, and take any number of channels of any slots.
+	// Dial is as the function that [NewHub] is given, but Subscribe and Unsubscribe of the Conn are for
+	// sharded channels, SSUBSCRIBE and SUNSUBSCRIBE, and take any number of channels of any slots.
 	Dial(ctx context.Context) Conn
 }
 
-// NewShardedHub returns a hub that subscribes to the sharded channels of a Cluster (Redis 7 or newer, Valkey), which have the messages of
-// SPUBLISH. It keeps one connection for each node that has channels with listeners, and follows a channel that comes
-// to be another node's. Each Subscription reports resubscribed after that, as it does after a reconnect.
-// No I/O before the first Subscribe.
+// NewShardedHub returns a hub that subscribes to the sharded channels of a Cluster (Redis 7 or newer,
+// Valkey), which have the messages of SPUBLISH. It keeps one connection for each node that has channels with
+// listeners, and follows a channel that comes to be another node's. Each Subscription reports resubscribed
+// after that, as it does after a reconnect. No I/O before the first Subscribe.
 func NewShardedHub(c Cluster, o Options) *Hub {
 	h := newHub(o)
 	h.cluster = c
@@ -95,7 +95,8 @@ func (h *Hub) stray(ch *channel, after time.Duration) {
 	}
 }
 
-// displace takes a channel away from the shard whose server does not have it, or refuses it. The caller holds mu.
+// displace takes a channel away from the shard whose server does not have it, or refuses it. The caller holds
+// mu.
 func (h *Hub) displace(ch *channel) {
 	s := ch.shard
 	if s.remove(ch); s.size == 0 {
@@ -126,7 +127,8 @@ func (h *Hub) move(ch *channel, to Node) {
 	s.add(ch)
 }
 
-// place is the placing goroutine: it finds a shard for each channel that has none, and ends when all have one.
+// place is the placing goroutine: it finds a shard for each channel that has none, and ends when all have
+// one.
 func (h *Hub) place() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -151,8 +153,8 @@ func (h *Hub) place() {
 	}
 }
 
-// strays takes out the astray channels that are due, and tells when the next one is, whether to reload first, and
-// whether there was any.
+// strays takes out the astray channels that are due, and tells when the next one is, whether to reload first,
+// and whether there was any.
 func (h *Hub) strays() (due []*channel, next time.Time, stale, needed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

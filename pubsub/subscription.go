@@ -18,12 +18,13 @@ type Subscription struct {
 	resubscribed bool
 }
 
-// C is ready (it has capacity 1) whenever Take has something; one that is shared, whenever any of them may have. It is
-// never closed.
+// C is ready (it has capacity 1) whenever Take has something; one that is shared, whenever any of them may
+// have. It is never closed.
 func (s *Subscription) C() <-chan struct{} { return s.ready }
 
-// Take empties the mailbox. It returns the messages since the last Take, in the order in which they were published. It also reports
-// whether anything else may have happened before now, so that the listener has to ask its server.
+// Take empties the mailbox. It returns the messages since the last Take, in the order in which they were
+// published. It also reports whether anything else may have happened before now, so that the listener has to
+// ask its server.
 //
 // That is so when the server has confirmed the subscription, for the first time or again after a
 // reconnect, and when Subscribe found it confirmed. It is also so when more than 1024 messages were
@@ -42,9 +43,9 @@ func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	return messages, resubscribed
 }
 
-// Unheard tells the hub that the server which publishes on the channel was asked at asked, or later, and knew of no listener.
-// If the channel had been confirmed before, its connection leads to another server, as behind an endpoint that was moved, and a
-// new one takes its place. Unheard never blocks.
+// Unheard tells the hub that the server which publishes on the channel was asked at asked, or later, and knew
+// of no listener. If the channel had been confirmed before, its connection leads to another server, as behind
+// an endpoint that was moved, and a new one takes its place. Unheard never blocks.
 func (s *Subscription) Unheard(asked time.Time) {
 	h := s.hub
 	h.mu.Lock()

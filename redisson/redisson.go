@@ -1,4 +1,5 @@
-// Package redisson has the locks that programs share with a JVM that uses Redisson: its RLock and RFencedLock.
+// Package redisson has the locks that programs share with a JVM that uses Redisson: its RLock and
+// RFencedLock.
 //
 // A lock of this package has the hash, the channel and the token counter of the one that the JVM has by the
 // same name. Go and JVM exclude each other and wake each other. New returns an *rlock.Mutex, so everything
@@ -76,8 +77,8 @@ func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 
 // NewFenced names a lock that the JVM takes by getFencedLock: the tokens of both sides rise together from the
 // first hold on, whichever side has it. For that it makes Redisson's token counter,
-// redisson_lock_token:{name}. As Redisson's own, that key has no expiry. Take a name by New or by NewFenced, not
-// by both.
+// redisson_lock_token:{name}. As Redisson's own, that key has no expiry. Take a name by New or by NewFenced,
+// not by both.
 func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 	return newMutex(s, fenced, name, options)
 }

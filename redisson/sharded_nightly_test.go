@@ -211,8 +211,8 @@ func TestOnAClusterAReleaseKnowsAllWhoWereToldOfIt(t *testing.T) {
 	}
 }
 
-// While a slot moves, a release runs on its new master, and those who wait listen at the old one. They learn of it when the
-// slot has moved, at the latest.
+// While a slot moves, a release runs on its new master, and those who wait listen at the old one. They learn
+// of it when the slot has moved, at the latest.
 func TestAReleaseOfALockOfRedissonWhileItsSlotMovesWakesItsWaiter(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 2, 0)

@@ -61,7 +61,8 @@
 //
 // A session keeps its place in the queue by a heartbeat for each lock, every 6 s ([WithLiveness]). A waiter
 // whose process died is passed over at once where Redis can see that its session does not listen. Else it
-// costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased for 2 s at first, and then renewed.
+// costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased
+// for 2 s at first, and then renewed.
 //
 // The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count
 // whose time to live is the lease, and a watchdog. Locks that a JVM shares are in a package

@@ -22,7 +22,8 @@ var (
 	ErrClosed error = errClosed
 )
 
-// The errors are those of package failure. With these names the documentation of those above shows no internal package.
+// The errors are those of package failure. With these names the documentation of those above shows no
+// internal package.
 var (
 	errLocked  = failure.ErrLocked
 	errLost    = failure.ErrLost

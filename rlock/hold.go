@@ -12,12 +12,13 @@ import (
 // nested share its lease and token, and may be unlocked in any order: the last one
 // frees the lock. All methods are safe for concurrent use, and on a nil Hold.
 //
-// A Hold without a fixed lease that was not unlocked is logged and released once the garbage collector finds it. That is
-// when neither the Hold nor the context that came with it can be reached any more. Keep one of them
-// for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
+// A Hold without a fixed lease that was not unlocked is logged and released once the garbage collector finds
+// it. That is when neither the Hold nor the context that came with it can be reached any more. Keep one of
+// them for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
 type Hold handle
 
-// handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around it.
+// handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around
+// it.
 type handle = mutex.Hold
 
 // HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if
@@ -54,10 +55,11 @@ func (h *Hold) Name() string { return (*mutex.Hold)(h).Name() }
 // every renewal. Of a hold that is over it says nothing.
 func (h *Hold) Deadline() time.Time { return (*mutex.Hold)(h).Deadline() }
 
-// Err is nil while the lock is held, and then says why it is not any more:
-// [ErrNotHeld] after Unlock, [ErrLost], or [ErrClosed]. It sends no request. It goes by the deadline on the local monotonic clock, so in a
-// process that was stopped it knows of the end of the lease before the context ends. On Linux that clock stands still while the machine is suspended.
-// After that, Err is nil until the next renewal finds the lock lost, or until the end of a fixed lease.
+// Err is nil while the lock is held, and then says why it is not any more: [ErrNotHeld] after Unlock,
+// [ErrLost], or [ErrClosed]. It sends no request. It goes by the deadline on the local monotonic clock, so in
+// a process that was stopped it knows of the end of the lease before the context ends. On Linux that clock
+// stands still while the machine is suspended. After that, Err is nil until the next renewal finds the lock
+// lost, or until the end of a fixed lease.
 func (h *Hold) Err() error { return (*mutex.Hold)(h).Err() }
 
 // Extend makes the lease last at least d from now; it never shortens it. It asks

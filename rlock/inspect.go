@@ -33,9 +33,10 @@ func (s State) Since() time.Time {
 	return time.UnixMicro(s.Token)
 }
 
-// Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each session: others of that
-// session wait behind it, in memory. For a fair lock, those of one session that asked together wait as one.
-// They have the same Owner and Age, and one that gives up may be listed for as long as others of them wait.
+// Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each
+// session: others of that session wait behind it, in memory. For a fair lock, those of one session that asked
+// together wait as one. They have the same Owner and Age, and one that gives up may be listed for as long as
+// others of them wait.
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition
 	Session string        // id of its session
@@ -65,13 +66,14 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return operate.ForceUnlock(ctx, m.unwrap())
 }
 
-// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token. If another owner
-// holds the lock by now, or the lock is free, it changes nothing and returns false. So an operator who has looked, and thought
-// about it, does not free the lock of the next holder. If the holder's session has handed the lock from goroutine to goroutine in memory,
-// it is the one holder that Inspect shows, and the token is that of the first of them.
+// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token.
+// If another owner holds the lock by now, or the lock is free, it changes nothing and returns false. So an
+// operator who has looked, and thought about it, does not free the lock of the next holder. If the holder's
+// session has handed the lock from goroutine to goroutine in memory, it is the one holder that Inspect shows,
+// and the token is that of the first of them.
 //
-// It blocks for one request, of a RedLock for two, not longer than ctx. A token that is not above 0 is an error:
-// Inspect says 0 where it is not known, as of a JVM's hold, which only ForceUnlock frees.
+// It blocks for one request, of a RedLock for two, not longer than ctx. A token that is not above 0 is an
+// error: Inspect says 0 where it is not known, as of a JVM's hold, which only ForceUnlock frees.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return operate.ForceUnlockToken(ctx, m.unwrap(), token)
 }

@@ -67,15 +67,17 @@ func (m *Mutex) Name() string { return m.unwrap().Name() }
 // call), and nothing is left behind. What an unanswered request may have taken is
 // given back in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended. It is no ErrLocked then, but errors.As finds a
-//     *[LockedError] in it, if the holder of the lock is known. If that was this same session, the error says so;
+//     *[LockedError] in it, if the holder of the lock is known. If that was this same session, the error says
+//     so;
 //   - [ErrLocked], as a *[LockedError], if WaitAtMost ran out; os.ErrDeadlineExceeded
 //     instead, if Redis has not answered so that nothing is known of a holder;
 //   - [ErrLost], if ctx descends from a hold that was lost;
 //   - [ErrClosed], if the session is closed or closes meanwhile;
-//   - else it is go-redis's error. An outage only lengthens the wait: until ctx or WaitAtMost ends it, and for as long as the
-//     watchdog timeout if ctx has no deadline. The error then says for how long no request succeeded, and why the last one failed. Wrong passwords, missing
-//     rights and the like are no outage: they are errors at once. So is a panic in the client, as in one of its hooks:
-//     the error has the panic's value, and the session's logger gets the stack.
+//   - else it is go-redis's error. An outage only lengthens the wait: until ctx or WaitAtMost ends it, and
+//     for as long as the watchdog timeout if ctx has no deadline. The error then says for how long no request
+//     succeeded, and why the last one failed. Wrong passwords, missing rights and the like are no outage:
+//     they are errors at once. So is a panic in the client, as in one of its hooks: the error has the panic's
+//     value, and the session's logger gets the stack.
 //
 // A call may return later than its bound if its request is under way as Redis falls silent, within 100 ms: by
 // go-redis's ReadTimeout, 5 s by default. Set ContextTimeoutEnabled in the client's options, and a deadline

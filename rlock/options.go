@@ -14,7 +14,8 @@ type Option interface {
 	lockOption()
 }
 
-// lockOption is every Option of this package. What makes it one for the other packages, option.NewConfig finds.
+// lockOption is every Option of this package. What makes it one for the other packages, option.NewConfig
+// finds.
 type lockOption func(*option.Config)
 
 func (lockOption) lockOption() {}
@@ -47,9 +48,9 @@ func WithLease(d time.Duration) Option {
 // years at most.
 //
 // It goes for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an error for
-// locks that are shared with Redisson. As an option of a member, it has no effect in a MultiLock. A writer that
-// goes on as a reader before d is over keeps all others out until it has ended. A lock that was lost before
-// Unlock is not left taken.
+// locks that are shared with Redisson. As an option of a member, it has no effect in a MultiLock. A writer
+// that goes on as a reader before d is over keeps all others out until it has ended. A lock that was lost
+// before Unlock is not left taken.
 func HoldAtLeast(d time.Duration) Option {
 	return lockOption(func(c *option.Config) { c.AtLeast = d })
 }
@@ -74,12 +75,11 @@ type (
 
 func (o sessionOption) apply(c *sessionConfig) { o(c) }
 
-// WithPrefix sets what the names of all keys and channels of the session begin
-// with, "lockline" by default. Sessions that shall exclude each other need the same.
-// It may contain one complete hash tag ("{app}"), which puts all locks into one
-// cluster slot, and no other braces. NewSession refuses prefixes with which a lock could have the key of another
-// one: those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{", or begin with "redisson_lock_token:" or
-// "lockline_lock_memory:".
+// WithPrefix sets what the names of all keys and channels of the session begin with, "lockline" by default.
+// Sessions that shall exclude each other need the same. It may contain one complete hash tag ("{app}"), which
+// puts all locks into one cluster slot, and no other braces. NewSession refuses prefixes with which a lock
+// could have the key of another one: those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{", or begin
+// with "redisson_lock_token:" or "lockline_lock_memory:".
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Prefix = prefix })
 }
@@ -93,20 +93,21 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 }
 
 // WithLiveness sets for how long a waiter in the queue of a lock or semaphore is considered alive after its
-// session last reached Redis. The default is 10 s, and the least 10 ms. The session sends a heartbeat for each lock
-// at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. A lock that is handed over is
-// first leased for no longer than d, and for 2 s at most. Waiters that are gone are dropped after d where Redis cannot see that their sessions do
-// not listen. Until then they can delay those behind them, all together by d and one more heartbeat. That is so with classic
-// pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while their connections look open.
+// session last reached Redis. The default is 10 s, and the least 10 ms. The session sends a heartbeat for
+// each lock at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data
+// are gone. A lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters
+// that are gone are dropped after d where Redis cannot see that their sessions do not listen. Until then they
+// can delay those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a
+// Cluster, without the right to PUBSUB NUMSUB, and while their connections look open.
 func WithLiveness(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
 }
 
-// WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
-// goroutines to the next in memory. Then it frees the lock in
-// Redis, so that other sessions have their turn. The default is 5 ms. With 0 or less every Unlock frees it.
-// A fair lock has no need of it: the goroutines whose turn comes next are known. Permits of a semaphore, and read-write locks held to write, are
-// handed on for as long. For as long, goroutines join what their session holds to read.
+// WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its goroutines
+// to the next in memory. Then it frees the lock in Redis, so that other sessions have their turn. The default
+// is 5 ms. With 0 or less every Unlock frees it. A fair lock has no need of it: the goroutines whose turn
+// comes next are known. Permits of a semaphore, and read-write locks held to write, are handed on for as
+// long. For as long, goroutines join what their session holds to read.
 func WithStreak(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Streak = d })
 }
@@ -115,22 +116,24 @@ func WithStreak(d time.Duration) SessionOption {
 type PubSubMode uint8
 
 const (
-	// PubSubAuto is the default: PubSubSharded, where the server has it (Redis 7 or newer, Valkey) and the user may
-	// use it, and PubSubClassic elsewhere. The session asks each server once, before it first waits there.
+	// PubSubAuto is the default: PubSubSharded, where the server has it (Redis 7 or newer, Valkey) and the
+	// user may use it, and PubSubClassic elsewhere. The session asks each server once, before it first waits
+	// there.
 	PubSubAuto PubSubMode = iota
 
 	// PubSubClassic is SUBSCRIBE and PUBLISH: each message goes to all nodes of the Cluster.
 	PubSubClassic
 
-	// PubSubSharded is SSUBSCRIBE and SPUBLISH: a message goes to the master that has the lock, and its replicas.
+	// PubSubSharded is SSUBSCRIBE and SPUBLISH: a message goes to the master that has the lock, and its
+	// replicas.
 	PubSubSharded
 )
 
-// WithPubSub sets how waiters for reentrant and fair locks are woken on a Redis Cluster, [PubSubAuto] by default. Sessions that do it
-// differently can share locks. PubSubSharded is not checked against server and rights: where it is not possible, waiters find
-// out by their heartbeats that they have the lock (see [WithLiveness]). NewSession refuses it with a client that is not of a Cluster; the other
-// modes mean PubSubClassic there.
-// Those that are shared with Redisson are another matter: see their package.
+// WithPubSub sets how waiters for reentrant and fair locks are woken on a Redis Cluster, [PubSubAuto] by
+// default. Sessions that do it differently can share locks. PubSubSharded is not checked against server and
+// rights: where it is not possible, waiters find out by their heartbeats that they have the lock (see
+// [WithLiveness]). NewSession refuses it with a client that is not of a Cluster; the other modes mean
+// PubSubClassic there. Those that are shared with Redisson are another matter: see their package.
 func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
 }

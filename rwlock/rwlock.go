@@ -14,12 +14,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// ErrUpgrade: Lock or TryLock got a context that carries a read hold, or an owner ([rlock.WithOwner]) that has one. A reader cannot become
-// the writer, because two that tried would wait for each other without end. Unlock the read hold first.
+// ErrUpgrade: Lock or TryLock got a context that carries a read hold, or an owner ([rlock.WithOwner]) that
+// has one. A reader cannot become the writer, because two that tried would wait for each other without end.
+// Unlock the read hold first.
 var ErrUpgrade = permit.ErrUpgrade
 
-// RWMutex is a read-write lock: a name in a session. It keeps no state of its own. Safe for concurrent use. Any number of RWMutexes of
-// one name are one lock. It is a [rlock.Locker], to write; that to read is [RWMutex.RLocker].
+// RWMutex is a read-write lock: a name in a session. It keeps no state of its own. Safe for concurrent use.
+// Any number of RWMutexes of one name are one lock. It is a [rlock.Locker], to write; that to read is
+// [RWMutex.RLocker].
 type RWMutex struct {
 	permits permit.Permits
 	cfg     option.Config
@@ -44,8 +46,9 @@ var (
 	read  = permit.Want{N: 1, Limit: permit.All, Shared: true}
 )
 
-// New names a read-write lock. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with a name or session, every method
-// returns. The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
+// New names a read-write lock. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is
+// wrong with a name or session, every method returns. The options are those of each acquisition:
+// [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, options ...rlock.Option) *RWMutex {
 	return &RWMutex{permit.New(inner.Session(s), kind, name), option.NewConfig(option.Config{}, options)}
 }
@@ -60,32 +63,36 @@ func (m *RWMutex) unwrap() *permit.Permits {
 // Name is the lock's name.
 func (m *RWMutex) Name() string { return m.unwrap().Name() }
 
-// Lock waits until the lock is held to write: no other hold of it is left. It returns the hold and the context to go on with, which
-// carries the hold and ends with it. A ctx that descends from a live hold of this lock re-enters if that is to write, and else gets
-// [ErrUpgrade] at once. With a context that does not descend from the caller's own read hold, it waits for itself.
+// Lock waits until the lock is held to write: no other hold of it is left. It returns the hold and the
+// context to go on with, which carries the hold and ends with it. A ctx that descends from a live hold of
+// this lock re-enters if that is to write, and else gets [ErrUpgrade] at once. With a context that does not
+// descend from the caller's own read hold, it waits for itself.
 //
 // What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, write, options, false)
 }
 
-// TryLock is Lock that never waits: it returns a *[rlock.LockedError] instead, also if others wait. Where Lock returns [ErrUpgrade], so does TryLock.
-// It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
+// TryLock is Lock that never waits: it returns a *[rlock.LockedError] instead, also if others wait. Where
+// Lock returns [ErrUpgrade], so does TryLock. It blocks for one request, not longer than ctx and a
+// [rlock.WaitAtMost] above zero say.
 func (m *RWMutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, write, options, true)
 }
 
-// RLock waits until the lock is held to read. Others may hold it to read, too, and none holds it to write. A ctx that descends
-// from a live hold of this lock, to read or to write, re-enters. If the write hold is unlocked first, the lock goes on being held to read, and no
-// writer comes between. The context of that reader goes on, too: until the context ends that the outermost Lock was given.
+// RLock waits until the lock is held to read. Others may hold it to read, too, and none holds it to write. A
+// ctx that descends from a live hold of this lock, to read or to write, re-enters. If the write hold is
+// unlocked first, the lock goes on being held to read, and no writer comes between. The context of that
+// reader goes on, too: until the context ends that the outermost Lock was given.
 //
 // What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, read, options, false)
 }
 
-// TryRLock is RLock that never waits: it returns a *[rlock.LockedError] instead, also if a writer waits, unless
-// it joins what its session reads. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
+// TryRLock is RLock that never waits: it returns a *[rlock.LockedError] instead, also if a writer waits,
+// unless it joins what its session reads. It blocks for one request, not longer than ctx and a
+// [rlock.WaitAtMost] above zero say.
 func (m *RWMutex) TryRLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, read, options, true)
 }
@@ -154,7 +161,8 @@ type Waiter struct {
 	Age     time.Duration // since it asked
 }
 
-// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
+// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
+// longer than ctx.
 func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
 	in, err := operate.Inspect(ctx, m.unwrap())
 	st := State{Name: m.Name()}
@@ -172,8 +180,9 @@ func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
 	return st, err
 }
 
-// ForceUnlock takes the lock from the holder that writes, and reports whether there was one. It is for operators: the holder goes on without the
-// lock until its next request or renewal. That is at most a third of its lease, or the rest of a fixed one. It blocks for one request, not longer than ctx.
+// ForceUnlock takes the lock from the holder that writes, and reports whether there was one. It is for
+// operators: the holder goes on without the lock until its next request or renewal. That is at most a third
+// of its lease, or the rest of a fixed one. It blocks for one request, not longer than ctx.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	n, err := operate.Force(ctx, m.unwrap(), operate.Writer)
 	return n > 0, err
@@ -184,8 +193,8 @@ func (m *RWMutex) ForceRUnlock(ctx context.Context) (int, error) {
 	return operate.Force(ctx, m.unwrap(), operate.Readers)
 }
 
-// ForceUnlockToken is ForceUnlock of the one holder, to read or to write, that [RWMutex.Inspect] has shown with this token. If it does not hold the lock any more,
-// nothing changes.
+// ForceUnlockToken is ForceUnlock of the one holder, to read or to write, that [RWMutex.Inspect] has shown
+// with this token. If it does not hold the lock any more, nothing changes.
 func (m *RWMutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return operate.ForceToken(ctx, m.unwrap(), token)
 }

@@ -18,8 +18,8 @@ import (
 // MaxLimit is the highest number of permits.
 const MaxLimit = permit.All - 1
 
-// Semaphore is a semaphore's name in a session, and how many permits it has. It keeps no state of its own. Safe for concurrent
-// use. Any number of Semaphores of one name are one semaphore.
+// Semaphore is a semaphore's name in a session, and how many permits it has. It keeps no state of its own.
+// Safe for concurrent use. Any number of Semaphores of one name are one semaphore.
 type Semaphore struct {
 	permits permit.Permits
 	limit   int
@@ -61,8 +61,8 @@ func notFree(e *failure.LockedError) error {
 // If Redis has another number, of another New, each Acquire is refused with a *[LimitError]. A number that
 // [Semaphore.SetLimit] has set goes before that of New.
 //
-// Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns. The options are those of each acquisition:
-// [rlock.WithLease] and [rlock.WaitAtMost].
+// Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns.
+// The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
 	sem := &Semaphore{permits: permit.New(inner.Session(s), kind, name), limit: limit, cfg: option.NewConfig(option.Config{}, options)}
 	sem.err = sem.check("New: a limit", limit)
@@ -96,18 +96,20 @@ func (s *Semaphore) Name() string {
 	return s.permits.Name()
 }
 
-// Acquire waits until n permits are held, all or none, and returns the hold and the context to go on with, which ends with
-// the hold. Unlock of the hold gives the permits back. Waiters are served first come, first served.
+// Acquire waits until n permits are held, all or none, and returns the hold and the context to go on with,
+// which ends with the hold. Unlock of the hold gives the permits back. Waiters are served first come, first
+// served.
 //
-// It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context returned inherits from it.
-// The end of ctx does not end the hold. Only Unlock, loss, Close and a fixed lease do. n is from 0 to [MaxLimit]. With n = 0 it returns at once, without a
-// request. An n above the limit is refused, also if the limit is reduced during the wait.
+// It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context
+// returned inherits from it. The end of ctx does not end the hold. Only Unlock, loss, Close and a fixed lease
+// do. n is from 0 to [MaxLimit]. With n = 0 it returns at once, without a request. An n above the limit is
+// refused, also if the limit is reduced during the wait.
 //
-// On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is held.
-// What an unanswered request may have taken is given back in the background. The error matches
+// On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is
+// held. What an unanswered request may have taken is given back in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
-//   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if Redis has not
-//     answered, so that no holder is known;
+//   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if Redis
+//     has not answered, so that no holder is known;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - a *[LimitError], if there are fewer than n permits at all, or another number than New says;
 //   - else it is go-redis's error. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
@@ -115,8 +117,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int, options ...rlock.Option)
 	return s.acquire(ctx, n, options, false)
 }
 
-// TryAcquire is Acquire that never waits for permits: it returns a *[NotFreeError] if n are not free, or if others wait. It blocks for one request,
-// not longer than ctx and a [rlock.WaitAtMost] above zero say.
+// TryAcquire is Acquire that never waits for permits: it returns a *[NotFreeError] if n are not free, or if
+// others wait. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return s.acquire(ctx, n, options, true)
 }
@@ -174,7 +176,8 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetLimit is SetLimit if Redis has no number, because the semaphore was not used lately. It reports whether it was set.
+// TrySetLimit is SetLimit if Redis has no number, because the semaphore was not used lately. It reports
+// whether it was set.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
 	if err := s.use(ctx); err != nil {
 		return false, err
@@ -259,7 +262,8 @@ type Waiter struct {
 	Age     time.Duration // since it asked
 }
 
-// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
+// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
+// longer than ctx.
 func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 	if err := s.use(ctx); err != nil {
 		return State{}, err
@@ -275,9 +279,10 @@ func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 	return st, err
 }
 
-// ForceRelease takes back the permits of the one holder that [Semaphore.Inspect] has shown with this token, and reports whether there was
-// one. It is for operators: the holder goes on without them until its next request or renewal. That is at most a third of its lease, or the rest of a fixed
-// one. It blocks for one request, not longer than ctx.
+// ForceRelease takes back the permits of the one holder that [Semaphore.Inspect] has shown with this token,
+// and reports whether there was one. It is for operators: the holder goes on without them until its next
+// request or renewal. That is at most a third of its lease, or the rest of a fixed one. It blocks for one
+// request, not longer than ctx.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
 	if err := s.use(ctx); err != nil {
 		return false, err

@@ -53,8 +53,8 @@ func (w *Watchdog) fly(server any, waiting []seat, launched time.Duration) {
 	}
 }
 
-// board fills a batch with those of waiting that still need it. It returns them, those that still wait, and the latest
-// deadline in the batch.
+// board fills a batch with those of waiting that still need it. It returns them, those that still wait, and
+// the latest deadline in the batch.
 func (w *Watchdog) board(waiting []seat, launched time.Duration) (seats, rest []seat, until time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +107,8 @@ func (w *Watchdog) settle(seats []seat, results []Result, launched time.Duration
 			s.deadline = max(s.deadline, r.Deadline.Sub(w.start))
 			s.renewed = now
 			s.backoff = 0
-			// Not always from launched: a reply that comes late must not make the next renewal follow at once.
+			// Not always from launched: a reply that comes late must not make the next renewal follow at
+			// once.
 			w.plan(s.Lease, max(launched, now-s.every/2), now)
 		case s.every == 0 || s.renewed > launched:
 			continue // no matter: switched off, or renewed by another flight

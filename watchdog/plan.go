@@ -32,14 +32,16 @@ func (w *Watchdog) plan(l *Lease, from, now time.Duration) {
 	}
 }
 
-// planAgain has l, which takes off now, take off again for the case that it does not come back. From the fourth time
-// on, the distance grows: a lease with hours to live must not send hundreds of renewals to a server that hangs.
+// planAgain has l, which takes off now, take off again for the case that it does not come back. From the
+// fourth time on, the distance grows: a lease with hours to live must not send hundreds of renewals to a
+// server that hangs.
 func (w *Watchdog) planAgain(l *Lease, now time.Duration) {
 	l.next = slot(now+l.every/2<<max(0, l.flights-4), l.every/4, w.phase)
 }
 
-// planRetry has l renewed again after a failure. The slots keep together what failed together, or a server that comes
-// back would be greeted with a flight for each lease; their offset, which differs between processes, is the jitter.
+// planRetry has l renewed again after a failure. The slots keep together what failed together, or a server
+// that comes back would be greeted with a flight for each lease; their offset, which differs between
+// processes, is the jitter.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	least := max(l.every/16, shortest)
 	l.backoff = max(min(2*l.backoff, l.every/2), least)
@@ -49,8 +51,8 @@ func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	l.next = slot(now+l.backoff, l.backoff/2, -w.jitter)
 }
 
-// slot returns the start of the slot that t is in; slots are width wide and one starts at phase, which is not after t.
-// So the result is after t-width.
+// slot returns the start of the slot that t is in; slots are width wide and one starts at phase, which is not
+// after t. So the result is after t-width.
 func slot(t, width, phase time.Duration) time.Duration {
 	return t - (t-phase)%width
 }

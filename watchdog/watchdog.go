@@ -37,19 +37,20 @@ type Result struct {
 	Deadline time.Time // renewed: the new local deadline, counted from before the request was sent
 }
 
-// A Keeper is what a Watchdog needs of its user. Its methods are called from many goroutines, never with a lock held,
-// and may use the Watchdog, except to close it. All but Renew must be quick: leases that end at the same instant are
-// told one after another.
+// A Keeper is what a Watchdog needs of its user. Its methods are called from many goroutines, never with a
+// lock held, and may use the Watchdog, except to close it. All but Renew must be quick: leases that end at
+// the same instant are told one after another.
 type Keeper interface {
 	// Server names the server that l's renewal goes to by any comparable value.
 	Server(l *Lease) any
 
-	// Renew sends the renewals of one batch, 1 to MaxBatch leases of one server, waits for the replies, and returns a
-	// Result for each, in order. ctx ends at the latest deadline in the batch, or when the Watchdog closes.
-	// A lease may be removed while Renew runs; then its Result is ignored.
+	// Renew sends the renewals of one batch, 1 to MaxBatch leases of one server, waits for the replies, and
+	// returns a Result for each, in order. ctx ends at the latest deadline in the batch, or when the Watchdog
+	// closes. A lease may be removed while Renew runs; then its Result is ignored.
 	Renew(ctx context.Context, server any, batch []*Lease) []Result
 
-	// Lost is called once for each Add whose lease ended: because its deadline passed, or because it was Gone.
+	// Lost is called once for each Add whose lease ended: because its deadline passed, or because it was
+	// Gone.
 	Lost(l *Lease, deadlinePassed bool)
 
 	// Failed reports a renewal that failed and will be retried while the lease lives.
@@ -65,8 +66,8 @@ type Watchdog struct {
 	ctx    context.Context // of all flights
 	cancel context.CancelFunc
 
-	// busy counts what Close waits for: the armed timer, ticks, and callbacks. It is raised under mu while not closed,
-	// or by one that is counted already, so never from zero while Close waits.
+	// busy counts what Close waits for: the armed timer, ticks, and callbacks. It is raised under mu while
+	// not closed, or by one that is counted already, so never from zero while Close waits.
 	busy sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows and the unexported fields of every Lease; nothing is called while it is held
@@ -80,8 +81,8 @@ type Watchdog struct {
 // New returns a Watchdog that renews leases through k. It runs nothing until a lease is added.
 func New(k Keeper) *Watchdog {
 	w := &Watchdog{keeper: k, start: time.Now(), armed: never}
-	// Processes that lost a server at the same moment must not come back in step. Seeded by the clock, so that a
-	// simulation in fake time can be repeated.
+	// Processes that lost a server at the same moment must not come back in step. Seeded by the clock, so
+	// that a simulation in fake time can be repeated.
 	seed := uint64(w.start.UnixNano())
 	w.jitter = time.Duration(rand.New(rand.NewPCG(seed, seed)).Int64N(int64(time.Hour)))
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -113,8 +114,8 @@ func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	return true
 }
 
-// Remove keeps l no longer, and reports whether it was still kept. If so, Lost is not called for it, and a renewal in
-// flight cannot bring it back.
+// Remove keeps l no longer, and reports whether it was still kept. If so, Lost is not called for it, and a
+// renewal in flight cannot bring it back.
 func (w *Watchdog) Remove(l *Lease) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,10 +169,11 @@ func (w *Watchdog) Len() int {
 	return len(w.leases)
 }
 
-// Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for callbacks that run,
-// save for Renew. A Renew may ignore its context, so its calls may return after Close, and their results are ignored.
-// (One that was about to begin may even begin after Close, with a context that has ended.) No other callback runs after Close.
-// Close must not be called from a callback, for it would wait for itself.
+// Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for callbacks
+// that run, save for Renew. A Renew may ignore its context, so its calls may return after Close, and their
+// results are ignored. (One that was about to begin may even begin after Close, with a context that has
+// ended.) No other callback runs after Close. Close must not be called from a callback, for it would wait for
+// itself.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.closed = true
@@ -209,7 +211,8 @@ func (w *Watchdog) arm(now time.Duration) {
 	}
 }
 
-// tick is what the timer runs. The timer is armed again before any callback runs, so a slow one delays no later tick.
+// tick is what the timer runs. The timer is armed again before any callback runs, so a slow one delays no
+// later tick.
 func (w *Watchdog) tick() {
 	defer w.busy.Done()
 	lost, due, now := w.collect()

@@ -7,7 +7,8 @@ import (
 )
 
 // Run calls f in a goroutine of its own and waits until that has ended: neither a panic in f nor
-// runtime.Goexit (which t.FailNow calls) ends what the caller does. Either is logged as what's, if log is able to.
+// runtime.Goexit (which t.FailNow calls) ends what the caller does. Either is logged as what's, if log is
+// able to.
 func Run(log *slog.Logger, what string, f func()) {
 	done := make(chan struct{})
 	go func() {

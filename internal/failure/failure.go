@@ -30,7 +30,8 @@ const SelfHint = " (held by this same session: if the holder called this Lock, i
 // UpgradeHint is the hint where a reader of the session is in the way of its writer.
 const UpgradeHint = " (this same session reads: a reader cannot become the writer, and must unlock first)"
 
-// Public converts errors that are structs to the types that users know, those of package rlock, which sets it.
+// Public converts errors that are structs to the types that users know, those of package rlock, which sets
+// it.
 var Public = func(err error) error { return err }
 
 // LockedError is the ErrLocked of TryLock and of a wait that ran out.
@@ -141,7 +142,8 @@ func (e *named) Error() string {
 }
 func (e *named) Unwrap() error { return e.err }
 
-// Unnamed is an error's text without a prefix and without the name of its lock, for an error that has them already.
+// Unnamed is an error's text without a prefix and without the name of its lock, for an error that has them
+// already.
 func Unnamed(err error) string {
 	if n, ok := err.(*named); ok {
 		return Unnamed(n.err) + n.hint
@@ -149,8 +151,8 @@ func Unnamed(err error) string {
 	return Bare(err)
 }
 
-// waitError is the error of a wait that its context ended. errors.As finds the lock's holder in it, but it is no
-// ErrLocked: a caller that ends its own wait does other things than one that was refused.
+// waitError is the error of a wait that its context ended. errors.As finds the lock's holder in it, but it is
+// no ErrLocked: a caller that ends its own wait does other things than one that was refused.
 type waitError struct {
 	named
 	locked error
@@ -205,8 +207,8 @@ func Troubled(err, last error) error {
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
 }
 
-// OfWait is the error when the wait for a lock has ended with its context, its session or its time. holder is nil if none
-// is known.
+// OfWait is the error when the wait for a lock has ended with its context, its session or its time. holder is
+// nil if none is known.
 func OfWait(ctx context.Context, closing bool, name string, holder *LockedError) error {
 	switch {
 	case ctx.Err() != nil && holder != nil:
@@ -228,9 +230,9 @@ type Sighting struct {
 	Until         time.Time // when its lease would have been over
 }
 
-// Locked is the error that names that holder to a wait begun at begun. It is nil for a sighting before begun of a lease that
-// was over then. A sighting since stands counts too: others have stood in line since, and it is not their turn yet. If stands
-// is nil, none do.
+// Locked is the error that names that holder to a wait begun at begun. It is nil for a sighting before begun
+// of a lease that was over then. A sighting since stands counts too: others have stood in line since, and it
+// is not their turn yet. If stands is nil, none do.
 func (s *Sighting) Locked(name string, begun time.Time, stands *time.Time) *LockedError {
 	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && (stands == nil || s.At.Before(*stands)) {
 		return nil

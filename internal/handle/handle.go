@@ -1,5 +1,5 @@
-// Package handle is what a user has of a hold: a Hold, which may stand for one lock or for several as one, and which its
-// user may forget.
+// Package handle is what a user has of a hold: a Hold, which may stand for one lock or for several as one,
+// and which its user may forget.
 //
 // A Hold is made by New of whatever implements Holding, and is valid from then on; the zero Hold stands for
 // nothing, and each use of it says so. It keeps what it stands for reachable, and never the other way round:
@@ -32,11 +32,11 @@ type Holding interface {
 	Parts() []*Hold
 	// Context ends with the hold.
 	Context() context.Context
-	// Find is what an acquisition below finds by a key of its own: the hold that it nests in; nil if it is none
-	// of these.
+	// Find is what an acquisition below finds by a key of its own: the hold that it nests in; nil if it is
+	// none of these.
 	Find(key any) any
-	// Forgotten is called once no goroutine can use or unlock the hold any more. It must be quick: the runtime's
-	// cleanups wait for each other.
+	// Forgotten is called once no goroutine can use or unlock the hold any more. It must be quick: the
+	// runtime's cleanups wait for each other.
 	Forgotten()
 }
 

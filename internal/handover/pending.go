@@ -1,6 +1,7 @@
 package handover
 
-// Pending counts what is under way, for goroutines that wait until some of it is over. The caller's mutex guards it.
+// Pending counts what is under way, for goroutines that wait until some of it is over. The caller's mutex
+// guards it.
 type Pending struct {
 	n    int
 	over chan struct{} // closed when one is over; nil if no goroutine waits for that

@@ -12,8 +12,8 @@ const (
 
 func (s State) String() string { return [...]string{"held", "released", "lost", "closed"}[s] }
 
-// Tenure is the local side of a grant: the entries under it, and the token of the goroutine whose turn, or term, it
-// is. A grant reserves a block of tokens; each term takes the next one.
+// Tenure is the local side of a grant: the entries under it, and the token of the goroutine whose turn, or
+// term, it is. A grant reserves a block of tokens; each term takes the next one.
 type Tenure struct {
 	Token   int64 // of the present term
 	Change  int64 // number of the last change of Entries: Redis ignores an earlier one that comes late

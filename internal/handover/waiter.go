@@ -74,8 +74,8 @@ func (w *Waiter[T]) Answer(h Handoff[T]) {
 	}
 }
 
-// Queued says to w that it waits in Redis' queue. Never two of these are pending at once, or there would be no room for
-// the answer.
+// Queued says to w that it waits in Redis' queue. Never two of these are pending at once, or there would be
+// no room for the answer.
 func (w *Waiter[T]) Queued() {
 	if len(w.Ready) == 0 {
 		w.Ready <- Queued

@@ -12,18 +12,20 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// An Attempt waits in a queue in Redis. Its methods are called with no mutex held, by callers that are counted in the session's
-// work, and must not block.
+// An Attempt waits in a queue in Redis. Its methods are called with no mutex held, by callers that are
+// counted in the session's work, and must not block.
 type Attempt interface {
 	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
 	Key() string
-	// Told is a message that begins with the attempt's owner field: the words behind that. Any client that may publish could have sent it.
+	// Told is a message that begins with the attempt's owner field: the words behind that. Any client that
+	// may publish could have sent it.
 	Told(words []string)
 	// Missed: messages about the attempt may have been missed.
 	Missed()
 }
 
-// Inbox is that of a session: which attempts wait, and where the session listens for them. It is a part of the session.
+// Inbox is that of a session: which attempts wait, and where the session listens for them. It is a part of
+// the session.
 type Inbox struct {
 	s     *session.Session
 	ready chan struct{} // cap 1: something has arrived on one of the channels
@@ -41,7 +43,8 @@ type ear struct {
 	idle bool // no attempt needed it at the last look
 }
 
-// NewNonce is a text without spaces that cannot be guessed. An attempt gives it to Redis alone, so a message that has it is Redis' own.
+// NewNonce is a text without spaces that cannot be guessed. An attempt gives it to Redis alone, so a message
+// that has it is Redis' own.
 func NewNonce() string {
 	var random [12]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -120,9 +123,10 @@ func (in *Inbox) Mode(key string) any {
 	return "2"
 }
 
-// Listen subscribes to what is said about a lock while an attempt of this session is queued for it, and a little longer. If it
-// is not known whether the lock's server can shard pub/sub, Listen first asks that, in the background. After each confirmation
-// of the subscription a heartbeat tells Redis how the session is to be notified. The caller must be counted in the session's work.
+// Listen subscribes to what is said about a lock while an attempt of this session is queued for it, and a
+// little longer. If it is not known whether the lock's server can shard pub/sub, Listen first asks that, in
+// the background. After each confirmation of the subscription a heartbeat tells Redis how the session is to
+// be notified. The caller must be counted in the session's work.
 func (in *Inbox) Listen(key string) {
 	if possible, known := in.s.KnownSharded(key); known {
 		in.hear(key, possible, true)
@@ -143,7 +147,8 @@ func (in *Inbox) Listen(key string) {
 	})
 }
 
-// hear listens on the channel for a lock. Where it is not known which one that is, it keeps to the one that it has.
+// hear listens on the channel for a lock. Where it is not known which one that is, it keeps to the one that
+// it has.
 func (in *Inbox) hear(key string, sharded, known bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

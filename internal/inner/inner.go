@@ -1,5 +1,6 @@
-// Package inner converts between rlock's Session and Mutex and what is inside them, for the other packages of this
-// module: rlock exports no way to do so. A Hold needs none of this, since package mutex makes it: see rlock.
+// Package inner converts between rlock's Session and Mutex and what is inside them, for the other packages of
+// this module: rlock exports no way to do so. A Hold needs none of this, since package mutex makes it: see
+// rlock.
 package inner
 
 import (

@@ -40,9 +40,9 @@ const (
 
 func (p Progress) String() string { return [...]string{"fresh", "contested", "refused"}[p] }
 
-// Acquisition is one call of Lock or TryLock. It belongs to the goroutine of that call, or, once that has left, to the
-// one that goes on with its request. While its Waiter is in a list, it does not change, and others may look at it with
-// Lock.Mu held.
+// Acquisition is one call of Lock or TryLock. It belongs to the goroutine of that call, or, once that has
+// left, to the one that goes on with its request. While its Waiter is in a list, it does not change, and
+// others may look at it with Lock.Mu held.
 type Acquisition struct {
 	wakeup.Bounds
 	Ctx    context.Context // the caller's
@@ -165,9 +165,9 @@ func (a *Acquisition) run() (*Entry, error) {
 	}
 }
 
-// outer finds the nearest live hold of this lock that the context descends from; nil for a newcomer, and ErrLost if
-// what it descends from was lost. Contexts may run code of their own, and take a RedLock's mutexes, so
-// Lock.Mu is not held.
+// outer finds the nearest live hold of this lock that the context descends from; nil for a newcomer, and
+// ErrLost if what it descends from was lost. Contexts may run code of their own, and take a RedLock's
+// mutexes, so Lock.Mu is not held.
 func (a *Acquisition) outer() (*Entry, error) {
 	d := (*descent)(a)
 	d.lost = false
@@ -199,14 +199,15 @@ func (a *Acquisition) LeaseArg() any {
 	return a.Lock.S().Args.Lease
 }
 
-// NewAttempt begins a try for the lock in Redis, with an owner field that is never used again. The token is not known
-// until it is granted.
+// NewAttempt begins a try for the lock in Redis, with an owner field that is never used again. The token is
+// not known until it is granted.
 func (a *Acquisition) NewAttempt() {
 	a.Grant, a.NotAfter = protocol.Grant{Owner: a.Lock.S().Attempt(), Token: ""}, 0
 }
 
-// WelcomeUntil bounds, by the Redis clock, until when a copy of the request that is made now may still take the lock,
-// where that is known. Without knowledge of the clock the request has expired on arrival, but its reply brings the time.
+// WelcomeUntil bounds, by the Redis clock, until when a copy of the request that is made now may still take
+// the lock, where that is known. Without knowledge of the clock the request has expired on arrival, but its
+// reply brings the time.
 func (a *Acquisition) WelcomeUntil(now time.Time, lease time.Duration) int64 {
 	if t := a.Lock.S().Clock.Now(now); t != 0 {
 		a.NotAfter = max(a.NotAfter, t+protocol.Patience(lease).Microseconds())

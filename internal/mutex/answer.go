@@ -24,8 +24,8 @@ func awardOf(r protocol.Answer, sent time.Time) award {
 	return award{token: r.Token, lease: r.Left, since: sent, age: age}
 }
 
-// toldTime is how long an attempt that was notified of a grant waits for the answer to its request. Then a heartbeat asks: the
-// first lease is shorter than most time-outs of clients.
+// toldTime is how long an attempt that was notified of a grant waits for the answer to its request. Then a
+// heartbeat asks: the first lease is shorter than most time-outs of clients.
 const toldTime = 500 * time.Millisecond
 
 // learn is news of a grant to the attempt. Mu held.
@@ -42,8 +42,8 @@ func (c *cohort) learn(w award) {
 	}
 }
 
-// confirmed: a heartbeat has found that the attempt was granted what it was notified of. The request under way is as good
-// as lost: a copy may still come. Mu held.
+// confirmed: a heartbeat has found that the attempt was granted what it was notified of. The request under
+// way is as good as lost: a copy may still come. Mu held.
 func (c *cohort) confirmed() {
 	l := c.l
 	if c.state != asking || c.told.token == 0 || c.members.First() == nil {
@@ -182,8 +182,8 @@ func (c *cohort) since(at int64) time.Time {
 	return t
 }
 
-// granted gives the cohort what Redis granted it: its first member has the lock now, the others wait at the root gate.
-// Mu held, but not all the time (Tenure.Begin).
+// granted gives the cohort what Redis granted it: its first member has the lock now, the others wait at the
+// root gate. Mu held, but not all the time (Tenure.Begin).
 func (c *cohort) granted(w award) {
 	l := c.l
 	if w.at != 0 {
@@ -229,7 +229,8 @@ func (c *cohort) install(t *Tenure, first *Waiter, w award) {
 	}
 }
 
-// complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its deadline.
+// complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its
+// deadline.
 func (l *Lock) complete(t *Tenure, until time.Time) {
 	for try := 1; ; try++ {
 		o := t.Update(l.S().Ctx, time.Until(until), wire.Tries, nil)
@@ -239,8 +240,9 @@ func (l *Lock) complete(t *Tenure, until time.Time) {
 	}
 }
 
-// askAgain has Redis say what became of a grant that seems to be over. It may not be: where the last answer took long, the
-// grant is counted from long before. A lock that the attempt still has is made its own for the whole lease. Mu held.
+// askAgain has Redis say what became of a grant that seems to be over. It may not be: where the last answer
+// took long, the grant is counted from long before. A lock that the attempt still has is made its own for the
+// whole lease. Mu held.
 func (c *cohort) askAgain() {
 	l := c.l
 	c.expired++
@@ -251,8 +253,8 @@ func (c *cohort) askAgain() {
 	go c.run()
 }
 
-// askAnew makes newcomers of the members whose grant came too late, as in a process that was stopped: the place is lost.
-// Mu held.
+// askAnew makes newcomers of the members whose grant came too late, as in a process that was stopped: the
+// place is lost. Mu held.
 func (c *cohort) askAnew() {
 	again := &cohort{l: c.l, ctx: c.ctx, lease: c.lease, expired: c.expired + 1, size: c.members.Len()}
 	for w := c.members.First(); w != nil; w = w.Next() {
@@ -268,8 +270,9 @@ func (c *cohort) askAnew() {
 // Key is the lock's.
 func (c *cohort) Key() string { return c.l.Keys.Lock() }
 
-// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEASE' for the next in the queue, which looks when that lease is over. A
-// grant counts only with the attempt's nonce, which was given to Redis alone. A look costs no more than a request.
+// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEASE' for the next in the queue, which looks when that
+// lease is over. A grant counts only with the attempt's nonce, which was given to Redis alone. A look costs
+// no more than a request.
 func (c *cohort) Told(words []string) {
 	l := c.l
 	l.Mu.Lock()
@@ -304,8 +307,8 @@ func (l *Lock) attempt(owner string) *cohort {
 	return nil
 }
 
-// deliver gives an award to the attempt that it is for, if that still waits here. The caller must be counted in the
-// session's work. Mu is not held.
+// deliver gives an award to the attempt that it is for, if that still waits here. The caller must be counted
+// in the session's work. Mu is not held.
 func (l *Lock) deliver(owner string, w award) {
 	if c, _ := l.table.inbox.Find(owner).(*cohort); c != nil {
 		c.l.Mu.Lock()

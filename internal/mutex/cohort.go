@@ -54,8 +54,8 @@ const maxCohort = protocol.Block
 
 func (c *cohort) owner() string { return c.grant.Owner.(string) }
 
-// form makes the goroutines that wait for it the next cohort, which must run then; nil if there are none, or if the cohort
-// before is still asking. Mu held.
+// form makes the goroutines that wait for it the next cohort, which must run then; nil if there are none, or
+// if the cohort before is still asking. Mu held.
 func (l *Lock) form() *cohort {
 	w := l.forming.First()
 	l.expect = 0 // goroutines that come later ask at once
@@ -88,8 +88,8 @@ func (c *cohort) fill() {
 	c.size = c.members.Len()
 }
 
-// outliveMember has the request go on though its first member leaves: the answer is the others', too, and go-redis may
-// end the reading with a context. Mu held.
+// outliveMember has the request go on though its first member leaves: the answer is the others', too, and
+// go-redis may end the reading with a context. Mu held.
 func (c *cohort) outliveMember() {
 	if c.ctx.Done() != nil {
 		c.ctx = context.WithoutCancel(c.ctx)
@@ -111,7 +111,8 @@ func (c *cohort) begin() {
 	l.Keep() // until the request is answered: it is rolled back if no goroutine waits for it any more
 }
 
-// retire ends the attempt as far as this session is concerned: a grant that comes later goes to no goroutine. Mu held.
+// retire ends the attempt as far as this session is concerned: a grant that comes later goes to no goroutine.
+// Mu held.
 func (c *cohort) retire() {
 	l := c.l
 	c.state = over
@@ -129,15 +130,15 @@ func (c *cohort) retire() {
 	}
 }
 
-// withdraw ends an attempt that may stand in the queue, or hold the lock by now. The caller must be counted in the
-// session's work. Mu held.
+// withdraw ends an attempt that may stand in the queue, or hold the lock by now. The caller must be counted
+// in the session's work. Mu held.
 func (c *cohort) withdraw() {
 	c.retire()
 	c.l.ReleaseUntilDone(c.grant, time.Now().Add(c.asksFor()+c.l.S().Liveness), c.gone)
 }
 
-// memberLeft is called when a member has gone. If it was the last one, the place is given up, which ends with the
-// channel that is returned. Mu held.
+// memberLeft is called when a member has gone. If it was the last one, the place is given up, which ends with
+// the channel that is returned. Mu held.
 func (c *cohort) memberLeft() (gone <-chan struct{}) {
 	if c.members.First() != nil || c.takeIn() {
 		return nil

@@ -254,7 +254,8 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 	})
 }
 
-// The answer by which a message's time is known took long, so the lease of the grant may seem over when it is not.
+// The answer by which a message's time is known took long, so the lease of the grant may seem over when it is
+// not.
 func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 	for _, c := range []struct {
 		what, answer string
@@ -294,8 +295,8 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// One that was granted the lock while its process stood still asks again. A heartbeat that is under way may have found it
-// missing.
+// One that was granted the lock while its process stood still asks again. A heartbeat that is under way may
+// have found it missing.
 func TestAHeartbeatThatIsOlderThanTheAnswerIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}

@@ -1,14 +1,16 @@
-// Package mutex is the reentrant, exclusive lock that rlock, fairlock, redisson and multilock are made of: acquiring,
-// waiting, nesting, passing on, losing and unlocking.
+// Package mutex is the reentrant, exclusive lock that rlock, fairlock, redisson and multilock are made of:
+// acquiring, waiting, nesting, passing on, losing and unlocking.
 //
-// Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end. docs/design.md draws the same way.
+// Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end. docs/design.md draws the
+// same way.
 //
 //	kind.go       what makes a kind of lock
 //	mutex.go      a Mutex: a name in a session, and a kind
 //	acquire.go    one acquisition: a newcomer is admitted, others nest
 //	nest.go       how an acquisition becomes an entry of a tenure
-//	queue.go      waiting in Redis' queue from end to end; cohort.go, answer.go, heartbeat.go: those who stand there
-//	enter.go      one goroutine of a session asks for all; try.go: TryLock of a fair lock; listen.go: without a queue
+//	queue.go      waiting in Redis' queue from end to end
+//	cohort.go     goroutines that stand there; answer.go, heartbeat.go: what Redis says to them
+//	enter.go      one goroutine of a session asks for all; try.go: TryLock; listen.go: without a queue
 //	wait.go       what ends a wait, and what its error says of the holder
 //	call.go       a request whose caller may leave before it is answered
 //	tenure.go     a tenure: one grant of Redis and the holds under it. Its begin, its loss, its renewal
@@ -18,11 +20,12 @@
 //	release.go    giving a grant back
 //	outer.go      rlock's types
 //
-// A tenure, and each hold in it, is held; then, once, released, lost or closed (handover.State). An acquisition is fresh,
-// contested once others have the lock, and refused once Redis has said so (Progress). A session stands in the queue
-// with a cohort of goroutines, which is asking, queued, or over (cohortState).
+// A tenure, and each hold in it, is held; then, once, released, lost or closed (handover.State). An
+// acquisition is fresh, contested once others have the lock, and refused once Redis has said so (Progress). A
+// session stands in the queue with a cohort of goroutines, which is asking, queued, or over (cohortState).
 //
-// Lock.Mu guards the gates, wait lists and tenure of a lock together, and its cohorts: a grant begins a tenure and moves
-// waiters in one step. Only Redis decides which attempt is next, and only by a grant that it has made; a message about a
-// grant counts only with the nonce, which was given to Redis alone. The invariants are those of docs/design.md, section 2.
+// Lock.Mu guards the gates, wait lists and tenure of a lock together, and its cohorts: a grant begins a
+// tenure and moves waiters in one step. Only Redis decides which attempt is next, and only by a grant that it
+// has made; a message about a grant counts only with the nonce, which was given to Redis alone. The
+// invariants are those of docs/design.md, section 2.
 package mutex

@@ -9,10 +9,10 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Where the kind is not Ordered, goroutines of the session that has the lock go before the queue, for as long as passFor
-// says. One goroutine of a session at a time is inside the root gate, and the others wait there. The one inside asks for
-// the lock, and stands in the queue if it is not free. The gate stays entered while its cohort stands. Whatever ends the
-// cohort leaves the gate (vacate), or makes it the tenure's.
+// Where the kind is not Ordered, goroutines of the session that has the lock go before the queue, for as long
+// as passFor says. One goroutine of a session at a time is inside the root gate, and the others wait there.
+// The one inside asks for the lock, and stands in the queue if it is not free. The gate stays entered while
+// its cohort stands. Whatever ends the cohort leaves the gate (vacate), or makes it the tenure's.
 
 // enter lets a newcomer into the root gate, or has it wait there. Mu is held; enter releases it.
 func (l *Lock) enter(a *Acquisition) (*Entry, error) {
@@ -63,8 +63,8 @@ func (l *Lock) othersWant() bool {
 	return l.line != nil && l.others
 }
 
-// askAtOnce asks for the lock, and does not stand in the queue. refused: another session has the lock, as r says, or
-// Redis carries out no request. Then the root gate is still entered.
+// askAtOnce asks for the lock, and does not stand in the queue. refused: another session has the lock, as r
+// says, or Redis carries out no request. Then the root gate is still entered.
 func (l *Lock) askAtOnce(a *Acquisition) (e *Entry, r protocol.Answer, refused bool, err error) {
 	a.NewAttempt()
 	for failed := 0; ; failed++ {
@@ -148,7 +148,8 @@ func (r *inside) RollBack(o wire.Outcome) {
 	a.RollBack(answer.Status == protocol.Granted || a.Grant.Late != 0)
 }
 
-// takeIn has the next goroutine of the session inherit the place of a cohort that the last member has left. Mu held.
+// takeIn has the next goroutine of the session inherit the place of a cohort that the last member has left.
+// Mu held.
 func (c *cohort) takeIn() bool {
 	l := c.l
 	w := l.Root.Waiters.First()
@@ -170,11 +171,12 @@ func (l *Lock) vacate() {
 	}
 }
 
-// memory is how long a session that has handed a lock over remembers that other sessions want it. A goroutine that comes
-// back at once then stands in the queue by its first request.
+// memory is how long a session that has handed a lock over remembers that other sessions want it. A goroutine
+// that comes back at once then stands in the queue by its first request.
 const memory = 10 * time.Millisecond
 
-// remember keeps what is known of a lock for that long. The caller still needs the lock, and is inside the root gate.
+// remember keeps what is known of a lock for that long. The caller still needs the lock, and is inside the
+// root gate.
 func (l *Lock) remember(t *Tenure, o wire.Outcome) {
 	if l.Kind.Broadcast {
 		l.leaveToOthers(t, o)

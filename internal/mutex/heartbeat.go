@@ -17,8 +17,8 @@ type heartbeat struct {
 	again bool      // another one was due meanwhile
 }
 
-// schedule sets the next heartbeat: after three fifths of the liveness time, which leaves time to repeat it, or when the
-// holder's time is over, if that is earlier. Mu held.
+// schedule sets the next heartbeat: after three fifths of the liveness time, which leaves time to repeat it,
+// or when the holder's time is over, if that is earlier. Mu held.
 func (l *Lock) schedule(left time.Duration) {
 	b := &l.beat
 	d := l.S().Liveness / 5 * 3
@@ -67,7 +67,8 @@ func (l *Lock) sendHeartbeat() {
 	b.out = true
 	l.Mu.Unlock()
 
-	o := s.Link.Call(s.Ctx, heartbeatScript, &protocol.Same{Script: heartbeatScript, Keys: l.Keys, Argv: args}, 1, nil)
+	r := &protocol.Same{Script: heartbeatScript, Keys: l.Keys, Argv: args}
+	o := s.Link.Call(s.Ctx, heartbeatScript, r, 1, nil)
 
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -84,11 +85,12 @@ func (l *Lock) sendHeartbeat() {
 // heartbeatRetry is the time until the next heartbeat where this one did not say everything.
 func heartbeatRetry() time.Duration { return wire.Backoff(2, 20*time.Millisecond, time.Second) }
 
-// heartbeatAnswered takes in the outcome, and returns when the holder's time is over; negative: that is not known.
-// Mu held.
+// heartbeatAnswered takes in the outcome, and returns when the holder's time is over; negative: that is not
+// known. Mu held.
 func (l *Lock) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Duration) {
 	reply, about, _ := strings.Cut(o.Reply, "\n")
-	words := strings.Fields(reply) // 'B' or 'A', and perhaps a 'D', the Redis time, the lease left, holder and token, and the attempts that are missing
+	// 'B' or 'A', and perhaps a 'D', the Redis time, the lease left, holder and token, and who is missing
+	words := strings.Fields(reply)
 	if o.Err == nil && len(words) < 5 {
 		o.Err = wire.Unexpected(o.Reply)
 	}
@@ -99,7 +101,8 @@ func (l *Lock) heartbeatAnswered(o wire.Outcome, owners []any) (next time.Durati
 	if strings.HasSuffix(words[0], "D") {
 		l.table.inbox.Unheard(l.Keys.Lock(), o.Sent)
 	}
-	r := protocol.Answer{Now: protocol.TokenOrZero(words[1]), Holder: words[3], Token: protocol.TokenOrZero(words[4]), About: about}
+	r := protocol.Answer{Now: protocol.TokenOrZero(words[1]), Holder: words[3], About: about}
+	r.Token = protocol.TokenOrZero(words[4])
 	r.Left, _ = protocol.Remaining(words[2])
 	l.S().Clock.Heard(r.Now, o.Sent)
 	if r.Holder != "-" {

@@ -14,7 +14,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Entry is one entry of a tenure that has become a hold. It must not refer to its Hold, which its user may forget.
+// Entry is one entry of a tenure that has become a hold. It must not refer to its Hold, which its user may
+// forget.
 type Entry struct {
 	// What follows never changes once Lock has returned.
 	ctx    context.Context // ends with the hold; what the user has is the Hold's
@@ -42,8 +43,8 @@ func (e *Entry) Joins(other *Entry) bool { return e.t == other.t }
 // Lock is the lock that it holds.
 func (e *Entry) Lock() *Lock { return e.t.Lock }
 
-// gateOf is where an entry nested under outer counts: outer's gate, or, where outer is over, that in which outer itself
-// was nested. Lock.Mu held.
+// gateOf is where an entry nested under outer counts: outer's gate, or, where outer is over, that in which
+// outer itself was nested. Lock.Mu held.
 func (l *Lock) gateOf(outer *Entry) *Gate {
 	for ; outer != nil; outer = outer.outer {
 		if outer.State() == handover.Held {

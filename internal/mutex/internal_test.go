@@ -111,8 +111,8 @@ type got struct {
 	err  error
 }
 
-// lock calls Lock in a goroutine, and returns when that is at rest. The hold is kept from being collected, which would
-// unlock it from outside of the fake time.
+// lock calls Lock in a goroutine, and returns when that is at rest. The hold is kept from being collected,
+// which would unlock it from outside of the fake time.
 func lock(t *testing.T, m *Mutex, ctx context.Context) <-chan got {
 	c := make(chan got, 1)
 	go func() {

@@ -20,7 +20,8 @@ type Kind struct {
 // Scripts are those of a kind.
 type Scripts struct {
 	Lock, Keep, Release, Force, Inspect *wire.Script
-	Remain                              *wire.Script // a Release that leaves the lock taken until a time; nil: it can't
+
+	Remain *wire.Script // a Release that leaves the lock taken until a time; nil: it can't
 }
 
 var queueScripts = Scripts{
@@ -43,11 +44,12 @@ func NewFair(letter string) *Kind {
 
 // NewReentrant is a kind of lock, with its letter, whose holder's session goes before the queue for a while.
 func NewReentrant(letter string) *Kind {
-	return &Kind{Letter: letter, Scripts: queueScripts, Keys: func(s *session.Session, name string) (*protocol.Keys, error) {
+	keys := func(s *session.Session, name string) (*protocol.Keys, error) {
 		k, err := protocol.NewKeys(s.Prefix, letter, name, ":q", ":a", ":d")
 		if err == nil {
 			k.Channel, k.Queued = s.Args.Channels, true
 		}
 		return k, err
-	}}
+	}
+	return &Kind{Letter: letter, Scripts: queueScripts, Keys: keys}
 }

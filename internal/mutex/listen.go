@@ -10,25 +10,25 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Where the kind is Broadcast, there is no queue: a release is published, and the goroutine inside the root gate of each
-// session that waits asks again. No wake-up is lost: a confirmed subscription counts as news.
+// Where the kind is Broadcast, there is no queue: a release is published, and the goroutine inside the root
+// gate of each session that waits asks again. No wake-up is lost: a confirmed subscription counts as news.
 
-// ear is how a session waits for such a lock. It belongs to the goroutine inside the root gate, and is handed to the
-// next, so that a hot lock stays subscribed.
+// ear is how a session waits for such a lock. It belongs to the goroutine inside the root gate, and is handed
+// to the next, so that a hot lock stays subscribed.
 type ear struct {
 	news    *wakeup.Listener // nil before the first refusal
 	sharded bool             // of news
 	rest    time.Time        // until then it is the turn of others
 }
 
-// restTime is the head start that a session gives, after its turn, to those that were told that the lock is free. It is
-// longer than their requests take in one data center. Without it a session that comes back at once would win each time:
-// its request leaves before the message of its release has reached the others.
+// restTime is the head start that a session gives, after its turn, to those that were told that the lock is
+// free. It is longer than their requests take in one data center. Without it a session that comes back at
+// once would win each time: its request leaves before the message of its release has reached the others.
 const restTime = time.Millisecond
 
-// few is the largest number of clients that may all ask at once after a release, this session included. With no more
-// than that, a session whose turn was a single hold does not let others go first: beside one with long turns its share
-// would be small.
+// few is the largest number of clients that may all ask at once after a release, this session included. With
+// no more than that, a session whose turn was a single hold does not let others go first: beside one with
+// long turns its share would be small.
 const few = 2
 
 // leaveToOthers learns from the reply to a release how many got its message. The root gate is entered.
@@ -49,9 +49,14 @@ func (l *Lock) leaveToOthers(t *Tenure, o wire.Outcome) {
 
 // contend asks until the lock is granted or the wait is over. The root gate is entered.
 func (l *Lock) contend(a *Acquisition) (*Entry, error) {
+	rest, news := time.Until(l.ear.rest), (<-chan struct{})(nil)
 	for failed := 0; ; failed++ {
-		if rest := time.Until(l.ear.rest); rest > 0 && !a.Try {
-			a.Sleep(rest, nil)
+		if rest > 0 && !a.Try {
+			if _, ended := a.Sleep(rest, news); ended {
+				err := a.WhyOver(false)
+				l.Pass()
+				return nil, err
+			}
 		}
 		if l.ear.news != nil {
 			l.ear.news.Take() // from here on, news is of a release after the request
@@ -60,29 +65,25 @@ func (l *Lock) contend(a *Acquisition) (*Entry, error) {
 		if !refused {
 			return e, err
 		}
-		d := wire.Backoff(failed, 20*time.Millisecond, time.Second)
-		var news <-chan struct{}
+		rest, news = wire.Backoff(failed, 20*time.Millisecond, time.Second), nil // an outage
 		if r.Status == protocol.Held {
 			failed = 0
 			l.listen(r.Sharded)
 			a.Announce()
 			news = l.ear.news.Ready
-			if d = min(r.Left, protocol.MaxRest) + time.Millisecond; r.Left < 0 { // no lock of ours: look now and then
-				d = min(l.S().Lease, protocol.MaxRest)
+			rest = min(r.Left, protocol.MaxRest) + time.Millisecond
+			if r.Left < 0 { // no lock of ours: look now and then
+				rest = min(l.S().Lease, protocol.MaxRest)
 			}
-		}
-		if _, ended := a.Sleep(d, news); ended {
-			err := a.WhyOver(false)
-			l.Pass()
-			return nil, err
 		}
 	}
 }
 
-// listen subscribes to what a release publishes, as the last refusal said. It does not wait for the confirmation.
+// listen subscribes to what a release publishes, as the last refusal said. It does not wait for the
+// confirmation.
 func (l *Lock) listen(sharded bool) {
-	if l.ear.news != nil && l.ear.sharded != sharded { // another server has the lock by now, or the user other rights
-		l.deafen()
+	if l.ear.news != nil && l.ear.sharded != sharded {
+		l.deafen() // another server has the lock by now, or the user other rights
 	}
 	if l.ear.news == nil {
 		hub := l.S().Hub

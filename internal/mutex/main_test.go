@@ -66,8 +66,8 @@ func (st *store) answer(c fake.Call) (string, error) {
 	return "R", nil
 }
 
-// Requests are those since the last call: "ask", "keep COUNT", "release TOKEN" ("TOKEN..LAST" if more of the block was
-// used, "any" for whatever the attempt was granted).
+// Requests are those since the last call: "ask", "keep COUNT", "release TOKEN" ("TOKEN..LAST" if more of the
+// block was used, "any" for whatever the attempt was granted).
 func (st *store) Requests() []string {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -91,7 +91,8 @@ func (st *store) forgotten() bool {
 	return len(st.m.table.locks) == 0
 }
 
-// acquire locks. The hold is kept from being collected: that would unlock it from outside of a test's fake time.
+// acquire locks. The hold is kept from being collected: that would unlock it from outside of a test's fake
+// time.
 func (st *store) acquire(t *testing.T, ctx context.Context, cfg Config) got {
 	ctx, hold, err := st.m.Acquire(ctx, cfg, false)
 	t.Cleanup(func() { runtime.KeepAlive(hold) })

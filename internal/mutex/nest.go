@@ -35,8 +35,8 @@ func (a *Acquisition) nest(outer *Entry) (*Entry, error) {
 	return a.join(t, outer)
 }
 
-// join makes an entry under a live tenure a hold. Redis gets the count, and a longer lease, before the caller may
-// rely on the hold. A tenure that is gone there is noticed now, and is an error, not a fresh grant.
+// join makes an entry under a live tenure a hold. Redis gets the count, and a longer lease, before the caller
+// may rely on the hold. A tenure that is gone there is noticed now, and is an error, not a fresh grant.
 func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 	l := a.Lock
 	if err := a.tell(t.Update); err != nil { // the entry's end puts the count right, whatever comes of it
@@ -63,8 +63,9 @@ func (a *Acquisition) join(t *Tenure, outer *Entry) (*Entry, error) {
 	return e, nil
 }
 
-// Succeed makes a hold of a tenure whose only entry is ours. Neither a hold nor an error: the tenure has ended
-// meanwhile, look again. That is no loss yet: no goroutine has held it in this term, so none can have acted under it.
+// Succeed makes a hold of a tenure whose only entry is ours. Neither a hold nor an error: the tenure has
+// ended meanwhile, look again. That is no loss yet: no goroutine has held it in this term, so none can have
+// acted under it.
 func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 	l, t := a.Lock, h.Tenure
 	passed := t.PassedOn() // only the present term's own entry could change it
@@ -94,9 +95,9 @@ func (a *Acquisition) Succeed(h Handoff) (*Entry, error) {
 	return e, nil
 }
 
-// Take makes a tenure and a hold of what Redis granted at base or later. Unless it has begun, the grant is released in the
-// background, and the root gate is still the caller's. If it has, but with neither a hold nor an error, it has ended
-// already: look again.
+// Take makes a tenure and a hold of what Redis granted at base or later. Unless it has begun, the grant is
+// released in the background, and the root gate is still the caller's. If it has, but with neither a hold nor
+// an error, it has ended already: look again.
 func (a *Acquisition) Take(base time.Time, token int64) (e *Entry, begun bool, err error) {
 	l := a.Lock
 	t := l.NewTenure(a.Grant, token, a.Config.Lease != 0)

@@ -21,8 +21,8 @@ const (
 	theLast                    // the tenure is over
 )
 
-// depart ends one entry under outer. If the tenure is over, the root gate stays entered until Redis was told, if it is
-// used to compete. Lock.Mu held.
+// depart ends one entry under outer. If the tenure is over, the root gate stays entered until Redis was told,
+// if it is used to compete. Lock.Mu held.
 func (t *Tenure) depart(outer *Entry) (departure, term) {
 	l := t.Lock
 	if !t.Leave() {
@@ -46,12 +46,13 @@ func (t *Tenure) depart(outer *Entry) (departure, term) {
 	return theLast, was
 }
 
-// passOn passes the tenure on to the next goroutine, in memory, if it may have it. Redis is not told: to it, the
-// session goes on holding what it was granted, and every request about the tenure is as valid as before. Lock.Mu held.
+// passOn passes the tenure on to the next goroutine, in memory, if it may have it. Redis is not told: to it,
+// the session goes on holding what it was granted, and every request about the tenure is as valid as before.
+// Lock.Mu held.
 //
-// The block of tokens bounds how often, and for kinds without a queue the time bounds for how long, so that other
-// sessions have their turn. A waiter with a lease of its own choice needs a grant of its own, and a tenure whose lease
-// a holder made longer would outlast its next holder.
+// The block of tokens bounds how often, and for kinds without a queue the time bounds for how long, so that
+// other sessions have their turn. A waiter with a lease of its own choice needs a grant of its own, and a
+// tenure whose lease a holder made longer would outlast its next holder.
 func (t *Tenure) passOn() bool {
 	l := t.Lock
 	s := l.S()
@@ -86,8 +87,9 @@ func (t *Tenure) Quit(ctx context.Context, outer *Entry) (Leaving, error) {
 	return t.departed(ctx, left, was), nil
 }
 
-// Decline ends an entry that became no hold. Redis is told in the background, of the count or of the release. gone is
-// closed when that is done; it is nil if there is nothing to tell. The caller is counted in the session's work.
+// Decline ends an entry that became no hold. Redis is told in the background, of the count or of the release.
+// gone is closed when that is done; it is nil if there is nothing to tell. The caller is counted in the
+// session's work.
 func (t *Tenure) Decline(ctx context.Context, outer *Entry) (gone <-chan struct{}) {
 	s := t.Lock.S()
 	s.Add(1)
@@ -103,16 +105,16 @@ func (t *Tenure) Decline(ctx context.Context, outer *Entry) (gone <-chan struct{
 	return done
 }
 
-// Leaving is the end of an entry of which Redis has to be notified. It is counted in the session's work until that is done.
-// The zero Leaving: there is nothing to tell.
+// Leaving is the end of an entry of which Redis has to be notified. It is counted in the session's work until
+// that is done. The zero Leaving: there is nothing to tell.
 type Leaving struct {
 	t    *Tenure
 	last bool // the tenure is over
 	was  term
 }
 
-// departed is what follows depart, once Lock.Mu is released. The caller is counted in the session's work, until here
-// or until the Leaving is sent.
+// departed is what follows depart, once Lock.Mu is released. The caller is counted in the session's work,
+// until here or until the Leaving is sent.
 func (t *Tenure) departed(ctx context.Context, left departure, was term) Leaving {
 	s := t.Lock.S()
 	switch left {

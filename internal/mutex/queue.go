@@ -13,19 +13,22 @@ import (
 
 // The protocol from end to end:
 //
-//   - A goroutine that wants the lock joins the cohort that forms (Admit, enqueue, form), which asks (cohort.run, lock.lua). A
-//     free lock with no queue is granted at once. Else the attempt is put into the queue under a ticket, the time at which Redis
-//     saw it; asking again keeps the place.
-//   - While the attempt waits, heartbeats keep it alive (heartbeat.go, heartbeat.lua). One that is silent for the liveness time
-//     is passed over.
-//   - Whatever finds the lock free grants it to the first attempt that lives, inside its own script (handOver in queue.lua):
-//     the release of the holder, a heartbeat, another request, a forced unlock. The session of the new owner learns of it by a
-//     message on its own channel, or in the reply if that session was the one that asked. The news goes through package inbox,
-//     cohort.Told, then cohort.learn and cohort.granted in answer.go.
-//   - A cohort that no goroutine waits with any more leaves the queue by a release of its attempt (cohort.withdraw, release.lua).
+//   - A goroutine that wants the lock joins the cohort that forms (admit, enqueue, form), which asks
+//     (cohort.run, lock.lua). A free lock with no queue is granted at once. Else the attempt is put into the
+//     queue under a ticket, the time at which Redis saw it; asking again keeps the place.
+//   - While the attempt waits, heartbeats keep it alive (heartbeat.go, heartbeat.lua). One that is silent for
+//     the liveness time is passed over.
+//   - Whatever finds the lock free grants it to the first attempt that lives, inside its own script (handOver
+//     in queue.lua): the release of the holder, a heartbeat, another request, a forced unlock. The session of
+//     the new owner learns of it by a message on its own channel, or in the reply if that session was the one
+//     that asked. The news goes through package inbox, cohort.Told, then cohort.learn and cohort.granted in
+//     answer.go.
+//   - A cohort that no goroutine waits with any more leaves the queue by a release of its attempt
+//     (cohort.withdraw, release.lua).
 //
-// A cohort is the goroutines of one session that had come when its request was sent, in their order. While a request is
-// under way, goroutines that arrive form the next cohort. A cohort is granted as a whole: its goroutines have the lock one after the other, in one tenure.
+// A cohort is the goroutines of one session that had come when its request was sent, in their order. While a
+// request is under way, goroutines that arrive form the next cohort. A cohort is granted as a whole: its
+// goroutines have the lock one after the other, in one tenure.
 
 // line is what a session knows of those that want the lock. Lock.Mu guards it.
 type line struct {
@@ -61,8 +64,8 @@ const (
 	formLong = 2 * time.Millisecond
 )
 
-// admit has a newcomer wait for the lock. It blocks until the lock is held or the wait is over. Neither an entry nor
-// an error: what it waited for has changed, look again. Mu is held; admit releases it.
+// admit has a newcomer wait for the lock. It blocks until the lock is held or the wait is over. Neither an
+// entry nor an error: what it waited for has changed, look again. Mu is held; admit releases it.
 func (l *Lock) admit(a *Acquisition) (*Entry, error) {
 	if a.Try && a.Config.GivesWay && l.line != nil && l.others {
 		err := a.LockedHere()
@@ -152,8 +155,8 @@ func (l *Lock) enqueue(w *Waiter) *cohort {
 	return nil
 }
 
-// behindOwn: as far as is known, only this session's cohorts stand before the goroutines that form the next one.
-// So these lose nothing by waiting for more to join. Mu held.
+// behindOwn: as far as is known, only this session's cohorts stand before the goroutines that form the next
+// one. So these lose nothing by waiting for more to join. Mu held.
 func (l *Lock) behindOwn() bool { return !l.others && len(l.standing) > 0 }
 
 // formWithin lets the next cohort ask after d at the latest. Mu held.
@@ -175,8 +178,8 @@ func (l *Lock) askNow() {
 	l.ask()
 }
 
-// ask sends the next cohort's request, if there is one and none is under way. The caller must be counted in the
-// session's work. Mu held.
+// ask sends the next cohort's request, if there is one and none is under way. The caller must be counted in
+// the session's work. Mu held.
 func (l *Lock) ask() {
 	if c := l.form(); c != nil {
 		go c.run()
@@ -202,9 +205,9 @@ func (l *Lock) waits() bool {
 	return l.line != nil && (l.forming.First() != nil || len(l.standing) > 0)
 }
 
-// unused: a tenure is over by its last Unlock, and Redis was not told yet. Goroutines that were granted the lock
-// together, and could not have it passed on, ask again. Where the kind is not Ordered, the next one at the root gate
-// does so once Redis was told. Mu held.
+// unused: a tenure is over by its last Unlock, and Redis was not told yet. Goroutines that were granted the
+// lock together, and could not have it passed on, ask again. Where the kind is not Ordered, the next one at
+// the root gate does so once Redis was told. Mu held.
 func (l *Lock) unused() {
 	if !l.Kind.Ordered {
 		return
@@ -253,7 +256,8 @@ func (l *Lock) freed(reply string, sent time.Time) {
 	l.Mu.Unlock()
 }
 
-// passFor is for how long a tenure may be passed on in memory: without end where the order in the queue needs no bound in time, and else what WithStreak says.
+// passFor is for how long a tenure may be passed on in memory: without end where the order in the queue needs
+// no bound in time, and else what WithStreak says.
 func (l *Lock) passFor() time.Duration {
 	if l.Kind.Ordered {
 		return math.MaxInt64
@@ -261,7 +265,8 @@ func (l *Lock) passFor() time.Duration {
 	return l.S().Streak
 }
 
-// Others reports whether other sessions want a lock of such a kind, as far as this one knows. Lock.Mu is not held.
+// Others reports whether other sessions want a lock of such a kind, as far as this one knows. Lock.Mu is not
+// held.
 func Others(l *Lock) bool {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

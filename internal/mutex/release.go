@@ -20,8 +20,8 @@ func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
 	return r
 }
 
-// ReleaseGrant ends a grant. A second release of the same grant changes nothing, so it may be sent as often as it takes.
-// It blocks for the answer, and is sent most times at most.
+// ReleaseGrant ends a grant. A second release of the same grant changes nothing, so it may be sent as often
+// as it takes. It blocks for the answer, and is sent most times at most.
 func (l *Lock) ReleaseGrant(ctx context.Context, g protocol.Grant, most int) wire.Outcome {
 	r := l.ReleaseRequest(g)
 	o := l.release(ctx, &r, most)
@@ -36,9 +36,9 @@ func (l *Lock) release(ctx context.Context, r *protocol.Release, most int) wire.
 	return l.S().Link.Call(ctx, r.Script, (*protocol.Migrating)(r), most, nil)
 }
 
-// ReleaseUntilDone releases, in the background, what a failed request left behind. It tries until that is done or
-// the lease has ended it, and at least once, as another client may have taken the lease's expiry away. tried, unless nil, is
-// closed after the first try. The caller must be counted in the session's work.
+// ReleaseUntilDone releases, in the background, what a failed request left behind. It tries until that is
+// done or the lease has ended it, and at least once, as another client may have taken the lease's expiry
+// away. tried, unless nil, is closed after the first try. The caller must be counted in the session's work.
 func (l *Lock) ReleaseUntilDone(g protocol.Grant, until time.Time, tried chan<- struct{}) {
 	l.S().Go(func() {
 		for try := 0; try == 0 || time.Now().Before(until); try++ {
@@ -66,13 +66,14 @@ func (a *Acquisition) RollBack(granted bool) {
 	}
 }
 
-// ReleaseUntilDone releases, in the background, what the attempt's requests may have been granted of this lock.
+// ReleaseUntilDone releases, in the background, what the attempt's requests may have been granted of this
+// lock.
 func (a *Acquisition) ReleaseUntilDone() {
 	a.Lock.ReleaseUntilDone(a.Grant, time.Now().Add(a.Lease()), nil)
 }
 
-// final is the grant with the last token that was used of its block. Only once the tenure has ended: no more may be
-// used.
+// final is the grant with the last token that was used of its block. Only once the tenure has ended: no more
+// may be used.
 func (t *Tenure) final() protocol.Grant {
 	g := t.Grant
 	g.Used = g.Token
@@ -86,8 +87,8 @@ func (t *Tenure) final() protocol.Grant {
 	return g
 }
 
-// unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its request. A token that was
-// raised stays the last one.
+// unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its
+// request. A token that was raised stays the last one.
 func (t *Tenure) unnamed() protocol.Grant {
 	g := t.Grant.Unnamed()
 	if t.floor != 0 {
@@ -111,8 +112,9 @@ func (v Leaving) Released(ctx context.Context, o wire.Outcome) error {
 	return v.t.released(ctx, v.was, o)
 }
 
-// released is the end of every release of a tenure: what its caller is told, and which waiter may have the lock next. A release
-// without an answer goes on in the background, and does not keep others from asking: Redis decides.
+// released is the end of every release of a tenure: what its caller is told, and which waiter may have the
+// lock next. A release without an answer goes on in the background, and does not keep others from asking:
+// Redis decides.
 func (t *Tenure) released(ctx context.Context, was term, o wire.Outcome) error {
 	l := t.Lock
 	var err error

@@ -76,8 +76,8 @@ func (l *Lock) Keep() {
 	l.table.mu.Unlock()
 }
 
-// Drop ends that. The lock is forgotten when no reference to it is left. One that was lost may be used again after that, when
-// the name may have another one.
+// Drop ends that. The lock is forgotten when no reference to it is left. One that was lost may be used again
+// after that, when the name may have another one.
 func (l *Lock) Drop() {
 	t := l.table
 	t.mu.Lock()
@@ -92,8 +92,8 @@ func (l *Lock) Drop() {
 	}
 }
 
-// Shutdown ends the live tenures and frees them in Redis. A lock that is granted after this has looked at it sees that
-// the session closes (Tenure.Begin), and gives the grant back.
+// Shutdown ends the live tenures and frees them in Redis. A lock that is granted after this has looked at it
+// sees that the session closes (Tenure.Begin), and gives the grant back.
 func (t *table) Shutdown(context.Context) error {
 	t.mu.Lock()
 	locks := make([]*Lock, 0, len(t.locks))

@@ -16,8 +16,9 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Tenure is one grant of Redis and what is held under it, term after term. First these are an outermost hold and those
-// nested in it, and after them those of the next goroutine, to which the lock was passed on in memory.
+// Tenure is one grant of Redis and what is held under it, term after term. First these are an outermost hold
+// and those nested in it, and after them those of the next goroutine, to which the lock was passed on in
+// memory.
 type Tenure struct {
 	// What follows never changes once the tenure has begun.
 	Grant protocol.Grant
@@ -43,7 +44,8 @@ type Tenure struct {
 	unraised  bool          // Redis does not have floor yet: it is not passed on
 }
 
-// ErrTooLate is why a grant did not begin a tenure: it came when its lease was over, or another grant has followed it.
+// ErrTooLate is why a grant did not begin a tenure: it came when its lease was over, or another grant has
+// followed it.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
 // NewTenure is what Redis granted, before it begins. fixed: the lease is one that the caller chose.
@@ -61,8 +63,8 @@ func (l *Lock) NewTenure(g protocol.Grant, token int64, fixed bool) *Tenure {
 // Begin makes what Redis granted the live tenure, with one entry in it. The lease counts from
 // base. The caller must keep the lock for it, and release what could not begin.
 //
-// Lock.Mu is held, but not all the time: a former tenure, which Redis must have lost, ends first, and its end cancels
-// contexts, which may call anything.
+// Lock.Mu is held, but not all the time: a former tenure, which Redis must have lost, ends first, and its end
+// cancels contexts, which may call anything.
 func (t *Tenure) Begin(base time.Time, lease time.Duration) error {
 	l := t.Lock
 	s := l.S()
@@ -90,7 +92,8 @@ func (t *Tenure) Begin(base time.Time, lease time.Duration) error {
 	return nil
 }
 
-// Discard ends a tenure that has begun, and that no waiter wants. Lock.Mu held. The caller releases the grant.
+// Discard ends a tenure that has begun, and that no waiter wants. Lock.Mu held. The caller releases the
+// grant.
 func (t *Tenure) Discard() {
 	l := t.Lock
 	t.End(handover.Released)
@@ -161,9 +164,10 @@ func (r term) ended(ctx context.Context, l *Lock, err error) {
 	}
 }
 
-// end ends a tenure without an Unlock, for a reason if it was lost. It reports whether it was this call that ended it.
-// Where the deadline has passed, the contexts are canceled before Redis can grant the lock to another holder. Where Redis
-// does not have the tenure any more, another may have the lock already: what the lock protects must check the token.
+// end ends a tenure without an Unlock, for a reason if it was lost. It reports whether it was this call that
+// ended it. Where the deadline has passed, the contexts are canceled before Redis can grant the lock to
+// another holder. Where Redis does not have the tenure any more, another may have the lock already: what the
+// lock protects must check the token.
 func (t *Tenure) end(why handover.State, reason error) bool {
 	l := t.Lock
 	l.Mu.Lock()
@@ -201,8 +205,8 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 	return true
 }
 
-// gone takes the tenure off the lock. The waiters of this session remember it until they learn of another holder.
-// Lock.Mu held.
+// gone takes the tenure off the lock. The waiters of this session remember it until they learn of another
+// holder. Lock.Mu held.
 func (t *Tenure) gone() {
 	l := t.Lock
 	l.tenure = nil
@@ -223,17 +227,18 @@ func (t *Tenure) report(was term, reason error) {
 	l.Observe(l.S().Ctx, session.Event{Kind: session.EventLost, Token: was.token, Held: was.held, Err: fmt.Errorf("%w: %w", failure.ErrLost, reason)})
 }
 
-// Request makes the request that tells Redis the present count, and a lease in milliseconds. It takes Lock.Mu.
+// Request makes the request that tells Redis the present count, and a lease in milliseconds. It takes
+// Lock.Mu.
 func (t *Tenure) Request(leaseArg any) wire.Request {
 	l := t.Lock
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return l.Keys.RequestAlone(l.Kind.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg, l.S().Args.Keep,
-		t.floor, l.Keys.Channel)
+	return l.Keys.RequestAlone(l.Kind.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg,
+		l.S().Args.Keep, t.floor, l.Keys.Channel)
 }
 
-// Update is a request with what is true when a copy of it leaves, and a lease. It sets and never adds, so a copy that
-// comes twice, or after a later one, changes nothing.
+// Update is a request with what is true when a copy of it leaves, and a lease. It sets and never adds, so a
+// copy that comes twice, or after a later one, changes nothing.
 type Update struct {
 	T     *Tenure
 	Lease time.Duration
@@ -242,7 +247,8 @@ type Update struct {
 // Request makes a copy.
 func (u *Update) Request(time.Time) wire.Request { return u.T.Request(u.Lease.Milliseconds()) }
 
-// Update brings Redis up to date with the hold count, and the lease to at least lease. It blocks for the answer.
+// Update brings Redis up to date with the hold count, and the lease to at least lease. It blocks for the
+// answer.
 func (t *Tenure) Update(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
 	l := t.Lock
 	return t.kept(l.S().Link.Call(ctx, l.Kind.Keep, &Update{t, lease}, most, abandoned), lease)
@@ -281,7 +287,8 @@ func (e *Entry) Renumber(token int64) {
 	}
 }
 
-// kept handles the reply to any request that updates the tenure. lease is what the request asked for; 0 leaves it as it is.
+// kept handles the reply to any request that updates the tenure. lease is what the request asked for; 0
+// leaves it as it is.
 func (t *Tenure) kept(o wire.Outcome, lease time.Duration) wire.Outcome {
 	l := t.Lock
 	switch {

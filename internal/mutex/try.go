@@ -30,7 +30,8 @@ func (r *trying) Request(now time.Time) wire.Request {
 	l := a.Lock
 	notAfter := a.WelcomeUntil(now, min(a.Lease(), l.S().Liveness))
 	args := &l.S().Args
-	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep, "0", l.Keys.Channel)
+	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep, "0",
+		l.Keys.Channel)
 }
 
 // RollBack releases what no goroutine waits for any more.

@@ -46,7 +46,8 @@ func (e *Entry) leave(ctx context.Context) (Leaving, error) {
 	return t.departed(ctx, left, was), nil
 }
 
-// finish ends the hold for its user. If there is no error, the caller is counted in the session's work, and Lock.Mu is held.
+// finish ends the hold for its user. If there is no error, the caller is counted in the session's work, and
+// Lock.Mu is held.
 func (e *Entry) finish(ctx context.Context) error {
 	t := e.t
 	l := t.Lock
@@ -75,8 +76,8 @@ func (e *Entry) tooLate(ctx context.Context, again, open bool, why handover.Stat
 	l := e.t.Lock
 	s := l.S()
 	if !again && open && why == handover.Lost {
-		// It is lost to us, but Redis may still count its lease: no waiter need wait for that. The release also ends what a
-		// late copy of its request was granted since.
+		// It is lost to us, but Redis may still count its lease: no waiter need wait for that. The release
+		// also ends what a late copy of its request was granted since.
 		go func() {
 			defer s.End()
 			l.ReleaseGrant(context.WithoutCancel(ctx), e.t.unnamed(), 1)

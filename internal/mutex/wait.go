@@ -23,8 +23,9 @@ func (a *Acquisition) NewWaiter() *Waiter {
 	return w
 }
 
-// Wait waits for the answer to w. If the wait ends first, ended is called with Lock.Mu held, and is told whether w has left
-// its list; the error says why the wait ended. If w was admitted at that instant, late gets the handoff, to pass it on.
+// Wait waits for the answer to w. If the wait ends first, ended is called with Lock.Mu held, and is told
+// whether w has left its list; the error says why the wait ended. If w was admitted at that instant, late
+// gets the handoff, to pass it on.
 func (a *Acquisition) Wait(w *Waiter, ended func(withdrawn bool), late func(Handoff)) (Handoff, error) {
 	for {
 		if a.Over() { // also where an answer is there, too
@@ -46,8 +47,8 @@ func (a *Acquisition) Wait(w *Waiter, ended func(withdrawn bool), late func(Hand
 	}
 }
 
-// giveUp ends the wait of w. An answer and the end of the wait may come at one instant. Whichever took w out of its list
-// first decides. If that was the answer, it is still in the channel, which has room for it.
+// giveUp ends the wait of w. An answer and the end of the wait may come at one instant. Whichever took w out
+// of its list first decides. If that was the answer, it is still in the channel, which has room for it.
 func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Handoff)) error {
 	l := a.Lock
 	l.Mu.Lock()
@@ -74,9 +75,9 @@ func (a *Acquisition) giveUp(w *Waiter, ended func(withdrawn bool), late func(Ha
 	return err
 }
 
-// WhyOver is why a wait ended without the lock. behind: it stood behind others of this session. If one of them holds the
-// lock then, the waiter may be code that the holder calls, which would wait for itself: the error and the log say how to
-// avoid that.
+// WhyOver is why a wait ended without the lock. behind: it stood behind others of this session. If one of
+// them holds the lock then, the waiter may be code that the holder calls, which would wait for itself: the
+// error and the log say how to avoid that.
 func (a *Acquisition) WhyOver(behind bool) error {
 	a.Lock.Mu.Lock()
 	k := a.known(behind)
@@ -142,7 +143,8 @@ func (a *Acquisition) Endures(failing time.Time, err error) bool {
 	return !a.Try && !a.Config.Impatient && a.Bounds.Endures(failing, a.Begun, a.Lock.S().Lease)
 }
 
-// LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks for. Lock.Mu held.
+// LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks
+// for. Lock.Mu held.
 func (a *Acquisition) LockedHere() *failure.LockedError {
 	e := a.holder()
 	if e == nil {

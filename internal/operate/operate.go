@@ -1,5 +1,5 @@
-// Package operate is what operators do with a lock that is not theirs: look at it, and free it by force. It holds
-// nothing and waits for nothing but the answer of Redis.
+// Package operate is what operators do with a lock that is not theirs: look at it, and free it by force. It
+// holds nothing and waits for nothing but the answer of Redis.
 //
 // Begin with Inspect.
 package operate

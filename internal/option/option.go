@@ -1,5 +1,5 @@
-// Package option is what an acquisition can be told: by the options of a call, which make a Config, and by its context,
-// which may name an owner. It never changes once the acquisition has begun.
+// Package option is what an acquisition can be told: by the options of a call, which make a Config, and by
+// its context, which may name an owner. It never changes once the acquisition has begun.
 package option
 
 import (

@@ -86,8 +86,8 @@ type acquisition struct {
 	trouble  error // of the last request, in an outage that it rides out; pool.mu guards it
 }
 
-// Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and nothing is held; what an unanswered request
-// may have taken is given back in the background.
+// Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and
+// nothing is held; what an unanswered request may have taken is given back in the background.
 func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, try bool) (context.Context, *handle.Hold, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return ctx, nil, err

@@ -52,7 +52,8 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 		e.nested, e.given = true, outer.given
 		return e
 	}
-	// The context of one that reads does not end when one that writes is unlocked first, from which it descends: it goes on with what the outermost was given.
+	// The context of one that reads does not end when one that writes is unlocked first, from which it
+	// descends: it goes on with what the outermost was given.
 	e := &Entry{g: outer.g, began: time.Now(), nested: true, given: outer.given}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	e.ctx, e.cancel = ctx, cancel

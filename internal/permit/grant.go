@@ -20,7 +20,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Grant is permits that Redis gave to one attempt, and what goroutines have of them. It is held; then released, lost or closed.
+// Grant is permits that Redis gave to one attempt, and what goroutines have of them. It is held; then
+// released, lost or closed.
 type Grant struct {
 	// What follows never changes.
 	p     *pool
@@ -46,12 +47,13 @@ type Grant struct {
 	own     bool      // its lease is, or was made longer, as a holder chose
 }
 
-// begin makes a grant of what Redis gave, whose lease counts from base. nil: it came too late, or the session closes; the caller
-// gives it back. mu held.
+// begin makes a grant of what Redis gave, whose lease counts from base. nil: it came too late, or the session
+// closes; the caller gives it back. mu held.
 func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time.Duration) *Grant {
 	s := p.s()
 	deadline := base.Add(protocol.Valid(lease))
-	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not made.
+	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not
+	// made.
 	if wakeup.Closed(s.Closing()) || !time.Now().Before(deadline) || token == 0 {
 		return nil
 	}
@@ -119,8 +121,9 @@ func (g *Grant) leaveLane() {
 	g.l.forget()
 }
 
-// end ends the grant without an Unlock, for a reason if it was lost. It reports whether this call ended it; then the caller, or the
-// Unlock of a hold, gives it back. If the deadline has passed, contexts are canceled before Redis can give the permits to others.
+// end ends the grant without an Unlock, for a reason if it was lost. It reports whether this call ended it;
+// then the caller, or the Unlock of a hold, gives it back. If the deadline has passed, contexts are canceled
+// before Redis can give the permits to others.
 func (g *Grant) end(why handover.State, reason error) bool {
 	p := g.p
 	s := p.s()
@@ -162,7 +165,8 @@ func (g *Grant) end(why handover.State, reason error) bool {
 	return true
 }
 
-// discard gives the grant back in the background: no goroutine has it. The caller must be counted in the session's work. mu held.
+// discard gives the grant back in the background: no goroutine has it. The caller must be counted in the
+// session's work. mu held.
 func (g *Grant) discard() {
 	p := g.p
 	g.over(handover.Released)
@@ -213,7 +217,8 @@ func (p *pool) releaseLater(owner any, late int64, until time.Time) {
 	})
 }
 
-// news is the request that gives back a grant that is over for its session. Once it has ended, the pool is dropped. mu held.
+// news is the request that gives back a grant that is over for its session. Once it has ended, the pool is
+// dropped. mu held.
 func (g *Grant) news() *news {
 	r := g.p.release(g.owner, g.first, g.late, g.lastUsed())
 	if left := time.Until(g.stays); left > 0 {
@@ -222,8 +227,8 @@ func (g *Grant) news() *news {
 	return &news{Same: r, g: g, took: func(o wire.Outcome) error { return g.released(r, o) }}
 }
 
-// released takes in how that has ended. What could not be given back is tried again in the background. The caller must be counted in the
-// session's work.
+// released takes in how that has ended. What could not be given back is tried again in the background. The
+// caller must be counted in the session's work.
 func (g *Grant) released(r protocol.Same, o wire.Outcome) error {
 	p := g.p
 	defer p.drop()

@@ -14,9 +14,10 @@ type (
 
 // lane is where those goroutines of a session wait that want the same of one name. pool.mu guards it.
 //
-// There are never more attempts than goroutines that wait. While an attempt stands in Redis' queue, or Redis has last said that others wait,
-// there is only one. The session has one place in the queue for each lane, and its goroutines take turns at it. If others wait or holds are brief,
-// the lane first waits for what its session has and may pass on in memory. Most goroutines are served that way before an answer would come.
+// There are never more attempts than goroutines that wait. While an attempt stands in Redis' queue, or Redis
+// has last said that others wait, there is only one. The session has one place in the queue for each lane,
+// and its goroutines take turns at it. If others wait or holds are brief, the lane first waits for what its
+// session has and may pass on in memory. Most goroutines are served that way before an answer would come.
 type lane struct {
 	p        *pool
 	want     Want
@@ -41,7 +42,8 @@ func (p *pool) lane(w Want) *lane {
 	return l
 }
 
-// ask begins attempts for those that wait, or does so later. The caller must be counted in the session's work. mu held.
+// ask begins attempts for those that wait, or does so later. The caller must be counted in the session's
+// work. mu held.
 func (l *lane) ask() {
 	if d := l.patience(); d > 0 && l.wanting() {
 		l.askAfter(d)
@@ -111,7 +113,8 @@ func (l *lane) askAfter(d time.Duration) {
 	})
 }
 
-// trim gives up attempts that no goroutine waits for, the youngest first, and returns the last of these; nil if there is none. mu held.
+// trim gives up attempts that no goroutine waits for, the youngest first, and returns the last of these; nil
+// if there is none. mu held.
 func (l *lane) trim() (last *attempt) {
 	for n := len(l.attempts); n > l.waiters.Len(); n = len(l.attempts) {
 		last = l.attempts[n-1]
@@ -128,14 +131,15 @@ func (l *lane) forget() {
 	}
 }
 
-// joinable reports whether a goroutine may enter the live grant without asking: for a while after Redis was asked, or readers that
-// come all the time would keep writers out. mu held.
+// joinable reports whether a goroutine may enter the live grant without asking: for a while after Redis was
+// asked, or readers that come all the time would keep writers out. mu held.
 func (l *lane) joinable() bool {
 	g := l.live
 	return g != nil && time.Since(g.since) < l.p.s().Streak && g.lasts()
 }
 
-// give hands a grant to the goroutines that wait for it. If none waits, it is given back. The caller must be counted in the session's work. mu held.
+// give hands a grant to the goroutines that wait for it. If none waits, it is given back. The caller must be
+// counted in the session's work. mu held.
 func (l *lane) give(g *Grant) {
 	switch {
 	case l.waiters.Len() == 0:

@@ -16,8 +16,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Unlock ends the hold here, and tells Redis if no goroutine of this session goes on with the grant. The request is sent whatever becomes of
-// ctx, which bounds only the wait for its answer.
+// Unlock ends the hold here, and tells Redis if no goroutine of this session goes on with the grant. The
+// request is sent whatever becomes of ctx, which bounds only the wait for its answer.
 func (e *Entry) Unlock(ctx context.Context) error {
 	g := e.g
 	p := g.p
@@ -120,8 +120,8 @@ func (n *news) send(ctx context.Context) error {
 	return n.took(n.g.p.s().Link.Call(ctx, n.Script, n, wire.Tries, nil))
 }
 
-// leave ends an entry. What it returns is to be sent, and what it took taken in; nil: there is nothing to tell. The caller must be counted in the
-// session's work. mu held.
+// leave ends an entry. What it returns is to be sent, and what it took taken in; nil: there is nothing to
+// tell. The caller must be counted in the session's work. mu held.
 func (g *Grant) leave(write bool) (tell *news) {
 	l := g.l
 	g.entries--

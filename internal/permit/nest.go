@@ -29,7 +29,8 @@ func (a *acquisition) outer(found *Entry) (*Entry, error) {
 	return nil, nil // all are unlocked: this is a newcomer
 }
 
-// nest enters the grant of a hold that it descends from. Neither an entry nor an error: the hold is over, look again. mu is held; nest releases it.
+// nest enters the grant of a hold that it descends from. Neither an entry nor an error: the hold is over,
+// look again. mu is held; nest releases it.
 func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	p, g := a.p, outer.g
 	defer p.mu.Unlock()

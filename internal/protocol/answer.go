@@ -32,8 +32,8 @@ type Answer struct {
 	Sharded bool          // Held: the release is published by SPUBLISH
 }
 
-// ParseAnswer reads 'G NOW TOKEN', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...' and 'P...' as 'H...', 'V NOW' or 'S NOW'. Anything
-// else is no answer: the zero one, and false.
+// ParseAnswer reads 'G NOW TOKEN', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...' and 'P...' as 'H...', 'V NOW' or
+// 'S NOW'. Anything else is no answer: the zero one, and false.
 func ParseAnswer(reply string) (a Answer, ok bool) {
 	if len(reply) < 3 || reply[1] != ' ' {
 		return Answer{}, false
@@ -97,8 +97,8 @@ func Number(n int64) string { return strconv.FormatInt(n, 10) }
 // Milliseconds is d as a script argument.
 func Milliseconds(d time.Duration) string { return Number(d.Milliseconds()) }
 
-// Read is the answer in the outcome of a lock request. The error is the outcome's, or says that the reply is none that
-// a lock script gives.
+// Read is the answer in the outcome of a lock request. The error is the outcome's, or says that the reply is
+// none that a lock script gives.
 func Read(o wire.Outcome) (Answer, error) {
 	if o.Err != nil {
 		return Answer{}, o.Err
@@ -110,8 +110,8 @@ func Read(o wire.Outcome) (Answer, error) {
 	return r, nil
 }
 
-// MayHold reports whether the attempt for which g was sent, and answered so, may have been granted what no caller wants:
-// by this copy, or by an earlier one. A reply that says nothing may come from a grant, too.
+// MayHold reports whether the attempt for which g was sent, and answered so, may have been granted what no
+// caller wants: by this copy, or by an earlier one. A reply that says nothing may come from a grant, too.
 func MayHold(g *Grant, o wire.Outcome, r Answer) bool {
 	return g.Late != 0 || o.Err == nil && (r.Status == None || r.Status == Granted)
 }

@@ -1,9 +1,9 @@
-// Package protocol is what a session and the scripts in Redis say to each other. It has the names of keys, the replies
-// of scripts, grants and their fencing tokens, the validity of requests and leases, and a lock's state. It runs no
-// goroutine and sends nothing: package wire does.
+// Package protocol is what a session and the scripts in Redis say to each other. It has the names of keys,
+// the replies of scripts, grants and their fencing tokens, the validity of requests and leases, and a lock's
+// state. It runs no goroutine and sends nothing: package wire does.
 //
-// Begin with Answer in answer.go, the reply to a request for a lock, and Grant in grant.go, by which all later requests
-// name what Redis granted.
+// Begin with Answer in answer.go, the reply to a request for a lock, and Grant in grant.go, by which all
+// later requests name what Redis granted.
 //
 //	keys.go     the names of a lock's keys, and which names and prefixes are refused
 //	answer.go   what a lock script's reply means
@@ -13,7 +13,7 @@
 //	state.go    what Inspect shows
 //	scripts.go  the scripts of all kinds of locks
 //
-// Invariants kept here (docs/design.md, section 2): a copy of a request that arrives after its Patience changes nothing,
-// and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly (Token), and all keys of a
-// lock share a slot (Keys).
+// Invariants kept here (docs/design.md, section 2): a copy of a request that arrives after its Patience
+// changes nothing, and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly
+// (Token), and all keys of a lock share a slot (Keys).
 package protocol

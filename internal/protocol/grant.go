@@ -16,7 +16,8 @@ type Grant struct {
 	Until int64 // Redis time until which the lock stays taken though no session holds it; 0: it is released
 }
 
-// Unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its request.
+// Unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its
+// request.
 func (g Grant) Unnamed() Grant {
 	g.Token, g.Used = "", ""
 	return g
@@ -60,8 +61,9 @@ func (r *Release) Request(time.Time) wire.Request {
 	return r.Keys.Request(r.Script, r.argv()...)
 }
 
-// Migrating is a Release that names only the hash and the metadata where a Cluster refuses more. While a slot moves, all keys
-// of a request must exist, and a queue often does not. That way, a lock that no attempt waits for is released.
+// Migrating is a Release that names only the hash and the metadata where a Cluster refuses more. While a slot
+// moves, all keys of a request must exist, and a queue often does not. That way, a lock that no attempt waits
+// for is released.
 type Migrating Release
 
 // Request makes a copy.

@@ -62,8 +62,8 @@ func (k *Keys) with(argv []any) []any {
 	return slices.Concat(argv, k.extra)
 }
 
-// RequestAlone builds a call of a script that needs the hash and the metadata alone. A Cluster refuses a request for keys of
-// which some exist while their slot moves, and a queue seldom does.
+// RequestAlone builds a call of a script that needs the hash and the metadata alone. A Cluster refuses a
+// request for keys of which some exist while their slot moves, and a queue seldom does.
 func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) wire.Request {
 	return wire.NewRequest(sc, k.boxed[:2], k.with(argv)...)
 }
@@ -107,8 +107,8 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	return &Keys{Name: name, Channel: boxed[0], boxed: boxed}, nil
 }
 
-// RedissonKeys are the names that Redisson gives to an RLock and its fencing
-// token. The metadata is ours alone; Redisson's token is a third key. extra is what scripts are told behind all else.
+// RedissonKeys are the names that Redisson gives to an RLock and its fencing token. The metadata is ours
+// alone; Redisson's token is a third key. extra is what scripts are told behind all else.
 func RedissonKeys(name string, extra ...any) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

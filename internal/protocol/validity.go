@@ -13,7 +13,8 @@ const MinLease = 10 * time.Millisecond
 // copies of requests must find them: those of a lock request come within 10 s (Patience).
 const Retention = 15 * time.Second
 
-// MaxLease is the longest lease and liveness time, ten years. Scripts consider a time that lies decades ahead damaged.
+// MaxLease is the longest lease and liveness time, ten years. Scripts consider a time that lies decades ahead
+// damaged.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
 // CheckLease says what is wrong with a lease, or another time, that the option what was given.
@@ -30,8 +31,8 @@ func CheckLease(what string, d time.Duration) error {
 	return nil
 }
 
-// Patience is how long after its sending a lock request is still welcome. Not longer than the lease: a copy that comes
-// when its grant is over must have expired, too.
+// Patience is how long after its sending a lock request is still welcome. Not longer than the lease: a copy
+// that comes when its grant is over must have expired, too.
 func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
@@ -50,8 +51,9 @@ func TooLate(lease time.Duration) error {
 // ErrOver: a copy of the request was granted, and that grant was over before an answer came.
 var ErrOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
-// GrantTime converts the Redis time of a grant to a local time that is not after it. When Redis' clock showed redis, the local one showed
-// base or more. How far the two have gone from there to the grant may differ by the margin for drift. If redis is 0, it is base.
+// GrantTime converts the Redis time of a grant to a local time that is not after it. When Redis' clock showed
+// redis, the local one showed base or more. How far the two have gone from there to the grant may differ by
+// the margin for drift. If redis is 0, it is base.
 func GrantTime(at, redis int64, base time.Time) time.Time {
 	if redis == 0 {
 		return base
@@ -64,6 +66,7 @@ func GrantTime(at, redis int64, base time.Time) time.Time {
 	return t
 }
 
-// Valid is for how long after its sending a lease granted by Redis is valid to its holder: two clocks' rates differ,
-// and Redis counts in milliseconds. The margin, 1 % and 2 ms, is that of the reference implementations of Redlock.
+// Valid is for how long after its sending a lease granted by Redis is valid to its holder: two clocks' rates
+// differ, and Redis counts in milliseconds. The margin, 1 % and 2 ms, is that of the reference
+// implementations of Redlock.
 func Valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }

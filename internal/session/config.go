@@ -38,7 +38,8 @@ const (
 	PubSubSharded               // by SPUBLISH, which goes to those of one shard
 )
 
-// NewID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in Redis.
+// NewID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in
+// Redis.
 func NewID() string {
 	id := uuid.New()
 	return base64.RawURLEncoding.EncodeToString(id[:])
@@ -82,8 +83,8 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	return s, nil
 }
 
-// NewBeside makes a session that uses the client, the subscriptions and the clock of another one, and ends before that. It
-// has an identity and leases of its own.
+// NewBeside makes a session that uses the client, the subscriptions and the clock of another one, and ends
+// before that. It has an identity and leases of its own.
 func NewBeside(s *Session, cfg Config, id string) *Session {
 	b := newSession(cfg, id)
 	b.Link, b.Hub, b.ShardedHub, b.Clock, b.PubSub = s.Link, s.Hub, s.ShardedHub, s.Clock, s.PubSub

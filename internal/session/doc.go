@@ -1,8 +1,8 @@
-// Package session is one identity by which locks are held, and what they share: the way to Redis, the subscription
-// connection, the watchdog, and an orderly end. It knows no kind of lock.
+// Package session is one identity by which locks are held, and what they share: the way to Redis, the
+// subscription connection, the watchdog, and an orderly end. It knows no kind of lock.
 //
-// Begin with Session in session.go. What a kind keeps for a session is a Part, in the session's registry; what holds a
-// lease is a Lessee, which the watchdog reaches through keeper.go.
+// Begin with Session in session.go. What a kind keeps for a session is a Part, in the session's registry;
+// what holds a lease is a Lessee, which the watchdog reaches through keeper.go.
 //
 //	config.go    what a session can be told
 //	session.go   Session, and counting what runs in the background
@@ -11,7 +11,7 @@
 //	observer.go  what an Observer is told
 //	sharded.go   whether messages come by sharded pub/sub
 //
-// A session is open, then closing (waits end, nothing begins, what is held is given back), then over. Shutdown waits for
-// everything that was begun, unless its context ends first: then what is still held in Redis ends with its lease. So the
-// invariant "no trace" of docs/design.md, section 2, is kept here.
+// A session is open, then closing (waits end, nothing begins, what is held is given back), then over.
+// Shutdown waits for everything that was begun, unless its context ends first: then what is still held in
+// Redis ends with its lease. So the invariant "no trace" of docs/design.md, section 2, is kept here.
 package session

@@ -9,12 +9,13 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// A Lessee has a lease that the watchdog renews: the Owner of the watchdog.Lease. Its methods may take its own mutexes,
-// and must not block.
+// A Lessee has a lease that the watchdog renews: the Owner of the watchdog.Lease. Its methods may take its
+// own mutexes, and must not block.
 type Lessee interface {
 	// LeaseKey is the key by which the lease's server is found.
 	LeaseKey() string
-	// Renewal makes the request that renews the lease to the session's. A reply other than 'K' says that it is gone.
+	// Renewal makes the request that renews the lease to the session's. A reply other than 'K' says that it
+	// is gone.
 	Renewal() (*wire.Script, wire.Request)
 	// LeaseLost is called once: the deadline has passed, or the renewal found the lease gone.
 	LeaseLost(deadlinePassed bool)

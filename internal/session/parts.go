@@ -8,8 +8,8 @@ import (
 
 // A Part is what one kind keeps in a session.
 type Part interface {
-	// Shutdown gives back what the part holds. It is called once, when nothing can begin any more. It blocks until Redis
-	// was told, or as long as ctx and the session's Ctx allow.
+	// Shutdown gives back what the part holds. It is called once, when nothing can begin any more. It blocks
+	// until Redis was told, or as long as ctx and the session's Ctx allow.
 	Shutdown(ctx context.Context) error
 }
 
@@ -18,8 +18,8 @@ type part struct {
 	Part
 }
 
-// PartOf finds or makes the part of a session that has this key, a value of a type of the caller's own. make is called
-// with a mutex held, so it must not use the session. The error is ErrClosed.
+// PartOf finds or makes the part of a session that has this key, a value of a type of the caller's own. make
+// is called with a mutex held, so it must not use the session. The error is ErrClosed.
 func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +37,8 @@ func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	return p, nil
 }
 
-// Shutdown gives back all that the session holds or waits for and ends it. What is not done when ctx ends is left to
-// the leases.
+// Shutdown gives back all that the session holds or waits for and ends it. What is not done when ctx ends is
+// left to the leases.
 func (s *Session) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {

@@ -25,8 +25,8 @@ type Args struct {
 	Channels any // string: what the names of sessions' channels begin with
 }
 
-// Session is one process's (or one component's) identity and what its locks share. All methods are safe for concurrent
-// use.
+// Session is one process's (or one component's) identity and what its locks share. All methods are safe for
+// concurrent use.
 type Session struct {
 	// What follows never changes once the session is made.
 	Config

@@ -5,13 +5,14 @@ import (
 	"sync"
 )
 
-// Sharded reports whether the session listens at ShardedHub for what is published about a key, rather than at Hub. If it
-// is not known, it asks the key's server, once, and blocks until that has answered or ctx or the session ends. known is
-// false where there was no answer: a waiter that listens at Hub loses nothing but the saving.
+// Sharded reports whether the session listens at ShardedHub for what is published about a key, rather than at
+// Hub. If it is not known, it asks the key's server, once, and blocks until that has answered or ctx or the
+// session ends. known is false where there was no answer: a waiter that listens at Hub loses nothing but the
+// saving.
 //
-// Another session may have another answer: its user has other rights, it was told another mode, or the server was
-// replaced in between. So a publisher must not go by its own answer. A waiter that is to be told by SPUBLISH has to say so
-// in Redis, where the script that wakes it finds it.
+// Another session may have another answer: its user has other rights, it was told another mode, or the server
+// was replaced in between. So a publisher must not go by its own answer. A waiter that is to be told by
+// SPUBLISH has to say so in Redis, where the script that wakes it finds it.
 func (s *Session) Sharded(ctx context.Context, key string) (possible, known bool) {
 	if possible, known = s.KnownSharded(key); known || !s.Begin() {
 		return possible, known

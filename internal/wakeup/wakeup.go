@@ -1,9 +1,9 @@
-// Package wakeup waits for a message or a time. It knows nothing of locks: package pubsub brings the messages, and what
-// they mean is its caller's business.
+// Package wakeup waits for a message or a time. It knows nothing of locks: package pubsub brings the
+// messages, and what they mean is its caller's business.
 //
-// Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscription whose
-// messages are waited for. No wake-up is lost (docs/design.md, section 2): what arrives while no goroutine
-// waits is still there for the next Sleep.
+// Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscription
+// whose messages are waited for. No wake-up is lost (docs/design.md, section 2): what arrives while no
+// goroutine waits is still there for the next Sleep.
 package wakeup
 
 import (
@@ -63,8 +63,9 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 // LeavingTime bounds how long a wait that is over waits for Redis to learn it.
 const LeavingTime = 100 * time.Millisecond
 
-// AwaitLeaving lets a waiter return only when it has left its queue in Redis, if Redis answers in time: it should not be granted anything
-// after its call has returned. The request itself goes on in the background, and Shutdown waits for it. gone may be nil.
+// AwaitLeaving lets a waiter return only when it has left its queue in Redis, if Redis answers in time: it
+// should not be granted anything after its call has returned. The request itself goes on in the background,
+// and Shutdown waits for it. gone may be nil.
 func AwaitLeaving(gone, closing <-chan struct{}) {
 	if gone == nil {
 		return
@@ -101,8 +102,8 @@ func Listen(channel string, hub *pubsub.Hub) *Listener {
 	return l
 }
 
-// Take returns the messages that have arrived, and whether anything else may have happened. What arrives meanwhile is for
-// the next time: Ready is emptied before, and not behind.
+// Take returns the messages that have arrived, and whether anything else may have happened. What arrives
+// meanwhile is for the next time: Ready is emptied before, and not behind.
 func (l *Listener) Take() (messages []string, gap bool) {
 	select {
 	case <-l.Ready:

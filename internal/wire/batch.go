@@ -8,13 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batching is how many requests of a session may be under way before further ones
-// share pipelines. With fewer, goroutines that share a pipeline come to run in step,
-// and client and server wait for each other in turn. Sharing costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
+// batching is how many requests of a session may be under way before further ones share pipelines. With
+// fewer, goroutines that share a pipeline come to run in step, and client and server wait for each other in
+// turn. Sharing costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
 const batching = 16
 
-// A batch has a quarter of the requests that are under way, at most: with fewer and larger ones, client and server wait for each other in
-// turn. maxBatch keeps a batch from keeping a server from others for long: a millisecond or so.
+// A batch has a quarter of the requests that are under way, at most: with fewer and larger ones, client and
+// server wait for each other in turn. maxBatch keeps a batch from keeping a server from others for long: a
+// millisecond or so.
 const (
 	minBatch = batching / 2
 	maxBatch = 100
@@ -33,9 +34,9 @@ type batch struct {
 	over     chan struct{} // closed when each request has its answer or error
 }
 
-// together sends the request in one pipeline with those that other goroutines are about to send. No request waits for
-// another's answer before it leaves, nor for time to pass. The goroutine that opens a batch lets the goroutines that are
-// ready run, and then sends what they have put in.
+// together sends the request in one pipeline with those that other goroutines are about to send. No request
+// waits for another's answer before it leaves, nor for time to pass. The goroutine that opens a batch lets
+// the goroutines that are ready run, and then sends what they have put in.
 func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Script) (string, error) {
 	l.batching.Lock()
 	b := l.batches[to]
@@ -82,8 +83,9 @@ func (l *Link) take(to *redis.Client, b *batch) {
 	delete(l.batches, to)
 }
 
-// Goroutines that compute make it long until the opener runs again, and all in its batch wait. Where this has cost
-// muchLost, requests go alone, each time for twice as long as the time before. Yields that cost nothing make up for it little by little.
+// Goroutines that compute make it long until the opener runs again, and all in its batch wait. Where this has
+// cost muchLost, requests go alone, each time for twice as long as the time before. Yields that cost nothing
+// make up for it little by little.
 const (
 	quickYield = 3 * time.Millisecond   // less than a goroutine may run on
 	quickEach  = 200 * time.Microsecond // more than a goroutine needs from an answer to its next request
@@ -92,7 +94,8 @@ const (
 	maxAlone   = 10 * time.Second
 )
 
-// yielded learns how long a yield took that ended now, and how many requests were in the batch then. batching held.
+// yielded learns how long a yield took that ended now, and how many requests were in the batch then. batching
+// held.
 func (l *Link) yielded(took time.Duration, requests int, now time.Duration) {
 	over := took - quickYield - time.Duration(requests)*quickEach
 	if over < 0 {
@@ -112,8 +115,8 @@ func (l *Link) send(to Server, b *batch) {
 	l.pipeline(context.Background(), to, b.requests, b.scripts)
 }
 
-// pipeline sends requests to one server together, and again in full those whose script the server does not know. Each
-// has an answer or an error then, even if the client panics.
+// pipeline sends requests to one server together, and again in full those whose script the server does not
+// know. Each has an answer or an error then, even if the client panics.
 func (l *Link) pipeline(ctx context.Context, to Server, requests []Request, scripts []*Script) {
 	returned := false
 	defer func() {
@@ -148,8 +151,8 @@ func (l *Link) pipeline(ctx context.Context, to Server, requests []Request, scri
 	returned = true
 }
 
-// exec sends a pipeline. Where go-redis tells no command why it was not sent (a hook refused it, or the server a new
-// connection), exec tells each.
+// exec sends a pipeline. Where go-redis tells no command why it was not sent (a hook refused it, or the
+// server a new connection), exec tells each.
 func exec(ctx context.Context, pipe redis.Pipeliner) {
 	commands, err := pipe.Exec(ctx)
 	for _, c := range commands {

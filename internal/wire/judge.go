@@ -21,8 +21,8 @@ type Verdict struct {
 // Unsettled: what the request was to give back may not be, and asking again later makes sense.
 func (v Verdict) Unsettled() bool { return v.Unknown || v.Transient }
 
-// Again: a release that has failed so is to be sent again later. One that was refused is not while its session closes, which would wait for
-// what only an operator can mend.
+// Again: a release that has failed so is to be sent again later. One that was refused is not while its
+// session closes, which would wait for what only an operator can mend.
 func (v Verdict) Again(closing <-chan struct{}) bool {
 	if v.Refused {
 		select {
@@ -35,7 +35,8 @@ func (v Verdict) Again(closing <-chan struct{}) bool {
 	return v.Unsettled()
 }
 
-// inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first word then.
+// inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first
+// word then.
 var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
 
 // tlsRefused are handshakes that fail until someone changes a setting. Sentinels' clients have them as text

@@ -20,7 +20,8 @@ type Options struct {
 	Logger  *slog.Logger
 	Refusal func(error) error // decodes an error that a script raised; any other, and nil, it returns as it is
 
-	// Context ends with all that happens in the background. From the close of Closing on, no request that a goroutine waits for is sent again.
+	// Context ends with all that happens in the background. From the close of Closing on, no request that a
+	// goroutine waits for is sent again.
 	Context context.Context
 	Closing <-chan struct{}
 }
@@ -127,9 +128,9 @@ type Outcome struct {
 // Tries is how often a request is sent at most: as often as go-redis does by default.
 const Tries = 4
 
-// Call sends a request until it is answered, most times at most. If a goroutine waits for the answer, left tells when that
-// goroutine has gone. From then on, or once Closing is closed, the request is not sent again. ctx brings a trace and may keep a
-// request from being sent, but does not interrupt one that was.
+// Call sends a request until it is answered, most times at most. If a goroutine waits for the answer, left
+// tells when that goroutine has gone. From then on, or once Closing is closed, the request is not sent again.
+// ctx brings a trace and may keep a request from being sent, but does not interrupt one that was.
 func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
@@ -171,8 +172,8 @@ func (l *Link) closing() bool {
 	}
 }
 
-// process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose faults it must
-// not share each time.
+// process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose
+// faults it must not share each time.
 func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (reply string, failing time.Time, err error) {
 	p, sent := l.pulse(ctx, r.key()), time.Now()
 	l.sends(p)

@@ -61,7 +61,8 @@ func NewRequest(sc *Script, keys []any, argv ...any) Request {
 	return Request{redis.NewStringCmd(context.Background(), args...)}
 }
 
-// Copier makes each copy of a request. If it has a method Failed(error), that is called before the next copy is made.
+// Copier makes each copy of a request. If it has a method Failed(error), that is called before the next copy
+// is made.
 type Copier interface{ Request(now time.Time) Request }
 
 // asEval is the same request for a server that does not know the script yet.

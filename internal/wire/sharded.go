@@ -38,9 +38,10 @@ func (l *Link) Sharded(key string) (possible, known bool) {
 	}
 }
 
-// Probe asks the server of a key whether it has sharded pub/sub (Redis 7 or newer, Valkey), and lets the client's user subscribe
-// and publish on a channel like this one. No other client may listen on this channel. Probe blocks until that is answered, as long
-// as the client's time-outs allow. Each server is asked once; one that does not answer is asked again the next time.
+// Probe asks the server of a key whether it has sharded pub/sub (Redis 7 or newer, Valkey), and lets the
+// client's user subscribe and publish on a channel like this one. No other client may listen on this channel.
+// Probe blocks until that is answered, as long as the client's time-outs allow. Each server is asked once;
+// one that does not answer is asked again the next time.
 func (l *Link) Probe(key, channel string) (possible, known bool) {
 	node, several := l.node(key)
 	if !several {
@@ -99,7 +100,8 @@ func (l *Link) probe(node *redis.Client, channel string) (possible, known bool) 
 	return false, refused(err)
 }
 
-// permitted: the server has the command, and the user the right to it. It looks at both before it looks for the slot.
+// permitted: the server has the command, and the user the right to it. It looks at both before it looks for
+// the slot.
 func permitted(err error) bool { return err == nil || moved(err) }
 
 func refused(err error) bool {

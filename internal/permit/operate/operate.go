@@ -1,5 +1,5 @@
-// Package operate is what operators do with permits that are not theirs: look at them, change how many there are, and take them from
-// holders by force. It holds nothing, and waits for nothing but the answer of Redis.
+// Package operate is what operators do with permits that are not theirs: look at them, change how many there
+// are, and take them from holders by force. It holds nothing, and waits for nothing but the answer of Redis.
 //
 // Begin with Inspect.
 package operate
@@ -21,7 +21,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not longer than ctx.
+// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
+// longer than ctx.
 func Inspect(ctx context.Context, ps *permit.Permits) (reply.State, error) {
 	text, err := ask(ctx, ps, inspectScript)
 	if err != nil {
@@ -40,8 +41,8 @@ const (
 	Readers = "r" // those that have fewer
 )
 
-// Force takes permits back from holders, and returns how many there were: the Writer, the Readers, or the one with this token. They learn that
-// they have lost them. It blocks for one request, not longer than ctx.
+// Force takes permits back from holders, and returns how many there were: the Writer, the Readers, or the one
+// with this token. They learn that they have lost them. It blocks for one request, not longer than ctx.
 func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return 0, err
@@ -70,7 +71,8 @@ func ForceToken(ctx context.Context, ps *permit.Permits, token int64) (bool, err
 	return n > 0, err
 }
 
-// SetLimit sets how many permits there are, or only if Redis has no number, and reports whether it did. It blocks for one request, not longer than ctx.
+// SetLimit sets how many permits there are, or only if Redis has no number, and reports whether it did. It
+// blocks for one request, not longer than ctx.
 func SetLimit(ctx context.Context, ps *permit.Permits, n int64, only bool) (bool, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return false, err

@@ -1,6 +1,7 @@
 // Package reply reads what the scripts of package permit reply. It sends nothing.
 //
-// Begin with Answer, the reply to a request for permits, or for their release. State is the reply to an operator who looks.
+// Begin with Answer, the reply to a request for permits, or for their release. State is the reply to an
+// operator who looks.
 package reply
 
 import (
@@ -44,7 +45,8 @@ type Served struct {
 	Lease time.Duration
 }
 
-// Read is the answer in the outcome of a request. The error is the outcome's, or says that the reply is none that a script gives.
+// Read is the answer in the outcome of a request. The error is the outcome's, or says that the reply is none
+// that a script gives.
 func Read(o wire.Outcome) (a Answer, err error) {
 	if o.Err != nil {
 		return Answer{}, o.Err
