@@ -183,6 +183,33 @@ func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	})
 }
 
+// It is the next in the queue, too, once it was handed the lock, and does not look.
+func TestAFrozenSessionCostsAFirstLeaseForEachOfItsPlaces(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		const places = 3
+		net := faultproxy.InMemory(t, w.Dial)
+		m := fairlock.New(testlock.NewSession(t, net.Client(t), longLiveness), "x")
+		hold := testlock.Take(t, fairlock.New(testlock.NewSession(t, w.Client, longLiveness), "x"))
+		ctx, cancel := context.WithCancel(bg)
+		var frozen []<-chan testlock.Grant
+		for range places {
+			frozen = append(frozen, testlock.Join(ctx, m))
+		}
+		waits := testlock.Join(bg, fairlock.New(testlock.NewSession(t, w.Client, longLiveness), "x"))
+		net.BlackHole(true, true)
+		start := time.Now()
+		testlock.Unlock(t, hold)
+		testlock.Served(t, waits)
+		if took := time.Since(start); took > places*3*time.Second {
+			t.Errorf("it cost %v", took)
+		}
+		cancel()
+		for _, got := range frozen {
+			testlock.WantError(t, "a frozen one's Lock", (<-got).Err, context.Canceled)
+		}
+	})
+}
+
 func TestOneWhoseConnectionBrokeIsPassedOverAndKeepsItsPlace(t *testing.T) {
 	everyQueue(t, func(t *testing.T, _ string, newMutex testlock.Maker) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
