@@ -45,8 +45,8 @@ func tooWide(text []byte) int {
 	n := 0
 	for line := range bytes.Lines(text) {
 		n++
-		if line := strings.ReplaceAll(strings.TrimSuffix(string(line), "\n"), "\t", "    "); utf8.RuneCountInString(line) > widest &&
-			strings.HasPrefix(strings.TrimSpace(line), "//") {
+		text := strings.ReplaceAll(strings.TrimSuffix(string(line), "\n"), "\t", "    ")
+		if utf8.RuneCountInString(text) > widest && strings.HasPrefix(strings.TrimSpace(text), "//") {
 			return n
 		}
 	}

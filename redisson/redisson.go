@@ -46,24 +46,26 @@ var (
 		Force:   wire.Named("redisson/force"),
 		Inspect: wire.Named("redisson/inspect"),
 	}
-	plain, fenced = kinds(""), kinds("0")
+	plain, fenced = kind(""), kind("0")
 )
 
-// kinds are those of New or NewFenced, one for each way to publish. counter is what Redisson's token counter
-// begins at; "": it is not made.
-func kinds(counter string) map[session.PubSub]*mutex.Kind {
-	all := map[session.PubSub]*mutex.Kind{}
-	for mode, publish := range map[session.PubSub]any{
-		session.PubSubClassic: "classic", session.PubSubAuto: "auto", session.PubSubSharded: "sharded",
-	} {
-		all[mode] = &mutex.Kind{
-			Letter: protocol.Redisson, Scripts: scripts, Broadcast: true,
-			Keys: func(_ *session.Session, name string) (*protocol.Keys, error) {
-				return protocol.RedissonKeys(name, publish, counter)
-			},
-		}
+// kind is that of New or NewFenced. counter is what Redisson's token counter begins at; "": it is not made.
+func kind(counter string) *mutex.Kind {
+	keys := func(s *session.Session, name string) (*protocol.Keys, error) {
+		return protocol.RedissonKeys(name, published(s), counter)
 	}
-	return all
+	return &mutex.Kind{Letter: protocol.Redisson, Scripts: scripts, Broadcast: true, Keys: keys}
+}
+
+// published is how a release is published, as sharding of redisson.lua has it.
+func published(s *session.Session) string {
+	switch {
+	case s.ShardedHub == nil:
+		return "classic"
+	case s.PubSub == session.PubSubSharded:
+		return "sharded"
+	}
+	return "auto"
 }
 
 // New names a lock that the JVM takes by getLock. It does no I/O and is cheap. What is wrong with a name or
@@ -83,12 +85,6 @@ func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mu
 	return newMutex(s, fenced, name, options)
 }
 
-func newMutex(
-	s *rlock.Session, of map[session.PubSub]*mutex.Kind, name string, options []rlock.Option,
-) *rlock.Mutex {
-	in, mode := inner.Session(s), session.PubSubClassic
-	if in != nil && in.ShardedHub != nil {
-		mode = in.PubSub
-	}
-	return inner.NewMutex(mutex.New(in, of[mode], name, option.NewConfig(mutex.Config{}, options)))
+func newMutex(s *rlock.Session, k *mutex.Kind, name string, options []rlock.Option) *rlock.Mutex {
+	return inner.NewMutex(mutex.New(inner.Session(s), k, name, option.NewConfig(mutex.Config{}, options)))
 }

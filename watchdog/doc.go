@@ -11,11 +11,10 @@
 // # Time
 //
 // The interval is cut into four slots, and what falls due within one slot leaves at its start. So leases
-// taken at different moments travel together, at most a quarter of an interval early. All leases of one
-// interval cost a server about one batch for every MaxBatch of them in each interval, and never more than
-// four that are not full. The slots are counted from the first lease kept, so one that is alone is renewed
-// exactly at its interval. A lease with less than two intervals left is renewed halfway to its deadline at
-// the latest.
+// taken at different moments travel together, at most a quarter of an interval early. In each interval a
+// server gets about one batch for every MaxBatch leases, and never more than four batches that are not full.
+// The slots are counted from the first lease kept, so one that is alone is renewed exactly at its interval. A
+// lease with less than two intervals left is renewed halfway to its deadline at the latest.
 //
 // A renewal that failed is tried again after at most a sixteenth of the interval, then twice that, up to half
 // the interval. The retry comes before half of the time to the deadline has passed. So a server that is back

@@ -215,9 +215,6 @@ func (a *Acquisition) WelcomeUntil(now time.Time, lease time.Duration) int64 {
 	return a.NotAfter
 }
 
-// Progress is how far the wait has come.
-func (a *Acquisition) Progress() Progress { return a.progress }
-
 // Advance notes that the wait has come as far as p.
 func (a *Acquisition) Advance(p Progress) { a.progress = max(a.progress, p) }
 

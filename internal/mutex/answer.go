@@ -73,7 +73,7 @@ func (c *cohort) answered(o wire.Outcome, r protocol.Answer, err error) (again b
 	}
 	c.state = queued // until it is known to be over
 	newcomer := c.members.First()
-	if c.grant.Late != 0 && len(l.standing) > 1 { // the answer that was lost may have told of a grant to another
+	if c.grant.Late != 0 && len(l.standing) > 1 { // the lost answer may have told of a grant to another
 		defer l.schedule(0)
 	}
 	if l.asking == c {
@@ -234,7 +234,8 @@ func (c *cohort) install(t *Tenure, first *Waiter, w award) {
 func (l *Lock) complete(t *Tenure, until time.Time) {
 	for try := 1; ; try++ {
 		o := t.Update(l.S().Ctx, time.Until(until), wire.Tries, nil)
-		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || !time.Now().Before(t.Deadline()) || !wire.Pause(l.S().Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
+		over := o.Err == nil || !wire.Judge(o.Err).Unsettled() || !time.Now().Before(t.Deadline())
+		if over || !wire.Pause(l.S().Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
 		}
 	}

@@ -36,9 +36,6 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Mutex {
 	return m
 }
 
-// Bad is a Mutex whose every use returns err.
-func Bad(err error) Mutex { return Mutex{err: err} }
-
 var errZeroMutex = errors.New("lockline: a zero Mutex; make one with New")
 
 // CheckUse says what is wrong with a call that has this context.

@@ -105,9 +105,6 @@ func (t *Tenure) Discard() {
 // Deadline is until when the tenure is valid.
 func (t *Tenure) Deadline() time.Time { return t.Lock.S().Watchdog.Deadline(&t.lease) }
 
-// Contested reports whether others had the lock while the goroutine that was granted it waited.
-func (t *Tenure) Contested() bool { return t.contested }
-
 // Holds are linked, not in a map: a lock with one hold needs no more memory for it.
 
 // link makes e a live hold of the tenure, which is renewed from now on if e wants it. Lock.Mu held.

@@ -12,6 +12,6 @@
 //	sharded.go   whether messages come by sharded pub/sub
 //
 // A session is open, then closing (waits end, nothing begins, what is held is given back), then over.
-// Shutdown waits for everything that was begun, unless its context ends first: then what is still held in
-// Redis ends with its lease. So the invariant "no trace" of docs/design.md, section 2, is kept here.
+// Shutdown waits for all work that has begun. If its context ends first, the locks that Redis still has end
+// with their leases. So the invariant "no trace" of docs/design.md, section 2, is kept here.
 package session

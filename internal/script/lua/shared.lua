@@ -196,6 +196,25 @@ local function renew(ms, keep)
   end
 end
 
+-- update sets the hold count of a lock that is held under a token, and a lease that is no shorter than asked. It
+-- ignores a change that is older than the last. It sets and never adds, so a copy that comes twice or late changes
+-- nothing. It reports whether the lock is held. The parameters are ARGV[1] to [6] of a keep script.
+local function update(owner, token, number, count, lease, keep)
+  local held = redis.call('HMGET', KEYS[1], 't', 's', owner)
+  if held[1] ~= token or not held[3] then
+    return false
+  end
+  local change, ms = sound(held[2] or ''), tonumber(lease)
+  if ms > 0 then
+    renew(ms, tonumber(keep))
+  end
+  if not change or tonumber(number) > change then
+    -- The lease comes first: a server short of memory refuses this, and takes it the next time.
+    redis.pcall('HSET', KEYS[1], owner, count, 's', number)
+  end
+  return true
+end
+
 -- released: the token was granted once and released, by whomever since. Whatever
 -- lies above the last token lost and not above the last one released was.
 local function released(token)

@@ -14,21 +14,12 @@
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 
-local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
-if held[1] == ARGV[2] and held[3] then
-  local change, lease = sound(held[2] or ''), tonumber(ARGV[5])
-  local low = ARGV[7] ~= '0' and whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) < tonumber(ARGV[7])
-  if lease > 0 then
-    renew(lease, tonumber(ARGV[6]))
-  end
-  if low then
-    redis.call('HSET', KEYS[2], 't', ARGV[7])
-    outlive(redis.call('PTTL', KEYS[1]) + tonumber(ARGV[6]), tonumber(ARGV[6]))
-  end
-  if not change or tonumber(ARGV[3]) > change then
-    -- The lease comes first: a server short of memory refuses this, and takes it the next time.
-    redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
-  end
-  return 'K'
+local low = ARGV[7] ~= '0' and whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) < tonumber(ARGV[7])
+if not update(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) then
+  return 'L'
 end
-return 'L'
+if low then
+  redis.call('HSET', KEYS[2], 't', ARGV[7])
+  outlive(redis.call('PTTL', KEYS[1]) + tonumber(ARGV[6]), tonumber(ARGV[6]))
+end
+return 'K'
