@@ -140,7 +140,7 @@ func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 		testlock.Warm(t, fairlock.New(s, "x"))
 		lost := testlock.Lossy(w.Net, rand.New(rand.NewPCG(1, 2)), func(r *faultproxy.Request) string {
 			k := kind(r)
-			if k == "keep" || k == "" || k == "heartbeat" {
+			if k == "keep" || k == "" {
 				return ""
 			}
 			return k

@@ -35,7 +35,7 @@ func TestRedisson5019AnErrorDuringAcquisitionLeavesNoEntry(t *testing.T) {
 		holder, m := w.lockBeside(), w.lock()
 		hold := testlock.Take(t, holder)
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if w.kind(*r) == "lock" {
+			if w.kind(*r) == "acquire" {
 				return faultproxy.CutReply // executed: it stands in the queue
 			}
 			return faultproxy.Pass

@@ -89,7 +89,7 @@ func simulated(t *testing.T, test func(t *testing.T, w *world)) {
 	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
 		w := &world{Wire: wire, t: t}
 		w.lock()
-		testlock.Must(t, w.Client.ScriptLoad(bg, script.Text("lock/heartbeat")).Err())
+		testlock.Must(t, w.Client.ScriptLoad(bg, script.Text("lock/acquire")).Err())
 		test(t, w)
 	})
 }
@@ -123,7 +123,7 @@ func (w *world) script(name string, argv ...any) string {
 // ask is a request for the lock, by script alone.
 func (w *world) ask(owner string) string {
 	w.t.Helper()
-	return w.script("lock", owner, 30000, int64(1)<<52, "", 60000, 15000, "lockline:s:", 1, "nonce", "1")
+	return w.script("acquire", owner, 1, int64(1)<<52, 30000, "", 60000, 15000, "lockline:s:", "nonce", "1")
 }
 
 // holdRaw holds the lock by script alone. The function that it returns releases it and tells on channels of that prefix.

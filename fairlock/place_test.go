@@ -66,7 +66,7 @@ func TestGoroutinesThatComeWhileARequestIsUnderWayStandInOnePlace(t *testing.T) 
 		hold := testlock.Take(t, holder)
 		answer, late := make(chan struct{}), false
 		w.Net.OnReply(func(r faultproxy.Request) {
-			if w.kind(r) == "lock" && !late {
+			if w.kind(r) == "acquire" && !late {
 				late = true
 				<-answer
 			}

@@ -23,7 +23,7 @@ import (
 )
 
 // isLock and isRelease tell what requests of reentrant locks are.
-func isLock(r *faultproxy.Request) bool    { return scriptOf(r) == "lock" }
+func isLock(r *faultproxy.Request) bool    { return scriptOf(r) == "acquire" }
 func isRelease(r *faultproxy.Request) bool { return scriptOf(r) == "release" }
 
 func scriptOf(r *faultproxy.Request) string { return testlock.Script(r.Script()) }

@@ -209,7 +209,7 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
 		for _, w := range r[:3] { // three servers are asked and have not received it yet
-			w.Net.OnRequest(holds("lock"))
+			w.Net.OnRequest(holds("acquire"))
 		}
 		if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 			t.Fatalf("TryLock: %v", err)

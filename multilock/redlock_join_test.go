@@ -153,7 +153,7 @@ func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.warm(t), bg)
 		synctest.Wait()
-		r[0].Net.OnRequest(holds("lock"))
+		r[0].Net.OnRequest(holds("acquire"))
 		r[0].FlushAll()
 		testlock.Eventually(t, "it asks to join", func() bool { return len(r[0].Net.Held()) > 0 })
 		testlock.Unlock(t, hold)

@@ -20,7 +20,7 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 		m := r.warm(t)
 		r.reset()
 		ctx, hold := testlock.Lock(t, m, bg)
-		if all, locks := r.count(), r.count("lock"); all != 5 || locks != 5 {
+		if all, locks := r.count(), r.count("acquire"); all != 5 || locks != 5 {
 			t.Errorf("%d requests, %d of them to lock", all, locks)
 		}
 		_, nested := testlock.Lock(t, m, ctx)
@@ -272,7 +272,7 @@ func TestSplitVotesResolve(t *testing.T) {
 				})
 			}
 			first := testlock.Granted(t, winners)
-			votes += r.count("lock")
+			votes += r.count("acquire")
 			testlock.WantAfter(t, first, last)
 			last = first.Token()
 			cancel()

@@ -40,7 +40,7 @@ import (
 
 var (
 	scripts = mutex.Scripts{
-		Lock:    wire.Named("redisson/lock"),
+		Acquire: wire.Named("redisson/acquire"),
 		Keep:    wire.Named("redisson/keep"),
 		Release: wire.Named("redisson/release"),
 		Force:   wire.Named("redisson/force"),

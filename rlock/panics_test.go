@@ -103,7 +103,7 @@ func byPanic(t testing.TB, what string, err error) {
 
 func TestALockRequestThatPanicsIsAnErrorAndGivenBack(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
-		f.set("lock")
+		f.set("acquire")
 		_, _, err := m.Lock(ctx)
 		byPanic(t, "Lock", err)
 		_, _, err = m.TryLock(ctx)
@@ -168,7 +168,7 @@ func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
 		rdb.AddHook(testlock.Around(f.around))
 		m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
 		_, hold := testlock.Lock(t, testlock.Kinds["fair"](testlock.NewSession(t, theirs), "x"), bg)
-		f.set("heartbeat")
+		f.set("acquire")
 		_, _, err := m.Lock(testlock.Bounded(t))
 		byPanic(t, "Lock", err)
 		f.mend()

@@ -23,7 +23,7 @@ func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 		m := rlock.New(testlock.NewSession(t, w.Client), "x") // until Redis has answered, calls return when their contexts end
 		var asked atomic.Int32
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if isScript(r, "lock") {
+			if isScript(r, "acquire") {
 				asked.Add(1)
 				return faultproxy.Swallow
 			}
@@ -51,7 +51,7 @@ func TestALateCopyThatIsGrantedAfterAForcedUnlockEndsWithItsAttempt(t *testing.T
 		operator := rlock.New(testlock.NewSession(t, w.Client), "x")
 		var n atomic.Int32
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if isScript(r, "lock") && n.Add(1) == 1 {
+			if isScript(r, "acquire") && n.Add(1) == 1 {
 				return faultproxy.Hold
 			}
 			return faultproxy.Pass
@@ -75,7 +75,7 @@ func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
 				operator := newMutex(testlock.NewSession(t, w.Client), "x")
 				var n atomic.Int32
 				proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-					if isScript(r, "lock") && n.Add(1) == 1 {
+					if isScript(r, "acquire") && n.Add(1) == 1 {
 						return faultproxy.Hold
 					}
 					return faultproxy.Pass
@@ -103,7 +103,7 @@ func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
 				operator := newMutex(testlock.NewSession(t, w.Client), "x")
 				var n atomic.Int32
 				proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-					if !isScript(r, "lock") {
+					if !isScript(r, "acquire") {
 						return faultproxy.Pass
 					}
 					switch n.Add(1) {

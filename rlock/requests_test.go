@@ -27,8 +27,8 @@ func isScript(r *faultproxy.Request, names ...string) bool {
 
 // stands: a request for the lock that takes a place in the queue.
 func stands(r *faultproxy.Request) bool {
-	const liveness = 13
-	return isScript(r, "lock") && r.Args[liveness] != "0"
+	const liveness = 14
+	return isScript(r, "acquire") && r.Args[liveness] != "0"
 }
 
 // sequence names the requests since the last Reset, each by its script or its command.

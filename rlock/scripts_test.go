@@ -21,7 +21,7 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 
 func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 	const common = "if call('HLEN', KEYS[1]) == 0 then"
-	text := script.Text("lock/lock")
+	text := script.Text("lock/acquire")
 	if strings.Count(text, common) != 1 {
 		t.Fatalf("it has not %q once: %s", common, text)
 	}
@@ -62,7 +62,7 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 				if ttl != 0 {
 					testlock.Must(t, rdb.PExpire(bg, m, ttl).Err())
 				}
-				reply, err := sc.Run(bg, rdb, keys, owner, 30000, int64(1)<<52, "about", 60000, 15000, "lockline:s:", 1, "", 0).Text()
+				reply, err := sc.Run(bg, rdb, keys, owner, 1, int64(1)<<52, 30000, "about", 60000, 15000, "lockline:s:", "", 0).Text()
 				testlock.Must(t, err)
 				now := strings.Fields(reply)[1]
 				state := []any{reply}

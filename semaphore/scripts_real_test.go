@@ -71,13 +71,17 @@ func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, l
 	for _, key := range []string{"h", "m", "e"} {
 		left = append(left, rdb.PTTL(bg, key).Val())
 	}
-	now, _ := strconv.ParseInt(strings.Fields(reply)[1], 10, 64)
+	now, precision := rdb.Time(bg).Val().UnixMicro(), time.Second
+	if words := strings.Fields(reply); !strings.Contains("RL", words[0]) { // all but a release say what time it is
+		now, _ = strconv.ParseInt(words[1], 10, 64)
+		precision = 1
+	}
 	return number.ReplaceAllStringFunc(fmt.Sprintln(state...), func(s string) string {
 		n, _ := strconv.ParseInt(s, 10, 64)
 		since, before := time.Duration(n-now)*time.Microsecond, time.Duration(future-n)*time.Microsecond
 		switch {
 		case since.Abs() < time.Hour:
-			return "NOW+" + since.String()
+			return "NOW+" + since.Round(precision).String()
 		case before.Abs() < time.Second || len(s) == 13: // it was so many milliseconds from now, and is again
 			return "FUTURE"
 		}

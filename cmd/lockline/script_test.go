@@ -22,7 +22,7 @@ func TestScriptListsAllAndPrintsOneByNameOrDigest(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", which, code, text)
 		}
 	}
-	for _, wrong := range [][]string{{"lock/none"}, {"lock/release", "lock/lock"}} {
+	for _, wrong := range [][]string{{"lock/none"}, {"lock/release", "lock/acquire"}} {
 		if text, code := call(wrong...); code != exitTrouble {
 			t.Errorf("%q: exit code %d: %s", wrong, code, text)
 		}

@@ -94,7 +94,7 @@ func (l *Lock) askAtOnce(a *Acquisition) (e *Entry, r protocol.Answer, refused b
 			}
 			l.Pass()
 			return nil, r, false, l.Fail(err)
-		case r.Status == protocol.Held:
+		case r.Status == protocol.Queued:
 			refused = true
 		case r.Status == protocol.Expired && again:
 			continue
@@ -144,21 +144,21 @@ func (r *inside) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 // RollBack releases what no goroutine waits for any more, and then leaves the gate.
 func (r *inside) RollBack(o wire.Outcome) {
 	a := (*Acquisition)(r)
-	answer, _ := protocol.ParseAnswer(o.Reply)
+	answer, _ := protocol.Read(o)
 	a.RollBack(answer.Status == protocol.Granted || a.Grant.Late != 0)
 }
 
 // takeIn has the next goroutine of the session inherit the place of a cohort that the last member has left.
 // Mu held.
-func (c *cohort) takeIn() bool {
-	l := c.l
+func (a *attempt) takeIn() bool {
+	l := a.l
 	w := l.Root.Waiters.First()
-	if l.Kind.Ordered || c.state == over || w == nil || w.Fixed || c.lease != 0 {
+	if l.Kind.Ordered || a.state == over || w == nil || w.Fixed || a.lease != 0 {
 		return false
 	}
 	w.Withdraw()
-	w.Place = c
-	c.members.Push(w)
+	w.Place = a
+	a.members.Push(w)
 	l.Root.Install()
 	return true
 }

@@ -21,38 +21,32 @@ var kind = NewFair("f")
 
 // request is one that the server got.
 type request struct {
-	kind  string // lock, release or heartbeat
+	kind  string // ask or release
 	at    time.Time
 	owner string // the attempt
-	size  int    // of its cohort
+	size  int    // how many wait with it
 }
 
 // server answers requests for the lock as a test says, and releases everything.
 type server struct {
-	answers chan string // to requests for the lock, one after the other; the others are answered when the test ends
+	answers chan string // to those that ask, one after the other; the others are answered when the test ends
 
 	mu       sync.Mutex // guards what follows
 	requests []request
 }
 
 func (s *server) answer(c fake.Call) (string, error) {
-	r := request{kind: "heartbeat", at: time.Now()}
-	switch {
-	case c.Is(kind.Lock):
-		r.kind, r.owner, r.size = "lock", c.Argv[0].(string), c.Argv[7].(int)
-	case c.Is(kind.Release):
-		r.kind, r.owner = "release", c.Argv[0].(string)
+	r := request{kind: "release", at: time.Now(), owner: c.Argv[0].(string)}
+	if c.Is(kind.Acquire) {
+		r.kind, r.size = "ask", c.Argv[1].(int)
 	}
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
 	s.mu.Unlock()
-	switch r.kind {
-	case "lock":
+	if r.kind == "ask" {
 		return <-s.answers, nil
-	case "release":
-		return "R", nil
 	}
-	return "B 1 60000 other:1 1", nil
+	return "R", nil
 }
 
 // got are the requests since the last call, once everything is at rest.
@@ -148,25 +142,22 @@ func unlock(t *testing.T, hold *Hold) {
 }
 
 // held is the answer that another session holds the lock, with this token.
-func held(token int) string { return fmt.Sprintf("H 1000000 60000 other:1 %d me", token) }
+func held(token int) string { return fmt.Sprintf("Q 1000000 60000 other:1 %d\nme", token) }
 
-// cohortOf is the only one that stands.
-func cohortOf(t *testing.T, q *Lock) *cohort {
+// attemptOf is the only one that waits.
+func attemptOf(t *testing.T, q *Lock) *attempt {
 	t.Helper()
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
 	if len(q.standing) != 1 {
-		t.Fatalf("%d cohorts stand", len(q.standing))
+		t.Fatalf("%d attempts wait", len(q.standing))
 	}
-	for _, c := range q.standing {
-		return c
-	}
-	panic("unreachable")
+	return q.standing[0]
 }
 
-// now is the cohort's state.
-func (c *cohort) now() cohortState {
-	c.l.Mu.Lock()
-	defer c.l.Mu.Unlock()
-	return c.state
+// now is the attempt's state.
+func (a *attempt) now() attemptState {
+	a.l.Mu.Lock()
+	defer a.l.Mu.Unlock()
+	return a.state
 }

@@ -19,21 +19,19 @@ type Kind struct {
 
 // Scripts are those of a kind.
 type Scripts struct {
-	Lock, Keep, Release, Force, Inspect *wire.Script
+	Acquire, Keep, Release, Force, Inspect *wire.Script
 
 	Remain *wire.Script // a Release that leaves the lock taken until a time; nil: it can't
 }
 
 var queueScripts = Scripts{
-	Lock:    wire.Named("lock/lock"),
+	Acquire: wire.Named("lock/acquire"),
 	Keep:    wire.Named("lock/keep"),
 	Release: wire.Named("lock/release"),
 	Force:   wire.Named("lock/force"),
 	Inspect: wire.Named("lock/inspect"),
 	Remain:  wire.Named("lock/remain"),
 }
-
-var heartbeatScript = wire.Named("lock/heartbeat")
 
 // NewFair is a kind of lock, with its letter, that is served first come, first served.
 func NewFair(letter string) *Kind {

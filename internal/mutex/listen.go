@@ -66,7 +66,7 @@ func (l *Lock) contend(a *Acquisition) (*Entry, error) {
 			return e, err
 		}
 		rest, news = wire.Backoff(failed, 20*time.Millisecond, time.Second), nil // an outage
-		if r.Status == protocol.Held {
+		if r.Status == protocol.Queued {
 			failed = 0
 			l.listen(r.Sharded)
 			a.Announce()

@@ -46,7 +46,7 @@ func (st *store) answer(c fake.Call) (string, error) {
 	defer st.mu.Unlock()
 	note := func(format string, args ...any) { st.requests = append(st.requests, fmt.Sprintf(format, args...)) }
 	switch {
-	case c.Is(reentrant.Lock):
+	case c.Is(reentrant.Acquire):
 		note("ask")
 		st.granted++
 		return fmt.Sprintf("G 1 %d", (st.granted-1)*2*protocol.Block+1), nil

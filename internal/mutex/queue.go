@@ -2,7 +2,6 @@ package mutex
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -36,9 +35,8 @@ type line struct {
 	formed   *time.Timer // when they ask at the latest
 	expect   int         // how many had the lock one after the other, and may come back
 	others   bool        // other sessions want the lock, as far as is known
-	asking   *cohort     // whose first request is under way: the next one waits for its end
-	standing []*cohort   // those that are asking or queued
-	beat     heartbeat
+	asking   *attempt    // whose first request is under way: the next one waits for its end
+	standing []*attempt  // those that are asking or stand
 	ear      ear
 }
 
@@ -90,10 +88,10 @@ func (l *Lock) admit(a *Acquisition) (*Entry, error) {
 // stand has a newcomer wait in the queue. Mu is held; stand releases it.
 func (l *Lock) stand(a *Acquisition) (*Entry, error) {
 	w := a.NewWaiter()
-	c := l.enqueue(w)
+	next := l.enqueue(w)
 	l.Mu.Unlock()
-	if c != nil {
-		c.start(a.Until)
+	if next != nil {
+		next.start(a.Until)
 	}
 	h, err := l.wait(a, w)
 	if err != nil || !h.In {
@@ -106,12 +104,12 @@ func (l *Lock) stand(a *Acquisition) (*Entry, error) {
 func (l *Lock) wait(a *Acquisition, w *Waiter) (Handoff, error) {
 	var gone <-chan struct{}
 	h, err := a.Wait(w, func(withdrawn bool) {
-		c, _ := w.Place.(*cohort)
+		place, _ := w.Place.(*attempt)
 		if l.refused() {
 			a.Advance(Refused)
 		}
-		if c != nil && withdrawn {
-			gone = c.memberLeft()
+		if place != nil && withdrawn {
+			gone = place.memberLeft()
 		}
 	}, func(h Handoff) {
 		if h.Passed() {
@@ -127,8 +125,8 @@ func (l *Lock) wait(a *Acquisition, w *Waiter) (Handoff, error) {
 // refused: Redis has said to this session that it waits. Mu held.
 func (l *Lock) refused() bool {
 	if l.line != nil {
-		for _, c := range l.standing {
-			if c.redis != 0 {
+		for _, a := range l.standing {
+			if a.redis != 0 {
 				return true
 			}
 		}
@@ -137,7 +135,7 @@ func (l *Lock) refused() bool {
 }
 
 // enqueue has a goroutine wait with the next cohort, and returns that if it is to ask now. Mu held.
-func (l *Lock) enqueue(w *Waiter) *cohort {
+func (l *Lock) enqueue(w *Waiter) *attempt {
 	l.forming.Push(w)
 	if !l.Kind.Ordered {
 		return l.form()
@@ -181,8 +179,8 @@ func (l *Lock) askNow() {
 // ask sends the next cohort's request, if there is one and none is under way. The caller must be counted in
 // the session's work. Mu held.
 func (l *Lock) ask() {
-	if c := l.form(); c != nil {
-		go c.run()
+	if a := l.form(); a != nil {
+		go a.runFirst()
 	}
 }
 
@@ -235,24 +233,26 @@ func (l *Lock) released(t *Tenure, o wire.Outcome) {
 	}
 	l.Mu.Lock()
 	l.unlocked(true)
-	if o.Unanswered != nil && len(l.standing) > 0 { // the lost reply may have reported a grant to this session
-		l.schedule(0)
+	if o.Unanswered != nil { // the lost reply may have told of a grant to this session
+		l.look(nil)
 	}
 	l.Mu.Unlock()
 }
 
-// freed learns which attempt a release made the owner: 'R OWNER TOKEN LEASE' or 'L OWNER TOKEN LEASE'.
-func (l *Lock) freed(reply string, sent time.Time) {
+// freed learns from the answer to a release which attempt it made the owner.
+func (l *Lock) freed(o wire.Outcome) {
 	if l.Kind.Broadcast {
 		return // it went to none
 	}
-	_, next, handed := strings.Cut(reply, " ")
-	if words := strings.Fields(next); len(words) == 3 && l.S().Owns(words[0]) {
-		l.deliver(words[0], award{token: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2]), since: sent})
-		return
+	r, _ := protocol.Read(o)
+	for _, s := range r.Served {
+		if l.S().Owns(s.Owner) {
+			l.deliver(s.Owner, award{token: s.Token, lease: s.Lease, since: o.Sent})
+			return
+		}
 	}
 	l.Mu.Lock()
-	l.wanted(handed)
+	l.wanted(len(r.Served) > 0)
 	l.Mu.Unlock()
 }
 

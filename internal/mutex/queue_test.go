@@ -10,7 +10,7 @@ import (
 // timing is the state of a queue, and when and how many ask then.
 type timing struct {
 	what                   string
-	held, standing, others bool // by this session; another cohort of it waits; other sessions do
+	held, standing, others bool // by this session; another attempt of it waits; other sessions do
 	expect                 int
 	after                  time.Duration // they ask; negative: never
 	size                   int
@@ -29,7 +29,7 @@ func (c timing) run(t *testing.T, f func(*Lock)) {
 			s.got()
 			q.Mu.Lock()
 			if c.standing {
-				q.standing = []*cohort{{l: q, state: queued}}
+				q.standing = []*attempt{{l: q, state: standing}}
 			}
 			q.others, q.expect = c.others, c.expect
 			q.Mu.Unlock()
@@ -55,7 +55,7 @@ func (q *Lock) enqueueNow() {
 	c := q.enqueue(w)
 	q.Mu.Unlock()
 	if c != nil {
-		go c.run()
+		go c.runFirst()
 	}
 }
 
@@ -81,7 +81,7 @@ func TestThoseWhoMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 	}
 }
 
-func TestAnUnlockLetsTheNextCohortAsk(t *testing.T) {
+func TestAnUnlockLetsTheNextAttemptAsk(t *testing.T) {
 	const never = -1
 	for _, told := range []bool{false, true} { // Redis
 		other := timing{what: "others wait, too", others: true, after: formLong, size: 1}
@@ -108,7 +108,7 @@ func TestAnUnlockLetsTheNextCohortAsk(t *testing.T) {
 	}
 }
 
-func TestTheNextCohortAsksOnceTheOneBeforeItIsAnswered(t *testing.T) {
+func TestTheNextAttemptAsksOnceTheOneBeforeItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		m, q := newQueue(t, s)
@@ -117,19 +117,19 @@ func TestTheNextCohortAsksOnceTheOneBeforeItIsAnswered(t *testing.T) {
 		for range 3 {
 			waits = append(waits, lock(t, m, context.Background()))
 		}
-		if all := s.got(); kinds(all) != "lock" || all[0].size != 1 {
+		if all := s.got(); kinds(all) != "ask" || all[0].size != 1 {
 			t.Fatalf("%+v", all)
 		}
 		s.answers <- held(7)
 		all := s.got()
-		if kinds(all) != "lock" || all[0].size != 2 {
+		if kinds(all) != "ask" || all[0].size != 2 {
 			t.Fatalf("%+v", all)
 		}
 		s.answers <- held(7)
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
 		q.deliver(all[0].owner, award{token: 19, lease: 2 * time.Second, at: 1000001}) // it seems over
-		if all := s.got(); kinds(all) != "lock" || all[0].size != 2 {
+		if all := s.got(); kinds(all) != "ask" || all[0].size != 2 {
 			t.Errorf("%+v", all)
 		}
 		s.answers <- "G 9000000 19"
@@ -140,7 +140,7 @@ func TestTheNextCohortAsksOnceTheOneBeforeItIsAnswered(t *testing.T) {
 			}
 			unlock(t, hold)
 		}
-		q.deliver(cohortOf(t, q).owner(), award{token: 2000, lease: time.Minute, since: time.Now()})
+		q.deliver(attemptOf(t, q).owner(), award{token: 2000, lease: time.Minute, since: time.Now()})
 		unlock(t, granted(t, waits[0]))
 	})
 }

@@ -26,7 +26,7 @@ func (l *Lock) ReleaseGrant(ctx context.Context, g protocol.Grant, most int) wir
 	r := l.ReleaseRequest(g)
 	o := l.release(ctx, &r, most)
 	if o.Err == nil {
-		l.freed(o.Reply, o.Sent)
+		l.freed(o)
 	}
 	return o
 }
@@ -107,7 +107,7 @@ func (v Leaving) Released(ctx context.Context, o wire.Outcome) error {
 		return o.Err
 	}
 	if o.Err == nil {
-		v.t.Lock.freed(o.Reply, o.Sent)
+		v.t.Lock.freed(o)
 	}
 	return v.t.released(ctx, v.was, o)
 }

@@ -14,7 +14,7 @@ type trying Acquisition
 
 func (r *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	a := (*Acquisition)(r)
-	o := a.Lock.S().Link.Call(a.Until, a.Lock.Kind.Lock, r, most, abandoned)
+	o := a.Lock.S().Link.Call(a.Until, a.Lock.Kind.Acquire, r, most, abandoned)
 	if o.Unanswered != nil {
 		a.Grant.Late = a.NotAfter
 	}
@@ -30,14 +30,14 @@ func (r *trying) Request(now time.Time) wire.Request {
 	l := a.Lock
 	notAfter := a.WelcomeUntil(now, min(a.Lease(), l.S().Liveness))
 	args := &l.S().Args
-	return l.Keys.Request(l.Kind.Lock, a.Grant.Owner, a.LeaseArg(), notAfter, args.About, args.Keep, "0",
+	return l.Keys.Request(l.Kind.Acquire, a.Grant.Owner, "1", notAfter, a.LeaseArg(), args.About, args.Keep, "0",
 		l.Keys.Channel)
 }
 
 // RollBack releases what no goroutine waits for any more.
 func (r *trying) RollBack(o wire.Outcome) {
 	a := (*Acquisition)(r)
-	answer, _ := protocol.ParseAnswer(o.Reply)
+	answer, _ := protocol.Read(o)
 	if answer.Status == protocol.Granted || a.Grant.Late != 0 {
 		a.ReleaseUntilDone()
 	}
@@ -61,7 +61,7 @@ func (l *Lock) try(a *Acquisition) (*Entry, error) {
 			continue
 		case r.Status == protocol.Expired:
 			err = l.Fail(protocol.TooLate(a.Lease()))
-		case r.Status == protocol.Held:
+		case r.Status == protocol.Queued:
 			err = l.lockedThere(o, r)
 		case r.Status == protocol.Stale:
 			err = l.Fail(protocol.ErrOver)

@@ -1,7 +1,6 @@
 package mutex
 
 import (
-	"strings"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -13,7 +12,7 @@ import (
 // Saw notes the lock's holder according to an answer of just now. Lock.Mu held.
 func (l *Lock) Saw(r protocol.Answer) {
 	now := time.Now()
-	l.seen = &failure.Sighting{Holder: r.Holder, About: strings.TrimSpace(r.About), At: now, Until: now.Add(max(r.Left, 0))}
+	l.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(r.Left, 0))}
 }
 
 // NewWaiter is the acquisition's, in no list yet.

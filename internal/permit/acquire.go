@@ -13,7 +13,6 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -357,16 +356,16 @@ func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
 	if o.Unanswered != nil {
 		t.late = t.notAfter // a copy may still come until then
 	}
-	r, err := t.a.p.took(o)
+	r, err := t.a.p.took(o, nil)
 	if err != nil {
 		o.Err = err // a reply that cannot be read is a failure, too
 	}
-	return o, r.Status == reply.Expired
+	return o, r.Status == protocol.Expired
 }
 
 // RollBack gives back what its caller no longer waits for.
 func (t *trying) RollBack(o wire.Outcome) {
-	if r, err := reply.Read(o); err != nil || r.Status == reply.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
+	if r, err := protocol.Read(o); err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
 		p := t.a.p
 		p.releaseUntilDone(t.owner, t.late, time.Now().Add(t.a.lease()))
 	}
@@ -384,19 +383,19 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 		return h, false, a.over(nil)
 	}
 	defer p.drop()
-	r, err := reply.Read(o)
-	refused = r.Status == reply.Queued
+	r, err := protocol.Read(o)
+	refused = r.Status == protocol.Queued
 	switch {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
-	case r.Status == reply.Expired:
+	case r.Status == protocol.Expired:
 		err = p.fail(protocol.TooLate(a.lease()))
-	case r.Status == reply.Stale:
+	case r.Status == protocol.Stale:
 		err = p.fail(protocol.ErrOver)
-	case r.Status == reply.Limited:
+	case r.Status == protocol.Limited:
 		err = p.kind.Limited(p.keys.Name, a.want, r.Limit)
 	case refused:
-		e := &failure.LockedError{Name: p.keys.Name, Holder: r.Holder, About: r.About, Remaining: max(0, r.Left)}
+		e := r.Locked(p.keys.Name)
 		if p.s().Holds(r.Holder) {
 			p.mu.Lock()
 			e.Hint = a.hint(p.grantOf(r.Holder))
@@ -418,7 +417,7 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 		l.forget()
 		err = p.fail(fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost))
 	}
-	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == reply.Granted || t.late != 0) { // it may have permits, or may get them yet
+	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == protocol.Granted || t.late != 0) { // it may have permits, or may get them yet
 		p.releaseLater(t.owner, t.late, time.Now().Add(a.lease()))
 	}
 	return h, refused, err

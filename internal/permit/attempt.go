@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inbox"
-	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -49,7 +48,7 @@ type attempt struct {
 	// pool.mu guards the following.
 	state    attemptState
 	out      bool      // a request is under way: a copy may come after a grant that a message tells of
-	at       time.Time // when to ask again
+	at       time.Time // when to ask again at the latest; zero: nothing has said so
 	notAfter int64     // of the last copy sent
 	late     int64     // Redis time until which an unanswered copy may come; 0: there is none
 	past     int64     // a token that was in use by the time of an answer that said to wait
@@ -171,8 +170,8 @@ func (a *attempt) run(rest bool) {
 // took takes in how its request ended, and reports whether there is more to do.
 func (a *attempt) took(o wire.Outcome) (again bool) {
 	p := a.l.p
-	r, err := p.took(o)
-	if r.Status == reply.Queued {
+	r, err := p.took(o, a)
+	if r.Status == protocol.Queued {
 		p.all.inbox.Listen(p.keys.Lock()) // only attempts in the queue are told by message
 		if r.Deaf {
 			p.all.inbox.Unheard(p.keys.Lock(), o.Sent)
@@ -183,14 +182,15 @@ func (a *attempt) took(o wire.Outcome) (again bool) {
 	return a.answered(o, r, err)
 }
 
-// took reads a reply, and delivers what other attempts were served. mu is not held.
-func (p *pool) took(o wire.Outcome) (reply.Answer, error) {
-	r, err := reply.Read(o)
+// took reads the reply to a request of an attempt, or of none, and delivers what others were served. mu is not
+// held.
+func (p *pool) took(o wire.Outcome, of *attempt) (protocol.Answer, error) {
+	r, err := protocol.Read(o)
 	if o.Unanswered != nil { // the reply that was lost may have told of a grant to another attempt of this session
 		p.mu.Lock()
 		for _, l := range p.lanes {
 			for _, a := range l.attempts {
-				if a.state == standing {
+				if a != of {
 					a.sooner(0)
 				}
 			}
@@ -200,7 +200,9 @@ func (p *pool) took(o wire.Outcome) (reply.Answer, error) {
 	if err != nil {
 		return r, err
 	}
-	p.s().Clock.Heard(r.Now, o.Sent)
+	if r.Now != 0 {
+		p.s().Clock.Heard(r.Now, o.Sent)
+	}
 	for _, s := range r.Served {
 		if a, ok := p.all.inbox.Find(s.Owner).(*attempt); ok { // else it was told by message, or is being given up
 			a.l.p.mu.Lock()
@@ -217,6 +219,9 @@ func (a *attempt) rest() bool {
 	for {
 		p.mu.Lock()
 		state, late, d := a.state, a.late, time.Until(a.at)
+		if d <= 0 {
+			a.at = time.Time{}
+		}
 		p.mu.Unlock()
 		switch {
 		case state == over:
@@ -238,14 +243,14 @@ func (a *attempt) rest() bool {
 
 // sooner has it ask again after d, if it would ask later. mu held.
 func (a *attempt) sooner(d time.Duration) {
-	if at := time.Now().Add(d); at.Before(a.at) {
+	if at := time.Now().Add(d); a.at.IsZero() || at.Before(a.at) {
 		a.at = at
 		a.wake()
 	}
 }
 
 // answered takes in the answer to its request, and reports whether there is more to do. mu held.
-func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again bool) {
+func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again bool) {
 	l := a.l
 	p := l.p
 	a.out = false
@@ -257,10 +262,10 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 		return false
 	case a.state == unwanted:
 		// It may stand in the queue, or hold something: rest gives it up.
-		return a.mayHave(err) || r.Status == reply.Queued || r.Status == reply.Granted
-	case r.Status == reply.Expired && a.expired < protocol.MaxExpired:
+		return a.mayHave(err) || r.Status == protocol.Queued || r.Status == protocol.Granted
+	case r.Status == protocol.Expired && a.expired < protocol.MaxExpired:
 		a.expired++
-		a.at = time.Time{} // at once: the answer has brought the time
+		a.at = time.Now() // the answer has brought the time
 		return true
 	case err != nil && a.endures(o, err):
 		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
@@ -269,15 +274,15 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 	switch {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
-	case r.Status == reply.Expired:
+	case r.Status == protocol.Expired:
 		err = p.fail(protocol.TooLate(a.lease()))
-	case r.Status == reply.Stale:
+	case r.Status == protocol.Stale:
 		err = p.fail(protocol.ErrOver)
-	case r.Status == reply.Limited:
+	case r.Status == protocol.Limited:
 		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
 	}
 	switch {
-	case err != nil || r.Status == reply.GoesOn:
+	case err != nil || r.Status == protocol.GoesOn:
 		a.end(over)
 		if a.mayHave(o.Err) {
 			a.release()
@@ -288,7 +293,7 @@ func (a *attempt) answered(o wire.Outcome, r reply.Answer, err error) (again boo
 			l.fail(err)
 		}
 		return false
-	case r.Status == reply.Granted:
+	case r.Status == protocol.Granted:
 		if a.state == asking {
 			l.others = false // it did not have to wait
 		}
@@ -306,7 +311,7 @@ func (a *attempt) mayHave(err error) bool {
 }
 
 // stands notes that it is in the queue. mu held.
-func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
+func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 	l := a.l
 	if a.state == asking {
 		a.state = standing
@@ -317,10 +322,10 @@ func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
 	a.expired = 0
 	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
 	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
-	if r.Left >= 0 {              // negative: another session looks then, or there is no lease
+	if r.Left >= 0 && !r.Behind {
 		d = min(d, r.Left+time.Millisecond)
 	}
-	a.at = time.Now().Add(d)
+	a.sooner(d)
 	if l.p.s().Observer != nil { // which learns that they wait
 		for w := l.waiters.First(); w != nil; w = w.Next() {
 			w.Queued()
@@ -329,7 +334,7 @@ func (a *attempt) stands(o wire.Outcome, r reply.Answer) {
 }
 
 // saw notes a holder of permits, or that there are too few though none are held. mu held.
-func (p *pool) saw(r reply.Answer) {
+func (p *pool) saw(r protocol.Answer) {
 	now := time.Now()
 	p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
 }
@@ -405,7 +410,7 @@ func (a *attempt) Told(words []string) {
 	defer p.mu.Unlock()
 	switch {
 	case len(words) == 1:
-		if left, ok := protocol.Remaining(words[0]); ok && a.state == standing {
+		if left, ok := protocol.Remaining(words[0]); ok {
 			a.sooner(max(0, left) + time.Millisecond)
 		}
 	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
@@ -436,9 +441,7 @@ func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
 func (a *attempt) Missed() {
 	a.l.p.mu.Lock()
 	defer a.l.p.mu.Unlock()
-	if a.state == standing { // one whose request is under way learns it by the answer
-		a.sooner(0)
-	}
+	a.sooner(0)
 }
 
 // observe tells the observer.

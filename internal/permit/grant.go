@@ -12,7 +12,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
-	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -202,7 +201,7 @@ func (p *pool) repeat(r protocol.Same, until time.Time) {
 	s := p.s()
 	for try := 1; ; try++ {
 		o := s.Link.Call(s.Ctx, r.Script, &r, 1, nil) // one copy: this loop sends the next
-		if _, err := p.took(o); err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
+		if _, err := p.took(o, nil); err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
 	}
@@ -232,7 +231,7 @@ func (g *Grant) news() *news {
 func (g *Grant) released(r protocol.Same, o wire.Outcome) error {
 	p := g.p
 	defer p.drop()
-	answer, err := p.took(o)
+	answer, err := p.took(o, nil)
 	switch {
 	case err != nil:
 		if wire.Judge(err).Again(p.s().Closing()) {
@@ -243,7 +242,7 @@ func (g *Grant) released(r protocol.Same, o wire.Outcome) error {
 			})
 		}
 		return p.kind.Failed(p.keys, err)
-	case answer.Status == reply.Lost && o.Unanswered == nil: // else an earlier copy has released it
+	case answer.Status == protocol.Lost && o.Unanswered == nil: // else an earlier copy has released it
 		return p.fail(failure.ErrLost)
 	}
 	return nil

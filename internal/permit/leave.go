@@ -9,7 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
-	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -173,11 +172,11 @@ func (g *Grant) reduce() (tell *news) {
 	args := &p.s().Args
 	same := protocol.Same{Script: reduceScript, Keys: p.keys, Argv: []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}}
 	return &news{Same: same, g: g, took: func(o wire.Outcome) error {
-		r, err := p.took(o)
+		r, err := p.took(o, nil)
 		switch {
 		case err != nil: // the lease of all is given back with the last of the readers
 			return p.kind.Failed(p.keys, err)
-		case r.Status == reply.Lost && g.end(handover.Lost, failure.ErrGone): // else the last reader's release was faster
+		case r.Status == protocol.Lost && g.end(handover.Lost, failure.ErrGone): // else the last reader's release was faster
 			return p.fail(failure.ErrLost)
 		}
 		return nil

@@ -9,54 +9,114 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Status is the first byte of a lock script's reply.
+// Status is the first byte of an answer.
 type Status byte
 
 const (
-	None    Status = 0   // no reply of a lock script
-	Granted Status = 'G' // now, or by an earlier copy of the request
-	Held    Status = 'H' // by another
-	Expired Status = 'V' // the request came too late
-	Stale   Status = 'S' // the attempt was over already
+	None     Status = 0   // no answer
+	Granted  Status = 'G' // now, or by an earlier copy of the request
+	GoesOn   Status = 'K' // the grant that the request named
+	Queued   Status = 'Q' // or refused, to an attempt that does not wait
+	Limited  Status = 'N' // never: there is another number of permits
+	Expired  Status = 'V' // the request came too late
+	Stale    Status = 'S' // the attempt was over already
+	Released Status = 'R'
+	Lost     Status = 'L'
 )
 
-// Answer is a lock script's reply.
+// Answer is the reply to a request of an attempt, or for its release.
 type Answer struct {
-	Status  Status
-	Now     int64         // Redis time, microseconds
-	Token   int64         // Granted: of the grant; Held: the holder's
-	Left    time.Duration // Held: of the holder's lease; negative: it has no end
-	Holder  string        // Held: owner field
-	About   string        // Held: what the holder's session says of itself
-	Behind  bool          // Held: another session is next
-	Sharded bool          // Held: the release is published by SPUBLISH
+	Status Status
+	Now    int64 // Redis time in microseconds; 0 in the answer to a release
+	Token  int64 // Granted: of the grant; Queued: the holder's
+	Limit  int64 // Limited: how many there are
+
+	// Of Queued:
+	Left    time.Duration // of the holder's lease, or of the first that ends; negative: it has no end
+	Holder  string        // owner field; "": there is none
+	About   string        // what the holder's session says of itself
+	Behind  bool          // another session is next, and looks when that lease is over
+	Deaf    bool          // the server knows of nobody that listens for this session
+	Sharded bool          // a release is published by SPUBLISH
+
+	Served []Served // by this request
 }
 
-// ParseAnswer reads 'G NOW TOKEN', 'H NOW PTTL HOLDER TOKEN ABOUT', 'W...' and 'P...' as 'H...', 'V NOW' or
-// 'S NOW'. Anything else is no answer: the zero one, and false.
-func ParseAnswer(reply string) (a Answer, ok bool) {
-	if len(reply) < 3 || reply[1] != ' ' {
-		return Answer{}, false
+// Served is what another attempt was granted.
+type Served struct {
+	Owner string
+	Token int64
+	Lease time.Duration
+}
+
+// Read is the answer in the outcome of a request: 'STATUS NOW' and what follows, or 'R' or 'L', and behind
+// these 'OWNER TOKEN LEASE' of each that was served. The scripts say more. The error is the outcome's, or
+// says that no script replies so.
+func Read(o wire.Outcome) (Answer, error) {
+	if o.Err != nil {
+		return Answer{}, o.Err
 	}
-	now, rest, _ := strings.Cut(reply[2:], " ")
-	var err error
-	if a.Now, err = strconv.ParseInt(now, 10, 64); err != nil {
-		return Answer{}, false
+	a, ok := parse(o.Reply)
+	if !ok {
+		return Answer{}, wire.Unexpected(o.Reply)
 	}
-	switch a.Status = Status(reply[0]); a.Status {
+	return a, nil
+}
+
+func parse(reply string) (a Answer, ok bool) {
+	first, about, _ := strings.Cut(reply, "\n")
+	status, rest, _ := strings.Cut(first, " ")
+	if status == "" {
+		return a, false
+	}
+	a.Status, a.About, ok = Status(status[0]), strings.TrimSpace(about), true
+	next := func() (word string) {
+		word, rest, _ = strings.Cut(rest, " ")
+		return word
+	}
+	number := func() (n int64) {
+		if ok {
+			n, ok = Token(next())
+		}
+		return n
+	}
+	left := func() (d time.Duration) {
+		if ok {
+			d, ok = Remaining(next())
+		}
+		return d
+	}
+	for _, mark := range status[1:] {
+		switch {
+		case a.Status == Queued && mark == 'B':
+			a.Behind = true
+		case a.Status == Queued && mark == 'D':
+			a.Deaf = true
+		case a.Status == Queued && mark == 'P':
+			a.Sharded = true
+		default:
+			return Answer{}, false
+		}
+	}
+	switch a.Status {
 	case Granted:
-		a.Token, ok = Token(rest)
-	case Held, 'W', 'P':
-		a.Status, a.Behind, a.Sharded = Held, a.Status == 'W', a.Status == 'P'
-		left, rest, _ := strings.Cut(rest, " ")
-		a.Holder, rest, _ = strings.Cut(rest, " ")
-		token, about, _ := strings.Cut(rest, " ")
-		var isToken bool
-		a.Token, isToken = Token(token)
-		a.Left, ok = Remaining(left)
-		a.About, ok = about, ok && isToken
-	case Expired, Stale:
-		ok = true
+		a.Now, a.Token = number(), number()
+	case Queued:
+		a.Now, a.Left = number(), left()
+		if a.Holder = next(); a.Holder == "-" {
+			a.Holder = ""
+		}
+		a.Token = number()
+	case Limited:
+		a.Now, a.Limit = number(), number()
+	case GoesOn, Expired, Stale:
+		a.Now = number()
+	case Released, Lost:
+	default:
+		ok = false
+	}
+	for ok && rest != "" {
+		a.Served = append(a.Served, Served{next(), number(), left()})
 	}
 	if !ok {
 		return Answer{}, false
@@ -97,26 +157,13 @@ func Number(n int64) string { return strconv.FormatInt(n, 10) }
 // Milliseconds is d as a script argument.
 func Milliseconds(d time.Duration) string { return Number(d.Milliseconds()) }
 
-// Read is the answer in the outcome of a lock request. The error is the outcome's, or says that the reply is
-// none that a lock script gives.
-func Read(o wire.Outcome) (Answer, error) {
-	if o.Err != nil {
-		return Answer{}, o.Err
-	}
-	r, ok := ParseAnswer(o.Reply)
-	if !ok {
-		return Answer{}, wire.Unexpected(o.Reply)
-	}
-	return r, nil
-}
-
 // MayHold reports whether the attempt for which g was sent, and answered so, may have been granted what no
 // caller wants: by this copy, or by an earlier one. A reply that says nothing may come from a grant, too.
 func MayHold(g *Grant, o wire.Outcome, r Answer) bool {
 	return g.Late != 0 || o.Err == nil && (r.Status == None || r.Status == Granted)
 }
 
-// Locked is the error of an acquisition of the named lock that does not wait, where the answer is Held.
+// Locked is the error of an acquisition that does not wait, where the answer is Queued.
 func (a Answer) Locked(name string) *failure.LockedError {
-	return &failure.LockedError{Name: name, Holder: a.Holder, About: strings.TrimSpace(a.About), Remaining: max(a.Left, 0)}
+	return &failure.LockedError{Name: name, Holder: a.Holder, About: a.About, Remaining: max(a.Left, 0)}
 }

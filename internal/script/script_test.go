@@ -56,7 +56,7 @@ func TestAScriptHasTheDefinitionsThatItUsesAndNoOthers(t *testing.T) {
 // Creating functions is a good part of what a short script costs.
 func TestTheCommonCasePrecedesTheDefinitionsThatItDoesNotUse(t *testing.T) {
 	for name, want := range map[string][]string{
-		"lock/lock":    {"take"},
+		"lock/acquire": {"take"},
 		"lock/release": {"BLOCK", "conclude"},
 	} {
 		common, _, ok := strings.Cut(Text(name), "return reply\n")

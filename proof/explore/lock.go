@@ -49,43 +49,40 @@ const (
 
 // attempt is an actor: a goroutine that wants the lock once. If it has to start over, it gets another name in Redis.
 type attempt struct {
-	Phase     phase
-	Serial    uint8 // how often it has started over
-	GaveUp    bool  // it does not want the lock any more
-	Late      bool  // a copy of its request was not answered
-	Held      bool  // it leaves what it has held
-	Again     bool  // a copy of its release was not answered
-	Forced    bool  // an operator freed what it was granted
-	Beat      bool  // it has sent a heartbeat or a renewal in this tick
-	NotAfter  int64 // of the last copy of its request
-	Slow      int64 // how long the last answer took at least: from when the request was sent to the Redis time in it
-	Past      int64 // the token which that answer named: a grant that is not above it is over
-	Told      int64 // token of a grant that it learned of while its request is under way
-	ToldAt    int64 // Redis time of that; 0: it began at ToldFrom
-	ToldFrom  int64
-	ToldLease int64 // microseconds
-	Token     int64 // of what it holds
-	Used      int64 // last token of it that was used
-	Deadline  int64 // until when it holds it
+	Phase    phase
+	Serial   uint8 // how often it has started over
+	GaveUp   bool  // it does not want the lock any more
+	Late     bool  // a copy of its request was not answered
+	Held     bool  // it leaves what it has held
+	Again    bool  // a copy of its release was not answered
+	Forced   bool  // an operator freed what it was granted
+	Beat     bool  // it has asked again, or sent a renewal, in this tick
+	Out      bool  // its request is under way, or its answer was lost
+	NotAfter int64 // of the last copy of its request
+	Base     int64 // when it asked first; 0 once that is answered
+	Slow     int64 // how long the last answer took at least: from when the request was sent to the Redis time in it
+	Past     int64 // the token which that answer named: a grant that is not above it is over
+	Token    int64 // of what it holds
+	Used     int64 // last token of it that was used
+	Deadline int64 // until when it holds it
 }
 
 // Tags of an attempt's two exchanges.
 const (
 	mainTag uint8 = 1 + iota
-	keepTag       // heartbeats and renewals
+	keepTag       // renewals
 )
 
 // Scripts, by index.
 const (
 	lockScript int8 = iota
 	releaseScript
-	heartbeatScript
 	keepScript
 	forceScript
 )
 
 func (r *lockRules) scripts() []string {
-	return []string{"lock/lock", "lock/release", "lock/heartbeat", "lock/keep", "lock/force"}
+	return []string{"lock/acquire", "lock/release", "lock/keep", "lock/force"}
 }
 
 func lockWorlds() []World {
@@ -160,13 +157,21 @@ func join(words ...string) string { return strings.Join(words, separator) }
 func (r *lockRules) ask(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.NotAfter = max(a.NotAfter, v.Now+patience())
+	a.Out, a.Beat = true, true
 	live := number(liveness)
 	if a.Phase == trying {
 		live = "0"
 	}
 	owner := r.owner(i, *a)
 	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: lockScript, Sent: v.Now,
-		Argv: join(owner, number(lockLease), number(a.NotAfter), "me", number(retention), live, channelPrefix, "1", nonce(owner), "1")})
+		Argv: join(owner, "1", number(a.NotAfter), number(lockLease), "me", number(retention), live, channelPrefix, nonce(owner), "1")})
+}
+
+// abandon ends a request whose answer is not needed. A copy may still come.
+func (r *lockRules) abandon(v *View[attempt], i int) {
+	a := &v.Actors[i]
+	a.Late, a.Out = a.Late || a.Out, false
+	v.Forsake(i, mainTag)
 }
 
 // releaseArgs are those of a release of an attempt. Without a token, it is of whatever it was granted.
@@ -182,6 +187,7 @@ func (r *lockRules) releaseArgs(owner string, a attempt, token, used string) str
 func (r *lockRules) leave(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Again = a.Phase == leaving
+	r.abandon(v, i)
 	a.Phase = leaving
 	v.Forsake(i, keepTag)
 	token, used := "", "0"
@@ -201,7 +207,7 @@ func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 		v.Actors[i].Phase = failed
 		return
 	}
-	v.Actors[i].Phase = as
+	v.Actors[i].Phase, v.Actors[i].Base = as, v.Now
 	r.ask(v, i)
 }
 
@@ -246,9 +252,6 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 					v.Actors[i].GaveUp = true
 				})
 			}
-			if a.Told != 0 && !keeping && !a.Beat {
-				do("heartbeat", i, func(v *View[attempt]) { r.heartbeat(v, i) })
-			}
 		case queued:
 			if v.Left.Cancels > 0 {
 				do("cancel", i, func(v *View[attempt]) {
@@ -256,8 +259,11 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 					r.leave(v, i)
 				})
 			}
-			if !keeping && !a.Beat {
-				do("heartbeat", i, func(v *View[attempt]) { r.heartbeat(v, i) })
+			switch {
+			case !a.Out && !a.Beat:
+				do("ask again", i, func(v *View[attempt]) { r.ask(v, i) })
+			case a.Out && !underWay:
+				do("give up the answer", i, func(v *View[attempt]) { r.unanswered(v, i) })
 			}
 		case holding:
 			do("unlock", i, func(v *View[attempt]) { r.unlock(v, i) })
@@ -290,6 +296,7 @@ func (r *lockRules) begin(v *View[attempt], i int) {
 	if !r.fair {
 		v.Actors[i].Phase = trying
 	}
+	v.Actors[i].Base = v.Now
 	r.ask(v, i)
 }
 
@@ -302,13 +309,6 @@ func (r *lockRules) unanswered(v *View[attempt], i int) {
 		return
 	}
 	r.ask(v, i)
-}
-
-func (r *lockRules) heartbeat(v *View[attempt], i int) {
-	a := &v.Actors[i]
-	a.Beat = true
-	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: heartbeatScript, Sent: v.Now,
-		Argv: join(sessionName(i/r.each), number(liveness), channelPrefix, number(retention), "1", r.owner(i, *a))})
 }
 
 func (r *lockRules) renew(v *View[attempt], i int) {
@@ -344,14 +344,14 @@ func (r *lockRules) Ticked(v *View[attempt]) {
 func (r *lockRules) Calm(v *View[attempt]) bool {
 	for i, a := range v.Actors {
 		switch {
-		case a.Phase == trying || a.Phase == asking:
+		case a.Phase == trying || a.Phase == asking || a.Phase == queued && a.Out:
 			r.unanswered(v, i)
 		case a.Phase == holding:
 			r.unlock(v, i)
 		case a.Phase == leaving:
 			r.leave(v, i)
 		case a.Phase == queued && !a.Beat:
-			r.heartbeat(v, i)
+			r.ask(v, i)
 		default:
 			continue
 		}

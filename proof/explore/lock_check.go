@@ -44,20 +44,20 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	argv := strings.Split(p.Argv, separator)
 	was, wasToken := holder(before)
 	is, token := holder(did.Space)
-	asking, leaves, asks := "", "", "" // a session, and attempts
-	var kept []string                  // attempts that the script keeps alive
+	asking, leaves, asks, kept := "", "", "", "" // a session, and attempts
 	switch p.Script {
 	case lockScript:
 		asks = argv[0]
 		asking = sessionOf(asks)
+		if argv[6] != "0" {
+			kept = asks
+		}
 		known := slices.Contains(before.Members(lockKeys[2]), asks)
-		queue, after := before.Members(lockKeys[2]), did.Space.Members(lockKeys[2])
+		after := did.Space.Members(lockKeys[2])
 		switch {
-		case strings.HasPrefix(did.Reply, "J") && (len(queue) == 0 || queue[len(queue)-1] != argv[8]):
-			wrong("%s takes the place of %s, which is not the last in the queue", asks, argv[8])
 		case !known && slices.Contains(after, asks) && after[len(after)-1] != asks:
 			wrong("%s comes into the queue before others", asks)
-		case argv[5] == "0" && slices.Contains(after, asks):
+		case argv[6] == "0" && slices.Contains(after, asks):
 			wrong("%s stands in the queue, and did not want to", asks)
 		}
 	case releaseScript:
@@ -66,8 +66,6 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 		if slices.Contains(did.Space.Members(lockKeys[2]), leaves) {
 			wrong("%s has left, and stands in the queue", leaves)
 		}
-	case heartbeatScript:
-		asking, kept = argv[0], argv[5:]
 	case keepScript:
 		if did.Reply == "K" && (was != argv[0] || number(wasToken) != argv[1]) {
 			wrong("%s renews what it does not hold", argv[0])
@@ -88,7 +86,7 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	}
 	next := nextInLine(env, before, asking, leaves, kept)
 	if is == "" {
-		handsOver := p.Script == releaseScript || p.Script == heartbeatScript || did.Reply != "" && strings.Contains("RHW", did.Reply[:1])
+		handsOver := p.Script == releaseScript || did.Reply != "" && strings.Contains("RQ", did.Reply[:1])
 		if handsOver && next != "" {
 			wrong("the lock is left free, and %s waits for it", next)
 		}
@@ -122,11 +120,11 @@ func sessionOf(owner string) string {
 }
 
 // nextInLine is the first in the queue that lives and listens, or is of the session that asks, which gets the reply; "" if there is
-// none. It does not count leaves, whose release this may be. Those that are kept live in any case.
-func nextInLine(env keyspace.Env, space *keyspace.Space, asking, leaves string, kept []string) string {
+// none. It does not count leaves, whose release this may be. kept lives in any case.
+func nextInLine(env keyspace.Env, space *keyspace.Space, asking, leaves, kept string) string {
 	alive := space.Scores(lockKeys[3])
 	for _, owner := range space.Members(lockKeys[2]) {
-		if int64(alive[owner]) < env.Now && !slices.Contains(kept, owner) || owner == leaves {
+		if int64(alive[owner]) < env.Now && owner != kept || owner == leaves {
 			continue
 		}
 		entry := strings.Fields(space.Hash(lockKeys[4])[owner])

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
 )
 
 func (r *lockRules) Replied(v *View[attempt], i int, p Packet) {
@@ -24,8 +25,6 @@ func (r *lockRules) Replied(v *View[attempt], i int, p Packet) {
 			return
 		}
 		a.Deadline = max(a.Deadline, p.Sent+micro(lockLease))
-	case p.Script == heartbeatScript:
-		r.heartbeatReplied(v, i, p)
 	}
 }
 
@@ -53,16 +52,17 @@ func (r *lockRules) released(v *View[attempt], i int, p Packet) {
 // answered is the reply to a lock request.
 func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 	a := &v.Actors[i]
-	answer, ok := protocol.ParseAnswer(p.Text)
-	if !ok {
+	answer, err := protocol.Read(wire.Outcome{Reply: p.Text})
+	if err != nil {
 		v.Fail("no answer: %q", p.Text)
 		return
 	}
-	if answer.Status == protocol.Held && a.Phase == asking {
+	a.Out = false
+	if answer.Status == protocol.Queued && a.Phase != trying {
 		defer r.learn(v, i, answer.Holder, award{token: answer.Token, lease: answer.Left.Microseconds(), from: p.Sent})
 	}
 	switch {
-	case a.GaveUp && (a.Late || answer.Status == protocol.Granted || answer.Status == protocol.Held && a.Phase == asking):
+	case a.GaveUp && (a.Late || answer.Status == protocol.Granted || answer.Status == protocol.Queued && a.Phase == asking):
 		r.leave(v, i)
 	case a.GaveUp:
 		r.end(v, i, over)
@@ -70,6 +70,10 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 		r.ask(v, i)
 	case answer.Status == protocol.Stale && a.Phase == trying:
 		r.startOver(v, i, trying, a.Late)
+	case answer.Status == protocol.Stale && a.Phase == queued && !a.Forced:
+		v.Fail("%s is told that it is over, and nothing has ended it", r.owner(i, *a))
+	case answer.Status == protocol.Stale && a.Phase == queued:
+		r.startOver(v, i, asking, a.Late)
 	case answer.Status == protocol.Stale:
 		r.end(v, i, failed)
 	case answer.Status == protocol.Granted:
@@ -78,12 +82,7 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 		r.startOver(v, i, asking, a.Late)
 	default:
 		a.Phase = queued
-		a.Slow, a.Past = answer.Now-p.Sent, max(a.Past, answer.Token)
-		if a.Told > a.Past {
-			r.granted(v, i, award{token: a.Told, lease: a.ToldLease, from: a.ToldFrom, at: a.ToldAt})
-			return
-		}
-		a.Told, a.ToldAt, a.ToldFrom, a.ToldLease = 0, 0, 0, 0
+		a.Base, a.Slow, a.Past = 0, answer.Now-p.Sent, max(a.Past, answer.Token)
 		a.forget()
 	}
 }
@@ -115,28 +114,26 @@ func (r *lockRules) learn(v *View[attempt], by int, owner string, w award) {
 	}
 	a := &v.Actors[i]
 	switch {
-	case a.Phase != asking && a.Phase != queued || w.token <= a.Past:
-	case a.Phase == asking:
-		if w.token > a.Told {
-			a.Told, a.ToldAt, a.ToldFrom, a.ToldLease = w.token, w.at, w.from, w.lease
-		}
-	default:
-		r.granted(v, i, w)
+	case a.Phase != asking && a.Phase != queued || a.GaveUp || w.token <= a.Past:
+		return
+	case w.at != 0 && a.Base != 0:
+		w.from = a.Base
+	case w.at != 0:
+		w.from = w.at - a.Slow
 	}
+	if w.at != 0 && v.Now >= w.from+w.lease { // Redis has to say
+		if !a.Out {
+			r.ask(v, i)
+		}
+		return
+	}
+	r.abandon(v, i)
+	r.granted(v, i, w)
 }
 
 // granted: an attempt has the lock from now on, if its lease is not over.
 func (r *lockRules) granted(v *View[attempt], i int, w award) {
 	a := &v.Actors[i]
-	if w.at != 0 {
-		w.from = w.at - a.Slow
-		if v.Now >= w.from+w.lease { // Redis has to say
-			a.Phase, a.Told, a.ToldAt, a.ToldFrom, a.ToldLease = asking, 0, 0, 0, 0
-			v.Forsake(i, keepTag)
-			r.ask(v, i)
-			return
-		}
-	}
 	if v.Now >= w.from+w.lease {
 		r.startOver(v, i, asking, true)
 		return
@@ -145,31 +142,6 @@ func (r *lockRules) granted(v *View[attempt], i int, w award) {
 	v.Forsake(i, mainTag)
 	*a = attempt{Phase: holding, Serial: a.Serial, Late: a.Late, NotAfter: a.NotAfter, Forced: a.Forced, Beat: true, Token: w.token, Used: w.token, Deadline: w.from + w.lease}
 	a.forget()
-}
-
-// heartbeatReplied is the reply to a heartbeat: 'B NOW PTTL OWNER TOKEN MISSING...'.
-func (r *lockRules) heartbeatReplied(v *View[attempt], i int, p Packet) {
-	first, _, _ := strings.Cut(p.Text, "\n")
-	words := strings.Fields(first)
-	if len(words) < 5 {
-		v.Fail("no answer: %q", p.Text)
-		return
-	}
-	a := &v.Actors[i]
-	me := r.owner(i, *a)
-	missing := len(words) > 5
-	switch {
-	case a.Phase != queued || words[3] == me:
-	case !missing:
-		a.Slow, a.Past = integer(words[1])-p.Sent, max(a.Past, integer(words[4]))
-	default:
-		r.startOver(v, i, asking, a.Late)
-	}
-	if h := r.current(v, words[3]); h >= 0 && h/r.each == i/r.each && v.Actors[h].Phase == asking && v.Actors[h].Told != 0 {
-		v.Actors[h].Phase, v.Actors[h].Late = queued, true
-		v.Forsake(h, mainTag)
-	}
-	r.learn(v, i, words[3], award{token: integer(words[4]), lease: micro(integer(words[2])), from: p.Sent})
 }
 
 // Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEASE' for the next in the queue, which may look any time here.

@@ -3,7 +3,7 @@ package explore
 import (
 	"strings"
 
-	answers "github.com/lockline/lockline/internal/permit/reply"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -16,7 +16,7 @@ func (r *permitRules) Replied(v *View[taker], i int, p Packet) {
 		r.renewed(v, i, p)
 		return
 	}
-	answer, err := answers.Read(wire.Outcome{Reply: p.Text})
+	answer, err := protocol.Read(wire.Outcome{Reply: p.Text})
 	if err != nil {
 		v.Fail("no answer: %q", p.Text)
 		return
@@ -26,13 +26,13 @@ func (r *permitRules) Replied(v *View[taker], i int, p Packet) {
 	}
 	switch a := v.Actors[i]; {
 	case p.Tag == leaveTag && a.Phase == leaving:
-		if answer.Status == answers.Lost && a.Held && !a.Again && !a.Forced && v.Now < a.Deadline {
+		if answer.Status == protocol.Lost && a.Held && !a.Again && !a.Forced && v.Now < a.Deadline {
 			v.Fail("%s unlocks in time, and Redis says that it lost the permits", r.owner(i, a))
 		}
 		r.end(v, i, over)
 	case p.Tag == reduceTag && a.Phase == holding:
 		v.Actors[i].Reducing = false
-		if answer.Status == answers.Lost {
+		if answer.Status == protocol.Lost {
 			r.lost(v, i)
 		}
 	case p.Tag == askTag && (a.Phase == trying || a.Phase == asking || a.Phase == queued):
@@ -60,26 +60,26 @@ func (r *permitRules) lost(v *View[taker], i int) {
 }
 
 // answered is the reply to a request for permits.
-func (r *permitRules) answered(v *View[taker], i int, p Packet, answer answers.Answer) {
+func (r *permitRules) answered(v *View[taker], i int, p Packet, answer protocol.Answer) {
 	a := &v.Actors[i]
 	a.NotAfter = 0
 	switch {
-	case a.GaveUp && (a.Base == 0 || a.Late != 0 || answer.Status == answers.Granted || answer.Status == answers.Queued && a.Phase != trying):
+	case a.GaveUp && (a.Base == 0 || a.Late != 0 || answer.Status == protocol.Granted || answer.Status == protocol.Queued && a.Phase != trying):
 		r.leave(v, i)
 	case a.GaveUp:
 		r.end(v, i, over)
-	case answer.Status == answers.Expired:
+	case answer.Status == protocol.Expired:
 		r.ask(v, i)
-	case answer.Status == answers.Stale:
+	case answer.Status == protocol.Stale:
 		r.stale(v, i)
-	case answer.Status == answers.Limited:
+	case answer.Status == protocol.Limited:
 		if a.Late != 0 || a.Base == 0 {
 			r.giveBack(v, i)
 		}
 		r.end(v, i, failed)
-	case answer.Status == answers.Granted:
+	case answer.Status == protocol.Granted:
 		r.granted(v, i, answer.Token, p.Sent, micro(r.lease))
-	case answer.Status == answers.GoesOn:
+	case answer.Status == protocol.GoesOn:
 		r.goesOn(v, i, p)
 	case a.Phase == trying:
 		if a.Late != 0 {

@@ -12,7 +12,7 @@ import (
 func TestATraceBreaksTheSameOnARealServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ mutant, world string }{
-		{"a heartbeat hands on a lock that is held", "rlock"},
+		{"one that asks hands on a lock that is held", "rlock"},
 		{"a waiter that leaves keeps its place", "fairlock-late"},
 		{"a tombstone is not looked at", "rlock-late"},
 	} {

@@ -29,18 +29,18 @@ func (l exclusive) executed(c *call, now int64) {
 			g.void = time.Now()
 		}
 	}
-	if c.name == "lock" && c.number(2) > 0 && now > c.number(2) {
+	if c.name == "acquire" && c.number(2) > 0 && now > c.number(2) {
 		w.counts.Add("too late")
 	}
-	if c.name == "lock" && now > c.number(2) && owner == c.argv[0] && before != owner {
+	if c.name == "acquire" && now > c.number(2) && owner == c.argv[0] && before != owner {
 		w.fail("%s is granted %s by a request that is void", short(owner), l.name)
 	}
 	asking := ""
 	if c.name != "force" && c.name != "inspect" {
 		asking = c.argv[0]
 	}
-	if c.name == "lock" {
-		l.asked[asking] = c.number(1)
+	if c.name == "acquire" {
+		l.asked[asking] = c.number(3)
 	}
 	queue := c.server.scores(l.key + ":q")
 	l.queued(c, queue, now)
@@ -147,7 +147,7 @@ func (l exclusive) doubt(e *held) string {
 }
 
 func (l exclusive) busy() bool {
-	// If the one leaves that was told when it ends, the next one finds that out with its heartbeat.
+	// If the one leaves that was told when it ends, the next one finds that out when it asks again.
 	stays := time.Now().Before(l.stays.Add(l.on[0].setSince(l.left) + liveness))
 	if stays {
 		l.free = time.Now()

@@ -40,7 +40,7 @@ func (l *majority) executed(c *call, now int64) {
 		}
 		l.take(holderOf(before))
 	}
-	if c.name == "lock" && c.number(2) > 0 && now > c.number(2) {
+	if c.name == "acquire" && c.number(2) > 0 && now > c.number(2) {
 		w.counts.Add("too late")
 	}
 	asking := ""
@@ -53,7 +53,7 @@ func (l *majority) executed(c *call, now int64) {
 		l.end(here, "it has left")
 	}
 	if owner != "" && owner == asking && before != owner {
-		if c.name == "lock" && now > c.number(2) {
+		if c.name == "acquire" && now > c.number(2) {
 			w.fail("%s is granted %s by a request that is void", short(owner), l.name)
 		}
 		if l.over[here].why != "" && c.server.forgot.IsZero() {

@@ -49,7 +49,7 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 		for _, key := range keys {
 			i := slices.IndexFunc(w.locks, func(l *lock) bool { return l.key == key })
 			if i < 0 {
-				if strings.HasPrefix(key, "lockline:t:") && strings.HasSuffix(key, "}") && name == "lock" {
+				if strings.HasPrefix(key, "lockline:t:") && strings.HasSuffix(key, "}") && name == "acquire" {
 					w.counts.Add("stood in line")
 				}
 				continue
@@ -62,7 +62,7 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 // asked is what a request for a lock says.
 type asked struct {
 	attempt  string
-	n        int64 // permits
+	n        int64 // permits, or how many wait with the attempt
 	until    int64 // it is void after that
 	lease    int64 // in milliseconds
 	liveness int64 // in milliseconds
@@ -71,20 +71,21 @@ type asked struct {
 
 // asked is what the call asks for; nil if it is none that asks.
 func (c *call) asked() *asked {
-	switch c.name {
-	case "lock":
-		return &asked{attempt: c.argv[0], lease: c.number(1), until: c.number(2), liveness: c.number(5)}
-	case "acquire":
-		return &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3), liveness: c.number(6), joins: c.argv[11]}
+	if c.name != "acquire" {
+		return nil
 	}
-	return nil
+	q := &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3), liveness: c.number(6)}
+	if len(c.argv) > 11 {
+		q.joins = c.argv[11]
+	}
+	return q
 }
 
 // queued checks what a request made of the queue.
 func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 	w := l.w
 	switch c.name {
-	case "lock", "acquire":
+	case "acquire":
 		q := c.asked()
 		asking, alive := q.attempt, now+q.liveness*1000
 		ticket, queued := queue[asking]
@@ -106,15 +107,6 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 	case "release", "remain":
 		if _, queued := queue[c.argv[0]]; queued {
 			w.fail("%s is released and stands in the queue", short(c.argv[0]))
-		}
-	case "heartbeat":
-		for _, attempt := range c.argv[4:] {
-			_, queued := queue[attempt] // or it comes too late, and revives nobody
-			if e := l.waiting[attempt]; e != nil && queued {
-				e.alive = now + c.number(1)*1000
-			} else if queued {
-				w.fail("a heartbeat put %s into the queue", short(attempt))
-			}
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/permit"
-	"github.com/lockline/lockline/internal/permit/reply"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -23,14 +22,14 @@ import (
 
 // Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
 // longer than ctx.
-func Inspect(ctx context.Context, ps *permit.Permits) (reply.State, error) {
+func Inspect(ctx context.Context, ps *permit.Permits) (State, error) {
 	text, err := ask(ctx, ps, inspectScript)
 	if err != nil {
-		return reply.State{}, err
+		return State{}, err
 	}
-	st, err := reply.Decode(text)
+	st, err := Decode(text)
 	if err != nil {
-		return reply.State{}, failed(ps, wire.Unexpected(text))
+		return State{}, failed(ps, wire.Unexpected(text))
 	}
 	return st, nil
 }

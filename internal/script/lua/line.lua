@@ -108,6 +108,22 @@ local function lives(liveness, keep)
   outlive(2 * liveness + keep, keep)
 end
 
+-- stand has an attempt stand in the queue, where it keeps its place if it is there, and live for at least liveness more. It
+-- reports whether it is new there.
+local function stand(asking, size, lease, about, now, keep, liveness, channels, nonce, told)
+  local ticket, before = stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now)), nil
+  local added = redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1
+  if added then
+    redis.call('HSET', KEYS[2], 'q', ticket)
+  else
+    before = string.match(redis.call('HGET', KEYS[5], asking) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
+  end
+  redis.call('HSET', KEYS[5], asking, table.concat({ size, lease, nonce .. marks(channels, session(asking), told, before), about }, ' '))
+  redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
+  lives(liveness, keep)
+  return added
+end
+
 -- behind: another session than asking is the one that looks when the lease of a holder is over. It is the first in the
 -- queue that is not the holder's, which may be frozen.
 local function behind(asking, channels, now, of)

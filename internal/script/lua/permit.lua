@@ -204,6 +204,5 @@ local function giveBackAtOnce(owner, token, late, lastUsed, block)
       and call('HGET', KEYS[2], 't') == string.format('%.0f', first + block - 1) then
     call('HSET', KEYS[2], 't', lastUsed)
   end
-  local now = string.format('%d%06d', time[1], time[2])
-  return (till and till - now > 0 and (token == '' or token == first) and 'R ' or 'L ') .. now
+  return till and till - string.format('%d%06d', time[1], time[2]) > 0 and (token == '' or token == first) and 'R' or 'L'
 end

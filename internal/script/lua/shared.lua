@@ -128,7 +128,7 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
 end
 
 -- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before was released. It does what
--- past and grant would do; anything else is left to them. The parameters are ARGV[1] to [5] of a lock script. Returns the reply,
+-- past and grant would do; anything else is left to them. The parameters are ARGV[1], [4], [3], [5] and [6] of an acquire script. Returns the reply,
 -- if it is decided, and the Redis time in microseconds as a number and as text.
 local function take(owner, lease, deadline, about, keep)
   local call = redis.call -- looked up once, which saves time

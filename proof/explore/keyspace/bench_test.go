@@ -17,7 +17,7 @@ func BenchmarkRun(b *testing.B) {
 		}
 		return s
 	}
-	lock, release := compile("lock/lock"), compile("lock/release")
+	lock, release := compile("lock/acquire"), compile("lock/release")
 	env := Env{Now: now, Listening: listening}
 	held := lock.Run(New(), env, lockKeys, argv).Space
 	other := append([]string{"B:1"}, argv[1:]...)

@@ -136,7 +136,7 @@ func (c *caller) small() string { return strconv.Itoa(c.IntN(4)) }
 var lockKeys = []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d"}
 
 func queueLock(c *caller) []string {
-	return []string{c.owner(), c.lease(), c.deadline(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.small(), c.nonce(), c.told()}
+	return []string{c.owner(), c.small(), c.deadline(), c.lease(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told()}
 }
 
 func queueRelease(c *caller) []string {
@@ -171,7 +171,7 @@ func tokenOr(c *caller, key string) string {
 
 var kinds = []kind{
 	{"queue", lockKeys, []call{
-		{script: "lock/lock", argv: queueLock, often: 6},
+		{script: "lock/acquire", argv: queueLock, often: 6},
 		{script: "lock/release", often: 3, argv: func(c *caller) []string {
 			argv := queueRelease(c)
 			if argv[0] = holderOr(c, "{k}"); c.rare(2) {
@@ -186,13 +186,6 @@ var kinds = []kind{
 			argv[5] = argv[1] // the last token used
 			return append(argv[:6], c.deadline())
 		}, keys: func(c *caller) []string { return lockKeys[:pick(c, 5, 5, 2)] }},
-		{script: "lock/heartbeat", argv: func(c *caller) []string {
-			argv := []string{c.session(), pick(c, "1", "1000", "3000"), c.channels(), c.keep(), c.told()}
-			for range c.IntN(4) {
-				argv = append(argv, argv[0]+":"+strconv.Itoa(1+c.IntN(3)))
-			}
-			return argv
-		}},
 		{script: "lock/force", argv: func(c *caller) []string {
 			return []string{c.channels(), c.keep(), pick(c, "", tokenOr(c, "{k}"))}
 		}},

@@ -18,9 +18,9 @@
 --   'G NOW TOKEN'                      granted, now or by an earlier copy of this request
 --   'K NOW'                            ARGV[12] goes on, with the lease of ARGV[4]
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is one of those that have permits ('-'
---                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT
---                                      milliseconds (-1: there is none, or another session is next and looks then). 'QD': this server knows of nobody that
---                                      listens for the asking session
+--                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT milliseconds (-1: there is
+--                                      none). Behind the Q, a 'B' if another session is next in the queue, and a 'D' if this server knows of nobody
+--                                      that listens for the asking session
 --   'N NOW LIMIT'                      never: more are wanted than LIMIT, which is how many there are, or another attempt has said LIMIT for ARGV[11]
 --   'V NOW'                            expired: came too late
 --   'S NOW'                            stale: this attempt is over already
@@ -64,16 +64,9 @@ if not queue and n <= limit - used() then
   return 'G ' .. stamped .. ' ' .. token
 end
 if liveness > 0 then
-  local ticket = stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))
-  local before
-  if redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1 then
-    redis.call('HSET', KEYS[2], 'q', ticket, 'n', stamp(limit))
-  else
-    before = string.match(redis.call('HGET', KEYS[5], asking) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
+  if stand(asking, stamp(n), stamp(lease), ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10]) then
+    redis.call('HSET', KEYS[2], 'n', stamp(limit))
   end
-  redis.call('HSET', KEYS[5], asking, table.concat({ stamp(n), stamp(lease), ARGV[9] .. marks(ARGV[8], session(asking), ARGV[10], before), ARGV[5] }, ' '))
-  redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
-  lives(liveness, keep)
 end
 local served = serve(session(asking), ARGV[8], now, keep, limit)
 settle(over)
@@ -83,11 +76,13 @@ if token then
   served = string.gsub(served, ' ' .. string.gsub(asking, '%-', '%%-') .. ' %d+ %d+', '')
   return 'G ' .. stamped .. ' ' .. token .. served
 end
-local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local left, first, flags = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'), ''
 local about = ''
 _, token, about = holding(first[1] or '')
-if first[1] and not (liveness > 0 and behind(session(asking), ARGV[8], now, first[1])) then
+if first[1] then
   left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
 end
-local status = liveness > 0 and deaf(ARGV[8], session(asking), ARGV[10]) and 'QD' or 'Q'
-return table.concat({ status, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')
+if liveness > 0 then
+  flags = (first[1] and behind(session(asking), ARGV[8], now, first[1]) and 'B' or '') .. (deaf(ARGV[8], session(asking), ARGV[10]) and 'D' or '')
+end
+return table.concat({ 'Q' .. flags, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')

@@ -7,18 +7,18 @@
 -- ARGV[4] milliseconds by which the metadata outlives the lease
 -- ARGV[5] last token used of its block
 --
--- Reply: 'R NOW' reduced, now or by an earlier copy, or 'L NOW' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each attempt
+-- Reply: 'R' reduced, now or by an earlier copy, or 'L' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each attempt
 -- of this session that was served
 
-local now, stamped = clock()
+local now = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local n, token, about = holding(owner)
 local till = redis.call('ZSCORE', KEYS[1], owner)
 if not n or token ~= ARGV[2] or not till or tonumber(till) <= now then
-  return 'L ' .. stamped
+  return 'L'
 end
 if n == 1 then
-  return 'R ' .. stamped
+  return 'R'
 end
 yield(owner, n, token, ARGV[5])
 redis.call('HSET', KEYS[6], owner, '1 ' .. token .. ' ' .. about, 'u', stamp(used() + 1))
@@ -26,4 +26,4 @@ local over = expire(now)
 local limit = whole(KEYS[2], 'n', redis.call('HGET', KEYS[2], 'n'))
 local served = serve(session(owner), ARGV[3], now, keep, limit)
 settle(over)
-return 'R ' .. stamped .. served
+return 'R' .. served

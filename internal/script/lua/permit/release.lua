@@ -9,14 +9,14 @@
 --         under way
 -- ARGV[6] last token used of its block; '' where that is not known
 --
--- Reply: 'R NOW' released, or 'L NOW' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each attempt of this session
+-- Reply: 'R' released, or 'L' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each attempt of this session
 -- that was served
 
 local reply = giveBackAtOnce(ARGV[1], ARGV[2], ARGV[5], ARGV[6], BLOCK)
 if reply then
   return reply
 end
-local now, stamped = clock()
+local now = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local queue = redis.call('PTTL', KEYS[3]) ~= -2
 local n, token = holding(owner)
@@ -36,4 +36,4 @@ if queue then
 end
 settle(over)
 tombstone(owner, ARGV[5], keep)
-return (held and 'R ' or 'L ') .. stamped .. served
+return (held and 'R' or 'L') .. served

@@ -5,16 +5,16 @@
 -- ARGV[1] to [6] internal/script/lua/permit/release.lua
 -- ARGV[7] Redis time in microseconds until which they stay taken
 --
--- Reply: 'R NOW' ended, now or by an earlier copy of this request, or 'L NOW' lost: not held under this token
+-- Reply: 'R' ended, now or by an earlier copy of this request, or 'L' lost: not held under this token
 
-local now, stamped = clock()
+local now = clock()
 local owner, rest, keep = ARGV[1], ARGV[1] .. '~', tonumber(ARGV[4])
 local n, token, about = holding(owner)
 local till = redis.call('ZSCORE', KEYS[1], owner)
 if not n or not till or tonumber(till) <= now or token ~= ARGV[2] then
   leave(owner) -- a server whose data are old has it wait
   tombstone(owner, ARGV[5], keep)
-  return (redis.call('HGET', KEYS[6], rest) and 'R ' or 'L ') .. stamped
+  return redis.call('HGET', KEYS[6], rest) and 'R' or 'L'
 end
 local left = math.max(1, math.ceil((ARGV[7] - now) / 1000))
 redis.call('PEXPIRE', KEYS[6], math.max(2 * left, redis.call('PTTL', KEYS[6]))) -- which a full server takes, and all that is behind it
@@ -27,4 +27,4 @@ if next then
   tell('', ARGV[3], next, entry, stamp(left))
 end
 tombstone(owner, ARGV[5], keep)
-return 'R ' .. stamped
+return 'R'

@@ -11,12 +11,11 @@ import (
 
 	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/wakeup"
-	"github.com/lockline/lockline/internal/wire"
 )
 
-func TestNobodyJoinsACohortThatWasAbandoned(t *testing.T) {
+func TestNobodyJoinsAnAttemptThatWasAbandoned(t *testing.T) {
 	q := &Lock{Kind: kind, line: &line{}}
-	gone := &cohort{l: q, state: asking}
+	gone := &attempt{l: q, state: asking}
 	gone.memberLeft() // its request is not sent again
 	w := newWaiter(q, Config{})
 	q.forming.Push(w)
@@ -25,7 +24,7 @@ func TestNobodyJoinsACohortThatWasAbandoned(t *testing.T) {
 	}
 }
 
-func TestACohortIsThoseWhoseGrantCanBeOne(t *testing.T) {
+func TestAnAttemptIsForThoseWhoseGrantCanBeOne(t *testing.T) {
 	const session, fixed = 0, time.Second // leases
 	for _, c := range []struct {
 		leases []time.Duration
@@ -36,17 +35,17 @@ func TestACohortIsThoseWhoseGrantCanBeOne(t *testing.T) {
 		{[]time.Duration{session, session, fixed, session}, 2},
 		{[]time.Duration{fixed, session}, 1},
 		{[]time.Duration{fixed, fixed}, 1},
-		{make([]time.Duration, maxCohort+1), maxCohort},
+		{make([]time.Duration, maxMembers+1), maxMembers},
 	} {
 		q := &Lock{Kind: kind, line: &line{}}
 		for _, lease := range c.leases {
 			q.forming.Push(newWaiter(q, Config{Lease: lease}))
 		}
 		all := in(&q.forming)
-		next := &cohort{l: q, ctx: context.Background(), lease: c.leases[0]}
+		next := &attempt{l: q, ctx: context.Background(), lease: c.leases[0]}
 		next.fill()
 		if next.size != c.size || !slices.Equal(in(&next.members), all[:c.size]) || !slices.Equal(in(&q.forming), all[c.size:]) {
-			t.Errorf("of %d, %d are in the cohort", len(all), next.size)
+			t.Errorf("of %d, %d wait with it", len(all), next.size)
 		}
 	}
 }
@@ -54,7 +53,7 @@ func TestACohortIsThoseWhoseGrantCanBeOne(t *testing.T) {
 func TestAGrantIsNeverDatedLaterThanItWas(t *testing.T) {
 	const redis = int64(1e15)
 	base := time.Now().Add(-10 * time.Hour) // before the request was sent that Redis answered
-	c := &cohort{began: base.Add(-5 * time.Hour), base: base, redis: redis}
+	c := &attempt{began: base.Add(-5 * time.Hour), base: base, redis: redis}
 	for _, drift := range []time.Duration{-1, 0, 1} { // percent, by which the local clock is faster
 		for _, passed := range []time.Duration{0, time.Millisecond, -time.Millisecond, time.Second, -time.Second, 3 * time.Hour, -3 * time.Hour} { // in Redis
 			for _, way := range []time.Duration{0, 50 * time.Millisecond} { // to Redis
@@ -77,13 +76,13 @@ func TestAGrantIsNeverDatedLaterThanItWas(t *testing.T) {
 	}
 }
 
-func TestACohortAsksThenIsQueuedThenIsOver(t *testing.T) {
+func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		m, q := newQueue(t, s)
 		waits := lock(t, m, context.Background())
-		c := cohortOf(t, q)
-		want := func(state cohortState) {
+		c := attemptOf(t, q)
+		want := func(state attemptState) {
 			t.Helper()
 			synctest.Wait()
 			if got := c.now(); got != state {
@@ -92,61 +91,42 @@ func TestACohortAsksThenIsQueuedThenIsOver(t *testing.T) {
 		}
 		want(asking)
 		s.answers <- held(7)
-		want(queued)
+		want(standing)
 		q.table.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), inbox.NewNonce())) // anybody may have sent that
-		want(queued)
+		want(standing)
 		q.table.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner(), c.nonce)) // over: another is the holder's
-		want(queued)
+		want(standing)
 		q.table.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner(), c.nonce))
 		want(over)
 		hold := granted(t, waits)
 		if hold.Token() != 9 || len(q.standing) > 0 || q.table.inbox.Find(c.owner()) != nil {
-			t.Errorf("token %d, %d cohorts stand", hold.Token(), len(q.standing))
+			t.Errorf("token %d, %d attempts wait", hold.Token(), len(q.standing))
 		}
 		unlock(t, hold)
 	})
 }
 
-func TestWhatIsLearnedWhileAskingCountsUnlessTheAnswerIsNewer(t *testing.T) {
-	for _, c := range []struct {
-		learned []int64
-		state   cohortState
-	}{
-		{nil, queued},
-		{[]int64{5}, queued}, // over, as 7 was granted since
-		{[]int64{7}, queued},
-		{[]int64{9}, over},
-		{[]int64{9, 8}, over},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &server{}
-			m, q := newQueue(t, s)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			waits := lock(t, m, ctx)
-			attempt := cohortOf(t, q)
-			for _, token := range c.learned {
-				q.deliver(attempt.owner(), award{token: token, lease: time.Minute, since: time.Now()})
-			}
-			if attempt.now() != asking {
-				t.Errorf("%v: it is %v before the answer", c.learned, attempt.now())
-			}
-			s.answers <- held(7)
-			synctest.Wait()
-			if state := attempt.now(); state != c.state {
-				t.Errorf("%v: it is %v after the answer", c.learned, state)
-			}
-			if c.state == over {
-				hold := granted(t, waits)
-				if hold.Token() != 9 {
-					t.Errorf("%v: token %d", c.learned, hold.Token())
-				}
-				unlock(t, hold)
-			} else if cancel(); (<-waits).hold != nil {
-				t.Errorf("%v: granted", c.learned)
-			}
-		})
-	}
+func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, q := newQueue(t, s)
+		unlock(t, func() *Hold { // brings the time
+			s.answers <- "G 1000000 1"
+			return granted(t, lock(t, m, bg))
+		}())
+		waits := lock(t, m, bg)
+		a := attemptOf(t, q)
+		q.deliver(a.owner(), award{token: 9, lease: time.Minute, since: time.Now()})
+		if a.now() != over || a.grant.Late == 0 || a.grant.Late != a.notAfter {
+			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.grant.Late, a.notAfter)
+		}
+		s.answers <- held(7) // which was earlier
+		hold := granted(t, waits)
+		if hold.Token() != 9 {
+			t.Errorf("token %d", hold.Token())
+		}
+		unlock(t, hold)
+	})
 }
 
 // A client that may only publish can make an attempt look, and not keep it from looking.
@@ -154,38 +134,38 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 	const look = time.Second + time.Millisecond
 	for _, c := range []struct {
 		messages []string
-		at       time.Duration // of the heartbeat
+		at       time.Duration // when it asks again
 	}{
 		{nil, 36 * time.Second},
 		{[]string{"1000"}, look},
 		{[]string{"3600000"}, 36 * time.Second},
 		{[]string{"1000", "3600000"}, look},
 		{[]string{"3600000", "1000"}, look},
-		{[]string{"1000", "none"}, 2 * time.Millisecond},
-		{[]string{"1000", "-1"}, 2 * time.Millisecond},
+		{[]string{"1000", "none"}, time.Millisecond},
+		{[]string{"1000", "-1"}, time.Millisecond},
 	} {
-		for _, queued := range []bool{false, true} { // when the messages come
+		for _, standing := range []bool{false, true} { // when the messages come
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{}
 				m, q := newQueue(t, s)
 				ctx, cancel := context.WithCancel(context.Background())
 				waits := lock(t, m, ctx)
-				attempt := cohortOf(t, q)
-				if queued {
-					s.answers <- "W 1 60000 other:1 7 me" // another session looks when the holder's lease is over
+				attempt := attemptOf(t, q)
+				if standing {
+					s.answers <- "QB 1 60000 other:1 7\nme" // another session looks when the holder's lease is over
 					synctest.Wait()
 				}
 				for _, message := range c.messages {
 					q.table.inbox.Receive(attempt.owner() + " " + message)
 				}
-				if !queued {
-					s.answers <- "W 1 60000 other:1 7 me"
+				if !standing {
+					s.answers <- "QB 1 60000 other:1 7\nme"
 				}
 				s.got()
 				start := time.Now()
 				time.Sleep(40 * time.Second)
-				if all := s.got(); len(all) == 0 || all[0].kind != "heartbeat" || all[0].at.Sub(start) != c.at {
-					t.Errorf("%q, queued before: %v: %+v, want a heartbeat after %v", c.messages, queued, all, c.at)
+				if all := s.got(); len(all) == 0 || all[0].kind != "ask" || all[0].at.Sub(start) != c.at {
+					t.Errorf("%q, standing before: %v: %+v, want it to ask after %v", c.messages, standing, all, c.at)
 				}
 				cancel()
 				<-waits
@@ -196,19 +176,19 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 
 func TestTheLastMemberToLeaveGivesUpThePlace(t *testing.T) {
 	for _, c := range []struct {
-		state    cohortState
+		state    attemptState
 		requests string
 	}{
-		{asking, "lock release"}, // once it is answered: it may stand in the queue by then
-		{queued, "lock release"},
+		{asking, "ask release"}, // once it is answered: it may stand in the queue by then
+		{standing, "ask release"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{}
 			m, q := newQueue(t, s)
 			ctx, cancel := context.WithCancel(context.Background())
 			waits := lock(t, m, ctx)
-			attempt := cohortOf(t, q)
-			if c.state == queued {
+			attempt := attemptOf(t, q)
+			if c.state == standing {
 				s.answers <- held(7)
 				synctest.Wait()
 			}
@@ -233,12 +213,12 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		s := &server{}
 		m, q := newQueue(t, s)
 		waits := lock(t, m, context.Background())
-		former := cohortOf(t, q)
+		former := attemptOf(t, q)
 		s.answers <- held(7)
 		synctest.Wait()
 		q.deliver(former.owner(), award{token: 9, lease: time.Second, since: time.Now().Add(-time.Second)})
 		all := s.got()
-		if next := cohortOf(t, q); next == former || next.now() != asking || next.expired != 1 {
+		if next := attemptOf(t, q); next == former || next.now() != asking || next.expired != 1 {
 			t.Errorf("it is %v, after %d times", next.now(), next.expired)
 		}
 		released := slices.ContainsFunc(all, func(r request) bool { return r.kind == "release" && r.owner == former.owner() })
@@ -273,7 +253,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			synctest.Wait()
 			attempt := s.got()[0].owner
 			q.deliver(attempt, award{token: 9, lease: 2 * time.Second, at: 1000001})
-			if all := s.got(); kinds(all) != "lock" || all[0].owner != attempt {
+			if all := s.got(); kinds(all) != "ask" || all[0].owner != attempt {
 				t.Fatalf("%s: %+v", c.what, all)
 			}
 			s.answers <- c.answer
@@ -286,41 +266,11 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 				unlock(t, hold)
 				return
 			}
-			if got := cohortOf(t, q); got.owner() != attempt || got.now() != queued {
+			if got := attemptOf(t, q); got.owner() != attempt || got.now() != standing {
 				t.Errorf("%s: it is %v", c.what, got.now())
 			}
 			q.deliver(attempt, award{token: 12, lease: time.Minute, since: time.Now()})
 			unlock(t, granted(t, waits))
 		})
 	}
-}
-
-// One that was granted the lock while its process stood still asks again. A heartbeat that is under way may
-// have found it missing.
-func TestAHeartbeatThatIsOlderThanTheAnswerIsNoNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		m, q := newQueue(t, s)
-		waits := lock(t, m, bg)
-		s.answers <- held(7)
-		synctest.Wait()
-		c := cohortOf(t, q)
-		for _, missing := range []struct {
-			at     int64
-			stands bool
-		}{{999_999, true}, {1_000_001, false}} { // the answer is of 1,000,000
-			reply := fmt.Sprintf("B %d 60000 other:1 7 %s", missing.at, c.owner())
-			q.S().Begin()
-			q.Mu.Lock()
-			q.heartbeatAnswered(wire.Outcome{Sent: time.Now(), Reply: reply}, []any{c.owner()})
-			q.Mu.Unlock()
-			synctest.Wait()
-			if stands := cohortOf(t, q) == c; stands != missing.stands {
-				t.Errorf("missing at %d: it stands: %v", missing.at, stands)
-			}
-			q.S().End()
-		}
-		s.answers <- "G 2000000 9"
-		unlock(t, granted(t, waits))
-	})
 }

@@ -1,4 +1,4 @@
-package reply
+package operate
 
 import (
 	"encoding/json"

@@ -1,0 +1,65 @@
+-- Takes a free lock that has no waiters; else stands in the queue, once: asking
+-- again keeps the place. A free lock with a queue goes to the first living waiter.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua
+-- ARGV[1] owner field: session and attempt
+-- ARGV[2] how many wait with this attempt
+-- ARGV[3] Redis time in microseconds after which this request has expired
+-- ARGV[4] lease in milliseconds
+-- ARGV[5] what the session says of itself
+-- ARGV[6] milliseconds by which the metadata outlives the lease
+-- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0
+--         does not stand in the queue, and needs none of what follows ARGV[8]
+-- ARGV[8] what the names of the sessions' channels begin with
+-- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
+-- ARGV[10] how the session is told
+--
+-- Reply, always with the Redis time NOW in microseconds:
+--   'G NOW TOKEN'              granted, now or by an earlier copy of this request
+--   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT milliseconds
+--                              (-1: it has no end), and whose session says ABOUT of itself.
+--                              Behind the Q, a 'B' if another session is next in the queue, and a 'D' if this
+--                              server knows of nobody that listens for the asking session
+--   'V NOW'                    expired: came too late
+--   'S NOW'                    stale: this attempt is over already
+
+local reply, now, stamped = take(ARGV[1], ARGV[4], ARGV[3], ARGV[5], ARGV[6])
+if reply then
+  return reply
+end
+local asking = ARGV[1]
+local lease, liveness, keep = tonumber(ARGV[4]), tonumber(ARGV[7]), tonumber(ARGV[6])
+local owner, token, about = holder()
+if owner == asking then
+  renew(lease, keep)
+  return 'G ' .. stamped .. ' ' .. token
+end
+local last, lost, over = past(asking)
+if over then
+  return 'S ' .. stamped
+end
+local flags, added = '', false
+if liveness > 0 and (owner or redis.call('PTTL', KEYS[3]) ~= -2) then
+  added = stand(asking, ARGV[2], ARGV[4], ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10])
+end
+if owner then
+  if added then
+    redis.call('HSET', KEYS[1], 'w', '1')
+  end
+else
+  owner, token, about = handOver(session(asking), ARGV[8], now, keep, last, lost)
+  if not owner then
+    token = grant(asking, ARGV[5], lease, now, keep, last, lost, redis.call('PTTL', KEYS[3]) ~= -2)
+  elseif owner == asking then
+    renew(lease, keep)
+  end
+  if not owner or owner == asking then
+    return 'G ' .. stamped .. ' ' .. token
+  end
+end
+if liveness > 0 then
+  flags = (behind(session(asking), ARGV[8], now, owner) and 'B' or '') .. (deaf(ARGV[8], session(asking), ARGV[10]) and 'D' or '')
+end
+return table.concat({ 'Q' .. flags, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about

@@ -1,0 +1,51 @@
+-- Takes a free lock that is shared with Redisson, once for each attempt. As lock/acquire.lua, but that its tokens also follow
+-- Redisson's counter, so that there is no common case.
+--
+-- KEYS[1] the lock's hash
+-- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS[3] Redisson's token counter
+-- ARGV[1] owner field: session and attempt
+-- ARGV[3] Redis time in microseconds after which this request has expired
+-- ARGV[4] lease in milliseconds
+-- ARGV[5] what the session says of itself
+-- ARGV[6] milliseconds by which the metadata outlives the lease
+-- ARGV[8] channel
+-- ARGV[9] how messages are published on it: see sharding in redisson.lua
+-- ARGV[10] what KEYS[3] begins at; '': where it does not exist, it is not made
+--         ARGV[2] and [7] are of locks with a queue
+--
+-- Reply, always with the Redis time NOW in microseconds:
+--   'G NOW TOKEN'        granted, now or by an earlier copy of this request
+--   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT
+--                        milliseconds (-1: it has no end), and whose session says ABOUT of itself.
+--                        'QP': a release is published by SPUBLISH
+--   'V NOW'              expired: came too late
+--   'S NOW'              stale: this attempt is over already
+
+local now, stamped = clock()
+if now > tonumber(ARGV[3]) then
+  return 'V ' .. stamped
+end
+local owner, token, about = holder()
+if owner and owner ~= ARGV[1] then
+  local status = sharding(ARGV[9], ARGV[8]) and 'QP' or 'Q'
+  return table.concat({ status, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about
+end
+local lease, keep = tonumber(ARGV[4]), tonumber(ARGV[6])
+if owner then
+  renew(lease, keep)
+else
+  local last, lost, over = past(ARGV[1])
+  if over then
+    return 'S ' .. stamped
+  end
+  local counter = redis.call('GET', KEYS[3]) or ARGV[10] ~= '' and ARGV[10]
+  if counter then
+    last = math.max(last, whole(KEYS[3], '', counter))
+  end
+  token = grant(ARGV[1], ARGV[5], lease, now, keep, last, lost)
+  if counter then
+    redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
+  end
+end
+return 'G ' .. stamped .. ' ' .. token
