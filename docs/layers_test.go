@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"internal/contain", "internal/failure", "internal/handover", "internal/script"},
 	{"internal/wire", "pubsub", "watchdog"},
 	{"internal/protocol", "internal/wakeup"},
-	{"internal/handle", "internal/option", "internal/permit/reply", "internal/session"},
+	{"internal/handle", "internal/option", "internal/session"},
 	{"internal/call", "internal/inbox"},
 	{"internal/mutex", "internal/permit"},
 	{"internal/operate", "internal/permit/operate"},

@@ -59,7 +59,7 @@
 // served, but goroutines of the process that has it overtake the others for that time. In package
 // fairlock they do not.
 //
-// A session keeps its place in the queue by a heartbeat for each lock, every 6 s ([WithLiveness]). A waiter
+// A session keeps its place in the queue by a heartbeat, every 6 s ([WithLiveness]). A waiter
 // whose process died is passed over at once where Redis can see that its session does not listen. Else it
 // costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased
 // for 2 s at first, and then renewed.

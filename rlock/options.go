@@ -93,8 +93,8 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 }
 
 // WithLiveness sets for how long a waiter in the queue of a lock or semaphore is considered alive after its
-// session last reached Redis. The default is 10 s, and the least 10 ms. The session sends a heartbeat for
-// each lock at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data
+// session last reached Redis. The default is 10 s, and the least 10 ms. A place is kept by a heartbeat
+// at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data
 // are gone. A lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters
 // that are gone are dropped after d where Redis cannot see that their sessions do not listen. Until then they
 // can delay those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a

@@ -125,8 +125,8 @@ func (in *Inbox) Mode(key string) any {
 
 // Listen subscribes to what is said about a lock while an attempt of this session is queued for it, and a
 // little longer. If it is not known whether the lock's server can shard pub/sub, Listen first asks that, in
-// the background. After each confirmation of the subscription a heartbeat tells Redis how the session is to
-// be notified. The caller must be counted in the session's work.
+// the background. After each confirmation of the subscription the attempts ask again, which tells Redis
+// how the session is to be notified. The caller must be counted in the session's work.
 func (in *Inbox) Listen(key string) {
 	if possible, known := in.s.KnownSharded(key); known {
 		in.hear(key, possible, true)

@@ -98,8 +98,8 @@ func (a *attempt) outliveMember() {
 	}
 }
 
-// begin gives it its owner field. The caller, who must be counted in the session's work, starts or runs it.
-// Mu held.
+// begin gives it its owner field. The caller starts or runs it, and must be counted in the session's work. Mu
+// held.
 func (a *attempt) begin() {
 	l := a.l
 	a.grant = protocol.Grant{Owner: l.S().Attempt(), Token: ""}

@@ -9,7 +9,7 @@
 //	acquire.go    one acquisition: a newcomer is admitted, others nest
 //	nest.go       how an acquisition becomes an entry of a tenure
 //	queue.go      waiting in Redis' queue from end to end
-//	cohort.go     goroutines that stand there; answer.go, heartbeat.go: what Redis says to them
+//	attempt.go    an attempt that stands there, for some goroutines; answer.go: what Redis says to it
 //	enter.go      one goroutine of a session asks for all; try.go: TryLock; listen.go: without a queue
 //	wait.go       what ends a wait, and what its error says of the holder
 //	call.go       a request whose caller may leave before it is answered
@@ -22,9 +22,9 @@
 //
 // A tenure, and each hold in it, is held; then, once, released, lost or closed (handover.State). An
 // acquisition is fresh, contested once others have the lock, and refused once Redis has said so (Progress). A
-// session stands in the queue with a cohort of goroutines, which is asking, queued, or over (cohortState).
+// session stands in the queue by attempts, each of which is asking, standing, or over (attemptState).
 //
-// Lock.Mu guards the gates, wait lists and tenure of a lock together, and its cohorts: a grant begins a
+// Lock.Mu guards the gates, wait lists and tenure of a lock together, and its attempts: a grant begins a
 // tenure and moves waiters in one step. Only Redis decides which attempt is next, and only by a grant that it
 // has made; a message about a grant counts only with the nonce, which was given to Redis alone. The
 // invariants are those of docs/design.md, section 2.

@@ -12,7 +12,7 @@ import (
 // Where the kind is not Ordered, goroutines of the session that has the lock go before the queue, for as long
 // as passFor says. One goroutine of a session at a time is inside the root gate, and the others wait there.
 // The one inside asks for the lock, and stands in the queue if it is not free. The gate stays entered while
-// its cohort stands. Whatever ends the cohort leaves the gate (vacate), or makes it the tenure's.
+// its attempt stands. Whatever ends the attempt leaves the gate (vacate), or makes it the tenure's.
 
 // enter lets a newcomer into the root gate, or has it wait there. Mu is held; enter releases it.
 func (l *Lock) enter(a *Acquisition) (*Entry, error) {
@@ -148,7 +148,7 @@ func (r *inside) RollBack(o wire.Outcome) {
 	a.RollBack(answer.Status == protocol.Granted || a.Grant.Late != 0)
 }
 
-// takeIn has the next goroutine of the session inherit the place of a cohort that the last member has left.
+// takeIn has the next goroutine of the session inherit the place of an attempt that the last member has left.
 // Mu held.
 func (a *attempt) takeIn() bool {
 	l := a.l
@@ -163,7 +163,7 @@ func (a *attempt) takeIn() bool {
 	return true
 }
 
-// vacate leaves the root gate that a cohort has kept. Mu held.
+// vacate leaves the root gate that an attempt has kept. Mu held.
 func (l *Lock) vacate() {
 	if !l.Kind.Ordered {
 		l.Root.Install()

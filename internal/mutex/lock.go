@@ -19,7 +19,7 @@ type Lock struct {
 
 	refs int // guarded by table.mu
 
-	// Mu guards the following, and the changing fields of this lock's tenures, entries and cohorts. Under it
+	// Mu guards the following, and the changing fields of this lock's tenures, entries and attempts. Under it
 	// may be taken the mutexes of a session's inbox, of the table and of the session, in this order, and
 	// those of Watchdog and Hub, which are leaves. No two Mu are held at once.
 	Mu     sync.Mutex

@@ -12,22 +12,21 @@ import (
 
 // The protocol from end to end:
 //
-//   - A goroutine that wants the lock joins the cohort that forms (admit, enqueue, form), which asks
-//     (cohort.run, lock.lua). A free lock with no queue is granted at once. Else the attempt is put into the
-//     queue under a ticket, the time at which Redis saw it; asking again keeps the place.
-//   - While the attempt waits, heartbeats keep it alive (heartbeat.go, heartbeat.lua). One that is silent for
-//     the liveness time is passed over.
+//   - A goroutine that wants the lock waits for the next attempt (admit, enqueue, form), which asks
+//     (attempt.start, acquire.lua). A free lock with no queue is granted at once. Else the attempt is put
+//     into the queue under a ticket, the time at which Redis saw it.
+//   - While the attempt stands there, it asks again, which keeps its place and keeps it alive (askAgain). One
+//     that is silent for the liveness time is passed over.
 //   - Whatever finds the lock free grants it to the first attempt that lives, inside its own script (handOver
-//     in queue.lua): the release of the holder, a heartbeat, another request, a forced unlock. The session of
-//     the new owner learns of it by a message on its own channel, or in the reply if that session was the one
-//     that asked. The news goes through package inbox, cohort.Told, then cohort.learn and cohort.granted in
-//     answer.go.
-//   - A cohort that no goroutine waits with any more leaves the queue by a release of its attempt
-//     (cohort.withdraw, release.lua).
+//     in queue.lua): the release of the holder, another request, a forced unlock. The session of the new
+//     owner learns of it by a message on its own channel, or in the reply if it was the one that asked. The
+//     news goes through package inbox and attempt.Told to attempt.learn and attempt.granted in answer.go.
+//   - An attempt that no goroutine waits with any more leaves the queue by a release (attempt.withdraw,
+//     release.lua).
 //
-// A cohort is the goroutines of one session that had come when its request was sent, in their order. While a
-// request is under way, goroutines that arrive form the next cohort. A cohort is granted as a whole: its
-// goroutines have the lock one after the other, in one tenure.
+// The members of an attempt are the goroutines of one session that had come when its request was sent, in
+// their order. Those that arrive while that is under way make the next one. An attempt is granted as a whole:
+// its members have the lock one after the other, in one tenure.
 
 // line is what a session knows of those that want the lock. Lock.Mu guards it.
 type line struct {
@@ -55,7 +54,7 @@ func (l *Lock) wanted(others bool) {
 // So goroutines that arrive while this session has the lock wait a moment for its unlock.
 // Where other sessions wait, too, they also wait for the goroutine that unlocks last to
 // come back: at most formTime, and not longer than formLong if its Unlock takes that long.
-// Behind cohorts of this session they wait for formLong, which saves requests.
+// Behind attempts of this session they wait for formLong, which saves requests.
 // Each is about as long as a request takes, so waiting hardly costs them a later place.
 const (
 	formTime = 200 * time.Microsecond
@@ -134,7 +133,7 @@ func (l *Lock) refused() bool {
 	return false
 }
 
-// enqueue has a goroutine wait with the next cohort, and returns that if it is to ask now. Mu held.
+// enqueue has a goroutine wait with the next attempt, and returns that if it is to ask now. Mu held.
 func (l *Lock) enqueue(w *Waiter) *attempt {
 	l.forming.Push(w)
 	if !l.Kind.Ordered {
@@ -153,11 +152,11 @@ func (l *Lock) enqueue(w *Waiter) *attempt {
 	return nil
 }
 
-// behindOwn: as far as is known, only this session's cohorts stand before the goroutines that form the next
+// behindOwn: as far as is known, only this session's attempts stand before the goroutines that make the next
 // one. So these lose nothing by waiting for more to join. Mu held.
 func (l *Lock) behindOwn() bool { return !l.others && len(l.standing) > 0 }
 
-// formWithin lets the next cohort ask after d at the latest. Mu held.
+// formWithin lets the next attempt ask after d at the latest. Mu held.
 func (l *Lock) formWithin(d time.Duration) {
 	if l.formed == nil {
 		l.formed = time.AfterFunc(d, l.askNow)
@@ -176,7 +175,7 @@ func (l *Lock) askNow() {
 	l.ask()
 }
 
-// ask sends the next cohort's request, if there is one and none is under way. The caller must be counted in
+// ask sends the next attempt's request, if there is one and none is under way. The caller must be counted in
 // the session's work. Mu held.
 func (l *Lock) ask() {
 	if a := l.form(); a != nil {
@@ -215,7 +214,8 @@ func (l *Lock) unused() {
 	l.unlocked(false)
 }
 
-// lost has the other goroutines of the same grant ask again. The next cohort does not wait for them. Mu held.
+// lost has the other goroutines of the same grant ask again. The next attempt does not wait for them. Mu
+// held.
 func (l *Lock) lost() {
 	if !l.Kind.Ordered {
 		return
@@ -224,7 +224,7 @@ func (l *Lock) lost() {
 	l.expect = 0
 }
 
-// released lets the next goroutine or cohort ask: Redis knows of the end of a tenure, or could not be asked.
+// released lets the next goroutine or attempt ask: Redis knows of the end of a tenure, or could not be asked.
 func (l *Lock) released(t *Tenure, o wire.Outcome) {
 	if !l.Kind.Ordered {
 		l.remember(t, o)

@@ -182,8 +182,8 @@ func (a *attempt) took(o wire.Outcome) (again bool) {
 	return a.answered(o, r, err)
 }
 
-// took reads the reply to a request of an attempt, or of none, and delivers what others were served. mu is not
-// held.
+// took reads the reply to a request of an attempt, or of none, and delivers what others were served. mu is
+// not held.
 func (p *pool) took(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if o.Unanswered != nil { // the reply that was lost may have told of a grant to another attempt of this session
