@@ -32,8 +32,8 @@ func (a *attempt) learn(w award) {
 	}
 	if w.at != 0 {
 		w.since = a.since(w.at)
-		if !time.Now().Before(w.since.Add(protocol.Valid(w.lease))) { // or so it seems, where the last answer took long
-			a.sooner(0) // it has the lock for the whole lease, if it still has it
+		if !time.Now().Before(w.since.Add(protocol.Valid(w.lease))) {
+			a.sooner(0) // it may only seem over, where the last answer took long. If it is not, it gets the whole lease
 			return
 		}
 	}
@@ -239,7 +239,8 @@ func (a *attempt) Told(words []string) {
 	case len(words) == 1:
 		a.sooner(max(milliseconds(words[0]), 0) + time.Millisecond)
 	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
-		a.learn(award{token: protocol.TokenOrZero(words[0]), at: protocol.TokenOrZero(words[1]), lease: milliseconds(words[2])})
+		token, at := protocol.TokenOrZero(words[0]), protocol.TokenOrZero(words[1])
+		a.learn(award{token: token, at: at, lease: milliseconds(words[2])})
 	}
 }
 
