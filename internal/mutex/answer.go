@@ -59,7 +59,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		return true
 	}
 	a.out = false
-	if a.grant.Late != 0 { // the lost answer may have told of a grant to another
+	if o.Unanswered != nil || first && a.grant.Late != 0 { // the lost answer may have told of a grant to another
 		l.look(a)
 	}
 	defer a.answeredFirst()

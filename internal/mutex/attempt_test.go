@@ -274,3 +274,35 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 		})
 	}
 }
+
+// Else two of them would have each other ask without end.
+func TestAnAnswerThatCameHasNoOthersAskThoughAnEarlierOneWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, q := newQueue(t, s)
+		q.others = true // so that no goroutine waits for others to ask with
+		ctx, cancel := context.WithCancel(bg)
+		waits := []<-chan got{lock(t, m, ctx), lock(t, m, ctx)}
+		for range waits {
+			s.answers <- held(7)
+			synctest.Wait()
+		}
+		s.got()
+		q.Mu.Lock()
+		for _, a := range q.standing {
+			a.grant.Late = 1
+		}
+		q.standing[0].sooner(0)
+		q.Mu.Unlock()
+		for range waits {
+			s.answers <- held(7)
+		}
+		if all := s.got(); kinds(all) != "ask" {
+			t.Errorf("%s", kinds(all))
+		}
+		cancel()
+		for _, c := range waits {
+			<-c
+		}
+	})
+}
