@@ -145,9 +145,14 @@ const (
 	MaxRest = 24 * time.Hour
 )
 
-// Remaining reads a time to live in milliseconds; it is negative where there is none.
+// Remaining reads a PTTL: a time to live in milliseconds, or -1, which stays, of a key without one. A key that
+// was there and is gone (-2) has none left: where a script does not stop the clock, as in miniredis, its lease
+// can end between two commands.
 func Remaining(ms string) (left time.Duration, ok bool) {
 	n, err := strconv.ParseInt(ms, 10, 64)
+	if n == -2 {
+		n = 0
+	}
 	return time.Duration(max(-1, min(n, MaxLeft.Milliseconds()))) * time.Millisecond, err == nil
 }
 

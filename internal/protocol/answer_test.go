@@ -47,6 +47,7 @@ func TestAnAnswerSaysWhatTheScriptReplied(t *testing.T) {
 		"Q 7 20 a:1 5\n1@h a label ": {Status: Queued, Now: 7, Left: left, Holder: "a:1", Token: 5, About: "1@h a label"},
 		"QP 7 20 a:1 5\n1@h x":       {Status: Queued, Now: 7, Left: left, Holder: "a:1", Token: 5, About: "1@h x", Sharded: true},
 		"QBD 7 20 a:1 5\n":           {Status: Queued, Now: 7, Left: left, Holder: "a:1", Token: 5, Behind: true, Deaf: true},
+		"Q 7 -2 a:1 5\n":             {Status: Queued, Now: 7, Holder: "a:1", Token: 5},
 		"Q 7 -1 - 0 s:2 8 1\n":       {Status: Queued, Now: 7, Left: -time.Millisecond, Served: []Served{{"s:2", 8, time.Millisecond}}},
 		"Q 7 9000000000000000 a 5":   {Status: Queued, Now: 7, Left: MaxLeft, Holder: "a", Token: 5},
 		"V 7":                        {Status: Expired, Now: 7},
