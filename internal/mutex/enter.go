@@ -35,6 +35,8 @@ func (l *Lock) enter(a *Acquisition) (*Entry, error) {
 		return nil, err
 	case h.Passed():
 		return a.Succeed(h)
+	case l.othersWant(): // Redis has said so to the goroutine before it
+		a.Advance(Refused)
 	}
 	return l.compete(a)
 }
