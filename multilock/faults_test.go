@@ -126,7 +126,9 @@ func TestOneThatTheSessionHasItselfCostsNoRequest(t *testing.T) {
 // The client of a Cluster sends a pipeline to each master. The server says that it is one, and has all slots.
 func TestOnAClusterMembersInAnySlotsShareAPipeline(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{PoolSize: 10_000, PipelinePoolSize: 10_000, Addrs: []string{w.Net.Addr()}, Dialer: w.Net.Dial})
+		options := &redis.ClusterOptions{Addrs: []string{w.Net.Addr()}, Dialer: w.Net.Dial}
+		faultproxy.InFakeTime(options)
+		rdb := redis.NewClusterClient(options)
 		t.Cleanup(func() { _ = rdb.Close() })
 		ms, members := namesOf(testlock.NewSession(t, rdb), 12)
 		l := testlock.Warm(t, multilock.New(members...))

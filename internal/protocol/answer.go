@@ -145,9 +145,9 @@ const (
 	MaxRest = 24 * time.Hour
 )
 
-// Remaining reads a PTTL: a time to live in milliseconds, or -1, which stays, of a key without one. A key that
-// was there and is gone (-2) has none left: where a script does not stop the clock, as in miniredis, its lease
-// can end between two commands.
+// Remaining reads a time to live in milliseconds, as PTTL gives it: -1 is of a key without one. A key that
+// was there a moment ago and is gone (-2) has none left: where a script does not stop the clock, as in
+// miniredis, its lease can end between two commands.
 func Remaining(ms string) (left time.Duration, ok bool) {
 	n, err := strconv.ParseInt(ms, 10, 64)
 	if n == -2 {

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -115,13 +116,23 @@ func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
+// InFakeTime makes the options of a client, *redis.Options or *redis.ClusterOptions, those of one that works in
+// fake time: go-redis shares the timers of goroutines that wait for a connection among all clients, also
+// across synctest bubbles, which ends the program. So no goroutine waits for one.
+func InFakeTime(options any) {
+	for _, size := range []string{"PoolSize", "PipelinePoolSize"} {
+		if f := reflect.ValueOf(options).Elem().FieldByName(size); f.IsValid() { // go-redis before 9.22 has one pool
+			f.SetInt(10_000)
+		}
+	}
+}
+
 // Client returns a client of the proxy with go-redis' default options but for mod. It is closed when the test ends.
 func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{Addr: p.Addr()}
 	if p.listener == nil {
-		// go-redis shares the timers of those who wait for a connection among all clients, also across synctest bubbles, which ends
-		// the program. So nobody waits for one.
-		opt.Dialer, opt.PoolSize, opt.PipelinePoolSize = p.Dial, 10_000, 10_000
+		opt.Dialer = p.Dial
+		InFakeTime(opt)
 		// go-redis asks for these under a mutex, and fake time stands still while a goroutine waits for one.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
