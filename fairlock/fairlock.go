@@ -51,7 +51,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-var kind = mutex.NewFair(protocol.Fair)
+var kind = mutex.NewLock(protocol.Fair, true)
 
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.

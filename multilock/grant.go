@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -30,14 +30,14 @@ type grant struct {
 	seek  context.Context // ends with the grant: parts that are missing are looked for
 	stop  func()          // ends seek, and what goes on of the vote
 
-	mu       sync.Mutex     // guards what follows; mutexes of the parts may be taken under it
-	parts    []*mutex.Entry // by server; nil where there is none
-	token    int64          // of the present hold
-	passes   int            // holds before that
-	hold     *majority      // the present one; nil before it is entered
-	extended bool           // its lease was made longer than the session's
-	stays    time.Time      // until when its parts stay taken, also when no hold is left
-	over     error          // why it is not held any more
+	mu       sync.Mutex      // guards what follows; mutexes of the parts may be taken under it
+	parts    []*permit.Entry // by server; nil where there is none
+	token    int64           // of the present hold
+	passes   int             // holds before that
+	hold     *majority       // the present one; nil before it is entered
+	extended bool            // its lease was made longer than the session's
+	stays    time.Time       // until when its parts stay taken, also when no hold is left
+	over     error           // why it is not held any more
 }
 
 // live are the servers on which it is held.
@@ -147,20 +147,20 @@ func (g *grant) passOn() bool {
 }
 
 // release unlocks some parts.
-func (g *grant) release(ctx context.Context, servers []int) <-chan answer[*mutex.Entry] {
+func (g *grant) release(ctx context.Context, servers []int) <-chan answer[*permit.Entry] {
 	g.mu.Lock()
 	parts := slices.Clone(g.parts)
 	for _, i := range servers {
 		g.parts[i] = nil
 	}
 	g.mu.Unlock()
-	return ask(g.q, servers, func(i int) (*mutex.Entry, error) { return parts[i], parts[i].Unlock(ctx) })
+	return ask(g.q, servers, func(i int) (*permit.Entry, error) { return parts[i], parts[i].Unlock(ctx) })
 }
 
 // bury unlocks the parts that were lost. That does not block.
 func (g *grant) bury() {
 	g.mu.Lock()
-	var lost []*mutex.Entry
+	var lost []*permit.Entry
 	for i, p := range g.parts {
 		if p != nil && p.Err() != nil {
 			lost, g.parts[i] = append(lost, p), nil
@@ -224,7 +224,7 @@ func (g *grant) fetch(i int, after time.Duration, owner string) {
 				}
 			}
 			part := &option.Part{While: while, Lost: func() { g.lost(i) }}
-			p, err := g.l.parts[i].Admitted(g.ctx, mutex.Config{Part: part}, false)
+			p, err := g.l.parts[i].Lanes().Admitted(g.ctx, permit.Exclusive, option.Config{Part: part}, false)
 			cancel()
 			if err == nil && g.admit(i, p) {
 				return
@@ -241,7 +241,7 @@ func (g *grant) fetch(i int, after time.Duration, owner string) {
 }
 
 // has reports whether it is held, on that server by the same grant. g may be nil.
-func (g *grant) has(i int, p *mutex.Entry) bool {
+func (g *grant) has(i int, p *permit.Entry) bool {
 	if g == nil {
 		return false
 	}
@@ -270,14 +270,14 @@ func (g *grant) lacks(i int) bool {
 // admit makes what one server has granted part of it, if a majority without that server has been found to
 // hold it since. So that majority had it all the time, and no other holder can have come between. And no
 // later grant of that server may have a token that is not higher.
-func (g *grant) admit(i int, p *mutex.Entry) bool {
+func (g *grant) admit(i int, p *permit.Entry) bool {
 	yes := 0
 	if g.outer.has(i, p) {
 		yes = g.q.need // the outer hold counts on it
 	} else if err := g.q.servers[i].credible(p.Token()); err != nil {
 		g.q.warn(g.q.servers[i], noVote, g.l.name, err)
 	} else {
-		g.tell(g.seek, i, (*mutex.Entry).Confirm, func(err error) bool {
+		g.tell(g.seek, i, (*permit.Entry).Confirm, func(err error) bool {
 			if err == nil {
 				yes++
 			}
@@ -310,7 +310,7 @@ func (g *grant) admit(i int, p *mutex.Entry) bool {
 // tell sends something to all servers but one. It reads the answers until enough of them are in, or ctx ends.
 // What others are asked goes on.
 func (g *grant) tell(
-	ctx context.Context, but int, what func(*mutex.Entry, context.Context) error, enough func(error) bool,
+	ctx context.Context, but int, what func(*permit.Entry, context.Context) error, enough func(error) bool,
 ) {
 	g.mu.Lock()
 	parts := slices.Clone(g.parts)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -36,10 +36,10 @@ func (v *vote) stand() (leave func()) {
 func (v *vote) standAt(s *server) (leave func()) {
 	q := v.q
 	while, skip := context.WithCancel(v.bounds.Until)
-	m := mutex.New(s.turn, turnKind, v.l.name, mutex.Config{})
-	come := ask(q, []int{0}, func(int) (*mutex.Entry, error) {
+	m := permit.New(s.turn, turnKind, v.l.name)
+	come := ask(q, []int{0}, func(int) (*permit.Entry, error) {
 		part := &option.Part{While: while, Lost: func() {}}
-		return m.Admitted(v.values, mutex.Config{Impatient: true, Part: part}, false)
+		return m.Admitted(v.values, permit.Exclusive, option.Config{Impatient: true, Part: part}, false)
 	})
 	look := time.NewTicker(turnLease / 4)
 	defer look.Stop()

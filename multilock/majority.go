@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
 )
@@ -195,7 +196,7 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 	g.extended = g.extended || d > q.lead.Lease
 	g.mu.Unlock()
 	yes, no := 0, []error(nil)
-	extend := func(p *mutex.Entry, ctx context.Context) error { return p.Extend(ctx, d) }
+	extend := func(p *permit.Entry, ctx context.Context) error { return p.Extend(ctx, d) }
 	g.tell(ctx, -1, extend, func(err error) bool {
 		if err == nil {
 			yes++
@@ -314,7 +315,7 @@ func (m *majority) told() bool {
 }
 
 // released is what a majority says of a release.
-func (m *majority) released(held int, answers <-chan answer[*mutex.Entry]) error {
+func (m *majority) released(held int, answers <-chan answer[*permit.Entry]) error {
 	q, name := m.g.q, m.g.l.name
 	yes, lost, others := 0, len(q.servers)-held, false
 	var failing []error
@@ -325,7 +326,7 @@ func (m *majority) released(held int, answers <-chan answer[*mutex.Entry]) error
 	}()
 	for range held {
 		a := <-answers
-		others = others || a.err == nil && mutex.Others(a.value.Lock())
+		others = others || a.err == nil && a.value.Others()
 		switch {
 		case a.err == nil:
 			yes++

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -21,8 +22,8 @@ import (
 var (
 	// serverKind is the lock that each server of a RedLock has, and turnKind the one behind which waiters
 	// stand. Their keys are their own, so that users' locks of the same name are other locks.
-	serverKind = mutex.NewReentrant(protocol.RedLock)
-	turnKind   = mutex.NewFair(protocol.Turnstile)
+	serverKind = mutex.NewLock(protocol.RedLock, false)
+	turnKind   = permit.NewLock(protocol.Turnstile, true)
 )
 
 // turnLease is the lease and the liveness time of turns: for how long one that is killed or frozen holds

@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
@@ -179,15 +180,15 @@ func (v *vote) sit(s *seat) (*grant, error) {
 }
 
 // admitted takes the lock of one server.
-func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Pointer[grant]) (*mutex.Entry, error) {
+func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Pointer[grant]) (*permit.Entry, error) {
 	cfg := v.cfg
-	cfg.Bounded, cfg.Stands = false, true
+	cfg.Bounded = false
 	cfg.Part = &option.Part{While: while, Lost: func() {
 		if g := cell.Load(); g != nil {
 			g.lost(i)
 		}
 	}}
-	return v.l.parts[i].Admitted(v.values, cfg, try)
+	return v.l.parts[i].Lanes().Admitted(v.values, permit.Exclusive, cfg, try)
 }
 
 // begin makes a grant of the parts of a round. From then on it learns of their ends, so it is complete by
@@ -247,7 +248,7 @@ func (v *vote) again(err error) bool {
 	switch {
 	case v.bounds.Over():
 		return false
-	case errors.Is(err, rlock.ErrLocked), errors.Is(err, errToken), errors.Is(err, mutex.ErrTooLate):
+	case errors.Is(err, rlock.ErrLocked), errors.Is(err, errToken), errors.Is(err, permit.ErrTooLate):
 		v.outage = time.Time{}
 		return true
 	}

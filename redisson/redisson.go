@@ -54,7 +54,7 @@ func kind(counter string) *mutex.Kind {
 	keys := func(s *session.Session, name string) (*protocol.Keys, error) {
 		return protocol.RedissonKeys(name, published(s), counter)
 	}
-	return &mutex.Kind{Letter: protocol.Redisson, Scripts: scripts, Broadcast: true, Keys: keys}
+	return &mutex.Kind{Letter: protocol.Redisson, Scripts: scripts, Keys: keys}
 }
 
 // published is how a release is published, as sharding of redisson.lua has it.

@@ -5,4 +5,4 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-var kind = mutex.NewReentrant(protocol.Reentrant)
+var kind = mutex.NewLock(protocol.Reentrant, false)

@@ -31,6 +31,7 @@ var _ rlock.Locker = (*RWMutex)(nil)
 
 var kind = &permit.Kind{
 	Letter:    protocol.ReadWrite,
+	Scripts:   permit.Shares,
 	Reentrant: true,
 	Named:     failure.Named,
 	Failed:    func(k *protocol.Keys, err error) error { return k.Failed(err) },

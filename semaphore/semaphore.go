@@ -28,11 +28,12 @@ type Semaphore struct {
 }
 
 var kind = &permit.Kind{
-	Letter: protocol.Semaphore,
-	Named:  named,
-	Failed: func(k *protocol.Keys, err error) error { return named(k.Name, err) },
-	Locked: notFree,
-	Ended:  ended,
+	Letter:  protocol.Semaphore,
+	Scripts: permit.Shares,
+	Named:   named,
+	Failed:  func(k *protocol.Keys, err error) error { return named(k.Name, err) },
+	Locked:  notFree,
+	Ended:   ended,
 	Limited: func(name string, want permit.Want, limit int64) error {
 		return &LimitError{name, int(want.N), int(want.Limit), int(limit)}
 	},

@@ -26,7 +26,8 @@ type Waiter[T any] struct {
 	Fixed bool // wants a lease of its own choice, so no grant of another lease will do
 	Ready chan Told
 
-	answer Handoff[T] // set before it is told so
+	answer   Handoff[T] // set before it is told so
+	answered bool
 
 	// The caller's mutex guards the following.
 	Place      any      // of the caller: where it waits beside the list
@@ -38,6 +39,17 @@ type Waiter[T any] struct {
 func NewWaiter[T any]() *Waiter[T] {
 	return &Waiter[T]{Ready: make(chan Told, 2)} // one Queued, one Answered
 }
+
+// Listen makes a Waiter that is no NewWaiter's one that can be told. The caller holds its mutex.
+func (w *Waiter[T]) Listen() {
+	w.Ready = make(chan Told, 2)
+	if w.answered {
+		w.Ready <- Answered
+	}
+}
+
+// Answered reports whether there is an answer. The caller holds its mutex.
+func (w *Waiter[T]) Answered() bool { return w.answered }
 
 // Handoff is the answer, for the goroutine that was told that there is one.
 func (w *Waiter[T]) Handoff() Handoff[T] { return w.answer }
@@ -69,15 +81,17 @@ func (w *Waiter[T]) Withdraw() bool {
 // Answer takes w out of its list and answers it. It never blocks.
 func (w *Waiter[T]) Answer(h Handoff[T]) {
 	if w.Withdraw() {
-		w.answer = h
-		w.Ready <- Answered
+		w.answer, w.answered = h, true
+		if w.Ready != nil {
+			w.Ready <- Answered
+		}
 	}
 }
 
 // Queued says to w that it waits in Redis' queue. Never two of these are pending at once, or there would be
 // no room for the answer.
 func (w *Waiter[T]) Queued() {
-	if len(w.Ready) == 0 {
+	if w.Ready != nil && len(w.Ready) == 0 {
 		w.Ready <- Queued
 	}
 }

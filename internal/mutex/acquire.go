@@ -9,6 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -63,29 +64,28 @@ type Acquisition struct {
 
 // Acquire returns the hold and the context to go on with. It blocks as rlock's Lock and TryLock do.
 func (m *Mutex) Acquire(ctx context.Context, cfg Config, try bool) (context.Context, *Hold, error) {
-	e, err := m.Admitted(ctx, cfg, try)
-	if err != nil {
+	if err := m.CheckUse(ctx); err != nil {
 		return ctx, nil, err
 	}
-	if cfg.AtLeast > 0 {
-		e.Stay(cfg.AtLeast)
+	if m.kind.Lanes != nil {
+		return m.lanes.Acquire(ctx, permit.Exclusive, cfg, try)
+	}
+	e, err := m.admitted(ctx, cfg, try)
+	if err != nil {
+		return ctx, nil, err
 	}
 	ctx, hd := e.Handle(ctx)
 	return ctx, hd, nil
 }
 
-// Admitted is Acquire for a caller that forgets no hold. What is wrong with the call is found before anything
-// is counted or kept. From Enter on, the session waits for the acquisition, and the lock is known in this
-// process.
-func (m *Mutex) Admitted(ctx context.Context, cfg Config, try bool) (*Entry, error) {
-	if err := m.CheckUse(ctx); err != nil {
-		return nil, err
-	}
+// admitted is Acquire of an entry. What is wrong with the call is found before anything is counted or kept.
+// From Enter on, the session waits for the acquisition, and the lock is known in this process.
+func (m *Mutex) admitted(ctx context.Context, cfg Config, try bool) (*Entry, error) {
 	fail := func(err error) (*Entry, error) { return nil, failure.Named(m.keys.Name, err) }
 	if err := cfg.Check(); err != nil {
 		return fail(err)
 	}
-	if cfg.AtLeast != 0 && m.kind.Remain == nil {
+	if cfg.AtLeast != 0 {
 		return fail(errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken"))
 	}
 	if ctx.Err() != nil {

@@ -1,16 +1,12 @@
-// Package mutex is the reentrant, exclusive lock that rlock, fairlock, redisson and multilock are made of:
-// acquiring, waiting, nesting, passing on, losing and unlocking.
+// Package mutex is a lock's name and kind in a session (mutex.go, kind.go), and the engine of locks that are
+// shared with a JVM. Those have no queue in Redis: a release is published, and all that wait ask again
+// (listen.go). All other kinds are on lanes, in package permit.
 //
-// Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end. docs/design.md draws the
-// same way.
+// Begin with Mutex.Acquire in acquire.go, which is Lock from its call to its end.
 //
-//	kind.go       what makes a kind of lock
-//	mutex.go      a Mutex: a name in a session, and a kind
 //	acquire.go    one acquisition: a newcomer is admitted, others nest
 //	nest.go       how an acquisition becomes an entry of a tenure
-//	queue.go      waiting in Redis' queue from end to end
-//	attempt.go    an attempt that stands there, for some goroutines; answer.go: what Redis says to it
-//	enter.go      one goroutine of a session asks for all; try.go: TryLock; listen.go: without a queue
+//	enter.go      one goroutine of a session asks for all; try.go: its request; listen.go: what wakes it
 //	wait.go       what ends a wait, and what its error says of the holder
 //	call.go       a request whose caller may leave before it is answered
 //	tenure.go     a tenure: one grant of Redis and the holds under it. Its begin, its loss, its renewal
@@ -21,11 +17,8 @@
 //	outer.go      rlock's types
 //
 // A tenure, and each hold in it, is held; then, once, released, lost or closed (handover.State). An
-// acquisition is fresh, contested once others have the lock, and refused once Redis has said so (Progress). A
-// session stands in the queue by attempts, each of which is asking, standing, or over (attemptState).
+// acquisition is fresh, contested once others have the lock, and refused once Redis has said so (Progress).
 //
-// Lock.Mu guards the gates, wait lists and tenure of a lock together, and its attempts: a grant begins a
-// tenure and moves waiters in one step. Only Redis decides which attempt is next, and only by a grant that it
-// has made; a message about a grant counts only with the nonce, which was given to Redis alone. The
-// invariants are those of docs/design.md, section 2.
+// Lock.Mu guards the gates, wait lists and tenure of a lock together: a grant begins a tenure and moves
+// waiters in one step.
 package mutex

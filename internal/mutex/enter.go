@@ -6,19 +6,33 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Where the kind is not Ordered, goroutines of the session that has the lock go before the queue, for as long
-// as passFor says. One goroutine of a session at a time is inside the root gate, and the others wait there.
-// The one inside asks for the lock, and stands in the queue if it is not free. The gate stays entered while
-// its attempt stands. Whatever ends the attempt leaves the gate (vacate), or makes it the tenure's.
+// Goroutines of the session that has the lock go before others, for as long as the session's Streak says.
+// One goroutine of a session at a time is inside the root gate, and the others wait there. The one inside
+// asks for the lock, and listens if it is not free.
+
+// wanted notes whether other sessions want the lock. Mu held.
+func (l *Lock) wanted(others bool) { l.others = others }
+
+// admit has a newcomer wait for the lock. It blocks until the lock is held or the wait is over. Neither an
+// entry nor an error: what it waited for has changed, look again. Mu is held; admit releases it.
+func (l *Lock) admit(a *Acquisition) (*Entry, error) {
+	if a.Try && a.Config.GivesWay && l.others {
+		err := a.LockedHere()
+		l.Mu.Unlock()
+		return nil, failure.Public(err)
+	}
+	return l.enter(a)
+}
 
 // enter lets a newcomer into the root gate, or has it wait there. Mu is held; enter releases it.
 func (l *Lock) enter(a *Acquisition) (*Entry, error) {
 	if l.Root.Enter() {
 		l.Mu.Unlock()
-		return l.compete(a)
+		return l.contend(a)
 	}
 	if a.Try {
 		err := a.LockedHere()
@@ -38,31 +52,14 @@ func (l *Lock) enter(a *Acquisition) (*Entry, error) {
 	case l.othersWant(): // Redis has said so to the goroutine before it
 		a.Advance(Refused)
 	}
-	return l.compete(a)
-}
-
-// compete asks for the lock, and stands in the queue if another session has it. The root gate is entered.
-func (l *Lock) compete(a *Acquisition) (*Entry, error) {
-	if l.Kind.Broadcast {
-		return l.contend(a)
-	}
-	if a.Try || !a.Config.Stands && !l.othersWant() { // else one request is enough
-		if e, _, refused, err := l.askAtOnce(a); !refused {
-			return e, err
-		}
-	}
-	l.Mu.Lock()
-	if l.line == nil {
-		l.line = &line{}
-	}
-	return l.stand(a)
+	return l.contend(a)
 }
 
 // othersWant reports whether other sessions want the lock, as far as is known.
 func (l *Lock) othersWant() bool {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return l.line != nil && l.others
+	return l.others
 }
 
 // askAtOnce asks for the lock, and does not stand in the queue. refused: another session has the lock, as r
@@ -115,7 +112,7 @@ func (l *Lock) askAtOnce(a *Acquisition) (e *Entry, r protocol.Answer, refused b
 			return nil, r, true, nil
 		}
 		if refused {
-			err = l.lockedThere(o, r)
+			err = l.lockedThere(r)
 			l.Mu.Lock()
 			l.wanted(true)
 			l.Saw(r)
@@ -150,29 +147,6 @@ func (r *inside) RollBack(o wire.Outcome) {
 	a.RollBack(answer.Status == protocol.Granted || a.Grant.Late != 0)
 }
 
-// takeIn has the next goroutine of the session inherit the place of an attempt that the last member has left.
-// Mu held.
-func (a *attempt) takeIn() bool {
-	l := a.l
-	w := l.Root.Waiters.First()
-	if l.Kind.Ordered || a.state == over || w == nil || w.Fixed || a.lease != 0 {
-		return false
-	}
-	w.Withdraw()
-	w.Place = a
-	a.members.Push(w)
-	l.Root.Install()
-	return true
-}
-
-// vacate leaves the root gate that an attempt has kept. Mu held.
-func (l *Lock) vacate() {
-	if !l.Kind.Ordered {
-		l.Root.Install()
-		l.Root.Leave()
-	}
-}
-
 // memory is how long a session that has handed a lock over remembers that other sessions want it. A goroutine
 // that comes back at once then stands in the queue by its first request.
 const memory = 10 * time.Millisecond
@@ -180,11 +154,23 @@ const memory = 10 * time.Millisecond
 // remember keeps what is known of a lock for that long. The caller still needs the lock, and is inside the
 // root gate.
 func (l *Lock) remember(t *Tenure, o wire.Outcome) {
-	if l.Kind.Broadcast {
-		l.leaveToOthers(t, o)
-	}
+	l.leaveToOthers(t, o)
 	if l.othersWant() {
 		l.Keep()
 		time.AfterFunc(memory, l.Drop)
 	}
+}
+
+// wait waits for the answer to w.
+func (l *Lock) wait(a *Acquisition, w *Waiter) (Handoff, error) {
+	var gone <-chan struct{}
+	h, err := a.Wait(w, func(bool) {}, func(h Handoff) {
+		if h.Passed() {
+			gone = h.Tenure.Decline(a.Ctx, nil)
+		} else {
+			l.Pass()
+		}
+	})
+	wakeup.AwaitLeaving(gone, l.S().Closing())
+	return h, err
 }

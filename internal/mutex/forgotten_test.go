@@ -11,7 +11,7 @@ import (
 // Where a context is observed by its Done channel alone, nothing but its hold knows the cause.
 func TestAForgottenHoldEndsWithACauseOfItsOwn(t *testing.T) {
 	l := newStore(t)
-	e, err := l.m.Admitted(bg, Config{}, false)
+	e, err := l.m.admitted(bg, Config{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

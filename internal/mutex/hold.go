@@ -9,7 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -23,7 +22,6 @@ type Entry struct {
 	t      *Tenure
 	outer  *Entry // that it is nested in
 	token  int64
-	part   *option.Part
 	fixed  bool // a lease of its own choice, not renewed
 
 	state atomic.Uint32 // a handover.State; changed with Lock.Mu held
@@ -114,13 +112,8 @@ func (e *Entry) Err() error {
 	return nil
 }
 
-// Stay leaves the lock taken until d from now, whenever it is unlocked.
-func (e *Entry) Stay(d time.Duration) {
-	l := e.t.Lock
-	l.Mu.Lock()
-	e.t.stays = max(e.t.stays, l.S().Age()+d)
-	l.Mu.Unlock()
-}
+// Stay does nothing: Acquire refuses HoldAtLeast.
+func (e *Entry) Stay(time.Duration) {}
 
 // WaitReplicas blocks until n replicas have the grant.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {

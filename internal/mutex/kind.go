@@ -1,6 +1,7 @@
 package mutex
 
 import (
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -8,20 +9,17 @@ import (
 
 // Kind is what makes one kind of lock.
 type Kind struct {
-	Letter    string // in keys and events
-	Scripts          // with the queue in Redis, unless it is Broadcast
-	Ordered   bool   // only the queue says which waiter has the lock next
-	Broadcast bool   // there is no queue: all that wait are told of a release, and ask again
+	Letter string // in keys and events
+	Scripts
+	Lanes *permit.Kind // nil: there is no queue, and all that wait are told of a release, and ask again
 
-	// Keys names a lock's keys in a session, or says why there is no such lock.
+	// Keys names the keys of a lock without Lanes in a session, or says why there is no such lock.
 	Keys func(s *session.Session, name string) (*protocol.Keys, error)
 }
 
 // Scripts are those of a kind.
 type Scripts struct {
 	Acquire, Keep, Release, Force, Inspect *wire.Script
-
-	Remain *wire.Script // a Release that leaves the lock taken until a time; nil: it can't
 }
 
 var queueScripts = Scripts{
@@ -30,24 +28,9 @@ var queueScripts = Scripts{
 	Release: wire.Named("lock/release"),
 	Force:   wire.Named("lock/force"),
 	Inspect: wire.Named("lock/inspect"),
-	Remain:  wire.Named("lock/remain"),
 }
 
-// NewFair is a kind of lock, with its letter, that is served first come, first served.
-func NewFair(letter string) *Kind {
-	k := NewReentrant(letter)
-	k.Ordered = true
-	return k
-}
-
-// NewReentrant is a kind of lock, with its letter, whose holder's session goes before the queue for a while.
-func NewReentrant(letter string) *Kind {
-	keys := func(s *session.Session, name string) (*protocol.Keys, error) {
-		k, err := protocol.NewKeys(s.Prefix, letter, name, ":q", ":a", ":d")
-		if err == nil {
-			k.Channel, k.Queued = s.Args.Channels, true
-		}
-		return k, err
-	}
-	return &Kind{Letter: letter, Scripts: queueScripts, Keys: keys}
+// NewLock is a kind of lock, with its letter, that is on lanes. fair: it is served first come, first served.
+func NewLock(letter string, fair bool) *Kind {
+	return &Kind{Letter: letter, Scripts: queueScripts, Lanes: permit.NewLock(letter, fair)}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Where the kind is Broadcast, there is no queue: a release is published, and the goroutine inside the root
+// There is no queue: a release is published, and the goroutine inside the root
 // gate of each session that waits asks again. No wake-up is lost: a confirmed subscription counts as news.
 
 // ear is how a session waits for such a lock. It belongs to the goroutine inside the root gate, and is handed
@@ -96,7 +96,7 @@ func (l *Lock) listen(sharded bool) {
 
 // deafen ends the subscription.
 func (l *Lock) deafen() {
-	if l.line != nil && l.ear.news != nil {
+	if l.ear.news != nil {
 		l.ear.news.Close()
 		l.ear.news = nil
 	}

@@ -19,7 +19,7 @@ type Lock struct {
 
 	refs int // guarded by table.mu
 
-	// Mu guards the following, and the changing fields of this lock's tenures, entries and attempts. Under it
+	// Mu guards the following, and the changing fields of this lock's tenures and entries. Under it
 	// may be taken the mutexes of a session's inbox, of the table and of the session, in this order, and
 	// those of Watchdog and Hub, which are leaves. No two Mu are held at once.
 	Mu     sync.Mutex
@@ -27,7 +27,9 @@ type Lock struct {
 	tenure *Tenure           // the live one
 	seen   *failure.Sighting // of a holder other than the live tenure; nil if no goroutine waited
 	unlock handover.Pending  // releases under way
-	*line                    // set once; nil until it is needed: very many locks may be held
+	others bool              // other sessions want the lock, as far as is known
+
+	ear ear // belongs to the goroutine inside the root gate
 }
 
 // S is the session.

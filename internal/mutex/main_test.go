@@ -20,7 +20,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	bg        = context.Background()
-	reentrant = NewReentrant(protocol.Reentrant)
+	reentrant = &Kind{Letter: protocol.Reentrant, Scripts: queueScripts, Keys: func(s *session.Session, name string) (*protocol.Keys, error) {
+		return protocol.NewKeys(s.Prefix, protocol.Reentrant, name)
+	}}
 )
 
 // store is a server that grants, keeps and releases whatever it is asked, and a lock on it.
@@ -115,4 +117,34 @@ func (st *store) wait(t *testing.T, ctx context.Context, cfg Config) <-chan got 
 	go func() { c <- st.acquire(t, ctx, cfg) }()
 	synctest.Wait()
 	return c
+}
+
+// got is what Lock has returned.
+type got struct {
+	ctx  context.Context
+	hold *Hold
+	err  error
+}
+
+func unlock(t *testing.T, hold *Hold) {
+	t.Helper()
+	if err := hold.Unlock(context.Background()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// granted is the hold that c has by now.
+func granted(t *testing.T, c <-chan got) *Hold {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case g := <-c:
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+		return g.hold
+	default:
+		t.Fatal("it still waits")
+	}
+	panic("unreachable")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
@@ -16,6 +17,7 @@ type Mutex struct {
 	kind  *Kind
 	keys  *protocol.Keys
 	cfg   Config
+	lanes permit.Permits
 	err   error // of New, returned by every use
 }
 
@@ -24,6 +26,11 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Mutex {
 	m := Mutex{s: s, kind: kind, cfg: cfg}
 	if s == nil {
 		m.err = errors.New("lockline: the session is nil")
+		return m
+	}
+	if kind.Lanes != nil {
+		m.lanes = permit.New(s, kind.Lanes, name)
+		m.keys, m.err = m.lanes.Keys(), m.lanes.CheckUse(context.Background())
 		return m
 	}
 	if m.keys, m.err = kind.Keys(s, name); m.err != nil {
@@ -50,6 +57,9 @@ func (m *Mutex) CheckUse(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Lanes are the lanes of a kind that has moved there.
+func (m *Mutex) Lanes() *permit.Permits { return &m.lanes }
 
 // Check says what is wrong with the Mutex, whatever it is used for.
 func (m *Mutex) Check() error { return m.CheckUse(context.Background()) }

@@ -119,7 +119,7 @@ func (a *Acquisition) Take(base time.Time, token int64) (e *Entry, begun bool, e
 // tenure ends it, but its end does not end the tenure.
 func (a *Acquisition) newEntry(e *Entry, t *Tenure) *Entry {
 	e.t = t
-	e.fixed, e.part = a.Config.Lease != 0, a.Config.Part
+	e.fixed = a.Config.Lease != 0
 	e.ctx, e.cancel = context.WithCancelCause(a.Ctx)
 	return e
 }

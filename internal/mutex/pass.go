@@ -42,7 +42,6 @@ func (t *Tenure) depart(outer *Entry) (departure, term) {
 	t.End(handover.Released)
 	l.unlock.Begin() // until released
 	t.gone()
-	l.unused()
 	return theLast, was
 }
 
@@ -58,9 +57,9 @@ func (t *Tenure) passOn() bool {
 	s := l.S()
 	w := l.Root.Waiters.First()
 	switch {
-	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || t.unraised || wakeup.Closed(s.Closing()):
+	case w == nil || w.Fixed || t.UsedUp(protocol.Block) || wakeup.Closed(s.Closing()):
 		return false
-	case t.own || s.Age() < t.stays || s.Age()-t.begun >= l.passFor():
+	case t.own || s.Age()-t.begun >= s.Streak:
 		return false
 	case time.Until(t.Deadline()) < min(s.Lease, s.Liveness, protocol.FirstLease)/4:
 		return false // it could not be renewed

@@ -14,9 +14,6 @@ import (
 func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
 	r := protocol.Release{Script: l.Kind.Release, Keys: l.Keys, Grant: g,
 		Keep: l.S().Args.Keep}
-	if g.Until != 0 {
-		r.Script = l.Kind.Remain
-	}
 	return r
 }
 
@@ -24,11 +21,7 @@ func (l *Lock) ReleaseRequest(g protocol.Grant) protocol.Release {
 // as it takes. It blocks for the answer, and is sent most times at most.
 func (l *Lock) ReleaseGrant(ctx context.Context, g protocol.Grant, most int) wire.Outcome {
 	r := l.ReleaseRequest(g)
-	o := l.release(ctx, &r, most)
-	if o.Err == nil {
-		l.freed(o)
-	}
-	return o
+	return l.release(ctx, &r, most)
 }
 
 // release also works while a slot of a Cluster moves (protocol.Migrating).
@@ -80,21 +73,13 @@ func (t *Tenure) final() protocol.Grant {
 	if g.Token != t.Token { // passed on, or named by another token than was accepted
 		g.Used = t.Token
 	}
-	s := t.Lock.S()
-	if left := t.stays - s.Age(); left > 0 {
-		g.Until = s.Clock.Now(time.Now()) + left.Microseconds()
-	}
 	return g
 }
 
 // unnamed is the grant without its token: whatever the attempt was granted, also by a late copy of its
-// request. A token that was raised stays the last one.
+// request.
 func (t *Tenure) unnamed() protocol.Grant {
-	g := t.Grant.Unnamed()
-	if t.floor != 0 {
-		g.Used = t.Token
-	}
-	return g
+	return t.Grant.Unnamed()
 }
 
 // ReleaseRequest is the request that ends a tenure that has ended here.
@@ -105,9 +90,6 @@ func (v Leaving) Released(ctx context.Context, o wire.Outcome) error {
 	defer v.t.Lock.S().End()
 	if !v.last {
 		return o.Err
-	}
-	if o.Err == nil {
-		v.t.Lock.freed(o)
 	}
 	return v.t.released(ctx, v.was, o)
 }
@@ -129,7 +111,8 @@ func (t *Tenure) released(ctx context.Context, was term, o wire.Outcome) error {
 	default:
 		err = l.Fail(failure.ErrLost)
 	}
-	l.released(t, o)
+	l.remember(t, o)
+	l.Pass()
 	l.Mu.Lock()
 	l.unlock.End() // now that another may enter the root gate
 	l.Mu.Unlock()

@@ -47,18 +47,7 @@ func (m *Mutex) Enter() (*Lock, error) {
 		l.refs++
 		return l, nil
 	}
-	var l *Lock
-	if m.kind.Ordered || m.kind.Broadcast {
-		all := &struct { // in one allocation: there are very many
-			Lock
-			line
-		}{}
-		l = &all.Lock
-		l.line = &all.line
-	} else {
-		l = &Lock{} // which may never have a waiter
-	}
-	l.Keys, l.Kind, l.table, l.refs = m.keys, m.kind, t, 1
+	l := &Lock{Keys: m.keys, Kind: m.kind, table: t, refs: 1}
 	t.locks[key] = l
 	return l, nil
 }

@@ -39,9 +39,6 @@ type Tenure struct {
 	warned    bool          // the log says that the session waits for itself
 	awaited   time.Duration // age of the session since which its goroutines wait for this term; 0: none do
 	contested bool          // others had the lock while the one that was granted it waited; does not change once it has begun
-	floor     int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
-	stays     time.Duration // age of the session until which the lock stays taken, also when no hold is left
-	unraised  bool          // Redis does not have floor yet: it is not passed on
 }
 
 // ErrTooLate is why a grant did not begin a tenure: it came when its lease was over, or another grant has
@@ -90,16 +87,6 @@ func (t *Tenure) Begin(base time.Time, lease time.Duration) error {
 	}
 	s.Watchdog.Add(&t.lease, deadline, every)
 	return nil
-}
-
-// Discard ends a tenure that has begun, and that no waiter wants. Lock.Mu held. The caller releases the
-// grant.
-func (t *Tenure) Discard() {
-	l := t.Lock
-	t.End(handover.Released)
-	l.tenure = nil
-	l.Root.Clear()
-	l.S().Watchdog.Remove(&t.lease)
 }
 
 // Deadline is until when the tenure is valid.
@@ -178,7 +165,6 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 		e.gate.Waiters.Recheck()
 	}
 	t.gone()
-	l.lost()
 	l.Root.Install()
 	l.Root.Leave()
 	l.Mu.Unlock()
@@ -186,9 +172,6 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 	l.S().Watchdog.Remove(&t.lease)
 	for e := holds; e != nil; e = e.next { // the list of a tenure that is over changes no more
 		e.cancel(handle.ErrorOf(why))
-		if e.part != nil {
-			e.part.Lost()
-		}
 	}
 	if l.S().Begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
@@ -207,7 +190,7 @@ func (t *Tenure) end(why handover.State, reason error) bool {
 func (t *Tenure) gone() {
 	l := t.Lock
 	l.tenure = nil
-	if l.Root.Waiters.First() != nil || l.waits() {
+	if l.Root.Waiters.First() != nil {
 		now := time.Now()
 		l.seen = &failure.Sighting{Holder: t.Grant.Owner.(string), About: l.S().About(), At: now, Until: now}
 	}
@@ -231,7 +214,7 @@ func (t *Tenure) Request(leaseArg any) wire.Request {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	return l.Keys.RequestAlone(l.Kind.Keep, t.Grant.Owner, t.Grant.Token, t.Change, t.Entries, leaseArg,
-		l.S().Args.Keep, t.floor, l.Keys.Channel)
+		l.S().Args.Keep, "0", l.Keys.Channel)
 }
 
 // Update is a request with what is true when a copy of it leaves, and a lease. It sets and never adds, so a
@@ -249,39 +232,6 @@ func (u *Update) Request(time.Time) wire.Request { return u.T.Request(u.Lease.Mi
 func (t *Tenure) Update(ctx context.Context, lease time.Duration, most int, abandoned *atomic.Bool) wire.Outcome {
 	l := t.Lock
 	return t.kept(l.S().Link.Call(ctx, l.Kind.Keep, &Update{t, lease}, most, abandoned), lease)
-}
-
-// Raise makes token that of the hold, if it is higher, and has Redis grant no later holder this token or one
-// below. It blocks for the answer. After an error Redis may have it or not, and the hold goes on.
-func (e *Entry) Raise(ctx context.Context, token int64) error {
-	t := e.t
-	t.Lock.Mu.Lock()
-	t.Tenure.Raise(token)
-	t.floor = max(t.floor, token)
-	t.unraised = true // until Redis has it, no other may count on it
-	t.Lock.Mu.Unlock()
-	err := t.Update(ctx, 0, wire.Tries, nil).Err
-	if err == nil {
-		t.Lock.Mu.Lock()
-		t.unraised = false
-		t.Lock.Mu.Unlock()
-	}
-	return err
-}
-
-// Confirm asks Redis whether it has the hold. It blocks for the answer.
-func (e *Entry) Confirm(ctx context.Context) error { return e.t.Update(ctx, 0, wire.Tries, nil).Err }
-
-// Renumber makes token that of the hold, if it is higher: the last one that its release will name. Redis has
-// it with the next renewal.
-func (e *Entry) Renumber(token int64) {
-	t := e.t
-	t.Lock.Mu.Lock()
-	defer t.Lock.Mu.Unlock()
-	if token > t.Token {
-		t.Tenure.Raise(token)
-		t.floor = token
-	}
 }
 
 // kept handles the reply to any request that updates the tenure. lease is what the request asked for; 0
@@ -336,7 +286,7 @@ func (t *Tenure) warnOfItself() {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	switch {
-	case l.Root.Waiters.First() == nil && !l.waits():
+	case l.Root.Waiters.First() == nil:
 		t.awaited = 0
 	case t.awaited == 0:
 		t.awaited = s.Age()

@@ -139,7 +139,7 @@ func (a *Acquisition) holder() *failure.LockedError {
 // failed with err. Lock.Mu held.
 func (a *Acquisition) Endures(failing time.Time, err error) bool {
 	a.trouble = err
-	return !a.Try && !a.Config.Impatient && a.Bounds.Endures(failing, a.Begun, a.Lock.S().Lease)
+	return !a.Try && a.Bounds.Endures(failing, a.Begun, a.Lock.S().Lease)
 }
 
 // LockedHere is the error of an acquisition that does not wait, for a lock that this session has, or asks

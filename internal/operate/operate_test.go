@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var bg = context.Background()
 
-var kind = mutex.NewReentrant(protocol.Reentrant)
+var kind = mutex.NewLock(protocol.Reentrant, false)
 
 // newMutex is a lock on a server that answers so.
 func newMutex(t *testing.T, answer func(fake.Call) (string, error)) *mutex.Mutex {

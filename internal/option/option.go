@@ -19,8 +19,6 @@ type Config struct {
 	Impatient bool // an outage ends the wait at once
 	GivesWay  bool // one that asks once does not, where other sessions are known to want the lock
 
-	Stands bool // others are known to have the lock, so that its first request stands in the queue
-
 	Part *Part // unless nil, it is part of another acquisition
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +35,7 @@ func New(s *session.Session, kind *Kind, name string) Permits {
 		ps.err = errors.New("lockline: the session is nil")
 		return ps
 	}
-	if ps.keys, ps.err = protocol.NewKeys(s.Prefix, kind.Letter, name, ":q", ":a", ":d", ":h"); ps.err != nil {
+	if ps.keys, ps.err = kind.newKeys(s, name); ps.err != nil {
 		return ps
 	}
 	ps.all, ps.err = poolsOf(s)
@@ -79,70 +78,118 @@ type acquisition struct {
 	p        *pool
 	ctx      context.Context
 	want     Want
+	lease    time.Duration // that it has chosen for itself; 0: the session's
+	cfg      option.Config
 	bounds   wakeup.Bounds
 	begun    time.Time
-	observed bool  // as waiting
-	trouble  error // of the last request, in an outage that it rides out; pool.mu guards it
+	w        waiter         // of its present wait
+	at       attempt        // the first that asks for it; saves an allocation
+	asked    bool           // at is used
+	lost     handover.State // what became of holds that it descends from; Held: none was lost
+	observed bool           // as waiting
+	trouble  error          // of the last request, in an outage that it rides out; pool.mu guards it
 }
 
 // Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and
 // nothing is held; what an unanswered request may have taken is given back in the background.
 func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, try bool) (context.Context, *handle.Hold, error) {
-	if err := ps.CheckUse(ctx); err != nil {
-		return ctx, nil, err
-	}
-	if err := cfg.Check(); err != nil {
-		return ctx, nil, err
-	}
-	want.Lease = cfg.Lease
-	want.Shared = want.Shared && want.Lease == 0 // no other joins a lease that one goroutine chose for itself
-	p := ps.all.use(ps.kind, ps.keys)
-	defer p.drop() // grants and attempts keep the pool for themselves
-	a := &acquisition{p: p, ctx: ctx, want: want, begun: time.Now()}
-	e, err := a.run(cfg, cfg.Once(try))
+	e, err := ps.Admitted(ctx, want, cfg, try)
 	if err != nil {
-		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
 		return ctx, nil, err
 	}
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
-	ctx, hd := a.hold(e)
+	ctx, hd := handle.New(ctx, e, cfg.Lease == 0) // a fixed lease may be meant to run out
 	return ctx, hd, nil
 }
 
-// lease is what it asks for.
-func (a *acquisition) lease() time.Duration { return a.want.lease(a.p.s()) }
+// Admitted is Acquire for a caller that forgets no hold.
+func (ps *Permits) Admitted(ctx context.Context, want Want, cfg option.Config, try bool) (*Entry, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return nil, err
+	}
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	want.Shared = want.Shared && cfg.Lease == 0 // no other joins a lease that one goroutine chose for itself
+	if ps.kind.Fair || !want.exclusive() {
+		want.Lease = cfg.Lease
+	}
+	p := ps.all.use(ps.kind, ps.keys)
+	defer p.drop() // grants and attempts keep the pool for themselves
+	a := &acquisition{p: p, ctx: ctx, want: want, lease: cfg.Lease, cfg: cfg, begun: time.Now()}
+	e, err := a.run(cfg.Once(try))
+	if err != nil {
+		if errors.Is(err, wire.ErrUnsent) { // it has not been asked for
+			return nil, err
+		}
+		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
+		return nil, err
+	}
+	return e, nil
+}
 
-func (a *acquisition) run(cfg option.Config, try bool) (*Entry, error) {
+// asksFor is the lease that it wants.
+func (a *acquisition) asksFor() time.Duration { return cmp.Or(a.lease, a.p.s().Lease) }
+
+// ownRelease is for how long one that tries waits for a release of its own session: an outage is not worth
+// more.
+const ownRelease = 250 * time.Millisecond
+
+func (a *acquisition) run(try bool) (*Entry, error) {
 	p := a.p
 	s := p.s()
 	if !s.Begin() {
 		return nil, p.fail(failure.ErrClosed)
 	}
 	defer s.End() // until then Shutdown waits, and work may be begun in the background
-	until, stop := cfg.Until(a.ctx)
+	until, stop := a.cfg.Until(a.ctx)
 	defer stop()
 	a.bounds = wakeup.Bounds{Until: until, Closing: s.Closing()}
-	for { // until there is a hold: what was entered may be over by then
-		if a.ctx.Err() != nil {
-			return nil, p.fail(failure.OfContext(a.ctx))
+	if a.ctx.Err() != nil {
+		return nil, p.fail(failure.OfContext(a.ctx))
+	}
+	for again := false; ; again = true { // until there is a hold: what was entered may be over by then
+		if again && a.bounds.Over() { // the hold that has ended may have been its context
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return nil, a.over(a.holder())
 		}
-		var found *Entry
+		var outer *Entry
 		if p.kind.Reentrant {
-			found, _ = a.ctx.Value(p.entryKey()).(*Entry) // without mu: contexts may run code of their own
+			var err error
+			if outer, err = a.outer(); err != nil {
+				return nil, err
+			}
 		}
 		p.mu.Lock() // nest and enter release it
-		outer, err := a.outer(found)
-		if err != nil {
+		if outer != nil && outer.state != handover.Held {
 			p.mu.Unlock()
-			return nil, err
+			continue
 		}
 		if outer != nil {
 			if e, err := a.nest(outer, try); e != nil || err != nil {
 				return e, err
 			}
 			continue // the outer hold has ended or changed meanwhile
+		}
+		if over := p.unlock.Over(); try && p.kind.Counts && (over != nil && len(p.grants) == 0 || a.cfg.GivesWay && p.rivals) {
+			err := p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
+			p.mu.Unlock()
+			if a.cfg.GivesWay {
+				return nil, err
+			}
+			heard, ended := a.bounds.Sleep(ownRelease, over)
+			switch {
+			case heard:
+				continue
+			case ended:
+				p.mu.Lock()
+				err = a.over(a.holder())
+				p.mu.Unlock()
+			}
+			return nil, err
 		}
 		h, err := a.enter(try)
 		if err != nil {
@@ -163,7 +210,7 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 		g.entries++ // before mu is released, or an Unlock could give the grant back first
 		a.p.mu.Unlock()
 		return handoff{In: true, Tenure: g}, nil
-	case try && l.waiters.Len() > 0: // they were first
+	case try && (l.waiters.Len() > 0 || a.p.kind.Counts && len(a.p.grants) > 0): // they were first
 		defer a.p.mu.Unlock()
 		return handoff{}, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
@@ -186,8 +233,8 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 // wait waits in a lane. mu is held; wait releases it.
 func (a *acquisition) wait(l *lane) (handoff, error) {
 	p := a.p
-	w := handover.NewWaiter[*Grant]()
-	w.For = a // begin takes the context of the first in the lane
+	a.w = waiter{For: a}
+	w := &a.w
 	l.waiters.Push(w)
 	var mine *attempt
 	if l.wanting() && l.patience() <= 0 {
@@ -201,6 +248,21 @@ func (a *acquisition) wait(l *lane) (handoff, error) {
 	}
 	if mine != nil {
 		mine.start(a.bounds.Until)
+	}
+	p.mu.Lock()
+	if w.Answered() {
+		p.mu.Unlock()
+		if a.bounds.Over() {
+			return handoff{}, a.leave(l, w)
+		}
+		h := w.Handoff()
+		return h, h.Err
+	}
+	w.Listen()
+	queued := l.standing > 0
+	p.mu.Unlock()
+	if queued {
+		a.waits()
 	}
 	for {
 		if a.bounds.Over() { // also where an answer is there, too
@@ -231,17 +293,21 @@ func (a *acquisition) waits() {
 func (a *acquisition) leave(l *lane, w *waiter) error {
 	p := a.p
 	p.mu.Lock()
+	for _, g := range p.grants {
+		if p.kind.Counts {
+			g.warn("a wait ended while this same session held the lock; " + passIt)
+		}
+	}
 	err := a.over(a.holder())
 	if !w.Withdraw() { // answered in that instant
 		p.mu.Unlock()
-		for <-w.Ready != handover.Answered {
-		}
 		if h := w.Handoff(); h.Err == nil {
 			h.Tenure.decline(a.ctx) // the next in the lane may have it
 		}
 		return err
 	}
 	last := l.trim()
+	l.ask()
 	p.mu.Unlock()
 	if last != nil {
 		wakeup.AwaitLeaving(last.gone, p.s().Closing())
@@ -260,13 +326,13 @@ func (a *acquisition) over(holder *failure.LockedError) error {
 
 // holder is one of those that have permits, as far as is known; nil if none is known. mu held.
 func (a *acquisition) holder() *failure.LockedError {
-	for g := range a.p.grants { // any one will do: the error names one holder
+	for _, g := range a.p.grants { // any one will do: the error names one holder
 		return a.lockedHere(g)
 	}
 	var stands *time.Time // since when Redis has said that the lane is to wait
-	if l := a.p.lanes[a.want]; l != nil {
+	for _, l := range a.p.lanes {
 		for _, at := range l.attempts {
-			if at.state == standing {
+			if l.want == a.want && at.state == standing {
 				stands = &at.base
 			}
 		}
@@ -282,7 +348,7 @@ func (a *acquisition) lockedHere(g *Grant) *failure.LockedError {
 
 // grantOf is the grant of an attempt of this session; nil if it has none. mu held.
 func (p *pool) grantOf(owner string) *Grant {
-	for g := range p.grants {
+	for _, g := range p.grants {
 		if g.owner == owner {
 			return g
 		}
@@ -314,7 +380,7 @@ func (a *acquisition) begin(g *Grant) *Entry {
 		if overdue {
 			g.end(handover.Lost, failure.ErrExpired)
 		}
-		p.releaseLater(g.owner, late, g.deadline()) // there is no Hold whose Unlock would tell Redis
+		p.releaseLater(g.owner, "", late, g.deadline()) // there is no Hold whose Unlock would tell Redis
 		return nil
 	}
 	handed := g.used
@@ -336,15 +402,15 @@ type trying struct {
 func (t *trying) Request(now time.Time) wire.Request {
 	p := t.a.p
 	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose, and the answer brings the time
-		t.notAfter = max(t.notAfter, n+protocol.Patience(t.a.lease()).Microseconds())
+		t.notAfter = max(t.notAfter, n+protocol.Patience(t.a.asksFor()).Microseconds())
 	}
-	return p.acquireRequest(t.a.want, t.owner, t.notAfter, "0", "", "0", "") // a liveness of 0: it never stands in the queue
+	return p.acquireRequest(t.a.want, t.a.lease, t.owner, 1, t.notAfter, "0", "", "0", "") // a liveness of 0: it never stands in the queue
 }
 
 // Send sends it.
 func (t *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	for n := 1; ; n++ {
-		o, expired := t.took(t.a.p.s().Link.Call(t.a.bounds.Until, acquireScript, t, most, abandoned))
+		o, expired := t.took(t.a.p.s().Link.Call(t.a.bounds.Until, t.a.p.kind.Acquire, t, most, abandoned))
 		if !expired || n == protocol.MaxExpired || abandoned.Load() {
 			return o
 		}
@@ -367,7 +433,7 @@ func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
 func (t *trying) RollBack(o wire.Outcome) {
 	if r, err := protocol.Read(o); err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
 		p := t.a.p
-		p.releaseUntilDone(t.owner, t.late, time.Now().Add(t.a.lease()))
+		p.releaseUntilDone(t.owner, "", t.late, time.Now().Add(t.a.asksFor()))
 	}
 }
 
@@ -389,7 +455,7 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
 	case r.Status == protocol.Expired:
-		err = p.fail(protocol.TooLate(a.lease()))
+		err = p.fail(protocol.TooLate(a.asksFor()))
 	case r.Status == protocol.Stale:
 		err = p.fail(protocol.ErrOver)
 	case r.Status == protocol.Limited:
@@ -406,7 +472,7 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		l := p.lane(a.want)
-		if g := p.begin(l, t.owner, r.Token, o.Sent, a.lease()); g != nil {
+		if g := p.begin(l, t.owner, r.Token, o.Sent, a.asksFor(), a.lease); g != nil {
 			g.late = t.late
 			g.entries = 1 // for this goroutine, before it has a hold
 			if a.want.Shared {
@@ -415,10 +481,15 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 			return handoff{In: true, Tenure: g}, false, nil
 		}
 		l.forget()
-		err = p.fail(fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost))
+		err = p.fail(ErrTooLate)
+		for _, g := range p.grants { // forced, and granted to another goroutine, before the answer came
+			if a.want.exclusive() {
+				err = p.kind.Locked(a.lockedHere(g))
+			}
+		}
 	}
 	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == protocol.Granted || t.late != 0) { // it may have permits, or may get them yet
-		p.releaseLater(t.owner, t.late, time.Now().Add(a.lease()))
+		p.releaseLater(t.owner, "", t.late, time.Now().Add(a.asksFor()))
 	}
 	return h, refused, err
 }

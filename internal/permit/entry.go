@@ -7,7 +7,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
-	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/option"
 )
 
 // Entry is what one goroutine has of a grant. It must not refer to its Hold, which its user may forget.
@@ -17,30 +17,29 @@ type Entry struct {
 	cancel context.CancelCauseFunc
 	g      *Grant
 	token  int64
-	write  bool // it excludes others
-	began  time.Time
+	write  bool          // it excludes others
+	began  time.Duration // age of the session
 	nested bool
+	fixed  bool // a lease of its own choice, not renewed
+	part   *option.Part
 	given  context.Context // to the outermost acquisition
 
 	// pool.mu guards the following.
-	state    handover.State
-	unlocked bool                // or forgotten: no goroutine will unlock it
-	outer    *Entry              // the live one that it is nested in; nil: none
-	inner    map[*Entry]struct{} // live ones that are nested in it
-	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
+	state      handover.State
+	prev, next *Entry              // among the grant's holds
+	unlocked   bool                // or forgotten: no goroutine will unlock it
+	outer      *Entry              // the live one that it is nested in; nil: none
+	inner      map[*Entry]struct{} // live ones that are nested in it
+	changed    chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
 }
-
-// entryKey finds the innermost hold of a name in a context.
-type entryKey struct {
-	s    *session.Session
-	name string
-}
-
-func (p *pool) entryKey() entryKey { return entryKey{p.s(), p.keys.Lock()} }
 
 // newEntry is one of the acquisition's goroutine, which is not a hold yet.
 func (a *acquisition) newEntry(g *Grant) *Entry {
-	e := &Entry{g: g, write: a.want.exclusive(), began: time.Now(), given: a.ctx}
+	e := new(Entry)
+	if g.one.g == nil && a.want.exclusive() { // such a grant has one goroutine at a time
+		e = &g.one
+	}
+	*e = Entry{g: g, write: a.want.exclusive(), fixed: a.lease != 0, part: a.cfg.Part, began: g.p.s().Age(), given: a.ctx}
 	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
 	return e
 }
@@ -54,7 +53,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 	}
 	// The context of one that reads does not end when one that writes is unlocked first, from which it
 	// descends: it goes on with what the outermost was given.
-	e := &Entry{g: outer.g, began: time.Now(), nested: true, given: outer.given}
+	e := &Entry{g: outer.g, fixed: a.lease != 0, part: a.cfg.Part, began: a.p.s().Age(), nested: true, given: outer.given}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
@@ -71,18 +70,13 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 	return e
 }
 
-// hold makes an entry the user's.
-func (a *acquisition) hold(e *Entry) (context.Context, *handle.Hold) {
-	return handle.New(a.ctx, e, a.want.Lease == 0) // a fixed lease may be meant to run out
-}
-
 // Forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so
 // what takes time has its own goroutine.
 func (e *Entry) Forgotten() {
 	p := e.g.p
 	go func() {
 		p.mu.Lock()
-		held, fixed := e.state == handover.Held, e.g.fixed
+		held, fixed := e.state == handover.Held, e.fixed
 		if fixed {
 			e.unlocked = true
 		}
@@ -111,10 +105,20 @@ func (e *Entry) Parts() []*handle.Hold { return nil }
 
 func (e *Entry) Context() context.Context { return e.ctx }
 
-// Find is for acquisitions below: the innermost hold of its name.
+// Find is for acquisitions below: a live hold of its name.
 func (e *Entry) Find(key any) any {
-	if k, ok := key.(entryKey); ok && k == e.g.p.entryKey() {
+	p := e.g.p
+	d, ok := key.(*descent)
+	if !ok || d.p.s() != p.s() || d.p.keys.Lock() != p.keys.Lock() { // a lost one may be of a former pool
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e.state {
+	case handover.Held:
 		return e
+	case handover.Lost, handover.Closed:
+		d.lost = e.state
 	}
 	return nil
 }
@@ -136,12 +140,10 @@ func (e *Entry) Err() error {
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	g.p.mu.Lock()
-	until := time.Now().Add(d)
-	if until.After(g.stays) {
-		g.stays = until
-	}
-	if e.write && until.After(g.whole) {
-		g.whole = until
+	until := g.p.s().Age() + d
+	g.stays = max(g.stays, until)
+	if e.write {
+		g.whole = max(g.whole, until)
 	}
 	g.p.mu.Unlock()
 }
@@ -149,6 +151,47 @@ func (e *Entry) Stay(d time.Duration) {
 // WaitReplicas blocks until n replicas have the grant.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	return e.g.p.s().Link.WaitReplicas(ctx, e, e.g.p.keys.Lock(), n)
+}
+
+// Joins reports whether both are of one grant.
+func (e *Entry) Joins(other *Entry) bool { return e.g == other.g }
+
+// Others reports whether other sessions want the lock, as far as this one knows.
+func (e *Entry) Others() bool {
+	e.g.p.mu.Lock()
+	defer e.g.p.mu.Unlock()
+	return e.g.p.rivals
+}
+
+// Confirm asks Redis whether it has the hold. It blocks for the answer.
+func (e *Entry) Confirm(ctx context.Context) error { return e.g.extend(ctx, 0) }
+
+// Raise makes token that of the hold, if it is higher, and makes Redis grant no later holder this token or
+// one below. It blocks for the answer. After an error Redis may have it or not, and the hold goes on.
+func (e *Entry) Raise(ctx context.Context, token int64) error {
+	g := e.g
+	g.p.mu.Lock()
+	g.token, g.floor = max(g.token, token), max(g.floor, token)
+	g.unraised = true // until Redis has it, no other may count on it
+	g.p.mu.Unlock()
+	err := g.extend(ctx, 0)
+	if err == nil {
+		g.p.mu.Lock()
+		g.unraised = false
+		g.p.mu.Unlock()
+	}
+	return err
+}
+
+// Renumber makes token that of the hold, if it is higher: the last one that its release will name. Redis has
+// it with the next renewal.
+func (e *Entry) Renumber(token int64) {
+	g := e.g
+	g.p.mu.Lock()
+	defer g.p.mu.Unlock()
+	if token > g.token {
+		g.token, g.floor = token, token
+	}
 }
 
 // Extend makes the lease at least d.
@@ -161,10 +204,5 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	return e.g.extend(ctx, d)
 }
 
-// OwnerField is that under which Redis knows a hold of permits; "" of any other.
-func OwnerField(hd *handle.Hold) string {
-	if e, ok := hd.Of().(*Entry); ok {
-		return e.g.owner.(string)
-	}
-	return ""
-}
+// OwnerField is that under which Redis knows it.
+func (e *Entry) OwnerField() string { return e.g.owner.(string) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,31 +25,39 @@ import (
 type Grant struct {
 	// What follows never changes.
 	p     *pool
-	owner any   // string: the attempt's
-	first int64 // token of the grant
-	fixed bool  // the lease is one that the goroutine chose
+	owner any // string: the attempt's
+	first any // int64: token of the grant
 
 	lease watchdog.Lease // guarded by the watchdog
+	one   Entry          // of the first goroutine, if no other shares the grant; saves an allocation
 
 	// pool.mu guards the following.
-	l       *lane // for whose goroutines it is
-	state   handover.State
-	n       int64     // permits
-	token   int64     // of the present holder
-	late    int64     // Redis time until which a copy of the attempt's request may come
-	since   time.Time // when Redis was last asked whether others wait
-	entries int       // of goroutines, with those that are on their way
-	writers int       // of these, how many exclude others
-	holds   map[*Entry]struct{}
-	stays   time.Time // until when the permits stay taken, also when no hold is left
-	whole   time.Time // until when that goes for all of them, as a writer has said
-	used    bool      // some goroutine has had it
-	own     bool      // its lease is, or was made longer, as a holder chose
+	l        *lane         // for whose goroutines it is
+	holds    *Entry        // live ones, linked: a lock with one hold needs no more memory
+	n        int64         // permits
+	token    int64         // of the present holder
+	late     int64         // Redis time until which a copy of the attempt's request may come
+	change   int64         // number of the last change of entries: Redis ignores an earlier one that comes late
+	floor    int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
+	since    time.Duration // age of the session when Redis was last asked whether others wait
+	stays    time.Duration // age of the session until which the permits stay taken, also when no hold is left
+	whole    time.Duration // the age until which that goes for all of them, as a writer has said
+	awaited  time.Duration // age of the session since which its goroutines wait for it; 0: none do
+	passes   int32         // how many goroutines have had it before the present one
+	entries  int32         // of goroutines, with those that are on their way
+	writers  int32         // of these, how many exclude others
+	renewed  int32         // how many holds want the lease renewed
+	state    handover.State
+	used     bool // some goroutine has had it
+	own      bool // its lease is, or was made longer, as a holder chose
+	idle     bool // it is not
+	warned   bool // the log says that the session waits for itself
+	unraised bool // Redis does not have floor yet: it is not passed on
 }
 
 // begin makes a grant of what Redis gave, whose lease counts from base. nil: it came too late, or the session
 // closes; the caller gives it back. mu held.
-func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time.Duration) *Grant {
+func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease, fixed time.Duration) *Grant {
 	s := p.s()
 	deadline := base.Add(protocol.Valid(lease))
 	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not
@@ -56,23 +65,33 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease time
 	if wakeup.Closed(s.Closing()) || !time.Now().Before(deadline) || token == 0 {
 		return nil
 	}
-	fixed := l.want.Lease != 0
-	g := &Grant{p: p, owner: owner, first: token, token: token, fixed: fixed, own: fixed, l: l, n: l.want.N, since: time.Now(), holds: map[*Entry]struct{}{}}
+	if l.want.exclusive() { // or Redis would not have granted again
+		for _, old := range p.grants {
+			if old.token > token {
+				return nil // it was forced, and another goroutine has the lock by now
+			}
+			s.Go(func() { old.end(handover.Lost, failure.ErrGone) }) // cancels contexts, under no mutex
+		}
+	}
+	g := &Grant{p: p, owner: owner, first: token, token: token, idle: fixed != 0, own: fixed != 0, l: l, n: l.want.N, since: s.Age()}
 	g.lease.Owner = g
 	l.grants++
 	l.since = g.since
-	p.grants[g] = struct{}{}
+	p.grants = append(p.grants, g)
 	p.keep() // dropped by end, by discard, or by what leave returns
 	every := s.Lease / 3
-	if fixed {
+	if g.idle {
 		every = 0 // watched, and not renewed
 	}
 	s.Watchdog.Add(&g.lease, deadline, every)
-	if fixed && lease < l.want.Lease { // the first lease of a grant that was handed over
-		s.Go(func() { g.complete(base.Add(l.want.Lease)) })
+	if lease < fixed { // the first lease of a grant that was handed over
+		s.Go(func() { g.complete(base.Add(fixed)) })
 	}
 	return g
 }
+
+// ErrTooLate is why a grant is none: it came when its lease was over.
+var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
 // complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its
 // deadline.
@@ -104,10 +123,16 @@ func (g *Grant) lasts() bool {
 
 // over ends it for its session. mu held.
 func (g *Grant) over(why handover.State) {
+	p := g.p
 	g.state = why
-	now := time.Now() // those that wait in this session remember it until they learn of another holder
-	g.p.seen = &failure.Sighting{Holder: g.owner.(string), About: g.p.s().About(), At: now, Until: now}
-	delete(g.p.grants, g)
+	for _, l := range p.lanes {
+		if l.waiters.Len() > 0 { // they remember it until they learn of another holder
+			now := time.Now()
+			p.seen = &failure.Sighting{Holder: g.owner.(string), About: p.s().About(), At: now, Until: now}
+			break
+		}
+	}
+	p.grants = slices.DeleteFunc(p.grants, func(other *Grant) bool { return other == g })
 	g.leaveLane()
 }
 
@@ -132,24 +157,26 @@ func (g *Grant) end(why handover.State, reason error) bool {
 		return false // whatever ended it gives it back
 	}
 	g.over(why)
-	var ended []*Entry
-	for e := range g.holds {
+	holds := g.holds // the list of a grant that is over changes no more
+	for e := g.holds; e != nil; e = e.next {
 		e.state = why
 		e.wake() // whichever goroutines wait to nest in it look again
-		ended = append(ended, e)
 	}
-	held, token := time.Since(g.since), g.token
+	held, token := s.Age()-g.since, g.token
 	if g.l.waiters.Len() > 0 && s.Begin() { // they may have waited for it in memory
 		g.l.ask()
 		s.End()
 	}
 	p.mu.Unlock()
 	s.Watchdog.Remove(&g.lease)
-	for _, e := range ended {
-		held = max(held, time.Since(e.began))
+	for e := holds; e != nil; e = e.next {
+		held = max(held, s.Age()-e.began)
 		e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
+		if e.part != nil {
+			e.part.Lost()
+		}
 	}
-	if len(ended) > 0 && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
+	if holds != nil && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
 		go func() {
 			defer s.End()
 			if reason == nil {
@@ -173,27 +200,38 @@ func (g *Grant) discard() {
 	late := g.late
 	p.s().Go(func() { // which the grant has kept the pool for
 		defer p.drop()
-		p.releaseUntilDone(g.owner, late, g.deadline())
+		p.releaseUntilDone(g.owner, "", late, g.deadline())
 	})
 }
 
 // lastUsed is the last token of its block that was used, for scripts. mu held.
 func (g *Grant) lastUsed() any {
-	if !g.exclusive() {
+	switch {
+	case !g.exclusive():
 		return "" // there is one token, and nothing of it to give back
+	case g.token == g.first.(int64): // which is so with most
+		return g.first // which is boxed
 	}
 	return g.token
+}
+
+// raised is the token that was raised, which stays the last one used; ” where none was. mu held.
+func (g *Grant) raised() any {
+	if g.floor != 0 {
+		return g.token
+	}
+	return ""
 }
 
 // release is a request that ends an attempt, whatever it has.
 func (p *pool) release(owner, token any, late int64, lastUsed any) protocol.Same {
 	s := p.s()
-	return protocol.Same{Script: releaseScript, Keys: p.keys, Argv: []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}}
+	return protocol.Same{Script: p.kind.Release, Keys: p.keys, Argv: []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}}
 }
 
 // releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
-func (p *pool) releaseUntilDone(owner any, late int64, until time.Time) {
-	p.repeat(p.release(owner, "", late, ""), until) // whatever the attempt has; its block counts as used
+func (p *pool) releaseUntilDone(owner, lastUsed any, late int64, until time.Time) {
+	p.repeat(p.release(owner, "", late, lastUsed), until) // whatever the attempt has; without a last token, its block counts as used
 }
 
 // repeat sends a request that ends an attempt, as releaseUntilDone does.
@@ -208,30 +246,44 @@ func (p *pool) repeat(r protocol.Same, until time.Time) {
 }
 
 // releaseLater is releaseUntilDone in the background. The caller must be counted in the session's work.
-func (p *pool) releaseLater(owner any, late int64, until time.Time) {
+func (p *pool) releaseLater(owner, lastUsed any, late int64, until time.Time) {
 	p.keep()
 	p.s().Go(func() {
 		defer p.drop()
-		p.releaseUntilDone(owner, late, until)
+		p.releaseUntilDone(owner, lastUsed, late, until)
 	})
 }
 
 // news is the request that gives back a grant that is over for its session. Once it has ended, the pool is
 // dropped. mu held.
 func (g *Grant) news() *news {
-	r := g.p.release(g.owner, g.first, g.late, g.lastUsed())
-	if left := time.Until(g.stays); left > 0 {
-		r.Script, r.Argv = remainScript, append(r.Argv, g.p.s().Clock.Now(time.Now())+left.Microseconds())
+	p := g.p
+	r := p.release(g.owner, g.first, g.late, g.lastUsed())
+	if left := g.stays - p.s().Age(); left > 0 {
+		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s().Clock.Now(time.Now())+left.Microseconds())
 	}
-	return &news{Same: r, g: g, took: func(o wire.Outcome) error { return g.released(r, o) }}
+	return &news{Same: r, g: g, what: (*news).released}
 }
+
+// memory is how long a session that has handed a lock over remembers that other sessions want it.
+const memory = 10 * time.Millisecond
 
 // released takes in how that has ended. What could not be given back is tried again in the background. The
 // caller must be counted in the session's work.
-func (g *Grant) released(r protocol.Same, o wire.Outcome) error {
-	p := g.p
+func (n *news) released(o wire.Outcome) error {
+	g, p, r := n.g, n.g.p, n.Same
 	defer p.drop()
 	answer, err := p.took(o, nil)
+	p.mu.Lock()
+	if err == nil {
+		p.rivals = len(answer.Served) > 0 && !p.s().Owns(answer.Served[0].Owner) || p.rivals && len(answer.Served) > 0
+	}
+	p.ended(true)
+	if p.rivals && !p.kind.Fair {
+		p.keep()
+		time.AfterFunc(memory, p.drop)
+	}
+	p.mu.Unlock()
 	switch {
 	case err != nil:
 		if wire.Judge(err).Again(p.s().Closing()) {
@@ -248,20 +300,28 @@ func (g *Grant) released(r protocol.Same, o wire.Outcome) error {
 	return nil
 }
 
-// extend makes its lease at least d. It blocks for the answer, and the request goes on when ctx has ended.
+// extend makes its lease at least d, unless that is 0, and tells Redis what is held. It blocks for the
+// answer, and the request goes on when ctx has ended.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	p := g.p
 	s := p.s()
 	p.mu.Lock()
 	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
 	p.mu.Unlock()
-	r := &protocol.Same{Script: renewScript, Keys: p.keys, Argv: []any{g.owner, g.first, protocol.Milliseconds(d), s.Args.Keep}}
-	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
-		return s.Link.Call(ctx, renewScript, r, most, nil)
+	r := &update{g, protocol.Milliseconds(d)}
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx, Closing: nil}, s, p.silent(ctx), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
+		return s.Link.Call(ctx, p.kind.Renew, r, most, nil)
 	}), 0)
-	switch {
-	case !answered:
+	if !answered {
 		return p.fail(failure.OfContext(ctx))
+	}
+	return g.kept(o, d)
+}
+
+// kept takes in how an update has ended, of a lease of at least d.
+func (g *Grant) kept(o wire.Outcome, d time.Duration) error {
+	p := g.p
+	switch {
 	case o.Err != nil:
 		return p.kind.Failed(p.keys, o.Err)
 	case !strings.HasPrefix(o.Reply, "K"):
@@ -269,9 +329,29 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.fail(handle.ErrorOf(g.state))
+	case d > 0:
+		p.s().Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
 	}
-	s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
 	return nil
+}
+
+// update is a request that tells Redis what is held, and makes the lease at least so long. It sets and never
+// adds, so a copy that comes twice or late changes nothing.
+type update struct {
+	g  *Grant
+	ms any // "0" leaves the lease as it is
+}
+
+// Request makes a copy, of what is true when it leaves.
+func (u *update) Request(time.Time) wire.Request {
+	g, p := u.g, u.g.p
+	keep := p.s().Args.Keep
+	if !p.kind.Counts {
+		return p.keys.Request(p.kind.Renew, g.owner, g.first, u.ms, keep)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.keys.RequestAlone(p.kind.Renew, g.owner, g.first, g.change, g.entries, u.ms, keep, g.floor)
 }
 
 // A Grant is a session.Lessee.
@@ -281,8 +361,8 @@ func (g *Grant) LeaseKey() string { return g.p.keys.Lock() }
 
 // Renewal is the request that renews it to the session's lease.
 func (g *Grant) Renewal() (*wire.Script, wire.Request) {
-	s := g.p.s()
-	return renewScript, g.p.keys.Request(renewScript, g.owner, g.first, s.Args.Lease, s.Args.Keep)
+	g.warnOfItself()
+	return g.p.kind.Renew, (&update{g, g.p.s().Args.Lease}).Request(time.Time{})
 }
 
 // LeaseLost ends it.
@@ -296,4 +376,45 @@ func (g *Grant) RenewalFailed(err error) {
 	token := g.token
 	g.p.mu.Unlock()
 	g.p.observe(g.p.s().Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
+}
+
+const passIt = "if the waiter was called by the holder, " +
+	"it must be passed the context that the holder's Lock returned"
+
+// longWait is after which time a wait for the session's own holder is logged: it may be one without end.
+const longWait = 10 * time.Second
+
+// warnOfItself logs, once, that goroutines have waited for long for a holder of their own session. It is
+// called with each renewal, so that no wait costs a timer.
+func (g *Grant) warnOfItself() {
+	p := g.p
+	if !p.kind.Reentrant {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	waits := false
+	for _, l := range p.lanes {
+		waits = waits || l.waiters.Len() > 0
+	}
+	switch {
+	case !waits || !g.exclusive():
+		g.awaited = 0
+	case g.awaited == 0:
+		g.awaited = p.s().Age()
+	case p.s().Age()-g.awaited >= longWait:
+		g.warn("goroutines have waited for 10 s for a holder of this same session; " + passIt)
+	}
+}
+
+// warn logs something about those that wait for it, once. mu held.
+func (g *Grant) warn(msg string) {
+	p, s := g.p, g.p.s()
+	if !g.warned && s.Begin() {
+		g.warned = true
+		go func() { // loggers run under no mutex
+			defer s.End()
+			s.Warn(msg, "lock", p.keys.Name)
+		}()
+	}
 }

@@ -1,6 +1,8 @@
 package permit
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/handover"
@@ -22,38 +24,63 @@ type lane struct {
 	p        *pool
 	want     Want
 	waiters  handover.List[*Grant]
-	attempts []*attempt // that are asking or standing, the oldest first
-	standing int        // how many of these stand in the queue
-	others   bool       // others wanted it when Redis was asked last
-	live     *Grant     // shared: the one that goroutines may join; nil if there is none
-	grants   int        // that are held
-	since    time.Time  // when the last of these came, or Redis was asked about it
-	brief    bool       // the last hold was over soon
-	delayed  bool       // it will ask
+	one      [1]*attempt   // the beginning of attempts
+	attempts []*attempt    // that are asking or standing, the oldest first
+	live     *Grant        // shared: the one that goroutines may join; nil if there is none
+	since    time.Duration // age of the session when the last of these came, or Redis was asked about it
+	delay    *time.Timer   // until it asks; nil: it will not
+	standing int32         // how many of these stand in the queue
+	grants   int32         // that are held
+	leaving  int32         // exclusive: attempts that were given up with a request under way
+	others   bool          // others wanted it when Redis was asked last
+	brief    bool          // the last hold was over soon
+	full     bool          // of a fair kind: its request has left, and goroutines that come make another lane
 }
 
 // lane finds or makes a lane. mu held.
 func (p *pool) lane(w Want) *lane {
-	l := p.lanes[w]
-	if l == nil {
-		l = &lane{p: p, want: w}
-		p.lanes[w] = l
+	if l := p.open(w); l != nil {
+		return l
 	}
+	if n := len(p.lanes); n > 0 && p.kind.Fair {
+		p.lanes[n-1].full = true // whatever comes now is behind those that wait there
+	}
+	l := &p.one
+	if l.p != nil {
+		l = new(lane)
+	}
+	*l = lane{p: p, want: w}
+	p.lanes = append(p.lanes, l)
 	return l
+}
+
+// open finds a lane that takes in goroutines; nil if there is none. mu held.
+func (p *pool) open(w Want) *lane {
+	for _, l := range slices.Backward(p.lanes) {
+		if l.want == w && !l.full {
+			return l
+		}
+	}
+	return nil
 }
 
 // ask begins attempts for those that wait, or does so later. The caller must be counted in the session's
 // work. mu held.
 func (l *lane) ask() {
-	if d := l.patience(); d > 0 && l.wanting() {
-		l.askAfter(d)
+	if !l.wanting() {
 		return
 	}
-	l.askNow()
+	switch d := l.patience(); {
+	case d <= 0:
+		l.askNow()
+	case d < math.MaxInt64 && l.delay == nil:
+		l.askAfter(d)
+	}
 }
 
 // askNow begins them. mu held.
 func (l *lane) askNow() {
+	l.undelay()
 	for l.wanting() {
 		a := l.begin()
 		l.p.s().Go(func() { a.run(false) })
@@ -62,13 +89,14 @@ func (l *lane) askNow() {
 
 // wanting: there are fewer attempts than may be. mu held.
 func (l *lane) wanting() bool {
-	return l.standing == 0 && len(l.attempts) < l.most() // one that stands is the place of the whole lane
+	return l.standing == 0 && len(l.attempts) < l.most() && // one that stands is the place of the whole lane
+		l.leaving == 0 && l.p.asking == nil
 }
 
 // most is how many attempts there may be. mu held.
 func (l *lane) most() int {
-	if l.others || l.want.Shared {
-		return min(l.waiters.Len(), 1) // one grant serves all of a shared lane
+	if l.others || l.want.Shared || l.want.exclusive() {
+		return min(l.waiters.Len(), 1) // one grant serves all of a shared lane, and one after the other of an exclusive one
 	}
 	return l.waiters.Len()
 }
@@ -78,12 +106,17 @@ const soon = time.Millisecond
 
 // patience is for how long those that wait are likely to be served in memory. mu held.
 func (l *lane) patience() time.Duration {
-	rest := l.p.s().Streak - time.Since(l.since)
+	if l.p.kind.Fair {
+		return l.forming()
+	}
+	rest := l.p.s().Streak - (l.p.s().Age() - l.since)
 	passes := false // some grant of the lane may: one whose lease a goroutine chose never does
-	for g := range l.p.grants {
+	for _, g := range l.p.grants {
 		passes = passes || g.l == l && !g.own
 	}
 	switch {
+	case passes && l.want.exclusive() && l.first().lease == 0:
+		return math.MaxInt64 // its end makes the lane ask
 	case !passes:
 		return 0
 	case l.others:
@@ -94,13 +127,11 @@ func (l *lane) patience() time.Duration {
 	return 0
 }
 
-// askAfter has it ask after d, or when an earlier call has said that it will. mu held.
+// askAfter makes it ask after d, and not before. mu held.
 func (l *lane) askAfter(d time.Duration) {
-	if l.delayed {
-		return
-	}
-	l.delayed = true
-	time.AfterFunc(d, func() { // the lane may be forgotten by then, and does not ask
+	l.undelay()
+	var delay *time.Timer
+	delay = time.AfterFunc(d, func() { // the lane may be forgotten by then, and does not ask
 		s := l.p.s()
 		if !s.Begin() {
 			return // those that wait learn it by their bounds
@@ -108,15 +139,25 @@ func (l *lane) askAfter(d time.Duration) {
 		defer s.End()
 		l.p.mu.Lock()
 		defer l.p.mu.Unlock()
-		l.delayed = false
-		l.askNow()
+		if l.delay == delay {
+			l.askNow()
+		}
 	})
+	l.delay = delay
+}
+
+// undelay ends that. mu held.
+func (l *lane) undelay() {
+	if l.delay != nil {
+		l.delay.Stop()
+		l.delay = nil
+	}
 }
 
 // trim gives up attempts that no goroutine waits for, the youngest first, and returns the last of these; nil
 // if there is none. mu held.
 func (l *lane) trim() (last *attempt) {
-	for n := len(l.attempts); n > l.waiters.Len(); n = len(l.attempts) {
+	for n := len(l.attempts); n > 0 && (n > l.waiters.Len() || l.attempts[n-1].lease != l.first().lease && l.want.exclusive()); n = len(l.attempts) {
 		last = l.attempts[n-1]
 		last.giveUp()
 	}
@@ -126,16 +167,22 @@ func (l *lane) trim() (last *attempt) {
 
 // forget drops a lane that nothing uses. mu held.
 func (l *lane) forget() {
-	if l.waiters.Len() == 0 && len(l.attempts) == 0 && l.grants == 0 {
-		delete(l.p.lanes, l.want)
+	if l.waiters.Len() == 0 && len(l.attempts) == 0 && l.grants == 0 && l.leaving == 0 {
+		l.undelay()
+		if i := slices.Index(l.p.lanes, l); i >= 0 {
+			l.p.lanes = slices.Delete(l.p.lanes, i, i+1)
+		}
 	}
 }
+
+// first is the acquisition that is next. A goroutine must wait. mu held.
+func (l *lane) first() *acquisition { return l.waiters.First().For.(*acquisition) }
 
 // joinable reports whether a goroutine may enter the live grant without asking: for a while after Redis was
 // asked, or readers that come all the time would keep writers out. mu held.
 func (l *lane) joinable() bool {
 	g := l.live
-	return g != nil && time.Since(g.since) < l.p.s().Streak && g.lasts()
+	return g != nil && l.p.s().Age()-g.since < l.p.s().Streak && g.lasts()
 }
 
 // give hands a grant to the goroutines that wait for it. If none waits, it is given back. The caller must be
@@ -150,6 +197,7 @@ func (l *lane) give(g *Grant) {
 			l.admit(g)
 		}
 	default:
+		l.p.expect(l.waiters.Len())
 		l.admit(g)
 	}
 	l.ask()

@@ -2,6 +2,7 @@ package permit
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +34,8 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	e.unlocked = true
 	e.state = handover.Released
 	e.unnest()
-	delete(g.holds, e)
-	g.l.brief = time.Since(e.began) < soon // whether those that wait ask at once: patience
+	g.unlink(e)
+	g.l.brief = p.s().Age()-e.began < soon // whether those that wait ask at once: patience
 	tell := g.leave(e.write)
 	if tell != nil {
 		p.unlock.Begin()
@@ -44,12 +45,12 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	if tell == nil {
 		return e.ended(ctx, nil)
 	}
-	f := &farewell{tell, wakeup.Bounds{Until: handle.UnlockContext(ctx)}, e}
-	o, answered := call.Ask(&f.Bounds, s, p.silent(f.Until), f, handle.UnlockWait)
+	tell.e, tell.Until = e, handle.UnlockContext(ctx)
+	o, answered := call.Ask(&tell.Bounds, s, p.silent(tell.Until), tell, handle.UnlockWait)
 	if !answered {
-		return p.fail(handle.UnlockError(f.Until))
+		return p.fail(handle.UnlockError(tell.Until))
 	}
-	return e.told(f.Until, tell.took(o))
+	return e.told(tell.Until, tell.took(o))
 }
 
 // told ends an Unlock of which Redis was told, or could not be.
@@ -66,23 +67,10 @@ func (e *Entry) ended(ctx context.Context, err error) error {
 	p := e.g.p
 	defer p.s().End()
 	if !e.nested { // the observer is told when the outermost ends
-		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: time.Since(e.began), Err: err})
+		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: p.s().Age() - e.began, Err: err})
 	}
 	return err
 }
-
-// farewell is the request of an Unlock. What it tells Redis holds, though its caller may have left.
-type farewell struct {
-	*news
-	wakeup.Bounds
-	e *Entry
-}
-
-func (f *farewell) Send(most int, _ *atomic.Bool) wire.Outcome {
-	return f.g.p.s().Link.Call(f.Until, f.Script, f.news, most, nil)
-}
-
-func (f *farewell) RollBack(o wire.Outcome) { _ = f.e.told(context.WithoutCancel(f.Until), f.took(o)) }
 
 // tooLate is the error of an Unlock that ends nothing. why: the session has ended.
 func (e *Entry) tooLate(why handover.State) error {
@@ -101,22 +89,53 @@ func (e *Entry) tooLate(why handover.State) error {
 	case why == handover.Lost:
 		// It is lost to us, but Redis may still count its lease: no waiter need wait for that.
 		if !wakeup.Closed(p.s().Closing()) { // else this call may not be counted, and starts no work
-			p.releaseLater(g.owner, g.late, time.Now().Add(p.s().Lease)) // a copy of its request may still come
+			p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease)) // a copy of its request may still come
 		}
 	}
 	return p.fail(handle.ErrorOf(why))
 }
 
-// news is what to tell Redis about an entry that has ended here.
+// news is what to tell Redis about an entry that has ended here. The grant is over, or a writer has gone and
+// readers go on, or fewer holds are left.
 type news struct {
 	protocol.Same
 	g    *Grant
-	took func(o wire.Outcome) error // takes in how it ended
+	what func(n *news, o wire.Outcome) error // takes in how it ended
+
+	// Of an Unlock, whose caller may leave. What it tells Redis holds.
+	wakeup.Bounds
+	e *Entry
 }
+
+// Failed is told why the last copy was not answered.
+func (n *news) Failed(err error) {
+	if n.Keys != nil {
+		n.Same.Failed(err)
+	}
+}
+
+// Request makes a copy.
+func (n *news) Request(now time.Time) wire.Request {
+	if n.Argv == nil {
+		return (&update{n.g, "0"}).Request(now)
+	}
+	return n.Same.Request(now)
+}
+
+// Send sends it most times at most, and blocks for the answer.
+func (n *news) Send(most int, _ *atomic.Bool) wire.Outcome {
+	return n.g.p.s().Link.Call(n.Until, n.Script, n, most, nil)
+}
+
+// RollBack takes in how it ended when the caller of Unlock has left.
+func (n *news) RollBack(o wire.Outcome) { _ = n.e.told(context.WithoutCancel(n.Until), n.took(o)) }
+
+func (n *news) took(o wire.Outcome) error { return n.what(n, o) }
 
 // send tells it, and blocks for the answer.
 func (n *news) send(ctx context.Context) error {
-	return n.took(n.g.p.s().Link.Call(ctx, n.Script, n, wire.Tries, nil))
+	n.Until = ctx
+	return n.took(n.Send(wire.Tries, nil))
 }
 
 // leave ends an entry. What it returns is to be sent, and what it took taken in; nil: there is nothing to
@@ -124,20 +143,24 @@ func (n *news) send(ctx context.Context) error {
 func (g *Grant) leave(write bool) (tell *news) {
 	l := g.l
 	g.entries--
+	g.change++
 	if write {
 		g.writers--
 	}
 	switch {
 	case !g.held():
 		return nil // Shutdown or the Unlock of a lost hold gives it back, if need be
+	case g.entries > 0 && g.p.kind.Counts:
+		return g.count()
 	case g.entries > 0:
-		if g.exclusive() && g.writers == 0 && time.Now().After(g.whole) {
+		if g.exclusive() && g.writers == 0 && g.p.s().Age() >= g.whole {
 			return g.reduce()
 		}
 		return nil // the last entry tells Redis
 	case g.mayPass():
 		if g.exclusive() {
 			g.token++ // each writer has its own token of the block
+			g.passes++
 		}
 		l.admit(g)
 		l.trim() // there may be an attempt more than waiters now
@@ -146,13 +169,27 @@ func (g *Grant) leave(write bool) (tell *news) {
 	g.over(handover.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
 	l.ask() // if that comes before the release, the release serves it
+	g.p.ended(false)
 	return g.news()
 }
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.
 func (g *Grant) mayPass() bool {
-	return g.l.waiters.Len() > 0 && time.Now().After(g.stays) && time.Since(g.since) < g.p.s().Streak &&
-		g.lasts() && g.token < g.first+protocol.Block-1
+	return g.l.waiters.Len() > 0 && g.l.first().lease == 0 && g.p.s().Age() >= g.stays &&
+		(g.p.kind.Fair || g.p.s().Age()-g.since < g.p.s().Streak) && // the next lane has a place of its own
+		g.lasts() && g.passes < protocol.Block-1 && !g.unraised
+}
+
+// count tells Redis how many holds are left. mu held.
+func (g *Grant) count() *news {
+	return &news{Same: protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}, g: g, what: (*news).counted}
+}
+
+func (n *news) counted(o wire.Outcome) error {
+	if err := n.g.kept(o, 0); !errors.Is(err, failure.ErrNotHeld) { // else the last Unlock overtook this
+		return err
+	}
+	return nil
 }
 
 // reduce has readers go on with what a writer held: they have nested in it. mu held.
@@ -160,25 +197,30 @@ func (g *Grant) reduce() (tell *news) {
 	p := g.p
 	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
 	g.n = 1
-	g.since = time.Now()
+	g.since = p.s().Age()
 	limit := g.l.want.Limit
-	g.leaveLane() // those that wait there have an attempt, or will ask (askAfter)
+	was := g.l
+	g.leaveLane()
 	g.l = p.lane(Want{N: 1, Limit: limit, Shared: true})
 	g.l.grants++
 	g.l.since = g.since
+	was.ask()                      // it does not pass there any more
 	if g.l.live == nil && !g.own { // an own lease is not for those that join
 		g.l.live = g
 	}
 	args := &p.s().Args
-	same := protocol.Same{Script: reduceScript, Keys: p.keys, Argv: []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}}
-	return &news{Same: same, g: g, took: func(o wire.Outcome) error {
-		r, err := p.took(o, nil)
-		switch {
-		case err != nil: // the lease of all is given back with the last of the readers
-			return p.kind.Failed(p.keys, err)
-		case r.Status == protocol.Lost && g.end(handover.Lost, failure.ErrGone): // else the last reader's release was faster
-			return p.fail(failure.ErrLost)
-		}
-		return nil
-	}}
+	same := protocol.Same{Script: p.kind.Reduce, Keys: p.keys, Argv: []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}}
+	return &news{Same: same, g: g, what: (*news).reduced}
+}
+
+func (n *news) reduced(o wire.Outcome) error {
+	p := n.g.p
+	r, err := p.took(o, nil)
+	switch {
+	case err != nil: // the lease of all is given back with the last of the readers
+		return p.kind.Failed(p.keys, err)
+	case r.Status == protocol.Lost && n.g.end(handover.Lost, failure.ErrGone): // else the last reader's release was faster
+		return p.fail(failure.ErrLost)
+	}
+	return nil
 }

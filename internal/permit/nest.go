@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -15,18 +16,21 @@ import (
 // ErrUpgrade is why a holder of one permit does not get all of them.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
 
-// outer finds the live hold that an acquisition nests in, at found or above. nil: none. The error says that
-// such a hold was lost. mu held.
-func (a *acquisition) outer(found *Entry) (*Entry, error) {
-	for o := found; o != nil; o = o.outer {
-		switch o.state {
-		case handover.Held:
-			return o, nil
-		case handover.Lost, handover.Closed:
-			return nil, a.p.fail(handle.ErrorOf(o.state)) // to acquire afresh would hide the loss
-		}
+// descent is an acquisition as the key by which it finds, in its context, the nearest live hold of its name.
+type descent acquisition
+
+// outer finds the nearest live hold that the context descends from; nil for a newcomer, and an error if all
+// that it descends from were lost. mu is not held: contexts may run code of their own.
+func (a *acquisition) outer() (*Entry, error) {
+	d := (*descent)(a)
+	d.lost = handover.Held
+	if e, _ := a.ctx.Value(d).(*Entry); e != nil {
+		return e, nil
 	}
-	return nil, nil // all are unlocked: this is a newcomer
+	if d.lost != handover.Held {
+		return nil, a.p.fail(handle.ErrorOf(d.lost)) // to acquire afresh would hide the loss
+	}
+	return nil, nil
 }
 
 // nest enters the grant of a hold that it descends from. Neither an entry nor an error: the hold is over,
@@ -82,11 +86,16 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 		depth++
 	}
 	p.mu.Unlock()
-	defer p.mu.Lock()      // for the deferred Unlock
-	if a.want.Lease != 0 { // the grant lasts as long as any of its holds wants
-		err := e.Extend(a.ctx, a.want.Lease)
-		if over := e.Err(); over != nil && err == nil { // while that was asked
-			err = p.fail(over)
+	defer p.mu.Lock()                  // for the deferred Unlock
+	if a.lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants
+		err := g.extend(a.bounds.Until, a.asksFor())
+		switch over := e.Err(); {
+		case over != nil: // while that was asked
+			err = cmp.Or(err, p.fail(over))
+		case a.bounds.Over(): // also if it was answered
+			p.mu.Lock()
+			err = a.over(a.lockedHere(g))
+			p.mu.Unlock()
 		}
 		if err != nil {
 			_ = e.Unlock(context.WithoutCancel(a.ctx))
@@ -137,6 +146,7 @@ func (e *Entry) unnest() {
 // enter links a hold that counts among the grant's entries from now on. mu held.
 func (g *Grant) enter(e *Entry) {
 	g.entries++
+	g.change++
 	g.link(e)
 }
 
@@ -147,7 +157,44 @@ func (g *Grant) link(e *Entry) {
 	}
 	e.token = g.token // counted up with each pass in memory
 	g.used = true
-	g.holds[e] = struct{}{}
+	if e.next = g.holds; e.next != nil {
+		e.next.prev = e
+	}
+	g.holds = e
+	if !e.fixed {
+		g.renewed++
+		g.renew(true)
+	}
+}
+
+// unlink ends that. mu held.
+func (g *Grant) unlink(e *Entry) {
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		g.holds = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	}
+	e.prev, e.next = nil, nil
+	if !e.fixed {
+		g.renewed--
+		g.renew(g.renewed > 0 || g.entries == 1) // one that passes goes on
+	}
+}
+
+// renew switches the renewal of the lease on or off. mu held.
+func (g *Grant) renew(on bool) {
+	if on != g.idle {
+		return
+	}
+	g.idle = !on
+	every := time.Duration(0)
+	if on {
+		every = g.p.s().Lease / 3
+	}
+	g.p.s().Watchdog.SetInterval(&g.lease, every)
 }
 
 // decline ends an entry that never was a hold. The caller must be counted in the session's work.

@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
-	p := &pool{lanes: map[Want]*lane{}}
+	p := &pool{kind: &Kind{}}
 	w := Want{N: 1, Limit: 3}
 	l := p.lane(w)
 	if p.lane(w) != l || p.lane(Want{N: 2, Limit: 3}) == l {
@@ -23,13 +23,13 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 	l.grants++
 	for _, end := range []func(){func() { waits.Withdraw() }, func() { l.grants-- }} {
 		l.forget()
-		if p.lanes[w] != l {
+		if p.open(w) != l {
 			t.Error("it is forgotten while it is used")
 		}
 		end()
 	}
 	l.forget()
-	if p.lanes[w] != nil {
+	if p.open(w) != nil {
 		t.Error("it is remembered")
 	}
 }

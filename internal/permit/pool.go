@@ -3,6 +3,7 @@ package permit
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,31 +16,60 @@ import (
 
 // Kind is what makes one kind of permits.
 type Kind struct {
-	Letter    string                                                                                  // in keys and events
-	Reentrant bool                                                                                    // a context that descends from a hold enters that again
-	Named     func(name string, err error) error                                                      // puts what it is, and its name, before an error
-	Failed    func(k *protocol.Keys, err error) error                                                 // the same of a request's error
-	Locked    func(e *failure.LockedError) error                                                      // the error of what is not free
-	Ended     func(ctx context.Context, closing bool, name string, holder *failure.LockedError) error // the error of a wait that has ended
-	Limited   func(name string, want Want, limit int64) error                                         // the error where Redis has a limit with which it never ends
+	Letter string // in keys and events
+	Scripts
+
+	Reentrant bool // a context that descends from a hold enters that again
+	Counts    bool // Redis has a hash with the hold count: it is told of each nested hold
+	Fair      bool // only the queue says which goroutine of all sessions is next
+
+	// Named puts what it is, and its name, before an error, and Failed before that of a request.
+	Named  func(name string, err error) error
+	Failed func(k *protocol.Keys, err error) error
+
+	// Locked is the error of what is not free, and Ended that of a wait that has ended.
+	Locked func(e *failure.LockedError) error
+	Ended  func(ctx context.Context, closing bool, name string, holder *failure.LockedError) error
+
+	// Limited is the error where Redis has a limit with which the wait never ends.
+	Limited func(name string, want Want, limit int64) error
 }
+
+// NewLock is a kind of lock, with its letter.
+func NewLock(letter string, fair bool) *Kind {
+	return &Kind{
+		Letter: letter, Scripts: Hash, Counts: true, Fair: fair, Reentrant: true,
+		Named:  failure.Named,
+		Failed: func(k *protocol.Keys, err error) error { return k.Failed(err) },
+		Locked: func(e *failure.LockedError) error { return failure.Public(e) },
+		Ended:  failure.OfWait,
+	}
+}
+
+// newKeys names the keys of one name.
+func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
+	if !k.Counts {
+		return protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d", ":h")
+	}
+	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d")
+	if err == nil {
+		keys.Channel, keys.Queued = s.Args.Channels, true
+	}
+	return keys, err
+}
+
+// Exclusive is what a lock wants.
+var Exclusive = Want{N: All, Limit: All}
 
 // Want is what one acquisition wants. What is wanted alike waits in one lane.
 type Want struct {
 	N      int64         // permits; All excludes all others
 	Limit  int64         // how many there are, unless SetLimit has set another number
-	Lease  time.Duration // fixed, not renewed; 0: the session's
+	Lease  time.Duration // fixed, not renewed; 0: the session's, or any one where goroutines take turns
 	Shared bool          // goroutines of the session that want it have one grant together
 }
 
 func (w Want) exclusive() bool { return w.N == All }
-
-func (w Want) lease(s *session.Session) time.Duration {
-	if w.Lease != 0 {
-		return w.Lease
-	}
-	return s.Lease
-}
 
 // pool is what a session knows of one name.
 type pool struct {
@@ -48,11 +78,13 @@ type pool struct {
 	all  *pools
 	uses int // acquisitions, attempts and grants; guarded by pools.mu
 
-	mu     sync.Mutex // guards what follows, and what lanes, attempts, grants and entries say that it guards
-	lanes  map[Want]*lane
-	grants map[*Grant]struct{} // that are held
-	seen   *failure.Sighting   // of a holder
-	unlock handover.Pending    // releases under way
+	mu     sync.Mutex        // guards what follows, and what lanes, attempts, grants and entries say that it guards
+	lanes  []*lane           // the latest last
+	grants []*Grant          // that are held
+	seen   *failure.Sighting // of a holder
+	unlock handover.Pending  // releases under way
+	order                    // of a fair kind
+	one    lane              // the first
 }
 
 func (p *pool) s() *session.Session { return p.all.s }
@@ -88,7 +120,13 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 	defer ps.mu.Unlock()
 	p := ps.pool[keys.Lock()]
 	if p == nil {
-		p = &pool{kind: kind, keys: keys, all: ps, lanes: map[Want]*lane{}, grants: map[*Grant]struct{}{}}
+		all := &struct { // in one allocation: there are very many
+			pool
+			lanes  [1]*lane
+			grants [1]*Grant
+		}{pool: pool{kind: kind, keys: keys, all: ps}}
+		p = &all.pool
+		p.lanes, p.grants = all.lanes[:0], all.grants[:0]
 		ps.pool[keys.Lock()] = p
 	}
 	p.uses++
@@ -126,10 +164,7 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 	limit := make(chan struct{}, 16) // requests at once
 	for _, p := range all {
 		p.mu.Lock()
-		var grants []*Grant // end takes mu, so they are listed first
-		for g := range p.grants {
-			grants = append(grants, g)
-		}
+		grants := slices.Clone(p.grants) // end takes mu
 		p.mu.Unlock()
 		for _, g := range grants {
 			if !g.end(handover.Closed, nil) {

@@ -5,10 +5,27 @@ import "github.com/lockline/lockline/internal/wire"
 // All is how many permits one takes that excludes all others: ALL in permit.lua. No limit is as high.
 const All = 1_000_000_000
 
-var (
-	acquireScript = wire.Named("permit/acquire")
-	releaseScript = wire.Named("permit/release")
-	remainScript  = wire.Named("permit/remain")
-	renewScript   = wire.Named("permit/renew")
-	reduceScript  = wire.Named("permit/reduce")
-)
+// Scripts are those of a kind.
+type Scripts struct {
+	Acquire, Renew, Release *wire.Script
+
+	Remain *wire.Script // a Release that leaves what is held taken until a time
+	Reduce *wire.Script // goes on with one permit of All; nil: there are no others than All
+}
+
+// Shares are the scripts of permits, which are leases in a sorted set.
+var Shares = Scripts{
+	Acquire: wire.Named("permit/acquire"),
+	Renew:   wire.Named("permit/renew"),
+	Release: wire.Named("permit/release"),
+	Remain:  wire.Named("permit/remain"),
+	Reduce:  wire.Named("permit/reduce"),
+}
+
+// Hash are the scripts of locks, which are hashes with an owner field and a hold count.
+var Hash = Scripts{
+	Acquire: wire.Named("lock/acquire"),
+	Renew:   wire.Named("lock/keep"),
+	Release: wire.Named("lock/release"),
+	Remain:  wire.Named("lock/remain"),
+}

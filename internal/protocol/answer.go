@@ -146,8 +146,8 @@ const (
 )
 
 // Remaining reads a time to live in milliseconds, as PTTL gives it: -1 is of a key without one. A key that
-// was there a moment ago and is gone (-2) has none left: where a script does not stop the clock, as in
-// miniredis, its lease can end between two commands.
+// was there a moment ago and is gone (-2) has none left. Where a script does not stop the clock, as in
+// miniredis, a lease can end between two commands.
 func Remaining(ms string) (left time.Duration, ok bool) {
 	n, err := strconv.ParseInt(ms, 10, 64)
 	if n == -2 {

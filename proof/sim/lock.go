@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
@@ -408,7 +407,7 @@ func (l *lock) deleted() {
 
 // newHeld is what a Lock has brought, or a part of it.
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *held {
-	attempt := cmp.Or(mutex.OwnerField((*mutex.Hold)(hold)), permit.OwnerField((*handle.Hold)(hold)))
+	attempt := mutex.OwnerField((*mutex.Hold)(hold))
 	grant := attempt
 	if l.kind == 'q' { // which knows holders by their processes
 		grant = fmt.Sprint(attempt, " ", hold.Token())

@@ -45,6 +45,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -109,10 +110,7 @@ func (k Kind) Vital() []string {
 	if !k.elects && k.locks[0].kind != 'l' {
 		all = append(all, "nested", "lost", "not waited", "too late", "forced", "extended", "locks in a pipeline")
 	}
-	if k.locks[0].kind == 'r' || k.locks[0].kind == 'f' && !k.elects {
-		all = append(all, "sent by its caller: lock", "sent by its caller: release")
-	}
-	if k.locks[0].permits() {
+	if strings.ContainsRune("rf", rune(k.locks[0].kind)) && !k.elects || k.locks[0].permits() {
 		all = append(all, "sent by its caller: acquire", "sent by its caller: release")
 	}
 	return append(all, k.vital...)

@@ -1,4 +1,4 @@
-package mutex
+package permit
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/testing/fake"
-	"github.com/lockline/lockline/internal/wakeup"
 )
 
-var kind = NewFair("f")
+var kind = NewLock("f", true)
 
 // What follows serves the tests of what is not exported. They run in fake time.
 
@@ -68,49 +68,30 @@ func kinds(all []request) string {
 	return strings.Join(words, " ")
 }
 
-// newQueue is a lock on the server, which is known until the test ends.
-func newQueue(t *testing.T, s *server) (*Mutex, *Lock) {
+// newLock is a lock on the server, whose pool is known until the test ends.
+func newLock(t *testing.T, s *server) (*Permits, *pool) {
 	t.Helper()
 	s.answers = make(chan string, 10)
-	m := New(fake.Session(t, fake.Client(t, s.answer)), kind, "x", Config{})
-	l, err := m.Enter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.Leave)
+	m := New(fake.Session(t, fake.Client(t, s.answer)), kind, "x")
+	p := m.all.use(m.kind, m.keys)
+	t.Cleanup(p.drop)
 	t.Cleanup(func() { close(s.answers) })
-	return &m, l
-}
-
-// newWaiter is a goroutine's, in no list yet.
-func newWaiter(q *Lock, cfg Config) *Waiter {
-	w := handover.NewWaiter[*Tenure]()
-	w.Fixed = cfg.Lease != 0
-	w.For = &Acquisition{Bounds: wakeup.Bounds{Until: context.Background()}, Ctx: context.Background(), Lock: q, Config: cfg}
-	return w
-}
-
-// in are the waiters in a list.
-func in(l *List) (all []*Waiter) {
-	for w := l.First(); w != nil; w = w.Next() {
-		all = append(all, w)
-	}
-	return all
+	return &m, p
 }
 
 // got is what Lock has returned.
 type got struct {
 	ctx  context.Context
-	hold *Hold
+	hold *handle.Hold
 	err  error
 }
 
 // lock calls Lock in a goroutine, and returns when that is at rest. The hold is kept from being collected,
 // which would unlock it from outside of the fake time.
-func lock(t *testing.T, m *Mutex, ctx context.Context) <-chan got {
+func lock(t *testing.T, m *Permits, ctx context.Context) <-chan got {
 	c := make(chan got, 1)
 	go func() {
-		ctx, hold, err := m.Acquire(ctx, Config{}, false)
+		ctx, hold, err := m.Acquire(ctx, Exclusive, option.Config{}, false)
 		t.Cleanup(func() { runtime.KeepAlive(hold) })
 		c <- got{ctx, hold, err}
 	}()
@@ -119,7 +100,7 @@ func lock(t *testing.T, m *Mutex, ctx context.Context) <-chan got {
 }
 
 // granted is the hold that c has by now.
-func granted(t *testing.T, c <-chan got) *Hold {
+func granted(t *testing.T, c <-chan got) *handle.Hold {
 	t.Helper()
 	synctest.Wait()
 	select {
@@ -134,7 +115,7 @@ func granted(t *testing.T, c <-chan got) *Hold {
 	panic("unreachable")
 }
 
-func unlock(t *testing.T, hold *Hold) {
+func unlock(t *testing.T, hold *handle.Hold) {
 	t.Helper()
 	if err := hold.Unlock(context.Background()); err != nil {
 		t.Errorf("Unlock: %v", err)
@@ -145,19 +126,24 @@ func unlock(t *testing.T, hold *Hold) {
 func held(token int) string { return fmt.Sprintf("Q 1000000 60000 other:1 %d\nme", token) }
 
 // attemptOf is the only one that waits.
-func attemptOf(t *testing.T, q *Lock) *attempt {
+func attemptOf(t *testing.T, p *pool) *attempt {
 	t.Helper()
-	q.Mu.Lock()
-	defer q.Mu.Unlock()
-	if len(q.standing) != 1 {
-		t.Fatalf("%d attempts wait", len(q.standing))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.lanes) != 1 || len(p.lanes[0].attempts) != 1 {
+		t.Fatalf("%d lanes wait", len(p.lanes))
 	}
-	return q.standing[0]
+	return p.lanes[0].attempts[0]
 }
 
 // now is the attempt's state.
 func (a *attempt) now() attemptState {
-	a.l.Mu.Lock()
-	defer a.l.Mu.Unlock()
+	a.l.p.mu.Lock()
+	defer a.l.p.mu.Unlock()
 	return a.state
+}
+
+// message is a message of a grant to an attempt.
+func (p *pool) message(a *attempt, token, at int64, lease time.Duration) {
+	p.all.inbox.Receive(fmt.Sprintf("%s %d %d %d %s", a.owner, token, at, lease.Milliseconds(), a.nonce))
 }

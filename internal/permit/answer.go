@@ -1,0 +1,247 @@
+package permit
+
+import (
+	"context"
+	"crypto/subtle"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// answered takes in the answer to its request, and reports whether there is more to do. mu held.
+func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again bool) {
+	l := a.l
+	p := l.p
+	a.out = false
+	again = true
+	defer func() {
+		if !again || a.state != asking {
+			a.firstAnswered()
+		}
+	}()
+	if o.Unanswered != nil {
+		a.late = a.notAfter // a copy may still come until then
+	}
+	switch {
+	case a.state == over: // told of a grant while the request was under way
+		return false
+	case a.state == unwanted:
+		// It may stand in the queue, or hold something: rest gives it up.
+		return a.mayHave(err) || r.Status == protocol.Queued || r.Status == protocol.Granted
+	case r.Status == protocol.Expired && a.expired < protocol.MaxExpired:
+		a.expired++
+		a.at = time.Now() // the answer has brought the time
+		return true
+	case err != nil && a.endures(o, err):
+		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
+		return a.state != unwanted || a.mayHave(err)
+	}
+	switch {
+	case err != nil:
+		err = p.kind.Failed(p.keys, err)
+	case r.Status == protocol.Expired:
+		err = p.fail(protocol.TooLate(a.asksFor()))
+	case r.Status == protocol.Stale && a.expired < protocol.MaxExpired: // it was granted the lock, and lost it by force
+		a.end(over)
+		a.askAgain()
+		return false
+	case r.Status == protocol.Stale:
+		err = p.fail(protocol.ErrOver)
+	case r.Status == protocol.Limited:
+		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
+	}
+	switch {
+	case err != nil || r.Status == protocol.GoesOn:
+		a.end(over)
+		if a.mayHave(o.Err) {
+			a.release()
+		}
+		if err == nil {
+			a.extended(o.Sent)
+		} else {
+			l.fail(err)
+		}
+		return false
+	case r.Status == protocol.Granted:
+		if a.state == asking { // it did not have to wait
+			l.others, p.rivals = false, false
+		}
+		a.granted(r.Token, o.Sent, a.asksFor())
+		return false
+	}
+	a.stands(o, r)
+	return true
+}
+
+// mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. err is that of
+// the last copy. mu held.
+func (a *attempt) mayHave(err error) bool {
+	return a.redis != 0 || a.late != 0 || err != nil && wire.Judge(err).Unknown
+}
+
+// stands notes that it is in the queue. mu held.
+func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
+	l := a.l
+	if a.state == asking {
+		a.state = standing
+		l.standing++
+	}
+	l.others = true // from now on the lane has one attempt at a time
+	l.p.rivals = l.p.rivals || !l.p.s().Owns(r.Holder)
+	l.p.saw(r)
+	a.expired = 0
+	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
+	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
+	if r.Left >= 0 && !r.Behind {
+		d = min(d, r.Left+time.Millisecond)
+	}
+	a.sooner(d)
+	if l.p.s().Observer != nil { // which learns that they wait
+		for w := l.waiters.First(); w != nil; w = w.Next() {
+			w.Queued()
+		}
+	}
+}
+
+// saw notes a holder of permits, or that there are too few though none are held. mu held.
+func (p *pool) saw(r protocol.Answer) {
+	now := time.Now()
+	p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
+}
+
+// endures: an outage only lengthens the wait. It ends the waits of those that have waited long enough for its
+// end. mu held.
+func (a *attempt) endures(o wire.Outcome, err error) bool {
+	l := a.l
+	stays := a.state == standing && strings.Contains(err.Error(), "OOM ") // the place does where Redis is full
+	if !stays && !wire.Judge(err).Transient {
+		return false
+	}
+	for w := l.waiters.First(); w != nil; {
+		next := w.Next()
+		c := w.For.(*acquisition)
+		c.trouble = err
+		if c.cfg.Impatient || !c.bounds.Endures(o.Failing, c.begun, l.p.s().Lease) {
+			w.Answer(handoff{Err: l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err))})
+		}
+		w = next
+	}
+	l.trim()
+	return true
+}
+
+// granted makes a grant of what Redis gave at base or later, for this lease. mu held.
+func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
+	l := a.l
+	a.end(over) // a reply and a message may both bring the grant: one counts
+	g := l.p.begin(l, a.owner, token, base, lease, a.lease)
+	switch {
+	case g != nil:
+	case a.expired < protocol.MaxExpired: // too late, or the session closes
+		a.release()
+		a.askAgain() // its waiters are still there
+		return
+	default:
+		a.release()
+		l.fail(l.p.fail(ErrTooLate))
+		return
+	}
+	g.late = a.late // the release leaves a tombstone for copies that are under way
+	l.give(g)
+}
+
+// askAgain makes another attempt for those that wait. mu held.
+func (a *attempt) askAgain() {
+	l := a.l
+	if l.p.asking == a { // before other lanes
+		l.p.asking = nil
+	}
+	if l.wanting() {
+		again := l.begin()
+		again.expired = a.expired + 1
+		l.p.s().Go(func() { again.run(false) })
+	}
+}
+
+// extended has those that wait enter the grant that goes on. mu held.
+func (a *attempt) extended(sent time.Time) {
+	l, g := a.l, a.joins
+	if !g.held() || l.live != g { // given back meanwhile
+		l.ask()
+		return
+	}
+	l.others = false        // the script lets it go on only while there is no queue
+	g.since = l.p.s().Age() // readers may join for as long again
+	l.since = g.since
+	l.p.s().Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.asksFor())))
+	for l.waiters.Len() > 0 {
+		l.admit(g)
+	}
+	l.trim()
+}
+
+// release gives back, in the background, what the attempt may have. The caller must be counted in the
+// session's work.
+func (a *attempt) release() {
+	a.l.p.releaseLater(a.owner, "", a.late, time.Now().Add(a.asksFor()+a.l.p.s().Liveness))
+}
+
+// An attempt is an inbox.Attempt.
+
+// Key is the holders' key.
+func (a *attempt) Key() string { return a.l.p.keys.Lock() }
+
+// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEFT' to the next in the queue, until a lease ends. A grant
+// counts only with the attempt's nonce, which only Redis was told. To look costs no more than a request.
+func (a *attempt) Told(words []string) {
+	p := a.l.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case len(words) == 1:
+		if left, ok := protocol.Remaining(words[0]); ok {
+			a.sooner(max(0, left) + time.Millisecond)
+		}
+	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
+		lease, ok := protocol.Remaining(words[2])
+		if ok {
+			a.told(protocol.TokenOrZero(words[0]), protocol.GrantTime(protocol.TokenOrZero(words[1]), a.redis, a.base), lease)
+		}
+	}
+}
+
+// told is news of a grant. mu held.
+func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
+	if a.state > standing || token <= a.past { // an answer was first, no goroutine wants it, or it was over when an answer said to wait
+		return
+	}
+	if a.out { // it may arrive when the grant is over
+		a.late = a.notAfter
+	}
+	if !time.Now().Before(since.Add(protocol.Valid(lease))) { // or so it seems: it asks, and gets the whole lease if it has it still
+		a.sooner(0)
+		return
+	}
+	a.granted(token, since, lease)
+	a.firstAnswered()
+	a.wake() // run may be asleep, and is to end
+}
+
+// Missed has it ask: a message may have been lost.
+func (a *attempt) Missed() {
+	a.l.p.mu.Lock()
+	defer a.l.p.mu.Unlock()
+	a.sooner(0)
+}
+
+// observe tells the observer.
+func (p *pool) observe(ctx context.Context, e session.Event) {
+	p.s().Observe(ctx, p.kind.Letter, p.keys.Name, e)
+}
+
+// fail puts the name before an error.
+func (p *pool) fail(err error) error { return p.kind.Named(p.keys.Name, err) }

@@ -1,0 +1,178 @@
+package permit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/inbox"
+)
+
+func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		waits := lock(t, m, context.Background())
+		c := attemptOf(t, p)
+		want := func(state attemptState) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.now(); got != state {
+				t.Errorf("it is %v, want %v", got, state)
+			}
+		}
+		want(asking)
+		s.answers <- held(7)
+		want(standing)
+		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, inbox.NewNonce())) // anybody may have sent that
+		want(standing)
+		p.all.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce)) // over: another is the holder's
+		want(standing)
+		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))
+		want(over)
+		hold := granted(t, waits)
+		if hold.Token() != 9 || p.all.inbox.Find(c.owner.(string)) != nil {
+			t.Errorf("token %d", hold.Token())
+		}
+		unlock(t, hold)
+	})
+}
+
+func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		unlock(t, func() *handle.Hold { // brings the time
+			s.answers <- "G 1000000 1"
+			return granted(t, lock(t, m, context.Background()))
+		}())
+		waits := lock(t, m, context.Background())
+		a := attemptOf(t, p)
+		p.message(a, 9, 1000000, time.Minute)
+		if a.now() != over || a.late == 0 || a.late != a.notAfter {
+			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.late, a.notAfter)
+		}
+		s.answers <- held(7) // which was earlier
+		hold := granted(t, waits)
+		if hold.Token() != 9 {
+			t.Errorf("token %d", hold.Token())
+		}
+		unlock(t, hold)
+	})
+}
+
+// A client that may only publish can make an attempt look, and not keep it from looking.
+func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
+	const look = time.Second + time.Millisecond
+	for _, c := range []struct {
+		messages []string
+		at       time.Duration // when it asks again
+	}{
+		{nil, 36 * time.Second},
+		{[]string{"1000"}, look},
+		{[]string{"3600000"}, 36 * time.Second},
+		{[]string{"1000", "3600000"}, look},
+		{[]string{"3600000", "1000"}, look},
+		{[]string{"1000", "none"}, look},
+		{[]string{"1000", "-1"}, time.Millisecond},
+	} {
+		for _, standing := range []bool{false, true} { // when the messages come
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{}
+				m, p := newLock(t, s)
+				ctx, cancel := context.WithCancel(context.Background())
+				waits := lock(t, m, ctx)
+				attempt := attemptOf(t, p)
+				if standing {
+					s.answers <- "QB 1 60000 other:1 7\nme" // another session looks when the holder's lease is over
+					synctest.Wait()
+				}
+				for _, message := range c.messages {
+					p.all.inbox.Receive(attempt.owner.(string) + " " + message)
+				}
+				if !standing {
+					s.answers <- "QB 1 60000 other:1 7\nme"
+				}
+				s.got()
+				start := time.Now()
+				time.Sleep(40 * time.Second)
+				if all := s.got(); len(all) == 0 || all[0].kind != "ask" || all[0].at.Sub(start) != c.at {
+					t.Errorf("%q, standing before: %v: %+v, want it to ask after %v", c.messages, standing, all, c.at)
+				}
+				cancel()
+				<-waits
+			})
+		}
+	}
+}
+
+func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		waits := lock(t, m, context.Background())
+		former := attemptOf(t, p)
+		time.Sleep(2 * p.s().Lease) // for which the answer is under way
+		s.answers <- "G 1000000 9"
+		all := s.got()
+		if next := attemptOf(t, p); next == former || next.now() != asking || next.expired != 1 {
+			t.Errorf("it is %v, after %d times", next.now(), next.expired)
+		}
+		released := slices.ContainsFunc(all, func(r request) bool { return r.kind == "release" && r.owner == former.owner })
+		if !released || len(all) != 3 {
+			t.Errorf("%s", kinds(all))
+		}
+		s.answers <- "G 1000000 20"
+		hold := granted(t, waits)
+		if hold.Token() != 20 {
+			t.Errorf("token %d", hold.Token())
+		}
+		unlock(t, hold)
+	})
+}
+
+// The answer by which a message's time is known took long, so the lease of the grant may seem over when it is
+// not.
+func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
+	for _, c := range []struct {
+		what, answer string
+		stands       bool
+	}{
+		{"it is not", "G 9000000 9", false},
+		{"it is", held(11), true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			m, p := newLock(t, s)
+			waits := lock(t, m, context.Background())
+			time.Sleep(3 * time.Second) // for which the answer is under way
+			s.answers <- held(7)
+			synctest.Wait()
+			s.got()
+			attempt := attemptOf(t, p)
+			p.message(attempt, 9, 1000001, 2*time.Second)
+			if all := s.got(); kinds(all) != "ask" || all[0].owner != attempt.owner {
+				t.Fatalf("%s: %+v", c.what, all)
+			}
+			s.answers <- c.answer
+			synctest.Wait()
+			if !c.stands {
+				hold := granted(t, waits)
+				if hold.Token() != 9 || time.Until(hold.Deadline()) < p.s().Lease*9/10 {
+					t.Errorf("token %d for %v", hold.Token(), time.Until(hold.Deadline()))
+				}
+				unlock(t, hold)
+				return
+			}
+			if got := attemptOf(t, p); got != attempt || got.now() != standing {
+				t.Errorf("%s: it is %v", c.what, got.now())
+			}
+			p.message(attempt, 12, 1000002, time.Minute)
+			unlock(t, granted(t, waits))
+		})
+	}
+}
