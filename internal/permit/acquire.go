@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
-	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/handover"
@@ -92,7 +90,9 @@ type acquisition struct {
 
 // Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and
 // nothing is held; what an unanswered request may have taken is given back in the background.
-func (ps *Permits) Acquire(ctx context.Context, want Want, cfg option.Config, try bool) (context.Context, *handle.Hold, error) {
+func (ps *Permits) Acquire(
+	ctx context.Context, want Want, cfg option.Config, try bool,
+) (context.Context, *handle.Hold, error) {
 	e, err := ps.Admitted(ctx, want, cfg, try)
 	if err != nil {
 		return ctx, nil, err
@@ -386,110 +386,8 @@ func (a *acquisition) begin(g *Grant) *Entry {
 	handed := g.used
 	g.link(e)
 	p.mu.Unlock()
-	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: e.token, HandedOver: handed})
+	p.observe(a.ctx, session.Event{
+		Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: e.token, HandedOver: handed,
+	})
 	return e
-}
-
-// trying is the request of one that does not wait. It belongs to the goroutine that sends it.
-type trying struct {
-	a        *acquisition
-	owner    any
-	notAfter int64
-	late     int64
-}
-
-// Request makes a copy.
-func (t *trying) Request(now time.Time) wire.Request {
-	p := t.a.p
-	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose, and the answer brings the time
-		t.notAfter = max(t.notAfter, n+protocol.Patience(t.a.asksFor()).Microseconds())
-	}
-	return p.acquireRequest(t.a.want, t.a.lease, t.owner, 1, t.notAfter, "0", "", "0", "") // a liveness of 0: it never stands in the queue
-}
-
-// Send sends it.
-func (t *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
-	for n := 1; ; n++ {
-		o, expired := t.took(t.a.p.s().Link.Call(t.a.bounds.Until, t.a.p.kind.Acquire, t, most, abandoned))
-		if !expired || n == protocol.MaxExpired || abandoned.Load() {
-			return o
-		}
-	}
-}
-
-// took takes in how it ended. expired: it is to be sent again, since the answer has brought the time.
-func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
-	if o.Unanswered != nil {
-		t.late = t.notAfter // a copy may still come until then
-	}
-	r, err := t.a.p.took(o, nil)
-	if err != nil {
-		o.Err = err // a reply that cannot be read is a failure, too
-	}
-	return o, r.Status == protocol.Expired
-}
-
-// RollBack gives back what its caller no longer waits for.
-func (t *trying) RollBack(o wire.Outcome) {
-	if r, err := protocol.Read(o); err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
-		p := t.a.p
-		p.releaseUntilDone(t.owner, "", t.late, time.Now().Add(t.a.asksFor()))
-	}
-}
-
-// try asks once. refused: what is wanted is not free.
-func (a *acquisition) try() (h handoff, refused bool, err error) {
-	p := a.p
-	t := &trying{a: a, owner: p.s().Attempt()}
-	p.keep() // for the rollback, if this caller leaves
-	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t, func() func() { return p.drop })
-	if !ok { // its goroutine rolls back
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return h, false, a.over(nil)
-	}
-	defer p.drop()
-	r, err := protocol.Read(o)
-	refused = r.Status == protocol.Queued
-	switch {
-	case err != nil:
-		err = p.kind.Failed(p.keys, err)
-	case r.Status == protocol.Expired:
-		err = p.fail(protocol.TooLate(a.asksFor()))
-	case r.Status == protocol.Stale:
-		err = p.fail(protocol.ErrOver)
-	case r.Status == protocol.Limited:
-		err = p.kind.Limited(p.keys.Name, a.want, r.Limit)
-	case refused:
-		e := r.Locked(p.keys.Name)
-		if p.s().Holds(r.Holder) {
-			p.mu.Lock()
-			e.Hint = a.hint(p.grantOf(r.Holder))
-			p.mu.Unlock()
-		}
-		err = p.kind.Locked(e)
-	default:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		l := p.lane(a.want)
-		if g := p.begin(l, t.owner, r.Token, o.Sent, a.asksFor(), a.lease); g != nil {
-			g.late = t.late
-			g.entries = 1 // for this goroutine, before it has a hold
-			if a.want.Shared {
-				l.live = g // the next readers join this one, which is younger
-			}
-			return handoff{In: true, Tenure: g}, false, nil
-		}
-		l.forget()
-		err = p.fail(ErrTooLate)
-		for _, g := range p.grants { // forced, and granted to another goroutine, before the answer came
-			if a.want.exclusive() {
-				err = p.kind.Locked(a.lockedHere(g))
-			}
-		}
-	}
-	if err != nil && (o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == protocol.Granted || t.late != 0) { // it may have permits, or may get them yet
-		p.releaseLater(t.owner, "", t.late, time.Now().Add(a.asksFor()))
-	}
-	return h, refused, err
 }

@@ -216,14 +216,14 @@ func (a *attempt) Told(words []string) {
 
 // told is news of a grant. mu held.
 func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
-	if a.state > standing || token <= a.past { // an answer was first, no goroutine wants it, or it was over when an answer said to wait
-		return
+	if a.state > standing || token <= a.past {
+		return // an answer was first, no goroutine wants it, or it was over when an answer said to wait
 	}
 	if a.out { // it may arrive when the grant is over
 		a.late = a.notAfter
 	}
-	if !time.Now().Before(since.Add(protocol.Valid(lease))) { // or so it seems: it asks, and gets the whole lease if it has it still
-		a.sooner(0)
+	if !time.Now().Before(since.Add(protocol.Valid(lease))) {
+		a.sooner(0) // or so it seems: it asks, and gets the whole lease if it has it still
 		return
 	}
 	a.granted(token, since, lease)

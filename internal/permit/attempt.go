@@ -180,20 +180,29 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	if a.joins != nil && a.joins.held() { // else the script could prolong what is being released
 		joins = a.joins.owner
 	}
-	return p.acquireRequest(a.l.want, a.lease, a.owner, a.size, a.notAfter, s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins)
+	return p.acquireRequest(a.l.want, a.lease, a.owner, a.size, a.notAfter,
+		place{s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins})
 }
 
+// place is what a request says of a place in the queue: for how long the attempt is known to live, what
+// proves a message, how the session is told, and the holder that may go on instead.
+type place struct{ liveness, nonce, mode, joins any }
+
+var nowhere = place{"0", "", "0", ""}
+
 // acquireRequest is a call of the kind's Acquire, for size goroutines.
-func (p *pool) acquireRequest(w Want, fixed time.Duration, owner any, size int, notAfter int64, liveness any, nonce string, mode, joins any) wire.Request {
-	s := p.s()
-	lease := s.Args.Lease
+func (p *pool) acquireRequest(w Want, fixed time.Duration, owner any, size int, notAfter int64, at place) wire.Request {
+	args := &p.s().Args
+	lease := args.Lease
 	if fixed != 0 {
 		lease = protocol.Milliseconds(fixed)
 	}
 	if p.kind.Counts {
-		return p.keys.Request(p.kind.Acquire, owner, max(size, 1), notAfter, lease, s.Args.About, s.Args.Keep, liveness, s.Args.Channels, nonce, mode)
+		return p.keys.Request(p.kind.Acquire, owner, max(size, 1), notAfter, lease, args.About, args.Keep,
+			at.liveness, args.Channels, at.nonce, at.mode)
 	}
-	return p.keys.Request(p.kind.Acquire, owner, w.N, notAfter, lease, s.Args.About, s.Args.Keep, liveness, s.Args.Channels, nonce, mode, w.Limit, joins)
+	return p.keys.Request(p.kind.Acquire, owner, w.N, notAfter, lease, args.About, args.Keep,
+		at.liveness, args.Channels, at.nonce, at.mode, w.Limit, at.joins)
 }
 
 // run asks until it is known what becomes of the attempt; if it was answered before, after a rest.
@@ -284,7 +293,8 @@ func (a *attempt) rest() bool {
 		case state == over:
 			return false
 		case state == unwanted:
-			p.releaseUntilDone(a.owner, "", late, time.Now().Add(a.asksFor()+p.s().Liveness)) // a place may be granted as late as its liveness ends
+			// A place may be granted as late as its liveness ends.
+			p.releaseUntilDone(a.owner, "", late, time.Now().Add(a.asksFor()+p.s().Liveness))
 			return false
 		case d <= 0:
 			return true

@@ -65,6 +65,36 @@ func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *tes
 	})
 }
 
+// Each of them would have a place in the queue, and a request, for nothing.
+func TestGoroutinesOfALaneThatHasTheLockAskNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		first := lock(t, m, context.Background())
+		next := []<-chan got{lock(t, m, context.Background()), lock(t, m, context.Background())}
+		s.answers <- held(7)
+		s.answers <- held(7)
+		if all := s.got(); kinds(all) != "ask ask" || all[1].size != 2 {
+			t.Errorf("%+v", all)
+		}
+		p.mu.Lock()
+		a, b := p.lanes[0].attempts[0], p.lanes[1].attempts[0]
+		p.mu.Unlock()
+		p.message(a, 9, 1000000, time.Minute)
+		unlock(t, granted(t, first))
+		s.got()
+		p.message(b, 2000, 1000000, time.Minute)
+		for i, c := range next {
+			hold := granted(t, c)
+			time.Sleep(time.Second)
+			if all := s.got(); len(all) > 0 || hold.Token() != 2000+int64(i) {
+				t.Errorf("number %d has token %d, and %s", i, hold.Token(), kinds(all))
+			}
+			unlock(t, hold)
+		}
+	})
+}
+
 // A client that may only publish can make an attempt look, and not keep it from looking.
 func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 	const look = time.Second + time.Millisecond

@@ -65,7 +65,8 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 			cancel(failure.OfContext(a.ctx))
 			return
 		}
-		follow(e.given, func() { cancel(failure.OfContext(e.given)) }) // a writer above was unlocked, and the caller's own context still counts
+		// A writer above was unlocked, and the caller's own context still counts.
+		follow(e.given, func() { cancel(failure.OfContext(e.given)) })
 	})
 	return e
 }
@@ -85,7 +86,8 @@ func (e *Entry) Forgotten() {
 		case fixed: // it goes on in Redis
 			return
 		case held:
-			p.s().Warn("a Hold and its context were forgotten without Unlock; releasing it", "lock", p.keys.Name, "kind", p.kind.Letter, "token", e.token)
+			p.s().Warn("a Hold and its context were forgotten without Unlock; releasing it",
+				"lock", p.keys.Name, "kind", p.kind.Letter, "token", e.token)
 			e.cancel(failure.ErrForgotten)
 		}
 		_ = e.Unlock(context.Background())

@@ -73,7 +73,10 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease, fix
 			s.Go(func() { old.end(handover.Lost, failure.ErrGone) }) // cancels contexts, under no mutex
 		}
 	}
-	g := &Grant{p: p, owner: owner, first: token, token: token, idle: fixed != 0, own: fixed != 0, l: l, n: l.want.N, since: s.Age()}
+	g := &Grant{
+		p: p, owner: owner, first: token, token: token, idle: fixed != 0, own: fixed != 0,
+		l: l, n: l.want.N, since: s.Age(),
+	}
 	g.lease.Owner = g
 	l.grants++
 	l.since = g.since
@@ -99,7 +102,8 @@ func (g *Grant) complete(until time.Time) {
 	s := g.p.s()
 	for try := 1; ; try++ {
 		err := g.extend(s.Ctx, time.Until(until))
-		if err == nil || errors.Is(err, failure.ErrLost) || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline()) || !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
+		over := err == nil || errors.Is(err, failure.ErrLost) || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline())
+		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
 		}
 	}
@@ -184,7 +188,8 @@ func (g *Grant) end(why handover.State, reason error) bool {
 				return
 			}
 			s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held, "reason", reason)
-			p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: fmt.Errorf("%w: %w", failure.ErrLost, reason)})
+			err := fmt.Errorf("%w: %w", failure.ErrLost, reason)
+			p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: err})
 		}()
 	}
 	p.drop()
@@ -226,12 +231,13 @@ func (g *Grant) raised() any {
 // release is a request that ends an attempt, whatever it has.
 func (p *pool) release(owner, token any, late int64, lastUsed any) protocol.Same {
 	s := p.s()
-	return protocol.Same{Script: p.kind.Release, Keys: p.keys, Argv: []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}}
+	argv := []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}
+	return protocol.Same{Script: p.kind.Release, Keys: p.keys, Argv: argv}
 }
 
 // releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
 func (p *pool) releaseUntilDone(owner, lastUsed any, late int64, until time.Time) {
-	p.repeat(p.release(owner, "", late, lastUsed), until) // whatever the attempt has; without a last token, its block counts as used
+	p.repeat(p.release(owner, "", late, lastUsed), until) // without a last token, its block counts as used
 }
 
 // repeat sends a request that ends an attempt, as releaseUntilDone does.
@@ -239,7 +245,9 @@ func (p *pool) repeat(r protocol.Same, until time.Time) {
 	s := p.s()
 	for try := 1; ; try++ {
 		o := s.Link.Call(s.Ctx, r.Script, &r, 1, nil) // one copy: this loop sends the next
-		if _, err := p.took(o, nil); err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until) || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
+		_, err := p.took(o, nil)
+		over := err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until)
+		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
 	}
@@ -275,8 +283,10 @@ func (n *news) released(o wire.Outcome) error {
 	defer p.drop()
 	answer, err := p.took(o, nil)
 	p.mu.Lock()
-	if err == nil {
-		p.rivals = len(answer.Served) > 0 && !p.s().Owns(answer.Served[0].Owner) || p.rivals && len(answer.Served) > 0
+	switch {
+	case err != nil || len(answer.Served) > 0 && p.s().Owns(answer.Served[0].Owner): // it says nothing of others
+	default:
+		p.rivals = len(answer.Served) > 0
 	}
 	p.ended(true)
 	if p.rivals && !p.kind.Fair {
@@ -309,9 +319,8 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
 	p.mu.Unlock()
 	r := &update{g, protocol.Milliseconds(d)}
-	o, answered := call.Ask(&wakeup.Bounds{Until: ctx, Closing: nil}, s, p.silent(ctx), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
-		return s.Link.Call(ctx, p.kind.Renew, r, most, nil)
-	}), 0)
+	send := func(most int, _ *atomic.Bool) wire.Outcome { return s.Link.Call(ctx, p.kind.Renew, r, most, nil) }
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(send), 0)
 	if !answered {
 		return p.fail(failure.OfContext(ctx))
 	}

@@ -106,9 +106,6 @@ const soon = time.Millisecond
 
 // patience is for how long those that wait are likely to be served in memory. mu held.
 func (l *lane) patience() time.Duration {
-	if l.p.kind.Fair {
-		return l.forming()
-	}
 	rest := l.p.s().Streak - (l.p.s().Age() - l.since)
 	passes := false // some grant of the lane may: one whose lease a goroutine chose never does
 	for _, g := range l.p.grants {
@@ -117,6 +114,8 @@ func (l *lane) patience() time.Duration {
 	switch {
 	case passes && l.want.exclusive() && l.first().lease == 0:
 		return math.MaxInt64 // its end makes the lane ask
+	case l.p.kind.Fair:
+		return l.forming()
 	case !passes:
 		return 0
 	case l.others:
@@ -154,12 +153,16 @@ func (l *lane) undelay() {
 	}
 }
 
-// trim gives up attempts that no goroutine waits for, the youngest first, and returns the last of these; nil
-// if there is none. mu held.
+// trim gives up attempts that no goroutine waits for, or not with this lease, the youngest first. It returns
+// the last of these, or nil. mu held.
 func (l *lane) trim() (last *attempt) {
-	for n := len(l.attempts); n > 0 && (n > l.waiters.Len() || l.attempts[n-1].lease != l.first().lease && l.want.exclusive()); n = len(l.attempts) {
-		last = l.attempts[n-1]
-		last.giveUp()
+	for n := len(l.attempts); n > 0; n = len(l.attempts) {
+		a := l.attempts[n-1]
+		if n <= l.waiters.Len() && (a.lease == l.first().lease || !l.want.exclusive()) {
+			break
+		}
+		last = a
+		a.giveUp()
 	}
 	l.forget()
 	return last

@@ -209,7 +209,8 @@ func (g *Grant) reduce() (tell *news) {
 		g.l.live = g
 	}
 	args := &p.s().Args
-	same := protocol.Same{Script: p.kind.Reduce, Keys: p.keys, Argv: []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}}
+	argv := []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}
+	same := protocol.Same{Script: p.kind.Reduce, Keys: p.keys, Argv: argv}
 	return &news{Same: same, g: g, what: (*news).reduced}
 }
 

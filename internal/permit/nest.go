@@ -71,7 +71,8 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	p.mu.Unlock() // the caller's context may run code of its own
 	e := a.newNested(outer)
 	p.mu.Lock()
-	if outer.state != handover.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() { // asked again: mu was free meanwhile
+	// Asked again: mu was free meanwhile.
+	if outer.state != handover.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
 		e.cancel(failure.ErrUnlocked)
 		return nil, nil
 	}

@@ -1,0 +1,116 @@
+package permit
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// trying is the request of one that does not wait. It belongs to the goroutine that sends it.
+type trying struct {
+	a        *acquisition
+	owner    any
+	notAfter int64
+	late     int64
+}
+
+// Request makes a copy.
+func (t *trying) Request(now time.Time) wire.Request {
+	p := t.a.p
+	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose, and the answer brings the time
+		t.notAfter = max(t.notAfter, n+protocol.Patience(t.a.asksFor()).Microseconds())
+	}
+	return p.acquireRequest(t.a.want, t.a.lease, t.owner, 1, t.notAfter, nowhere)
+}
+
+// Send sends it.
+func (t *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
+	for n := 1; ; n++ {
+		o, expired := t.took(t.a.p.s().Link.Call(t.a.bounds.Until, t.a.p.kind.Acquire, t, most, abandoned))
+		if !expired || n == protocol.MaxExpired || abandoned.Load() {
+			return o
+		}
+	}
+}
+
+// took takes in how it ended. expired: it is to be sent again, since the answer has brought the time.
+func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
+	if o.Unanswered != nil {
+		t.late = t.notAfter // a copy may still come until then
+	}
+	r, err := t.a.p.took(o, nil)
+	if err != nil {
+		o.Err = err // a reply that cannot be read is a failure, too
+	}
+	return o, r.Status == protocol.Expired
+}
+
+// RollBack gives back what its caller no longer waits for.
+func (t *trying) RollBack(o wire.Outcome) {
+	r, err := protocol.Read(o)
+	if err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
+		p := t.a.p
+		p.releaseUntilDone(t.owner, "", t.late, time.Now().Add(t.a.asksFor()))
+	}
+}
+
+// try asks once. refused: what is wanted is not free.
+func (a *acquisition) try() (h handoff, refused bool, err error) {
+	p := a.p
+	t := &trying{a: a, owner: p.s().Attempt()}
+	p.keep() // for the rollback, if this caller leaves
+	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t, func() func() { return p.drop })
+	if !ok { // its goroutine rolls back
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return h, false, a.over(nil)
+	}
+	defer p.drop()
+	r, err := protocol.Read(o)
+	refused = r.Status == protocol.Queued
+	switch {
+	case err != nil:
+		err = p.kind.Failed(p.keys, err)
+	case r.Status == protocol.Expired:
+		err = p.fail(protocol.TooLate(a.asksFor()))
+	case r.Status == protocol.Stale:
+		err = p.fail(protocol.ErrOver)
+	case r.Status == protocol.Limited:
+		err = p.kind.Limited(p.keys.Name, a.want, r.Limit)
+	case refused:
+		e := r.Locked(p.keys.Name)
+		if p.s().Holds(r.Holder) {
+			p.mu.Lock()
+			e.Hint = a.hint(p.grantOf(r.Holder))
+			p.mu.Unlock()
+		}
+		err = p.kind.Locked(e)
+	default:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		l := p.lane(a.want)
+		if g := p.begin(l, t.owner, r.Token, o.Sent, a.asksFor(), a.lease); g != nil {
+			g.late = t.late
+			g.entries = 1 // for this goroutine, before it has a hold
+			if a.want.Shared {
+				l.live = g // the next readers join this one, which is younger
+			}
+			return handoff{In: true, Tenure: g}, false, nil
+		}
+		l.forget()
+		err = p.fail(ErrTooLate)
+		for _, g := range p.grants { // forced, and granted to another goroutine, before the answer came
+			if a.want.exclusive() {
+				err = p.kind.Locked(a.lockedHere(g))
+			}
+		}
+	}
+	mayHave := o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == protocol.Granted || t.late != 0
+	if err != nil && mayHave { // or may get it yet
+		p.releaseLater(t.owner, "", t.late, time.Now().Add(a.asksFor()))
+	}
+	return h, refused, err
+}
