@@ -184,8 +184,8 @@ func (a *attempt) Request(now time.Time) wire.Request {
 		place{s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins})
 }
 
-// place is what a request says of a place in the queue: for how long the attempt is known to live, what
-// proves a message, how the session is told, and the holder that may go on instead.
+// place is what a request says of a place in the queue. The attempt is known to live for so long, proves
+// messages by its nonce, and is told in this way. A holder may go on instead of it.
 type place struct{ liveness, nonce, mode, joins any }
 
 var nowhere = place{"0", "", "0", ""}

@@ -17,7 +17,7 @@ func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 		s := &server{}
 		m, p := newLock(t, s)
 		waits := lock(t, m, context.Background())
-		c := attemptOf(t, p)
+		c := attemptOf(t, p, 0)
 		want := func(state attemptState) {
 			t.Helper()
 			synctest.Wait()
@@ -51,7 +51,7 @@ func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *tes
 			return granted(t, lock(t, m, context.Background()))
 		}())
 		waits := lock(t, m, context.Background())
-		a := attemptOf(t, p)
+		a := attemptOf(t, p, 0)
 		p.message(a, 9, 1000000, time.Minute)
 		if a.now() != over || a.late == 0 || a.late != a.notAfter {
 			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.late, a.notAfter)
@@ -77,9 +77,7 @@ func TestGoroutinesOfALaneThatHasTheLockAskNothing(t *testing.T) {
 		if all := s.got(); kinds(all) != "ask ask" || all[1].size != 2 {
 			t.Errorf("%+v", all)
 		}
-		p.mu.Lock()
-		a, b := p.lanes[0].attempts[0], p.lanes[1].attempts[0]
-		p.mu.Unlock()
+		a, b := attemptOf(t, p, 0), attemptOf(t, p, 1)
 		p.message(a, 9, 1000000, time.Minute)
 		unlock(t, granted(t, first))
 		s.got()
@@ -92,6 +90,27 @@ func TestGoroutinesOfALaneThatHasTheLockAskNothing(t *testing.T) {
 			}
 			unlock(t, hold)
 		}
+	})
+}
+
+// Redis tells the session by message only if another one has asked.
+func TestARefusalThatNamesAnotherAttemptOfTheSessionIsItsGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		first := lock(t, m, context.Background())
+		ctx, cancel := context.WithCancel(context.Background())
+		next := lock(t, m, ctx)
+		a := attemptOf(t, p, 0)
+		s.answers <- held(7)
+		s.answers <- fmt.Sprintf("Q 1000000 60000 %s 9\nme", a.owner)
+		hold := granted(t, first)
+		if hold.Token() != 9 {
+			t.Errorf("token %d", hold.Token())
+		}
+		cancel()
+		<-next
+		unlock(t, hold)
 	})
 }
 
@@ -116,7 +135,7 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 				m, p := newLock(t, s)
 				ctx, cancel := context.WithCancel(context.Background())
 				waits := lock(t, m, ctx)
-				attempt := attemptOf(t, p)
+				attempt := attemptOf(t, p, 0)
 				if standing {
 					s.answers <- "QB 1 60000 other:1 7\nme" // another session looks when the holder's lease is over
 					synctest.Wait()
@@ -145,11 +164,11 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		s := &server{}
 		m, p := newLock(t, s)
 		waits := lock(t, m, context.Background())
-		former := attemptOf(t, p)
+		former := attemptOf(t, p, 0)
 		time.Sleep(2 * p.s().Lease) // for which the answer is under way
 		s.answers <- "G 1000000 9"
 		all := s.got()
-		if next := attemptOf(t, p); next == former || next.now() != asking || next.expired != 1 {
+		if next := attemptOf(t, p, 0); next == former || next.now() != asking || next.expired != 1 {
 			t.Errorf("it is %v, after %d times", next.now(), next.expired)
 		}
 		released := slices.ContainsFunc(all, func(r request) bool { return r.kind == "release" && r.owner == former.owner })
@@ -183,7 +202,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			s.answers <- held(7)
 			synctest.Wait()
 			s.got()
-			attempt := attemptOf(t, p)
+			attempt := attemptOf(t, p, 0)
 			p.message(attempt, 9, 1000001, 2*time.Second)
 			if all := s.got(); kinds(all) != "ask" || all[0].owner != attempt.owner {
 				t.Fatalf("%s: %+v", c.what, all)
@@ -198,7 +217,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 				unlock(t, hold)
 				return
 			}
-			if got := attemptOf(t, p); got != attempt || got.now() != standing {
+			if got := attemptOf(t, p, 0); got != attempt || got.now() != standing {
 				t.Errorf("%s: it is %v", c.what, got.now())
 			}
 			p.message(attempt, 12, 1000002, time.Minute)

@@ -125,15 +125,15 @@ func unlock(t *testing.T, hold *handle.Hold) {
 // held is the answer that another session holds the lock, with this token.
 func held(token int) string { return fmt.Sprintf("Q 1000000 60000 other:1 %d\nme", token) }
 
-// attemptOf is the only one that waits.
-func attemptOf(t *testing.T, p *pool) *attempt {
+// attemptOf is the one of a lane that waits.
+func attemptOf(t *testing.T, p *pool, lane int) *attempt {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.lanes) != 1 || len(p.lanes[0].attempts) != 1 {
+	if len(p.lanes) <= lane || len(p.lanes[lane].attempts) != 1 {
 		t.Fatalf("%d lanes wait", len(p.lanes))
 	}
-	return p.lanes[0].attempts[0]
+	return p.lanes[lane].attempts[0]
 }
 
 // now is the attempt's state.
