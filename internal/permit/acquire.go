@@ -174,7 +174,9 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			}
 			continue // the outer hold has ended or changed meanwhile
 		}
-		if over := p.unlock.Over(); try && p.kind.Counts && (over != nil && len(p.grants) == 0 || a.cfg.GivesWay && p.rivals) {
+		over := p.unlock.Over()
+		behind := over != nil && len(p.grants) == 0 || a.cfg.GivesWay && p.rivals
+		if try && a.want.exclusive() && behind {
 			err := p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
 			if a.cfg.GivesWay {
@@ -210,7 +212,7 @@ func (a *acquisition) enter(try bool) (handoff, error) {
 		g.entries++ // before mu is released, or an Unlock could give the grant back first
 		a.p.mu.Unlock()
 		return handoff{In: true, Tenure: g}, nil
-	case try && (l.waiters.Len() > 0 || a.p.kind.Counts && len(a.p.grants) > 0): // they were first
+	case try && (l.waiters.Len() > 0 || a.want.exclusive() && len(a.p.grants) > 0): // they were first
 		defer a.p.mu.Unlock()
 		return handoff{}, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
@@ -294,7 +296,7 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	p := a.p
 	p.mu.Lock()
 	for _, g := range p.grants {
-		if p.kind.Counts {
+		if g.exclusive() {
 			g.warn("a wait ended while this same session held the lock; " + passIt)
 		}
 	}

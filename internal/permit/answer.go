@@ -45,8 +45,8 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		err = p.kind.Failed(p.keys, err)
 	case r.Status == protocol.Expired:
 		err = p.fail(protocol.TooLate(a.asksFor()))
-	case r.Status == protocol.Stale && a.expired < protocol.MaxExpired: // it was granted the lock, and lost it by force
-		a.end(over)
+	case r.Status == protocol.Stale && a.expired < protocol.MaxExpired:
+		a.end(over) // it was granted the lock, and lost it by force
 		a.askAgain()
 		return false
 	case r.Status == protocol.Stale:
@@ -138,16 +138,14 @@ func (a *attempt) endures(o wire.Outcome, err error) bool {
 func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	l := a.l
 	a.end(over) // a reply and a message may both bring the grant: one counts
-	g := l.p.begin(l, a.owner, token, base, lease, a.lease)
-	switch {
-	case g != nil:
-	case a.expired < protocol.MaxExpired: // too late, or the session closes
+	g, err := l.p.begin(l, a.owner, token, base, lease, a.lease)
+	if err != nil {
 		a.release()
-		a.askAgain() // its waiters are still there
-		return
-	default:
-		a.release()
-		l.fail(l.p.fail(ErrTooLate))
+		if err == ErrTooLate && a.expired < protocol.MaxExpired {
+			a.askAgain() // its waiters are still there
+		} else {
+			l.fail(l.p.fail(err))
+		}
 		return
 	}
 	g.late = a.late // the release leaves a tombstone for copies that are under way
@@ -209,7 +207,8 @@ func (a *attempt) Told(words []string) {
 	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
 		lease, ok := protocol.Remaining(words[2])
 		if ok {
-			a.told(protocol.TokenOrZero(words[0]), protocol.GrantTime(protocol.TokenOrZero(words[1]), a.redis, a.base), lease)
+			since := protocol.GrantTime(protocol.TokenOrZero(words[1]), a.redis, a.base)
+			a.told(protocol.TokenOrZero(words[0]), since, lease)
 		}
 	}
 }

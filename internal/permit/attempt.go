@@ -92,10 +92,7 @@ func (a *attempt) start(until context.Context) {
 		s.Go(func() { a.run(false) })
 		return
 	}
-	p.mu.Lock()
-	gathers := p.kind.Fair && p.rivals // else few others come, and yielding costs two thread wake-ups
-	p.mu.Unlock()
-	if gathers {
+	if p.kind.Fair && p.others() { // else few others come, and yielding costs two thread wake-ups
 		runtime.Gosched()
 	}
 	o := s.Link.Call(until, p.kind.Acquire, a, 1, &a.left)
@@ -191,7 +188,9 @@ type place struct{ liveness, nonce, mode, joins any }
 var nowhere = place{"0", "", "0", ""}
 
 // acquireRequest is a call of the kind's Acquire, for size goroutines.
-func (p *pool) acquireRequest(w Want, fixed time.Duration, owner any, size int, notAfter int64, at place) wire.Request {
+func (p *pool) acquireRequest(
+	w Want, fixed time.Duration, owner any, size int, notAfter int64, at place,
+) wire.Request {
 	args := &p.s().Args
 	lease := args.Lease
 	if fixed != 0 {

@@ -39,7 +39,10 @@ func (a *acquisition) newEntry(g *Grant) *Entry {
 	if g.one.g == nil && a.want.exclusive() { // such a grant has one goroutine at a time
 		e = &g.one
 	}
-	*e = Entry{g: g, write: a.want.exclusive(), fixed: a.lease != 0, part: a.cfg.Part, began: g.p.s().Age(), given: a.ctx}
+	*e = Entry{
+		g: g, write: a.want.exclusive(), fixed: a.lease != 0, part: a.cfg.Part,
+		began: g.p.s().Age(), given: a.ctx,
+	}
 	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
 	return e
 }
@@ -53,7 +56,10 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 	}
 	// The context of one that reads does not end when one that writes is unlocked first, from which it
 	// descends: it goes on with what the outermost was given.
-	e := &Entry{g: outer.g, fixed: a.lease != 0, part: a.cfg.Part, began: a.p.s().Age(), nested: true, given: outer.given}
+	e := &Entry{
+		g: outer.g, fixed: a.lease != 0, part: a.cfg.Part,
+		began: a.p.s().Age(), nested: true, given: outer.given,
+	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
@@ -159,10 +165,13 @@ func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 func (e *Entry) Joins(other *Entry) bool { return e.g == other.g }
 
 // Others reports whether other sessions want the lock, as far as this one knows.
-func (e *Entry) Others() bool {
-	e.g.p.mu.Lock()
-	defer e.g.p.mu.Unlock()
-	return e.g.p.rivals
+func (e *Entry) Others() bool { return e.g.p.others() }
+
+// others is Others. mu is not held.
+func (p *pool) others() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rivals
 }
 
 // Confirm asks Redis whether it has the hold. It blocks for the answer.

@@ -55,23 +55,26 @@ type Grant struct {
 	unraised bool // Redis does not have floor yet: it is not passed on
 }
 
-// begin makes a grant of what Redis gave, whose lease counts from base. nil: it came too late, or the session
-// closes; the caller gives it back. mu held.
-func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease, fixed time.Duration) *Grant {
+// begin makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
+// back: ErrTooLate, ErrClosed or ErrNoToken. mu held.
+func (p *pool) begin(
+	l *lane, owner any, token int64, base time.Time, lease, fixed time.Duration,
+) (*Grant, error) {
 	s := p.s()
 	deadline := base.Add(protocol.Valid(lease))
 	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not
 	// made.
-	if wakeup.Closed(s.Closing()) || !time.Now().Before(deadline) || token == 0 {
-		return nil
+	switch {
+	case wakeup.Closed(s.Closing()):
+		return nil, failure.ErrClosed
+	case token == 0:
+		return nil, failure.ErrNoToken
+	case !time.Now().Before(deadline), l.want.exclusive() && p.hasAbove(token):
+		return nil, ErrTooLate
 	}
-	if l.want.exclusive() { // or Redis would not have granted again
-		for _, old := range p.grants {
-			if old.token > token {
-				return nil // it was forced, and another goroutine has the lock by now
-			}
-			s.Go(func() { old.end(handover.Lost, failure.ErrGone) }) // cancels contexts, under no mutex
-		}
+	var former []*Grant
+	if l.want.exclusive() {
+		former = slices.Clone(p.grants) // or Redis would not have granted again
 	}
 	g := &Grant{
 		p: p, owner: owner, first: token, token: token, idle: fixed != 0, own: fixed != 0,
@@ -82,6 +85,9 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease, fix
 	l.since = g.since
 	p.grants = append(p.grants, g)
 	p.keep() // dropped by end, by discard, or by what leave returns
+	for _, old := range former {
+		s.Go(old.endNow(handover.Lost, failure.ErrGone)) // cancels contexts, under no mutex
+	}
 	every := s.Lease / 3
 	if g.idle {
 		every = 0 // watched, and not renewed
@@ -90,7 +96,12 @@ func (p *pool) begin(l *lane, owner any, token int64, base time.Time, lease, fix
 	if lease < fixed { // the first lease of a grant that was handed over
 		s.Go(func() { g.complete(base.Add(fixed)) })
 	}
-	return g
+	return g, nil
+}
+
+// hasAbove: a later grant is held. The one with this token was forced before its answer came. mu held.
+func (p *pool) hasAbove(token int64) bool {
+	return slices.ContainsFunc(p.grants, func(g *Grant) bool { return g.token > token })
 }
 
 // ErrTooLate is why a grant is none: it came when its lease was over.
@@ -102,7 +113,8 @@ func (g *Grant) complete(until time.Time) {
 	s := g.p.s()
 	for try := 1; ; try++ {
 		err := g.extend(s.Ctx, time.Until(until))
-		over := err == nil || errors.Is(err, failure.ErrLost) || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline())
+		over := err == nil || errors.Is(err, failure.ErrLost) || !wire.Judge(err).Unsettled()
+		over = over || !time.Now().Before(g.deadline())
 		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
 		}
@@ -153,13 +165,22 @@ func (g *Grant) leaveLane() {
 // then the caller, or the Unlock of a hold, gives it back. If the deadline has passed, contexts are canceled
 // before Redis can give the permits to others.
 func (g *Grant) end(why handover.State, reason error) bool {
-	p := g.p
-	s := p.s()
-	p.mu.Lock()
+	g.p.mu.Lock()
 	if !g.held() {
-		p.mu.Unlock()
+		g.p.mu.Unlock()
 		return false // whatever ended it gives it back
 	}
+	after := g.endNow(why, reason)
+	g.p.mu.Unlock()
+	after()
+	return true
+}
+
+// endNow ends a grant that is held. What follows, as the end of its contexts, is after, which needs mu free.
+// mu held.
+func (g *Grant) endNow(why handover.State, reason error) (after func()) {
+	p := g.p
+	s := p.s()
 	g.over(why)
 	holds := g.holds // the list of a grant that is over changes no more
 	for e := g.holds; e != nil; e = e.next {
@@ -171,29 +192,35 @@ func (g *Grant) end(why handover.State, reason error) bool {
 		g.l.ask()
 		s.End()
 	}
-	p.mu.Unlock()
-	s.Watchdog.Remove(&g.lease)
-	for e := holds; e != nil; e = e.next {
-		held = max(held, s.Age()-e.began)
-		e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
-		if e.part != nil {
-			e.part.Lost()
-		}
-	}
-	if holds != nil && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
-		go func() {
-			defer s.End()
-			if reason == nil {
-				p.observe(s.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
-				return
+	return func() {
+		s.Watchdog.Remove(&g.lease)
+		for e := holds; e != nil; e = e.next {
+			held = max(held, s.Age()-e.began)
+			e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
+			if e.part != nil {
+				e.part.Lost()
 			}
-			s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held, "reason", reason)
-			err := fmt.Errorf("%w: %w", failure.ErrLost, reason)
-			p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: err})
-		}()
+		}
+		if holds != nil && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
+			go func() {
+				defer s.End()
+				g.report(token, held, reason)
+			}()
+		}
+		p.drop()
 	}
-	p.drop()
-	return true
+}
+
+// report tells operators and observers of an end without an Unlock.
+func (g *Grant) report(token int64, held time.Duration, reason error) {
+	p, s := g.p, g.p.s()
+	if reason == nil {
+		p.observe(s.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
+		return
+	}
+	s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held, "reason", reason)
+	err := fmt.Errorf("%w: %w", failure.ErrLost, reason)
+	p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: err})
 }
 
 // discard gives the grant back in the background: no goroutine has it. The caller must be counted in the
@@ -397,9 +424,6 @@ const longWait = 10 * time.Second
 // called with each renewal, so that no wait costs a timer.
 func (g *Grant) warnOfItself() {
 	p := g.p
-	if !p.kind.Reentrant {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waits := false

@@ -95,8 +95,8 @@ func (l *lane) wanting() bool {
 
 // most is how many attempts there may be. mu held.
 func (l *lane) most() int {
-	if l.others || l.want.Shared || l.want.exclusive() {
-		return min(l.waiters.Len(), 1) // one grant serves all of a shared lane, and one after the other of an exclusive one
+	if l.others || l.want.Shared || l.want.exclusive() { // one grant serves all, or one after the other
+		return min(l.waiters.Len(), 1)
 	}
 	return l.waiters.Len()
 }

@@ -67,7 +67,8 @@ func (e *Entry) ended(ctx context.Context, err error) error {
 	p := e.g.p
 	defer p.s().End()
 	if !e.nested { // the observer is told when the outermost ends
-		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: p.s().Age() - e.began, Err: err})
+		held := p.s().Age() - e.began
+		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
 	}
 	return err
 }
@@ -89,7 +90,8 @@ func (e *Entry) tooLate(why handover.State) error {
 	case why == handover.Lost:
 		// It is lost to us, but Redis may still count its lease: no waiter need wait for that.
 		if !wakeup.Closed(p.s().Closing()) { // else this call may not be counted, and starts no work
-			p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease)) // a copy of its request may still come
+			// Not at the deadline: a copy of its request may still come.
+			p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
 		}
 	}
 	return p.fail(handle.ErrorOf(why))
@@ -105,13 +107,6 @@ type news struct {
 	// Of an Unlock, whose caller may leave. What it tells Redis holds.
 	wakeup.Bounds
 	e *Entry
-}
-
-// Failed is told why the last copy was not answered.
-func (n *news) Failed(err error) {
-	if n.Keys != nil {
-		n.Same.Failed(err)
-	}
 }
 
 // Request makes a copy.
@@ -220,7 +215,8 @@ func (n *news) reduced(o wire.Outcome) error {
 	switch {
 	case err != nil: // the lease of all is given back with the last of the readers
 		return p.kind.Failed(p.keys, err)
-	case r.Status == protocol.Lost && n.g.end(handover.Lost, failure.ErrGone): // else the last reader's release was faster
+	case r.Status == protocol.Lost && n.g.end(handover.Lost, failure.ErrGone):
+		// Else the last reader's release was faster.
 		return p.fail(failure.ErrLost)
 	}
 	return nil

@@ -161,7 +161,7 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 	var errs []error
 	var mu sync.Mutex // guards errs
 	var wg sync.WaitGroup
-	limit := make(chan struct{}, 16) // requests at once
+	limit := make(chan struct{}, 100) // requests at once: where there are so many, they share pipelines
 	for _, p := range all {
 		p.mu.Lock()
 		grants := slices.Clone(p.grants) // end takes mu

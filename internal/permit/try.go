@@ -51,7 +51,7 @@ func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
 // RollBack gives back what its caller no longer waits for.
 func (t *trying) RollBack(o wire.Outcome) {
 	r, err := protocol.Read(o)
-	if err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy is left that could
+	if err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy may come
 		p := t.a.p
 		p.releaseUntilDone(t.owner, "", t.late, time.Now().Add(t.a.asksFor()))
 	}
@@ -92,7 +92,8 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		l := p.lane(a.want)
-		if g := p.begin(l, t.owner, r.Token, o.Sent, a.asksFor(), a.lease); g != nil {
+		g, failed := p.begin(l, t.owner, r.Token, o.Sent, a.asksFor(), a.lease)
+		if failed == nil {
 			g.late = t.late
 			g.entries = 1 // for this goroutine, before it has a hold
 			if a.want.Shared {
@@ -101,11 +102,9 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 			return handoff{In: true, Tenure: g}, false, nil
 		}
 		l.forget()
-		err = p.fail(ErrTooLate)
-		for _, g := range p.grants { // forced, and granted to another goroutine, before the answer came
-			if a.want.exclusive() {
-				err = p.kind.Locked(a.lockedHere(g))
-			}
+		err = p.fail(failed)
+		if a.want.exclusive() && p.hasAbove(r.Token) {
+			err = p.kind.Locked(a.lockedHere(p.grants[0]))
 		}
 	}
 	mayHave := o.Err != nil && wire.Judge(o.Err).Unknown || r.Status == protocol.Granted || t.late != 0

@@ -116,8 +116,8 @@ func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-// InFakeTime makes the options of a client, *redis.Options or *redis.ClusterOptions, those of one that works in
-// fake time. go-redis shares the timers of goroutines that wait for a connection among all clients, also
+// InFakeTime makes the options of a client, *redis.Options or *redis.ClusterOptions, those of one that works
+// in fake time. go-redis shares the timers of goroutines that wait for a connection among all clients, also
 // across synctest bubbles, which ends the program. So no goroutine waits for one.
 func InFakeTime(options any) {
 	for _, size := range []string{"PoolSize", "PipelinePoolSize"} {
