@@ -124,7 +124,8 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 		case "build-fail":
 			built = false
 		case "output":
-			crashed[e.Package] = crashed[e.Package] || strings.HasPrefix(e.Output, "panic: ") || strings.HasPrefix(e.Output, "fatal error: ")
+			line := strings.TrimLeft(e.Output, "\t") // of the runtime, behind that of a test
+			crashed[e.Package] = crashed[e.Package] || strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 			if top == "" {
 				if e.Output != "PASS\n" {
 					fmt.Fprint(out, e.Output)
@@ -142,9 +143,16 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 		case "fail":
 			if top == "" {
 				failed = append(failed, failures(e.Package, names[e.Package], crashed[e.Package])...)
+				for at, text := range printed { // of tests that a crash has cut short
+					if at.pkg == e.Package {
+						fmt.Fprint(out, text)
+						delete(printed, at)
+					}
+				}
 			} else if !sub {
 				names[e.Package] = append(names[e.Package], top)
 				fmt.Fprint(out, printed[at])
+				delete(printed, at)
 			}
 		}
 	}

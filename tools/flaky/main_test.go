@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +25,7 @@ func TestWhatPassesTwiceAloneIsFlakyAndTheRestHasFailed(t *testing.T) {
 		flaky []string
 		err   string
 	}{
+		"dies once":    {`func TestA(t *testing.T) { defer func() { if t.Failed() { new(sync.Mutex).Unlock() } }(); once(t, "a") }`, []string{"m"}, ""},
 		"passes":       {`func TestA(*testing.T) {}`, nil, ""},
 		"fails once":   {`func TestA(t *testing.T) { once(t, "a") }; func TestB(*testing.T) {}`, []string{"m.TestA"}, ""},
 		"a subtest":    {`func TestA(t *testing.T) { t.Run("b", func(t *testing.T) { once(t, "b") }) }`, []string{"m.TestA"}, ""},
@@ -38,7 +38,7 @@ func TestWhatPassesTwiceAloneIsFlakyAndTheRestHasFailed(t *testing.T) {
 			dir := t.TempDir()
 			for file, text := range map[string]string{
 				"go.mod":    "module m\n\ngo 1.26\n",
-				"m_test.go": "package m\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n" + once + strings.ReplaceAll(c.tests, "; func", "\n\nfunc") + "\n",
+				"m_test.go": "package m\n\nimport (\n\t\"os\"\n\t\"sync\"\n\t\"testing\"\n)\n\nvar _ sync.Mutex\n" + once + strings.ReplaceAll(c.tests, "; func", "\n\nfunc") + "\n",
 			} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
@@ -46,7 +46,11 @@ func TestWhatPassesTwiceAloneIsFlakyAndTheRestHasFailed(t *testing.T) {
 			}
 			t.Chdir(dir)
 			t.Setenv("GOWORK", "off")
-			flaky, err := run([]string{"-vet=off", "./..."}, io.Discard)
+			var out strings.Builder
+			flaky, err := run([]string{"-vet=off", "./..."}, &out)
+			if name == "dies once" && !strings.Contains(out.String(), "fatal error: sync: unlock") {
+				t.Errorf("nobody is told how it died: %s", &out)
+			}
 			if got := fmt.Sprint(err); !slices.Equal(flaky, c.flaky) || c.err == "" && err != nil || c.err != "" && got != c.err {
 				t.Errorf("flaky %q, error %v", flaky, err)
 			}
