@@ -16,13 +16,12 @@ import (
 
 // layers of the library, the lowest first. A package imports only from layers below its own.
 var layers = [][]string{
-	{"internal/contain", "internal/failure", "internal/handover", "internal/script"},
+	{"internal/contain", "internal/failure", "internal/script"},
 	{"internal/wire", "pubsub", "watchdog"},
 	{"internal/protocol", "internal/wakeup"},
 	{"internal/handle", "internal/option", "internal/session"},
 	{"internal/call", "internal/inbox"},
 	{"internal/permit"},
-	{"internal/mutex", "internal/permit/operate"},
 	{"internal/operate"},
 	{"rlock"},
 	{"internal/inner"},

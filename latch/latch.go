@@ -63,7 +63,7 @@ func New(s *rlock.Session, name string, options ...Option) *Latch {
 		l.keys, l.err = protocol.NewKeys(l.s.Prefix, protocol.Latch, name)
 	}
 	if l.err == nil {
-		l.key, l.channel = l.keys.Lock(), l.keys.Channel
+		l.key, l.channel = l.keys.Lock(), l.keys.Lock()
 		l.boxed = []any{l.key}
 	}
 	return l

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -57,7 +58,7 @@ type hold struct {
 	unlocked bool
 }
 
-func newHold(ctx context.Context, l *lock, cfg mutex.Config) *hold {
+func newHold(ctx context.Context, l *lock, cfg option.Config) *hold {
 	h := &hold{l: l, lease: cfg.Lease, fixed: cfg.Lease != 0}
 	if !h.fixed {
 		h.lease = lease
@@ -267,7 +268,7 @@ func (h *hold) Name() string { return h.l.name }
 
 func (h *hold) Token() int64 { return h.st.token }
 
-func (h *hold) Parts() []*mutex.Hold { return nil }
+func (h *hold) Parts() []*handle.Hold { return nil }
 
 func (h *hold) Deadline() time.Time {
 	defer h.l.enter()()

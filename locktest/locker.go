@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/rlock"
 )
@@ -18,7 +17,7 @@ import (
 type Locker struct {
 	lock *lock
 	name string
-	cfg  mutex.Config
+	cfg  option.Config
 	err  error // of New, returned by every use
 }
 
@@ -50,14 +49,14 @@ func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error, opt
 }
 
 // outward gives a Hold its public type.
-func outward(h *mutex.Hold) *rlock.Hold { return (*rlock.Hold)(h) }
+func outward(h *handle.Hold) *rlock.Hold { return (*rlock.Hold)(h) }
 
 var (
 	errZero       = errors.New("lockline: a zero Locker; make one with Space.New")
 	errNilContext = errors.New("lockline: the context is nil")
 )
 
-func (l *Locker) check(ctx context.Context, cfg mutex.Config) error {
+func (l *Locker) check(ctx context.Context, cfg option.Config) error {
 	switch {
 	case l == nil || l.lock == nil && l.err == nil:
 		return errZero
@@ -75,8 +74,8 @@ func (l *Locker) check(ctx context.Context, cfg mutex.Config) error {
 	return nil
 }
 
-func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *mutex.Hold, error) {
-	var cfg mutex.Config
+func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *handle.Hold, error) {
+	var cfg option.Config
 	if l != nil { // check says what is wrong with nil
 		cfg = option.NewConfig(l.cfg, options)
 	}
@@ -106,7 +105,7 @@ type turn struct {
 
 // take has h hold the lock, or says why it does not. It is asked for again whenever the lock
 // has changed, in the order in which the callers came.
-func (l *lock) take(ctx context.Context, h *hold, cfg mutex.Config, try bool) error {
+func (l *lock) take(ctx context.Context, h *hold, cfg option.Config, try bool) error {
 	leave := l.enter() // released before it waits
 	if l.s.outage != nil {
 		defer leave()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // desk is where the goroutines of a process meet for one RedLock. One of them at a time deals with the
@@ -23,7 +23,7 @@ type desk struct {
 	nesting  []*seat           // those that wait to, in their order
 	waiting  []*seat           // in their order
 	refused  bool              // the goroutine that deals with the servers has to wait for others
-	unlock   handover.Pending  // releases under way
+	unlock   wakeup.Pending    // releases under way
 	seen     *failure.Sighting // of a holder in another process
 	wanted   time.Time         // until then other processes are taken to want the lock
 }

@@ -224,7 +224,7 @@ func (g *grant) fetch(i int, after time.Duration, owner string) {
 				}
 			}
 			part := &option.Part{While: while, Lost: func() { g.lost(i) }}
-			p, err := g.l.parts[i].Lanes().Admitted(g.ctx, permit.Exclusive, option.Config{Part: part}, false)
+			p, err := g.l.parts[i].Admitted(g.ctx, permit.Exclusive, option.Config{Part: part}, false)
 			cancel()
 			if err == nil && g.admit(i, p) {
 				return

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -69,10 +68,10 @@ func (h *holding) Name() string { return h.l.name }
 // Token is 0: no number grows with every holder of every member. Each part has its own.
 func (h *holding) Token() int64 { return 0 }
 
-func (h *holding) Parts() []*mutex.Hold {
-	holds := make([]*mutex.Hold, len(h.parts))
+func (h *holding) Parts() []*handle.Hold {
+	holds := make([]*handle.Hold, len(h.parts))
 	for i, p := range h.parts {
-		holds[i] = (*mutex.Hold)(p.hold)
+		holds[i] = (*handle.Hold)(p.hold)
 	}
 	return holds
 }
@@ -86,7 +85,7 @@ func (h *holding) Find(key any) any {
 	}
 	core := h.ctx.(*whole).Context
 	for _, p := range slices.Backward(h.parts) {
-		if p.ctx == handle.Context((*mutex.Hold)(p.hold)) {
+		if p.ctx == handle.Context((*handle.Hold)(p.hold)) {
 			continue
 		}
 		found := p.ctx.Value(key)
@@ -101,7 +100,7 @@ func (h *holding) Find(key any) any {
 func find(parts []part, key any) any {
 	for _, below := range [...]bool{true, false} {
 		for _, p := range slices.Backward(parts) {
-			if of := (*mutex.Hold)(p.hold).Of(); of != nil && p.below == below {
+			if of := (*handle.Hold)(p.hold).Of(); of != nil && p.below == below {
 				if found := of.Find(key); found != nil {
 					return found
 				}
@@ -114,7 +113,7 @@ func find(parts []part, key any) any {
 // Forgotten: no goroutine has any of the parts.
 func (h *holding) Forgotten() {
 	for _, p := range h.parts {
-		(*mutex.Hold)(p.hold).Forget()
+		(*handle.Hold)(p.hold).Forget()
 	}
 }
 
@@ -154,7 +153,7 @@ func (h *holding) Extend(ctx context.Context, d time.Duration) error {
 // Stay leaves each part taken until d from now, also after its Unlock.
 func (h *holding) Stay(d time.Duration) {
 	for _, p := range h.parts {
-		(*mutex.Hold)(p.hold).Stay(d)
+		(*handle.Hold)(p.hold).Stay(d)
 	}
 }
 

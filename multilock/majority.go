@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
@@ -133,7 +132,7 @@ func (m *majority) OwnerField() string { return holderOf(m.g.q.home.ID()) }
 func (m *majority) Token() int64 { return m.token }
 
 // Parts are none: for its user it is one lock.
-func (m *majority) Parts() []*mutex.Hold { return nil }
+func (m *majority) Parts() []*handle.Hold { return nil }
 
 func (m *majority) Context() context.Context { return m.ctx }
 

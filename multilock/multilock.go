@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/rlock"
 )
@@ -63,7 +63,7 @@ func (l *MultiLock) add(members []rlock.Locker) {
 				continue
 			}
 		case *rlock.Mutex:
-			err = inner.Mutex(m).Check()
+			err = inner.Mutex(m).CheckUse(context.Background())
 		case *RedLock:
 			err = m.check(context.Background())
 		default:
@@ -170,7 +170,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}
-	cfg := option.NewConfig(mutex.Config{}, options)
+	cfg := option.NewConfig(option.Config{}, options)
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
@@ -185,7 +185,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	}
 	held, hold := l.hold(ctx, a.parts)
 	if cfg.AtLeast > 0 {
-		(*mutex.Hold)(hold).Stay(cfg.AtLeast)
+		(*handle.Hold)(hold).Stay(cfg.AtLeast)
 	}
 	return held, hold, nil
 }
@@ -197,4 +197,4 @@ type givesWay struct {
 }
 
 // Apply sets the option.
-func (givesWay) Apply(c *mutex.Config) { c.GivesWay = true }
+func (givesWay) Apply(c *option.Config) { c.GivesWay = true }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -22,7 +21,7 @@ import (
 var (
 	// serverKind is the lock that each server of a RedLock has, and turnKind the one behind which waiters
 	// stand. Their keys are their own, so that users' locks of the same name are other locks.
-	serverKind = mutex.NewLock(protocol.RedLock, false)
+	serverKind = permit.NewLock(protocol.RedLock, false)
 	turnKind   = permit.NewLock(protocol.Turnstile, true)
 )
 

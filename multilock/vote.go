@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/session"
@@ -27,7 +26,7 @@ type vote struct {
 	outer  *majority       // in which it nests
 	ctx    context.Context // the caller's
 	values context.Context // the same without its end, which does not end the parts
-	cfg    mutex.Config
+	cfg    option.Config
 	bounds wakeup.Bounds
 	try    bool
 	begun  time.Time
@@ -188,7 +187,7 @@ func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Poi
 			g.lost(i)
 		}
 	}}
-	return v.l.parts[i].Lanes().Admitted(v.values, permit.Exclusive, cfg, try)
+	return v.l.parts[i].Admitted(v.values, permit.Exclusive, cfg, try)
 }
 
 // begin makes a grant of the parts of a round. From then on it learns of their ends, so it is complete by

@@ -30,31 +30,33 @@ package redisson
 
 import (
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/mutex"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
-var (
-	scripts = mutex.Scripts{
-		Acquire: wire.Named("redisson/acquire"),
-		Keep:    wire.Named("redisson/keep"),
-		Release: wire.Named("redisson/release"),
-		Force:   wire.Named("redisson/force"),
-		Inspect: wire.Named("redisson/inspect"),
-	}
-	plain, fenced = kind(""), kind("0")
-)
+// scripts keep the hash, the channel and the token counter as the JVM does.
+var scripts = permit.Scripts{
+	Acquire: wire.Named("redisson/acquire"),
+	Renew:   wire.Named("redisson/keep"),
+	Release: wire.Named("redisson/release"),
+	Inspect: wire.Named("redisson/inspect"),
+	Force:   wire.Named("redisson/force"),
+}
+
+var plain, fenced = kind(""), kind("0")
 
 // kind is that of New or NewFenced. counter is what Redisson's token counter begins at; "": it is not made.
-func kind(counter string) *mutex.Kind {
-	keys := func(s *session.Session, name string) (*protocol.Keys, error) {
+func kind(counter string) *permit.Kind {
+	k := permit.NewLock(protocol.Redisson, false)
+	k.Scripts = scripts
+	k.Keys = func(s *session.Session, name string) (*protocol.Keys, error) {
 		return protocol.RedissonKeys(name, published(s), counter)
 	}
-	return &mutex.Kind{Letter: protocol.Redisson, Scripts: scripts, Keys: keys}
+	return k
 }
 
 // published is how a release is published, as sharding of redisson.lua has it.
@@ -85,6 +87,6 @@ func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mu
 	return newMutex(s, fenced, name, options)
 }
 
-func newMutex(s *rlock.Session, k *mutex.Kind, name string, options []rlock.Option) *rlock.Mutex {
-	return inner.NewMutex(mutex.New(inner.Session(s), k, name, option.NewConfig(mutex.Config{}, options)))
+func newMutex(s *rlock.Session, k *permit.Kind, name string, options []rlock.Option) *rlock.Mutex {
+	return inner.NewMutex(permit.New(inner.Session(s), k, name), option.NewConfig(option.Config{}, options))
 }

@@ -4,8 +4,7 @@ import (
 	"context"
 	"time"
 
-	holding "github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/handle"
 )
 
 // Hold is one entry into a lock, ended by Unlock. Holds of one lock that are
@@ -15,16 +14,12 @@ import (
 // A Hold without a fixed lease that was not unlocked is logged and released once the garbage collector finds
 // it. That is when neither the Hold nor the context that came with it can be reached any more. Keep one of
 // them for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
-type Hold handle
-
-// handle is the whole of a Hold: package mutex makes it, so that a Lock need not allocate another one around
-// it.
-type handle = mutex.Hold
+type Hold handle.Hold // all of it, so that a Lock need not allocate another one around it
 
 // HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if
 // there is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that
 // lock. Below a Campaign of package election, use it for its token alone, and end the leadership by Resign.
-func HoldFrom(ctx context.Context) *Hold { return (*Hold)(holding.From(ctx)) }
+func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to
 // the goroutine of this session that is next in line (see [WithStreak]). The release is always sent. ctx
@@ -39,34 +34,34 @@ func HoldFrom(ctx context.Context) *Hold { return (*Hold)(holding.From(ctx)) }
 //
 // Whatever it returns, the hold's context is canceled: treat the lock as released. Unlocking never frees a
 // lock that another owner holds by now.
-func (h *Hold) Unlock(ctx context.Context) error { return (*mutex.Hold)(h).Unlock(ctx) }
+func (h *Hold) Unlock(ctx context.Context) error { return (*handle.Hold)(h).Unlock(ctx) }
 
 // Token is the fencing token. It is larger than that of every holder of the lock before.
 // This holds across restarts of Redis, too, as long as its clock is not set back by more than
 // it was down. Nested holds share it. What the lock protects can refuse a request
 // whose token is smaller than one it has seen. The function that Do runs finds its Hold by [HoldFrom]. The
 // Hold of a MultiLock has none, and says 0: its Parts have.
-func (h *Hold) Token() int64 { return (*mutex.Hold)(h).Token() }
+func (h *Hold) Token() int64 { return (*handle.Hold)(h).Token() }
 
 // Name is the lock's name.
-func (h *Hold) Name() string { return (*mutex.Hold)(h).Name() }
+func (h *Hold) Name() string { return (*handle.Hold)(h).Name() }
 
 // Deadline is until when the lock is safely held as things stand: it moves with
 // every renewal. Of a hold that is over it says nothing.
-func (h *Hold) Deadline() time.Time { return (*mutex.Hold)(h).Deadline() }
+func (h *Hold) Deadline() time.Time { return (*handle.Hold)(h).Deadline() }
 
 // Err is nil while the lock is held, and then says why it is not any more: [ErrNotHeld] after Unlock,
 // [ErrLost], or [ErrClosed]. It sends no request. It goes by the deadline on the local monotonic clock, so in
 // a process that was stopped it knows of the end of the lease before the context ends. On Linux that clock
 // stands still while the machine is suspended. After that, Err is nil until the next renewal finds the lock
 // lost, or until the end of a fixed lease.
-func (h *Hold) Err() error { return (*mutex.Hold)(h).Err() }
+func (h *Hold) Err() error { return (*handle.Hold)(h).Err() }
 
 // Extend makes the lease last at least d from now; it never shortens it. It asks
 // Redis and blocks for the answer, not longer than ctx. After an error other than
 // [ErrLost], [ErrNotHeld] and [ErrClosed] the hold goes on with the lease it had.
 func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
-	return (*mutex.Hold)(h).Extend(ctx, d)
+	return (*handle.Hold)(h).Extend(ctx, d)
 }
 
 // WaitReplicas blocks until at least n replicas of the server have the lock, as far as Redis' WAIT tells. So
@@ -90,7 +85,7 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 // requests are sent. The client must be a *redis.Client or a *redis.ClusterClient, or have MasterForKey. The
 // hold of a MultiLock waits for each part. A RedLock needs no replicas, and its hold refuses.
 func (h *Hold) WaitReplicas(ctx context.Context, n int) error {
-	return (*mutex.Hold)(h).WaitReplicas(ctx, n)
+	return (*handle.Hold)(h).WaitReplicas(ctx, n)
 }
 
 // Parts are the holds that it is made of, in the order of its members, for a Hold of
@@ -98,7 +93,7 @@ func (h *Hold) WaitReplicas(ctx context.Context, n int) error {
 // and need no Unlock of their own.
 func (h *Hold) Parts() []*Hold {
 	var parts []*Hold
-	for _, p := range (*mutex.Hold)(h).Parts() {
+	for _, p := range (*handle.Hold)(h).Parts() {
 		parts = append(parts, (*Hold)(p))
 	}
 	return parts
@@ -111,4 +106,4 @@ func (h *Hold) Parts() []*Hold {
 // Goroutines that lock a free name at one instant take turns, so none of them may wait for another while it
 // has the lock. After a loss its Locks of that name return [ErrLost] until the hold that was lost is
 // unlocked, or neither it nor its context can be reached any more.
-func WithOwner(ctx context.Context) context.Context { return holding.WithOwner(ctx) }
+func WithOwner(ctx context.Context) context.Context { return handle.WithOwner(ctx) }

@@ -17,7 +17,7 @@ import (
 )
 
 func TestAMutexThatIsNoneIsRefused(t *testing.T) {
-	for m, named := range map[*rlock.Mutex]string{rlock.New(nil, "x"): "session", new(rlock.Mutex): "zero Mutex", nil: "zero Mutex"} {
+	for m, named := range map[*rlock.Mutex]string{rlock.New(nil, "x"): "session", new(rlock.Mutex): "zero value", nil: "zero value"} {
 		_ = m.Name()
 		ctx, hold, locked := m.Lock(bg)
 		if ctx != bg || hold != nil {

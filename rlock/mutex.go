@@ -3,8 +3,9 @@ package rlock
 import (
 	"context"
 
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
 )
 
 // Locker is any lock of this module: what composes locks needs no more. Package locktest has
@@ -29,27 +30,28 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 	if err != nil {
 		return err
 	}
-	return (*mutex.Hold)(hold).Do(held, fn)
+	return (*handle.Hold)(hold).Do(held, fn)
 }
 
 // Mutex is a lock: a name in a session, and a kind. It keeps no state of any
 // acquisition, so that one Mutex serves any number of goroutines, and any number
 // of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
 type Mutex struct {
-	inner mutex.Mutex
+	permits permit.Permits
+	cfg     option.Config // that acquisitions start from
 }
 
-func (m *Mutex) unwrap() *mutex.Mutex {
+func (m *Mutex) unwrap() *permit.Permits {
 	if m == nil {
 		return nil
 	}
-	return &m.inner
+	return &m.permits
 }
 
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name. What is wrong with a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{mutex.New(s.unwrap(), kind, name, option.NewConfig(mutex.Config{}, options))}
+	return &Mutex{permit.New(s.unwrap(), kind, name), option.NewConfig(option.Config{}, options)}
 }
 
 // Name is the lock's name.
@@ -94,8 +96,11 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 }
 
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
-	in := m.unwrap()
-	ctx, hold, err := in.Acquire(ctx, option.NewConfig(in.Default(), options), try)
+	var cfg option.Config
+	if m != nil {
+		cfg = m.cfg
+	}
+	ctx, hold, err := m.unwrap().Acquire(ctx, permit.Exclusive, option.NewConfig(cfg, options), try)
 	return ctx, (*Hold)(hold), err
 }
 

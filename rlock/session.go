@@ -8,7 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -28,9 +29,9 @@ type Session struct {
 }
 
 func init() {
-	mutex.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
-	mutex.Outer.Mutex = func(m any) *mutex.Mutex { return m.(*Mutex).unwrap() }
-	mutex.Outer.NewMutex = func(m mutex.Mutex) any { return &Mutex{m} }
+	permit.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
+	permit.Outer.Mutex = func(m any) *permit.Permits { return m.(*Mutex).unwrap() }
+	permit.Outer.NewMutex = func(lock permit.Permits, cfg option.Config) any { return &Mutex{lock, cfg} }
 }
 
 func (s *Session) unwrap() *session.Session {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/permit"
-	"github.com/lockline/lockline/internal/permit/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -165,7 +165,7 @@ type Waiter struct {
 // Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
 // longer than ctx.
 func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
-	in, err := operate.Inspect(ctx, m.unwrap())
+	in, err := operate.InspectPermits(ctx, m.unwrap())
 	st := State{Name: m.Name()}
 	for _, p := range in.Holders {
 		h := Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, p.Token, p.Remaining}

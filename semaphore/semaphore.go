@@ -8,9 +8,9 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/permit"
-	"github.com/lockline/lockline/internal/permit/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -269,7 +269,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 	if err := s.use(ctx); err != nil {
 		return State{}, err
 	}
-	in, err := operate.Inspect(ctx, &s.permits)
+	in, err := operate.InspectPermits(ctx, &s.permits)
 	st := State{Name: s.Name(), Limit: int(in.Limit), Used: int(in.Used)}
 	for _, p := range in.Holders {
 		st.Holders = append(st.Holders, Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining})

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 )
 
@@ -71,11 +70,6 @@ type forgotten struct {
 func (f *forgotten) tell() {
 	f.owner.remove(f.of)
 	f.of.Forgotten()
-}
-
-// ErrorOf is the error of a hold in that state; nil while it is held.
-func ErrorOf(s handover.State) error {
-	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
 }
 
 // Forget says that no goroutine can use or unlock it any more.

@@ -1,7 +1,8 @@
-// Package operate is what operators do with a lock that is not theirs: look at it, and free it by force. It
-// holds nothing and waits for nothing but the answer of Redis.
+// Package operate is what operators do with locks and permits that are not theirs: look at them, change how
+// many permits there are, and take them from holders by force. It holds nothing, and waits for nothing but
+// the answer of Redis.
 //
-// Begin with Inspect.
+// Begin with ask.
 package operate
 
 import (
@@ -12,73 +13,72 @@ import (
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// read runs a script on the lock; the caller may leave before the answer.
-func read(ctx context.Context, m *mutex.Mutex, sc *wire.Script, argv ...any) (string, error) {
-	s, fail := m.Session(), func(err error) (string, error) { return "", failure.Named(m.Name(), err) }
+// ask sends a request, and waits for the reply, not longer than ctx. Its caller has checked the use.
+func ask(ctx context.Context, ps *permit.Permits, sc *wire.Script, argv ...any) (string, error) {
+	s, kind, keys := ps.Session(), ps.Kind(), ps.Keys()
 	if ctx.Err() != nil { // nothing is sent for a caller that has left already
-		return fail(failure.OfContext(ctx))
+		return "", kind.Named(keys.Name, failure.OfContext(ctx))
 	}
 	if !s.Begin() {
-		return fail(failure.ErrClosed)
+		return "", kind.Named(keys.Name, failure.ErrClosed)
 	}
 	defer s.End()
-	r := &protocol.Same{Script: sc, Keys: m.Keys(), Argv: argv}
-	silent := s.Link.Silent(ctx, m.Keys().Lock())
-	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, silent, call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
-		return s.Link.Call(ctx, sc, r, most, nil)
-	}), 0)
+	r := &protocol.Same{Script: sc, Keys: keys, Argv: argv}
+	send := func(most int, _ *atomic.Bool) wire.Outcome { return s.Link.Call(ctx, sc, r, most, nil) }
+	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, s.Link.Silent(ctx, keys.Lock()), call.Func(send), 0)
 	switch {
 	case !answered:
-		return fail(failure.OfContext(ctx))
+		return "", kind.Named(keys.Name, failure.OfContext(ctx))
 	case o.Err != nil:
-		return "", m.Keys().Failed(o.Err)
+		return "", kind.Failed(keys, o.Err)
 	}
 	return o.Reply, nil
 }
 
+// failed is a request's error for the user.
+func failed(ps *permit.Permits, err error) error { return ps.Kind().Failed(ps.Keys(), err) }
+
 // Inspect is what Redis knows of the lock. It blocks for the answer, not longer than ctx.
-func Inspect(ctx context.Context, m *mutex.Mutex) (protocol.State, error) {
-	if err := m.CheckUse(ctx); err != nil {
+func Inspect(ctx context.Context, ps *permit.Permits) (protocol.State, error) {
+	if err := ps.CheckUse(ctx); err != nil {
 		return protocol.State{}, err
 	}
-	reply, err := read(ctx, m, m.Kind().Inspect)
+	reply, err := ask(ctx, ps, ps.Kind().Inspect)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	st, err := protocol.DecodeState(m.Name(), reply)
+	st, err := protocol.DecodeState(ps.Name(), reply)
 	if err != nil {
-		err = failure.Named(m.Name(), err)
+		err = failure.Named(ps.Name(), err)
 	}
 	return st, err
 }
 
 // ForceUnlock frees the lock, no matter which session holds it, and reports whether it was held.
-func ForceUnlock(ctx context.Context, m *mutex.Mutex) (bool, error) {
-	if err := m.CheckUse(ctx); err != nil {
-		return false, err
-	}
-	return force(ctx, m, "")
+func ForceUnlock(ctx context.Context, ps *permit.Permits) (bool, error) {
+	return force(ctx, ps, "")
 }
 
 // ForceUnlockToken frees the lock only if the holder is the one whose token Inspect has shown.
-func ForceUnlockToken(ctx context.Context, m *mutex.Mutex, token int64) (bool, error) {
-	if err := m.CheckUse(ctx); err != nil {
-		return false, err
-	}
+func ForceUnlockToken(ctx context.Context, ps *permit.Permits, token int64) (bool, error) {
 	if token <= 0 {
-		return false, failure.Named(m.Name(), fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
+		return false, failure.Named(ps.Name(), fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
 	}
-	return force(ctx, m, token) // which one server never gives to two holders
+	return force(ctx, ps, token) // which one server never gives to two holders
 }
 
 // force frees the lock; if it is told which holder was seen, and not "", only that one's.
-func force(ctx context.Context, m *mutex.Mutex, seen any) (bool, error) {
-	reply, err := read(ctx, m, m.Kind().Force, m.Keys().Channel, m.Session().Args.Keep, seen)
+func force(ctx context.Context, ps *permit.Permits, seen any) (bool, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return false, err
+	}
+	args := &ps.Session().Args
+	reply, err := ask(ctx, ps, ps.Kind().Force, args.Channels, args.Keep, seen)
 	return strings.HasPrefix(reply, "R"), err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -66,6 +65,14 @@ func (ps *Permits) Name() string {
 	return ps.keys.Name
 }
 
+// ID is equal for Permits that are of one name in one session.
+func (ps *Permits) ID() any { return permitsID{ps.s, ps.keys.Lock()} }
+
+type permitsID struct {
+	s   *session.Session
+	key string
+}
+
 // Session, Keys and Kind are those of good Permits.
 func (ps *Permits) Session() *session.Session { return ps.s }
 func (ps *Permits) Keys() *protocol.Keys      { return ps.keys }
@@ -80,12 +87,12 @@ type acquisition struct {
 	cfg      option.Config
 	bounds   wakeup.Bounds
 	begun    time.Time
-	w        waiter         // of its present wait
-	at       attempt        // the first that asks for it; saves an allocation
-	asked    bool           // at is used
-	lost     handover.State // what became of holds that it descends from; Held: none was lost
-	observed bool           // as waiting
-	trouble  error          // of the last request, in an outage that it rides out; pool.mu guards it
+	w        waiter       // of its present wait
+	at       attempt      // the first that asks for it; saves an allocation
+	asked    bool         // at is used
+	lost     handle.State // what became of holds that it descends from; Held: none was lost
+	observed bool         // as waiting
+	trouble  error        // of the last request, in an outage that it rides out; pool.mu guards it
 }
 
 // Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and
@@ -111,6 +118,9 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg option.Config, t
 	}
 	if err := cfg.Check(); err != nil {
 		return nil, err
+	}
+	if cfg.AtLeast != 0 && ps.kind.Remain == nil {
+		return nil, ps.kind.Named(ps.keys.Name, errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken"))
 	}
 	want.Shared = want.Shared && cfg.Lease == 0 // no other joins a lease that one goroutine chose for itself
 	if ps.kind.Fair || !want.exclusive() {
@@ -164,7 +174,7 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			}
 		}
 		p.mu.Lock() // nest and enter release it
-		if outer != nil && outer.state != handover.Held {
+		if outer != nil && outer.state != handle.Held {
 			p.mu.Unlock()
 			continue
 		}
@@ -193,51 +203,51 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			}
 			return nil, err
 		}
-		h, err := a.enter(try)
+		g, err := a.enter(try)
 		if err != nil {
 			return nil, err
 		}
-		if e := a.begin(h.Tenure); e != nil {
+		if e := a.begin(g); e != nil {
 			return e, nil
 		}
 	}
 }
 
 // enter gets an entry of a grant. mu is held; enter releases it.
-func (a *acquisition) enter(try bool) (handoff, error) {
+func (a *acquisition) enter(try bool) (*Grant, error) {
 	l := a.p.lane(a.want)
 	switch {
 	case l.joinable():
 		g := l.live
 		g.entries++ // before mu is released, or an Unlock could give the grant back first
 		a.p.mu.Unlock()
-		return handoff{In: true, Tenure: g}, nil
-	case try && (l.waiters.Len() > 0 || a.want.exclusive() && len(a.p.grants) > 0): // they were first
+		return g, nil
+	case try && (l.waiters.n > 0 || a.want.exclusive() && len(a.p.grants) > 0): // they were first
 		defer a.p.mu.Unlock()
-		return handoff{}, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
+		return nil, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
 		l.forget() // lane may have made it for this call alone
 		over := a.p.unlock.Over()
 		a.p.mu.Unlock()
-		h, refused, err := a.try()
+		g, refused, err := a.try()
 		if !refused || over == nil {
-			return h, err
+			return g, err
 		}
 		if _, ok := wakeup.Await(&a.bounds, over); !ok { // what it gives back may be all that this one wants
-			return h, err
+			return g, err
 		}
-		h, _, err = a.try()
-		return h, err
+		g, _, err = a.try()
+		return g, err
 	}
 	return a.wait(l)
 }
 
 // wait waits in a lane. mu is held; wait releases it.
-func (a *acquisition) wait(l *lane) (handoff, error) {
+func (a *acquisition) wait(l *lane) (*Grant, error) {
 	p := a.p
-	a.w = waiter{For: a}
+	a.w = waiter{a: a}
 	w := &a.w
-	l.waiters.Push(w)
+	l.waiters.push(w)
 	var mine *attempt
 	if l.wanting() && l.patience() <= 0 {
 		mine = l.begin()
@@ -252,33 +262,31 @@ func (a *acquisition) wait(l *lane) (handoff, error) {
 		mine.start(a.bounds.Until)
 	}
 	p.mu.Lock()
-	if w.Answered() {
+	if w.answered {
 		p.mu.Unlock()
 		if a.bounds.Over() {
-			return handoff{}, a.leave(l, w)
+			return nil, a.leave(l, w)
 		}
-		h := w.Handoff()
-		return h, h.Err
+		return w.g, w.err
 	}
-	w.Listen()
-	queued := l.standing > 0
+	w.listen()
+	stands := l.standing > 0
 	p.mu.Unlock()
-	if queued {
+	if stands {
 		a.waits()
 	}
 	for {
 		if a.bounds.Over() { // also where an answer is there, too
-			return handoff{}, a.leave(l, w)
+			return nil, a.leave(l, w)
 		}
-		told, ok := wakeup.Await(&a.bounds, w.Ready)
+		told, ok := wakeup.Await(&a.bounds, w.ready)
 		switch {
 		case !ok:
 			continue
-		case told == handover.Queued:
+		case told == queued:
 			a.waits()
 		default:
-			h := w.Handoff()
-			return h, h.Err
+			return w.g, w.err
 		}
 	}
 }
@@ -301,10 +309,10 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 		}
 	}
 	err := a.over(a.holder())
-	if !w.Withdraw() { // answered in that instant
+	if !w.withdraw() { // answered in that instant
 		p.mu.Unlock()
-		if h := w.Handoff(); h.Err == nil {
-			h.Tenure.decline(a.ctx) // the next in the lane may have it
+		if w.err == nil {
+			w.g.decline(a.ctx) // the next in the lane may have it
 		}
 		return err
 	}
@@ -380,7 +388,7 @@ func (a *acquisition) begin(g *Grant) *Entry {
 		p.mu.Unlock()
 		e.cancel(failure.ErrLost)
 		if overdue {
-			g.end(handover.Lost, failure.ErrExpired)
+			g.end(handle.Lost, failure.ErrExpired)
 		}
 		p.releaseLater(g.owner, "", late, g.deadline()) // there is no Hold whose Unlock would tell Redis
 		return nil

@@ -26,19 +26,20 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 	if o.Unanswered != nil {
 		a.late = a.notAfter // a copy may still come until then
 	}
+	a.inRedis = a.inRedis || r.Status == protocol.Granted || r.Status == protocol.Queued && !p.broadcast() ||
+		o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
 	case a.state == over: // told of a grant while the request was under way
 		return false
 	case a.state == unwanted:
-		// It may stand in the queue, or hold something: rest gives it up.
-		return a.mayHave(err) || r.Status == protocol.Queued || r.Status == protocol.Granted
+		return a.mayHave() // rest gives it up
 	case r.Status == protocol.Expired && a.expired < protocol.MaxExpired:
 		a.expired++
 		a.at = time.Now() // the answer has brought the time
 		return true
 	case err != nil && a.endures(o, err):
 		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
-		return a.state != unwanted || a.mayHave(err)
+		return a.state != unwanted || a.mayHave()
 	}
 	switch {
 	case err != nil:
@@ -57,7 +58,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 	switch {
 	case err != nil || r.Status == protocol.GoesOn:
 		a.end(over)
-		if a.mayHave(o.Err) {
+		if a.mayHave() {
 			a.release()
 		}
 		if err == nil {
@@ -77,13 +78,10 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 	return true
 }
 
-// mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. err is that of
-// the last copy. mu held.
-func (a *attempt) mayHave(err error) bool {
-	return a.redis != 0 || a.late != 0 || err != nil && wire.Judge(err).Unknown
-}
+// mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. mu held.
+func (a *attempt) mayHave() bool { return a.inRedis || a.late != 0 }
 
-// stands notes that it is in the queue. mu held.
+// stands notes that it is in the queue, or listens. mu held.
 func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 	l := a.l
 	if a.state == asking {
@@ -96,13 +94,19 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 	a.expired = 0
 	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
 	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
+	if l.p.broadcast() {
+		d = min(l.p.s().Lease, protocol.MaxRest) // of no lock of ours: it looks now and then
+		if r.Left >= 0 {
+			d = protocol.MaxRest
+		}
+	}
 	if r.Left >= 0 && !r.Behind {
 		d = min(d, r.Left+time.Millisecond)
 	}
 	a.sooner(d)
 	if l.p.s().Observer != nil { // which learns that they wait
-		for w := l.waiters.First(); w != nil; w = w.Next() {
-			w.Queued()
+		for w := l.waiters.first; w != nil; w = w.next {
+			w.queued()
 		}
 	}
 }
@@ -121,12 +125,12 @@ func (a *attempt) endures(o wire.Outcome, err error) bool {
 	if !stays && !wire.Judge(err).Transient {
 		return false
 	}
-	for w := l.waiters.First(); w != nil; {
-		next := w.Next()
-		c := w.For.(*acquisition)
+	for w := l.waiters.first; w != nil; {
+		next := w.next
+		c := w.a
 		c.trouble = err
 		if c.cfg.Impatient || !c.bounds.Endures(o.Failing, c.begun, l.p.s().Lease) {
-			w.Answer(handoff{Err: l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err))})
+			w.answer(nil, l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err)))
 		}
 		w = next
 	}
@@ -176,7 +180,7 @@ func (a *attempt) extended(sent time.Time) {
 	g.since = l.p.s().Age() // readers may join for as long again
 	l.since = g.since
 	l.p.s().Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.asksFor())))
-	for l.waiters.Len() > 0 {
+	for l.waiters.n > 0 {
 		l.admit(g)
 	}
 	l.trim()

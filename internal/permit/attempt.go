@@ -18,7 +18,7 @@ type attemptState uint8
 
 const (
 	asking   attemptState = iota // its first request is under way
-	standing                     // in Redis' queue: it asks again now and then, which keeps its place
+	standing                     // in Redis' queue, which it keeps its place in by asking again, or it listens
 	unwanted                     // its caller has gone: its goroutine gives up what it has
 	over                         // what comes now is given back
 )
@@ -50,6 +50,7 @@ type attempt struct {
 	past     int64         // a token that was in use by the time of an answer that said to wait
 	base     time.Time     // before the last request was sent that was answered, or the first one
 	redis    int64         // the Redis time in that answer; 0: there is none
+	inRedis  bool          // it may have what it wants, or a place in the queue
 	expired  int           // how often in a row a request came too late
 	size     int           // how many goroutines waited when it first asked
 	news     chan struct{} // cap 1: look at what has changed; nil before it rests
@@ -77,8 +78,10 @@ func (l *lane) begin() *attempt {
 	if p.kind.Fair {
 		p.asking = a
 	}
-	p.all.inbox.Add(a.owner.(string), a) // before the first request: a message may overtake the answer
-	p.keep()                             // run or start drops it
+	if !p.broadcast() {
+		p.all.inbox.Add(a.owner.(string), a) // before the first request: a message may overtake the answer
+	}
+	p.keep() // run or start drops it
 	return a
 }
 
@@ -168,8 +171,9 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	defer p.mu.Unlock()
 	a.out = true
 	if p.kind.Fair && a.size == 0 {
-		a.l.full, a.size = true, a.l.waiters.Len()
+		a.l.full, a.size = true, a.l.waiters.n
 	}
+	p.ear.forget()
 	if a.state < unwanted { // else nothing may come later than was said when it ended
 		a.notAfter = max(a.notAfter, until)
 	}
@@ -177,8 +181,11 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	if a.joins != nil && a.joins.held() { // else the script could prolong what is being released
 		joins = a.joins.owner
 	}
-	return p.acquireRequest(a.l.want, a.lease, a.owner, a.size, a.notAfter,
-		place{s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins})
+	at := nowhere
+	if !p.broadcast() {
+		at = place{s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins}
+	}
+	return p.acquireRequest(a.l.want, a.lease, a.owner, a.size, a.notAfter, at)
 }
 
 // place is what a request says of a place in the queue. The attempt is known to live for so long, proves
@@ -227,8 +234,12 @@ func (a *attempt) run(rest bool) {
 func (a *attempt) took(o wire.Outcome) (again bool) {
 	p := a.l.p
 	r, err := p.took(o, a)
-	if r.Status == protocol.Queued {
-		p.all.inbox.Listen(p.keys.Lock()) // only attempts in the queue are told by message
+	switch { // only attempts that stand are told by message
+	case r.Status != protocol.Queued:
+	case p.broadcast():
+		p.listen(r.Sharded)
+	default:
+		p.all.inbox.Listen(p.keys.Lock())
 		if r.Deaf {
 			p.all.inbox.Unheard(p.keys.Lock(), o.Sent)
 		}
@@ -284,12 +295,15 @@ func (a *attempt) rest() bool {
 	for {
 		p.mu.Lock()
 		state, late, d := a.state, a.late, time.Until(a.at)
+		gives, published := a.mayHave(), p.ear.ready()
 		if d <= 0 {
 			a.at = time.Time{}
 		}
 		p.mu.Unlock()
 		switch {
 		case state == over:
+			return false
+		case state == unwanted && !gives:
 			return false
 		case state == unwanted:
 			// A place may be granted as late as its liveness ends.
@@ -301,6 +315,8 @@ func (a *attempt) rest() bool {
 		t := time.NewTimer(d)
 		select {
 		case <-a.news: // its state or its time has changed
+		case <-published:
+			a.Missed()
 		case <-t.C:
 		}
 		t.Stop()

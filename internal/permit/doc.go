@@ -11,7 +11,7 @@
 // kind has a lane for each request (fair.go). The protocol with Redis is in package script.
 //
 // A kind is data (Kind in pool.go). A grant and each hold of it is held; then, once, released, lost or
-// closed (handover.State). An attempt is asking, standing, unwanted or over (attemptState).
+// closed (handle.State). An attempt is asking, standing, unwanted or over (attemptState).
 //
 // Pool.mu guards what a session knows of one name. Only Redis decides which attempt is next, in the order of
 // its queue. A message about that counts only with the nonce, which only Redis was told. Invariants

@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/option"
 )
 
@@ -25,7 +24,7 @@ type Entry struct {
 	given  context.Context // to the outermost acquisition
 
 	// pool.mu guards the following.
-	state      handover.State
+	state      handle.State
 	prev, next *Entry              // among the grant's holds
 	unlocked   bool                // or forgotten: no goroutine will unlock it
 	outer      *Entry              // the live one that it is nested in; nil: none
@@ -83,7 +82,7 @@ func (e *Entry) Forgotten() {
 	p := e.g.p
 	go func() {
 		p.mu.Lock()
-		held, fixed := e.state == handover.Held, e.fixed
+		held, fixed := e.state == handle.Held, e.fixed
 		if fixed {
 			e.unlocked = true
 		}
@@ -123,9 +122,9 @@ func (e *Entry) Find(key any) any {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e.state {
-	case handover.Held:
+	case handle.Held:
 		return e
-	case handover.Lost, handover.Closed:
+	case handle.Lost, handle.Closed:
 		d.lost = e.state
 	}
 	return nil

@@ -35,7 +35,7 @@ func (l *lane) forming() time.Duration {
 	switch {
 	case p.behindOwn():
 		return formLong
-	case len(p.grants) > 0 || l.waiters.Len() < p.back && (p.until == 0 || p.s().Age() < p.until):
+	case len(p.grants) > 0 || l.waiters.n < p.back && (p.until == 0 || p.s().Age() < p.until):
 		return formTime
 	}
 	return 0

@@ -97,7 +97,7 @@ func TestAnEndLetsTheNextLaneAsk(t *testing.T) {
 				defer p.s().End()
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				p.lane(Exclusive).waiters.Push(&waiter{For: &acquisition{p: p, ctx: context.Background()}})
+				p.lane(Exclusive).waiters.push(&waiter{a: &acquisition{p: p, ctx: context.Background()}})
 				p.ended(told)
 				return func() {}
 			})

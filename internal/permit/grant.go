@@ -12,7 +12,6 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -47,7 +46,7 @@ type Grant struct {
 	entries  int32         // of goroutines, with those that are on their way
 	writers  int32         // of these, how many exclude others
 	renewed  int32         // how many holds want the lease renewed
-	state    handover.State
+	state    handle.State
 	used     bool // some goroutine has had it
 	own      bool // its lease is, or was made longer, as a holder chose
 	idle     bool // it is not
@@ -86,7 +85,7 @@ func (p *pool) begin(
 	p.grants = append(p.grants, g)
 	p.keep() // dropped by end, by discard, or by what leave returns
 	for _, old := range former {
-		s.Go(old.endNow(handover.Lost, failure.ErrGone)) // cancels contexts, under no mutex
+		s.Go(old.endNow(handle.Lost, failure.ErrGone)) // cancels contexts, under no mutex
 	}
 	every := s.Lease / 3
 	if g.idle {
@@ -122,7 +121,7 @@ func (g *Grant) complete(until time.Time) {
 }
 
 // held reports whether the grant goes on. mu held.
-func (g *Grant) held() bool { return g.state == handover.Held }
+func (g *Grant) held() bool { return g.state == handle.Held }
 
 // exclusive reports whether it excludes all others. mu held.
 func (g *Grant) exclusive() bool { return g.n == All }
@@ -138,11 +137,11 @@ func (g *Grant) lasts() bool {
 }
 
 // over ends it for its session. mu held.
-func (g *Grant) over(why handover.State) {
+func (g *Grant) over(why handle.State) {
 	p := g.p
 	g.state = why
 	for _, l := range p.lanes {
-		if l.waiters.Len() > 0 { // they remember it until they learn of another holder
+		if l.waiters.n > 0 { // they remember it until they learn of another holder
 			now := time.Now()
 			p.seen = &failure.Sighting{Holder: g.owner.(string), About: p.s().About(), At: now, Until: now}
 			break
@@ -164,7 +163,7 @@ func (g *Grant) leaveLane() {
 // end ends the grant without an Unlock, for a reason if it was lost. It reports whether this call ended it;
 // then the caller, or the Unlock of a hold, gives it back. If the deadline has passed, contexts are canceled
 // before Redis can give the permits to others.
-func (g *Grant) end(why handover.State, reason error) bool {
+func (g *Grant) end(why handle.State, reason error) bool {
 	g.p.mu.Lock()
 	if !g.held() {
 		g.p.mu.Unlock()
@@ -178,7 +177,7 @@ func (g *Grant) end(why handover.State, reason error) bool {
 
 // endNow ends a grant that is held. What follows, as the end of its contexts, is after, which needs mu free.
 // mu held.
-func (g *Grant) endNow(why handover.State, reason error) (after func()) {
+func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	p := g.p
 	s := p.s()
 	g.over(why)
@@ -188,7 +187,7 @@ func (g *Grant) endNow(why handover.State, reason error) (after func()) {
 		e.wake() // whichever goroutines wait to nest in it look again
 	}
 	held, token := s.Age()-g.since, g.token
-	if g.l.waiters.Len() > 0 && s.Begin() { // they may have waited for it in memory
+	if g.l.waiters.n > 0 && s.Begin() { // they may have waited for it in memory
 		g.l.ask()
 		s.End()
 	}
@@ -227,7 +226,7 @@ func (g *Grant) report(token int64, held time.Duration, reason error) {
 // session's work. mu held.
 func (g *Grant) discard() {
 	p := g.p
-	g.over(handover.Released)
+	g.over(handle.Released)
 	p.s().Watchdog.Remove(&g.lease)
 	late := g.late
 	p.s().Go(func() { // which the grant has kept the pool for
@@ -312,6 +311,8 @@ func (n *news) released(o wire.Outcome) error {
 	p.mu.Lock()
 	switch {
 	case err != nil || len(answer.Served) > 0 && p.s().Owns(answer.Served[0].Owner): // it says nothing of others
+	case p.broadcast():
+		p.leaveToOthers(g, answer.Told)
 	default:
 		p.rivals = len(answer.Served) > 0
 	}
@@ -361,7 +362,7 @@ func (g *Grant) kept(o wire.Outcome, d time.Duration) error {
 	case o.Err != nil:
 		return p.kind.Failed(p.keys, o.Err)
 	case !strings.HasPrefix(o.Reply, "K"):
-		g.end(handover.Lost, failure.ErrGone) // nothing happens if it was unlocked meanwhile
+		g.end(handle.Lost, failure.ErrGone) // nothing happens if it was unlocked meanwhile
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.fail(handle.ErrorOf(g.state))
@@ -403,7 +404,7 @@ func (g *Grant) Renewal() (*wire.Script, wire.Request) {
 
 // LeaseLost ends it.
 func (g *Grant) LeaseLost(deadlinePassed bool) {
-	g.end(handover.Lost, failure.LossReason(deadlinePassed))
+	g.end(handle.Lost, failure.LossReason(deadlinePassed))
 }
 
 // RenewalFailed tells the observer.
@@ -428,7 +429,7 @@ func (g *Grant) warnOfItself() {
 	defer p.mu.Unlock()
 	waits := false
 	for _, l := range p.lanes {
-		waits = waits || l.waiters.Len() > 0
+		waits = waits || l.waiters.n > 0
 	}
 	switch {
 	case !waits || !g.exclusive():

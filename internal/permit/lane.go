@@ -4,14 +4,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/lockline/lockline/internal/handover"
-)
-
-// What goroutines of a session wait for, and how they are answered.
-type (
-	waiter  = handover.Waiter[*Grant]
-	handoff = handover.Handoff[*Grant]
 )
 
 // lane is where those goroutines of a session wait that want the same of one name. pool.mu guards it.
@@ -23,7 +15,7 @@ type (
 type lane struct {
 	p        *pool
 	want     Want
-	waiters  handover.List[*Grant]
+	waiters  waiters
 	one      [1]*attempt   // the beginning of attempts
 	attempts []*attempt    // that are asking or standing, the oldest first
 	live     *Grant        // shared: the one that goroutines may join; nil if there is none
@@ -90,15 +82,16 @@ func (l *lane) askNow() {
 // wanting: there are fewer attempts than may be. mu held.
 func (l *lane) wanting() bool {
 	return l.standing == 0 && len(l.attempts) < l.most() && // one that stands is the place of the whole lane
-		l.leaving == 0 && l.p.asking == nil
+		l.leaving == 0 && l.p.asking == nil &&
+		!(l.p.broadcast() && l.p.unlock.Any()) // its request would take the lock before others are told of it
 }
 
 // most is how many attempts there may be. mu held.
 func (l *lane) most() int {
 	if l.others || l.want.Shared || l.want.exclusive() { // one grant serves all, or one after the other
-		return min(l.waiters.Len(), 1)
+		return min(l.waiters.n, 1)
 	}
-	return l.waiters.Len()
+	return l.waiters.n
 }
 
 // soon is how long a hold lasts that it pays to wait for. It is several times as long as a request takes.
@@ -116,6 +109,8 @@ func (l *lane) patience() time.Duration {
 		return math.MaxInt64 // its end makes the lane ask
 	case l.p.kind.Fair:
 		return l.forming()
+	case l.p.broadcast():
+		return time.Until(l.p.ear.rest)
 	case !passes:
 		return 0
 	case l.others:
@@ -158,7 +153,7 @@ func (l *lane) undelay() {
 func (l *lane) trim() (last *attempt) {
 	for n := len(l.attempts); n > 0; n = len(l.attempts) {
 		a := l.attempts[n-1]
-		if n <= l.waiters.Len() && (a.lease == l.first().lease || !l.want.exclusive()) {
+		if n <= l.waiters.n && (a.lease == l.first().lease || !l.want.exclusive()) {
 			break
 		}
 		last = a
@@ -170,7 +165,7 @@ func (l *lane) trim() (last *attempt) {
 
 // forget drops a lane that nothing uses. mu held.
 func (l *lane) forget() {
-	if l.waiters.Len() == 0 && len(l.attempts) == 0 && l.grants == 0 && l.leaving == 0 {
+	if l.waiters.n == 0 && len(l.attempts) == 0 && l.grants == 0 && l.leaving == 0 {
 		l.undelay()
 		if i := slices.Index(l.p.lanes, l); i >= 0 {
 			l.p.lanes = slices.Delete(l.p.lanes, i, i+1)
@@ -179,7 +174,7 @@ func (l *lane) forget() {
 }
 
 // first is the acquisition that is next. A goroutine must wait. mu held.
-func (l *lane) first() *acquisition { return l.waiters.First().For.(*acquisition) }
+func (l *lane) first() *acquisition { return l.waiters.first.a }
 
 // joinable reports whether a goroutine may enter the live grant without asking: for a while after Redis was
 // asked, or readers that come all the time would keep writers out. mu held.
@@ -192,15 +187,15 @@ func (l *lane) joinable() bool {
 // counted in the session's work. mu held.
 func (l *lane) give(g *Grant) {
 	switch {
-	case l.waiters.Len() == 0:
+	case l.waiters.n == 0:
 		g.discard()
 	case l.want.Shared:
 		l.live = g
-		for l.waiters.Len() > 0 {
+		for l.waiters.n > 0 {
 			l.admit(g)
 		}
 	default:
-		l.p.expect(l.waiters.Len())
+		l.p.expect(l.waiters.n)
 		l.admit(g)
 	}
 	l.ask()
@@ -210,13 +205,13 @@ func (l *lane) give(g *Grant) {
 // admit gives the first that waits an entry of a grant. mu held.
 func (l *lane) admit(g *Grant) {
 	g.entries++
-	l.waiters.First().Answer(handoff{In: true, Tenure: g, Token: g.token})
+	l.waiters.first.answer(g, nil)
 }
 
 // fail answers those that an attempt has asked for that there was an error. mu held.
 func (l *lane) fail(err error) {
-	for w := l.waiters.First(); w != nil; w = l.waiters.First() {
-		w.Answer(handoff{Err: err})
+	for w := l.waiters.first; w != nil; w = l.waiters.first {
+		w.answer(nil, err)
 		if !l.want.Shared { // in other lanes, an attempt is for one waiter
 			break
 		}

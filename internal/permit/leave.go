@@ -9,7 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -23,22 +22,23 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	p := g.p
 	s := p.s()
 	if !s.Begin() {
-		return e.tooLate(handover.Closed)
+		return e.tooLate(false)
 	}
 	p.mu.Lock()
-	if e.unlocked || e.state != handover.Held {
+	if e.unlocked || e.state != handle.Held {
 		p.mu.Unlock()
 		defer s.End()
-		return e.tooLate(handover.Held)
+		return e.tooLate(true)
 	}
 	e.unlocked = true
-	e.state = handover.Released
+	e.state = handle.Released
 	e.unnest()
 	g.unlink(e)
 	g.l.brief = p.s().Age()-e.began < soon // whether those that wait ask at once: patience
+	p.unlock.Begin()
 	tell := g.leave(e.write)
-	if tell != nil {
-		p.unlock.Begin()
+	if tell == nil {
+		p.unlock.End()
 	}
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
@@ -58,6 +58,11 @@ func (e *Entry) told(ctx context.Context, err error) error {
 	p := e.g.p
 	p.mu.Lock()
 	p.unlock.End()
+	if p.broadcast() {
+		for _, l := range p.lanes {
+			l.ask()
+		}
+	}
 	p.mu.Unlock()
 	return e.ended(ctx, err)
 }
@@ -73,28 +78,26 @@ func (e *Entry) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// tooLate is the error of an Unlock that ends nothing. why: the session has ended.
-func (e *Entry) tooLate(why handover.State) error {
+// tooLate is the error of an Unlock that ends nothing. counted: the session has not ended, and waits for the
+// caller.
+func (e *Entry) tooLate(counted bool) error {
 	g := e.g
 	p := g.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	again := e.unlocked
 	e.unlocked = true
-	if e.state != handover.Held {
-		why = e.state // it was over before the session was
-	}
 	switch {
 	case again:
 		return p.fail(failure.ErrNotHeld)
-	case why == handover.Lost:
-		// It is lost to us, but Redis may still count its lease: no waiter need wait for that.
-		if !wakeup.Closed(p.s().Closing()) { // else this call may not be counted, and starts no work
-			// Not at the deadline: a copy of its request may still come.
-			p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
-		}
+	case e.state == handle.Held:
+		return p.fail(failure.ErrClosed)
+	case e.state == handle.Lost && counted:
+		// It is lost to us, but Redis may still count its lease: no waiter need wait for that. Not at the
+		// deadline: a copy of its request may still come.
+		p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
 	}
-	return p.fail(handle.ErrorOf(why))
+	return p.fail(handle.ErrorOf(e.state))
 }
 
 // news is what to tell Redis about an entry that has ended here. The grant is over, or a writer has gone and
@@ -161,7 +164,7 @@ func (g *Grant) leave(write bool) (tell *news) {
 		l.trim() // there may be an attempt more than waiters now
 		return nil
 	}
-	g.over(handover.Released)
+	g.over(handle.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
 	l.ask() // if that comes before the release, the release serves it
 	g.p.ended(false)
@@ -170,7 +173,7 @@ func (g *Grant) leave(write bool) (tell *news) {
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.
 func (g *Grant) mayPass() bool {
-	return g.l.waiters.Len() > 0 && g.l.first().lease == 0 && g.p.s().Age() >= g.stays &&
+	return g.l.waiters.n > 0 && g.l.first().lease == 0 && g.p.s().Age() >= g.stays &&
 		(g.p.kind.Fair || g.p.s().Age()-g.since < g.p.s().Streak) && // the next lane has a place of its own
 		g.lasts() && g.passes < protocol.Block-1 && !g.unraised
 }
@@ -215,7 +218,7 @@ func (n *news) reduced(o wire.Outcome) error {
 	switch {
 	case err != nil: // the lease of all is given back with the last of the readers
 		return p.kind.Failed(p.keys, err)
-	case r.Status == protocol.Lost && n.g.end(handover.Lost, failure.ErrGone):
+	case r.Status == protocol.Lost && n.g.end(handle.Lost, failure.ErrGone):
 		// Else the last reader's release was faster.
 		return p.fail(failure.ErrLost)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/handover"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 )
@@ -23,11 +22,11 @@ type descent acquisition
 // that it descends from were lost. mu is not held: contexts may run code of their own.
 func (a *acquisition) outer() (*Entry, error) {
 	d := (*descent)(a)
-	d.lost = handover.Held
+	d.lost = handle.Held
 	if e, _ := a.ctx.Value(d).(*Entry); e != nil {
 		return e, nil
 	}
-	if d.lost != handover.Held {
+	if d.lost != handle.Held {
 		return nil, a.p.fail(handle.ErrorOf(d.lost)) // to acquire afresh would hide the loss
 	}
 	return nil, nil
@@ -55,16 +54,16 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 		if !ok {
 			return nil, a.over(a.lockedHere(g))
 		}
-		if outer.state != handover.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a reader's share
+		if outer.state != handle.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a reader's share
 			return nil, nil
 		}
 	}
-	if outer.state != handover.Held {
+	if outer.state != handle.Held {
 		return nil, nil
 	}
 	if !time.Now().Before(g.deadline()) { // the timer that ends it is late
 		p.mu.Unlock()
-		g.end(handover.Lost, failure.ErrExpired)
+		g.end(handle.Lost, failure.ErrExpired)
 		p.mu.Lock()
 		return nil, nil
 	}
@@ -72,7 +71,7 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	e := a.newNested(outer)
 	p.mu.Lock()
 	// Asked again: mu was free meanwhile.
-	if outer.state != handover.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
+	if outer.state != handle.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
 		e.cancel(failure.ErrUnlocked)
 		return nil, nil
 	}

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/lockline/lockline/internal/handover"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,10 +16,10 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 	if p.lane(w) != l || p.lane(Want{N: 2, Limit: 3}) == l {
 		t.Error("what is wanted alike has one lane, and other things have others")
 	}
-	waits := handover.NewWaiter[*Grant]()
-	l.waiters.Push(waits)
+	waits := new(waiter)
+	l.waiters.push(waits)
 	l.grants++
-	for _, end := range []func(){func() { waits.Withdraw() }, func() { l.grants-- }} {
+	for _, end := range []func(){func() { waits.withdraw() }, func() { l.grants-- }} {
 		l.forget()
 		if p.open(w) != l {
 			t.Error("it is forgotten while it is used")

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handover"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // Kind is what makes one kind of permits.
@@ -22,6 +23,9 @@ type Kind struct {
 	Reentrant bool // a context that descends from a hold enters that again
 	Counts    bool // Redis has a hash with the hold count: it is told of each nested hold
 	Fair      bool // only the queue says which goroutine of all sessions is next
+
+	// Keys names the keys of one name, or says why there are none; nil: as all kinds of Lockline's own do.
+	Keys func(s *session.Session, name string) (*protocol.Keys, error)
 
 	// Named puts what it is, and its name, before an error, and Failed before that of a request.
 	Named  func(name string, err error) error
@@ -48,18 +52,18 @@ func NewLock(letter string, fair bool) *Kind {
 
 // newKeys names the keys of one name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
-	if !k.Counts {
+	switch {
+	case k.Keys != nil:
+		return k.Keys(s, name)
+	case !k.Counts:
 		return protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d", ":h")
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d")
 	if err == nil {
-		keys.Channel, keys.Queued = s.Args.Channels, true
+		keys.Queued = true
 	}
 	return keys, err
 }
-
-// Exclusive is what a lock wants.
-var Exclusive = Want{N: All, Limit: All}
 
 // Want is what one acquisition wants. What is wanted alike waits in one lane.
 type Want struct {
@@ -82,8 +86,9 @@ type pool struct {
 	lanes  []*lane           // the latest last
 	grants []*Grant          // that are held
 	seen   *failure.Sighting // of a holder
-	unlock handover.Pending  // releases under way
+	unlock wakeup.Pending    // releases under way
 	order                    // of a fair kind
+	ear    ear               // of a lock without a queue
 	one    lane              // the first
 }
 
@@ -142,10 +147,15 @@ func (p *pool) keep() {
 
 func (p *pool) drop() {
 	p.all.mu.Lock()
-	defer p.all.mu.Unlock()
 	// A lost hold's Unlock uses its pool again, when the name may have another one.
-	if p.uses--; p.uses == 0 && p.all.pool[p.keys.Lock()] == p {
+	p.uses--
+	unused := p.uses == 0 && p.all.pool[p.keys.Lock()] == p
+	if unused {
 		delete(p.all.pool, p.keys.Lock())
+	}
+	p.all.mu.Unlock()
+	if unused {
+		p.deafen()
 	}
 }
 
@@ -167,7 +177,7 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 		grants := slices.Clone(p.grants) // end takes mu
 		p.mu.Unlock()
 		for _, g := range grants {
-			if !g.end(handover.Closed, nil) {
+			if !g.end(handle.Closed, nil) {
 				continue // lost or unlocked in that instant
 			}
 			p.keep() // released drops it

@@ -8,8 +8,9 @@ const All = 1_000_000_000
 // Scripts are those of a kind.
 type Scripts struct {
 	Acquire, Renew, Release *wire.Script
+	Inspect, Force          *wire.Script
 
-	Remain *wire.Script // a Release that leaves what is held taken until a time
+	Remain *wire.Script // a Release that leaves what is held taken until a time; nil: nothing can
 	Reduce *wire.Script // goes on with one permit of All; nil: there are no others than All
 }
 
@@ -18,6 +19,8 @@ var Shares = Scripts{
 	Acquire: wire.Named("permit/acquire"),
 	Renew:   wire.Named("permit/renew"),
 	Release: wire.Named("permit/release"),
+	Inspect: wire.Named("permit/inspect"),
+	Force:   wire.Named("permit/force"),
 	Remain:  wire.Named("permit/remain"),
 	Reduce:  wire.Named("permit/reduce"),
 }
@@ -27,5 +30,7 @@ var Hash = Scripts{
 	Acquire: wire.Named("lock/acquire"),
 	Renew:   wire.Named("lock/keep"),
 	Release: wire.Named("lock/release"),
+	Inspect: wire.Named("lock/inspect"),
+	Force:   wire.Named("lock/force"),
 	Remain:  wire.Named("lock/remain"),
 }

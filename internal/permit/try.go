@@ -58,7 +58,7 @@ func (t *trying) RollBack(o wire.Outcome) {
 }
 
 // try asks once. refused: what is wanted is not free.
-func (a *acquisition) try() (h handoff, refused bool, err error) {
+func (a *acquisition) try() (g *Grant, refused bool, err error) {
 	p := a.p
 	t := &trying{a: a, owner: p.s().Attempt()}
 	p.keep() // for the rollback, if this caller leaves
@@ -66,7 +66,7 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 	if !ok { // its goroutine rolls back
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return h, false, a.over(nil)
+		return nil, false, a.over(nil)
 	}
 	defer p.drop()
 	r, err := protocol.Read(o)
@@ -99,7 +99,7 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 			if a.want.Shared {
 				l.live = g // the next readers join this one, which is younger
 			}
-			return handoff{In: true, Tenure: g}, false, nil
+			return g, false, nil
 		}
 		l.forget()
 		err = p.fail(failed)
@@ -111,5 +111,5 @@ func (a *acquisition) try() (h handoff, refused bool, err error) {
 	if err != nil && mayHave { // or may get it yet
 		p.releaseLater(t.owner, "", t.late, time.Now().Add(a.asksFor()))
 	}
-	return h, refused, err
+	return nil, refused, err
 }

@@ -40,6 +40,7 @@ type Answer struct {
 	Sharded bool          // a release is published by SPUBLISH
 
 	Served []Served // by this request
+	Told   int64    // Released, of a lock without a queue: how many clients got the message
 }
 
 // Served is what another attempt was granted.
@@ -50,8 +51,8 @@ type Served struct {
 }
 
 // Read is the answer in the outcome of a request: 'STATUS NOW' and what follows, or 'R' or 'L', and behind
-// these 'OWNER TOKEN LEASE' of each that was served. The scripts say more. The error is the outcome's, or
-// says that no script replies so.
+// these 'OWNER TOKEN LEASE' of each that was served, or how many were told. The scripts say more. The error
+// is the outcome's, or says that no script replies so.
 func Read(o wire.Outcome) (Answer, error) {
 	if o.Err != nil {
 		return Answer{}, o.Err
@@ -112,6 +113,9 @@ func parse(reply string) (a Answer, ok bool) {
 	case GoesOn, Expired, Stale:
 		a.Now = number()
 	case Released, Lost:
+		if rest != "" && !strings.Contains(rest, " ") {
+			a.Told = number()
+		}
 	default:
 		ok = false
 	}
@@ -161,12 +165,6 @@ func Number(n int64) string { return strconv.FormatInt(n, 10) }
 
 // Milliseconds is d as a script argument.
 func Milliseconds(d time.Duration) string { return Number(d.Milliseconds()) }
-
-// MayHold reports whether the attempt for which g was sent, and answered so, may have been granted what no
-// caller wants: by this copy, or by an earlier one. A reply that says nothing may come from a grant, too.
-func MayHold(g *Grant, o wire.Outcome, r Answer) bool {
-	return g.Late != 0 || o.Err == nil && (r.Status == None || r.Status == Granted)
-}
 
 // Locked is the error of an acquisition that does not wait, where the answer is Queued.
 func (a Answer) Locked(name string) *failure.LockedError {

@@ -1,13 +1,12 @@
 // Package protocol is what a session and the scripts in Redis say to each other. It has the names of keys,
-// the replies of scripts, grants and their fencing tokens, the validity of requests and leases, and a lock's
-// state. It runs no goroutine and sends nothing: package wire does.
+// the replies of scripts, the validity of requests and leases, and a lock's state. It runs no goroutine and
+// sends nothing: package wire does.
 //
-// Begin with Answer in answer.go, the reply to a request for a lock, and Grant in grant.go, by which all
-// later requests name what Redis granted.
+// Begin with Answer in answer.go, the reply to a request for a lock.
 //
 //	keys.go     the names of a lock's keys, and which names and prefixes are refused
 //	answer.go   what a lock script's reply means
-//	grant.go    a grant, and the request that ends it
+//	same.go     a request whose copies are all the same
 //	validity.go how long a request is welcome, and a lease valid
 //	refusal.go  the error of a script that found what Lockline did not write
 //	state.go    what Inspect shows

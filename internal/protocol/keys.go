@@ -38,10 +38,10 @@ const (
 // script arguments, boxed once; a session may hold very many.
 type Keys struct {
 	Name    string
-	Channel any   // string: the argument that says where a release is published
-	Queued  bool  // the keys behind the metadata are a queue's; a release does not need them if no attempt waits
-	boxed   []any // strings
-	extra   []any // arguments behind those of every script
+	Channel string // where a release is published; "": nowhere, as there is a queue
+	Queued  bool   // the keys behind the metadata are a queue's; a release does not need them if no attempt waits
+	boxed   []any  // strings
+	extra   []any  // arguments behind those of every script
 }
 
 // Lock is the key of the hash. It names the lock, whatever its kind.
@@ -104,11 +104,11 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 		boxed = append(boxed, all.String()[from:to])
 		from = to
 	}
-	return &Keys{Name: name, Channel: boxed[0], boxed: boxed}, nil
+	return &Keys{Name: name, boxed: boxed}, nil
 }
 
 // RedissonKeys are the names that Redisson gives to an RLock and its fencing token. The metadata is ours
-// alone; Redisson's token is a third key. extra is what scripts are told behind all else.
+// alone; Redisson's token is a third key. extra is what scripts are told behind all else, after the channel.
 func RedissonKeys(name string, extra ...any) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -134,9 +134,11 @@ func RedissonKeys(name string, extra ...any) (*Keys, error) {
 	if braced {
 		metadata = redissonMetadata + ":" + name // x and {x} are two locks, and share a token counter at most
 	}
-	return &Keys{Name: name,
-		Channel: join("redisson_lock__channel:"),
-		boxed:   []any{name, metadata, join(redissonToken)}, extra: extra}, nil
+	channel := join("redisson_lock__channel:")
+	return &Keys{
+		Name: name, Channel: channel,
+		boxed: []any{name, metadata, join(redissonToken)}, extra: append([]any{channel}, extra...),
+	}, nil
 }
 
 // kindIn finds what stands between prefix and name in the keys of a kind.

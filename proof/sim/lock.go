@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/mutex"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
@@ -227,7 +227,7 @@ func (l *lock) onAll(hold claim) bool {
 	if !ok {
 		return true
 	}
-	of, ok := (*mutex.Hold)(one).Of().(interface{ Servers() int })
+	of, ok := (*handle.Hold)(one).Of().(interface{ Servers() int })
 	return !ok || of.Servers() == len(l.on)
 }
 
@@ -407,7 +407,7 @@ func (l *lock) deleted() {
 
 // newHeld is what a Lock has brought, or a part of it.
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *held {
-	attempt := mutex.OwnerField((*mutex.Hold)(hold))
+	attempt := permit.OwnerField((*handle.Hold)(hold))
 	grant := attempt
 	if l.kind == 'q' { // which knows holders by their processes
 		grant = fmt.Sprint(attempt, " ", hold.Token())

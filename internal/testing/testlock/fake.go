@@ -2,7 +2,6 @@ package testlock
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,25 +14,31 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// bubbles are the tests that run in fake time.
+// bubbles are the tests that run in fake time, and what each keeps.
 var bubbles sync.Map
 
 // InFakeTime runs a test in a synctest bubble of its own: hours cost nothing, and instants are exact.
 func InFakeTime(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
-		bubbles.Store(t, true)
-		t.Cleanup(func() { bubbles.Delete(t) })
+		bubbles.Store(t, &kept{})
+		t.Cleanup(func() { bubbles.Delete(t) }) // the last: sessions are closed by then
 		test(t)
 	})
 }
 
-// Keep has hold live until the test ends. In fake time the library must find no forgotten Hold: it would unlock it
-// from outside of the bubble, which ends the program.
-func Keep(t testing.TB, hold *rlock.Hold) { t.Cleanup(func() { runtime.KeepAlive(hold) }) }
+type kept struct {
+	mu    sync.Mutex // guards holds
+	holds []*rlock.Hold
+}
 
-func keepInFakeTime(t testing.TB, hold *rlock.Hold) {
-	if _, fake := bubbles.Load(t); fake {
-		Keep(t, hold)
+// Keep has hold live until a test in fake time and its sessions have ended. There the library must find no forgotten
+// Hold: it would unlock it from outside of the bubble, which ends the program.
+func Keep(t testing.TB, hold *rlock.Hold) {
+	if k, fake := bubbles.Load(t); fake {
+		k := k.(*kept)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.holds = append(k.holds, hold)
 	}
 }
 

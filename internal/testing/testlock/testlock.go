@@ -92,7 +92,7 @@ func Lock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Op
 	if err != nil {
 		t.Fatalf("Lock: %v", err)
 	}
-	keepInFakeTime(t, hold)
+	Keep(t, hold)
 	return ctx, hold
 }
 
@@ -103,7 +103,7 @@ func TryLock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock
 	if err != nil {
 		t.Fatalf("TryLock: %v", err)
 	}
-	keepInFakeTime(t, hold)
+	Keep(t, hold)
 	return ctx, hold
 }
 
@@ -196,6 +196,7 @@ func Granted(t testing.TB, got <-chan Grant) *rlock.Hold {
 	if g.Err != nil {
 		t.Fatalf("Lock: %v", g.Err)
 	}
+	Keep(t, g.Hold)
 	return g.Hold
 }
 

@@ -9,10 +9,10 @@
 -- ARGV[4] lease in milliseconds
 -- ARGV[5] what the session says of itself
 -- ARGV[6] milliseconds by which the metadata outlives the lease
--- ARGV[8] channel
--- ARGV[9] how messages are published on it: see sharding in redisson.lua
--- ARGV[10] what KEYS[3] begins at; '': where it does not exist, it is not made
---         ARGV[2] and [7] are of locks with a queue
+-- ARGV[11] channel
+-- ARGV[12] how messages are published on it: see sharding in redisson.lua
+-- ARGV[13] what KEYS[3] begins at; '': where it does not exist, it is not made
+--         ARGV[2] and those from [7] to [10] are of locks with a queue
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
@@ -28,7 +28,7 @@ if now > tonumber(ARGV[3]) then
 end
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
-  local status = sharding(ARGV[9], ARGV[8]) and 'QP' or 'Q'
+  local status = sharding(ARGV[12], ARGV[11]) and 'QP' or 'Q'
   return table.concat({ status, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about
 end
 local lease, keep = tonumber(ARGV[4]), tonumber(ARGV[6])
@@ -39,7 +39,7 @@ else
   if over then
     return 'S ' .. stamped
   end
-  local counter = redis.call('GET', KEYS[3]) or ARGV[10] ~= '' and ARGV[10]
+  local counter = redis.call('GET', KEYS[3]) or ARGV[13] ~= '' and ARGV[13]
   if counter then
     last = math.max(last, whole(KEYS[3], '', counter))
   end

@@ -3,10 +3,11 @@
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- ARGV[1] channel
+-- ARGV[1] of locks with a queue
 -- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
--- ARGV[4] how the message is published: see sharding in redisson.lua
+-- ARGV[4] channel
+-- ARGV[5] how the message is published: see sharding in redisson.lua
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 
@@ -19,8 +20,8 @@ if ARGV[3] ~= '' and ARGV[3] ~= token then
 end
 redis.call('DEL', KEYS[1])
 disown(owner, tonumber(ARGV[2]))
-publish(ARGV[4], ARGV[1], '0')
-if sharding(ARGV[4], ARGV[1]) then -- this is rare, and the caller may be told another mode than those that wait
-  redis.call('PUBLISH', ARGV[1], '0')
+publish(ARGV[5], ARGV[4], '0')
+if sharding(ARGV[5], ARGV[4]) then -- this is rare, and the caller may be told another mode than those that wait
+  redis.call('PUBLISH', ARGV[4], '0')
 end
 return 'R'

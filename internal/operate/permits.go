@@ -1,7 +1,3 @@
-// Package operate is what operators do with permits that are not theirs: look at them, change how many there
-// are, and take them from holders by force. It holds nothing, and waits for nothing but the answer of Redis.
-//
-// Begin with Inspect.
 package operate
 
 import (
@@ -9,27 +5,29 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
-// longer than ctx.
-func Inspect(ctx context.Context, ps *permit.Permits) (State, error) {
-	text, err := ask(ctx, ps, inspectScript)
-	if err != nil {
-		return State{}, err
+var limitScript = wire.Named("permit/limit")
+
+// InspectPermits asks Redis for the holders and the waiters. It changes nothing, and blocks for one request,
+// not longer than ctx.
+func InspectPermits(ctx context.Context, ps *permit.Permits) (Permits, error) {
+	if err := ps.CheckUse(ctx); err != nil {
+		return Permits{}, err
 	}
-	st, err := Decode(text)
+	text, err := ask(ctx, ps, ps.Kind().Inspect)
 	if err != nil {
-		return State{}, failed(ps, wire.Unexpected(text))
+		return Permits{}, err
+	}
+	st, err := DecodePermits(text)
+	if err != nil {
+		return Permits{}, failed(ps, wire.Unexpected(text))
 	}
 	return st, nil
 }
@@ -47,7 +45,7 @@ func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
 		return 0, err
 	}
 	args := &ps.Session().Args // of the operator's session: waiters of any are told on channels that begin alike
-	text, err := ask(ctx, ps, forceScript, which, args.Channels, args.Keep)
+	text, err := ask(ctx, ps, ps.Kind().Force, which, args.Channels, args.Keep)
 	if err != nil {
 		return 0, err
 	}
@@ -60,11 +58,8 @@ func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
 
 // ForceToken is Force of the one holder that has this token.
 func ForceToken(ctx context.Context, ps *permit.Permits, token int64) (bool, error) {
-	if err := ps.CheckUse(ctx); err != nil {
-		return false, err
-	}
 	if token <= 0 { // which could mean others than one holder
-		return false, failed(ps, fmt.Errorf("a token is above 0, not %d", token))
+		return false, failure.Named(ps.Name(), fmt.Errorf("a token is above 0, not %d", token))
 	}
 	n, err := Force(ctx, ps, protocol.Number(token))
 	return n > 0, err
@@ -99,30 +94,4 @@ func SetLimit(ctx context.Context, ps *permit.Permits, n int64, only bool) (bool
 		}
 		s.Clock.Heard(protocol.TokenOrZero(now), sent)
 	}
-}
-
-// failed is a request's error for the user.
-func failed(ps *permit.Permits, err error) error { return ps.Kind().Failed(ps.Keys(), err) }
-
-// ask sends a request, and waits for the reply, not longer than ctx.
-func ask(ctx context.Context, ps *permit.Permits, sc *wire.Script, argv ...any) (string, error) {
-	if err := ps.CheckUse(ctx); err != nil {
-		return "", err
-	}
-	s := ps.Session()
-	if !s.Begin() {
-		return "", ps.Kind().Named(ps.Name(), failure.ErrClosed)
-	}
-	defer s.End()
-	r := &protocol.Same{Script: sc, Keys: ps.Keys(), Argv: argv}
-	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, s.Link.Silent(ctx, ps.Keys().Lock()), call.Func(func(most int, _ *atomic.Bool) wire.Outcome {
-		return s.Link.Call(ctx, sc, r, most, nil)
-	}), 0)
-	switch {
-	case !answered:
-		return "", ps.Kind().Named(ps.Name(), failure.OfContext(ctx))
-	case o.Err != nil:
-		return "", failed(ps, o.Err)
-	}
-	return o.Reply, nil
 }

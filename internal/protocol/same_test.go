@@ -2,12 +2,26 @@ package protocol
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/lockline/lockline/internal/wire"
 )
+
+var script = wire.NewScript("return 'R'")
+
+func TestCopiesOfASameAreTheSame(t *testing.T) {
+	x := keys(t, "x")
+	s := &Same{Script: script, Keys: x, Argv: []any{"a:1", 5}}
+	want := []any{"evalsha", script.Digest(), 2, x.Lock(), x.Metadata(), "a:1", 5}
+	for _, now := range []time.Time{{}, time.Now()} {
+		if got := s.Request(now).Args(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
 
 func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testing.T) {
 	moving, other := errors.New("TRYAGAIN Multiple keys request during rehashing of slot"), errors.New("LOADING")
@@ -20,7 +34,7 @@ func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testi
 		{"with a queue", true, []error{moving, moving, other}, []int{3, 2, 3, 3}},
 		{"with a counter of Redisson", false, []error{moving, moving}, []int{3, 3, 3}},
 	} {
-		r := &Migrating{Script: wire.NewScript("return 1"), Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:t", "x:q"}}}
+		r := &Same{Script: wire.NewScript("return 1"), Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:t", "x:q"}}}
 		var got []int
 		for i := range c.keys {
 			if i > 0 {

@@ -1,4 +1,4 @@
-package handover
+package wakeup
 
 // Pending counts what is under way, for goroutines that wait until some of it is over. The caller's mutex
 // guards it.
@@ -6,6 +6,9 @@ type Pending struct {
 	n    int
 	over chan struct{} // closed when one is over; nil if no goroutine waits for that
 }
+
+// Any reports whether anything is under way.
+func (p *Pending) Any() bool { return p.n > 0 }
 
 // Begin counts one more.
 func (p *Pending) Begin() { p.n++ }

@@ -9,8 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// State is what Redis knows of permits at one instant.
-type State struct {
+// Permits is what Redis knows of permits at one instant.
+type Permits struct {
 	Limit   int64 // 0: they were not used lately
 	Used    int64
 	Holders []Party // the one whose lease ends first is the first
@@ -30,8 +30,8 @@ type Party struct {
 	Age       time.Duration // since one that waits has asked
 }
 
-// Decode reads the reply of inspect.lua.
-func Decode(reply string) (st State, err error) {
+// DecodePermits reads the reply of inspect.lua.
+func DecodePermits(reply string) (st Permits, err error) {
 	var raw struct {
 		Now, Limit string
 		Holders    []string
@@ -40,7 +40,7 @@ func Decode(reply string) (st State, err error) {
 		About      map[string]string
 	}
 	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
-		return State{}, err
+		return Permits{}, err
 	}
 	now, _ := strconv.ParseFloat(raw.Now, 64)
 	st.Limit = protocol.TokenOrZero(raw.Limit)
