@@ -15,7 +15,7 @@ import (
 )
 
 func TestDocumentationShowsNoInternalType(t *testing.T) {
-	internal := regexp.MustCompile(`\b(failure|handover|protocol|wakeup|session|mutex|broadcast|single|operate|quorum|wire|inner)\.`)
+	internal := regexp.MustCompile(`\b(failure|protocol|wakeup|session|permit|operate|quorum|wire|inner|handle|option)\.`)
 	for _, dir := range []string{"rlock", "fairlock", "multilock", "election", "pubsub", "watchdog"} {
 		fset := token.NewFileSet()
 		names, err := filepath.Glob(filepath.Join("..", dir, "*.go"))

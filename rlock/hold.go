@@ -14,7 +14,10 @@ import (
 // A Hold without a fixed lease that was not unlocked is logged and released once the garbage collector finds
 // it. That is when neither the Hold nor the context that came with it can be reached any more. Keep one of
 // them for as long as the lock is needed: a goroutine that only waits for the channel of Done keeps neither.
-type Hold handle.Hold // all of it, so that a Lock need not allocate another one around it
+type Hold hold
+
+// hold is the whole of a Hold, so that a Lock need not allocate another one around it.
+type hold = handle.Hold
 
 // HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if
 // there is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that
