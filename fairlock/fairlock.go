@@ -44,17 +44,16 @@
 package fairlock
 
 import (
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
-var kind = permit.NewLock(protocol.Fair, true)
+var kind = engine.NewLock(protocol.Fair, true)
 
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return inner.NewMutex(permit.New(inner.Session(s), kind, name), option.NewConfig(option.Config{}, options))
+	return inner.NewMutex(engine.New(inner.Session(s), kind, name), engine.NewConfig(engine.Config{}, options))
 }

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -58,7 +58,7 @@ type hold struct {
 	unlocked bool
 }
 
-func newHold(ctx context.Context, l *lock, cfg option.Config) *hold {
+func newHold(ctx context.Context, l *lock, cfg engine.Config) *hold {
 	h := &hold{l: l, lease: cfg.Lease, fixed: cfg.Lease != 0}
 	if !h.fixed {
 		h.lease = lease

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -17,7 +17,7 @@ import (
 type Locker struct {
 	lock *lock
 	name string
-	cfg  option.Config
+	cfg  engine.Config
 	err  error // of New, returned by every use
 }
 
@@ -56,7 +56,7 @@ var (
 	errNilContext = errors.New("lockline: the context is nil")
 )
 
-func (l *Locker) check(ctx context.Context, cfg option.Config) error {
+func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 	switch {
 	case l == nil || l.lock == nil && l.err == nil:
 		return errZero
@@ -75,9 +75,9 @@ func (l *Locker) check(ctx context.Context, cfg option.Config) error {
 }
 
 func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *handle.Hold, error) {
-	var cfg option.Config
+	var cfg engine.Config
 	if l != nil { // check says what is wrong with nil
-		cfg = option.NewConfig(l.cfg, options)
+		cfg = engine.NewConfig(l.cfg, options)
 	}
 	if err := l.check(ctx, cfg); err != nil {
 		return ctx, nil, err
@@ -105,7 +105,7 @@ type turn struct {
 
 // take has h hold the lock, or says why it does not. It is asked for again whenever the lock
 // has changed, in the order in which the callers came.
-func (l *lock) take(ctx context.Context, h *hold, cfg option.Config, try bool) error {
+func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) error {
 	leave := l.enter() // released before it waits
 	if l.s.outage != nil {
 		defer leave()

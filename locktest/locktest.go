@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -34,7 +34,7 @@ type Space struct {
 
 // New names a lock. It does no more, and any number of Lockers of one name are one lock.
 func (s *Space) New(name string, options ...rlock.Option) *Locker {
-	l := &Locker{name: name, cfg: option.NewConfig(option.Config{}, options)}
+	l := &Locker{name: name, cfg: engine.NewConfig(engine.Config{}, options)}
 	if l.err = protocol.CheckName(name); l.err == nil {
 		l.lock = s.lock(name)
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -184,7 +184,7 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 	var locked *rlock.LockedError
 	if errors.As(taken, &locked) && locked.Holder != "" {
 		for i, p := range a.parts {
-			if permit.OwnerField((*handle.Hold)(p.hold)) == locked.Holder && p.hold.Name() == locked.Name {
+			if engine.OwnerField((*handle.Hold)(p.hold)) == locked.Holder && p.hold.Name() == locked.Name {
 				return nil, a.l.about(taken.Index, fmt.Errorf("it is the same lock as members[%d], "+
 					"for another session: they exclude each other", i))
 			}

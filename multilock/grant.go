@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/operate"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -31,7 +30,7 @@ type grant struct {
 	stop  func()          // ends seek, and what goes on of the vote
 
 	mu       sync.Mutex      // guards what follows; mutexes of the parts may be taken under it
-	parts    []*permit.Entry // by server; nil where there is none
+	parts    []*engine.Entry // by server; nil where there is none
 	token    int64           // of the present hold
 	passes   int             // holds before that
 	hold     *majority       // the present one; nil before it is entered
@@ -147,20 +146,20 @@ func (g *grant) passOn() bool {
 }
 
 // release unlocks some parts.
-func (g *grant) release(ctx context.Context, servers []int) <-chan answer[*permit.Entry] {
+func (g *grant) release(ctx context.Context, servers []int) <-chan answer[*engine.Entry] {
 	g.mu.Lock()
 	parts := slices.Clone(g.parts)
 	for _, i := range servers {
 		g.parts[i] = nil
 	}
 	g.mu.Unlock()
-	return ask(g.q, servers, func(i int) (*permit.Entry, error) { return parts[i], parts[i].Unlock(ctx) })
+	return ask(g.q, servers, func(i int) (*engine.Entry, error) { return parts[i], parts[i].Unlock(ctx) })
 }
 
 // bury unlocks the parts that were lost. That does not block.
 func (g *grant) bury() {
 	g.mu.Lock()
-	var lost []*permit.Entry
+	var lost []*engine.Entry
 	for i, p := range g.parts {
 		if p != nil && p.Err() != nil {
 			lost, g.parts[i] = append(lost, p), nil
@@ -223,8 +222,8 @@ func (g *grant) fetch(i int, after time.Duration, owner string) {
 					owner = ""
 				}
 			}
-			part := &option.Part{While: while, Lost: func() { g.lost(i) }}
-			p, err := g.l.parts[i].Admitted(g.ctx, permit.Exclusive, option.Config{Part: part}, false)
+			part := &engine.Part{While: while, Lost: func() { g.lost(i) }}
+			p, err := g.l.parts[i].Admitted(g.ctx, engine.Exclusive, engine.Config{Part: part}, false)
 			cancel()
 			if err == nil && g.admit(i, p) {
 				return
@@ -241,7 +240,7 @@ func (g *grant) fetch(i int, after time.Duration, owner string) {
 }
 
 // has reports whether it is held, on that server by the same grant. g may be nil.
-func (g *grant) has(i int, p *permit.Entry) bool {
+func (g *grant) has(i int, p *engine.Entry) bool {
 	if g == nil {
 		return false
 	}
@@ -270,14 +269,14 @@ func (g *grant) lacks(i int) bool {
 // admit makes what one server has granted part of it, if a majority without that server has been found to
 // hold it since. So that majority had it all the time, and no other holder can have come between. And no
 // later grant of that server may have a token that is not higher.
-func (g *grant) admit(i int, p *permit.Entry) bool {
+func (g *grant) admit(i int, p *engine.Entry) bool {
 	yes := 0
 	if g.outer.has(i, p) {
 		yes = g.q.need // the outer hold counts on it
 	} else if err := g.q.servers[i].credible(p.Token()); err != nil {
 		g.q.warn(g.q.servers[i], noVote, g.l.name, err)
 	} else {
-		g.tell(g.seek, i, (*permit.Entry).Confirm, func(err error) bool {
+		g.tell(g.seek, i, (*engine.Entry).Confirm, func(err error) bool {
 			if err == nil {
 				yes++
 			}
@@ -310,7 +309,7 @@ func (g *grant) admit(i int, p *permit.Entry) bool {
 // tell sends something to all servers but one. It reads the answers until enough of them are in, or ctx ends.
 // What others are asked goes on.
 func (g *grant) tell(
-	ctx context.Context, but int, what func(*permit.Entry, context.Context) error, enough func(error) bool,
+	ctx context.Context, but int, what func(*engine.Entry, context.Context) error, enough func(error) bool,
 ) {
 	g.mu.Lock()
 	parts := slices.Clone(g.parts)

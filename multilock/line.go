@@ -6,9 +6,8 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -36,10 +35,10 @@ func (v *vote) stand() (leave func()) {
 func (v *vote) standAt(s *server) (leave func()) {
 	q := v.q
 	while, skip := context.WithCancel(v.bounds.Until)
-	m := permit.New(s.turn, turnKind, v.l.name)
-	come := ask(q, []int{0}, func(int) (*permit.Entry, error) {
-		part := &option.Part{While: while, Lost: func() {}}
-		return m.Admitted(v.values, permit.Exclusive, option.Config{Impatient: true, Part: part}, false)
+	m := engine.New(s.turn, turnKind, v.l.name)
+	come := ask(q, []int{0}, func(int) (*engine.Entry, error) {
+		part := &engine.Part{While: while, Lost: func() {}}
+		return m.Admitted(v.values, engine.Exclusive, engine.Config{Impatient: true, Part: part}, false)
 	})
 	look := time.NewTicker(turnLease / 4)
 	defer look.Stop()

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
 )
@@ -195,7 +195,7 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 	g.extended = g.extended || d > q.lead.Lease
 	g.mu.Unlock()
 	yes, no := 0, []error(nil)
-	extend := func(p *permit.Entry, ctx context.Context) error { return p.Extend(ctx, d) }
+	extend := func(p *engine.Entry, ctx context.Context) error { return p.Extend(ctx, d) }
 	g.tell(ctx, -1, extend, func(err error) bool {
 		if err == nil {
 			yes++
@@ -314,7 +314,7 @@ func (m *majority) told() bool {
 }
 
 // released is what a majority says of a release.
-func (m *majority) released(held int, answers <-chan answer[*permit.Entry]) error {
+func (m *majority) released(held int, answers <-chan answer[*engine.Entry]) error {
 	q, name := m.g.q, m.g.l.name
 	yes, lost, others := 0, len(q.servers)-held, false
 	var failing []error

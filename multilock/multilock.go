@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -170,7 +170,7 @@ func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try boo
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}
-	cfg := option.NewConfig(option.Config{}, options)
+	cfg := engine.NewConfig(engine.Config{}, options)
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
@@ -197,4 +197,4 @@ type givesWay struct {
 }
 
 // Apply sets the option.
-func (givesWay) Apply(c *option.Config) { c.GivesWay = true }
+func (givesWay) Apply(c *engine.Config) { c.GivesWay = true }

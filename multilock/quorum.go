@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -21,8 +21,8 @@ import (
 var (
 	// serverKind is the lock that each server of a RedLock has, and turnKind the one behind which waiters
 	// stand. Their keys are their own, so that users' locks of the same name are other locks.
-	serverKind = permit.NewLock(protocol.RedLock, false)
-	turnKind   = permit.NewLock(protocol.Turnstile, true)
+	serverKind = engine.NewLock(protocol.RedLock, false)
+	turnKind   = engine.NewLock(protocol.Turnstile, true)
 )
 
 // turnLease is the lease and the liveness time of turns: for how long one that is killed or frozen holds

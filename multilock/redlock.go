@@ -8,11 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/operate"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
@@ -164,8 +163,8 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 type RedLock struct {
 	q     *quorum
 	name  string
-	parts []permit.Permits // by server
-	cfg   option.Config
+	parts []engine.Permits // by server
+	cfg   engine.Config
 	err   error // of New, told by every use
 }
 
@@ -177,9 +176,9 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	if q == nil || q.inner == nil {
 		return &RedLock{err: errZeroQuorum}
 	}
-	l := &RedLock{q: q.inner, name: name, cfg: option.NewConfig(option.Config{}, options)}
+	l := &RedLock{q: q.inner, name: name, cfg: engine.NewConfig(engine.Config{}, options)}
 	for _, s := range q.inner.servers {
-		l.parts = append(l.parts, permit.New(s.parts, serverKind, name))
+		l.parts = append(l.parts, engine.New(s.parts, serverKind, name))
 	}
 	if l.err = l.parts[0].CheckUse(context.Background()); l.err != nil && l.parts[0].Name() == "" {
 		l.name = ""
@@ -254,7 +253,7 @@ func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 // inspect is Inspect, with the tokens that the servers have of the holder.
 func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority rlock.State, err error) {
 	free := rlock.State{Name: l.Name()}
-	states, err := each(ctx, l, func(m *permit.Permits) (protocol.State, error) { return operate.Inspect(ctx, m) })
+	states, err := each(ctx, l, func(m *engine.Permits) (protocol.State, error) { return operate.Inspect(ctx, m) })
 	if err != nil {
 		return nil, rlock.State{}, err
 	}
@@ -286,7 +285,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 }
 
 // each asks all servers, and returns the answers of those that are in time, if these are a majority.
-func each[T any](ctx context.Context, l *RedLock, f func(*permit.Permits) (T, error)) ([]answer[T], error) {
+func each[T any](ctx context.Context, l *RedLock, f func(*engine.Permits) (T, error)) ([]answer[T], error) {
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
@@ -325,7 +324,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(*permit.Permits) (T, er
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
 // fails where these are no majority. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
-	return held(each(ctx, l, func(m *permit.Permits) (bool, error) { return operate.ForceUnlock(ctx, m) }))
+	return held(each(ctx, l, func(m *engine.Permits) (bool, error) { return operate.ForceUnlock(ctx, m) }))
 }
 
 // ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token. It blocks for two
@@ -338,7 +337,7 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 	if err != nil || !st.Held || st.Token != token {
 		return false, err
 	}
-	return held(each(ctx, l, func(m *permit.Permits) (bool, error) {
+	return held(each(ctx, l, func(m *engine.Permits) (bool, error) {
 		for i, seen := range tokens { // each server has its own, so the holder of now is safe
 			if m == &l.parts[i] {
 				return operate.ForceUnlockToken(ctx, m, seen)

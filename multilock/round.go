@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -27,9 +27,9 @@ const settleTime = 2 * time.Millisecond
 // given back.
 func (v *vote) round(try bool, outer *majority) (*majority, error) {
 	q := v.q
-	c := &count{outer: outer, cell: new(atomic.Pointer[grant]), parts: make([]*permit.Entry, len(q.servers)), errs: make([]error, len(q.servers))}
+	c := &count{outer: outer, cell: new(atomic.Pointer[grant]), parts: make([]*engine.Entry, len(q.servers)), errs: make([]error, len(q.servers))}
 	while, stop := context.WithCancel(v.bounds.Until)
-	take := func(i int) (*permit.Entry, error) { return v.admitted(i, try, while, c.cell) }
+	take := func(i int) (*engine.Entry, error) { return v.admitted(i, try, while, c.cell) }
 	servers := q.all
 	if outer != nil {
 		outer.g.mu.Lock()
@@ -42,7 +42,7 @@ func (v *vote) round(try bool, outer *majority) (*majority, error) {
 			}
 		}
 		enter := take
-		take = func(i int) (*permit.Entry, error) {
+		take = func(i int) (*engine.Entry, error) {
 			p, err := enter(i)
 			if p != nil && !p.Joins(of[i]) { // that part was lost meanwhile
 				_ = p.Unlock(context.Background())
@@ -86,13 +86,13 @@ func (v *vote) round(try bool, outer *majority) (*majority, error) {
 }
 
 // take notes an answer, and reports whether it is a grant.
-func (v *vote) take(c *count, a answer[*permit.Entry]) bool {
+func (v *vote) take(c *count, a answer[*engine.Entry]) bool {
 	c.left--
 	if c.errs[a.i] = v.judge(a); c.errs[a.i] == nil {
 		c.parts[a.i] = a.value
 		c.granted++
 	} else {
-		v.giveBack([]*permit.Entry{a.value})
+		v.giveBack([]*engine.Entry{a.value})
 	}
 	return c.parts[a.i] != nil
 }
@@ -101,7 +101,7 @@ func (v *vote) take(c *count, a answer[*permit.Entry]) bool {
 type count struct {
 	outer   *majority // of those that nest
 	cell    *atomic.Pointer[grant]
-	parts   []*permit.Entry // by server; nil: it has not granted
+	parts   []*engine.Entry // by server; nil: it has not granted
 	errs    []error         // by server
 	granted int
 	left    int // servers that have not answered
@@ -165,7 +165,7 @@ func (s *server) credible(token int64) error {
 }
 
 // judge is why an answer is no grant; nil if it is one.
-func (v *vote) judge(a answer[*permit.Entry]) error {
+func (v *vote) judge(a answer[*engine.Entry]) error {
 	s := v.q.servers[a.i]
 	if a.err == nil {
 		err := s.credible(a.value.Token())
@@ -195,7 +195,7 @@ func (v *vote) judge(a answer[*permit.Entry]) error {
 }
 
 // decide makes a hold of a majority, once its token is safe.
-func (v *vote) decide(c *count, answers <-chan answer[*permit.Entry], stop func()) (*majority, error) {
+func (v *vote) decide(c *count, answers <-chan answer[*engine.Entry], stop func()) (*majority, error) {
 	if c.granted < v.q.need {
 		return v.failed(c, answers, stop, nil)
 	}
@@ -213,14 +213,14 @@ func (v *vote) decide(c *count, answers <-chan answer[*permit.Entry], stop func(
 	g := v.begin(c, token, stop)
 	m := v.hold(g, c.outer)
 	if m == nil {
-		return v.failed(c, answers, g.stop, permit.ErrTooLate)
+		return v.failed(c, answers, g.stop, engine.ErrTooLate)
 	}
 	v.complete(g, c, answers)
 	return m, nil
 }
 
 // complete has what a majority did not wait for become part of the grant.
-func (v *vote) complete(g *grant, c *count, answers <-chan answer[*permit.Entry]) {
+func (v *vote) complete(g *grant, c *count, answers <-chan answer[*engine.Entry]) {
 	q := v.q
 	for i, p := range c.parts {
 		if p != nil && p.Err() != nil {
@@ -274,7 +274,7 @@ func (v *vote) raise(c *count, token int64) bool {
 
 // failed gives back what was granted, also what comes later, and says why there is no majority: for a reason,
 // or by the answers.
-func (v *vote) failed(c *count, answers <-chan answer[*permit.Entry], stop func(), reason error) (*majority, error) {
+func (v *vote) failed(c *count, answers <-chan answer[*engine.Entry], stop func(), reason error) (*majority, error) {
 	q := v.q
 	stop()
 	v.giveBack(c.parts)
@@ -284,7 +284,7 @@ func (v *vote) failed(c *count, answers <-chan answer[*permit.Entry], stop func(
 			select {
 			case a := <-answers:
 				v.take(c, a)
-				v.giveBack([]*permit.Entry{c.parts[a.i]})
+				v.giveBack([]*engine.Entry{c.parts[a.i]})
 			case <-late:
 				late = nil
 			}
@@ -295,7 +295,7 @@ func (v *vote) failed(c *count, answers <-chan answer[*permit.Entry], stop func(
 			for range left {
 				a := <-answers
 				_ = v.judge(a)
-				v.giveBack([]*permit.Entry{a.value})
+				v.giveBack([]*engine.Entry{a.value})
 			}
 		})
 	}
@@ -303,7 +303,7 @@ func (v *vote) failed(c *count, answers <-chan answer[*permit.Entry], stop func(
 }
 
 // giveBack unlocks some parts, and does not wait for that.
-func (v *vote) giveBack(parts []*permit.Entry) {
+func (v *vote) giveBack(parts []*engine.Entry) {
 	for _, p := range parts {
 		if p != nil {
 			v.q.home.Go(func() { _ = p.Unlock(context.Background()) })

@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
@@ -26,7 +25,7 @@ type vote struct {
 	outer  *majority       // in which it nests
 	ctx    context.Context // the caller's
 	values context.Context // the same without its end, which does not end the parts
-	cfg    option.Config
+	cfg    engine.Config
 	bounds wakeup.Bounds
 	try    bool
 	begun  time.Time
@@ -45,7 +44,7 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}
-	cfg := option.NewConfig(l.cfg, options)
+	cfg := engine.NewConfig(l.cfg, options)
 	fail := func(err error) (context.Context, *rlock.Hold, error) { return ctx, nil, failure.Named(l.name, err) }
 	if err := cfg.Check(); err != nil {
 		return fail(err)
@@ -179,15 +178,15 @@ func (v *vote) sit(s *seat) (*grant, error) {
 }
 
 // admitted takes the lock of one server.
-func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Pointer[grant]) (*permit.Entry, error) {
+func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Pointer[grant]) (*engine.Entry, error) {
 	cfg := v.cfg
 	cfg.Bounded = false
-	cfg.Part = &option.Part{While: while, Lost: func() {
+	cfg.Part = &engine.Part{While: while, Lost: func() {
 		if g := cell.Load(); g != nil {
 			g.lost(i)
 		}
 	}}
-	return v.l.parts[i].Admitted(v.values, permit.Exclusive, cfg, try)
+	return v.l.parts[i].Admitted(v.values, engine.Exclusive, cfg, try)
 }
 
 // begin makes a grant of the parts of a round. From then on it learns of their ends, so it is complete by
@@ -247,7 +246,7 @@ func (v *vote) again(err error) bool {
 	switch {
 	case v.bounds.Over():
 		return false
-	case errors.Is(err, rlock.ErrLocked), errors.Is(err, errToken), errors.Is(err, permit.ErrTooLate):
+	case errors.Is(err, rlock.ErrLocked), errors.Is(err, errToken), errors.Is(err, engine.ErrTooLate):
 		v.outage = time.Time{}
 		return true
 	}

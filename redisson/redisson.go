@@ -29,9 +29,8 @@
 package redisson
 
 import (
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -39,7 +38,7 @@ import (
 )
 
 // scripts keep the hash, the channel and the token counter as the JVM does.
-var scripts = permit.Scripts{
+var scripts = engine.Scripts{
 	Acquire: wire.Named("redisson/acquire"),
 	Renew:   wire.Named("redisson/keep"),
 	Release: wire.Named("redisson/release"),
@@ -50,8 +49,8 @@ var scripts = permit.Scripts{
 var plain, fenced = kind(""), kind("0")
 
 // kind is that of New or NewFenced. counter is what Redisson's token counter begins at; "": it is not made.
-func kind(counter string) *permit.Kind {
-	k := permit.NewLock(protocol.Redisson, false)
+func kind(counter string) *engine.Kind {
+	k := engine.NewLock(protocol.Redisson, false)
 	k.Scripts = scripts
 	k.Keys = func(s *session.Session, name string) (*protocol.Keys, error) {
 		return protocol.RedissonKeys(name, published(s), counter)
@@ -87,6 +86,6 @@ func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mu
 	return newMutex(s, fenced, name, options)
 }
 
-func newMutex(s *rlock.Session, k *permit.Kind, name string, options []rlock.Option) *rlock.Mutex {
-	return inner.NewMutex(permit.New(inner.Session(s), k, name), option.NewConfig(option.Config{}, options))
+func newMutex(s *rlock.Session, k *engine.Kind, name string, options []rlock.Option) *rlock.Mutex {
+	return inner.NewMutex(engine.New(inner.Session(s), k, name), engine.NewConfig(engine.Config{}, options))
 }

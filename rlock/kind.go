@@ -1,8 +1,8 @@
 package rlock
 
 import (
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-var kind = permit.NewLock(protocol.Reentrant, false)
+var kind = engine.NewLock(protocol.Reentrant, false)

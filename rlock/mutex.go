@@ -3,9 +3,8 @@ package rlock
 import (
 	"context"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 )
 
 // Locker is any lock of this module: what composes locks needs no more. Package locktest has
@@ -37,11 +36,11 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 // acquisition, so that one Mutex serves any number of goroutines, and any number
 // of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
 type Mutex struct {
-	permits permit.Permits
-	cfg     option.Config // that acquisitions start from
+	permits engine.Permits
+	cfg     engine.Config // that acquisitions start from
 }
 
-func (m *Mutex) unwrap() *permit.Permits {
+func (m *Mutex) unwrap() *engine.Permits {
 	if m == nil {
 		return nil
 	}
@@ -51,7 +50,7 @@ func (m *Mutex) unwrap() *permit.Permits {
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name. What is wrong with a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{permit.New(s.unwrap(), kind, name), option.NewConfig(option.Config{}, options)}
+	return &Mutex{engine.New(s.unwrap(), kind, name), engine.NewConfig(engine.Config{}, options)}
 }
 
 // Name is the lock's name.
@@ -96,11 +95,11 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 }
 
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
-	var cfg option.Config
+	var cfg engine.Config
 	if m != nil {
 		cfg = m.cfg
 	}
-	ctx, hold, err := m.unwrap().Acquire(ctx, permit.Exclusive, option.NewConfig(cfg, options), try)
+	ctx, hold, err := m.unwrap().Acquire(ctx, engine.Exclusive, engine.NewConfig(cfg, options), try)
 	return ctx, (*Hold)(hold), err
 }
 

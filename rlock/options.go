@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/lockline/lockline/internal/option"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -14,14 +14,14 @@ type Option interface {
 	lockOption()
 }
 
-// lockOption is every Option of this package. What makes it one for the other packages, option.NewConfig
+// lockOption is every Option of this package. What makes it one for the other packages, engine.NewConfig
 // finds.
-type lockOption func(*option.Config)
+type lockOption func(*engine.Config)
 
 func (lockOption) lockOption() {}
 
 // Apply sets the option.
-func (o lockOption) Apply(c *option.Config) { o(c) }
+func (o lockOption) Apply(c *engine.Config) { o(c) }
 
 // WithLease fixes the lease to d and switches its renewal off for that hold: the
 // lock is lost when d is over. From 10 ms to ten years. Under re-entry a shorter lease
@@ -29,7 +29,7 @@ func (o lockOption) Apply(c *option.Config) { o(c) }
 //
 // A Hold with a fixed lease that is forgotten is left to run out.
 func WithLease(d time.Duration) Option {
-	return lockOption(func(c *option.Config) {
+	return lockOption(func(c *engine.Config) {
 		c.Lease = d
 		if d == 0 {
 			c.Lease = -1 // told apart from "not given", to be refused
@@ -52,7 +52,7 @@ func WithLease(d time.Duration) Option {
 // that goes on as a reader before d is over keeps all others out until it has ended. A lock that was lost
 // before Unlock is not left taken.
 func HoldAtLeast(d time.Duration) Option {
-	return lockOption(func(c *option.Config) { c.AtLeast = d })
+	return lockOption(func(c *engine.Config) { c.AtLeast = d })
 }
 
 // WaitAtMost bounds the wait of Lock and Do to d, in addition to the context's
@@ -60,7 +60,7 @@ func HoldAtLeast(d time.Duration) Option {
 // if Redis has not answered. A semaphore returns its own *NotFreeError. With zero, Lock is a TryLock.
 // For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
-	return lockOption(func(c *option.Config) { c.Wait, c.Bounded = d, true })
+	return lockOption(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
 }
 
 // SessionOption sets up a session.

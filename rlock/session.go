@@ -8,8 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -29,9 +28,9 @@ type Session struct {
 }
 
 func init() {
-	permit.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
-	permit.Outer.Mutex = func(m any) *permit.Permits { return m.(*Mutex).unwrap() }
-	permit.Outer.NewMutex = func(lock permit.Permits, cfg option.Config) any { return &Mutex{lock, cfg} }
+	engine.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
+	engine.Outer.Mutex = func(m any) *engine.Permits { return m.(*Mutex).unwrap() }
+	engine.Outer.NewMutex = func(lock engine.Permits, cfg engine.Config) any { return &Mutex{lock, cfg} }
 }
 
 func (s *Session) unwrap() *session.Session {

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/operate"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -17,44 +16,44 @@ import (
 // ErrUpgrade: Lock or TryLock got a context that carries a read hold, or an owner ([rlock.WithOwner]) that
 // has one. A reader cannot become the writer, because two that tried would wait for each other without end.
 // Unlock the read hold first.
-var ErrUpgrade = permit.ErrUpgrade
+var ErrUpgrade = engine.ErrUpgrade
 
 // RWMutex is a read-write lock: a name in a session. It keeps no state of its own. Safe for concurrent use.
 // Any number of RWMutexes of one name are one lock. It is a [rlock.Locker], to write; that to read is
 // [RWMutex.RLocker].
 type RWMutex struct {
-	permits permit.Permits
-	cfg     option.Config
+	permits engine.Permits
+	cfg     engine.Config
 }
 
 var _ rlock.Locker = (*RWMutex)(nil)
 
-var kind = &permit.Kind{
+var kind = &engine.Kind{
 	Letter:    protocol.ReadWrite,
-	Scripts:   permit.Shares,
+	Scripts:   engine.Shares,
 	Reentrant: true,
 	Named:     failure.Named,
 	Failed:    func(k *protocol.Keys, err error) error { return k.Failed(err) },
 	Locked:    func(e *failure.LockedError) error { return failure.Public(e) },
 	Ended:     failure.OfWait,
-	Limited: func(name string, _ permit.Want, limit int64) error {
+	Limited: func(name string, _ engine.Want, limit int64) error {
 		return failure.Named(name, fmt.Errorf("its limit in Redis is %d, as of no read-write lock", limit))
 	},
 }
 
 var (
-	write = permit.Want{N: permit.All, Limit: permit.All}
-	read  = permit.Want{N: 1, Limit: permit.All, Shared: true}
+	write = engine.Want{N: engine.All, Limit: engine.All}
+	read  = engine.Want{N: 1, Limit: engine.All, Shared: true}
 )
 
 // New names a read-write lock. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is
 // wrong with a name or session, every method returns. The options are those of each acquisition:
 // [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, options ...rlock.Option) *RWMutex {
-	return &RWMutex{permit.New(inner.Session(s), kind, name), option.NewConfig(option.Config{}, options)}
+	return &RWMutex{engine.New(inner.Session(s), kind, name), engine.NewConfig(engine.Config{}, options)}
 }
 
-func (m *RWMutex) unwrap() *permit.Permits {
+func (m *RWMutex) unwrap() *engine.Permits {
 	if m == nil {
 		return nil
 	}
@@ -98,12 +97,12 @@ func (m *RWMutex) TryRLock(ctx context.Context, options ...rlock.Option) (contex
 	return m.acquire(ctx, read, options, true)
 }
 
-func (m *RWMutex) acquire(ctx context.Context, want permit.Want, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
-	var cfg option.Config
+func (m *RWMutex) acquire(ctx context.Context, want engine.Want, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+	var cfg engine.Config
 	if m != nil {
 		cfg = m.cfg
 	}
-	ctx, hd, err := m.unwrap().Acquire(ctx, want, option.NewConfig(cfg, options), try)
+	ctx, hd, err := m.unwrap().Acquire(ctx, want, engine.NewConfig(cfg, options), try)
 	return ctx, (*rlock.Hold)(hd), err
 }
 
@@ -169,14 +168,14 @@ func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
 	st := State{Name: m.Name()}
 	for _, p := range in.Holders {
 		h := Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, p.Token, p.Remaining}
-		if p.N == permit.All {
+		if p.N == engine.All {
 			st.Writer = &h
 		} else {
 			st.Readers = append(st.Readers, h)
 		}
 	}
 	for _, p := range in.Queue {
-		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, p.N == permit.All, p.Age})
+		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, p.N == engine.All, p.Age})
 	}
 	return st, err
 }

@@ -6,35 +6,34 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/operate"
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
 // MaxLimit is the highest number of permits.
-const MaxLimit = permit.All - 1
+const MaxLimit = engine.All - 1
 
 // Semaphore is a semaphore's name in a session, and how many permits it has. It keeps no state of its own.
 // Safe for concurrent use. Any number of Semaphores of one name are one semaphore.
 type Semaphore struct {
-	permits permit.Permits
+	permits engine.Permits
 	limit   int
-	cfg     option.Config
+	cfg     engine.Config
 	err     error // of New, returned by every use
 }
 
-var kind = &permit.Kind{
+var kind = &engine.Kind{
 	Letter:  protocol.Semaphore,
-	Scripts: permit.Shares,
+	Scripts: engine.Shares,
 	Named:   named,
 	Failed:  func(k *protocol.Keys, err error) error { return named(k.Name, err) },
 	Locked:  notFree,
 	Ended:   ended,
-	Limited: func(name string, want permit.Want, limit int64) error {
+	Limited: func(name string, want engine.Want, limit int64) error {
 		return &LimitError{name, int(want.N), int(want.Limit), int(limit)}
 	},
 }
@@ -65,7 +64,7 @@ func notFree(e *failure.LockedError) error {
 // Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns.
 // The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
-	sem := &Semaphore{permits: permit.New(inner.Session(s), kind, name), limit: limit, cfg: option.NewConfig(option.Config{}, options)}
+	sem := &Semaphore{permits: engine.New(inner.Session(s), kind, name), limit: limit, cfg: engine.NewConfig(engine.Config{}, options)}
 	sem.err = sem.check("New: a limit", limit)
 	return sem
 }
@@ -135,8 +134,8 @@ func (s *Semaphore) acquire(ctx context.Context, n int, options []rlock.Option, 
 	if err := s.check("Acquire: a number of permits", n); err != nil {
 		return ctx, nil, err
 	}
-	want := permit.Want{N: int64(n), Limit: int64(s.limit)}
-	ctx, hd, err := s.permits.Acquire(ctx, want, option.NewConfig(s.cfg, options), try)
+	want := engine.Want{N: int64(n), Limit: int64(s.limit)}
+	ctx, hd, err := s.permits.Acquire(ctx, want, engine.NewConfig(s.cfg, options), try)
 	return ctx, (*rlock.Hold)(hd), err
 }
 

@@ -4,19 +4,18 @@
 package inner
 
 import (
-	"github.com/lockline/lockline/internal/option"
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
 )
 
 // Session is what is inside s; nil if s is nil.
-func Session(s *rlock.Session) *session.Session { return permit.Outer.Session(s) }
+func Session(s *rlock.Session) *session.Session { return engine.Outer.Session(s) }
 
 // Mutex is what is inside m; nil if m is nil.
-func Mutex(m *rlock.Mutex) *permit.Permits { return permit.Outer.Mutex(m) }
+func Mutex(m *rlock.Mutex) *engine.Permits { return engine.Outer.Mutex(m) }
 
 // NewMutex puts a lock into rlock's type, with the options that its acquisitions start from.
-func NewMutex(lock permit.Permits, cfg option.Config) *rlock.Mutex {
-	return permit.Outer.NewMutex(lock, cfg).(*rlock.Mutex)
+func NewMutex(lock engine.Permits, cfg engine.Config) *rlock.Mutex {
+	return engine.Outer.NewMutex(lock, cfg).(*rlock.Mutex)
 }

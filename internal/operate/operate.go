@@ -12,15 +12,15 @@ import (
 	"sync/atomic"
 
 	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 // ask sends a request, and waits for the reply, not longer than ctx. Its caller has checked the use.
-func ask(ctx context.Context, ps *permit.Permits, sc *wire.Script, argv ...any) (string, error) {
+func ask(ctx context.Context, ps *engine.Permits, sc *wire.Script, argv ...any) (string, error) {
 	s, kind, keys := ps.Session(), ps.Kind(), ps.Keys()
 	if ctx.Err() != nil { // nothing is sent for a caller that has left already
 		return "", kind.Named(keys.Name, failure.OfContext(ctx))
@@ -42,10 +42,10 @@ func ask(ctx context.Context, ps *permit.Permits, sc *wire.Script, argv ...any) 
 }
 
 // failed is a request's error for the user.
-func failed(ps *permit.Permits, err error) error { return ps.Kind().Failed(ps.Keys(), err) }
+func failed(ps *engine.Permits, err error) error { return ps.Kind().Failed(ps.Keys(), err) }
 
 // Inspect is what Redis knows of the lock. It blocks for the answer, not longer than ctx.
-func Inspect(ctx context.Context, ps *permit.Permits) (protocol.State, error) {
+func Inspect(ctx context.Context, ps *engine.Permits) (protocol.State, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return protocol.State{}, err
 	}
@@ -61,12 +61,12 @@ func Inspect(ctx context.Context, ps *permit.Permits) (protocol.State, error) {
 }
 
 // ForceUnlock frees the lock, no matter which session holds it, and reports whether it was held.
-func ForceUnlock(ctx context.Context, ps *permit.Permits) (bool, error) {
+func ForceUnlock(ctx context.Context, ps *engine.Permits) (bool, error) {
 	return force(ctx, ps, "")
 }
 
 // ForceUnlockToken frees the lock only if the holder is the one whose token Inspect has shown.
-func ForceUnlockToken(ctx context.Context, ps *permit.Permits, token int64) (bool, error) {
+func ForceUnlockToken(ctx context.Context, ps *engine.Permits, token int64) (bool, error) {
 	if token <= 0 {
 		return false, failure.Named(ps.Name(), fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
 	}
@@ -74,7 +74,7 @@ func ForceUnlockToken(ctx context.Context, ps *permit.Permits, token int64) (boo
 }
 
 // force frees the lock; if it is told which holder was seen, and not "", only that one's.
-func force(ctx context.Context, ps *permit.Permits, seen any) (bool, error) {
+func force(ctx context.Context, ps *engine.Permits, seen any) (bool, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return false, err
 	}

@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/fake"
 	"github.com/lockline/lockline/internal/wire"
@@ -22,11 +22,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var bg = context.Background()
 
-var kind = permit.NewLock(protocol.Reentrant, false)
+var kind = engine.NewLock(protocol.Reentrant, false)
 
 // newMutex is a lock on a server that answers so.
-func newMutex(t *testing.T, answer func(fake.Call) (string, error)) *permit.Permits {
-	m := permit.New(fake.Session(t, fake.Client(t, answer)), kind, "x")
+func newMutex(t *testing.T, answer func(fake.Call) (string, error)) *engine.Permits {
+	m := engine.New(fake.Session(t, fake.Client(t, answer)), kind, "x")
 	return &m
 }
 
@@ -36,10 +36,10 @@ func replies(reply string) func(fake.Call) (string, error) {
 }
 
 // all are the ways to look at a lock, or to free it.
-var all = map[string]func(context.Context, *permit.Permits) error{
-	"Inspect":          func(ctx context.Context, m *permit.Permits) error { _, err := Inspect(ctx, m); return err },
-	"ForceUnlock":      func(ctx context.Context, m *permit.Permits) error { _, err := ForceUnlock(ctx, m); return err },
-	"ForceUnlockToken": func(ctx context.Context, m *permit.Permits) error { _, err := ForceUnlockToken(ctx, m, 7); return err },
+var all = map[string]func(context.Context, *engine.Permits) error{
+	"Inspect":          func(ctx context.Context, m *engine.Permits) error { _, err := Inspect(ctx, m); return err },
+	"ForceUnlock":      func(ctx context.Context, m *engine.Permits) error { _, err := ForceUnlock(ctx, m); return err },
+	"ForceUnlockToken": func(ctx context.Context, m *engine.Permits) error { _, err := ForceUnlockToken(ctx, m, 7); return err },
 }
 
 func TestAnOperatorWhoseContextEndsIsNotKeptWaiting(t *testing.T) {

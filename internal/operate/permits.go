@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -17,7 +17,7 @@ var limitScript = wire.Named("permit/limit")
 
 // InspectPermits asks Redis for the holders and the waiters. It changes nothing, and blocks for one request,
 // not longer than ctx.
-func InspectPermits(ctx context.Context, ps *permit.Permits) (Permits, error) {
+func InspectPermits(ctx context.Context, ps *engine.Permits) (Permits, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return Permits{}, err
 	}
@@ -40,7 +40,7 @@ const (
 
 // Force takes permits back from holders, and returns how many there were: the Writer, the Readers, or the one
 // with this token. They learn that they have lost them. It blocks for one request, not longer than ctx.
-func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
+func Force(ctx context.Context, ps *engine.Permits, which string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return 0, err
 	}
@@ -57,7 +57,7 @@ func Force(ctx context.Context, ps *permit.Permits, which string) (int, error) {
 }
 
 // ForceToken is Force of the one holder that has this token.
-func ForceToken(ctx context.Context, ps *permit.Permits, token int64) (bool, error) {
+func ForceToken(ctx context.Context, ps *engine.Permits, token int64) (bool, error) {
 	if token <= 0 { // which could mean others than one holder
 		return false, failure.Named(ps.Name(), fmt.Errorf("a token is above 0, not %d", token))
 	}
@@ -67,7 +67,7 @@ func ForceToken(ctx context.Context, ps *permit.Permits, token int64) (bool, err
 
 // SetLimit sets how many permits there are, or only if Redis has no number, and reports whether it did. It
 // blocks for one request, not longer than ctx.
-func SetLimit(ctx context.Context, ps *permit.Permits, n int64, only bool) (bool, error) {
+func SetLimit(ctx context.Context, ps *engine.Permits, n int64, only bool) (bool, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return false, err
 	}

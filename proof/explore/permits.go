@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
@@ -15,7 +15,7 @@ import (
 // permitRules are sessions that want permits of one name: a semaphore or a read-write lock. What they do is what package permit does, without what
 // stays in memory.
 type permitRules struct {
-	limit  int64 // of a read-write lock, permit.All
+	limit  int64 // of a read-write lock, engine.All
 	takers []want
 	tries  bool  // any of them may ask without waiting
 	lease  int64 // milliseconds
@@ -71,7 +71,7 @@ const (
 var permitScripts = []string{"permit/acquire", "permit/release", "permit/renew", "permit/reduce",
 	"permit/limit", "permit/force"}
 
-const all = permit.All
+const all = engine.All
 
 // each makes a session for each number of permits.
 func each(n ...int64) []want {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/permit"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -146,7 +146,7 @@ func newLock(w *world, p place) *lock {
 	case 'p':
 		l.initial = 1 + w.rand(1<<35).Int64N(4)
 	case 'w':
-		l.initial = permit.All
+		l.initial = engine.All
 	}
 	switch {
 	case l.initial != 0:
@@ -407,7 +407,7 @@ func (l *lock) deleted() {
 
 // newHeld is what a Lock has brought, or a part of it.
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *held {
-	attempt := permit.OwnerField((*handle.Hold)(hold))
+	attempt := engine.OwnerField((*handle.Hold)(hold))
 	grant := attempt
 	if l.kind == 'q' { // which knows holders by their processes
 		grant = fmt.Sprint(attempt, " ", hold.Token())

@@ -7,14 +7,14 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
 )
 
 // write: it excludes others.
-func (h *held) write() bool { return h.n == permit.All }
+func (h *held) write() bool { return h.n == engine.All }
 
 // taken is how many permits holders believe to have. Readers of one session share one.
 func (l *permits) taken(counts func(*held) bool) (n int64, latest *grant) {
@@ -138,7 +138,7 @@ func (l *permits) locker(s *rlock.Session, n int64) rlock.Locker {
 	switch {
 	case l.kind == 'p':
 		return semaphore.New(s, l.name, int(l.initial)).Locker(int(n))
-	case n == permit.All:
+	case n == engine.All:
 		return rwlock.New(s, l.name)
 	}
 	return rwlock.New(s, l.name).RLocker()
@@ -222,7 +222,7 @@ func (a *actor) upgrade(h way, inside []*entry, err error) bool {
 			a.fail("%s: %v, and it writes", a.name, err)
 		}
 	}
-	if !h.nested || h.n != permit.All {
+	if !h.nested || h.n != engine.All {
 		a.fail("%s: %s: %v", a.name, h, err)
 	}
 	return true

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockline/lockline/internal/permit"
+	"github.com/lockline/lockline/internal/engine"
 )
 
 // permits are the rules of what is given away by permits: a semaphore, or a read-write lock, where a reader takes one and a writer all.
@@ -183,7 +183,7 @@ func (l *permits) forced(which string, before map[string]holding, now int64) {
 	_, err := strconv.Atoi(which)
 	byToken, any := err == nil, false
 	for owner, h := range before {
-		if !h.in(now) || !(which == "w" && h.n == permit.All || which == "r" && h.n != permit.All || byToken && number(which) == h.token) {
+		if !h.in(now) || !(which == "w" && h.n == engine.All || which == "r" && h.n != engine.All || byToken && number(which) == h.token) {
 			continue
 		}
 		any = true
@@ -276,7 +276,7 @@ func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 	switch {
 	case l.kind == 'w':
 		if rnd.IntN(3) == 0 {
-			n = permit.All
+			n = engine.All
 		}
 	default:
 		n = 1 + rnd.Int64N(l.limit+1)

@@ -1,4 +1,4 @@
-package permit_test
+package engine_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package permit
+package engine
 
 import "github.com/lockline/lockline/internal/wire"
 

@@ -1,4 +1,4 @@
-package permit
+package engine
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/option"
 )
 
 // Entry is what one goroutine has of a grant. It must not refer to its Hold, which its user may forget.
@@ -20,7 +19,7 @@ type Entry struct {
 	began  time.Duration // age of the session
 	nested bool
 	fixed  bool // a lease of its own choice, not renewed
-	part   *option.Part
+	part   *Part
 	given  context.Context // to the outermost acquisition
 
 	// pool.mu guards the following.

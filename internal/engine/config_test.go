@@ -1,15 +1,11 @@
-package option
+package engine
 
 import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockline/lockline/internal/protocol"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // lease is an option as rlock has them.
 type lease time.Duration

@@ -1,4 +1,4 @@
-package permit
+package engine
 
 // waiter is an acquisition's place in a lane. It is answered once, or withdrawn.
 type waiter struct {

@@ -1,4 +1,4 @@
-package permit
+package engine
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/testing/fake"
 )
 
@@ -91,7 +90,7 @@ type got struct {
 func lock(t *testing.T, m *Permits, ctx context.Context) <-chan got {
 	c := make(chan got, 1)
 	go func() {
-		ctx, hold, err := m.Acquire(ctx, Exclusive, option.Config{}, false)
+		ctx, hold, err := m.Acquire(ctx, Exclusive, Config{}, false)
 		t.Cleanup(func() { runtime.KeepAlive(hold) })
 		c <- got{ctx, hold, err}
 	}()

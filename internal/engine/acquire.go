@@ -1,4 +1,4 @@
-package permit
+package engine
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
@@ -84,7 +83,7 @@ type acquisition struct {
 	ctx      context.Context
 	want     Want
 	lease    time.Duration // that it has chosen for itself; 0: the session's
-	cfg      option.Config
+	cfg      Config
 	bounds   wakeup.Bounds
 	begun    time.Time
 	w        waiter       // of its present wait
@@ -98,7 +97,7 @@ type acquisition struct {
 // Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and
 // nothing is held; what an unanswered request may have taken is given back in the background.
 func (ps *Permits) Acquire(
-	ctx context.Context, want Want, cfg option.Config, try bool,
+	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
 	e, err := ps.Admitted(ctx, want, cfg, try)
 	if err != nil {
@@ -112,7 +111,7 @@ func (ps *Permits) Acquire(
 }
 
 // Admitted is Acquire for a caller that forgets no hold.
-func (ps *Permits) Admitted(ctx context.Context, want Want, cfg option.Config, try bool) (*Entry, error) {
+func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,4 @@
-// Package option is what an acquisition can be told: by the options of a call, which make a Config, and by
-// its context, which may name an owner. It never changes once the acquisition has begun.
-package option
+package engine
 
 import (
 	"context"
@@ -10,7 +8,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// Config is what one acquisition can be told.
+// Config is what one acquisition is told by its options. It never changes once the acquisition has begun.
 type Config struct {
 	Lease     time.Duration // fixed, not renewed; 0: the session's, renewed
 	AtLeast   time.Duration // for which it stays taken, also after its Unlock

@@ -1,8 +1,7 @@
-package permit
+package engine
 
 import (
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/option"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -23,5 +22,5 @@ func OwnerField(hd *handle.Hold) string {
 var Outer struct {
 	Session  func(session any) *session.Session
 	Mutex    func(mutex any) *Permits
-	NewMutex func(Permits, option.Config) any
+	NewMutex func(Permits, Config) any
 }
