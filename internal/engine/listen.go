@@ -6,9 +6,8 @@ import (
 	"github.com/lockline/lockline/internal/wakeup"
 )
 
-// A lock that is shared with Redisson has no queue: a release is published on the lock's channel, and whoever
-// waits asks again. An attempt that was refused listens there. No wake-up is lost: a confirmed subscription
-// counts as news.
+// A lock that is shared with Redisson has no queue. A release is published on the lock's channel. An attempt
+// that was refused listens there, and asks again. No wake-up is lost: a confirmed subscription counts as news.
 
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
 // pool.mu guards it.

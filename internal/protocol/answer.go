@@ -50,9 +50,9 @@ type Served struct {
 	Lease time.Duration
 }
 
-// Read is the answer in the outcome of a request: 'STATUS NOW' and what follows, or 'R' or 'L', and behind
-// these 'OWNER TOKEN LEASE' of each that was served, or how many were told. The scripts say more. The error
-// is the outcome's, or says that no script replies so.
+// Read is the answer in the outcome of a request. That is 'STATUS NOW' and what follows, or 'R' or 'L'.
+// Behind these stands 'OWNER TOKEN LEASE' of each that was served, or how many were told. The scripts say
+// more. The error is the outcome's, or says that no script replies so.
 func Read(o wire.Outcome) (Answer, error) {
 	if o.Err != nil {
 		return Answer{}, o.Err

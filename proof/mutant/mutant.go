@@ -218,7 +218,7 @@ var All = []Mutant{
 	{Name: "permits: a writer hands its token on", Kind: "rwlock", File: "internal/engine/leave.go",
 		Old: "			g.token++ // each writer has its own token of the block\n", New: ""},
 	{Name: "permits: a lane serves the one that came last", Kind: "rwlock", File: "internal/engine/acquire.go",
-		Old: "	l.waiters.push(w)\n", New: "	if l.waiters.push(w); l.waiters.first != w { // the last becomes the first\n		last, first := l.waiters.last, l.waiters.first\n		l.waiters.last = last.prev\n		l.waiters.last.next = nil\n		last.prev, last.next, first.prev = nil, first, last\n		l.waiters.first = last\n	}\n"},
+		Old: "	l.waiters.push(w)\n", New: "	if l.waiters.push(w); l.waiters.first != w {\n		last, first := l.waiters.last, l.waiters.first\n		l.waiters.last = last.prev\n		l.waiters.last.next = nil\n		last.prev, last.next, first.prev = nil, first, last\n		l.waiters.first = last\n	}\n"},
 	{Name: "permits: one of a session that closes keeps what it has", Kind: "semaphore", File: "internal/engine/pool.go",
 		Old: "			if !g.end(handle.Closed, nil) {\n				continue // lost or unlocked in that instant\n			}\n", New: "			if g.holds != nil || !g.end(handle.Closed, nil) {\n				continue // lost or unlocked in that instant\n			}\n"},
 	{Name: "latch: a count down that comes again counts again", Kind: "latch", File: lua + "latch.lua",
