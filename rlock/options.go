@@ -117,8 +117,7 @@ type PubSubMode uint8
 
 const (
 	// PubSubAuto is the default: PubSubSharded, where the server has it (Redis 7 or newer, Valkey) and the
-	// user may use it, and PubSubClassic elsewhere. The session asks each server once, before it first waits
-	// there.
+	// user may use it, and PubSubClassic elsewhere. Each reply that makes a session wait says which it is.
 	PubSubAuto PubSubMode = iota
 
 	// PubSubClassic is SUBSCRIBE and PUBLISH: each message goes to all nodes of the Cluster.

@@ -239,7 +239,7 @@ func (a *attempt) took(o wire.Outcome) (again bool) {
 	case p.broadcast():
 		p.listen(r.Sharded)
 	default:
-		p.all.inbox.Listen(p.keys.Lock())
+		p.all.inbox.Listen(p.keys.Lock(), r.Sharded)
 		if r.Deaf {
 			p.all.inbox.Unheard(p.keys.Lock(), o.Sent)
 		}

@@ -7,7 +7,8 @@ import (
 )
 
 // A lock that is shared with Redisson has no queue. A release is published on the lock's channel. An attempt
-// that was refused listens there, and asks again. No wake-up is lost: a confirmed subscription counts as news.
+// that was refused listens there, and asks again. No wake-up is lost: a confirmed subscription counts as
+// news.
 
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
 // pool.mu guards it.

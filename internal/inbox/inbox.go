@@ -34,7 +34,6 @@ type Inbox struct {
 	attempts map[string]Attempt // those that wait in Redis, by owner field
 	ears     map[string]*ear    // by channel
 	running  bool               // the goroutine that listens
-	probing  map[string]bool    // locks of which it is asked whether their server can shard pub/sub
 }
 
 // ear listens on one channel. inbox.mu guards it.
@@ -60,7 +59,7 @@ func Of(s *session.Session) (*Inbox, error) {
 
 // New is an inbox on its own, of no session's parts.
 func New(s *session.Session) *Inbox {
-	return &Inbox{s: s, ready: make(chan struct{}, 1), attempts: map[string]Attempt{}, ears: map[string]*ear{}, probing: map[string]bool{}}
+	return &Inbox{s: s, ready: make(chan struct{}, 1), attempts: map[string]Attempt{}, ears: map[string]*ear{}}
 }
 
 // Shutdown has nothing to give back: waits end by themselves, and what is granted to them is released.
@@ -124,42 +123,18 @@ func (in *Inbox) Mode(key string) any {
 }
 
 // Listen subscribes to what is said about a lock while an attempt of this session is queued for it, and a
-// little longer. If it is not known whether the lock's server can shard pub/sub, Listen first asks that, in
-// the background. After each confirmation of the subscription the attempts ask again, which tells Redis
-// how the session is to be notified. The caller must be counted in the session's work.
-func (in *Inbox) Listen(key string) {
-	if possible, known := in.s.KnownSharded(key); known {
-		in.hear(key, possible, true)
-		return
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.probing[key] {
-		return // that probe listens, too
-	}
-	in.probing[key] = true
-	in.s.Go(func() {
-		possible, known := in.s.Sharded(in.s.Ctx, key)
-		in.hear(key, possible, known)
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		delete(in.probing, key)
-	})
-}
-
-// hear listens on the channel for a lock. Where it is not known which one that is, it keeps to the one that
-// it has.
-func (in *Inbox) hear(key string, sharded, known bool) {
+// little longer. possible: the lock's server has said that the session may be told by sharded pub/sub. After
+// each confirmation of the subscription the attempts ask again, which tells Redis how the session is to be
+// notified. The caller must be counted in the session's work.
+func (in *Inbox) Listen(key string, possible bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var name string
+	sharded := false
 	if in.s.ShardedHub != nil {
 		name = in.shardedChannel(key)
-		e := in.ears[name]
-		switch {
-		case !known && e != nil:
-			return // a channel that is heard is better than a guess
-		case !sharded && e != nil:
+		sharded = possible || in.s.PubSub == session.PubSubSharded
+		if e := in.ears[name]; !sharded && e != nil {
 			e.sub.Close()
 			delete(in.ears, name)
 		}

@@ -50,7 +50,7 @@ func TestTheSessionListensWhileAnAttemptWaitsAndALittleLonger(t *testing.T) {
 		testlock.Must(t, err)
 		a := &attempt{}
 		in.Add("s:1", a)
-		in.Listen(a.Key())
+		in.Listen(a.Key(), false)
 		synctest.Wait()
 		channel := "lockline:s:" + s.ID()
 		listens := func(when string, want bool) {

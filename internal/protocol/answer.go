@@ -37,7 +37,7 @@ type Answer struct {
 	About   string        // what the holder's session says of itself
 	Behind  bool          // another session is next, and looks when that lease is over
 	Deaf    bool          // the server knows of nobody that listens for this session
-	Sharded bool          // a release is published by SPUBLISH
+	Sharded bool          // the session may be told by SPUBLISH; without a queue, it is
 
 	Served []Served // by this request
 	Told   int64    // Released, of a lock without a queue: how many clients got the message

@@ -9,7 +9,6 @@
 //	parts.go     the registry, and Shutdown
 //	keeper.go    the session as its watchdog sees it: renewal in batches
 //	observer.go  what an Observer is told
-//	sharded.go   whether messages come by sharded pub/sub
 //
 // A session is open, then closing (waits end, nothing begins, what is held is given back), then over.
 // Shutdown waits for all work that has begun. If its context ends first, the locks that Redis still has end

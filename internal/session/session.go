@@ -34,7 +34,7 @@ type Session struct {
 	Link *wire.Link
 	Hub  *pubsub.Hub
 
-	// ShardedHub is for sharded channels; nil where none are used. Sharded tells whether to use it.
+	// ShardedHub is for sharded channels; nil where none are used.
 	ShardedHub *pubsub.Hub
 
 	Watchdog *watchdog.Watchdog
@@ -146,3 +146,13 @@ func (s *Session) Warn(msg string, args ...any) {
 
 // About is what the session says of itself in the locks it holds: process id, host, label.
 func (s *Session) About() string { return strings.TrimSpace(s.Args.About.(string)) }
+
+// closeHubs closes both at once, since each may wait for a dial.
+func (s *Session) closeHubs() {
+	var hubs sync.WaitGroup
+	hubs.Go(s.Hub.Close)
+	if s.ShardedHub != nil {
+		hubs.Go(s.ShardedHub.Close)
+	}
+	hubs.Wait()
+}

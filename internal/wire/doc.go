@@ -4,8 +4,8 @@
 // A [Request] calls a [Script] by its digest, and in full where the server does not know it. [Link.Call]
 // sends copies of a request until one is answered. What an error means for the request is decided in one
 // place, [Judge]. Where many goroutines send requests at one instant, these share pipelines (batch.go).
-// [Link.WaitReplicas] asks for replicas (replicas.go). [Link.Probe] asks a server whether it has sharded
-// pub/sub. A [Clock] estimates Redis' clock, by which late copies have expired.
+// [Link.WaitReplicas] asks for replicas (replicas.go). A [Clock] estimates Redis' clock, by which late
+// copies have expired.
 //
 // Invariants (docs/design.md, sections 5 and 16): go-redis never sends a request again by itself. Each
 // request ends with an answer or an error, even if a hook of the client panics. A pipeline never waits for

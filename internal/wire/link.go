@@ -46,14 +46,11 @@ type Link struct {
 	batches  map[*redis.Client]*batch
 	timeLost time.Duration // by yields that took long, lately
 	solitude time.Duration // for how long none shared, the last time
-
-	probing sync.Mutex // guards what follows; a leaf
-	probes  map[*redis.Client]*probe
 }
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
-	return &Link{options: o, client: c, born: time.Now(), Batching: batching, batches: map[*redis.Client]*batch{}, probes: map[*redis.Client]*probe{}}
+	return &Link{options: o, client: c, born: time.Now(), Batching: batching, batches: map[*redis.Client]*batch{}}
 }
 
 func (l *Link) age() time.Duration { return time.Since(l.born) }

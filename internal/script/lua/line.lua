@@ -131,6 +131,13 @@ local function behind(asking, channels, now, of)
   return next and session(next) ~= asking
 end
 
+-- flags tell a session that waits for what of has: 'B', another session is next; 'D', this server knows of nobody that listens for
+-- the asking session; 'P', that may be told by SPUBLISH.
+local function flags(asking, channels, told, now, of)
+  return (of and behind(asking, channels, now, of) and 'B' or '') .. (deaf(channels, asking, told) and 'D' or '') ..
+    (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
+end
+
 -- tell sends the words to the session of a waiter with this entry, unless that session is asking.
 local function tell(asking, channels, to, entry, ...)
   if session(to) ~= asking then

@@ -36,6 +36,17 @@ local function subscribed(name, sharded, unknown)
   return count[2] > 0
 end
 
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
+-- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. Sessions whose
+-- users have the same rights get the same answer.
+local function sharding(how, channel)
+  local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
+    local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
+    return known and allowed
+  end
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', channel) and may('SPUBLISH', channel, '')
+end
+
 -- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
 local function bad(key, field, value, why)
   local function plain(text) -- a server may not pass on every byte

@@ -20,8 +20,7 @@
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT milliseconds
 --                              (-1: it has no end), and whose session says ABOUT of itself.
---                              Behind the Q, a 'B' if another session is next in the queue, and a 'D' if this
---                              server knows of nobody that listens for the asking session
+--                              Behind the Q stand flags of line.lua
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 
@@ -40,7 +39,7 @@ local last, lost, over = past(asking)
 if over then
   return 'S ' .. stamped
 end
-local flags, added = '', false
+local added = false
 if liveness > 0 and (owner or redis.call('PTTL', KEYS[3]) ~= -2) then
   added = stand(asking, ARGV[2], ARGV[4], ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10])
 end
@@ -59,7 +58,5 @@ else
     return 'G ' .. stamped .. ' ' .. token
   end
 end
-if liveness > 0 then
-  flags = (behind(session(asking), ARGV[8], now, owner) and 'B' or '') .. (deaf(ARGV[8], session(asking), ARGV[10]) and 'D' or '')
-end
-return table.concat({ 'Q' .. flags, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about
+local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, owner) or ''
+return table.concat({ 'Q' .. said, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about

@@ -76,13 +76,11 @@ if token then
   served = string.gsub(served, ' ' .. string.gsub(asking, '%-', '%%-') .. ' %d+ %d+', '')
   return 'G ' .. stamped .. ' ' .. token .. served
 end
-local left, first, flags = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'), ''
+local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local about = ''
 _, token, about = holding(first[1] or '')
 if first[1] then
   left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
 end
-if liveness > 0 then
-  flags = (first[1] and behind(session(asking), ARGV[8], now, first[1]) and 'B' or '') .. (deaf(ARGV[8], session(asking), ARGV[10]) and 'D' or '')
-end
-return table.concat({ 'Q' .. flags, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')
+local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, first[1]) or ''
+return table.concat({ 'Q' .. said, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')
