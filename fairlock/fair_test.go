@@ -183,6 +183,24 @@ func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	})
 }
 
+// Its first lease is shorter than the outage, and was made whole before that.
+func TestAnOutageSoonAfterAHandOverLosesNoLock(t *testing.T) {
+	everyQueue(t, func(t *testing.T, _ string, newMutex testlock.Maker) {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+			hold := testlock.Take(t, newMutex(testlock.NewSession(t, w.Client), "x"))
+			got := testlock.Join(bg, newMutex(testlock.NewSession(t, w.Client), "x"))
+			testlock.Unlock(t, hold)
+			next := testlock.Granted(t, got)
+			time.Sleep(150 * time.Millisecond)
+			w.Down(true)
+			time.Sleep(5 * time.Second)
+			w.Down(false)
+			testlock.Must(t, next.Err())
+			testlock.Unlock(t, next)
+		})
+	})
+}
+
 // It is the next in the queue, too, once it was handed the lock, and does not look.
 func TestAFrozenSessionCostsAFirstLeaseForEachOfItsPlaces(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

@@ -9,7 +9,8 @@ const (
 
 // The callers of all functions here hold Watchdog.mu, and put the lease into its new place in the heap.
 
-// setInterval makes every the interval of l and plans its next renewal.
+// setInterval makes every the interval of l and plans its next renewal. A lease that is short at first, as
+// that of a lock that was handed over, is soon renewed: until then a short outage ends it.
 func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	l.every = 0
 	if every > 0 {
@@ -17,6 +18,9 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	}
 	l.backoff = 0
 	w.plan(l, now, now)
+	if left := l.deadline - now; left < 2*l.every {
+		l.next = min(l.next, now+max(left/20, shortest))
+	}
 }
 
 // plan has l renewed an interval after from, or sooner if its deadline is near.

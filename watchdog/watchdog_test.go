@@ -78,12 +78,25 @@ func TestALeaseTakenLaterIsRenewedALittleEarlyToTravelWithTheOthers(t *testing.T
 	})
 }
 
-func TestALeaseWithLittleTimeLeftIsRenewedHalfwayToItsDeadline(t *testing.T) {
+func TestALeaseThatIsShortAtFirstIsSoonRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
 		var l Lease
-		w.Add(&l, in(4*time.Second), interval)
+		w.Add(&l, in(2*time.Second), interval)
 		pass(15 * time.Second)
-		wantTimes(t, "renewals", f.calls(&l), 2*time.Second, 10*time.Second)
+		wantTimes(t, "renewals", f.calls(&l), 100*time.Millisecond, 10*time.Second)
+		wantEnds(t, f)
+	})
+}
+
+func TestALeaseThatARenewalLeavesShortIsRenewedHalfwayToItsDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
+		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result {
+			return all(batch, Result{Deadline: in(4 * time.Second)})
+		}
+		var l Lease
+		w.Add(&l, in(2*time.Second), interval)
+		pass(5 * time.Second)
+		wantTimes(t, "renewals", f.calls(&l), 100*time.Millisecond, 2100*time.Millisecond, 4100*time.Millisecond)
 		wantEnds(t, f)
 	})
 }
