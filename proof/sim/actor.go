@@ -252,7 +252,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 		h.lease = 200*time.Millisecond + upTo(a.rnd, 3*time.Second)
 		options = append(options, rlock.WithLease(h.lease))
 	}
-	if _, ok := locks[0].rules.(exclusive); ok && a.rnd.IntN(10) == 0 {
+	if _, ok := locks[0].rules.(exclusive); ok && a.rnd.IntN(10) == 0 && locks[0].kind != 'j' {
 		options = append(options, rlock.HoldAtLeast(upTo(a.rnd, 2*time.Second)))
 	}
 	q := &ask{a.p, locks, h.n, time.Now(), map[string]int{}}

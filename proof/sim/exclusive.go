@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// exclusive are the rules of locks that one attempt has at a time: rlock and fairlock.
+// exclusive are the rules of locks that one attempt has at a time: rlock, fairlock, and those of a JVM.
 type exclusive struct{ *lock }
 
 func (l exclusive) executed(c *call, now int64) {
@@ -180,6 +180,9 @@ func (l exclusive) forgotten(s *server) {
 
 func (l exclusive) deleted() {
 	l.excused = true
+	if l.kind == 'j' { // those that wait learn it when the lease would have ended
+		l.blind = time.Now().Add(longest)
+	}
 	l.owners[0] = ""
 	l.token = 0
 }

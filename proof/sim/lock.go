@@ -22,6 +22,7 @@ type lock struct {
 	kind    byte
 	name    string
 	key     string
+	memory  string    // the key of its metadata
 	initial int64     // how many permits there are at first; 0: it is not about permits
 	on      []*server // the one that it is on; of a RedLock, all
 
@@ -138,8 +139,12 @@ func (a *ask) of(l *lock) bool { return slices.Contains(a.locks, l) }
 func newLock(w *world, p place) *lock {
 	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}", on: w.servers[p.server : p.server+1],
 		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{}, over: map[string]ended{}, considered: map[*held]struct{}{}, lost: map[string]bool{}, entered: map[*process]time.Time{}}
-	if l.kind == 'q' {
+	l.memory = l.key + ":t"
+	switch l.kind {
+	case 'q':
 		l.on = w.servers
+	case 'j':
+		l.key, l.memory = l.name, "lockline_lock_memory:{"+l.name+"}"
 	}
 	l.owners = make([]string, len(l.on))
 	switch l.kind {
@@ -378,7 +383,7 @@ func (l *lock) voided() {
 func (l *lock) requeued(s *server) {
 	// What had left, and what late copies must find, may be forgotten; who waits, too, or they wait again.
 	l.over, l.waiting = map[string]ended{}, map[string]*waiter{}
-	l.known = number(s.HGet(l.key+":t", "t"))
+	l.known = number(s.HGet(l.memory, "t"))
 	queue := s.scores(l.key + ":q")
 	alive := s.scores(l.key + ":a")
 	var order []string

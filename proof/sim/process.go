@@ -15,6 +15,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/proof/simnet"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -116,6 +117,8 @@ func (p *process) mutex(l *lock) operated {
 		return rlock.New(p.sessions[l.on[0].number], l.name)
 	case 'f':
 		return fairlock.New(p.sessions[l.on[0].number], l.name)
+	case 'j':
+		return redisson.New(p.sessions[l.on[0].number], l.name)
 	}
 	return multilock.NewRedLock(l.name, p.sessions...)
 }

@@ -84,6 +84,8 @@ var Kinds = []Kind{
 		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "stays taken", "restarts, empty", "restarts, old"}},
 	{Name: "fairlock", Seeds: 16, servers: 1, locks: []place{{'f', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
 		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token", "handed in memory", "handed over", "dropped", "stays taken", "restarts, empty", "restarts, old"}},
+	{Name: "redisson", Seeds: 8, servers: 1, locks: []place{{'j', "x", 0}}, most: 1, latency: 20 * time.Millisecond, actors: 3, crowd: 6,
+		gap: 500 * time.Millisecond, deafGap: 5 * time.Second, vital: []string{"forced by token", "handed in memory", "restarts, empty", "restarts, old"}},
 	{Name: "multilock", Seeds: 5, servers: 2, locks: []place{{'r', "a", 0}, {'r', "b", 0}, {'f', "c", 0}, {'r', "d", 1}, {'f', "e", 1}}, most: 4,
 		latency: 10 * time.Millisecond, actors: 3, crowd: 4, gap: 4 * time.Second, vital: []string{"restarts, empty", "restarts, old"}},
 	{Name: "redlock3", Seeds: 6, servers: 3, locks: []place{{'q', "x", 0}}, most: 1, latency: 5 * time.Millisecond, actors: 2, crowd: 3,

@@ -243,7 +243,7 @@ func (w *world) run() {
 		w.sleep(100 * time.Millisecond)
 		w.mu.Lock()
 		often := 20
-		if w.Kind.locks[0].permits() {
+		if w.Kind.locks[0].permits() || w.Kind.locks[0].kind == 'j' {
 			often = 100 // nobody is told, so nothing can be said of progress for a while
 		}
 		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' { // a latch's waiters need not notice that
@@ -272,7 +272,7 @@ func (w *world) run() {
 	w.sleep(100 * time.Millisecond) // what was on its way
 	var memories []string
 	for _, l := range w.locks {
-		memories = append(memories, l.key+":t", "lockline:t:{"+l.name+"}:t")
+		memories = append(memories, l.memory, "lockline:t:{"+l.name+"}:t")
 		memories = append(memories, l.rules.lingering()...)
 	}
 	w.leftBehind(memories...)
@@ -322,6 +322,8 @@ func (w *world) forge(rnd *rand.Rand) {
 		}
 		channel, messages := l.key, []string(nil)
 		switch l.kind {
+		case 'j':
+			channel, messages = "redisson_lock__channel:{"+l.name+"}", []string{"0", "1", "x"}
 		case 'l':
 			messages = []string{"Z", "D", "Z x", "D " + l.key, "L x 0", fmt.Sprint("L ", l.rules.(*latched).state.run, " ", rnd.IntN(100))}
 		default:
