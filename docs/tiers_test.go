@@ -40,7 +40,7 @@ var outside = regexp.MustCompile(`^(testredis\.(Start|Shared|StartCluster|StartS
 	`httptest\.NewServer|faultproxy\.New)$`)
 
 // expires are options whose time a busy machine can outlast.
-var expires = []string{"WithLease", "WithWatchdogTimeout", "WithLiveness"}
+var expires = []string{"WithLease", "WithWatchdogTimeout", "WithWaiterTimeout"}
 
 func TestEachTestKeepsTheRulesOfItsTier(t *testing.T) {
 	files := 0

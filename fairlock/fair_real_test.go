@@ -53,7 +53,7 @@ func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 			rdb := testlock.Shared(t)
 			key := testlock.Prefix(rdb) + ":f:{x}"
 			held := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
-			waits := testlock.Go(testlock.Bounded(t), fairlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(5*time.Second)), "x"))
+			waits := testlock.Go(testlock.Bounded(t), fairlock.New(testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(5*time.Second)), "x"))
 			testlock.Eventually(t, "it waits", func() bool { return waiting(rdb, "f") == 1 })
 			waiter := rdb.ZRange(bg, key+":q", 0, 0).Val()[0]
 			for _, k := range []string{key + ":q", key + ":a"} {

@@ -140,7 +140,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		const liveness = 3 * time.Second
 		release := w.holdRaw("22222222-0000-4000-8000-000000000000:1")
-		waits := testlock.Join(bg, w.lock(rlock.WithLiveness(liveness)))
+		waits := testlock.Join(bg, w.lock(rlock.WithWaiterTimeout(liveness)))
 		time.Sleep(time.Second) // so that it asks again long before the grant is over
 		release("a channel that nobody listens to")
 		hold := testlock.Granted(t, waits)

@@ -28,7 +28,7 @@ var (
 	bg = context.Background()
 
 	// A waiter with this liveness time looks by itself when a test's patience has long ended.
-	longLiveness = rlock.WithLiveness(3 * time.Hour)
+	longLiveness = rlock.WithWaiterTimeout(3 * time.Hour)
 
 	// queuedKinds are the kinds with a queue, by the letter in their keys.
 	queuedKinds = map[string]testlock.Maker{"f": fairlock.New, "r": rlock.New}

@@ -25,12 +25,12 @@ type lock struct {
 	name   string
 	last   int64 // the last token
 	grants int64 // number of the last acquisition, or occupation
-	st     *streak
+	st     *grant
 	queue  []*turn
 }
 
-// streak is the time from a grant of the lock until it is free again.
-type streak struct {
+// grant is the time from a grant of the lock until it is free again.
+type grant struct {
 	l       *lock
 	by      *party
 	owner   string
@@ -52,7 +52,7 @@ type hold struct {
 	lease  time.Duration
 	fixed  bool
 	// Guarded by Space.mu:
-	st       *streak
+	st       *grant
 	outer    *hold // the live hold that it is nested in
 	err      error // why it is over
 	unlocked bool
@@ -136,7 +136,7 @@ func (l *lock) admit(t *turn) (in bool, err error) {
 			return false, nil
 		}
 	} else {
-		l.newStreak(here)
+		l.newGrant(here)
 		l.st.owner = l.owner(here, t.number)
 	}
 	st := l.st
@@ -166,10 +166,10 @@ func (l *lock) serve() {
 	})
 }
 
-// newStreak begins one with a token larger than all before.
-func (l *lock) newStreak(by *party) *streak {
+// newGrant begins one with a token larger than all before.
+func (l *lock) newGrant(by *party) *grant {
 	l.last = max(l.last+1, time.Now().UnixMicro())
-	l.st = &streak{l: l, by: by, token: l.last}
+	l.st = &grant{l: l, by: by, token: l.last}
 	if by != here {
 		l.grants++
 		l.st.owner = l.owner(by, l.grants)
@@ -201,7 +201,7 @@ func (l *lock) leave(h *hold) {
 	default:
 		l.st = nil
 	}
-	st.arm() // stops the timer if the streak is over
+	st.arm() // stops the timer if the grant is over
 	l.serve()
 }
 
@@ -216,7 +216,7 @@ func (l *lock) end() {
 	st.arm()
 }
 
-// expire ends a streak whose lease is over.
+// expire ends a grant whose lease is over.
 func (l *lock) expire() {
 	if st := l.st; st != nil && st.by == here && !time.Now().Before(st.deadline()) { // another session renews its lease for as long as it likes
 		l.end()
@@ -225,7 +225,7 @@ func (l *lock) expire() {
 }
 
 // deadline is until when the lease is valid to the holder.
-func (st *streak) deadline() time.Time {
+func (st *grant) deadline() time.Time {
 	if st.renewed == 0 {
 		return st.until
 	}
@@ -238,14 +238,14 @@ func (st *streak) deadline() time.Time {
 }
 
 // extend makes the lease last at least d from now.
-func (st *streak) extend(d time.Duration) {
+func (st *grant) extend(d time.Duration) {
 	if until := time.Now().Add(protocol.Valid(d)); until.After(st.until) {
 		st.until = until
 	}
 }
 
 // remaining is what is left of the lease. Another session's was renewed just now.
-func (st *streak) remaining() time.Duration {
+func (st *grant) remaining() time.Duration {
 	if st.by != here {
 		return lease
 	}
@@ -253,7 +253,7 @@ func (st *streak) remaining() time.Duration {
 }
 
 // arm has a timer run only while the lease can run out.
-func (st *streak) arm() {
+func (st *grant) arm() {
 	switch running := st.l.st == st && st.renewed == 0; {
 	case running && st.timer != nil:
 		st.timer.Reset(time.Until(st.until)) // an Extend may have moved it

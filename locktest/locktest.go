@@ -27,7 +27,7 @@ import (
 // same Redis and prefix. All Lockers of a Space are of one session. The zero Space is
 // ready for use. Its methods are safe for concurrent use and never block.
 type Space struct {
-	mu     sync.Mutex // guards all that belongs to the Space: locks, streaks, holds, turns
+	mu     sync.Mutex // guards all that belongs to the Space: locks, grants, holds, turns
 	locks  map[string]*lock
 	outage error // what requests fail with; nil: they succeed
 }
@@ -64,7 +64,7 @@ func (s *Space) Occupy(name string) (free func()) {
 	if l.st != nil {
 		l.end()
 	}
-	st := l.newStreak(elsewhere)
+	st := l.newGrant(elsewhere)
 	l.serve() // those below a hold that was lost learn it
 	return func() {
 		defer l.enter()()

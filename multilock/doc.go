@@ -45,5 +45,5 @@
 // came to nothing.
 //
 // Goroutines of a process that wait for the same first member pass that one on in memory, for as long as
-// [rlock.WithStreak] allows. The others cost a request each to take and to release.
+// [rlock.WithHandover] allows. The others cost a request each to take and to release.
 package multilock

@@ -129,7 +129,7 @@ func (g *grant) passOn() bool {
 	switch {
 	case g.state() != nil, g.fixed, g.extended, time.Now().Before(g.stays), wakeup.Closed(g.q.home.Closing()):
 		return false
-	case g.passes >= protocol.Block-2, time.Since(g.begun) >= lead.Streak:
+	case g.passes >= protocol.Block-2, time.Since(g.begun) >= lead.Handover:
 		return false
 	case time.Until(g.deadline()) < min(lead.Lease, lead.Liveness, protocol.FirstLease)/4:
 		return false // it could not be renewed

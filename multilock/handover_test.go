@@ -16,8 +16,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// longStreak lets a session keep its locks for as long as its own goroutines wait.
-var longStreak = rlock.WithStreak(time.Hour)
+// longTurn lets a session keep its locks for as long as its own goroutines wait.
+var longTurn = rlock.WithHandover(time.Hour)
 
 // queueUp starts n goroutines that wait for l one behind the other, and tells who has it. In fake time.
 func queueUp(t *testing.T, n int, l rlock.Locker) (served <-chan int, wg *sync.WaitGroup) {
@@ -49,7 +49,7 @@ func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 			var members []rlock.Locker
 			for range servers {
 				w := testlock.NewWire(t)
-				m, l := namesOf(testlock.NewSession(t, w.Client, longStreak), 2)
+				m, l := namesOf(testlock.NewSession(t, w.Client, longTurn), 2)
 				wires, ms, members = append(wires, w), append(ms, m...), append(members, l...)
 			}
 			l := testlock.Warm(t, multilock.New(members...))
@@ -130,7 +130,7 @@ func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-				ms, _ := namesOf(testlock.NewSession(t, w.Client, longStreak), 3)
+				ms, _ := namesOf(testlock.NewSession(t, w.Client, longTurn), 3)
 				test(t, w, ms[0], ms[1], ms[2])
 				if synctest.Wait(); !free(t, ms...) {
 					t.Error("something is left")
@@ -166,7 +166,7 @@ func TestASessionClosesAmongThoseThatWantItsLocksBesides(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		w.Net.SetDelay(100 * time.Microsecond)
 		for range 20 {
-			here, there := testlock.NewSession(t, w.Client, longStreak), testlock.NewSession(t, w.Client, longStreak)
+			here, there := testlock.NewSession(t, w.Client, longTurn), testlock.NewSession(t, w.Client, longTurn)
 			a, b, c := rlock.New(here, "a"), rlock.New(there, "b"), rlock.New(here, "c")
 			ctx, cancel := context.WithCancel(bg)
 			var wg sync.WaitGroup
@@ -209,13 +209,13 @@ func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 			w.Net.SetDelay(time.Millisecond)
 		}
 		one, two := r[0].Client, r[1].Client
-		here, there := testlock.NewSession(t, one, rlock.WithStreak(20*time.Millisecond)), testlock.NewSession(t, two, longStreak)
+		here, there := testlock.NewSession(t, one, rlock.WithHandover(20*time.Millisecond)), testlock.NewSession(t, two, longTurn)
 		ms := []interface {
 			rlock.Locker
 			Inspect(context.Context) (rlock.State, error)
 		}{
 			rlock.New(here, "a"), rlock.New(here, "b"), rlock.New(there, "c"),
-			redisson.New(testlock.NewSession(t, two, longStreak), "d"),
+			redisson.New(testlock.NewSession(t, two, longTurn), "d"),
 			multilock.NewRedLock("e", r.process(t)...),
 		}
 		var inside [5]atomic.Int32

@@ -44,7 +44,7 @@ import (
 // the queue of each server, and the Unlock of the holder hands it their locks, for one request to each. So
 // the cost of a cycle does not grow with the number of clients, and they have the lock in turn. Goroutines of
 // one process wait behind each other in memory, and the hold is passed on there, for as long as
-// [rlock.WithStreak] allows.
+// [rlock.WithHandover] allows.
 //
 // The server of the line is the first that answers, in the order in which the sessions are given, from one on
 // that the lock's name decides. So give them in the same order in all processes. Those with another order

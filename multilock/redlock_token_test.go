@@ -155,7 +155,7 @@ func TestTokensThatWereHandedOnAreBelowTheNextHolders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withServers(t, 3, func(t *testing.T, r servers) {
-				all := r.process(t, longStreak)
+				all := r.process(t, longTurn)
 				m := multilock.NewRedLock("x", all...)
 				r[2].Net.Refuse(true)
 				remembers(r[0], micro(time.Hour))

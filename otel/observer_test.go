@@ -119,7 +119,7 @@ func TestMetricsFollowALock(t *testing.T) {
 
 func metricsFollow(t *testing.T, w *testlock.Wire, kind string, newLocker func(*rlock.Session, string) rlock.Locker) {
 	s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
-	lock := newLocker(s.session(w, rlock.WithStreak(time.Hour)), "orders:42")
+	lock := newLocker(s.session(w, rlock.WithHandover(time.Hour)), "orders:42")
 	of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
 
 	ctx, hold := testlock.Lock(t, lock, t.Context())

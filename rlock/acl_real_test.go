@@ -51,7 +51,7 @@ const beats = 3500 * time.Millisecond
 // everything does all that a program does with a lock, and gives up a wait after a while. Two sessions share the lock.
 func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, name string, wait time.Duration,
 	options ...rlock.SessionOption) (err error) {
-	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithLiveness(5*time.Second))
+	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithWaiterTimeout(5*time.Second))
 	waits := make(testlock.Waits, 10)
 	one, err := rlock.NewSession(rdb, options...)
 	if err != nil {

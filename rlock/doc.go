@@ -55,11 +55,11 @@
 // one request and at most two messages, however many wait. The other goroutines of that
 // session wait behind that one, first come, first served. They hand the lock from one to
 // the next in memory, each with a token of its own, until the session has had it for
-// 5 ms ([WithStreak]). Then the next session has its turn. So between processes the lock is first come, first
+// 5 ms ([WithHandover]). Then the next session has its turn. So between processes the lock is first come, first
 // served, but goroutines of the process that has it overtake the others for that time. In package
 // fairlock they do not.
 //
-// A session keeps its place in the queue by a heartbeat, every 6 s ([WithLiveness]). A waiter
+// A session keeps its place in the queue by a heartbeat, every 6 s ([WithWaiterTimeout]). A waiter
 // whose process died is passed over at once where Redis can see that its session does not listen. Else it
 // costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased
 // for 2 s at first, and then renewed.

@@ -91,7 +91,7 @@ func TestAFullServerEndsNoWait(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client(t)
 	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), "x"), bg)
-	got := testlock.Go(bg, rlock.New(testlock.NewSession(t, rdb, rlock.WithLiveness(5*time.Second)), "x"))
+	got := testlock.Go(bg, rlock.New(testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(5*time.Second)), "x"))
 	testlock.Eventually(t, "it waits", func() bool { return seen(rdb) == 1 })
 	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
 	testlock.Must(t, rdb.ConfigResetStat(bg).Err())

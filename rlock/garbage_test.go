@@ -59,7 +59,7 @@ func eachPlace(t *testing.T, test func(t *testing.T, at place, of func(t *testin
 		for _, at := range placesOf(kind) {
 			t.Run(fmt.Sprintf("%s/%s", kind, at), func(t *testing.T) {
 				test(t, at, func(t *testing.T, name string, admin *redis.Client) *vandal {
-					options := []rlock.SessionOption{rlock.WithWatchdogTimeout(5 * time.Second), rlock.WithLiveness(5 * time.Second)}
+					options := []rlock.SessionOption{rlock.WithWatchdogTimeout(5 * time.Second), rlock.WithWaiterTimeout(5 * time.Second)}
 					one, two := testlock.NewSession(t, admin, options...), testlock.NewSession(t, admin, options...)
 					v := &vandal{t: t, name: name, rdb: admin, one: newMutex(one, name), two: newMutex(two, name)}
 					v.place(kind, at)

@@ -25,7 +25,7 @@ func ask(m *rlock.Mutex, n int, options ...rlock.Option) <-chan handed {
 
 func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
-		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithStreak(time.Hour)), "x")
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Hour)), "x")
 		_, first := testlock.Lock(t, m, bg)
 		in := ask(m, 2)
 		testlock.Unlock(t, first)
@@ -46,7 +46,7 @@ func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testin
 func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec), rlock.WithStreak(time.Hour)), "x")
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec), rlock.WithHandover(time.Hour)), "x")
 		for range 100 {
 			_, holding := testlock.Lock(t, m, bg)
 			in := ask(m, 1) // whose turn comes first

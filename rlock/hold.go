@@ -25,7 +25,7 @@ type hold = handle.Hold
 func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to
-// the goroutine of this session that is next in line (see [WithStreak]). The release is always sent. ctx
+// the goroutine of this session that is next in line (see [WithHandover]). The release is always sent. ctx
 // bounds only the wait for its answer, as it bounds [Mutex.Lock]. If ctx is nil, has ended, as the hold's
 // own, or never ends, that is 5 s. It returns
 //   - nil: the hold has ended;

@@ -34,7 +34,7 @@ func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
 	testlock.Unlock(t, hold)
 }
 
-func TestAClientInAStreakDoesNotStarveAnother(t *testing.T) {
+func TestAClientInATurnDoesNotStarveAnother(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
 	var grants atomic.Int64 // of Redis, to the many

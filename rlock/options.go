@@ -92,24 +92,24 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Lease = d })
 }
 
-// WithLiveness sets for how long a waiter in the queue of a lock or semaphore is considered alive after its
+// WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore is considered alive after its
 // session last reached Redis. The default is 10 s, and the least 10 ms. A place is kept by a heartbeat
 // at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data
 // are gone. A lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters
 // that are gone are dropped after d where Redis cannot see that their sessions do not listen. Until then they
 // can delay those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a
 // Cluster, without the right to PUBSUB NUMSUB, and while their connections look open.
-func WithLiveness(d time.Duration) SessionOption {
+func WithWaiterTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
 }
 
-// WithStreak sets for how long a session may hand a reentrant lock, or a RedLock, from one of its goroutines
+// WithHandover sets for how long a session may hand a reentrant lock, or a RedLock, from one of its goroutines
 // to the next in memory. Then it frees the lock in Redis, so that other sessions have their turn. The default
 // is 5 ms. With 0 or less every Unlock frees it. A fair lock has no need of it: the goroutines whose turn
 // comes next are known. Permits of a semaphore, and read-write locks held to write, are handed on for as
 // long. For as long, goroutines join what their session holds to read.
-func WithStreak(d time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Streak = d })
+func WithHandover(d time.Duration) SessionOption {
+	return sessionOption(func(c *sessionConfig) { c.Handover = d })
 }
 
 // PubSubMode says how the waiters of a session on a Redis Cluster are woken, for [WithPubSub].
@@ -131,7 +131,7 @@ const (
 // WithPubSub sets how waiters for reentrant and fair locks are woken on a Redis Cluster, [PubSubAuto] by
 // default. Sessions that do it differently can share locks. PubSubSharded is not checked against server and
 // rights: where it is not possible, waiters find out by their heartbeats that they have the lock (see
-// [WithLiveness]). NewSession refuses it with a client that is not of a Cluster; the other modes mean
+// [WithWaiterTimeout]). NewSession refuses it with a client that is not of a Cluster; the other modes mean
 // PubSubClassic there. Those that are shared with Redisson are another matter: see their package.
 func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })

@@ -166,7 +166,7 @@ func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb, f, theirs := w.Client, &fuse{}, w.Net.Client(t)
 		rdb.AddHook(testlock.Around(f.around))
-		m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithLiveness(300*time.Millisecond)), "x"))
+		m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(300*time.Millisecond)), "x"))
 		_, hold := testlock.Lock(t, testlock.Kinds["fair"](testlock.NewSession(t, theirs), "x"), bg)
 		f.set("acquire")
 		_, _, err := m.Lock(testlock.Bounded(t))

@@ -115,7 +115,7 @@ func blow(t *testing.T, newMutex testlock.Maker, goroutines, acts int, clients [
 	var sessions []*rlock.Session
 	for i, c := range clients {
 		sessions = append(sessions, testlock.Batching( // the first shares pipelines
-			testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithLiveness(500*time.Millisecond)),
+			testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithWaiterTimeout(500*time.Millisecond)),
 			100*i))
 	}
 	ctx, cancel := context.WithTimeout(bg, 2*testlock.Patience)

@@ -225,7 +225,7 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	var sessions []*rlock.Session
 	for i := range 3 {
 		sessions = append(sessions, testlock.Batching(
-			testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLiveness(5*time.Second)),
+			testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithWaiterTimeout(5*time.Second)),
 			10*(i%2)))
 	}
 	doomed := cluster.Nodes[0]

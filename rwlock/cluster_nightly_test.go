@@ -18,7 +18,7 @@ import (
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
-	a, b := testlock.NewSession(t, cluster.Client(t), rlock.WithStreak(0)), testlock.NewSession(t, cluster.Client(t), rlock.WithStreak(0))
+	a, b := testlock.NewSession(t, cluster.Client(t), rlock.WithHandover(0)), testlock.NewSession(t, cluster.Client(t), rlock.WithHandover(0))
 	for i := range 12 {
 		name := fmt.Sprint("lock", i)
 		one, two := rwlock.New(a, name), rwlock.New(b, name)

@@ -20,7 +20,7 @@
 // side starves.
 //
 // Once a session knows that others wait, it has one place in the queue to read and one to write, at which its
-// goroutines take turns. Two things are done in memory, for as long as rlock.WithStreak says (5 ms by
+// goroutines take turns. Two things are done in memory, for as long as rlock.WithHandover says (5 ms by
 // default) since Redis was last asked. Readers join what their session holds, and a writer hands the lock to
 // the next writer of its session. The last of them begins within that time, and may then hold the lock for as
 // long as it likes. So a writer waits for those ahead of it, for that time, and for the longest read that

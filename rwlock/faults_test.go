@@ -154,7 +154,7 @@ func TestAWaiterThatGivesUpWhileItAsksAgainGivesUpItsPlace(t *testing.T) {
 			t.Errorf("it has not left the queue: %+v", st)
 		}
 		testlock.Unlock(t, hold)
-	}, lease, rlock.WithLiveness(30*time.Second))
+	}, lease, rlock.WithWaiterTimeout(30*time.Second))
 }
 
 // None is starved by those that come all the time.

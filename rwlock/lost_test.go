@@ -34,7 +34,7 @@ func TestAWaiterGetsItsGrantIfTheReplyThatToldOfItIsLost(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		}
-	}, rlock.WithStreak(0), rlock.WithLiveness(time.Hour))
+	}, rlock.WithHandover(0), rlock.WithWaiterTimeout(time.Hour))
 }
 
 // The first grant is over before any answer arrives, and the next copy of the request is granted anew, under the same owner field.
@@ -87,7 +87,7 @@ func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) 
 			t.Errorf("%d requests were sent, want a lost one and its copy; %d attempts are ended, want one", asked, ended)
 		}
 		testlock.Unlock(t, second, first)
-	}, rlock.WithStreak(0))
+	}, rlock.WithHandover(0))
 }
 
 // A writer whose request was granted twice tells the last token of its first grant. Of the second, all count as used then.

@@ -17,7 +17,7 @@ func TestTheDocumentedRightsSufficeForAWriterThatGoesOnAsAReader(t *testing.T) {
 	// A waiter whose process died a while ago.
 	testlock.Must(t, admin.ZAdd(bg, "lockline:w:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err())
 	rdb := testlock.DocumentedUser(t, server)
-	locks := locksOf(t, rdb, 2, rlock.WithStreak(0))
+	locks := locksOf(t, rdb, 2, rlock.WithHandover(0))
 	one, two := locks[0], locks[1]
 
 	ctx, writer := testlock.Lock(t, one, bg)

@@ -50,7 +50,7 @@ func TestGoroutinesOfASessionReadUnderOneEntryAndAWriterWaitsForAll(t *testing.T
 		testlock.Waiting(t, "a writer beside a reader", w)
 		testlock.Unlock(t, b)
 		testlock.Served(t, w)
-	}, rlock.WithStreak(time.Hour))
+	}, rlock.WithHandover(time.Hour))
 }
 
 func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) {
@@ -75,7 +75,7 @@ func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) 
 		testlock.Waiting(t, "a writer beside readers", last)
 		testlock.Unlock(t, holds...)
 		testlock.Served(t, last)
-	}, rlock.WithStreak(0))
+	}, rlock.WithHandover(0))
 }
 
 func TestAReaderCannotBecomeTheWriter(t *testing.T) {

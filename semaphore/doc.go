@@ -18,9 +18,9 @@
 //
 // Once a session knows that others wait, it has one place in the queue for each number of permits that its
 // goroutines want. They take turns at that place, first come, first served. When one of them unlocks a
-// permit, the next one gets it in memory, without a request. This goes on for as long as rlock.WithStreak
+// permit, the next one gets it in memory, without a request. This goes on for as long as rlock.WithHandover
 // says (5 ms by default) since Redis was last asked. After that, the permit goes to the first in the queue.
-// With WithStreak(0), each permit goes by Redis.
+// With WithHandover(0), each permit goes by Redis.
 //
 // # Nesting
 //

@@ -152,7 +152,7 @@ func TestGoroutinesOfASessionAreServedInMemory(t *testing.T) {
 		if n := wire.Net.Count("EVALSHA", "EVAL"); n > goroutines*each/2 {
 			t.Errorf("%d requests for %d permits", n, goroutines*each)
 		}
-	}, rlock.WithStreak(time.Hour))
+	}, rlock.WithHandover(time.Hour))
 }
 
 func TestThoseThatWaitInMemoryForALostPermitAskRedis(t *testing.T) {
@@ -170,5 +170,5 @@ func TestThoseThatWaitInMemoryForALostPermitAskRedis(t *testing.T) {
 			}
 		}
 		testlock.Served(t, third)
-	}, rlock.WithStreak(time.Hour), rlock.WithWatchdogTimeout(3*time.Second))
+	}, rlock.WithHandover(time.Hour), rlock.WithWatchdogTimeout(3*time.Second))
 }

@@ -103,7 +103,7 @@ func TestWaitersAreServedInTheirOrderAllOrNone(t *testing.T) {
 		testlock.Waiting(t, "one behind it", one)
 		testlock.Unlock(t, hold)
 		testlock.Served(t, one)
-	}, rlock.WithStreak(0))
+	}, rlock.WithHandover(0))
 }
 
 // limited checks that a call was refused for a limit, with what its error says.

@@ -94,7 +94,7 @@ func (a assignment) open(ctx context.Context, label string) (_ *opened, err erro
 		options = append(options, rlock.WithLogger(slog.New(slog.DiscardHandler)))
 	}
 	if a.Liveness > 0 {
-		options = append(options, rlock.WithLiveness(a.Liveness))
+		options = append(options, rlock.WithWaiterTimeout(a.Liveness))
 	}
 	o := &opened{}
 	defer func() {

@@ -26,7 +26,7 @@
 // An Attempt asks on behalf of its lane, not of a goroutine: a Grant goes to the first that waits. A Grant is
 // what Redis gave, with its lease, and Entries are what goroutines have of it. A Grant that readers share has
 // many entries; any other has one at a time, and those that nest in it. One session passes a Grant on for as
-// long as rlock.WithStreak says, or, if its kind is Fair, to the goroutines that had come when the request
+// long as rlock.WithHandover says, or, if its kind is Fair, to the goroutines that had come when the request
 // left (fair.go).
 //
 // A request whose reply was lost may yet be carried out. So its attempt knows until when a copy may come

@@ -99,7 +99,7 @@ const soon = time.Millisecond
 
 // patience is for how long those that wait are likely to be served in memory. mu held.
 func (l *lane) patience() time.Duration {
-	rest := l.p.s().Streak - (l.p.s().Age() - l.since)
+	rest := l.p.s().Handover - (l.p.s().Age() - l.since)
 	passes := false // some grant of the lane may: one whose lease a goroutine chose never does
 	for _, g := range l.p.grants {
 		passes = passes || g.l == l && !g.own
@@ -180,7 +180,7 @@ func (l *lane) first() *acquisition { return l.waiters.first.a }
 // asked, or readers that come all the time would keep writers out. mu held.
 func (l *lane) joinable() bool {
 	g := l.live
-	return g != nil && l.p.s().Age()-g.since < l.p.s().Streak && g.lasts()
+	return g != nil && l.p.s().Age()-g.since < l.p.s().Handover && g.lasts()
 }
 
 // give hands a grant to the goroutines that wait for it. If none waits, it is given back. The caller must be

@@ -174,7 +174,7 @@ func (g *Grant) leave(write bool) (tell *news) {
 // mayPass reports whether the next in the lane gets it without a request. mu held.
 func (g *Grant) mayPass() bool {
 	return g.l.waiters.n > 0 && g.l.first().lease == 0 && g.p.s().Age() >= g.stays &&
-		(g.p.kind.Fair || g.p.s().Age()-g.since < g.p.s().Streak) && // the next lane has a place of its own
+		(g.p.kind.Fair || g.p.s().Age()-g.since < g.p.s().Handover) && // the next lane has a place of its own
 		g.lasts() && g.passes < protocol.Block-1 && !g.unraised
 }
 

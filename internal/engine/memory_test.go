@@ -16,9 +16,9 @@ import (
 var bg = context.Background()
 
 // A session knows that others wanted permits, and has one that a goroutine keeps. A further one is free: its own, given back as nobody waited.
-func TestALaneWithALongStreakAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
+func TestALaneWithALongTurnAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		sem := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithStreak(time.Hour)), "x", 2)
+		sem := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Hour)), "x", 2)
 		other := semaphore.New(testlock.NewSession(t, w.Client), "x", 2)
 		ctx := testlock.Bounded(t)
 		_, kept := testlock.Lock(t, sem.Locker(1), ctx)
@@ -36,7 +36,7 @@ func TestALaneWithALongStreakAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
 		if wrote := w.Net.Count() - before; wrote != 0 {
 			t.Errorf("%d requests at once: it does not wait in memory at all", wrote)
 		}
-		third := testlock.Granted(t, got) // ctx ends long before the streak
+		third := testlock.Granted(t, got) // ctx ends long before the turn
 		if took := time.Since(start); took > 10*time.Millisecond {
 			t.Errorf("it waited in memory for %v", took)
 		}

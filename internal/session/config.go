@@ -21,7 +21,7 @@ type Config struct {
 	Prefix   string
 	Lease    time.Duration // of renewed locks: the watchdog timeout
 	Liveness time.Duration // of waiters that queue in Redis
-	Streak   time.Duration // for how long a lock that does not queue is passed on in memory
+	Handover time.Duration // for how long a lock that does not queue is passed on in memory
 	Label    string
 	Logger   *slog.Logger
 	Observer Observer
@@ -56,7 +56,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := protocol.CheckLease("WithWatchdogTimeout", cfg.Lease); err != nil {
 		return nil, err
 	}
-	if err := protocol.CheckLease("WithLiveness", cfg.Liveness); err != nil {
+	if err := protocol.CheckLease("WithWaiterTimeout", cfg.Liveness); err != nil {
 		return nil, err
 	}
 	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {

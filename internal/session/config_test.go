@@ -13,7 +13,7 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 	for option, spoil := range map[string]func(*Config){
 		"WithPrefix":          func(c *Config) { c.Prefix = "" },
 		"WithWatchdogTimeout": func(c *Config) { c.Lease = protocol.MinLease - 1 },
-		"WithLiveness":        func(c *Config) { c.Liveness = 0 },
+		"WithWaiterTimeout":   func(c *Config) { c.Liveness = 0 },
 		"WithLabel":           func(c *Config) { c.Label = "\xff" },
 	} {
 		cfg := sound

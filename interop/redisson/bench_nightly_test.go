@@ -43,7 +43,7 @@ func BenchmarkCycles(b *testing.B) {
 	contenders := []contender{
 		{"Redisson-RLock", inJVM(jvm, "lock")},
 		{"Lockline-rlock", inGo(rlock.New)},
-		{"Lockline-rlock-WithStreak(0)", inGo(rlock.New, rlock.WithStreak(0))},
+		{"Lockline-rlock-WithHandover(0)", inGo(rlock.New, rlock.WithHandover(0))},
 		{"Redisson-fair", inJVM(jvm, "fair")},
 		{"Lockline-fairlock", inGo(fairlock.New)},
 	}

@@ -82,7 +82,7 @@ func tokensRise(t *testing.T, last int64) {
 	rdb := server.Client(t)
 	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", last, 0).Err())
 	stands := make(testlock.Waits, 1)
-	m := redisson.New(testlock.NewSession(t, rdb, rlock.WithObserver(stands), rlock.WithStreak(time.Hour)), "x")
+	m := redisson.New(testlock.NewSession(t, rdb, rlock.WithObserver(stands), rlock.WithHandover(time.Hour)), "x")
 	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
 	rises := func(whose string, token int64) {

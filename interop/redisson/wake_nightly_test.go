@@ -121,7 +121,7 @@ func (c *turns) Observe(_ context.Context, e rlock.Event) {
 
 // Eight goroutines never stop wanting the lock, and hand it to each other in memory. A thread of the
 // JVM that wants it, too, lets a few turns of theirs pass, not all.
-func TestAStreakDoesNotStarveTheJVM(t *testing.T) {
+func TestATurnDoesNotStarveTheJVM(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	var counted turns
@@ -152,7 +152,7 @@ func TestAStreakDoesNotStarveTheJVM(t *testing.T) {
 	slices.Sort(passed)
 	t.Logf("%d hand-overs in memory; turns of Go that passed before each of the JVM's: %v", counted.memory.Load(), passed)
 	if counted.memory.Load() == 0 {
-		t.Error("there was no streak")
+		t.Error("the lock was not handed on")
 	}
 	if median := passed[len(passed)/2]; median > 20 { // on a slow machine, too
 		t.Errorf("half of the JVM's turns were behind %d turns of Go or more: %v", median, passed)

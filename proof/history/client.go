@@ -125,7 +125,7 @@ func (c *client) open() (end func(), err error) {
 		}
 		o.ReadTimeout, o.DialTimeout = c.Lease/4, c.Lease/4
 		rdb := redis.NewClient(o)
-		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease), rlock.WithLiveness(liveness),
+		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease), rlock.WithWaiterTimeout(liveness),
 			rlock.WithLabel(fmt.Sprintf("process %d", c.Number)), rlock.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			return nil, err

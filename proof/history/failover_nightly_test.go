@@ -26,17 +26,17 @@ const failoverLease = 20 * time.Second
 
 // shares is what is given away by shares: a read-write lock, or a semaphore of three permits.
 type shares struct {
-	name   string
-	streak time.Duration // of every other session
-	lock   func(s *rlock.Session, name string, all bool) rlock.Locker
-	hold   func() (all bool, h history.Hold) // what a goroutine wants by chance
-	judge  func(holds []history.Hold) history.Verdict
-	queue  string // key, of the name "kept"
+	name  string
+	turn  time.Duration // of every other session
+	lock  func(s *rlock.Session, name string, all bool) rlock.Locker
+	hold  func() (all bool, h history.Hold) // what a goroutine wants by chance
+	judge func(holds []history.Hold) history.Verdict
+	queue string // key, of the name "kept"
 }
 
 var bothShares = []shares{
 	{
-		name: "rwlock", streak: 5 * time.Millisecond, queue: "lockline:w:{kept}:q",
+		name: "rwlock", turn: 5 * time.Millisecond, queue: "lockline:w:{kept}:q",
 		lock: func(s *rlock.Session, name string, all bool) rlock.Locker {
 			if all {
 				return rwlock.New(s, name)
@@ -50,7 +50,7 @@ var bothShares = []shares{
 		judge: history.JudgeReadWrite,
 	},
 	{
-		// Without streaks each hold is a grant of its own, with its own token. A grant may be older than the call that gets it: that of a waiter which
+		// Where nothing is handed on in memory, each hold is a grant of its own, with its own token. A grant may be older than the call that gets it: that of a waiter which
 		// has left goes to the next one of its session.
 		name: "semaphore", queue: "lockline:p:{kept}:q",
 		lock: func(s *rlock.Session, name string, all bool) rlock.Locker {
@@ -292,8 +292,8 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 						o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 					})
 					sessions = append(sessions, testlock.Batching(testlock.NewSession(t, rdb,
-						rlock.WithWatchdogTimeout(failoverLease), rlock.WithLiveness(failoverLease),
-						rlock.WithStreak(k.streak*time.Duration(i%2))), 10*(i%2)))
+						rlock.WithWatchdogTimeout(failoverLease), rlock.WithWaiterTimeout(failoverLease),
+						rlock.WithHandover(k.turn*time.Duration(i%2))), 10*(i%2)))
 				}
 
 				// What the replica knew stays: a holder, and those that wait in their order.

@@ -221,7 +221,7 @@ var All = []Mutant{
 	{Name: "permits: readers that share a grant give it back before the last one", Kind: "rwlock", File: "internal/engine/leave.go",
 		Old: "	case g.entries > 0:", New: "	case g.entries > 1:"},
 	{Name: "permits: a reader joins a grant that is about to end", Kind: "rwlock", File: "internal/engine/lane.go",
-		Old: "< l.p.s().Streak && g.lasts()", New: "< l.p.s().Streak",
+		Old: "< l.p.s().Handover && g.lasts()", New: "< l.p.s().Handover",
 		Harmless: "a reader that joins what is over asks again, and one whose lease runs out loses it as any other"},
 	{Name: "permits: a writer hands its token on", Kind: "rwlock", File: "internal/engine/leave.go",
 		Old: "			g.token++ // each writer has its own token of the block\n", New: ""},

@@ -55,7 +55,7 @@ func (l *permits) entry(e, outer *held) {
 		l.granting(e)
 		// While somebody stands at the place of its session, of which its lane has one, another one comes to the front of the queue once. So
 		// it is overtaken once for each that is before it in the lane, and once for itself; and by one that was in the queue before.
-		if w.streak == 0 && !w.deaf {
+		if w.turn == 0 && !w.deaf {
 			l.overtaking(e, w.crowd+1)
 		}
 	}

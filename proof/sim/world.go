@@ -44,7 +44,7 @@ type world struct {
 	servers  []*server
 	locks    []*lock
 	asTeam   bool          // goroutines of a process ask together
-	streak   time.Duration // of the sessions
+	turn     time.Duration // of the sessions
 	batching int           // of the sessions
 	alike    bool          // many want the same of several locks
 	deaf     bool          // messages get lost even when all is well
@@ -134,9 +134,9 @@ func (w *world) run() {
 	if rnd.IntN(2) == 0 {
 		w.asTeam, actors = true, w.crowd
 	}
-	w.streak = upTo(rnd, 2*time.Second)
+	w.turn = upTo(rnd, 2*time.Second)
 	if w.Kind.locks[0].permits() && rnd.IntN(3) == 0 {
-		w.streak = 0
+		w.turn = 0
 		w.greedy = w.asTeam
 	}
 	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never

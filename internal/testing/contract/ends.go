@@ -158,7 +158,7 @@ var ends = map[string]test{
 		w.clean(t, "x")
 	}},
 	"CloseGivesBackAtOnceWhatIsHeldAndWaitedFor": {OnServers, func(t *testing.T, w *world) {
-		p := w.process(t, rlock.WithStreak(time.Minute))
+		p := w.process(t, rlock.WithHandover(time.Minute))
 		m := p.lock("x")
 		ctx, mine := testlock.Lock(t, m, bg)
 		_, fixed := testlock.Lock(t, p.lock("z"), bg, rlock.WithLease(time.Hour))

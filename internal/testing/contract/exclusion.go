@@ -204,7 +204,7 @@ var exclusion = map[string]test{
 	"WhoeverIsServedAndGivesUpAtOneInstantLeavesNoLockBehind": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		if w.kind.Space == nil {
-			m = w.process(t, rlock.WithStreak(time.Hour)).lock("x")
+			m = w.process(t, rlock.WithHandover(time.Hour)).lock("x")
 		}
 		taken := []func() (free func()){func() func() { return w.occupy(t, "x") }}
 		if w.kind.Has&Excludes != 0 { // it is handed on in memory

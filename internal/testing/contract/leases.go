@@ -138,7 +138,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 	}},
 	"ALeaseIsNotHandedOn": {OnServers | Excludes, func(t *testing.T, w *world) {
-		m := w.process(t, rlock.WithStreak(time.Minute)).lock("x")
+		m := w.process(t, rlock.WithHandover(time.Minute)).lock("x")
 		_, hold := testlock.Lock(t, m, bg)
 		hand := func(got <-chan testlock.Grant, least, most time.Duration) {
 			t.Helper()

@@ -156,7 +156,7 @@ var nesting = map[string]test{
 	"GoroutinesOfOneOwnerThatAskAtOnceAllHaveTheirTurn": {Reenters | Mutexes, func(t *testing.T, w *world) {
 		m := w.new("x")
 		if w.kind.Space == nil {
-			m = w.process(t, rlock.WithStreak(time.Minute)).lock("x")
+			m = w.process(t, rlock.WithHandover(time.Minute)).lock("x")
 		}
 		for _, taken := range []string{"", "by another", "by its own process"} {
 			free := func() {}

@@ -160,8 +160,8 @@ func documentedRights(t *testing.T, k Kind) {
 		server := testredis.Start(t)
 		admins = append(admins, server.Client(t))
 		rdb := testlock.DocumentedUser(t, server)
-		one.sessions = append(one.sessions, testlock.NewSession(t, rdb, rlock.WithLiveness(time.Second)))
-		other.sessions = append(other.sessions, testlock.NewSession(t, rdb, rlock.WithLiveness(time.Second), rlock.WithObserver(waits)))
+		one.sessions = append(one.sessions, testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(time.Second)))
+		other.sessions = append(other.sessions, testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(time.Second), rlock.WithObserver(waits)))
 	}
 	l, rival := k.New(one.sessions)("x"), k.Rival(other.sessions)("x")
 	ctx, hold := testlock.Lock(t, l, bg)

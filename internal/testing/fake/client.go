@@ -83,7 +83,7 @@ func (h hook) answer(cmd redis.Cmder) error {
 
 // Config is what the sessions of tests are told, unless a test says otherwise.
 func Config() session.Config {
-	return session.Config{Prefix: "p", Lease: time.Minute, Liveness: time.Minute, Streak: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+	return session.Config{Prefix: "p", Lease: time.Minute, Liveness: time.Minute, Handover: time.Hour, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // Session returns a session over a client. It ends with the test.

@@ -50,7 +50,7 @@ func queueUp(m *rlock.Mutex, n int, ctx context.Context, options ...rlock.Option
 // everyKindSimulated runs a test in fake time for each kind, on a session that hands over for a minute.
 func everyKindSimulated(t *testing.T, test func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker)) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
-		test(t, w, testlock.NewSession(t, w.Client, rlock.WithStreak(time.Minute)), newMutex)
+		test(t, w, testlock.NewSession(t, w.Client, rlock.WithHandover(time.Minute)), newMutex)
 	})
 }
 
@@ -113,7 +113,7 @@ func TestUnusedTokensAreGivenBack(t *testing.T) {
 	})
 }
 
-func TestAStreakEndsWithItsTokens(t *testing.T) {
+func TestATurnEndsWithItsTokens(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
 		m := newMutex(s, "x")
 		_, hold := testlock.Lock(t, m, bg)
@@ -136,23 +136,23 @@ func TestAStreakEndsWithItsTokens(t *testing.T) {
 	})
 }
 
-func TestAStreakIsBounded(t *testing.T) {
-	for streak, want := range map[time.Duration]int{0: 21, 25 * time.Millisecond: 8} {
+func TestATurnIsBounded(t *testing.T) {
+	for turn, want := range map[time.Duration]int{0: 21, 25 * time.Millisecond: 8} {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			m := rlock.New(testlock.NewSession(t, w.Client, rlock.WithStreak(streak)), "x")
+			m := rlock.New(testlock.NewSession(t, w.Client, rlock.WithHandover(turn)), "x")
 			_, hold := testlock.Lock(t, m, bg)
 			got := queueUp(m, 10, bg)
 			w.Net.Reset()
 			testlock.Unlock(t, hold)
 			for range 10 {
 				h := <-got
-				time.Sleep(10 * time.Millisecond) // longer than two of these is a streak of 25 ms
+				time.Sleep(10 * time.Millisecond) // longer than two of these is a turn of 25 ms
 				testlock.Unlock(t, h.Hold)
 			}
 			// The first Unlock, and two requests for each grant.
 			scripts := sequence(w.Net)
 			if n := strings.Count(scripts, "acquire") + strings.Count(scripts, "release"); n < want-2 || n > want+2 {
-				t.Errorf("a streak of %v: %d requests for 10 holds of 10 ms, want about %d", streak, n, want)
+				t.Errorf("a turn of %v: %d requests for 10 holds of 10 ms, want about %d", turn, n, want)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestWhoeverIsInLineWhenTheLeaseIsLostAsksAnew(t *testing.T) {
 		testlock.Unlock(t, h.Hold) // handed over in memory: it cannot know
 		h = <-got
 		<-h.Ctx.Done() // at the next renewal
-		testlock.WantError(t, "the holder of a streak that was lost", context.Cause(h.Ctx), rlock.ErrLost)
+		testlock.WantError(t, "the holder of a turn that was lost", context.Cause(h.Ctx), rlock.ErrLost)
 		last := h.Hold.Token()
 		if last <= unlocked {
 			t.Errorf("token %d after %d", last, unlocked)
@@ -222,7 +222,7 @@ func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 	})
 }
 
-func TestReentryUnderAHandOverTellsRedisOfTheStreak(t *testing.T) {
+func TestReentryUnderAHandOverTellsRedisOfTheTurn(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
 		m := newMutex(s, "x")
 		ctx, first := testlock.Lock(t, m, bg)
@@ -251,7 +251,7 @@ func TestReentryUnderAHandOverTellsRedisOfTheStreak(t *testing.T) {
 func TestObserversHearOfHandOvers(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithStreak(time.Minute), rlock.WithObserver(&rec)), "x")
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Minute), rlock.WithObserver(&rec)), "x")
 		_, first := testlock.Lock(t, m, bg)
 		got := queueUp(m, 3, bg)
 		time.Sleep(time.Second)
