@@ -21,11 +21,13 @@
 // There is no queue, since Redisson's RLock has none. An unlock publishes a message. One goroutine of each
 // session that waits then asks again, and so do the JVM's. A session that has just had its turn lets others
 // that wait go first. Only chance bounds a wait. Locks that no JVM takes are better off in package rlock.
+// Should a message be lost, those that wait ask again when the holder's lease is over, and every 6 s
+// ([rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release wakes only those that listen as it is published. [rlock.PubSubAuto], the default,
 // is for Redisson's default ShardedSubscriptionMode.AUTO, and [rlock.PubSubClassic] for OFF. The reply to a
 // lock request says which it is. With [rlock.PubSubSharded] on a server that has no sharded pub/sub, waiters
-// sleep until the holder's lease is over.
+// are not told.
 package redisson
 
 import (

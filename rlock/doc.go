@@ -55,8 +55,8 @@
 // one request and at most two messages, however many wait. The other goroutines of that
 // session wait behind that one, first come, first served. They hand the lock from one to
 // the next in memory, each with a token of its own, until the session has had it for
-// 5 ms ([WithHandover]). Then the next session has its turn. So between processes the lock is first come, first
-// served, but goroutines of the process that has it overtake the others for that time. In package
+// 5 ms ([WithHandover]). Then the next session has its turn. So between processes the lock is first come,
+// first served, but goroutines of the process that has it overtake the others for that time. In package
 // fairlock they do not.
 //
 // A session keeps its place in the queue by a heartbeat, every 6 s ([WithWaiterTimeout]). A waiter

@@ -2,19 +2,23 @@ package rlock_test
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
 // A managed Redis fails over behind one address. The old server lives on and keeps the connections that it has, so that a
 // subscription stays where nothing is published any more (go-redis 790 and 2229, spring-data-redis 3431).
 func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAnyMore(t *testing.T) {
-	for kind, newLock := range queued {
+	kinds := maps.Clone(queued)
+	kinds["redisson"] = func(s *rlock.Session) rlock.Locker { return redisson.New(s, "x") }
+	for kind, newLock := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
 				after := testlock.NewWire(t)

@@ -92,22 +92,22 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Lease = d })
 }
 
-// WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore is considered alive after its
-// session last reached Redis. The default is 10 s, and the least 10 ms. A place is kept by a heartbeat
-// at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data
-// are gone. A lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters
-// that are gone are dropped after d where Redis cannot see that their sessions do not listen. Until then they
-// can delay those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a
-// Cluster, without the right to PUBSUB NUMSUB, and while their connections look open.
+// WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore is considered alive after
+// its session last reached Redis. The default is 10 s, and the least 10 ms. A place is kept by a heartbeat at
+// three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. A
+// lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters that are gone
+// are dropped after d where Redis cannot see that their sessions do not listen. Until then they can delay
+// those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a Cluster,
+// without the right to PUBSUB NUMSUB, and while their connections look open.
 func WithWaiterTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
 }
 
-// WithHandover sets for how long a session may hand a reentrant lock, or a RedLock, from one of its goroutines
-// to the next in memory. Then it frees the lock in Redis, so that other sessions have their turn. The default
-// is 5 ms. With 0 or less every Unlock frees it. A fair lock has no need of it: the goroutines whose turn
-// comes next are known. Permits of a semaphore, and read-write locks held to write, are handed on for as
-// long. For as long, goroutines join what their session holds to read.
+// WithHandover sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
+// goroutines to the next in memory. Then it frees the lock in Redis, so that other sessions have their turn.
+// The default is 5 ms. With 0 or less every Unlock frees it. A fair lock has no need of it: the goroutines
+// whose turn comes next are known. Permits of a semaphore, and read-write locks held to write, are handed on
+// for as long. For as long, goroutines join what their session holds to read.
 func WithHandover(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Handover = d })
 }

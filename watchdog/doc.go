@@ -14,8 +14,8 @@
 // taken at different moments travel together, at most a quarter of an interval early. In each interval a
 // server gets about one batch for every MaxBatch leases, and never more than four batches that are not full.
 // The slots are counted from the first lease kept, so one that is alone is renewed exactly at its interval. A
-// lease with less than two intervals left is renewed halfway to its deadline at the latest, or after a
-// twentieth of that time if it is as short when it is added: until then a short outage ends it.
+// lease with less than two intervals left is renewed halfway to its deadline at the latest. One that is as
+// short when it is added is renewed after a twentieth of its time, since until then a short outage ends it.
 //
 // A renewal that failed is tried again after at most a sixteenth of the interval, then twice that, up to half
 // the interval. The retry comes before half of the time to the deadline has passed. So a server that is back

@@ -94,12 +94,6 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 	a.expired = 0
 	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
 	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
-	if l.p.broadcast() {
-		d = min(l.p.s().Lease, protocol.MaxRest) // of no lock of ours: it looks now and then
-		if r.Left >= 0 {
-			d = protocol.MaxRest
-		}
-	}
 	if r.Left >= 0 && !r.Behind {
 		d = min(d, r.Left+time.Millisecond)
 	}

@@ -181,9 +181,12 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	if a.joins != nil && a.joins.held() { // else the script could prolong what is being released
 		joins = a.joins.owner
 	}
-	at := nowhere
-	if !p.broadcast() {
-		at = place{s.Args.Liveness, a.nonce, p.all.inbox.Mode(p.keys.Lock()), joins}
+	at := place{s.Args.Liveness, a.nonce, "0", joins}
+	switch {
+	case !p.broadcast():
+		at.mode = p.all.inbox.Mode(p.keys.Lock())
+	case s.Link.Single():
+		at.mode = "1"
 	}
 	return p.acquireRequest(a.l.want, a.lease, a.owner, a.size, a.notAfter, at)
 }
@@ -237,7 +240,7 @@ func (a *attempt) took(o wire.Outcome) (again bool) {
 	switch { // only attempts that stand are told by message
 	case r.Status != protocol.Queued:
 	case p.broadcast():
-		p.listen(r.Sharded)
+		p.listen(r, o.Sent)
 	default:
 		p.all.inbox.Listen(p.keys.Lock(), r.Sharded)
 		if r.Deaf {

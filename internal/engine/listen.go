@@ -3,19 +3,23 @@ package engine
 import (
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/pubsub"
 )
 
 // A lock that is shared with Redisson has no queue. A release is published on the lock's channel. An attempt
 // that was refused listens there, and asks again. No wake-up is lost: a confirmed subscription counts as
-// news.
+// news. Behind an endpoint that was moved, the connection may lead to a former server. So the session listens
+// on its own channel, too, which the server of the lock is asked about with each request.
 
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
 // pool.mu guards it.
 type ear struct {
-	news    *wakeup.Listener // nil before the first refusal
-	sharded bool             // of news
-	rest    time.Time        // until then it is the turn of others
+	news    *wakeup.Listener     // nil before the first refusal
+	own     *pubsub.Subscription // to the session's channel; nil where several servers could have it
+	sharded bool                 // of news
+	rest    time.Time            // until then it is the turn of others
 }
 
 // restTime is the head start that a session gives, after its turn, to those that were told that the lock is
@@ -43,24 +47,30 @@ func (p *pool) leaveToOthers(g *Grant, told int64) {
 	}
 }
 
-// listen subscribes to what a release publishes, as the last refusal said. It does not wait for the
-// confirmation.
-func (p *pool) listen(sharded bool) {
+// listen subscribes to what a release publishes, as a refusal said that was asked for at sent. It does not
+// wait for the confirmation.
+func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ear.news != nil && p.ear.sharded != sharded {
+	if p.ear.news != nil && p.ear.sharded != refusal.Sharded {
 		p.deafen() // another server has the lock by now, or the user other rights
 	}
 	if p.ear.news == nil {
 		hub := p.s().Hub
-		if sharded {
+		if refusal.Sharded {
 			hub = p.s().ShardedHub
 		}
-		p.ear.news, p.ear.sharded = wakeup.Listen(p.keys.Channel, hub), sharded
+		p.ear.news, p.ear.sharded = wakeup.Listen(p.keys.Channel, hub), refusal.Sharded
+		if p.s().Link.Single() {
+			p.ear.own = p.s().Hub.Subscribe(p.s().Channel())
+		}
+	}
+	if refusal.Deaf && p.ear.own != nil {
+		p.ear.own.Unheard(sent)
 	}
 }
 
-// news is ready when a release was published; nil before the first refusal. mu held.
+// ready says that a release was published; nil before the first refusal. mu held.
 func (e *ear) ready() <-chan struct{} {
 	if e.news == nil {
 		return nil
@@ -73,6 +83,9 @@ func (e *ear) forget() {
 	if e.news != nil {
 		e.news.Take()
 	}
+	if e.own != nil {
+		e.own.Take() // what it brings is not for this lock
+	}
 }
 
 // deafen ends the subscription. mu held, or the pool is not used any more.
@@ -80,5 +93,9 @@ func (p *pool) deafen() {
 	if p.ear.news != nil {
 		p.ear.news.Close()
 		p.ear.news = nil
+	}
+	if p.ear.own != nil {
+		p.ear.own.Close()
+		p.ear.own = nil
 	}
 }

@@ -9,16 +9,19 @@
 -- ARGV[4] lease in milliseconds
 -- ARGV[5] what the session says of itself
 -- ARGV[6] milliseconds by which the metadata outlives the lease
+-- ARGV[8] what the names of the sessions' channels begin with
+-- ARGV[10] '1' if this server knows all that listen to the session's channel
 -- ARGV[11] channel
 -- ARGV[12] how messages are published on it: see sharding in redisson.lua
 -- ARGV[13] what KEYS[3] begins at; '': where it does not exist, it is not made
---         ARGV[2] and those from [7] to [10] are of locks with a queue
+--         ARGV[2], [7] and [9] are of locks with a queue
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'        granted, now or by an earlier copy of this request
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT
 --                        milliseconds (-1: it has no end), and whose session says ABOUT of itself.
---                        'QP': a release is published by SPUBLISH
+--                        Behind the Q, a 'P' if a release is published by SPUBLISH, and a 'D' if this server
+--                        knows of nobody that listens to the channel of the asking session
 --   'V NOW'              expired: came too late
 --   'S NOW'              stale: this attempt is over already
 
@@ -28,7 +31,8 @@ if now > tonumber(ARGV[3]) then
 end
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
-  local status = sharding(ARGV[12], ARGV[11]) and 'QP' or 'Q'
+  local deaf = ARGV[10] == '1' and not subscribed(ARGV[8] .. string.match(ARGV[1], '^[^:]*'), false, true)
+  local status = 'Q' .. (sharding(ARGV[12], ARGV[11]) and 'P' or '') .. (deaf and 'D' or '')
   return table.concat({ status, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about
 end
 local lease, keep = tonumber(ARGV[4]), tonumber(ARGV[6])
