@@ -28,6 +28,32 @@ func TestAReleaseWakesWhoeverWaits(t *testing.T) {
 	})
 }
 
+// Its attempt has been refused, and does not know it yet.
+func TestAReleaseThatIsPublishedBeforeTheRefusalArrivesIsNews(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		waiter := testlock.NewSession(t, w.Client)
+		testlock.Works(t, redisson.New(waiter, "another")) // it knows Redis' clock then
+		hold := testlock.Take(t, redisson.New(testlock.NewSession(t, faultproxy.InMemory(t, w.Dial).Client(t)), "x"))
+		asked := 0
+		var unlocked time.Time
+		w.Net.OnReply(func(r faultproxy.Request) {
+			if r.Is("EVALSHA") && testlock.Script(r.Args[1]) == "acquire" {
+				if asked++; asked == 2 { // by then it listens
+					testlock.Unlock(t, hold)
+					time.Sleep(10 * time.Millisecond)
+					unlocked = time.Now()
+				}
+			}
+		})
+		next := testlock.Granted(t, testlock.Go(bg, redisson.New(waiter, "x")))
+		if took := time.Since(unlocked); asked != 3 || took > 100*time.Millisecond {
+			t.Errorf("it has the lock by request %d, after %v", asked, took)
+		}
+		w.Net.OnReply(nil)
+		testlock.Unlock(t, next)
+	})
+}
+
 func TestWhereNothingIsPublishedAWaitLastsAsLongAsTheLease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		const lease = 5 * time.Second

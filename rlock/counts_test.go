@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -114,7 +115,7 @@ func TestAWakeUpCostsNoRequestWhateverTheNumberOfWaiters(t *testing.T) {
 		w.Net.Reset()
 		testlock.Unlock(t, hold)
 		h := <-got
-		settle()
+		synctest.Wait() // its first lease is renewed after 100 ms
 		wantSequence(t, w.Net, "a wake-up of one of 2 sessions", "")
 		cancel()
 		testlock.Unlock(t, h)
