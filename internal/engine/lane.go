@@ -110,7 +110,7 @@ func (l *lane) patience() time.Duration {
 	case l.p.kind.Fair:
 		return l.forming()
 	case l.p.broadcast():
-		return time.Until(l.p.ear.rest)
+		return l.p.ear.resting()
 	case !passes:
 		return 0
 	case l.others:

@@ -14,7 +14,7 @@ import (
 // on its own channel, too, which the server of the lock is asked about with each request.
 
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
-// pool.mu guards it.
+// pool.mu guards it. A nil ear has heard of no other session.
 type ear struct {
 	news    *wakeup.Listener     // nil before the first refusal
 	own     *pubsub.Subscription // to the session's channel; nil where several servers could have it
@@ -35,44 +35,59 @@ const few = 2
 // broadcast reports whether a release is published to all that wait. Else there is a queue.
 func (p *pool) broadcast() bool { return p.keys.Channel != "" }
 
-// leaveToOthers learns how many clients got the message of a release. mu held.
-func (p *pool) leaveToOthers(g *Grant, told int64) {
-	others := told
-	if p.ear.news != nil {
-		others-- // the session's own
-	}
-	p.rivals = others > 0
-	if p.rivals && (g.passes > 0 || told > few) {
-		p.ear.rest = time.Now().Add(restTime)
-	}
-}
-
 // listen subscribes to what a release publishes, as a refusal said that was asked for at sent. It does not
 // wait for the confirmation.
 func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ear.news != nil && p.ear.sharded != refusal.Sharded {
-		p.deafen() // another server has the lock by now, or the user other rights
+	if p.ear == nil {
+		p.ear = new(ear)
 	}
-	if p.ear.news == nil {
-		hub := p.s().Hub
+	e, s := p.ear, p.s()
+	if e.news != nil && e.sharded != refusal.Sharded {
+		e.close() // another server has the lock by now, or the user other rights
+	}
+	if e.news == nil {
+		hub := s.Hub
 		if refusal.Sharded {
-			hub = p.s().ShardedHub
+			hub = s.ShardedHub
 		}
-		p.ear.news, p.ear.sharded = wakeup.Listen(p.keys.Channel, hub), refusal.Sharded
-		if p.s().Link.Single() {
-			p.ear.own = p.s().Hub.Subscribe(p.s().Channel())
+		e.news, e.sharded = wakeup.Listen(p.keys.Channel, hub), refusal.Sharded
+		if s.Link.Single() {
+			e.own = s.Hub.Subscribe(s.Channel())
 		}
 	}
-	if refusal.Deaf && p.ear.own != nil {
-		p.ear.own.Unheard(sent)
+	if refusal.Deaf && e.own != nil {
+		e.own.Unheard(sent)
 	}
 }
 
-// ready says that a release was published; nil before the first refusal. mu held.
+// leaveToOthers learns how many clients got the message of a release. mu held.
+func (p *pool) leaveToOthers(g *Grant, told int64) {
+	others := told
+	if p.ear != nil && p.ear.news != nil {
+		others-- // the session's own
+	}
+	p.rivals = others > 0
+	if p.rivals && (g.passes > 0 || told > few) {
+		if p.ear == nil {
+			p.ear = new(ear)
+		}
+		p.ear.rest = time.Now().Add(restTime)
+	}
+}
+
+// resting is for how long it is the turn of others. mu held.
+func (e *ear) resting() time.Duration {
+	if e == nil {
+		return 0
+	}
+	return time.Until(e.rest)
+}
+
+// ready says that a release was published. mu held.
 func (e *ear) ready() <-chan struct{} {
-	if e.news == nil {
+	if e == nil || e.news == nil {
 		return nil
 	}
 	return e.news.Ready
@@ -80,6 +95,9 @@ func (e *ear) ready() <-chan struct{} {
 
 // forget empties it: a request that is made now will see what has happened. mu held.
 func (e *ear) forget() {
+	if e == nil {
+		return
+	}
 	if e.news != nil {
 		e.news.Take()
 	}
@@ -88,14 +106,16 @@ func (e *ear) forget() {
 	}
 }
 
-// deafen ends the subscription. mu held, or the pool is not used any more.
-func (p *pool) deafen() {
-	if p.ear.news != nil {
-		p.ear.news.Close()
-		p.ear.news = nil
+// close ends the subscriptions. mu held, or the pool is not used any more.
+func (e *ear) close() {
+	if e == nil {
+		return
 	}
-	if p.ear.own != nil {
-		p.ear.own.Close()
-		p.ear.own = nil
+	if e.news != nil {
+		e.news.Close()
 	}
+	if e.own != nil {
+		e.own.Close()
+	}
+	e.news, e.own = nil, nil
 }

@@ -88,7 +88,7 @@ type pool struct {
 	seen   *failure.Sighting // of a holder
 	unlock wakeup.Pending    // releases under way
 	order                    // of a fair kind
-	ear    ear               // of a lock without a queue
+	ear    *ear              // of a lock without a queue
 	one    lane              // the first
 }
 
@@ -155,7 +155,7 @@ func (p *pool) drop() {
 	}
 	p.all.mu.Unlock()
 	if unused {
-		p.deafen()
+		p.ear.close()
 	}
 }
 
