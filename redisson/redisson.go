@@ -89,5 +89,6 @@ func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mu
 }
 
 func newMutex(s *rlock.Session, k *engine.Kind, name string, options []rlock.Option) *rlock.Mutex {
-	return inner.NewMutex(engine.New(inner.Session(s), k, name), engine.NewConfig(engine.Config{}, options))
+	lock := engine.New(inner.Session(s), k, name)
+	return inner.NewMutex(lock, engine.NewConfig(engine.Config{}, options))
 }

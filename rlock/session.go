@@ -49,7 +49,9 @@ func (s *Session) unwrap() *session.Session {
 // have no trace of a caller's context, and use connections of the client's pipeline pool. A wrapper of a
 // client shares none. Hooks of a ClusterClient itself do not see them, those of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
-	cfg := session.Config{Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Handover: 5 * time.Millisecond}
+	cfg := session.Config{
+		Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Handover: 5 * time.Millisecond,
+	}
 	for _, o := range options {
 		if o != nil {
 			o.apply(&cfg)

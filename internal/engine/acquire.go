@@ -41,6 +41,8 @@ func New(s *session.Session, kind *Kind, name string) Permits {
 	return ps
 }
 
+var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
+
 var errZero = errors.New("lockline: a zero value; make one with New")
 
 // CheckUse says what is wrong with a call that has this context.
@@ -119,7 +121,7 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 		return nil, err
 	}
 	if cfg.AtLeast != 0 && ps.kind.Remain == nil {
-		return nil, ps.kind.Named(ps.keys.Name, errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken"))
+		return nil, ps.kind.Named(ps.keys.Name, errStays)
 	}
 	want.Shared = want.Shared && cfg.Lease == 0 // no other joins a lease that one goroutine chose for itself
 	if ps.kind.Fair || !want.exclusive() {

@@ -18,7 +18,7 @@ type attemptState uint8
 
 const (
 	asking   attemptState = iota // its first request is under way
-	standing                     // in Redis' queue, which it keeps its place in by asking again, or it listens
+	standing                     // in Redis' queue, or listening: it asks again now and then
 	unwanted                     // its caller has gone: its goroutine gives up what it has
 	over                         // what comes now is given back
 )

@@ -59,7 +59,9 @@ func Of(s *session.Session) (*Inbox, error) {
 
 // New is an inbox on its own, of no session's parts.
 func New(s *session.Session) *Inbox {
-	return &Inbox{s: s, ready: make(chan struct{}, 1), attempts: map[string]Attempt{}, ears: map[string]*ear{}}
+	return &Inbox{
+		s: s, ready: make(chan struct{}, 1), attempts: map[string]Attempt{}, ears: map[string]*ear{},
+	}
 }
 
 // Shutdown has nothing to give back: waits end by themselves, and what is granted to them is released.

@@ -31,7 +31,8 @@ func ask(ctx context.Context, ps *engine.Permits, sc *wire.Script, argv ...any) 
 	defer s.End()
 	r := &protocol.Same{Script: sc, Keys: keys, Argv: argv}
 	send := func(most int, _ *atomic.Bool) wire.Outcome { return s.Link.Call(ctx, sc, r, most, nil) }
-	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, s.Link.Silent(ctx, keys.Lock()), call.Func(send), 0)
+	bounds, silent := &wakeup.Bounds{Until: ctx}, s.Link.Silent(ctx, keys.Lock())
+	o, answered := call.Ask(bounds, s, silent, call.Func(send), 0)
 	switch {
 	case !answered:
 		return "", kind.Named(keys.Name, failure.OfContext(ctx))
@@ -68,7 +69,8 @@ func ForceUnlock(ctx context.Context, ps *engine.Permits) (bool, error) {
 // ForceUnlockToken frees the lock only if the holder is the one whose token Inspect has shown.
 func ForceUnlockToken(ctx context.Context, ps *engine.Permits, token int64) (bool, error) {
 	if token <= 0 {
-		return false, failure.Named(ps.Name(), fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
+		err := fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token)
+		return false, failure.Named(ps.Name(), err)
 	}
 	return force(ctx, ps, token) // which one server never gives to two holders
 }

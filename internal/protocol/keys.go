@@ -39,7 +39,7 @@ const (
 type Keys struct {
 	Name    string
 	Channel string // where a release is published; "": nowhere, as there is a queue
-	Queued  bool   // the keys behind the metadata are a queue's; a release does not need them if no attempt waits
+	Queued  bool   // the keys behind the metadata are a queue's, which only a release with waiters needs
 	boxed   []any  // strings
 	extra   []any  // arguments behind those of every script
 }

@@ -50,7 +50,9 @@ type Link struct {
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
-	return &Link{options: o, client: c, born: time.Now(), Batching: batching, batches: map[*redis.Client]*batch{}}
+	return &Link{
+		options: o, client: c, born: time.Now(), Batching: batching, batches: map[*redis.Client]*batch{},
+	}
 }
 
 func (l *Link) age() time.Duration { return time.Since(l.born) }
