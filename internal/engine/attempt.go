@@ -300,7 +300,7 @@ func (a *attempt) rest() bool {
 		state, late, d := a.state, a.late, time.Until(a.at)
 		gives, published := a.mayHave(), p.ear.ready()
 		if d <= 0 {
-			a.at = time.Time{}
+			a.at, a.out = time.Time{}, true // a grant that comes before the request is made must know of it
 		}
 		p.mu.Unlock()
 		switch {

@@ -65,6 +65,28 @@ func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *tes
 	})
 }
 
+func TestAGrantThatComesBetweenTheTimeToAskAndTheRequestBarsACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		waits := lock(t, m, context.Background())
+		a := attemptOf(t, p, 0)
+		s.answers <- held(7) // brings the time
+		synctest.Wait()
+		p.mu.Lock()
+		a.notAfter, a.at = 1_000_000_000, time.Now()
+		p.mu.Unlock()
+		if !a.rest() {
+			t.Error("it does not ask")
+		}
+		p.message(a, 9, 1000000, time.Minute)
+		if a.late != 1_000_000_000 {
+			t.Errorf("a copy may come until %d, not after %d", a.late, a.notAfter)
+		}
+		unlock(t, granted(t, waits))
+	})
+}
+
 // Each of them would have a place in the queue, and a request, for nothing.
 func TestGoroutinesOfALaneThatHasTheLockAskNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
