@@ -14,7 +14,7 @@ import (
 // on its own channel, too, which the server of the lock is asked about with each request.
 
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
-// pool.mu guards it. A nil ear has heard of no other session.
+// pool.mu guards it. A nil one knows of no other session.
 type ear struct {
 	news    *wakeup.Listener     // nil before the first refusal
 	own     *pubsub.Subscription // to the session's channel; nil where several servers could have it
