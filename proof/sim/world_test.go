@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,8 @@ import (
 // granted. It returns on which servers the lock is soon after.
 func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on []int) {
 	synctest.Test(t, func(*testing.T) {
-		w := newWorld(Kinds[3], 1, &Counts{})
+		redlock3 := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == "redlock3" })
+		w := newWorld(Kinds[redlock3], 1, &Counts{})
 		for i := range w.Kind.servers {
 			w.servers = append(w.servers, newServer(w, i, simnet.Faults{}, w.rand(0)))
 			defer w.servers[i].Close()
