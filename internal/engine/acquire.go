@@ -225,9 +225,10 @@ func (a *acquisition) enter(try bool) (*Grant, error) {
 		return g, nil
 	case try && (l.waiters.n > 0 || a.want.exclusive() && len(a.p.grants) > 0): // they were first
 		defer a.p.mu.Unlock()
+		l.forget() // lane may have made it for this call alone
 		return nil, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
-		l.forget() // lane may have made it for this call alone
+		l.forget()
 		over := a.p.unlock.Over()
 		a.p.mu.Unlock()
 		g, refused, err := a.try()
@@ -385,13 +386,13 @@ func (a *acquisition) begin(g *Grant) *Entry {
 	e := a.newEntry(g) // without mu: the caller's context may run code of its own
 	p.mu.Lock()
 	if !g.held() || !time.Now().Before(g.deadline()) {
-		overdue, late := g.held(), g.late // the timer that ends it is late
+		overdue := g.held() // the timer that ends it is late
+		g.giveBack()        // there is no Hold whose Unlock would tell Redis
 		p.mu.Unlock()
 		e.cancel(failure.ErrLost)
 		if overdue {
 			g.end(handle.Lost, failure.ErrExpired)
 		}
-		p.releaseLater(g.owner, "", late, g.deadline()) // there is no Hold whose Unlock would tell Redis
 		return nil
 	}
 	handed := g.used

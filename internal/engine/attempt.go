@@ -13,13 +13,13 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// attemptState is what an attempt is doing. It changes in begin, answered, giveUp and end.
+// attemptState is what an attempt is doing. It changes in begin, stands, giveUp and end.
 type attemptState uint8
 
 const (
 	asking   attemptState = iota // its first request is under way
 	standing                     // in Redis' queue, or listening: it asks again now and then
-	unwanted                     // its caller has gone: its goroutine gives up what it has
+	unwanted                     // no goroutine waits for it: it gives up what it has
 	over                         // what comes now is given back
 )
 
@@ -27,23 +27,23 @@ func (s attemptState) String() string {
 	return [...]string{"asking", "standing", "unwanted", "over"}[s]
 }
 
-// attempt asks Redis for what a lane wants. A goroutine of its own sends its requests, one at a time (run),
-// but the first unless Redis is silent.
+// attempt asks Redis for what a lane wants, one request at a time. A goroutine of its own sends them (run),
+// but mostly the first one is sent by a goroutine that waits (start).
 type attempt struct {
 	// What follows never changes.
 	l     *lane
 	lease time.Duration // that one goroutine chose for itself; 0: the session's
 	owner any           // string
 	nonce string
-	ctx   context.Context
 	joins *Grant // that may go on instead, if no other waits; nil: none
 
-	left    atomic.Bool // its caller has gone: do not send again
-	earlier error       // of a copy that was not answered; the goroutine that sends its requests has it
+	left    atomic.Bool     // no goroutine waits for it: do not send again
+	ctx     context.Context // for traces; the goroutine that sends its requests has it, and what follows
+	earlier error           // of a copy that was not answered
 
 	// pool.mu guards the following.
 	state    attemptState
-	out      bool          // a request is under way: a copy may come after a grant that a message tells of
+	out      bool          // a request is about to be made, or under way: a copy may come after a grant that is told
 	at       time.Time     // when to ask again at the latest; zero: nothing has said so
 	notAfter int64         // of the last copy sent
 	late     int64         // Redis time until which an unanswered copy may come; 0: there is none
@@ -54,7 +54,7 @@ type attempt struct {
 	expired  int           // how often in a row a request came too late
 	size     int           // how many goroutines waited when it first asked
 	news     chan struct{} // cap 1: look at what has changed; nil before it rests
-	gone     chan struct{} // closed when run or start returns; nil if no goroutine waits for that
+	gone     chan struct{} // closed when it has ended in Redis; nil until it is given up
 }
 
 // begin begins an attempt of the lane, which the caller starts or runs. mu held.

@@ -10,7 +10,8 @@ import (
 // next lane. A grant passes in memory within its lane alone. One lane asks at a time, so that they stand in
 // the queue in the order of their making.
 
-// order is what a fair kind knows of the turns of sessions and lanes. pool.mu guards it.
+// order is what a pool knows of the turns of sessions and lanes: of most kinds, rivals alone. pool.mu guards
+// it.
 type order struct {
 	asking *attempt      // whose first request is under way; nil, also of other kinds: none
 	rivals bool          // other sessions want the lock, as far as is known

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/testing/fake"
 )
@@ -145,4 +147,52 @@ func (a *attempt) now() attemptState {
 // message is a message of a grant to an attempt.
 func (p *pool) message(a *attempt, token, at int64, lease time.Duration) {
 	p.all.inbox.Receive(fmt.Sprintf("%s %d %d %d %s", a.owner, token, at, lease.Milliseconds(), a.nonce))
+}
+
+// The goroutine that it was on its way to has left in that instant, so no Hold tells Redis.
+func TestAGrantThatIsLostBeforeItsGoroutineHasItIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		s.answers <- "G 1000000 1"
+		hold := granted(t, lock(t, m, context.Background()))
+		p.mu.Lock()
+		g := p.grants[0]
+		g.entries++ // as admit does
+		g.late = 7
+		p.mu.Unlock()
+		s.got()
+		if !p.s().Begin() || !g.end(handle.Lost, failure.ErrExpired) {
+			t.Fatal("it does not end")
+		}
+		g.decline(context.Background())
+		p.s().End()
+		if all := s.got(); kinds(all) != "release" || all[0].owner != g.owner {
+			t.Errorf("it was told of %+v", all)
+		}
+		if err := hold.Unlock(context.Background()); !errors.Is(err, failure.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+}
+
+func TestATryThatIsRefusedHereLeavesNoLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		s.answers <- "G 1000000 1"
+		hold := granted(t, lock(t, m, context.Background()))
+		for i := range 5 {
+			cfg := Config{Lease: time.Duration(i+1) * time.Minute}
+			if _, _, err := m.Acquire(context.Background(), Exclusive, cfg, true); !errors.Is(err, failure.ErrLocked) {
+				t.Errorf("a try: %v", err)
+			}
+		}
+		p.mu.Lock()
+		if n := len(p.lanes); n != 1 {
+			t.Errorf("%d lanes", n)
+		}
+		p.mu.Unlock()
+		unlock(t, hold)
+	})
 }

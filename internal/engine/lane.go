@@ -9,9 +9,10 @@ import (
 // lane is where those goroutines of a session wait that want the same of one name. pool.mu guards it.
 //
 // There are never more attempts than goroutines that wait. While an attempt stands in Redis' queue, or Redis
-// has last said that others wait, there is only one. The session has one place in the queue for each lane,
-// and its goroutines take turns at it. If others wait or holds are brief, the lane first waits for what its
-// session has and may pass on in memory. Most goroutines are served that way before an answer would come.
+// has last said that others wait, no further one is begun. So the session mostly has one place in the queue
+// for each lane, and its goroutines take turns at it. If others wait or holds are brief, the lane first waits
+// for what its session has and may pass on in memory. Most goroutines are served that way before an answer
+// would come.
 type lane struct {
 	p        *pool
 	want     Want
@@ -19,14 +20,14 @@ type lane struct {
 	one      [1]*attempt   // the beginning of attempts
 	attempts []*attempt    // that are asking or standing, the oldest first
 	live     *Grant        // shared: the one that goroutines may join; nil if there is none
-	since    time.Duration // age of the session when the last of these came, or Redis was asked about it
+	since    time.Duration // age of the session when its last grant came, or Redis was asked about that
 	delay    *time.Timer   // until it asks; nil: it will not
-	standing int32         // how many of these stand in the queue
-	grants   int32         // that are held
-	leaving  int32         // exclusive: attempts that were given up with a request under way
+	standing int32         // how many attempts stand
+	grants   int32         // how many are held
+	leaving  int32         // exclusive, not fair: attempts that were given up, and have not ended
 	others   bool          // others wanted it when Redis was asked last
 	brief    bool          // the last hold was over soon
-	full     bool          // of a fair kind: its request has left, and goroutines that come make another lane
+	full     bool          // of a fair kind: goroutines that come now make another lane
 }
 
 // lane finds or makes a lane. mu held.

@@ -93,11 +93,17 @@ func (e *Entry) tooLate(counted bool) error {
 	case e.state == handle.Held:
 		return p.fail(failure.ErrClosed)
 	case e.state == handle.Lost && counted:
-		// It is lost to us, but Redis may still count its lease: no waiter need wait for that. Not at the
-		// deadline: a copy of its request may still come.
-		p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
+		g.giveBack()
 	}
 	return p.fail(handle.ErrorOf(e.state))
+}
+
+// giveBack tells Redis, in the background, of a grant that is lost here: its lease may still count there, and
+// no waiter need wait for that. It does not stop at the deadline, since a copy of the request may still come.
+// The caller must be counted in the session's work. mu held.
+func (g *Grant) giveBack() {
+	p := g.p
+	p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
 }
 
 // news is what to tell Redis about an entry that has ended here. The grant is over, or a writer has gone and
@@ -147,7 +153,7 @@ func (g *Grant) leave(write bool) (tell *news) {
 	}
 	switch {
 	case !g.held():
-		return nil // Shutdown or the Unlock of a lost hold gives it back, if need be
+		return nil // Shutdown, the Unlock of a lost hold, or decline gives it back
 	case g.entries > 0 && g.p.kind.Counts:
 		return g.count()
 	case g.entries > 0:

@@ -27,9 +27,9 @@ type ear struct {
 // once would win each time: its request leaves before the message of its release has reached the others.
 const restTime = time.Millisecond
 
-// few is the largest number of clients that may all ask at once after a release, this session included. With
-// no more than that, a session whose turn was a single hold does not let others go first: beside one with
-// long turns its share would be small.
+// few is the largest number of clients that may all ask at once after a release. With no more than that, a
+// session whose turn was a single hold does not let others go first: beside one with long turns its share
+// would be small.
 const few = 2
 
 // broadcast reports whether a release is published to all that wait. Else there is a queue.

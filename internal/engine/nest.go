@@ -72,7 +72,9 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	p.mu.Lock()
 	// Asked again: mu was free meanwhile.
 	if outer.state != handle.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
-		e.cancel(failure.ErrUnlocked)
+		p.mu.Unlock()
+		e.cancel(failure.ErrUnlocked) // under no mutex
+		p.mu.Lock()
 		return nil, nil
 	}
 	g.enter(e)
@@ -201,6 +203,9 @@ func (g *Grant) renew(on bool) {
 func (g *Grant) decline(ctx context.Context) {
 	g.p.mu.Lock()
 	tell := g.leave(false)
+	if !g.held() && tell == nil { // lost, and there is no Hold whose Unlock would tell Redis
+		g.giveBack()
+	}
 	g.p.mu.Unlock()
 	if tell != nil {
 		g.p.s().Go(func() { _ = tell.send(context.WithoutCancel(ctx)) }) // the caller has left and waits for nothing

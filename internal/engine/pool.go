@@ -35,7 +35,7 @@ type Kind struct {
 	Locked func(e *failure.LockedError) error
 	Ended  func(ctx context.Context, closing bool, name string, holder *failure.LockedError) error
 
-	// Limited is the error where Redis has a limit with which the wait never ends.
+	// Limited is the error where Redis has a limit with which the wait never ends; of a kind that has Shares.
 	Limited func(name string, want Want, limit int64) error
 }
 
@@ -87,7 +87,7 @@ type pool struct {
 	grants []*Grant          // that are held
 	seen   *failure.Sighting // of a holder
 	unlock wakeup.Pending    // releases under way
-	order                    // of a fair kind
+	order                    // of sessions and lanes
 	ear    *ear              // of a lock without a queue
 	one    lane              // the first
 }

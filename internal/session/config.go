@@ -21,7 +21,7 @@ type Config struct {
 	Prefix   string
 	Lease    time.Duration // of renewed locks: the watchdog timeout
 	Liveness time.Duration // of waiters that queue in Redis
-	Handover time.Duration // for how long a lock that does not queue is passed on in memory
+	Handover time.Duration // for how long what it holds is passed on in memory
 	Label    string
 	Logger   *slog.Logger
 	Observer Observer
