@@ -153,7 +153,12 @@ func (g *grant) release(ctx context.Context, servers []int) <-chan answer[*engin
 		g.parts[i] = nil
 	}
 	g.mu.Unlock()
-	return ask(g.q, servers, func(i int) (*engine.Entry, error) { return parts[i], parts[i].Unlock(ctx) })
+	return ask(g.q, servers, func(i int) (*engine.Entry, error) {
+		if parts[i] == nil { // lost and buried since the caller looked
+			return nil, failure.ErrLost
+		}
+		return parts[i], parts[i].Unlock(ctx)
+	})
 }
 
 // bury unlocks the parts that were lost. That does not block.
