@@ -1,143 +1,131 @@
 package multilock
 
 import (
+	"context"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // desk is where the goroutines of a process meet for one RedLock. One of them at a time deals with the
-// servers, or holds the lock; the others wait here, first come, first served.
+// servers, or holds the lock. The others receive from both channels, so they are served in their order.
 type desk struct {
 	q    *quorum
 	name string
-	refs int // guarded by quorum.mu
+	uses int // guarded by quorum.mu
 
-	mu       sync.Mutex        // guards what follows; quorum's and grant's may be taken under it
-	busy     bool              // a goroutine deals with the servers, or holds the lock
-	holds    []*majority       // live ones
-	entering []*vote           // calls that nest in a hold
-	nesting  []*seat           // those that wait to, in their order
-	waiting  []*seat           // in their order
-	refused  bool              // the goroutine that deals with the servers has to wait for others
-	unlock   wakeup.Pending    // releases under way
-	seen     *failure.Sighting // of a holder in another process
-	wanted   time.Time         // until then other processes are taken to want the lock
+	free chan struct{}  // has one if no goroutine deals with the servers, or holds the lock
+	pass chan *majority // a hold that was unlocked: the receiver goes on with its parts
+
+	hold atomic.Pointer[majority]         // the one that is held
+	seen atomic.Pointer[failure.Sighting] // of a holder in another process
 }
 
-// seat is a goroutine that waits at a desk.
-type seat struct {
-	vote *vote
-	turn chan *grant // has room for one: a grant that is passed on, nil for the turn to ask, or lookAgain
-}
-
-// lookAgain says that what a call waits to nest in is over.
-var lookAgain = new(grant)
-
-// desk finds or makes the desk of a name. Each has its leave.
+// desk finds or makes the desk of a name, which is kept until drop.
 func (q *quorum) desk(name string) *desk {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d := q.desks[name]
 	if d == nil {
-		d = &desk{q: q, name: name}
+		d = &desk{q: q, name: name, free: make(chan struct{}, 1), pass: make(chan *majority)}
+		d.free <- struct{}{}
 		q.desks[name] = d
 	}
-	d.refs++
+	d.uses++
 	return d
 }
 
 func (d *desk) keep() {
 	d.q.mu.Lock()
-	d.refs++
-	d.q.mu.Unlock()
+	defer d.q.mu.Unlock()
+	d.uses++
 }
 
 func (d *desk) drop() {
 	d.q.mu.Lock()
 	defer d.q.mu.Unlock()
-	if d.refs--; d.refs == 0 {
+	if d.uses--; d.uses == 0 {
 		delete(d.q.desks, d.name)
 	}
 }
 
-// enter notes a hold. The desk is kept until that has exited and is dropped.
-func (d *desk) enter(m *majority) {
-	d.keep()
-	d.mu.Lock()
-	d.holds, d.refused = append(d.holds, m), false
-	d.mu.Unlock()
-}
-
-// exit removes a hold that has ended.
-func (d *desk) exit(m *majority) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.holds = slices.DeleteFunc(d.holds, func(other *majority) bool { return other == m })
-	d.letIn()
-}
-
-// next gives the turn to the first that waits, or leaves it.
-func (d *desk) next() {
-	d.mu.Lock()
-	d.refused = false
-	if len(d.waiting) > 0 {
-		d.waiting[0].turn <- nil
-		d.waiting = d.waiting[1:]
-	} else {
-		d.busy = false
-	}
-	d.mu.Unlock()
-}
-
-// pass gives a grant to the first that waits, if it may have it.
-func (d *desk) pass(g *grant) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.waiting) == 0 {
-		return false
-	}
-	if v := d.waiting[0].vote; v.cfg.Lease != 0 || !g.passOn() { // it needs a grant of its own
-		return false
-	}
-	d.waiting[0].turn <- g
-	d.waiting = d.waiting[1:]
-	return true
-}
-
-// quit ends a wait, or reports false if its turn has come.
-func (d *desk) quit(s *seat) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	i := slices.Index(d.waiting, s)
-	if i >= 0 {
-		d.waiting = slices.Delete(d.waiting, i, i+1)
-	}
-	return i >= 0
-}
-
-// known is the holder of the lock, as far as this process knows; nil if that is not known. mu held.
+// known is the holder of the lock, as far as this process knows; nil if that is not known.
 func (d *desk) known(begun time.Time) *failure.LockedError {
-	if len(d.holds) > 0 {
-		m := d.holds[0]
-		return &failure.LockedError{Name: d.name, Holder: holderOf(d.q.home.ID()), About: d.q.home.About(),
-			Remaining: max(0, time.Until(m.Deadline())), Hint: failure.SelfHint}
+	if m := d.hold.Load(); m != nil {
+		return m.locked()
 	}
-	return d.seen.Locked(d.name, begun, nil)
+	return d.seen.Load().Locked(d.name, begun, nil)
 }
 
-// memory is how long a process that has handed a RedLock over remembers that others want it, so that a
-// goroutine that comes back at once stands in line without a vote.
-const memory = 10 * time.Millisecond
+// locked is the error of whoever is kept out by it.
+func (m *majority) locked() *failure.LockedError {
+	return &failure.LockedError{Name: m.l.name, Holder: m.OwnerField(), About: m.q.home.About(),
+		Remaining: max(0, time.Until(m.Deadline())), Hint: failure.SelfHint}
+}
 
-// remember notes that other processes want the lock.
-func (d *desk) remember() {
-	d.mu.Lock()
-	d.wanted = time.Now().Add(memory)
-	d.mu.Unlock()
-	d.keep()
-	time.AfterFunc(memory, d.drop)
+// leave gives the parts of a hold that has ended to the goroutine that has waited longest, if they may be
+// passed on; else it lets that goroutine deal with the servers. It reports whether they are passed on.
+func (d *desk) leave(m *majority) bool {
+	d.hold.Store(nil)
+	defer d.drop()
+	if m.mayPass() {
+		select {
+		case d.pass <- m:
+			return true
+		default:
+		}
+	}
+	d.free <- struct{}{} // the servers' locks know that a release is under way
+	return false
+}
+
+// mayPass reports whether a majority of its parts may be passed on.
+func (m *majority) mayPass() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	may := 0
+	for _, p := range m.parts {
+		if p != nil && p.MayPass() {
+			may++
+		}
+	}
+	return may >= m.q.need
+}
+
+// takeOver goes on with the parts of a hold that was unlocked, each with its next token.
+func (v *vote) takeOver(from *majority) (*majority, error) {
+	c := v.newCount(nil)
+	if v.cfg.Lease == 0 && !v.bounds.Over() { // else it needs parts of its own
+		from.mu.Lock()
+		parts := slices.Clone(from.parts)
+		from.mu.Unlock()
+		for i, p := range parts {
+			if p != nil {
+				c.parts[i] = p.Pass(v.values, v.part(i, v.values, c))
+			}
+			if c.parts[i] != nil {
+				c.granted++
+			} else {
+				c.errs[i] = errTaken
+			}
+		}
+	}
+	from.release(context.Background(), from.live()) // what was not passed on
+	from.bury()
+	switch {
+	case v.bounds.Over():
+		return v.failed(c, nil, func() {}, nil)
+	case c.granted == 0:
+		return v.compete()
+	}
+	m, err := v.decide(c, nil, func() {})
+	switch {
+	case m != nil:
+		v.handed = true
+	case v.again(err):
+		return v.compete()
+	}
+	return m, err
 }

@@ -6,62 +6,78 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
 )
 
-// majority is what a Hold of a RedLock stands for.
+// majority is what a Hold of a RedLock stands for: holds of its servers' locks, of which it needs a majority.
+// Each of these parts renews its lease, is passed on in memory, or is lost, by itself.
 type majority struct {
 	// What follows never changes.
-	g      *grant // its own, or, nested, entries of the outer hold's parts
-	d      *desk
+	l      *RedLock
+	q      *quorum
 	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
+	values context.Context // for parts that are missing: the values of Lock's
+	seek   context.Context // ends with the hold: parts that are missing are looked for
+	stop   func()          // ends seek, and what goes on of the vote
 	token  int64
+	fixed  bool // a lease of its own choice, not renewed
 	begun  time.Time
-	outer  *majority // in which it is nested
-	root   *majority // the outermost of those that are nested
-	quiet  bool      // the observer was not told of it
+	outer  *majority // in which it is nested, in parts of that
+	depth  int
+	place  *place // among those that are nested in each other
+	d      *desk  // of an outermost one, which has the turn there; nil of others
 
-	holds atomic.Int32 // of root: how many are nested in it, with itself, and have not ended
-
-	mu       sync.Mutex // guards what follows; grant's may be taken under it
-	over     error      // why it is not held, if it has ended
-	unlocked bool       // or forgotten
+	mu       sync.Mutex      // guards what follows; mutexes of the parts may be taken under it
+	parts    []*engine.Entry // by server; nil where there is none
+	stays    time.Time       // until when its parts stay taken, also when it is unlocked
+	entered  bool            // its user has it, or is about to
+	unlocked bool            // or forgotten
+	over     error           // why it is not held any more
 }
 
-// hold makes a grant the hold of a call of Lock; nil if it was lost.
-func (v *vote) hold(g *grant, outer *majority) *majority {
-	m := &majority{g: g, d: v.d, begun: time.Now(), outer: outer}
+// hold makes the parts of a round a hold; nil if they were lost. stop ends what goes on of the vote.
+func (v *vote) hold(c *count, token int64, stop func()) *majority {
+	m := &majority{
+		l: v.l, q: v.q, values: v.values, token: token, fixed: v.cfg.Lease != 0, begun: time.Now(),
+		outer: c.outer, depth: 1, place: v.place, parts: slices.Clone(c.parts),
+	}
+	if m.outer != nil {
+		m.depth = m.outer.depth + 1
+	}
+	if v.turn {
+		m.d = v.d
+		m.d.keep()
+		m.d.hold.Store(m)
+	}
 	core, cancel := context.WithCancelCause(v.ctx)
 	m.ctx, m.cancel = &majorityContext{core, m}, cancel
-	if m.root = m; outer != nil {
-		m.root = outer.root
+	seek, end := context.WithCancel(context.Background())
+	m.seek, m.stop = seek, func() { stop(); end() }
+	c.hold.Store(m) // from now on it learns of the ends of its parts
+	m.mu.Lock()
+	if m.over = m.state(); wakeup.Closed(m.q.closing) {
+		m.over = failure.ErrClosed
 	}
-	m.root.holds.Add(1)
-	g.mu.Lock()
-	m.token = g.token
-	g.mu.Unlock()
-	m.d.enter(m)
-	g.mu.Lock()
-	if g.state() == nil {
-		g.hold = m
-		g.mu.Unlock()
-		return m
+	m.entered = m.over == nil
+	m.mu.Unlock()
+	if !m.entered {
+		if m.d != nil { // the call has the turn yet
+			m.d.hold.Store(nil)
+			m.d.drop()
+		}
+		m.stop()
+		m.cancel(failure.ErrLost)
+		return nil
 	}
-	g.over = failure.ErrLost // there is no hold to be told
-	g.mu.Unlock()
-	m.root.holds.Add(-1)
-	m.d.exit(m)
-	m.d.drop()
-	cancel(failure.ErrLost)
-	return nil
+	return m
 }
 
 // majorityContext ends with a hold: by a goroutine, and before that once it is asked.
@@ -71,63 +87,145 @@ type majorityContext struct {
 }
 
 func (c *majorityContext) Err() error {
-	if c.Context.Err() == nil && c.m.Err() != nil {
-		_ = c.m.g.check()
+	if c.Context.Err() == nil {
+		_ = c.m.check()
 	}
 	return c.Context.Err()
 }
 
+// state is why it is not held; nil if it is. mu held.
+func (m *majority) state() error {
+	if m.over != nil {
+		return m.over
+	}
+	live := 0
+	for _, p := range m.parts {
+		if p == nil {
+			continue
+		}
+		switch err := p.Err(); {
+		case err == nil:
+			live++
+		case errors.Is(err, failure.ErrClosed):
+			return failure.ErrClosed
+		}
+	}
+	if live < m.q.need {
+		return failure.ErrLost
+	}
+	return nil
+}
+
+// live are the servers on which it is held.
+func (m *majority) live() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.liveParts()
+}
+
+// liveParts is live, with mu held.
+func (m *majority) liveParts() (live []int) {
+	for i, p := range m.parts {
+		if p != nil && p.Err() == nil {
+			live = append(live, i)
+		}
+	}
+	return live
+}
+
+// deadline is when it has no majority any more. mu held.
+func (m *majority) deadline() time.Time {
+	var all []time.Time
+	for _, p := range m.parts {
+		if p != nil {
+			all = append(all, p.Deadline())
+		}
+	}
+	if len(all) < m.q.need {
+		return time.Time{}
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return all[len(all)-m.q.need]
+}
+
+// check ends a hold that has lost its majority, or whose session is closed. It returns why it is not held.
+func (m *majority) check() error {
+	m.mu.Lock()
+	err := m.state()
+	ends, entered := err != nil && m.over == nil, m.entered
+	if ends {
+		m.over = err
+	}
+	var reason error
+	if ends {
+		reason = failure.LossReason(!time.Now().Before(m.deadline()))
+	}
+	m.mu.Unlock()
+	if !ends || !entered { // or there is no hold whose user would be told
+		return err
+	}
+	m.cancel(err) // first, as it is what the user watches
+	m.stop()
+	m.place.leave()
+	if m.d != nil {
+		m.d.leave(m)
+	}
+	open := m.q.home.Begin()
+	if m.alone() {
+		tell := func() { m.report(err, reason) }
+		if open {
+			m.q.home.Go(tell) // many may be lost at one instant
+		} else {
+			tell()
+		}
+	}
+	if open {
+		m.release(context.Background(), m.live()) // what is not lost would be renewed
+		m.q.home.End()
+	}
+	return err
+}
+
+// alone reports whether it is nested in no hold that its user still has.
+func (m *majority) alone() bool {
+	o := m.outer
+	for o != nil && o.told() {
+		o = o.outer
+	}
+	return o == nil
+}
+
+// report tells operators and observers of an end without an Unlock.
+func (m *majority) report(why, reason error) {
+	l, lead, held := m.l, m.q.lead, time.Since(m.begun)
+	if why == failure.ErrClosed {
+		l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held})
+		return
+	}
+	lead.Warn("lock lost", "lock", l.name, "token", m.token, "held", held, "reason", reason)
+	l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: m.token, Held: held,
+		Err: fmt.Errorf("%w: %w", why, reason)})
+}
+
+// told reports whether its user knows that it is over.
+func (m *majority) told() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unlocked
+}
+
 func (m *majority) handle(ctx context.Context) (context.Context, *rlock.Hold, error) {
-	held, hd := handle.New(ctx, m, !m.g.fixed)
+	held, hd := handle.New(ctx, m, !m.fixed)
 	return held, (*rlock.Hold)(hd), nil
 }
 
-// lose ends a hold whose grant was lost, or given back by Close.
-func (m *majority) lose(why, reason error) {
-	m.mu.Lock()
-	over := m.over != nil
-	if !over {
-		m.over = why
-	}
-	m.mu.Unlock()
-	if over {
-		return
-	}
-	m.cancel(why)
-	l, lead, held := m.g.l, m.g.q.lead, time.Since(m.root.begun)
-	last := m.root.holds.Add(-1) == 0
-	defer m.d.drop()
-	m.d.exit(m)
-	if last {
-		m.d.next()
-	}
-	if !last {
-		return
-	}
-	tell := func() {
-		if why == failure.ErrClosed {
-			l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held})
-			return
-		}
-		lead.Warn("lock lost", "lock", l.name, "token", m.token, "held", held, "reason", reason)
-		l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: m.token, Held: held,
-			Err: fmt.Errorf("%w: %w", why, reason)})
-	}
-	if m.g.q.home.Begin() {
-		m.g.q.home.Go(tell) // many may be lost at one instant
-		m.g.q.home.End()
-	} else {
-		tell()
-	}
-}
-
 // Servers are on how many servers it is.
-func (m *majority) Servers() int { return len(m.g.live()) }
+func (m *majority) Servers() int { return len(m.live()) }
 
-func (m *majority) Name() string { return m.g.l.name }
+func (m *majority) Name() string { return m.l.name }
 
 // OwnerField is what that of all parts begins with.
-func (m *majority) OwnerField() string { return holderOf(m.g.q.home.ID()) }
+func (m *majority) OwnerField() string { return holderOf(m.q.home.ID()) }
 
 func (m *majority) Token() int64 { return m.token }
 
@@ -138,9 +236,8 @@ func (m *majority) Context() context.Context { return m.ctx }
 
 // Find is for acquisitions below: the hold, for another one of its RedLock, and its parts, for theirs.
 func (m *majority) Find(key any) any {
-	g := m.g
 	if v, ok := key.(*vote); ok {
-		if v.q != g.q || v.l.name != g.l.name {
+		if v.q != m.q || v.l.name != m.l.name {
 			return nil
 		}
 		switch m.Err() {
@@ -151,12 +248,13 @@ func (m *majority) Find(key any) any {
 		}
 		return nil
 	}
-	if m.Err() != nil { // the parts may be another hold's
+	if m.Err() != nil {
 		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.parts {
+	m.mu.Lock()
+	parts := slices.Clone(m.parts)
+	m.mu.Unlock()
+	for _, p := range parts {
 		if p != nil {
 			if found := p.Find(key); found != nil {
 				return found
@@ -168,35 +266,26 @@ func (m *majority) Find(key any) any {
 
 // Deadline is when it has no majority any more.
 func (m *majority) Deadline() time.Time {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	return m.g.deadline()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.deadline()
 }
 
 func (m *majority) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over != nil {
-		return m.over
-	}
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	return m.g.state()
+	return m.state()
 }
 
 func (m *majority) Extend(ctx context.Context, d time.Duration) error {
-	g := m.g
-	q, fail := g.q, func(err error) error { return failure.Named(g.l.name, err) }
+	q, fail := m.q, func(err error) error { return failure.Named(m.l.name, err) }
 	if !q.home.Begin() {
 		return fail(failure.ErrClosed)
 	}
 	defer q.home.End()
-	g.mu.Lock()
-	g.extended = g.extended || d > q.lead.Lease
-	g.mu.Unlock()
 	yes, no := 0, []error(nil)
 	extend := func(p *engine.Entry, ctx context.Context) error { return p.Extend(ctx, d) }
-	g.tell(ctx, -1, extend, func(err error) bool {
+	m.tell(ctx, -1, extend, func(err error) bool {
 		if err == nil {
 			yes++
 		} else {
@@ -204,8 +293,8 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 		}
 		return yes >= q.need
 	})
-	_ = g.check()
-	switch err := m.Err(); {
+	err := m.check()
+	switch {
 	case yes >= q.need:
 		return nil
 	case err != nil:
@@ -219,31 +308,30 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 // Stay leaves the lock taken until d from now, also after its Unlock.
 func (m *majority) Stay(d time.Duration) {
 	until := time.Now().Add(d)
-	for _, g := range [...]*grant{m.g, m.root.g} {
-		g.mu.Lock()
-		if until.After(g.stays) {
-			g.stays = until
+	for o := m; o != nil; o = o.outer {
+		o.mu.Lock()
+		if until.After(o.stays) {
+			o.stays = until
 		}
-		for _, p := range g.parts {
+		for _, p := range o.parts {
 			if p != nil {
 				p.Stay(d)
 			}
 		}
-		g.mu.Unlock()
+		o.mu.Unlock()
 	}
 }
 
 // WaitReplicas refuses: each server is a vote of its own, and has no replicas.
 func (m *majority) WaitReplicas(context.Context, int) error {
-	return failure.Named(m.g.l.name, errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
+	return failure.Named(m.l.name, errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
 }
 
-// Unlock passes the grant on, or returns when a majority has answered. The other servers are told in the
+// Unlock returns when a majority has passed its part on or has answered. The other servers are told in the
 // background.
 func (m *majority) Unlock(ctx context.Context) error {
-	g, d := m.g, m.d
-	q, fail := g.q, func(err error) error { return failure.Named(g.l.name, err) }
-	_ = g.check()
+	q, fail := m.q, func(err error) error { return failure.Named(m.l.name, err) }
+	_ = m.check()
 	open := q.home.Begin()
 	if open {
 		defer q.home.End()
@@ -262,70 +350,48 @@ func (m *majority) Unlock(ctx context.Context) error {
 		return fail(failure.ErrNotHeld)
 	case lost != nil:
 		m.cancel(lost)
-		g.bury()
+		m.bury()
 		return fail(lost)
 	}
 	m.cancel(failure.ErrUnlocked)
-	last := m.root.holds.Add(-1) == 0
-	held := time.Since(m.root.begun)
-	ended := func(err error) {
-		if m.quiet {
-			return
-		}
-		g.l.observe(context.WithoutCancel(ctx),
-			session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
+	m.stop()
+	var err error
+	if m.d == nil || !m.d.leave(m) {
+		live := m.live()
+		err = m.released(len(live), m.release(ctx, live))
+		m.bury()
 	}
-	if last && m == m.root && d.pass(g) {
-		d.exit(m)
-		d.drop()
-		ended(nil)
-		return nil
+	m.place.leave()
+	if m.outer == nil {
+		m.l.observe(context.WithoutCancel(ctx),
+			session.Event{Kind: session.EventReleased, Token: m.token, Held: time.Since(m.begun), Err: err})
 	}
-	if last {
-		d.mu.Lock()
-		d.unlock.Begin()
-		d.mu.Unlock()
-	}
-	d.exit(m)
-	g.mu.Lock()
-	g.over = failure.ErrNotHeld
-	g.mu.Unlock()
-	g.stop()
-	live := g.live()
-	answers := g.release(ctx, live)
-	g.bury()
-	err := m.released(len(live), answers)
-	if last {
-		d.next()
-		d.mu.Lock()
-		d.unlock.End()
-		d.mu.Unlock()
-		ended(err)
-	}
-	d.drop()
 	return err
 }
 
-// told reports whether its user knows that it is over.
-func (m *majority) told() bool {
+// release unlocks some parts.
+func (m *majority) release(ctx context.Context, servers []int) <-chan answer[struct{}] {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.unlocked
+	parts := slices.Clone(m.parts)
+	for _, i := range servers {
+		m.parts[i] = nil
+	}
+	m.mu.Unlock()
+	return ask(m.q, servers, func(i int) (none struct{}, _ error) {
+		if parts[i] == nil { // lost and buried since the caller looked
+			return none, failure.ErrLost
+		}
+		return none, parts[i].Unlock(ctx)
+	})
 }
 
 // released is what a majority says of a release.
-func (m *majority) released(held int, answers <-chan answer[*engine.Entry]) error {
-	q, name := m.g.q, m.g.l.name
-	yes, lost, others := 0, len(q.servers)-held, false
+func (m *majority) released(held int, answers <-chan answer[struct{}]) error {
+	q, name := m.q, m.l.name
+	yes, lost := 0, len(q.servers)-held
 	var failing []error
-	defer func() {
-		if others {
-			m.d.remember()
-		}
-	}()
 	for range held {
 		a := <-answers
-		others = others || a.err == nil && a.value.Others()
 		switch {
 		case a.err == nil:
 			yes++
@@ -346,16 +412,31 @@ func (m *majority) released(held int, answers <-chan answer[*engine.Entry]) erro
 	return failure.Named(name, q.noMajority(yes+lost, failing))
 }
 
+// bury unlocks the parts that were lost. That does not block.
+func (m *majority) bury() {
+	m.mu.Lock()
+	var lost []*engine.Entry
+	for i, p := range m.parts {
+		if p != nil && p.Err() != nil {
+			lost, m.parts[i] = append(lost, p), nil
+		}
+	}
+	m.mu.Unlock()
+	for _, p := range lost {
+		_ = p.Unlock(context.Background())
+	}
+}
+
 // Forgotten ends a hold whose Hold and context were collected. A fixed lease goes on in Redis.
 func (m *majority) Forgotten() {
-	if m.g.fixed {
+	if m.fixed {
 		m.mu.Lock()
 		m.unlocked = true
 		m.mu.Unlock()
-		m.g.bury()
-		m.g.mu.Lock()
-		parts := slices.Clone(m.g.parts)
-		m.g.mu.Unlock()
+		m.bury()
+		m.mu.Lock()
+		parts := slices.Clone(m.parts)
+		m.mu.Unlock()
 		for _, p := range parts {
 			if p != nil {
 				p.Forgotten()
@@ -365,8 +446,8 @@ func (m *majority) Forgotten() {
 	}
 	go func() {
 		if m.Err() == nil {
-			m.g.q.lead.Warn("a Hold and its context were forgotten without Unlock; releasing the lock",
-				"lock", m.g.l.name, "token", m.token)
+			m.q.lead.Warn("a Hold and its context were forgotten without Unlock; releasing the lock",
+				"lock", m.l.name, "token", m.token)
 			m.cancel(failure.ErrForgotten)
 		}
 		_ = m.Unlock(context.Background())

@@ -43,6 +43,8 @@ type quorum struct {
 	home    *session.Session // counts what the end of the quorum waits for
 	lead    *session.Session // the first one that was given: its observer and its logger are told
 	even    sync.Once
+	closing <-chan struct{} // closed before the first of its sessions ends
+	close   func()
 
 	mu    sync.Mutex // guards what follows; a leaf
 	desks map[string]*desk
@@ -104,6 +106,8 @@ func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 		q.all = append(q.all, i)
 	}
 	q.home = q.servers[0].parts
+	closing, end := context.WithCancel(context.Background())
+	q.closing, q.close = closing.Done(), end
 	return q
 }
 
@@ -122,6 +126,7 @@ func holderOf(owner string) string {
 
 // Shutdown gives back what is held on all servers.
 func (q *quorum) Shutdown(ctx context.Context) error {
+	q.close() // or what one session gives back would be passed on by the others
 	var wg sync.WaitGroup
 	errs := make([]error, 2*len(q.servers))
 	for i, s := range q.servers {

@@ -27,15 +27,15 @@ const settleTime = 2 * time.Millisecond
 // given back.
 func (v *vote) round(try bool, outer *majority) (*majority, error) {
 	q := v.q
-	c := &count{outer: outer, cell: new(atomic.Pointer[grant]), parts: make([]*engine.Entry, len(q.servers)), errs: make([]error, len(q.servers))}
+	c := v.newCount(outer)
 	while, stop := context.WithCancel(v.bounds.Until)
-	take := func(i int) (*engine.Entry, error) { return v.admitted(i, try, while, c.cell) }
+	take := func(i int) (*engine.Entry, error) { return v.admitted(i, try, while, c) }
 	servers := q.all
 	if outer != nil {
-		outer.g.mu.Lock()
-		of := slices.Clone(outer.g.parts)
-		servers = outer.g.liveParts()
-		outer.g.mu.Unlock()
+		outer.mu.Lock()
+		of := slices.Clone(outer.parts)
+		servers = outer.liveParts()
+		outer.mu.Unlock()
 		for i := range c.errs {
 			if !slices.Contains(servers, i) {
 				c.errs[i] = errTaken
@@ -99,12 +99,17 @@ func (v *vote) take(c *count, a answer[*engine.Entry]) bool {
 
 // count is what is known of a round.
 type count struct {
-	outer   *majority // of those that nest
-	cell    *atomic.Pointer[grant]
-	parts   []*engine.Entry // by server; nil: it has not granted
-	errs    []error         // by server
+	outer   *majority                // of those that nest
+	hold    atomic.Pointer[majority] // that it has become
+	parts   []*engine.Entry          // by server; nil: it has not granted
+	errs    []error                  // by server
 	granted int
 	left    int // servers that have not answered
+}
+
+func (v *vote) newCount(outer *majority) *count {
+	n := len(v.q.servers)
+	return &count{outer: outer, parts: make([]*engine.Entry, n), errs: make([]error, n)}
 }
 
 // token is the hold's: the least that a majority of its parts have reached. Any such majority shares a server
@@ -207,26 +212,25 @@ func (v *vote) decide(c *count, answers <-chan answer[*engine.Entry], stop func(
 	}
 	if c.outer == nil {
 		for _, i := range c.low(token) { // a majority is enough, but a server may forget
-			c.parts[i].Renumber(token)
+			c.parts[i].Reserve(token)
 		}
 	}
-	g := v.begin(c, token, stop)
-	m := v.hold(g, c.outer)
+	m := v.hold(c, token, stop)
 	if m == nil {
-		return v.failed(c, answers, g.stop, engine.ErrTooLate)
+		return v.failed(c, answers, stop, engine.ErrTooLate)
 	}
-	v.complete(g, c, answers)
+	v.complete(m, c, answers)
 	return m, nil
 }
 
-// complete has what a majority did not wait for become part of the grant.
-func (v *vote) complete(g *grant, c *count, answers <-chan answer[*engine.Entry]) {
+// complete has what a majority did not wait for become part of the hold.
+func (v *vote) complete(m *majority, c *count, answers <-chan answer[*engine.Entry]) {
 	q := v.q
 	for i, p := range c.parts {
 		if p != nil && p.Err() != nil {
-			g.lost(i) // it may have been before the grant was told of it
+			m.lost(i) // it may have been before the hold was told of it
 		} else if c.errs[i] != nil {
-			g.fetch(i, q.timeout, "")
+			m.fetch(i, q.timeout, "")
 		}
 	}
 	if c.left == 0 {
@@ -239,10 +243,10 @@ func (v *vote) complete(g *grant, c *count, answers <-chan answer[*engine.Entry]
 			switch err := v.judge(a); {
 			case err != nil && a.value != nil:
 				_ = a.value.Unlock(context.Background())
-			case err == nil && !g.admit(a.i, a.value):
-				g.fetch(a.i, 0, "")
+			case err == nil && !m.admit(a.i, a.value):
+				m.fetch(a.i, 0, "")
 			case err != nil:
-				g.fetch(a.i, q.timeout, "")
+				m.fetch(a.i, q.timeout, "")
 			}
 		}
 	})
@@ -345,12 +349,10 @@ func (v *vote) why(c *count, reason error) error {
 		}
 	}
 	if len(votes) > 0 {
-		now := time.Now()
 		v.refused = true
-		v.d.mu.Lock()
-		v.d.seen = &failure.Sighting{Holder: v.holder.Holder, About: v.holder.About,
-			At: now, Until: now.Add(v.holder.Remaining)}
-		v.d.mu.Unlock()
+		now := time.Now()
+		v.d.seen.Store(&failure.Sighting{Holder: v.holder.Holder, About: v.holder.About,
+			At: now, Until: now.Add(v.holder.Remaining)})
 	}
 	v.hopeless = final > len(q.servers)-q.need
 	over := v.bounds.Over()

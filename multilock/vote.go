@@ -5,8 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -22,16 +21,17 @@ type vote struct {
 	l      *RedLock
 	q      *quorum
 	d      *desk
-	outer  *majority       // in which it nests
 	ctx    context.Context // the caller's
 	values context.Context // the same without its end, which does not end the parts
 	cfg    engine.Config
 	bounds wakeup.Bounds
 	try    bool
 	begun  time.Time
+	turn   bool   // at the desk
+	place  *place // for its hold, among those that are nested in each other
 
-	refused  bool                 // others have, or had, the lock
 	lost     bool                 // ctx descends from a hold that was lost
+	refused  bool                 // others have, or had, the lock
 	waits    bool                 // the observer knows that it waits
 	handed   bool                 // in memory, by another goroutine
 	holder   *failure.LockedError // who has the lock, as far as is known
@@ -60,17 +60,20 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 	until, stop := cfg.Until(ctx)
 	defer stop()
 	v := &vote{l: l, q: q, d: q.desk(l.name), ctx: ctx, values: ctx, cfg: cfg, try: cfg.Once(try),
-		begun: time.Now(), bounds: wakeup.Bounds{Until: until, Closing: q.home.Closing()}}
+		begun: time.Now(), bounds: wakeup.Bounds{Until: until, Closing: q.closing}}
 	defer v.d.drop()
 	if ctx.Done() != nil {
 		v.values = context.WithoutCancel(ctx)
 	}
 	m, err := v.run()
 	if err != nil {
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // while servers were asked
+			err = v.whyOver(err)
+		}
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(v.begun), Err: err})
 		return ctx, nil, err
 	}
-	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: int(m.root.holds.Load()),
+	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: m.depth,
 		Token: m.token, HandedOver: v.handed})
 	if cfg.AtLeast > 0 {
 		m.Stay(cfg.AtLeast)
@@ -78,63 +81,59 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 	return m.handle(ctx)
 }
 
-// ownRelease is for how long one that tries waits for a release of its own process.
-const ownRelease = 250 * time.Millisecond
-
-// run nests in the hold that the context descends from, or has its turn at the desk.
+// run nests in the hold that the context descends from, or competes with others for the lock.
 func (v *vote) run() (*majority, error) {
-	d := v.d
 	for {
 		v.lost = false
 		outer, _ := v.ctx.Value(v).(*majority)
-		d.mu.Lock()
-		lost := v.lost
 		switch {
 		case outer != nil:
-			in, err := v.enterIn(outer)
-			switch {
-			case err != nil:
-				return nil, err
-			case in:
-				return v.nest(outer)
+			if m, err := v.nest(outer); m != nil || err != nil {
+				return m, err
 			}
-			continue
-		case lost:
-			d.mu.Unlock()
+		case v.lost:
 			return nil, failure.Named(v.l.name, failure.ErrLost)
-		case !d.busy:
-			d.busy = true
-			d.mu.Unlock()
-			return v.compete()
-		case v.try:
-			over, holder := d.unlock.Over(), d.known(v.begun)
-			d.mu.Unlock()
-			if over != nil {
-				switch heard, ended := v.bounds.Sleep(ownRelease, over); {
-				case ended:
-					return nil, v.whyOver(nil)
-				case heard:
-					continue
-				}
-			}
-			return nil, failure.Public(cmp.Or(holder, &failure.LockedError{Name: v.l.name}))
+		default:
+			v.place = &place{mu: new(sync.Mutex)}
+			return v.wait()
 		}
-		s := &seat{vote: v, turn: make(chan *grant, 1)}
-		d.waiting = append(d.waiting, s)
-		d.mu.Unlock()
-		v.announce()
-		g, err := v.sit(s)
-		switch {
-		case err != nil:
-			return nil, err
-		case g != nil:
-			if m := v.hold(g, nil); m != nil {
-				v.handed = true
-				return m, nil
-			} // else it was lost meanwhile, and the turn is ours
-		}
-		return v.compete()
 	}
+}
+
+// wait has its turn at the desk, which it leaves if it fails.
+func (v *vote) wait() (m *majority, err error) {
+	d := v.d
+	defer func() {
+		if m == nil && v.turn {
+			d.free <- struct{}{}
+		}
+	}()
+	select {
+	case <-d.free:
+		v.turn = true
+		return v.compete()
+	default:
+		if v.try {
+			return nil, failure.Public(cmp.Or(d.known(v.begun), &failure.LockedError{Name: d.name}))
+		}
+	}
+	before := d.known(v.begun)
+	v.announce()
+	select {
+	case from := <-d.pass:
+		v.turn, v.refused = true, true
+		return v.takeOver(from)
+	case <-d.free:
+		v.turn = true
+		if !v.bounds.Over() {
+			return v.compete()
+		}
+		v.refused = true
+	case <-v.bounds.Until.Done():
+	case <-v.bounds.Closing:
+	}
+	v.holder = cmp.Or(d.known(v.begun), before)
+	return nil, v.whyOver(nil)
 }
 
 func (v *vote) announce() {
@@ -144,90 +143,32 @@ func (v *vote) announce() {
 	}
 }
 
-// sit waits at the desk.
-func (v *vote) sit(s *seat) (*grant, error) {
-	g, ok := wakeup.Await(&v.bounds, s.turn)
-	if ok && !v.bounds.Over() {
-		return g, nil
-	}
-	d := v.d
-	d.mu.Lock()
-	v.holder = d.known(v.begun)
-	v.refused = d.refused
-	d.mu.Unlock()
-	if !ok {
-		if d.quit(s) {
-			return nil, v.whyOver(nil)
-		}
-		g = <-s.turn
-	}
-	v.refused = true
-	switch m := (*majority)(nil); {
-	case g == lookAgain:
-	case g != nil:
-		if m = v.hold(g, nil); m != nil {
-			m.quiet = true
-			v.q.home.Go(func() { _ = m.Unlock(context.Background()) })
-			break
-		}
-		fallthrough
-	default:
-		d.next()
-	}
-	return nil, v.whyOver(nil)
-}
-
 // admitted takes the lock of one server.
-func (v *vote) admitted(i int, try bool, while context.Context, cell *atomic.Pointer[grant]) (*engine.Entry, error) {
+func (v *vote) admitted(i int, try bool, while context.Context, c *count) (*engine.Entry, error) {
 	cfg := v.cfg
 	cfg.Bounded = false
-	cfg.Part = &engine.Part{While: while, Lost: func() {
-		if g := cell.Load(); g != nil {
-			g.lost(i)
-		}
-	}}
+	cfg.GivesWay = try && !v.try
+	cfg.Part = v.part(i, while, c)
 	return v.l.parts[i].Admitted(v.values, engine.Exclusive, cfg, try)
 }
 
-// begin makes a grant of the parts of a round. From then on it learns of their ends, so it is complete by
-// then.
-func (v *vote) begin(c *count, token int64, stop func()) *grant {
-	g := &grant{l: v.l, q: v.q, ctx: v.values, fixed: v.cfg.Lease != 0, begun: time.Now(), token: token,
-		parts: slices.Clone(c.parts)}
-	if c.outer != nil {
-		g.outer = c.outer.g
-	}
-	seek, end := context.WithCancel(context.Background())
-	g.seek, g.stop = seek, func() { stop(); end() }
-	c.cell.Store(g)
-	return g
+// part makes what one server grants part of the hold of a round.
+func (v *vote) part(i int, while context.Context, c *count) *engine.Part {
+	return &engine.Part{While: while, Lost: func() {
+		if m := c.hold.Load(); m != nil {
+			m.lost(i)
+		}
+	}}
 }
 
 // compete votes once. If it is refused, it stands in line, and at the head of that it waits for the servers'
-// locks: they are handed to it when they get free. It has the turn at the desk, and leaves it if it fails.
-func (v *vote) compete() (m *majority, err error) {
-	d := v.d
-	defer func() {
-		if m == nil {
-			if ended := v.ctx.Err(); ended != nil && !errors.Is(err, ended) { // while servers were asked
-				err = v.whyOver(err)
-			}
-			d.next()
-		}
-	}()
-	d.mu.Lock()
-	wanted := time.Now().Before(d.wanted)
-	d.mu.Unlock()
-	if v.refused = wanted; v.try || !wanted {
-		m, err = v.round(true, nil)
-		if m != nil || v.try || !v.again(err) {
-			return m, err
-		}
+// locks: they are handed to it when they get free.
+func (v *vote) compete() (*majority, error) {
+	m, err := v.round(true, nil)
+	if m != nil || v.try || !v.again(err) {
+		return m, err
 	}
 	v.announce()
-	d.mu.Lock()
-	d.refused = true
-	d.mu.Unlock()
 	leave := v.stand()
 	defer leave()
 	for round := 0; ; round++ {

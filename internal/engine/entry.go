@@ -162,16 +162,6 @@ func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 // Joins reports whether both are of one grant.
 func (e *Entry) Joins(other *Entry) bool { return e.g == other.g }
 
-// Others reports whether other sessions want the lock, as far as this one knows.
-func (e *Entry) Others() bool { return e.g.p.others() }
-
-// others is Others. mu is not held.
-func (p *pool) others() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rivals
-}
-
 // Confirm asks Redis whether it has the hold. It blocks for the answer.
 func (e *Entry) Confirm(ctx context.Context) error { return e.g.extend(ctx, 0) }
 
@@ -192,15 +182,12 @@ func (e *Entry) Raise(ctx context.Context, token int64) error {
 	return err
 }
 
-// Renumber makes token that of the hold, if it is higher: the last one that its release will name. Redis has
-// it with the next renewal.
-func (e *Entry) Renumber(token int64) {
-	g := e.g
-	g.p.mu.Lock()
-	defer g.p.mu.Unlock()
-	if token > g.token {
-		g.token, g.floor = token, token
-	}
+// Reserve makes Redis grant no later holder this token or one below, as Raise does, but not before the next
+// renewal or the release.
+func (e *Entry) Reserve(token int64) {
+	e.g.p.mu.Lock()
+	defer e.g.p.mu.Unlock()
+	e.g.floor = max(e.g.floor, token)
 }
 
 // Extend makes the lease at least d.

@@ -87,3 +87,10 @@ func (a *attempt) firstAnswered() {
 		}
 	}
 }
+
+// others reports whether other sessions want the lock, as far as is known. mu is not held.
+func (p *pool) others() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rivals
+}

@@ -240,16 +240,16 @@ func (g *Grant) lastUsed() any {
 	switch {
 	case !g.exclusive():
 		return "" // there is one token, and nothing of it to give back
-	case g.token == g.first.(int64): // which is so with most
+	case max(g.token, g.floor) == g.first.(int64): // which is so with most
 		return g.first // which is boxed
 	}
-	return g.token
+	return max(g.token, g.floor)
 }
 
 // raised is the token that was raised, which stays the last one used; ” where none was. mu held.
 func (g *Grant) raised() any {
 	if g.floor != 0 {
-		return g.token
+		return max(g.token, g.floor)
 	}
 	return ""
 }

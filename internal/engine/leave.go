@@ -162,10 +162,7 @@ func (g *Grant) leave(write bool) (tell *news) {
 		}
 		return nil // the last entry tells Redis
 	case g.mayPass():
-		if g.exclusive() {
-			g.token++ // each writer has its own token of the block
-			g.passes++
-		}
+		g.pass()
 		l.admit(g)
 		l.trim() // there may be an attempt more than waiters now
 		return nil
@@ -179,9 +176,49 @@ func (g *Grant) leave(write bool) (tell *news) {
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.
 func (g *Grant) mayPass() bool {
-	return g.l.waiters.n > 0 && g.l.first().lease == 0 && g.p.s().Age() >= g.stays &&
-		(g.p.kind.Fair || g.p.s().Age()-g.since < g.p.s().Handover) && // the next lane has a place of its own
+	return g.l.waiters.n > 0 && g.l.first().lease == 0 && g.passable()
+}
+
+// passable reports whether another goroutine may have it without a request. mu held.
+func (g *Grant) passable() bool {
+	age := g.p.s().Age()
+	return age >= g.stays && (g.p.kind.Fair || age-g.since < g.p.s().Handover) && // the next lane has a place of its own
 		g.lasts() && g.passes < protocol.Block-1 && !g.unraised
+}
+
+// pass makes it the next goroutine's. mu held.
+func (g *Grant) pass() {
+	if g.exclusive() {
+		g.token++ // each writer has its own token of the block
+		g.passes++
+	}
+}
+
+// MayPass reports whether Pass would, as of now.
+func (e *Entry) MayPass() bool {
+	e.g.p.mu.Lock()
+	defer e.g.p.mu.Unlock()
+	return e.state == handle.Held && e.g.entries == 1 && e.g.passable()
+}
+
+// Pass ends a hold of a lock and makes another one of its grant, as an Unlock does if a goroutine waits in the
+// lane. nil: it was lost, or may not be passed on, and is not ended.
+func (e *Entry) Pass(ctx context.Context, part *Part) *Entry {
+	g, p := e.g, e.g.p
+	next := (&acquisition{p: p, ctx: ctx, want: Exclusive, cfg: Config{Part: part}}).newEntry(g)
+	p.mu.Lock()
+	if e.state != handle.Held || g.entries != 1 || !g.passable() {
+		p.mu.Unlock()
+		next.cancel(failure.ErrUnlocked) // under no mutex
+		return nil
+	}
+	e.state, e.unlocked = handle.Released, true
+	g.unlink(e)
+	g.pass()
+	g.link(next)
+	p.mu.Unlock()
+	e.cancel(failure.ErrUnlocked)
+	return next
 }
 
 // count tells Redis how many holds are left. mu held.

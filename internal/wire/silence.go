@@ -102,6 +102,8 @@ func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 		began := outage{sent, err} // or each call would allocate
 		p.failing.Store(&began)
 		return sent
+	case errors.Is(err, context.Canceled): // which says less
+		return f.since
 	default:
 		p.failing.Store(&outage{f.since, err})
 		return f.since
