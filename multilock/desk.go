@@ -59,7 +59,7 @@ func (d *desk) known(begun time.Time) *failure.LockedError {
 	return d.seen.Load().Locked(d.name, begun, nil)
 }
 
-// locked is the error of whoever is kept out by it.
+// locked is the error of a call that it keeps out.
 func (m *majority) locked() *failure.LockedError {
 	return &failure.LockedError{Name: m.l.name, Holder: m.OwnerField(), About: m.q.home.About(),
 		Remaining: max(0, time.Until(m.Deadline())), Hint: failure.SelfHint}

@@ -38,7 +38,7 @@
 //
 // Pool.mu guards what a session knows of one name. Only Redis decides which attempt is next, in the order of
 // its queue. A message about that counts only with the nonce, which only Redis was told. Invariants
-// (docs/design.md, section 2): a hold is valid for its lease less the margin for drift, counted from before
+// (docs/design.md): a hold is valid for its lease less the margin for drift, counted from before
 // the request that brought it. An attempt's id is never used again, and what no goroutine wants is given
 // back.
 package engine

@@ -182,8 +182,8 @@ func (g *Grant) mayPass() bool {
 // passable reports whether another goroutine may have it without a request. mu held.
 func (g *Grant) passable() bool {
 	age := g.p.s().Age()
-	return age >= g.stays && (g.p.kind.Fair || age-g.since < g.p.s().Handover) && // the next lane has a place of its own
-		g.lasts() && g.passes < protocol.Block-1 && !g.unraised
+	inTime := g.p.kind.Fair || age-g.since < g.p.s().Handover // a fair lane ends: the next has a place of its own
+	return age >= g.stays && inTime && g.lasts() && g.passes < protocol.Block-1 && !g.unraised
 }
 
 // pass makes it the next goroutine's. mu held.

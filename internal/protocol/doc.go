@@ -12,7 +12,7 @@
 //	state.go    what Inspect shows
 //	scripts.go  the scripts of all kinds of locks
 //
-// Invariants kept here (docs/design.md, section 2): a copy of a request that arrives after its Patience
+// Invariants kept here (docs/design.md): a copy of a request that arrives after its Patience
 // changes nothing, and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly
 // (Token), and all keys of a lock share a slot (Keys).
 package protocol

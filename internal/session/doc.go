@@ -12,5 +12,5 @@
 //
 // A session is open, then closing (waits end, nothing begins, what is held is given back), then over.
 // Shutdown waits for all work that has begun. If its context ends first, the locks that Redis still has end
-// with their leases. So the invariant "no trace" of docs/design.md, section 2, is kept here.
+// with their leases. So the invariant "no trace" of docs/design.md is kept here.
 package session

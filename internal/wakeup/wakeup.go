@@ -2,7 +2,7 @@
 // messages, and what they mean is its caller's business.
 //
 // Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscription
-// whose messages are waited for. No wake-up is lost (docs/design.md, section 2): what arrives while no
+// whose messages are waited for. No wake-up is lost (docs/design.md): what arrives while no
 // goroutine waits is still there for the next Sleep.
 package wakeup
 

@@ -7,7 +7,7 @@
 // [Link.WaitReplicas] asks for replicas (replicas.go). A [Clock] estimates Redis' clock, by which late
 // copies have expired.
 //
-// Invariants (docs/design.md, sections 5 and 16): go-redis never sends a request again by itself. Each
+// Invariants (docs/design.md): go-redis never sends a request again by itself. Each
 // request ends with an answer or an error, even if a hook of the client panics. A pipeline never waits for
 // two servers. A request that was sent is not interrupted, as its outcome would be unknown.
 //
