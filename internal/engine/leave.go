@@ -201,8 +201,8 @@ func (e *Entry) MayPass() bool {
 	return e.state == handle.Held && e.g.entries == 1 && e.g.passable()
 }
 
-// Pass ends a hold of a lock and makes another one of its grant, as an Unlock does if a goroutine waits in the
-// lane. nil: it was lost, or may not be passed on, and is not ended.
+// Pass ends a hold of a lock and makes another one of its grant, as an Unlock does if a goroutine waits in
+// the lane. nil: it was lost, or may not be passed on, and is not ended.
 func (e *Entry) Pass(ctx context.Context, part *Part) *Entry {
 	g, p := e.g, e.g.p
 	next := (&acquisition{p: p, ctx: ctx, want: Exclusive, cfg: Config{Part: part}}).newEntry(g)
