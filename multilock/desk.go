@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 )
 
@@ -19,8 +20,9 @@ type desk struct {
 	free chan struct{}  // has one if no goroutine deals with the servers, or holds the lock
 	pass chan *majority // a hold that was unlocked: the receiver goes on with its parts
 
-	hold atomic.Pointer[majority]         // the one that is held
-	seen atomic.Pointer[failure.Sighting] // of a holder in another process
+	hold  atomic.Pointer[majority]         // the one that is held
+	seen  atomic.Pointer[failure.Sighting] // of a holder in another process
+	taken atomic.Bool                      // it was, as far as is known: those that wait do so for a holder
 }
 
 // desk finds or makes the desk of a name, which is kept until drop.
@@ -81,17 +83,14 @@ func (d *desk) leave(m *majority) bool {
 	return false
 }
 
-// mayPass reports whether a majority of its parts may be passed on.
+// mayPass reports whether its parts may be passed on: all that are left, since a server may have forgotten
+// one of them.
 func (m *majority) mayPass() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	may := 0
-	for _, p := range m.parts {
-		if p != nil && p.MayPass() {
-			may++
-		}
-	}
-	return may >= m.q.need
+	live := m.liveParts()
+	stays := slices.ContainsFunc(live, func(i int) bool { return !m.parts[i].MayPass() })
+	return len(live) >= m.q.need && !stays
 }
 
 // takeOver goes on with the parts of a hold that was unlocked, each with its next token.
@@ -112,12 +111,14 @@ func (v *vote) takeOver(from *majority) (*majority, error) {
 			}
 		}
 	}
-	from.release(context.Background(), from.live()) // what was not passed on
+	live := from.live() // they have not been passed on
+	from.release(context.Background(), live)
 	from.bury()
-	switch {
-	case v.bounds.Over():
-		return v.failed(c, nil, func() {}, nil)
-	case c.granted == 0:
+	if len(live) > 0 || v.bounds.Over() { // all or none
+		_, err := v.failed(c, nil, func() {}, engine.ErrTooLate)
+		if v.bounds.Over() {
+			return nil, err
+		}
 		return v.compete()
 	}
 	m, err := v.decide(c, nil, func() {})

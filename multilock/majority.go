@@ -56,6 +56,7 @@ func (v *vote) hold(c *count, token int64, stop func()) *majority {
 		m.d = v.d
 		m.d.keep()
 		m.d.hold.Store(m)
+		m.d.taken.Store(true)
 	}
 	core, cancel := context.WithCancelCause(v.ctx)
 	m.ctx, m.cancel = &majorityContext{core, m}, cancel

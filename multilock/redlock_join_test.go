@@ -337,3 +337,29 @@ func TestAServerThatRefusesRenewalsIsLogged(t *testing.T) {
 		testlock.Unlock(t, hold)
 	})
 }
+
+// A server that joined later may pass its part on when another one's time is over. What goes on with a bare
+// majority would be lost to a server that forgets.
+func TestAHoldPassesAllOfItsPartsOrNone(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.redLock(t, rlock.WithHandover(5*time.Minute))
+		_, hold := testlock.Lock(t, m, bg)
+		for _, w := range r[1:] {
+			time.Sleep(2 * time.Minute)
+			w.Restart()
+		}
+		time.Sleep(2 * time.Minute) // over at the first server alone
+		if !r.unanimous() {
+			t.Fatalf("it is held by %q", r.holders())
+		}
+		next := testlock.Go(bg, m)
+		synctest.Wait()
+		testlock.Unlock(t, hold)
+		after := testlock.Granted(t, next)
+		if n := r.held(); n != 3 {
+			t.Errorf("it goes on with %d of 3 servers", n)
+		}
+		testlock.WantAfter(t, after, hold.Token())
+		testlock.Unlock(t, after)
+	})
+}

@@ -350,6 +350,7 @@ func (v *vote) why(c *count, reason error) error {
 	}
 	if len(votes) > 0 {
 		v.refused = true
+		v.d.taken.Store(true)
 		now := time.Now()
 		v.d.seen.Store(&failure.Sighting{Holder: v.holder.Holder, About: v.holder.About,
 			At: now, Until: now.Add(v.holder.Remaining)})
@@ -366,6 +367,7 @@ func (v *vote) why(c *count, reason error) error {
 		return v.whyOver(nil)
 	case reason == errMinority && q.working() >= q.need: // others have the rest
 		v.refused = true
+		v.d.taken.Store(true)
 		return failure.Public(&failure.LockedError{Name: v.l.name})
 	case known+own < q.need:
 		return failure.Named(v.l.name, v.trouble)

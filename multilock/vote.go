@@ -117,7 +117,6 @@ func (v *vote) wait() (m *majority, err error) {
 			return nil, failure.Public(cmp.Or(d.known(v.begun), &failure.LockedError{Name: d.name}))
 		}
 	}
-	before := d.known(v.begun)
 	v.announce()
 	select {
 	case from := <-d.pass:
@@ -128,11 +127,10 @@ func (v *vote) wait() (m *majority, err error) {
 		if !v.bounds.Over() {
 			return v.compete()
 		}
-		v.refused = true
 	case <-v.bounds.Until.Done():
 	case <-v.bounds.Closing:
 	}
-	v.holder = cmp.Or(d.known(v.begun), before)
+	v.holder, v.refused = d.known(v.begun), d.taken.Load()
 	return nil, v.whyOver(nil)
 }
 
@@ -164,6 +162,7 @@ func (v *vote) part(i int, while context.Context, c *count) *engine.Part {
 // compete votes once. If it is refused, it stands in line, and at the head of that it waits for the servers'
 // locks: they are handed to it when they get free.
 func (v *vote) compete() (*majority, error) {
+	v.d.taken.Store(false)
 	m, err := v.round(true, nil)
 	if m != nil || v.try || !v.again(err) {
 		return m, err
