@@ -347,7 +347,7 @@ func (r *permitRules) movesOfHolder(v *View[taker], i int, idleTag func(tag uint
 
 func (r *permitRules) movesOfOperator(v *View[taker], do func(what string, who int, move func(v *View[taker]))) {
 	if v.Left.Forced > 0 {
-		for _, which := range r.targets(v.Space(0), v.Now) {
+		for _, which := range r.targets(v.Space(0), v.Now-v.Back) {
 			do("force "+which.name, -1, func(v *View[taker]) {
 				v.Left.Forced--
 				v.Send(Packet{Kind: errand, To: -1, Script: takeBackScript, Argv: join(which.arg, channelPrefix, number(retention))})

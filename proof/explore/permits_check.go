@@ -330,7 +330,7 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 			v.Fail("token %d is granted after %d was used", token-epoch, v.Notes[0]-epoch)
 		}
 		session := int(owner[0] - 'A')
-		if v.Crashed>>session&1 == 0 && (i < 0 || v.Actors[i].gone(v.Now)) && !v.returns(owner) {
+		if v.Crashed>>session&1 == 0 && (i < 0 || v.Actors[i].gone(v.Now-v.Back)) && !v.returns(owner) {
 			v.Fail("%s is granted permits after it had left", owner)
 		}
 		byReply := p.Script != limitScript && p.Script != takeBackScript && sessionOfName(owner) == sessionOfName(p.Argv)
@@ -374,9 +374,9 @@ func (r *permitRules) Check(v *View[taker]) error {
 		}
 		sum += n
 		if held == nil {
-			held = heldAt(space, v.Now)
+			held = heldAt(space, v.Now-v.Back)
 		}
-		if h, ok := held[r.owner(i, a)]; !ok || h.n < n || h.token != a.Token || h.till < a.Deadline {
+		if h, ok := held[r.owner(i, a)]; !ok || h.n < n || h.token != a.Token || h.till+v.Back < a.Deadline {
 			return fmt.Errorf("%s counts on permits that Redis may give to others", r.owner(i, a))
 		}
 	}
