@@ -349,8 +349,7 @@ func (v *vote) why(c *count, reason error) error {
 		}
 	}
 	if len(votes) > 0 {
-		v.refused = true
-		v.d.taken.Store(true)
+		v.taken(true)
 		now := time.Now()
 		v.d.seen.Store(&failure.Sighting{Holder: v.holder.Holder, About: v.holder.About,
 			At: now, Until: now.Add(v.holder.Remaining)})
@@ -366,14 +365,15 @@ func (v *vote) why(c *count, reason error) error {
 	case over:
 		return v.whyOver(nil)
 	case reason == errMinority && q.working() >= q.need: // others have the rest
-		v.refused = true
-		v.d.taken.Store(true)
+		v.taken(true)
 		return failure.Public(&failure.LockedError{Name: v.l.name})
 	case known+own < q.need:
+		v.taken(false)
 		return failure.Named(v.l.name, v.trouble)
 	case len(votes) > 0:
 		return failure.Public(v.holder)
-	case own > 0:
+	case own > 0: // or it gives way to others
+		v.taken(true)
 		return failure.Public(&failure.LockedError{Name: v.l.name})
 	}
 	return failure.Named(v.l.name, cmp.Or(reason, errTaken))

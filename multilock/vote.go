@@ -123,7 +123,7 @@ func (v *vote) wait() (m *majority, err error) {
 		v.turn, v.refused = true, true
 		return v.takeOver(from)
 	case <-d.free:
-		v.turn = true
+		v.turn, v.refused = true, d.taken.Load()
 		if !v.bounds.Over() {
 			return v.compete()
 		}
@@ -162,7 +162,6 @@ func (v *vote) part(i int, while context.Context, c *count) *engine.Part {
 // compete votes once. If it is refused, it stands in line, and at the head of that it waits for the servers'
 // locks: they are handed to it when they get free.
 func (v *vote) compete() (*majority, error) {
-	v.d.taken.Store(false)
 	m, err := v.round(true, nil)
 	if m != nil || v.try || !v.again(err) {
 		return m, err
@@ -179,6 +178,12 @@ func (v *vote) compete() (*majority, error) {
 		}
 		v.pause(round)
 	}
+}
+
+// taken notes whether others have the lock, for the error of this call and of those that wait behind it.
+func (v *vote) taken(taken bool) {
+	v.refused = taken
+	v.d.taken.Store(taken)
 }
 
 // again reports whether an error of a round lets the wait go on.
