@@ -1,10 +1,12 @@
 package docs
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,42 +17,75 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestEachTestThatTheGuaranteesNameExists(t *testing.T) {
+// A comment at a test says which guarantees of guarantees.md it proves, by their names in the table:
+//
+//	// Proves: exclusion, tokens
+//
+// This lists them: go test ./docs -run GuaranteeIsProved -v
+func TestEachGuaranteeIsProvedByATest(t *testing.T) {
 	page, err := os.ReadFile("guarantees.md")
 	testlock.Must(t, err)
-	exists := map[string]bool{}
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
-	contract := regexp.MustCompile(`(?m)^\t"(\w+)": +\{.*func\(t \*testing\.T`)
-	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+	list, wrong := proofs(t, string(page), "..")
+	t.Log("\n" + list)
+	for _, w := range wrong {
+		t.Error(w)
+	}
+}
+
+var (
+	guarantee = regexp.MustCompile("(?m)^\\| ?\\*`?([\\w-][^*`]*?)`?\\.?\\*")
+	proves    = regexp.MustCompile(`(?m)^\s*// Proves: (.*)\n(.*)$`)
+	provesIt  = regexp.MustCompile(`^(?:func (Test\w+)\(t \*testing\.T\)|\t"(\w+)": +\{)`)
+)
+
+// proofs lists the guarantees of a page with the tests below dir, and says what is wrong.
+func proofs(t *testing.T, page, dir string) (list string, wrong []string) {
+	tests := map[string][]string{}
+	names := guarantee.FindAllStringSubmatch(page, -1)
+	if len(names) == 0 {
+		wrong = append(wrong, "no guarantee was found")
+	}
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		ofContract := strings.Contains(filepath.ToSlash(path), "testing/contract/")
 		if err != nil || !strings.HasSuffix(path, "_test.go") && !ofContract {
 			return err
 		}
 		code, err := os.ReadFile(path)
-		for _, m := range contract.FindAllSubmatch(code, -1) {
-			exists["TestContract/"+string(m[1])] = true
-		}
-		for _, m := range declared.FindAllSubmatch(code, -1) {
-			exists[string(m[1])] = true
+		for _, m := range proves.FindAllStringSubmatch(string(code), -1) {
+			test := provesIt.FindStringSubmatch(m[2])
+			if test == nil {
+				wrong = append(wrong, path+": no test follows: Proves: "+m[1])
+				continue
+			}
+			for id := range strings.SplitSeq(strings.ToLower(m[1]), ", ") {
+				tests[id] = append(tests[id], strings.TrimPrefix(filepath.Dir(path), "../")+": "+cmp.Or(test[1], "TestContract/"+test[2]))
+			}
 		}
 		return err
 	})
 	testlock.Must(t, err)
-	guarantees := 0
-	for line := range strings.Lines(string(page)) {
-		named := regexp.MustCompile("`(Test\\w+(?:/\\w+)?)`").FindAllStringSubmatch(line, -1)
-		for _, m := range named {
-			if !exists[m[1]] {
-				t.Errorf("there is no %s", m[1])
-			}
+	for _, m := range names {
+		id := strings.ToLower(m[1])
+		if len(tests[id]) == 0 {
+			wrong = append(wrong, "no test proves "+id)
 		}
-		if strings.HasPrefix(line, "| *") {
-			if guarantees++; len(named) == 0 {
-				t.Errorf("no test proves %.60s", line)
-			}
-		}
+		list += id + "\n\t" + strings.Join(tests[id], "\n\t") + "\n"
+		delete(tests, id)
 	}
-	if guarantees == 0 {
-		t.Error("no guarantee was found")
+	for id := range tests {
+		wrong = append(wrong, "there is no guarantee "+id)
+	}
+	slices.Sort(wrong)
+	return list, wrong
+}
+
+func TestAGuaranteeWithoutATestIsFound(t *testing.T) {
+	dir := t.TempDir()
+	code := "package x\n\n// Proves: order, Speed\nfunc TestX(t *testing.T) {}\n\n// Proves: order\nvar x int\n"
+	testlock.Must(t, os.WriteFile(filepath.Join(dir, "x_test.go"), []byte(code), 0o600))
+	list, wrong := proofs(t, "| *Order.* First come | |\n| *`Tokens`.* Grow | |\n", dir)
+	if got := strings.Join(wrong, "; "); !strings.HasPrefix(list, "order\n\t"+dir+": TestX\n") || len(wrong) != 3 ||
+		!strings.Contains(got, "no test proves tokens") || !strings.Contains(got, "no guarantee speed") || !strings.Contains(got, "no test follows") {
+		t.Errorf("%s; %s", list, got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: election
 func TestCandidatesOfOneSessionLeadInTurnWithThoseOfOthers(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a, b := newElection(t, w.Client), newElection(t, w.Client)
@@ -39,6 +40,7 @@ func TestCandidatesOfOneSessionLeadInTurnWithThoseOfOthers(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestCampaignByTheLeaderChangesTheValue(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -66,6 +68,7 @@ func TestCampaignByTheLeaderChangesTheValue(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestEachCampaignBelowOneOwnerIsACandidateOfItsOwn(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -107,6 +110,7 @@ func TestBelowALeadershipGoroutinesExcludeEachOther(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -208,6 +212,7 @@ func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestALeadershipIsRenewed(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -225,6 +230,7 @@ func TestALeadershipIsRenewed(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestACandidateThatGivesUpLeavesNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e, other := newElection(t, w.Client), newElection(t, w.Client)
@@ -247,6 +253,7 @@ func TestACandidateThatGivesUpLeavesNothing(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestAClosedSessionIsAnErrorOfEachMethod(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
@@ -349,6 +356,7 @@ func closed(t *testing.T, rdb rlock.Client) *rlock.Session {
 	return s
 }
 
+// Proves: election
 func TestCandidatesAreListedInOrderWithTheLeaderMarked(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var labels []string

@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
+// Proves: election
 func TestOnAClusterCandidatesLeadInOrderAndObserversFollow(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.StartCluster(t, 3, 0).Client(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: rights
 func TestTheDocumentedRightsSufficeForElections(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -47,6 +48,7 @@ func TestAnObserverWithoutTheRightToLookEndsWithTheError(t *testing.T) {
 	}
 }
 
+// Proves: election
 func TestTwentyCandidatesInTwentySessionsLeadInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
@@ -71,6 +73,7 @@ func TestTwentyCandidatesInTwentySessionsLeadInTheOrderInWhichTheyCame(t *testin
 	seen.seesAtLast(0, "")
 }
 
+// Proves: election
 func TestAForgottenLeadershipEndsWithItsLease(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

@@ -18,6 +18,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: election
 func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
@@ -48,6 +49,7 @@ func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestAForcedLeadershipIsNotShownAndItsNextProclaimFindsOut(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -68,6 +70,7 @@ func TestAForcedLeadershipIsNotShownAndItsNextProclaimFindsOut(t *testing.T) {
 }
 
 // The second leader has the lock, and its first value is under way.
+// Proves: election
 func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
@@ -93,6 +96,7 @@ func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestLateAndRepeatedCopiesOfAProclaimChangeNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
@@ -131,6 +135,7 @@ func TestLateAndRepeatedCopiesOfAProclaimChangeNothing(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		sound := newElection(t, direct(t, w))
@@ -170,6 +175,7 @@ func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 }
 
 // As after a failover that lost the last write, or an eviction of the metadata.
+// Proves: election
 func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -190,6 +196,7 @@ func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 }
 
 // As of a server without memory, which renews the lock but does not store the value.
+// Proves: election
 func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -213,6 +220,7 @@ func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 }
 
 // The value is stored though no reply ever comes to the Proclaim that gave up.
+// Proves: election
 func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -230,6 +238,7 @@ func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }) // no time-out ends it
@@ -290,6 +299,7 @@ func TestACandidateWhoseFirstValueMeetsAnOutageLeadsAfterIt(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -310,6 +320,7 @@ func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
 }
 
 // Its value is stored, but it does not know that. Neither its lease nor that of the observer's session is over soon.
+// Proves: election
 func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		long := rlock.WithWatchdogTimeout(time.Hour)

@@ -2,6 +2,7 @@ package election
 
 import "testing"
 
+// Proves: election
 func TestAnObserverIsShownNothingOlderThanBefore(t *testing.T) {
 	at := func(token, number int64, value string) view {
 		return view{Leader: Leader{Value: value, Token: token}, number: number}

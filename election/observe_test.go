@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: election
 func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -43,6 +44,7 @@ func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 
 // The observer asks once for each of ten changes, and before that at the beginning, in full if the server does not know
 // the script, and when it is subscribed.
+// Proves: election
 func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -63,6 +65,7 @@ func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestAnObserverSeesEveryLeaderThroughCutConnections(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		seen := observe(t, newElection(t, w.Client))
@@ -90,6 +93,7 @@ func TestAnObserverSeesEveryLeaderThroughCutConnections(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestAnObserverWaitsOutAnOutage(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		_, l := lead(t, newElection(t, direct(t, w)), "one")
@@ -111,6 +115,7 @@ func TestAnObserverWaitsOutAnOutage(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestAnObserverFindsALeaderGoneWhenItsLeaseEnds(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
@@ -126,6 +131,7 @@ func TestAnObserverFindsALeaderGoneWhenItsLeaseEnds(t *testing.T) {
 	})
 }
 
+// Proves: election
 func TestAnObserverThatLeavesItsLoopLeavesNoSubscription(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		for l, err := range newElection(t, w.Client).Observe(bg) {
@@ -141,6 +147,7 @@ func TestAnObserverThatLeavesItsLoopLeavesNoSubscription(t *testing.T) {
 }
 
 // A leadership that Redis has again, after it has lost its data, is not shown.
+// Proves: election
 func TestATokenThatGoesBackIsNotShown(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)

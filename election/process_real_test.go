@@ -43,6 +43,7 @@ func startLeader(t *testing.T, rdb *redis.Client) (child *exec.Cmd, token int64,
 	return child, token, lines
 }
 
+// Proves: election
 func TestAKilledLeaderIsReplacedWhenItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
@@ -58,6 +59,7 @@ func TestAKilledLeaderIsReplacedWhenItsLeaseEnds(t *testing.T) {
 	resign(t, l)
 }
 
+// Proves: election
 func TestAFrozenLeaderIsReplacedAndFindsOutWhenItGoesOn(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: order
 func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
@@ -45,6 +46,7 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 
 // Somebody writes scores that are no times: waiters are served all the same, none is granted a lease without an end,
 // and what is no waiter is not in their way.
+// Proves: values
 func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 	t.Parallel()
 	for _, score := range []float64{math.Inf(1), math.Inf(-1), -5, 1e18, 9007199254740992} {
@@ -119,6 +121,7 @@ func waiters(t *testing.T, letter, addrs, prefix string, sessions, each int) (*e
 }
 
 // With a liveness time of hours, nobody waits for a test's patience for the dead.
+// Proves: dead processes
 func TestTheDeadCostTheLivingNoTime(t *testing.T) {
 	t.Parallel()
 	const dead = 100
@@ -142,6 +145,7 @@ func TestTheDeadCostTheLivingNoTime(t *testing.T) {
 	})
 }
 
+// Proves: dead processes
 func TestAGrantToAFrozenProcessIsTakenBackAfterItsLease(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

@@ -80,6 +80,7 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 }
 
 // The lock is free, but somebody waits who is known to live. It is not there after all: then its lease is the rest of its liveness.
+// Proves: order
 func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		m := w.lock()
@@ -136,6 +137,7 @@ func TestAFairAndAReentrantLockOfOneNameAreTwoLocks(t *testing.T) {
 	})
 }
 
+// Proves: wake-ups
 func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		const liveness = 3 * time.Second
@@ -152,6 +154,7 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 
 // A frozen waiter is connected, so it may be handed the lock. The next in the queue looks when that first lease is over, which the liveness time of an hour does
 // not make longer; also if it is of the session that unlocks.
+// Proves: dead processes
 func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
 		for _, same := range []bool{false, true} {
@@ -267,6 +270,7 @@ func TestNoMessageIsSentWhereNobodyWaits(t *testing.T) {
 }
 
 // The server takes them for listeners. Each of them costs its first lease, but they are dropped when their liveness time is over.
+// Proves: dead processes
 func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		const frozen = 20

@@ -16,6 +16,7 @@ import (
 
 // Nobody unlocks: each waiter must have the lock for the lease that it asked for, from its grant on, and not for its liveness
 // time, be that longer or shorter.
+// Proves: exclusion
 func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 	const waiters = 4
 	for name, c := range map[string]struct {
@@ -81,6 +82,7 @@ func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
 }
 
 // Where Redis answers, Lock returns when its place is given up: nobody is handed the lock afterwards.
+// Proves: no trace
 func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		holder, waiter, third := w.lock(), w.lock(), w.lock()
@@ -106,6 +108,7 @@ func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
 }
 
 // The lock is free and its queue is not, as after a DEL by hand. The release that finds it so hands it on.
+// Proves: wake-ups
 func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		hold := testlock.Take(t, w.lock())

@@ -87,6 +87,7 @@ func TestManySessionsAreServedInOrder(t *testing.T) {
 	})
 }
 
+// Proves: no trace
 func TestACancelStormLeavesNoQueueAndNoLock(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

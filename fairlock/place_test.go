@@ -59,6 +59,7 @@ func TestAGoroutineThatComesWhileAnAnswerIsLateOvertakesNobody(t *testing.T) {
 	})
 }
 
+// Proves: order
 func TestGoroutinesThatComeWhileARequestIsUnderWayStandInOnePlace(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		holder, m, other := w.lockBeside(), w.lock(), w.lockBeside()

@@ -58,6 +58,7 @@ func TestWaitersOnAClusterAreToldByShardedPubSub(t *testing.T) {
 	})
 }
 
+// Proves: dead processes
 func TestTheDeadOnAClusterCostTheLivingNoTime(t *testing.T) {
 	const dead = 20
 	t.Parallel()
@@ -153,6 +154,7 @@ func wait(t *testing.T, rdb *redis.ClusterClient) (holds map[string]*rlock.Hold,
 	return holds, got
 }
 
+// Proves: failover
 func TestAWaiterIsToldThoughItsSlotHasMoved(t *testing.T) {
 	t.Parallel()
 	cluster, rdb := startSharded(t, 2, 0)
@@ -170,6 +172,7 @@ func TestAWaiterIsToldThoughItsSlotHasMoved(t *testing.T) {
 	}
 }
 
+// Proves: failover
 func TestAWaiterIsToldByTheReplicaThatTookOver(t *testing.T) {
 	t.Parallel()
 	cluster, rdb := startSharded(t, 3, 1, func(o *redis.ClusterOptions) {

@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/latch"
 )
 
+// Proves: latch
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)

@@ -85,6 +85,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	}
 }
 
+// Proves: latch
 func TestAWaitThatRacesTheLastCountDownNeitherFailsNorSleeps(t *testing.T) {
 	t.Parallel()
 	ls := latchesOf(t, testlock.Shared(t), 3)
@@ -104,6 +105,7 @@ func TestAWaitThatRacesTheLastCountDownNeitherFailsNorSleeps(t *testing.T) {
 	}
 }
 
+// Proves: latch
 func TestCountDownAndWaitWaitsForTheRunThatItCounted(t *testing.T) {
 	t.Parallel()
 	ls := latchesOf(t, testlock.Shared(t), 4)
@@ -123,6 +125,7 @@ func TestCountDownAndWaitWaitsForTheRunThatItCounted(t *testing.T) {
 	}
 }
 
+// Proves: latch
 func TestManyPartiesComeAndGo(t *testing.T) {
 	t.Parallel()
 	ls := latchesOf(t, testlock.Shared(t), 4)

@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/latch"
 )
 
+// Proves: latch
 func TestAPartyCountsOnceThoughRepliesAreLost(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		set(t, other, 2)
@@ -36,6 +37,7 @@ func TestAPartyCountsOnceThoughRepliesAreLost(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestWaitersLearnOfADeadPartyAtTheEndOfItsLease(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, doomed, one *latch.Latch) {
 		two := latchesOf(t, faultproxy.InMemory(t, w.Dial).Client(t), 1)[0]
@@ -67,6 +69,7 @@ func TestWaitersLearnOfADeadPartyAtTheEndOfItsLease(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAPartyIsRenewedForAsLongAsItLives(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		set(t, ls[0], 1)
@@ -81,6 +84,7 @@ func TestAPartyIsRenewedForAsLongAsItLives(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAWaiterLearnsOfADeathWithinMomentsAndWithoutPolling(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		set(t, ls[0], 1)
@@ -97,6 +101,7 @@ func TestAWaiterLearnsOfADeathWithinMomentsAndWithoutPolling(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAPartyOfARunThatIsOverIsTold(t *testing.T) {
 	for how, want := range map[string]error{"zero": nil, "deleted": latch.ErrDeleted, "lost": latch.ErrGone} {
 		t.Run(how, func(t *testing.T) {
@@ -119,6 +124,7 @@ func TestAPartyOfARunThatIsOverIsTold(t *testing.T) {
 	}
 }
 
+// Proves: latch
 func TestAJoinThatWasCanceledLeavesNoParty(t *testing.T) {
 	for what, action := range map[string]faultproxy.Action{
 		"its reply is late": faultproxy.SwallowReply, "it comes late": faultproxy.Hold,

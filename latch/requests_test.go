@@ -37,6 +37,7 @@ func replayAll(t *testing.T, p *faultproxy.Proxy) {
 	}
 }
 
+// Proves: latch
 func TestARequestWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 	for what, action := range map[string]faultproxy.Action{
 		"cut behind it": faultproxy.CutReply, "no reply": faultproxy.SwallowReply,
@@ -67,6 +68,7 @@ func TestARequestWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 	}
 }
 
+// Proves: latch
 func TestACountDownThatComesTwiceCountsOnce(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		replay := func() { replayAll(t, w.Net); replayAll(t, w.Net) }
@@ -93,6 +95,7 @@ func TestACountDownThatComesTwiceCountsOnce(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestACountDownThatComesLateIsVoid(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		set(t, other, 3)
@@ -108,6 +111,7 @@ func TestACountDownThatComesLateIsVoid(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestLostRepliesLeaveEveryCountExact(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var ls []*latch.Latch
@@ -142,6 +146,7 @@ func TestLostRepliesLeaveEveryCountExact(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestACanceledCallReturnsWhileRedisIsFrozen(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		patient := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = 5 * time.Second })
@@ -168,6 +173,7 @@ func TestACanceledCallReturnsWhileRedisIsFrozen(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAnOutageIsAnErrorAfterSomeTries(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		set(t, l, 2)
@@ -185,6 +191,7 @@ func TestAnOutageIsAnErrorAfterSomeTries(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAWaiterThatCannotLookGivesUpAfterALease(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		set(t, other, 1)

@@ -32,6 +32,7 @@ var semantics = map[string]func(t *testing.T, rdb *redis.Client, ls []*latch.Lat
 	"a late request says whether an earlier one ran": testLate,
 }
 
+// Proves: latch
 func TestALatch(t *testing.T) {
 	for what, test := range semantics {
 		t.Run(what, func(t *testing.T) {

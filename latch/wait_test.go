@@ -13,6 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: latch
 func TestWaitReturnsAtOnceWhereNothingRuns(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		testlock.Must(t, ls[0].Wait(bg))
@@ -25,6 +26,7 @@ func TestWaitReturnsAtOnceWhereNothingRuns(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAHundredWaitersInTwentySessionsAllWakeByOneMessage(t *testing.T) {
 	simulated(t, 20, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		set(t, ls[0], 2)
@@ -53,6 +55,7 @@ func TestAHundredWaitersInTwentySessionsAllWakeByOneMessage(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		set(t, ls[0], 1)
@@ -67,6 +70,7 @@ func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestALatchThatSomebodyWaitsForDoesNotExpire(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -80,6 +84,7 @@ func TestALatchThatSomebodyWaitsForDoesNotExpire(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestALatchThatNobodyUsesExpiresAfterItsLifetime(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -98,6 +103,7 @@ func TestALatchThatNobodyUsesExpiresAfterItsLifetime(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestNoKeyIsLeftSomeMinutesAfterTheEnd(t *testing.T) {
 	for _, end := range []string{"zero", "deleted", "counted where none runs"} {
 		t.Run(end, func(t *testing.T) {
@@ -122,6 +128,7 @@ func TestNoKeyIsLeftSomeMinutesAfterTheEnd(t *testing.T) {
 	}
 }
 
+// Proves: latch
 func TestWhatALatchRemembersIsForgottenWhileItRuns(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		l := latchesOf(t, w.Client, 1)[0]
@@ -139,6 +146,7 @@ func TestWhatALatchRemembersIsForgottenWhileItRuns(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAWaiterOfAnEarlierRunReturnsThoughTheLatchWasSetAnew(t *testing.T) {
 	for how, want := range map[string]error{"counted": nil, "deleted": latch.ErrDeleted} {
 		t.Run(how, func(t *testing.T) {
@@ -162,6 +170,7 @@ func TestAWaiterOfAnEarlierRunReturnsThoughTheLatchWasSetAnew(t *testing.T) {
 	}
 }
 
+// Proves: latch
 func TestAWaiterWhoseSubscriptionBrokeLooksAgain(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		set(t, other, 1)
@@ -173,6 +182,7 @@ func TestAWaiterWhoseSubscriptionBrokeLooksAgain(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAWaiterOfARunThatRedisForgotIsTold(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 		for _, anew := range []bool{false, true} {
@@ -188,6 +198,7 @@ func TestAWaiterOfARunThatRedisForgotIsTold(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestAWaiterOnAClusterLooksNowAndThen(t *testing.T) {
 	// Where a message between two nodes is lost, nothing else would tell it. A client of which it is not known that it
 	// has one server alone is treated as that of a Cluster.
@@ -212,6 +223,7 @@ func TestAWaiterOnAClusterLooksNowAndThen(t *testing.T) {
 // several hides what its client is.
 type several struct{ *redis.Client }
 
+// Proves: latch, messages
 func TestAForgedMessageEndsNoWait(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
@@ -234,6 +246,7 @@ func TestAForgedMessageEndsNoWait(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestWaitersLeaveNoSubscription(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		set(t, ls[0], 1)
@@ -254,6 +267,7 @@ func TestWaitersLeaveNoSubscription(t *testing.T) {
 	})
 }
 
+// Proves: latch
 func TestWaitEndsWithItsSession(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)

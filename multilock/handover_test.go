@@ -202,6 +202,7 @@ func TestASessionClosesAmongThoseThatWantItsLocksBesides(t *testing.T) {
 
 // Waiters leave at any moment, also when they are being handed what they waited for; sets overlap and have any order,
 // some enter twice. Nobody meets another, tokens grow, and nothing is left.
+// Proves: MultiLock
 func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 	testlock.InFakeTime(t, func(t *testing.T) {
 		r := newServers(t, 3)

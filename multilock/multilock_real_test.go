@@ -37,6 +37,7 @@ func TestAKeyOfAnotherTypeIsOfOneMemberOnly(t *testing.T) {
 	}
 }
 
+// Proves: MultiLock
 func TestRandomOverlappingSetsInManyProcessesAllGetThrough(t *testing.T) {
 	t.Parallel()
 	contention(t, 3, 8)

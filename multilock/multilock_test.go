@@ -226,6 +226,7 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 	})
 }
 
+// Proves: MultiLock
 func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		waits := make(testlock.Waits, 100)

@@ -118,6 +118,7 @@ func TestServersThatGoWhileTheLockIsHeldCostItsHolderNoTime(t *testing.T) {
 	}
 }
 
+// Proves: RedLock
 func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		ctx, hold := testlock.Lock(t, r.redLock(t), bg)
@@ -258,6 +259,7 @@ func (r servers) panicking(t *testing.T) ([]*panicky, *multilock.RedLock) {
 	return hooks, m
 }
 
+// Proves: panics
 func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		hooks, m := r.panicking(t)

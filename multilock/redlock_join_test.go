@@ -23,6 +23,7 @@ import (
 const renewal = 10 * time.Second
 
 // Servers that keep nothing are restarted one after another, each after the one before has the hold again.
+// Proves: RedLock
 func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -80,6 +81,7 @@ func foreign(w *testlock.Wire) {
 
 // Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again. It does not
 // matter which loss is found first.
+// Proves: RedLock
 func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 	for slow := range 3 {
 		withServers(t, 3, func(t *testing.T, r servers) {
@@ -130,6 +132,7 @@ func TestANestedPartThatComesLateNeedsNoConfirmation(t *testing.T) {
 }
 
 // A lock that an operator frees on one server is not taken back there, or nobody could free it server by server.
+// Proves: RedLock
 func TestAForcedServerIsNotJoined(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -234,6 +237,7 @@ func TestAnExtendedHoldGetsBackAServerThatForgotIt(t *testing.T) {
 
 // What a server is asked for goes on though the others have answered: the copy of a renewal with the whole
 // script, too.
+// Proves: RedLock
 func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.warm(t), bg)
@@ -253,6 +257,7 @@ func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 // Half of a lease after each server, as docs/operations.md says, with ten idle connections that break, with a
 // waiter beside the holder, and with sessions that only try and so take the empty server for a moment, again
 // and again.
+// Proves: RedLock
 func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 	for _, c := range []struct {
 		lease time.Duration

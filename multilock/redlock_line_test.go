@@ -77,6 +77,7 @@ func (c *crew) total() (n int) {
 	return n
 }
 
+// Proves: RedLock
 func TestManyClientsAreServedInTurnWithFewRequests(t *testing.T) {
 	const members, turns, most = 20, 6, 5
 	withServers(t, 3, func(t *testing.T, r servers) {
@@ -107,6 +108,7 @@ func TestManyClientsAreServedInTurnWithFewRequests(t *testing.T) {
 	})
 }
 
+// Proves: RedLock
 func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
 	const members, turns, lease = 6, 4, 10 * time.Second
 	for name, spoil := range map[string]func(*testlock.Wire){
@@ -233,6 +235,7 @@ func (r servers) apart(t *testing.T) (all []*rlock.Session, own []*faultproxy.Pr
 }
 
 // One process holds the lock, one waits at the head of the line, and others wait behind it, each with its clients.
+// Proves: RedLock
 func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
@@ -333,6 +336,7 @@ func TestOneThatComesBackAtOnceDoesNotPassThoseThatWait(t *testing.T) {
 }
 
 // The head of the line has told all servers that it waits, and those behind it that they stand there.
+// Proves: wake-ups
 func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		forEver := rlock.WithWatchdogTimeout(24 * time.Hour) // the end of no lease wakes anybody

@@ -183,6 +183,7 @@ func TestTokensThatWereHandedOnAreBelowTheNextHolders(t *testing.T) {
 }
 
 // A client that may publish, and knows all that is not secret, does not move the tokens.
+// Proves: messages
 func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		one, two := r.redLock(t), r.redLock(t)
@@ -217,6 +218,7 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 	})
 }
 
+// Proves: values, RedLock
 func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 	for _, value := range []string{"", "zzz", "-5", "inf", "1e400", "9007199254740993", "9223372036854775807", "+48h"} {
 		withServers(t, 3, func(t *testing.T, r servers) {
@@ -272,6 +274,7 @@ func TestARedLockGoesOnWithoutAServerThatHasAKeyOfAnotherType(t *testing.T) {
 	}
 }
 
+// Proves: values, RedLock
 func TestOneClockThatIsFarOffDoesNotStopARedLock(t *testing.T) {
 	for _, off := range []time.Duration{3 * day, -3 * day, 10 * time.Hour, -10 * time.Hour} {
 		withServers(t, 3, func(t *testing.T, r servers) {

@@ -14,6 +14,7 @@ import (
 // A listener that asks its server after each resubscribed, and heeds each message, is never
 // behind for longer than a message takes: not while channels come and go, replies are
 // late, and connections are cut or fall silent.
+// Proves: wake-ups
 func TestNoWakeUpIsLost(t *testing.T) { histories(t, 0, 10, singleHistory) }
 
 // As TestNoWakeUpIsLost, while slots move from node to node, the client's map of them is behind, and

@@ -227,6 +227,7 @@ func (f failing) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
+// Proves: panics
 func TestALoggerThatFailsEndsNothing(t *testing.T) {
 	for how, fail := range map[string]func(){"panics": func() { panic("on purpose") }, "ends its goroutine": runtime.Goexit} {
 		t.Run(how, func(t *testing.T) {
@@ -278,6 +279,7 @@ func (f fragile) Receive(ctx context.Context) (any, error) {
 	return m, err
 }
 
+// Proves: panics
 func TestAConnectionThatPanicsIsReplaced(t *testing.T) {
 	for _, in := range []string{"dial", "Subscribe", "Ping", "Receive"} {
 		t.Run(in, func(t *testing.T) {

@@ -129,6 +129,7 @@ func TestALockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
 }
 
 // Nothing tells one hold of a JVM from the next but its owner field.
+// Proves: forced unlock
 func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Client

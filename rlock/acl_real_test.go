@@ -191,6 +191,7 @@ func severalAtOnce(ctx context.Context, rdb rlock.Client) error {
 
 func asLockline(o *redis.Options) { o.Username, o.Password = "lockline", "PASSWORD" }
 
+// Proves: rights
 func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	rules := testlock.DocumentedRights(t)

@@ -120,6 +120,7 @@ func TestManyRequestsSharePipelinesAndFewDoNot(t *testing.T) {
 	}
 }
 
+// Proves: repeats
 func TestAPipelineWhoseAnswersAreLostChangesNothingTwice(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var n, cuts atomic.Int64
@@ -231,6 +232,7 @@ func TestAScriptThatIsForgottenIsSentAgainInAPipeline(t *testing.T) {
 	})
 }
 
+// Proves: panics
 func TestAPanicUnderAPipelineIsAnErrorOnlyOfWhoCausedIt(t *testing.T) {
 	oneProcessor(t)
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
@@ -264,6 +266,7 @@ func TestAPanicUnderAPipelineIsAnErrorOnlyOfWhoCausedIt(t *testing.T) {
 	})
 }
 
+// Proves: repeats
 func TestAPipelineThatWasNotSentIsNotAnswered(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		rdb, p := w.Client, pipelines{}

@@ -59,6 +59,7 @@ func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
 	}
 }
 
+// Proves: failover
 func TestAcrossASentinelFailover(t *testing.T) {
 	t.Parallel()
 	sentinel := testredis.StartSentinel(t, 1)
@@ -155,6 +156,7 @@ func TestAFrozenMasterHoldsUpNoPipelineToAnother(t *testing.T) {
 	stuck.Wait()
 }
 
+// Proves: rights
 func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 2, 0)

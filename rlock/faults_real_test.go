@@ -16,6 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: notice
 func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
 	t.Parallel()
 	do := func(t *testing.T, rdb *redis.Client, commands ...string) {

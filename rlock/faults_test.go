@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: repeats
 func TestAnUnlockWhoseReplyWasLostSucceedsThoughOthersHeldTheLockSince(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))

@@ -72,6 +72,7 @@ func eachPlace(t *testing.T, test func(t *testing.T, at place, of func(t *testin
 
 // What nobody of ours wrote into a lock's keys makes no second holder, no token that is not above those before, and
 // nobody ask all the time. Everything ends, and where it is an error, that names the key: when that is deleted, all is well.
+// Proves: values
 func TestValuesThatLocklineDidNotWriteAreRefusedOrRepaired(t *testing.T) {
 	eachPlace(t, func(t *testing.T, at place, of func(*testing.T, string, *redis.Client) *vandal) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

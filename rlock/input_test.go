@@ -99,6 +99,7 @@ var names = []string{
 	"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
 }
 
+// Proves: names
 func TestNoTwoPrefixesShareALock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Client

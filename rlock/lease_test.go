@@ -8,6 +8,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: tokens
 func TestTheTokenIsRememberedForLongerThanTheLockIsHeld(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m := rlock.New(testlock.NewSession(t, w.Client), "x")

@@ -34,6 +34,7 @@ func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
 	testlock.Unlock(t, hold)
 }
 
+// Proves: order
 func TestAClientInATurnDoesNotStarveAnother(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

@@ -101,6 +101,7 @@ func byPanic(t testing.TB, what string, err error) {
 	}
 }
 
+// Proves: panics
 func TestALockRequestThatPanicsIsAnErrorAndGivenBack(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
 		f.set("acquire")
@@ -113,6 +114,7 @@ func TestALockRequestThatPanicsIsAnErrorAndGivenBack(t *testing.T) {
 	})
 }
 
+// Proves: panics
 func TestAReleaseThatPanicsIsAnErrorAndDoneInTheBackground(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
 		_, hold := testlock.Lock(t, m, ctx)

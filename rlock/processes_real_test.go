@@ -84,6 +84,7 @@ func criticalSection(ctx context.Context, rdb *redis.Client, token int64) error 
 	return err
 }
 
+// Proves: exclusion
 func TestManyProcessesNestAndNeverOverlap(t *testing.T) {
 	t.Parallel()
 	const processes, rounds = 3, 40

@@ -201,6 +201,7 @@ func (f *failing) Handle(_ context.Context, r slog.Record) error {
 
 func (f *failing) called(what string) bool { _, ok := f.calls.Load(what); return ok }
 
+// Proves: panics
 func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
 	for how, fail := range failures {
 		for kind, newMutex := range testlock.Kinds {

@@ -26,6 +26,7 @@ func has(t *testing.T, hold *rlock.Hold, n int, within time.Duration) bool {
 	return err == nil
 }
 
+// Proves: WaitReplicas
 func TestWaitReplicasCountsTheReplicasThatHaveAHold(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -65,6 +66,7 @@ func TestWaitReplicasCountsTheReplicasThatHaveAHold(t *testing.T) {
 }
 
 // The grant was written by another connection, so WAIT alone would be content at once.
+// Proves: WaitReplicas
 func TestAHandOverByMessageIsNotOnAReplicaThatStandsStill(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -98,6 +98,7 @@ func TestAWaitForReplicasRidesOutAnOutage(t *testing.T) {
 }
 
 // What a failover to a replica without the lock does: WAIT is content, and the lock is not there.
+// Proves: WaitReplicas
 func TestALockThatIsGoneIsNotOnReplicas(t *testing.T) {
 	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
 		w.FlushAll()

@@ -11,6 +11,7 @@ import (
 )
 
 // docs/operations.md says how long what stays after an Unlock.
+// Proves: no trace
 func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 	const lease = 30 * time.Second // the default
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
@@ -33,6 +34,7 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 }
 
 // SETNX and EXPIRE as two requests leave a lock forever if the client dies between them.
+// Proves: no trace
 func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) { noKeyWithoutExpiry(t, w, newMutex) })
 	t.Run("redisson", func(t *testing.T) {

@@ -168,6 +168,7 @@ func breaking(proxies ...*faultproxy.Proxy) (calm func()) {
 	}
 }
 
+// Proves: wake-ups
 func TestAStormOnABrokenNetworkLeavesEveryNameAlive(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		other := faultproxy.InMemory(t, w.Dial)

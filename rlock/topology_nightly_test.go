@@ -186,6 +186,7 @@ func (w *load) report(exclusive func(name string) bool) {
 
 func all(string) bool { return true }
 
+// Proves: failover
 func TestASlotMovesUnderLoad(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 1)
@@ -216,6 +217,7 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	}
 }
 
+// Proves: failover
 func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 1)
@@ -254,6 +256,7 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 }
 
 // With locks that all replicas have, not even a master that is cut off or stale makes two holders.
+// Proves: failover
 func TestASentinelFailoverUnderLoadForgetsNoLockThatTheReplicaHas(t *testing.T) {
 	t.Parallel()
 	sentinel := testredis.StartSentinel(t, 1)

@@ -113,6 +113,7 @@ func TestUnusedTokensAreGivenBack(t *testing.T) {
 	})
 }
 
+// Proves: tokens
 func TestATurnEndsWithItsTokens(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
 		m := newMutex(s, "x")
@@ -136,6 +137,7 @@ func TestATurnEndsWithItsTokens(t *testing.T) {
 	})
 }
 
+// Proves: order
 func TestATurnIsBounded(t *testing.T) {
 	for turn, want := range map[time.Duration]int{0: 21, 25 * time.Millisecond: 8} {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -185,6 +187,7 @@ func TestWhoeverIsInLineWhenTheLeaseIsLostAsksAnew(t *testing.T) {
 	})
 }
 
+// Proves: notice
 func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
 		m := newMutex(s, "x")
@@ -288,6 +291,7 @@ func TestObserversHearOfHandOvers(t *testing.T) {
 }
 
 // An unlock wakes all that wait, but those who have had their turn let the others go first.
+// Proves: order
 func TestProcessesThatTakeTurnsDoNotAllAskAtEachUnlock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		const sessions, turns = 8, 25

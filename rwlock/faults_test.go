@@ -13,6 +13,7 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
+// Proves: read-write lock
 func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		net := faultproxy.InMemory(t, wire.Dial)
@@ -39,6 +40,7 @@ func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestAFixedLeaseOfAReaderNeitherEndsNorProlongsAnothers(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		_, long := testlock.Lock(t, locks[0].RLocker(), bg, rlock.WithLease(15*time.Second))
@@ -59,6 +61,7 @@ func TestAFixedLeaseOfAReaderNeitherEndsNorProlongsAnothers(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestForcedUnlocksAreOfOneSide(t *testing.T) {
 	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		actx, a := testlock.Lock(t, locks[0].RLocker(), bg)
@@ -158,6 +161,7 @@ func TestAWaiterThatGivesUpWhileItAsksAgainGivesUpItsPlace(t *testing.T) {
 }
 
 // None is starved by those that come all the time.
+// Proves: read-write lock
 func TestNeitherSideStarvesTheOther(t *testing.T) {
 	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		stop := make(chan struct{})

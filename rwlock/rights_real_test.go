@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: rights
 func TestTheDocumentedRightsSufficeForAWriterThatGoesOnAsAReader(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: read-write lock
 func TestNobodyIsBesideAWriter(t *testing.T) {
 	t.Parallel()
 	const sessions, goroutines, each = 4, 4, 40
@@ -91,6 +92,7 @@ func TestNobodyIsBesideAWriter(t *testing.T) {
 }
 
 // They are more than Lua can return from a function.
+// Proves: read-write lock
 func TestManyDeadReadersDoNotMakeAWriterWaitLonger(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

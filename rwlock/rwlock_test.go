@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
+// Proves: read-write lock
 func TestReadersShareAndAWriterExcludesAll(t *testing.T) {
 	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		a := testlock.Take(t, locks[0].RLocker())
@@ -38,6 +39,7 @@ func TestReadersShareAndAWriterExcludesAll(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestGoroutinesOfASessionReadUnderOneEntryAndAWriterWaitsForAll(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		a := testlock.Take(t, locks[0].RLocker())
@@ -53,6 +55,7 @@ func TestGoroutinesOfASessionReadUnderOneEntryAndAWriterWaitsForAll(t *testing.T
 	}, rlock.WithHandover(time.Hour))
 }
 
+// Proves: read-write lock
 func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) {
 	simulated(t, 5, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		first := testlock.Take(t, locks[0].RLocker())
@@ -78,6 +81,7 @@ func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) 
 	}, rlock.WithHandover(0))
 }
 
+// Proves: read-write lock
 func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, r := testlock.Lock(t, locks[0].RLocker(), bg)
@@ -95,6 +99,7 @@ func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestAWriterGoesOnAsAReader(t *testing.T) {
 	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, w := testlock.Lock(t, locks[0], bg)
@@ -126,6 +131,7 @@ func TestAWriterGoesOnAsAReader(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestReadersJoinWhatBecameAReader(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, w := testlock.Lock(t, locks[0], bg)
@@ -142,6 +148,7 @@ func TestReadersJoinWhatBecameAReader(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestAWriterReentersAsEitherAndItsHoldsEndInAnyOrder(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, a := testlock.Lock(t, locks[0], bg)
@@ -159,6 +166,7 @@ func TestAWriterReentersAsEitherAndItsHoldsEndInAnyOrder(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestGoroutinesThatNestInOneHoldExcludeEachOther(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, w := testlock.Lock(t, locks[0], bg)
@@ -183,6 +191,7 @@ func TestGoroutinesThatNestInOneHoldExcludeEachOther(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestOneOwnerReentersWithoutTheContext(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx := rlock.WithOwner(bg)
@@ -198,6 +207,7 @@ func TestOneOwnerReentersWithoutTheContext(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		for _, first := range []bool{true, false} { // the context ends before the writer's Unlock, or after it

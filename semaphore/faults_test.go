@@ -41,6 +41,7 @@ func once(action faultproxy.Action) func(*faultproxy.Request) faultproxy.Action 
 	}
 }
 
+// Proves: semaphore
 func TestALostRequestOrReplyChangesNoLimit(t *testing.T) {
 	proxied(t, 3, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {
 		for _, action := range []faultproxy.Action{faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.DropAndCut, faultproxy.Swallow} {
@@ -53,6 +54,7 @@ func TestALostRequestOrReplyChangesNoLimit(t *testing.T) {
 	})
 }
 
+// Proves: semaphore
 func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 	proxied(t, 2, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {
 		wire.Net.OnRequest(once(faultproxy.SwallowReply)) // so that the attempt has a copy that might come yet
@@ -114,6 +116,7 @@ func TestAMessageOfAGrantThatIsOverGrantsNothing(t *testing.T) {
 	})
 }
 
+// Proves: semaphore
 func TestAForcedReleaseEndsThatHolderAlone(t *testing.T) {
 	simulated(t, 3, 2, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
 		actx, a := acquire(t, sems[0], 1)

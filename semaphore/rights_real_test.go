@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
+// Proves: rights
 func TestTheDocumentedRightsSufficeForLimits(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
+// Proves: semaphore
 func TestNobodyIsAboveTheLimitAndAllOfItIsUsed(t *testing.T) {
 	t.Parallel()
 	const limit, goroutines, each = 4, 8, 20

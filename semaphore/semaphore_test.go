@@ -16,6 +16,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
+// Proves: semaphore
 func TestPermitsAreHeldAndGivenBack(t *testing.T) {
 	simulated(t, 2, 3, func(t *testing.T, wire *testlock.Wire, sems []*semaphore.Semaphore) {
 		rdb := wire.Client
@@ -74,6 +75,7 @@ func TestRequestsAreSentInTheirCallersGoroutines(t *testing.T) {
 	})
 }
 
+// Proves: semaphore
 func TestAcquireOfNoneSucceedsAndAsksNobody(t *testing.T) {
 	simulated(t, 1, 1, func(t *testing.T, wire *testlock.Wire, sems []*semaphore.Semaphore) {
 		rdb := wire.Client
@@ -88,6 +90,7 @@ func TestAcquireOfNoneSucceedsAndAsksNobody(t *testing.T) {
 	})
 }
 
+// Proves: semaphore
 func TestWaitersAreServedInTheirOrderAllOrNone(t *testing.T) {
 	simulated(t, 4, 2, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
 		_, a := acquire(t, sems[0], 1)
@@ -115,6 +118,7 @@ func limited(t *testing.T, what string, err error, want semaphore.LimitError) {
 	}
 }
 
+// Proves: semaphore
 func TestMoreThanTheLimitIsRefused(t *testing.T) {
 	simulated(t, 3, 1, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
 		_, _, err := sems[0].Acquire(bg, 2)
@@ -136,6 +140,7 @@ func TestMoreThanTheLimitIsRefused(t *testing.T) {
 	})
 }
 
+// Proves: semaphore
 func TestAnotherLimitIsRefusedUnlessSetLimitHasSetOne(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -155,6 +160,7 @@ func TestAnotherLimitIsRefusedUnlessSetLimitHasSetOne(t *testing.T) {
 }
 
 // No request serves many: others would wait for it.
+// Proves: semaphore
 func TestManyAreServedInSeveralSteps(t *testing.T) {
 	simulated(t, 2, 500, func(t *testing.T, w *testlock.Wire, sems []*semaphore.Semaphore) {
 		_, hold := acquire(t, sems[0], 500)
@@ -181,6 +187,7 @@ func TestManyAreServedInSeveralSteps(t *testing.T) {
 	})
 }
 
+// Proves: semaphore
 func TestTheLimitChangesWhileHoldersAreOut(t *testing.T) {
 	simulated(t, 2, 3, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
 		if set, err := sems[0].TrySetLimit(bg, 2); !set || err != nil {

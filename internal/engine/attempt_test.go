@@ -137,6 +137,7 @@ func TestARefusalThatNamesAnotherAttemptOfTheSessionIsItsGrant(t *testing.T) {
 }
 
 // A client that may only publish can make an attempt look, and not keep it from looking.
+// Proves: messages
 func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 	const look = time.Second + time.Millisecond
 	for _, c := range []struct {

@@ -21,6 +21,7 @@ func TestPrefixesNeedACompleteHashTagOrNone(t *testing.T) {
 	}
 }
 
+// Proves: names
 func TestAPrefixHasNoKindOfLockInIt(t *testing.T) {
 	for prefix, ok := range map[string]bool{
 		"app:{tenant}": true, "app:r": true, "r:{x}": true, "app:s:{x}": true, "redisson_lock_tokens": true, "a:redisson_lock_token:": true,

@@ -25,6 +25,7 @@ func excluded(t testing.TB, m *rlock.Mutex) {
 	}
 }
 
+// Proves: Redisson
 func TestBothSidesReenterAndExcludeTheOtherUntilTheLastUnlock(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
@@ -130,6 +131,7 @@ func crowd(t *testing.T, rounds int, goSide, jvmSide [][]string) {
 	}
 }
 
+// Proves: Redisson
 func TestACrowdOfGoroutinesAndThreadsNeverOverlaps(t *testing.T) {
 	needJVM(t)
 	one := [][]string{{"x"}, {"x"}, {"x"}, {"x"}}

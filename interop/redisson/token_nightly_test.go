@@ -12,6 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// Proves: tokens, Redisson
 func TestTheTokensOfBothSidesRiseTogether(t *testing.T) {
 	needJVM(t)
 	t.Run("by the clock of Redis", func(t *testing.T) { tokensRise(t, 0) })
@@ -20,6 +21,7 @@ func TestTheTokensOfBothSidesRiseTogether(t *testing.T) {
 	})
 }
 
+// Proves: tokens, Redisson
 func TestWithFencedKeysTheTokensOfBothSidesRiseFromTheFirstHoldOn(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)

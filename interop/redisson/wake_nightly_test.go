@@ -53,6 +53,7 @@ const lease = 5 * patience
 
 // A waiter asks, asks again once it is subscribed, and once more when it is told; nothing else. The hand-over
 // takes a small part of the lease, which it would take without the message.
+// Proves: Redisson
 func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
@@ -160,6 +161,7 @@ func TestATurnDoesNotStarveTheJVM(t *testing.T) {
 }
 
 // With the defaults of both sides, and with sharded pub/sub switched off on both.
+// Proves: Redisson
 func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 	needJVM(t)
 	cluster := testredis.StartCluster(t, 3, 0)

@@ -279,6 +279,7 @@ var failovers = map[string]func(t *testing.T, s *testredis.Sentinel, old *testre
 	},
 }
 
+// Proves: semaphore, read-write lock
 func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.T) {
 	for _, k := range bothShares {
 		for how, failover := range failovers {

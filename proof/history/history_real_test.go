@@ -60,6 +60,7 @@ func play(t *testing.T, kind string, faults []history.Fault, args ...string) *hi
 
 // What processes see that are killed and frozen, of servers that are frozen and killed, over a network
 // that loses requests and replies, is what each of the four mutexes could have shown them.
+// Proves: exclusion, RedLock
 func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{history.Reentrant, history.Fair, history.Multi, history.Red} {
@@ -99,6 +100,7 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 
 // A server that restarts without its data forgets who holds. Mutual exclusion falls then, as on every single Redis: until the
 // holder hears of it. The tokens still say who came later.
+// Proves: tokens
 func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	t.Parallel()
 	for kind, judge := range map[string]func([]history.Hold) history.Verdict{
@@ -149,6 +151,7 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 }
 
 // A server that forgets does break exclusion, and the check sees it.
+// Proves: exclusion, tokens
 func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

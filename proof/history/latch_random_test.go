@@ -63,6 +63,7 @@ type state struct {
 
 // Goroutines of several sessions use one latch at random, while requests and replies are lost and connections cut. A judge
 // finds an order in which a latch in memory would have answered the same.
+// Proves: latch
 func TestRandomOperationsAreThoseOfALatch(t *testing.T) {
 	t.Parallel()
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -170,6 +171,7 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 	}
 }
 
+// Proves: latch
 func TestTheModelRefusesWhatALatchWouldNotAnswer(t *testing.T) {
 	for what, ops := range map[string][]op{
 		"a run in a run":             {{call: "TrySet", n: 1, yes: true}, {call: "TrySet", n: 1, yes: true}},

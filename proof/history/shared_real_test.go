@@ -38,6 +38,7 @@ func together(holds []history.Hold) (n int) {
 }
 
 // As with mutexes, what processes see among faults is what a read-write lock and a semaphore could have shown them.
+// Proves: semaphore, read-write lock
 func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 	t.Parallel()
 	for _, p := range primitives {
@@ -77,6 +78,7 @@ func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 }
 
 // What processes see of a latch and an election among faults is what these could have shown them.
+// Proves: latch, election
 func TestWhateverFailsAProcessSeesALatchAndAnElection(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{history.Latch, history.Election} {

@@ -36,6 +36,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 // Processes that crash, on networks that lose, delay, cut and part, with servers that crash, forget, and
 // whose clocks differ: the locks keep what they promise; and when all is well again, so are they.
+// Proves: exclusion
 func TestSimulatedWorldsKeepEveryPromise(t *testing.T) {
 	for _, k := range sim.Kinds {
 		t.Run(k.Name, func(t *testing.T) { simulate(t, k) })

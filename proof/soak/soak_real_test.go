@@ -23,6 +23,7 @@ import (
 
 // Leases are short here: what a busy machine lets run out is judged as well.
 
+// Proves: no trace
 func TestSoakFindsNothingWrongAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, theirs := range map[string]bool{"servers of its own": false, "theirs": true} {

@@ -16,6 +16,7 @@ import (
 
 // calls is how calls end that do not wait, or whose servers do not answer.
 var calls = map[string]test{
+	// Proves: no trace
 	"CallsEndWithTheirContextsWhileServersAreSilentAndAreUndone": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
 		m, tried := p.lock("x"), p.lock("w")
@@ -126,6 +127,7 @@ var calls = map[string]test{
 			}
 		}
 	}},
+	// Proves: close
 	"ATryWaitsForAnUnlockThatIsUnderWay": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
 		m := p.lock("x")
@@ -148,6 +150,7 @@ var calls = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
+	// Proves: close
 	"CloseWaitsForUnlocksThatAreUnderWay": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
 		var holds []*rlock.Hold

@@ -28,6 +28,7 @@ func (w *world) down(down bool) {
 
 // ends is how a lock comes to an end other than by its Unlock, and what goes on then.
 var ends = map[string]test{
+	// Proves: re-entry, notice
 	"ALossEndsTheContextAndEverythingBelowIt": {Reenters, func(t *testing.T, w *world) {
 		m := w.new("x")
 		ctx, hold := testlock.Lock(t, m, bg)
@@ -118,6 +119,7 @@ var ends = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
+	// Proves: forced unlock
 	"ForceUnlockTokenFreesOnlyTheHoldThatWasSeen": {OnServers | Fences, func(t *testing.T, w *world) {
 		m, operator := w.new("x"), w.process(t).lock("x")
 		wants := func(what string, token int64, want bool) {
@@ -287,6 +289,7 @@ var ends = map[string]test{
 			time.Sleep(time.Minute)
 		}
 	}},
+	// Proves: renewal
 	"AnOutageFailsRequestsAndLosesNoLock": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		ctx, hold := testlock.Lock(t, m, bg)
@@ -327,6 +330,7 @@ var ends = map[string]test{
 		free()
 		testlock.Unlock(t, granted(t, got))
 	}},
+	// Proves: wake-ups
 	"AWaitOutlastsAnOutage": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
 		for _, during := range []bool{false, true} {
@@ -385,6 +389,7 @@ var ends = map[string]test{
 		}
 	}},
 	// The waiter was told that it is held for twenty more minutes, and must be woken by the first request that finds it gone.
+	// Proves: wake-ups
 	"WaitersAreWokenWhenTheLockIsFoundGone": {OnServers, func(t *testing.T, w *world) {
 		for how, lease := range map[string]time.Duration{"by an Unlock": 20 * time.Minute, "by a renewal": 0} {
 			var options []rlock.Option
@@ -409,6 +414,7 @@ var ends = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
+	// Proves: tokens
 	"TokensGrowWhateverServersForget": {OnServers, func(t *testing.T, w *world) {
 		_, last := testlock.Lock(t, w.new("x"), bg)
 		testlock.Unlock(t, last)

@@ -186,6 +186,7 @@ var exclusion = map[string]test{
 		free()
 		w.clean(t, "x")
 	}},
+	// Proves: no trace
 	"AWaiterThatLeavesHoldsUpNobody": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		free := w.occupy(t, "x")

@@ -15,6 +15,7 @@ import (
 
 // forgotten is what becomes of Holds that the garbage collector finds. In fake time nothing may be collected.
 var forgotten = map[string]realTest{
+	// Proves: no trace
 	"AForgottenHoldIsReleasedWhenItIsCollected": {0, func(t *testing.T, _ Kind, _ []*redis.Client, process realProcess) {
 		m := process().lock("x")
 		func() { testlock.Lock(t, m, bg) }()
@@ -27,6 +28,7 @@ var forgotten = map[string]realTest{
 			t.Error("a fixed lease was cut short")
 		}
 	}},
+	// Proves: exclusion
 	"AHoldIsNotReleasedWhileItOrItsContextCanBeReached": {0, func(t *testing.T, _ Kind, _ []*redis.Client, process realProcess) {
 		type key struct{}
 		p, kept := process(), map[string]any{}

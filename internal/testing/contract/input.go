@@ -80,6 +80,7 @@ var input = map[string]test{
 		}
 	}},
 	// One may publish who knows all that is not secret, such as who waits and the last token.
+	// Proves: messages
 	"AForgedMessageGrantsNothing": {OnServers | Lines, func(t *testing.T, w *world) {
 		_, hold := testlock.Lock(t, w.new("x"), bg)
 		got := begin(t, w.rival("x"), bg)

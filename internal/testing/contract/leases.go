@@ -45,6 +45,7 @@ func renews(t *testing.T, l Lock) {
 
 // leases is how long a lock is held.
 var leases = map[string]test{
+	// Proves: renewal
 	"AHoldWithoutALeaseIsRenewedForAsLongAsItsHolderLives": {0, func(t *testing.T, w *world) {
 		ctx, hold := testlock.Lock(t, w.new("x"), bg)
 		for range 20 {
@@ -66,6 +67,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		quiet(t, w)
 	}},
+	// Proves: exclusion
 	"AHoldEndsAtItsDeadlineAndBeforeRedisFreesIt": {OnServers, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var told []rlock.Event
@@ -105,6 +107,7 @@ var leases = map[string]test{
 		renews(t, m)
 		w.clean(t, "x")
 	}},
+	// Proves: notice, repeats
 	"AFixedLeaseRunsOutAndIsNotRenewed": {0, func(t *testing.T, w *world) {
 		m := w.new("x", rlock.WithLease(10*time.Second))
 		ctx, hold := testlock.Lock(t, m, bg)
@@ -137,6 +140,7 @@ var leases = map[string]test{
 		}
 		testlock.Unlock(t, hold)
 	}},
+	// Proves: order
 	"ALeaseIsNotHandedOn": {OnServers | Excludes, func(t *testing.T, w *world) {
 		m := w.process(t, rlock.WithHandover(time.Minute)).lock("x")
 		_, hold := testlock.Lock(t, m, bg)
@@ -164,6 +168,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		w.clean(t, "x")
 	}},
+	// Proves: wake-ups
 	"AWaiterThatWaitsForLongIsNotBusy": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
 		free := w.occupy(t, "x")
@@ -182,6 +187,7 @@ var leases = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
+	// Proves: HoldAtLeast
 	"AHoldThatLastsAtLeastSoLongLeavesItsLockTaken": {Excludes | Own, func(t *testing.T, w *world) {
 		const d = 20 * time.Second
 		m, other := w.new("x"), w.rival("x")
@@ -212,6 +218,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		w.clean(t, "x")
 	}},
+	// Proves: HoldAtLeast
 	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {OnServers | Own, func(t *testing.T, w *world) {
 		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} { // shorter and longer than the lease
 			p := w.process(t, rlock.WithWatchdogTimeout(15*time.Second))
@@ -254,6 +261,7 @@ var leases = map[string]test{
 		free()
 		w.clean(t, "x")
 	}},
+	// Proves: re-entry
 	"ReentryNeverShortensALease": {Reenters, func(t *testing.T, w *world) {
 		m := w.new("x")
 		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(time.Minute))
@@ -324,6 +332,7 @@ var leases = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
+	// Proves: dead processes
 	"AWaiterGetsTheLockOfADeadHolderWhenItsLeaseEnds": {OnServers, func(t *testing.T, w *world) {
 		dying := w.process(t)
 		_, dead := testlock.Lock(t, dying.lock("x"), bg)
@@ -347,6 +356,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, next)
 		w.clean(t, "x")
 	}},
+	// Proves: exclusion
 	"ARenewedLeaseIsCountedFromWhenTheRenewalLeft": {OnServers, func(t *testing.T, w *world) {
 		p := w.process(t)
 		_, hold := testlock.Lock(t, p.lock("x"), bg)

@@ -15,6 +15,7 @@ import (
 
 // nesting is what descends from a hold.
 var nesting = map[string]test{
+	// Proves: re-entry
 	"ReentryFollowsTheContextAndCounts": {Reenters, func(t *testing.T, w *world) {
 		m, ctx := w.new("x"), bg
 		var holds []*rlock.Hold
@@ -46,6 +47,7 @@ var nesting = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
+	// Proves: re-entry
 	"GoroutinesThatShareAHoldsContextTakeTurns": {Reenters | Excludes, func(t *testing.T, w *world) {
 		m := w.new("x")
 		ctx, hold := testlock.Lock(t, m, bg)
@@ -128,6 +130,7 @@ var nesting = map[string]test{
 		}
 		testlock.Unlock(t, h3)
 	}},
+	// Proves: re-entry
 	"OneOwnerReentersWithoutPassingContextsOn": {Reenters | Excludes, func(t *testing.T, w *world) {
 		m := w.new("x")
 		request := rlock.WithOwner(bg)

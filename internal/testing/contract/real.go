@@ -117,6 +117,7 @@ var real = map[string]realTest{
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		left(t, servers)
 	}},
+	// Proves: no trace
 	"ACancelStormLeavesNothing": {0, func(t *testing.T, _ Kind, servers []*redis.Client, process realProcess) {
 		locks := []Lock{process().lock("x"), process().lock("x"), process().rival("x")}
 		var wg sync.WaitGroup

@@ -137,6 +137,7 @@ func (p *process) release(t *testing.T) {
 
 // traffic is what becomes of requests on their way.
 var traffic = map[string]test{
+	// Proves: repeats
 	"ALostRequestOrReplyChangesNothing": {OnServers, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{
 			"is lost": faultproxy.DropAndCut, "loses its reply": faultproxy.CutReply,
@@ -147,6 +148,7 @@ var traffic = map[string]test{
 			}
 		})
 	}},
+	// Proves: repeats
 	"ARequestThatArrivesLateLeavesNothing": {OnServers, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{"is late": faultproxy.Hold}, func(t *testing.T, p *process, cycle cycle, _ func(func())) {
 			if err := cycle(t, w, p, bg); err != nil {
@@ -185,6 +187,7 @@ var traffic = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
+	// Proves: no trace, repeats
 	"ACancelAtAnyStepLeavesNothing": {OnServers, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{
 			"arrives": faultproxy.Pass, "loses its reply": faultproxy.CutReply, "is late": faultproxy.Hold,
