@@ -17,89 +17,77 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Quorum is a set of independent Redis servers, on a majority of which locks are held:
-// RedLocks. No server knows of another, so a RedLock survives the loss of any minority of
-// them, where a lock on a primary with replicas can be lost in a failover. Make it with
-// [NewQuorum]. Safe for concurrent use.
+// Quorum is a set of independent Redis servers, on a majority of which locks are held: RedLocks. No server
+// knows of another, so a RedLock survives the loss of any minority of them, where a lock on a primary with
+// replicas can be lost in a failover. Make it with [NewQuorum]. Safe for concurrent use.
 //
-// A RedLock is an [rlock.Mutex] in all that is said there: the context and re-entry,
-// leases and the watchdog, hand-over inside the process, errors. What differs:
+// A RedLock is an [rlock.Mutex] in all that is said there: the context and re-entry, leases and the watchdog,
+// hand-over inside the process, errors. What differs:
 //
 // # Votes
 //
-// A RedLock is a reentrant lock on each of the servers, and held if a majority of them is: 2 of 3, 3 of 5. Of
-// an even number, half and one more are needed, so a fourth server only costs. Of two servers both are
-// needed, and one is a plain lock that takes the long way. Lock asks all servers at once. It returns when all
-// have answered. After a majority has granted, it waits for the rest as long again, 2 ms at least. Each part
-// is valid from before its request was sent, less 1 % and 2 ms for the drift of the servers' clocks. The hold
-// is valid for as long as a majority of its parts. What is granted without a majority is given back, also
-// where no answer comes, and a request that arrives later than that takes nothing.
+// A RedLock is a reentrant lock on each of the servers, and held if a majority of them is: 2 of 3, 3 of 5. A
+// fourth server only costs, and of two both are needed. Lock asks all servers at once. After a majority has
+// granted, it waits for the rest as long again, 2 ms at least. Each part is valid from before its request was
+// sent, less 1 % and 2 ms for the drift of clocks. The hold is valid as long as a majority of its parts. A
+// grant without a majority is given back, also where no answer comes.
 //
-// TryLock is one vote. If several clients ask at the same instant, none may get a majority: then all TryLocks
+// TryLock is one vote. If several clients ask at the same instant, none may get a majority. Then all TryLocks
 // return [rlock.ErrLocked].
 //
 // # Waiting
 //
 // A client that was refused stands in line, in a fair lock on one of the servers. The first in line waits in
-// the queue of each server, and the Unlock of the holder hands it their locks, for one request to each. So
-// the cost of a cycle does not grow with the number of clients, and they have the lock in turn. Goroutines of
-// one process wait behind each other in memory, and the hold is passed on there, for as long as
-// [rlock.WithHandover] allows.
+// the queue of each server, and the Unlock of the holder hands it their locks. So the cost of a cycle does
+// not grow with the number of clients, and they have the lock in turn. Goroutines of one process wait behind
+// each other in memory, and the hold is passed on there, for as long as [rlock.WithHandover] allows.
 //
 // The server of the line is the first that answers, in the order in which the sessions are given, from one on
 // that the lock's name decides. So give them in the same order in all processes. Those with another order
-// stand elsewhere. The first of each line may then be granted a minority. It gives that back after the time
-// of [WithServerTimeout], and asks again after a random time, which doubles up to 16 times that. A client
-// that is killed or frozen as the first in line holds the others up for 2 s.
+// stand in another line, and the first of each line may be granted a minority. It gives that back after the
+// time of [WithServerTimeout], and asks again after a random time. A client that is killed or frozen as the
+// first in line holds the others up for 2 s.
 //
 // # Holding
 //
-// Each part is renewed by itself. The hold's context ends before the first instant at which another session
-// could have a majority. A server may have been down when the lock was taken, or have come back empty since,
-// or others had it just then. The hold waits in that server's queue. What it is granted there counts as soon
-// as a majority without that server has confirmed that it has had the hold all the time. So a hold outlives a
-// rolling restart, if each server has half of the lease to get the hold before the next one goes down. A hold
-// that stays on a bare majority is logged. Unlock returns when a majority has answered; the rest is told in
-// the background. Its error is [rlock.ErrLost] if a majority had lost the lock.
-//
-// A hold on a bare majority does not outlive a server of it that fails. Nor does one with a fixed lease get
-// back a part that was lost, as it is not renewed.
+// Each part is renewed by itself. The hold's context ends before another session could have a majority. Where
+// a part is missing, since its server was down, came back empty or was taken, the hold waits in that server's
+// queue. The part counts once a majority without that server has confirmed that it has had the hold all the
+// time. So a hold outlives a rolling restart, if each server has half of the lease to get the hold before the
+// next one goes down. A hold that stays on a bare majority is logged, and does not outlive another failure. A
+// part of a fixed lease is not fetched again. Unlock returns when a majority has answered.
 //
 // # Fencing tokens
 //
-// Redlock as it was published has none, and without them no lock with leases is safe for what must never be
-// written twice. A process that is stopped in a bad moment acts after its lease (Martin Kleppmann, "How to do
-// distributed locking", 2016). Each part of a RedLock has the token of its server. The hold's is the least
-// that a majority of its parts have reached. Any such majority shares a server with that of each hold before,
-// so the token is higher than all of those. A majority must also grant no later token that is not higher.
-// With all parts of an odd number of servers that is so at once. Else the parts that are lower are raised
-// before Lock returns. So tokens grow from holder to holder, whichever minority fails.
+// Redlock as it was published has none. Without them no lock with leases is safe for what must never be
+// written twice. A process that stands still acts after its lease (Martin Kleppmann, "How to do distributed
+// locking", 2016). Here the hold's token is the least that a majority of its parts have reached, and a
+// majority grants no later token that is not higher. So tokens grow from holder to holder, whichever minority
+// fails.
 //
-// The other part of that criticism remains: the lease depends on clocks. A server whose clock runs faster
-// by more than 1 %, or is set forward by hand, can end a lease early. Then two may hold the lock.
+// The lease depends on clocks all the same. If a server's clock runs faster by more than 1 %, or is set
+// forward by hand, two may hold the lock.
 //
 // # A server that comes back empty
 //
-// Such a server has forgotten which locks it granted and which token it stored. As many of them as make a
-// majority with those that are free can give a held lock to another session. So run the servers with
-// appendonly yes and appendfsync always, or keep one that crashed away for longer than the longest lease.
-// Those of [rlock.WithLease] and Extend count. (Its tokens are then as good as its clock.) Clocks need to
+// Such a server has forgotten which locks it granted and which token it stored, and may give a held lock to
+// another session. So run the servers with appendonly yes and appendfsync always, or keep one that crashed
+// away for longer than the longest lease, those of [rlock.WithLease] and Extend included. Clocks need to
 // agree within 10 minutes: that is how long the last token of a free lock is remembered.
 //
 // # Operators
 //
-// Inspect tells what a majority says, and how many servers have the holder: of a lock without a majority,
-// that it is free. Owner and Session are what the ids of the holder's sessions begin with on all servers.
-// Token is what the servers show of the hold. It can be higher than the hold's own where a server was joined
-// since. ForceUnlock frees it on all servers that can be reached, and fails where these are no majority.
+// Inspect tells what a majority says, and how many servers have the holder. Owner and Session are what the
+// ids of the holder's sessions begin with. Token is what the servers show of the hold, which can be higher
+// than the hold's own. ForceUnlock frees it on all servers that can be reached, and fails where these are no
+// majority.
 //
 // # Sessions
 //
-// A quorum ends with the first of its sessions that is closed: what it holds is given back on all servers
-// then, and waits end with [rlock.ErrClosed]. There is nothing else to close. It has the prefix, watchdog
-// timeout, label, logger and observer of the sessions, whose prefixes and watchdog timeouts must be the same.
-// The observer and the logger are those of the first session. Quorums over the same sessions in the same
-// order and with the same options are one, so make it as often as you like.
+// A quorum ends with the first of its sessions that is closed: it gives back all that it holds, and waits end
+// with [rlock.ErrClosed]. It has the prefix and watchdog timeout of the sessions, which must be the same, and
+// the observer and logger of the first. Quorums over the same sessions in the same order and with the same
+// options are one, so make it as often as you like.
 //
 // The algorithm is Redlock, by Salvatore Sanfilippo (redis.io, "Distributed Locks with Redis").
 type Quorum struct{ inner *quorum }
