@@ -67,20 +67,28 @@ func (m *majority) locked() *failure.LockedError {
 		Remaining: max(0, time.Until(m.Deadline())), Hint: failure.SelfHint}
 }
 
-// leave gives the parts of a hold that has ended to the goroutine that has waited longest, if they may be
-// passed on; else it lets that goroutine deal with the servers. It reports whether they are passed on.
-func (d *desk) leave(m *majority) bool {
-	d.hold.Store(nil)
-	defer d.drop()
+// leave gives the parts of a hold that was unlocked to the goroutine that has waited longest, if they may be
+// passed on, and reports whether it has. Else it leaves the turn.
+func (d *desk) leave(m *majority) (passed bool) {
 	if m.mayPass() {
+		d.hold.Store(nil)
 		select {
 		case d.pass <- m:
+			d.drop()
 			return true
 		default:
 		}
 	}
-	d.free <- struct{}{} // the servers' locks know that a release is under way
+	d.next()
 	return false
+}
+
+// next lets the goroutine that has waited longest deal with the servers, whose locks know that a release is
+// under way.
+func (d *desk) next() {
+	d.hold.Store(nil)
+	d.free <- struct{}{}
+	d.drop()
 }
 
 // mayPass reports whether its parts may be passed on: all that are left, since a server may have forgotten

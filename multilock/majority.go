@@ -31,9 +31,8 @@ type majority struct {
 	fixed  bool // a lease of its own choice, not renewed
 	begun  time.Time
 	outer  *majority // in which it is nested, in parts of that
-	depth  int
-	place  *place // among those that are nested in each other
-	d      *desk  // of an outermost one, which has the turn there; nil of others
+	place  *place    // among those that are nested in each other
+	d      *desk     // of an outermost one, which has the turn there; nil of others
 
 	mu       sync.Mutex      // guards what follows; mutexes of the parts may be taken under it
 	parts    []*engine.Entry // by server; nil where there is none
@@ -47,10 +46,7 @@ type majority struct {
 func (v *vote) hold(c *count, token int64, stop func()) *majority {
 	m := &majority{
 		l: v.l, q: v.q, values: v.values, token: token, fixed: v.cfg.Lease != 0, begun: time.Now(),
-		outer: c.outer, depth: 1, place: v.place, parts: slices.Clone(c.parts),
-	}
-	if m.outer != nil {
-		m.depth = m.outer.depth + 1
+		outer: c.outer, place: v.place, parts: slices.Clone(c.parts),
 	}
 	if v.turn {
 		m.d = v.d
@@ -169,7 +165,7 @@ func (m *majority) check() error {
 	m.stop()
 	m.place.leave()
 	if m.d != nil {
-		m.d.leave(m)
+		m.d.next()
 	}
 	open := m.q.home.Begin()
 	if m.alone() {

@@ -60,12 +60,13 @@ func (p *place) wake() {
 func (v *vote) nest(outer *majority) (m *majority, err error) {
 	place, busy := outer.place.enter()
 	if place == nil {
-		v.holder = outer.locked()
+		self := outer.locked()
 		if v.try {
-			return nil, failure.Public(v.holder)
+			return nil, failure.Public(self)
 		}
 		v.announce()
 		if _, ok := wakeup.Await(&v.bounds, busy); !ok {
+			v.holder = self
 			return nil, v.whyOver(nil)
 		}
 		return nil, nil

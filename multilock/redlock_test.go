@@ -305,3 +305,20 @@ func TestAnEvenNumberOfServersIsLogged(t *testing.T) {
 		})
 	}
 }
+
+// Unlock returns when a majority has answered, so the next Lock finds a release under way.
+func TestALockThatComesBackAtOnceIsTakenOnAllServers(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		for i, w := range r {
+			w.Net.SetDelay(time.Duration(2+i/2) * 500 * time.Microsecond) // the last one is slower
+		}
+		m := r.warm(t)
+		for range 10 {
+			hold := testlock.Take(t, m)
+			if n := r.held(); n != 3 {
+				t.Fatalf("it is held by %d of 3 servers", n)
+			}
+			testlock.Unlock(t, hold)
+		}
+	})
+}

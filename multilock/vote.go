@@ -73,7 +73,11 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(v.begun), Err: err})
 		return ctx, nil, err
 	}
-	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: m.depth,
+	depth := 1
+	for o := m.outer; o != nil; o = o.outer {
+		depth++
+	}
+	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: depth,
 		Token: m.token, HandedOver: v.handed})
 	if cfg.AtLeast > 0 {
 		m.Stay(cfg.AtLeast)

@@ -186,11 +186,11 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			continue // the outer hold has ended or changed meanwhile
 		}
 		over := p.unlock.Over()
-		behind := over != nil && len(p.grants) == 0 || a.cfg.GivesWay && p.rivals
-		if try && a.want.exclusive() && behind {
+		gives := a.cfg.GivesWay && p.rivals
+		if try && a.want.exclusive() && (gives || over != nil && len(p.grants) == 0) {
 			err := p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
-			if a.cfg.GivesWay {
+			if gives {
 				return nil, err
 			}
 			heard, ended := a.bounds.Sleep(ownRelease, over)
