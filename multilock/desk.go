@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 )
 
@@ -91,8 +90,8 @@ func (d *desk) next() {
 	d.drop()
 }
 
-// mayPass reports whether its parts may be passed on: all that are left, since a server may have forgotten
-// one of them.
+// mayPass reports whether all parts that are left may be passed on. A bare majority would not do: a server may
+// have forgotten one of them.
 func (m *majority) mayPass() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,31 +102,28 @@ func (m *majority) mayPass() bool {
 
 // takeOver goes on with the parts of a hold that was unlocked, each with its next token.
 func (v *vote) takeOver(from *majority) (*majority, error) {
-	c := v.newCount(nil)
-	if v.cfg.Lease == 0 && !v.bounds.Over() { // else it needs parts of its own
-		from.mu.Lock()
-		parts := slices.Clone(from.parts)
-		from.mu.Unlock()
-		for i, p := range parts {
-			if p != nil {
-				c.parts[i] = p.Pass(v.values, v.part(i, v.values, c))
-			}
-			if c.parts[i] != nil {
-				c.granted++
-			} else {
-				c.errs[i] = errTaken
-			}
-		}
-	}
-	live := from.live() // they have not been passed on
-	from.release(context.Background(), live)
-	from.bury()
-	if len(live) > 0 || v.bounds.Over() { // all or none
-		_, err := v.failed(c, nil, func() {}, engine.ErrTooLate)
-		if v.bounds.Over() {
-			return nil, err
-		}
+	defer from.bury() // what was lost
+	switch {
+	case v.bounds.Over():
+		from.release(context.Background(), from.live())
+		return nil, v.whyOver(nil)
+	case v.cfg.Lease != 0: // it needs parts of its own
+		from.release(context.Background(), from.live())
 		return v.compete()
+	}
+	c := v.newCount(nil)
+	from.mu.Lock()
+	parts := slices.Clone(from.parts)
+	from.mu.Unlock()
+	for i, p := range parts {
+		if p != nil {
+			c.parts[i] = p.Pass(v.values, v.part(i, v.values, c))
+		}
+		if c.parts[i] != nil {
+			c.granted++
+		} else {
+			c.errs[i] = errTaken
+		}
 	}
 	m, err := v.decide(c, nil, func() {})
 	switch {

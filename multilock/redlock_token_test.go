@@ -302,3 +302,28 @@ func holds(script string) func(*faultproxy.Request) faultproxy.Action {
 		return faultproxy.Pass
 	}
 }
+
+// A majority is enough while no server forgets. So one with a lower token learns of the hold's, too: with the
+// next renewal, or the release.
+func TestAServerWithALowerTokenLearnsOfTheHolds(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"released": 0, "renewed": renewal + time.Second} {
+		t.Run(name, func(t *testing.T) {
+			withServers(t, 3, func(t *testing.T, r servers) {
+				for _, w := range r[1:] {
+					remembers(w, micro(time.Hour))
+				}
+				hold := testlock.Take(t, r.redLock(t))
+				if n := r.store(hold.Token()); n != 2 {
+					t.Fatalf("the token is stored by %d of 3 servers", n)
+				}
+				if time.Sleep(wait); wait == 0 {
+					testlock.Unlock(t, hold)
+				}
+				if n := r.store(hold.Token()); n != 3 {
+					t.Errorf("it is stored by %d of 3 servers then", n)
+				}
+				_ = hold.Unlock(bg)
+			})
+		})
+	}
+}

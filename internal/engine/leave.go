@@ -194,22 +194,22 @@ func (g *Grant) pass() {
 	}
 }
 
-// MayPass reports whether Pass would, as of now.
+// MayPass reports whether Pass would do what an Unlock does if a goroutine waits in the lane.
 func (e *Entry) MayPass() bool {
 	e.g.p.mu.Lock()
 	defer e.g.p.mu.Unlock()
 	return e.state == handle.Held && e.g.entries == 1 && e.g.passable()
 }
 
-// Pass ends a hold of a lock and makes another one of its grant, as an Unlock does if a goroutine waits in
-// the lane. nil: it was lost, or may not be passed on, and is not ended.
+// Pass ends a hold of a lock, of which MayPass was true just before, and makes another one of its grant, with
+// the next token. nil: it was lost meanwhile.
 func (e *Entry) Pass(ctx context.Context, part *Part) *Entry {
 	g, p := e.g, e.g.p
 	next := (&acquisition{p: p, ctx: ctx, want: Exclusive, cfg: Config{Part: part}}).newEntry(g)
 	p.mu.Lock()
-	if e.state != handle.Held || g.entries != 1 || !g.passable() {
+	if e.state != handle.Held {
 		p.mu.Unlock()
-		next.cancel(failure.ErrUnlocked) // under no mutex
+		next.cancel(failure.ErrLost) // under no mutex
 		return nil
 	}
 	e.state, e.unlocked = handle.Released, true
