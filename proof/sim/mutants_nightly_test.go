@@ -59,6 +59,9 @@ func run(t *testing.T, m mutant.Mutant, root string) string {
 			t.Fatal(err)
 		}
 	}
+	if m.Test[0] != "" {
+		return try(t, m, root, overlay)
+	}
 	binary := filepath.Join(dir, "sim.test")
 	compile := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".")
 	if out, err := compile.CombinedOutput(); err != nil {
@@ -85,4 +88,24 @@ func run(t *testing.T, m mutant.Mutant, root string) string {
 		t.Errorf("lived for %d seeds", seeds)
 	}
 	return fmt.Sprintf("not within %d seeds. %s", seeds, m.Harmless)
+}
+
+// try runs the test that is to catch a mutant: with the mutant, and before that without it, so as to be sure
+// that the test fails for that alone.
+func try(t *testing.T, m mutant.Mutant, root, overlay string) string {
+	tested := func(flags ...string) (string, error) {
+		args := append([]string{"test", "-count=1", "-v", "-run", "^" + m.Test[1] + "$"}, flags...)
+		cmd := exec.Command("go", append(args, m.Test[0])...)
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := tested(); err != nil || !strings.Contains(out, "--- PASS: "+m.Test[1]) {
+		t.Fatalf("the library as it is: %v: %s", err, out)
+	}
+	out, err := tested("-overlay", overlay)
+	if err == nil || !strings.Contains(out, "--- FAIL: "+m.Test[1]) {
+		t.Errorf("%s does not catch it: %v: %s", m.Test[1], err, out)
+	}
+	return fmt.Sprintf("by %s of %s", m.Test[1], filepath.Base(m.Test[0]))
 }
