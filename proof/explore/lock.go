@@ -102,6 +102,10 @@ func lockWorlds() []World {
 		make("fairlock-late", "two sessions: copies are late, waits are canceled", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{LateCopies: 1, Cancels: 1}}),
 		make("fairlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
 		make("fairlock-crash", "three sessions: one crashes", false, lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
+		make("rlock-clock-late", "two sessions: the server's clock is set back, copies are late", false,
+			lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2, LateCopies: 1, SetBack: 1}}),
+		make("fairlock-clock-late", "two sessions: the server's clock is set back, copies are late", false,
+			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 2, LateCopies: 1, SetBack: 1}}),
 		make("rlock-large", "three sessions, two attempts each", false, lockRules{sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
 		make("fairlock-large", "three sessions, two attempts each", false, lockRules{fair: true, sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
 	}
@@ -281,6 +285,10 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 			if !underWay {
 				do("release again", i, func(v *View[attempt]) { r.leave(v, i) })
 			}
+		case expired:
+			if !a.GaveUp {
+				do("unlock what was lost", i, func(v *View[attempt]) { r.unlockLost(v, i) })
+			}
 		}
 	}
 	if owner, token := holder(v.Space(0)); owner != "" && v.Left.Forced > 0 {
@@ -323,6 +331,15 @@ func (r *lockRules) unlock(v *View[attempt], i int) {
 	r.leave(v, i)
 }
 
+// unlockLost is the Unlock of one whose lease is over: a copy of its request may have been granted the lock
+// since. It tells Redis once, and does not wait for that.
+func (r *lockRules) unlockLost(v *View[attempt], i int) {
+	a := v.Actors[i]
+	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: releaseScript, Sent: v.Now,
+		Argv: r.releaseArgs(r.owner(i, a), a, "", "")})
+	v.Actors[i] = attempt{Phase: expired, Serial: a.Serial, GaveUp: true, Late: a.Late, NotAfter: a.NotAfter}
+}
+
 func (r *lockRules) Crashed(v *View[attempt], session int) {
 	for i := range v.Actors {
 		if i/r.each == session && v.Actors[i].Phase < over {
@@ -336,7 +353,12 @@ func (r *lockRules) Ticked(v *View[attempt]) {
 		a := &v.Actors[i]
 		a.Beat = false
 		if a.Phase == holding && v.Now >= a.Deadline {
+			late, notAfter := a.Late, a.NotAfter
 			r.end(v, i, expired)
+			a.Late, a.NotAfter = late, notAfter // for its Unlock
+		}
+		if a.Phase == expired && a.NotAfter < v.Now {
+			a.Late, a.NotAfter = false, 0
 		}
 	}
 }
@@ -352,6 +374,8 @@ func (r *lockRules) Calm(v *View[attempt]) bool {
 			r.leave(v, i)
 		case a.Phase == queued && !a.Beat:
 			r.ask(v, i)
+		case a.Phase == expired && !a.GaveUp:
+			r.unlockLost(v, i)
 		default:
 			continue
 		}
@@ -362,7 +386,7 @@ func (r *lockRules) Calm(v *View[attempt]) bool {
 
 func (r *lockRules) Over(v *View[attempt]) bool {
 	for _, a := range v.Actors {
-		if a.Phase != idle && a.Phase < over {
+		if a.Phase != idle && a.Phase < over || a.Phase == expired && !a.GaveUp {
 			return false
 		}
 	}

@@ -147,6 +147,7 @@ func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 	if i := r.current(v, o.ended); i >= 0 {
 		v.Actors[i].Forced = true
 	}
+	v.revive(p, lockScript, releaseScript)
 	if o.granted == "" {
 		return
 	}
@@ -154,7 +155,7 @@ func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 		v.Fail("token %d is granted after %d", o.token-epoch, v.Notes[0]-epoch)
 	}
 	v.Notes[0] = o.token
-	if !r.wants(v, o.granted) && !v.errandFor(o.granted) {
+	if !r.wants(v, o.granted) && !v.errandFor(o.granted) && !v.revived(o.granted) {
 		v.Fail("%s is granted the lock after it had left", o.granted)
 	}
 }
@@ -164,7 +165,11 @@ func (r *lockRules) wants(v *View[attempt], owner string) bool {
 	session := int(owner[0] - 'A')
 	for i := session * r.each; i < (session+1)*r.each; i++ {
 		a := v.Actors[i]
-		if a.Phase == dead || a.Phase != idle && a.Phase < over && r.owner(i, a) == owner {
+		lives := a.Phase != idle && a.Phase < over
+		if a.Phase == expired { // its Unlock gives back what a late copy may be granted
+			lives = !a.GaveUp || a.Late && a.NotAfter >= v.Now
+		}
+		if a.Phase == dead || lives && r.owner(i, a) == owner {
 			return true
 		}
 	}
@@ -201,6 +206,10 @@ func (r *lockRules) End(v *View[attempt], servers []*keyspace.Space) error {
 	}
 	if v.Crashed != 0 {
 		return nil
+	}
+	if v.Revived != "" { // it goes when its lease and its liveness time are over
+		s = s.Clone()
+		s.Purge(v.serverNow() + micro(max(lockLease, 2*liveness)))
 	}
 	owner, _ := holder(s)
 	if i := r.current(v, owner); owner != "" && (i < 0 || v.Actors[i].Phase != expired) {

@@ -15,7 +15,7 @@ func (r *lockRules) Replied(v *View[attempt], i int, p Packet) {
 		return
 	}
 	switch {
-	case p.Tag == mainTag && a.Phase == leaving:
+	case p.Tag == mainTag && (a.Phase == leaving || a.Phase == expired):
 		r.released(v, i, p)
 	case p.Tag == mainTag:
 		r.answered(v, i, p)
@@ -43,7 +43,9 @@ func (r *lockRules) released(v *View[attempt], i int, p Packet) {
 	if words[0] == "L" && a.Held && !a.Again && !a.Forced && v.Now < a.Deadline {
 		v.Fail("%s unlocks in time, and Redis says that it lost the lock", r.owner(i, a))
 	}
-	r.end(v, i, over)
+	if a.Phase == leaving {
+		r.end(v, i, over)
+	}
 	if len(words) == 4 {
 		r.learn(v, i, words[1], award{token: integer(words[2]), lease: micro(integer(words[3])), from: p.Sent})
 	}

@@ -112,6 +112,11 @@ func permitWorlds() []World {
 	add("semaphore-late", "requests that come late", false, sem(each(1, 1, 2), 1100, false, Faults{Forced: 1, LateCopies: 1, Cancels: 1}))
 	add("semaphore-ticks", "leases that run out", false, sem(each(1, 2), 1100, false, Faults{Ticks: 3, Crashes: 1}))
 
+	back := Faults{Ticks: 2, LateCopies: 1, SetBack: 1}
+	about := "the server's clock is set back, requests come late"
+	add("rwlock-clock", about, false, rw(each(1, all), 1100, false, back))
+	add("semaphore-clock", about, false, sem(each(1, 2), 1100, false, back))
+
 	add("rwlock-large", "two readers and two writers, all faults", false, rw(each(1, 1, all, all), 1800, true, every))
 	add("rwlock-session-large", "two readers of one session, and a writer, all faults", false, rw(pair, 1800, true, every))
 	add("semaphore-large", "two permits, three sessions, all faults", false, sem(each(1, 1, 2), 1800, true, every))
@@ -347,7 +352,7 @@ func (r *permitRules) movesOfHolder(v *View[taker], i int, idleTag func(tag uint
 
 func (r *permitRules) movesOfOperator(v *View[taker], do func(what string, who int, move func(v *View[taker]))) {
 	if v.Left.Forced > 0 {
-		for _, which := range r.targets(v.Space(0), v.Now-v.Back) {
+		for _, which := range r.targets(v.Space(0), v.serverNow()) {
 			do("force "+which.name, -1, func(v *View[taker]) {
 				v.Left.Forced--
 				v.Send(Packet{Kind: errand, To: -1, Script: takeBackScript, Argv: join(which.arg, channelPrefix, number(retention))})

@@ -316,6 +316,7 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 			v.remove(n)
 		}
 	}
+	v.revive(p, acquireScript, returnScript)
 	words := strings.Fields(o.text)
 	for ; len(words) > 0; words = words[2:] {
 		owner, token := words[0][1:], integer(words[1])
@@ -330,7 +331,8 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 			v.Fail("token %d is granted after %d was used", token-epoch, v.Notes[0]-epoch)
 		}
 		session := int(owner[0] - 'A')
-		if v.Crashed>>session&1 == 0 && (i < 0 || v.Actors[i].gone(v.Now-v.Back)) && !v.returns(owner) {
+		gone := i < 0 || v.Actors[i].gone(v.Now)
+		if v.Crashed>>session&1 == 0 && gone && !v.returns(owner) && !v.revived(owner) {
 			v.Fail("%s is granted permits after it had left", owner)
 		}
 		byReply := p.Script != limitScript && p.Script != takeBackScript && sessionOfName(owner) == sessionOfName(p.Argv)
@@ -362,7 +364,8 @@ func (v *View[A]) newsOf(owner string, token int64) bool {
 	})
 }
 
-// Check looks at those that count on permits: they are not too many, and each has what it counts on in Redis, for as long.
+// Check looks at those that count on permits: they are not too many, and each has what it counts on in Redis,
+// for as long. A lease ends by the server's clock, and a deadline by that of its session.
 func (r *permitRules) Check(v *View[taker]) error {
 	var sum int64
 	space := v.Space(0)
@@ -374,7 +377,7 @@ func (r *permitRules) Check(v *View[taker]) error {
 		}
 		sum += n
 		if held == nil {
-			held = heldAt(space, v.Now-v.Back)
+			held = heldAt(space, v.serverNow())
 		}
 		if h, ok := held[r.owner(i, a)]; !ok || h.n < n || h.token != a.Token || h.till+v.Back < a.Deadline {
 			return fmt.Errorf("%s counts on permits that Redis may give to others", r.owner(i, a))
@@ -394,13 +397,16 @@ func (r *permitRules) Check(v *View[taker]) error {
 	return nil
 }
 
-// End: nothing is left but what is kept for a while. That is gone in the end, and so is what those left that crashed, or whose leases ran out.
+// End: nothing is left but what is kept for a while. That is gone in the end, and so is what those left that
+// crashed, or whose leases ran out. Where the server's clock was set back, it takes longer by as much, until
+// that clock shows what those of the sessions would.
 func (r *permitRules) End(v *View[taker], servers []*keyspace.Space) error {
 	s := servers[0].Clone()
 	if s.LastExpiry() == math.MaxInt64 {
 		return fmt.Errorf("a key is left that never expires: %q", s.Keys())
 	}
-	if v.Crashed != 0 || slices.ContainsFunc(v.Actors, func(a taker) bool { return a.Phase == expired }) {
+	lost := slices.ContainsFunc(v.Actors, func(a taker) bool { return a.Phase == expired })
+	if v.Crashed != 0 || v.Revived != "" || lost {
 		s.Purge(v.Now + micro(2*max(r.lease, r.alive)) + tick)
 	}
 	for _, key := range s.Keys() {

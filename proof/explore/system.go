@@ -36,6 +36,7 @@ type Shared struct {
 	Deaf    uint16 // sessions that do not listen
 	Calm    bool   // nothing goes wrong any more
 	Notes   [3]int64
+	Revived string       // owners of void requests that were carried out, as words; see revive
 	Servers ServerFaults // of a fleet
 }
 
@@ -261,10 +262,9 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 			})
 		}
 	}
-	// A copy that is late may meet a clock that was set back: that is beyond the promises (docs/guarantees.md).
-	if v.Left.SetBack > 0 && s.live == nil && !v.lateCopies() {
+	if v.Left.SetBack > 0 && s.live == nil {
 		did("set the clock back", -1, none, func(v *View[A]) {
-			v.Left.SetBack, v.Left.LateCopies = v.Left.SetBack-1, 0
+			v.Left.SetBack--
 			v.Back += tick
 		})
 	}
@@ -277,11 +277,6 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 }
 
 const none = ^uint32(0)
-
-// lateCopies: a copy of a request whose reply no actor awaits is under way.
-func (v *View[A]) lateCopies() bool {
-	return slices.ContainsFunc(v.net, func(n uint32) bool { return v.sys.packets.values[n].Kind == orphan })
-}
 
 // name says what a packet is about, without anything that depends on the time.
 func (s *System[A]) name(p Packet) string {
