@@ -57,8 +57,10 @@ func proofs(t *testing.T, page, dir string) (list string, wrong []string) {
 				wrong = append(wrong, path+": no test follows: Proves: "+m[1])
 				continue
 			}
+			where := strings.TrimPrefix(filepath.Dir(path), "../")
+			name := cmp.Or(test[1], "TestContract/"+test[2])
 			for id := range strings.SplitSeq(strings.ToLower(m[1]), ", ") {
-				tests[id] = append(tests[id], strings.TrimPrefix(filepath.Dir(path), "../")+": "+cmp.Or(test[1], "TestContract/"+test[2]))
+				tests[id] = append(tests[id], where+": "+name)
 			}
 		}
 		return err
@@ -81,11 +83,17 @@ func proofs(t *testing.T, page, dir string) (list string, wrong []string) {
 
 func TestAGuaranteeWithoutATestIsFound(t *testing.T) {
 	dir := t.TempDir()
-	code := "package x\n\n// Proves: order, Speed\nfunc TestX(t *testing.T) {}\n\n// Proves: order\nvar x int\n"
+	code := "package x\n\n// Proves: order, Speed\nfunc TestX(t *testing.T) {}\n" +
+		"\n// Proves: order\nvar x int\n"
 	testlock.Must(t, os.WriteFile(filepath.Join(dir, "x_test.go"), []byte(code), 0o600))
 	list, wrong := proofs(t, "| *Order.* First come | |\n| *`Tokens`.* Grow | |\n", dir)
-	if got := strings.Join(wrong, "; "); !strings.HasPrefix(list, "order\n\t"+dir+": TestX\n") || len(wrong) != 3 ||
-		!strings.Contains(got, "no test proves tokens") || !strings.Contains(got, "no guarantee speed") || !strings.Contains(got, "no test follows") {
+	got := strings.Join(wrong, "; ")
+	if !strings.HasPrefix(list, "order\n\t"+dir+": TestX\n") || len(wrong) != 3 {
 		t.Errorf("%s; %s", list, got)
+	}
+	for _, what := range []string{"no test proves tokens", "no guarantee speed", "no test follows"} {
+		if !strings.Contains(got, what) {
+			t.Errorf("%q is not in %q", what, got)
+		}
 	}
 }

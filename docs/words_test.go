@@ -10,8 +10,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// mostWords is how many words pages may have: a reader wants one answer. All of docs are counted together, but for
-// the measurements, which bench writes.
+// mostWords is how many words pages may have: a reader wants one answer. All of docs are counted together,
+// but for the measurements, which bench writes.
 var mostWords = map[string]int{"README.md": 1000, "CONTRIBUTING.md": 500, "docs/*.md": 17000}
 
 func TestPagesAreShort(t *testing.T) {

@@ -90,8 +90,8 @@ func (d *desk) next() {
 	d.drop()
 }
 
-// mayPass reports whether all parts that are left may be passed on. A bare majority would not do: a server may
-// have forgotten one of them.
+// mayPass reports whether all parts that are left may be passed on. A bare majority would not do: a server
+// may have forgotten one of them.
 func (m *majority) mayPass() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

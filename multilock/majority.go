@@ -321,7 +321,8 @@ func (m *majority) Stay(d time.Duration) {
 
 // WaitReplicas refuses: each server is a vote of its own, and has no replicas.
 func (m *majority) WaitReplicas(context.Context, int) error {
-	return failure.Named(m.l.name, errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
+	return failure.Named(m.l.name,
+		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
 }
 
 // Unlock returns when a majority has passed its part on or has answered. The other servers are told in the

@@ -27,8 +27,8 @@ func (c slowContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// The outer hold had all servers when the nested one began to ask them. An operator then freed one. It must not
-// be taken again, or nobody could free a lock server by server, and the outer hold would not have it.
+// The outer hold had all servers when the nested one began to ask them. An operator then freed one. It must
+// not be taken again, or nobody could free a lock server by server, and the outer hold would not have it.
 func TestANestedHoldTakesNoServerThatTheOuterOneHasJustLost(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)

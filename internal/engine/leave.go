@@ -182,7 +182,8 @@ func (g *Grant) mayPass() bool {
 // passable reports whether another goroutine may have it without a request. mu held.
 func (g *Grant) passable() bool {
 	age := g.p.s().Age()
-	inTime := g.p.kind.Fair || age-g.since < g.p.s().Handover // a fair lane ends: the next has a place of its own
+	// A fair lane ends by itself: the next one has a place of its own.
+	inTime := g.p.kind.Fair || age-g.since < g.p.s().Handover
 	return age >= g.stays && inTime && g.lasts() && g.passes < protocol.Block-1 && !g.unraised
 }
 

@@ -165,7 +165,7 @@ var All = []Mutant{
 		Old: "	g.pass()\n	g.link(next)\n", New: "	g.link(next)\n"},
 	{Name: "RedLock: passed on after it was lost", Kind: "redlock3", File: "internal/engine/leave.go",
 		Old: "	if e.state != handle.Held {\n		p.mu.Unlock()\n		next", New: "	if e == nil {\n		p.mu.Unlock()\n		next",
-		Harmless: "Unlock looks first: TestAHoldPassesWithTheNextTokenUnlessItIsOver of engine catches it"},
+		Test: [2]string{"./internal/engine", "TestAHoldPassesWithTheNextTokenUnlessItIsOver"}},
 	{Name: "RedLock: a raised token ends with a lost lease", Kind: "redlock3", File: "internal/engine/grant.go",
 		Old: "	if g.floor != 0 {\n		return max(g.token, g.floor)\n	}\n", New: ""},
 	{Name: "RedLock: what is nested may be another grant", Kind: "redlock3", File: "multilock/round.go",
