@@ -131,10 +131,10 @@ func (v *View[A]) listener(channel string) int {
 // serverNow is the time by the servers' clocks.
 func (v *View[A]) serverNow() int64 { return v.Now - v.Back }
 
-// revive notes for whom a request is carried out that was void, and is not any more, because the server's
-// clock was set back. No tombstone is kept for so long, so an attempt that is over may be granted something,
-// which no holder has then, for one lease. docs/operations.md says so. A release that follows ends it. asks
-// and ends are the scripts of both.
+// revive notes the owner of a request that is carried out though it was void, because the server's clock was
+// set back. No tombstone is kept for so long, so an attempt that is over may be granted something. No holder
+// has it then, for one lease. docs/operations.md says so. A release that follows ends it. asks and ends are
+// the scripts of both.
 func (v *View[A]) revive(p Packet, asks, ends int8) {
 	if v.Back == 0 || p.Script != asks && p.Script != ends {
 		return
