@@ -69,7 +69,7 @@ func (m *majority) locked() *failure.LockedError {
 // leave gives the parts of a hold that was unlocked to the goroutine that has waited longest, if they may be
 // passed on, and reports whether it has. Else it leaves the turn.
 func (d *desk) leave(m *majority) (passed bool) {
-	if m.mayPass() {
+	if m.place.empty() && m.mayPass() { // no other nests in it from now on: it is over
 		d.hold.Store(nil)
 		select {
 		case d.pass <- m:

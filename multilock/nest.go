@@ -32,6 +32,13 @@ func (p *place) enter() (in *place, busy <-chan struct{}) {
 	return nil, p.freed
 }
 
+// empty reports whether nothing is nested in it, or about to be.
+func (p *place) empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inner == nil
+}
+
 // leave ends a place. A hold that is nested in it goes on in the outer one.
 func (p *place) leave() {
 	p.mu.Lock()

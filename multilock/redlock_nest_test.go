@@ -50,3 +50,26 @@ func TestANestedHoldTakesNoServerThatTheOuterOneHasJustLost(t *testing.T) {
 		testlock.Unlock(t, nested, outer)
 	})
 }
+
+// What is nested enters the parts of the outer hold, so these must not be another goroutine's by then.
+func TestAHoldIsNotPassedOnWhileAnotherOneNests(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.redLock(t, longTurn)
+		ctx, outer := testlock.Lock(t, m, bg)
+		next := testlock.Go(bg, m)
+		var asked atomic.Int64
+		nested := testlock.Go(slowContext{context.WithoutCancel(ctx), time.Now().Add(50 * time.Millisecond), &asked}, m)
+		synctest.Wait()
+		if asked.Load() != 3 {
+			t.Fatalf("it has asked for %d parts of the outer hold", asked.Load())
+		}
+		time.Sleep(time.Millisecond) // tokens of other grants have the time
+		testlock.Unlock(t, outer)
+		after := testlock.Granted(t, next)
+		if after.Token() <= outer.Token()+1 {
+			t.Errorf("token %d after %d: passed on", after.Token(), outer.Token())
+		}
+		testlock.Unlock(t, after)
+		testlock.Unlock(t, testlock.Granted(t, nested))
+	})
+}

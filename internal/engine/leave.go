@@ -214,6 +214,7 @@ func (e *Entry) Pass(ctx context.Context, part *Part) *Entry {
 		return nil
 	}
 	e.state, e.unlocked = handle.Released, true
+	e.unnest()
 	g.unlink(e)
 	g.pass()
 	g.link(next)
