@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
@@ -281,6 +282,9 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 	}
 	defer q.home.End()
 	yes, no := 0, []error(nil)
+	until := time.Now().Add(protocol.Valid(d))
+	// A part that was extended may be lost before the next one is.
+	extended := func() bool { return yes >= q.need && !m.Deadline().Before(until) }
 	extend := func(p *engine.Entry, ctx context.Context) error { return p.Extend(ctx, d) }
 	m.tell(ctx, -1, extend, func(err error) bool {
 		if err == nil {
@@ -288,11 +292,11 @@ func (m *majority) Extend(ctx context.Context, d time.Duration) error {
 		} else {
 			no = append(no, err)
 		}
-		return yes >= q.need
+		return extended()
 	})
 	err := m.check()
 	switch {
-	case yes >= q.need:
+	case extended():
 		return nil
 	case err != nil:
 		return fail(err)

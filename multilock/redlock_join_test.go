@@ -368,3 +368,31 @@ func TestAHoldPassesAllOfItsPartsOrNone(t *testing.T) {
 		testlock.Unlock(t, after)
 	})
 }
+
+func TestAnExtendCountsNoServerThatIsLostMeanwhile(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.redLock(t)
+		_, hold := testlock.Lock(t, m, bg)
+		r[1].Net.SetDelay(20 * time.Millisecond)
+		r[2].Net.Freeze()
+		extended := make(chan error, 1)
+		go func() { extended <- hold.Extend(bg, 5*time.Minute) }()
+		time.Sleep(5 * time.Millisecond) // the first server has answered
+		testlock.ForceUnlock(t, multilock.NewRedLock("x", r[:1].process(t)...))
+		ctx, cancel := context.WithTimeout(bg, 10*time.Millisecond)
+		defer cancel()
+		_ = hold.Extend(ctx, time.Second) // finds that out
+		time.Sleep(10 * time.Second)
+		select {
+		case err := <-extended:
+			if left := time.Until(hold.Deadline()); err == nil && left < 4*time.Minute {
+				t.Errorf("it is extended, for %v", left)
+			}
+		default:
+			// It waits for the last server.
+		}
+		r[2].Net.Thaw()
+		_ = hold.Unlock(bg)
+		synctest.Wait()
+	})
+}
