@@ -197,4 +197,4 @@ type givesWay struct {
 }
 
 // Apply sets the option.
-func (givesWay) Apply(c *engine.Config) { c.GivesWay = true }
+func (givesWay) Apply(c *engine.Config) { c.GivesWay = engine.ToAll }

@@ -149,7 +149,9 @@ func (v *vote) announce() {
 func (v *vote) admitted(i int, try bool, while context.Context, c *count) (*engine.Entry, error) {
 	cfg := v.cfg
 	cfg.Bounded = false
-	cfg.GivesWay = try && !v.try
+	if try && !v.try {
+		cfg.GivesWay = engine.ToOthers
+	}
 	cfg.Part = v.part(i, while, c)
 	return v.l.parts[i].Admitted(v.values, engine.Exclusive, cfg, try)
 }

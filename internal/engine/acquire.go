@@ -186,11 +186,12 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			continue // the outer hold has ended or changed meanwhile
 		}
 		over := p.unlock.Over()
-		gives := a.cfg.GivesWay && p.rivals
-		if try && a.want.exclusive() && (gives || over != nil && len(p.grants) == 0) {
+		own := over != nil && len(p.grants) == 0
+		others := a.cfg.GivesWay != Never && p.rivals
+		if try && a.want.exclusive() && (own || others) {
 			err := p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
-			if gives {
+			if others || a.cfg.GivesWay == ToAll {
 				return nil, err
 			}
 			heard, ended := a.bounds.Sleep(ownRelease, over)

@@ -15,10 +15,19 @@ type Config struct {
 	Wait      time.Duration // at most; only if Bounded
 	Bounded   bool
 	Impatient bool // an outage ends the wait at once
-	GivesWay  bool // one that asks once does not, where other sessions are known to want the lock
+	GivesWay  Way  // of one that asks once
 
 	Part *Part // unless nil, it is part of another acquisition
 }
+
+// Way says before whom one that asks once gives way: it does not ask then.
+type Way uint8
+
+const (
+	Never    Way = iota
+	ToOthers     // sessions that are known to want the lock
+	ToAll        // and goroutines of its own session that may wait for a release under way
+)
 
 // Part is how an acquisition is part of another one.
 type Part struct {
