@@ -20,7 +20,7 @@ type Config struct {
 	Part *Part // unless nil, it is part of another acquisition
 }
 
-// Way says before whom one that asks once gives way: it does not ask then.
+// Way says to which others one that asks once gives way. It does not ask then.
 type Way uint8
 
 const (
