@@ -261,13 +261,19 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 		s := parts[l.q.need-1].value // the majority lasts no longer
 		tokens = map[int]int64{}
 		var sorted []int64
+		var counts []int // a minority may not have been told of the last change yet
 		for _, p := range parts {
 			tokens[p.i] = p.value.Token
 			sorted = append(sorted, max(p.value.Token, p.value.Floor)) // it may have been raised there
+			counts = append(counts, p.value.Count)
 		}
 		slices.Sort(sorted)
-		return tokens, rlock.State{Name: s.Name, Held: true, Owner: holderOf(s.Owner), Session: holderOf(s.Owner), Host: s.Host, PID: s.PID, Label: s.Label,
-			Count: s.Count, Remaining: s.Remaining, Token: sorted[l.q.need-1], Servers: len(parts)}, nil
+		slices.Sort(counts)
+		return tokens, rlock.State{
+			Name: s.Name, Held: true, Owner: holderOf(s.Owner), Session: holderOf(s.Owner),
+			Host: s.Host, PID: s.PID, Label: s.Label, Count: counts[l.q.need-1],
+			Remaining: s.Remaining, Token: sorted[l.q.need-1], Servers: len(parts),
+		}, nil
 	}
 	return nil, free, nil
 }

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -319,6 +321,36 @@ func TestALockThatComesBackAtOnceIsTakenOnAllServers(t *testing.T) {
 				t.Fatalf("it is held by %d of 3 servers", n)
 			}
 			testlock.Unlock(t, hold)
+		}
+	})
+}
+
+// An Unlock that is nested returns when a majority knows the new count.
+func TestInspectShowsTheCountOfAMajority(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		for i, w := range r {
+			ctx, outer := testlock.Lock(t, m, bg)
+			_, nested := testlock.Lock(t, m, ctx)
+			synctest.Wait()
+			var once atomic.Bool
+			w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if r.Script() != "" && once.CompareAndSwap(false, true) {
+					return faultproxy.Hold
+				}
+				return faultproxy.Pass
+			})
+			testlock.Unlock(t, nested)
+			for range 10 {
+				if st := testlock.Inspect(t, m); st.Count != 1 || !once.Load() {
+					t.Fatalf("server %d has not been told: the count is %d", i, st.Count)
+				}
+			}
+			for _, held := range w.Net.Held() {
+				testlock.Must(t, w.Net.Release(held))
+			}
+			testlock.Unlock(t, outer)
+			synctest.Wait()
 		}
 	})
 }
