@@ -67,7 +67,7 @@ func (m *majority) locked() *failure.LockedError {
 }
 
 // leave gives the parts of a hold that was unlocked to the goroutine that has waited longest, if they may be
-// passed on, and reports whether it has. Else it leaves the turn.
+// passed on, and reports whether it has.
 func (d *desk) leave(m *majority) (passed bool) {
 	if m.place.empty() && m.mayPass() { // no other nests in it from now on: it is over
 		d.hold.Store(nil)
@@ -78,12 +78,11 @@ func (d *desk) leave(m *majority) (passed bool) {
 		default:
 		}
 	}
-	d.next()
 	return false
 }
 
-// next lets the goroutine that has waited longest deal with the servers, whose locks know that a release is
-// under way.
+// next lets the goroutine that has waited longest deal with the servers. Their locks must know that a release
+// is under way: a vote waits for that, and is refused by what is held.
 func (d *desk) next() {
 	d.hold.Store(nil)
 	d.free <- struct{}{}

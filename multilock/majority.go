@@ -165,9 +165,6 @@ func (m *majority) check() error {
 	m.cancel(err) // first, as it is what the user watches
 	m.stop()
 	m.place.leave()
-	if m.d != nil {
-		m.d.next()
-	}
 	open := m.q.home.Begin()
 	if m.alone() {
 		tell := func() { m.report(err, reason) }
@@ -180,6 +177,9 @@ func (m *majority) check() error {
 	if open {
 		m.release(context.Background(), m.live()) // what is not lost would be renewed
 		m.q.home.End()
+	}
+	if m.d != nil {
+		m.d.next()
 	}
 	return err
 }
@@ -360,7 +360,11 @@ func (m *majority) Unlock(ctx context.Context) error {
 	var err error
 	if m.d == nil || !m.d.leave(m) {
 		live := m.live()
-		err = m.released(len(live), m.release(ctx, live))
+		answers := m.release(ctx, live)
+		if m.d != nil {
+			m.d.next()
+		}
+		err = m.released(len(live), answers)
 		m.bury()
 	}
 	m.place.leave()
@@ -371,7 +375,7 @@ func (m *majority) Unlock(ctx context.Context) error {
 	return err
 }
 
-// release unlocks some parts.
+// release unlocks some parts. When it returns, the servers' locks know that.
 func (m *majority) release(ctx context.Context, servers []int) <-chan answer[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
@@ -379,11 +383,17 @@ func (m *majority) release(ctx context.Context, servers []int) <-chan answer[str
 		m.parts[i] = nil
 	}
 	m.mu.Unlock()
+	tell := make([]func(context.Context) error, len(parts))
+	for _, i := range servers {
+		if parts[i] != nil {
+			tell[i] = parts[i].Leave()
+		}
+	}
 	return ask(m.q, servers, func(i int) (none struct{}, _ error) {
-		if parts[i] == nil { // lost and buried since the caller looked
+		if tell[i] == nil { // lost and buried since the caller looked
 			return none, failure.ErrLost
 		}
-		return none, parts[i].Unlock(ctx)
+		return none, tell[i](ctx)
 	})
 }
 

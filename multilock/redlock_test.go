@@ -325,6 +325,25 @@ func TestALockThatComesBackAtOnceIsTakenOnAllServers(t *testing.T) {
 	})
 }
 
+// The next goroutine of the process has the turn when all servers' locks know of the release.
+func TestALockThatIsNotPassedOnIsTakenOnAllServers(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t, rlock.WithHandover(0))
+		for range 100 {
+			hold := testlock.Take(t, m)
+			next := testlock.Go(bg, m)
+			synctest.Wait()
+			testlock.Unlock(t, hold)
+			after := testlock.Granted(t, next)
+			synctest.Wait()
+			if n := r.held(); n != 3 {
+				t.Fatalf("it is held by %d of 3 servers", n)
+			}
+			testlock.Unlock(t, after)
+		}
+	})
+}
+
 // An Unlock that is nested returns when a majority knows the new count.
 func TestInspectShowsTheCountOfAMajority(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {

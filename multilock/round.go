@@ -310,7 +310,8 @@ func (v *vote) failed(c *count, answers <-chan answer[*engine.Entry], stop func(
 func (v *vote) giveBack(parts []*engine.Entry) {
 	for _, p := range parts {
 		if p != nil {
-			v.q.home.Go(func() { _ = p.Unlock(context.Background()) })
+			tell := p.Leave()
+			v.q.home.Go(func() { _ = tell(context.Background()) })
 		}
 	}
 }

@@ -18,17 +18,30 @@ import (
 // Unlock ends the hold here, and tells Redis if no goroutine of this session goes on with the grant. The
 // request is sent whatever becomes of ctx, which bounds only the wait for its answer.
 func (e *Entry) Unlock(ctx context.Context) error {
+	tell, err := e.end()
+	return e.tell(ctx, tell, err)
+}
+
+// Leave is the first half of an Unlock: what asks from now on knows that a release is under way. The second
+// half, which it returns, must follow.
+func (e *Entry) Leave() func(context.Context) error {
+	tell, err := e.end()
+	return func(ctx context.Context) error { return e.tell(ctx, tell, err) }
+}
+
+// end ends the hold here. Neither of both: there is nothing to tell Redis.
+func (e *Entry) end() (tell *news, err error) {
 	g := e.g
 	p := g.p
 	s := p.s()
 	if !s.Begin() {
-		return e.tooLate(false)
+		return nil, e.tooLate(false)
 	}
 	p.mu.Lock()
 	if e.unlocked || e.state != handle.Held {
 		p.mu.Unlock()
 		defer s.End()
-		return e.tooLate(true)
+		return nil, e.tooLate(true)
 	}
 	e.unlocked = true
 	e.state = handle.Released
@@ -36,17 +49,25 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	g.unlink(e)
 	g.l.brief = p.s().Age()-e.began < soon // whether those that wait ask at once: patience
 	p.unlock.Begin()
-	tell := g.leave(e.write)
-	if tell == nil {
+	if tell = g.leave(e.write); tell == nil {
 		p.unlock.End()
 	}
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
-	if tell == nil {
+	return tell, nil
+}
+
+// tell tells Redis of an entry that has ended, unless that failed.
+func (e *Entry) tell(ctx context.Context, tell *news, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case tell == nil:
 		return e.ended(ctx, nil)
 	}
+	p := e.g.p
 	tell.e, tell.Until = e, handle.UnlockContext(ctx)
-	o, answered := call.Ask(&tell.Bounds, s, p.silent(tell.Until), tell, handle.UnlockWait)
+	o, answered := call.Ask(&tell.Bounds, p.s(), p.silent(tell.Until), tell, handle.UnlockWait)
 	if !answered {
 		return p.fail(handle.UnlockError(tell.Until))
 	}
