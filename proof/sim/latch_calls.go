@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/rlock"
 )
@@ -268,7 +269,8 @@ func (a *actor) join(l *latched, la *latch.Latch) {
 		case errors.Is(err, latch.ErrNoCount):
 			ok = outcomes("F") != nil
 		case errors.Is(err, latch.ErrPartyDied):
-			ok = outcomes("X") != nil
+			// Its process may have stood still after it was told that it has joined.
+			ok = outcomes("X") != nil || outcomes("J") != nil && time.Since(since) >= protocol.Valid(lease)
 		default:
 			ok = a.excused(err, ctx, since)
 		}
