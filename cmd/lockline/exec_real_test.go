@@ -308,6 +308,26 @@ func TestExecWaitsForTheHolder(t *testing.T) {
 	p.wantCode(40)
 }
 
+func TestAWordToAStoppedWardenDoesNotBlock(t *testing.T) {
+	theirs, deadline, err := os.Pipe()
+	testlock.Must(t, err)
+	defer theirs.Close()
+	defer deadline.Close()
+	g := &group{deadline: deadline}
+	said := 0
+	for g.until(time.Now()) {
+		said++
+	}
+	if said < 100 {
+		t.Errorf("the pipe was full after %d words", said)
+	}
+	_, err = theirs.Read(make([]byte, 1<<20))
+	testlock.Must(t, err)
+	if !g.until(time.Now()) {
+		t.Error("a word is not told, and there is room")
+	}
+}
+
 func TestExecSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)

@@ -49,17 +49,17 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	}
 	defer reported.Close()
 	// The files keep their numbers: what exec was given as file 3 is for the command, as make's jobserver.
-	args := []string{"lockline", "exec-warden", "--", inherited(theirs), inherited(reported), "background", path}
+	terminal := "background"
 	if g.terminal != nil {
-		args[5] = "foreground"
+		terminal = "foreground"
 	}
+	args := []string{"lockline", "exec-warden", "--", inherited(theirs), inherited(reported), instantAt(until).String(), terminal, path}
 	program, err := ownProgram()
 	if err != nil {
 		return nil, err
 	}
 	g.warden = &exec.Cmd{Path: program, Args: append(args, command...), Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	g.warden.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what stops exec's group does not stop it
-	g.until(until)
 	if err := g.warden.Start(); err != nil {
 		return nil, err
 	}
@@ -96,11 +96,20 @@ func inherited(f *os.File) string {
 	return strconv.Itoa(int(f.Fd()))
 }
 
-// until says when the group must have ended, unless another word comes. A warden that is stopped may leave
-// the pipe full: the word is dropped, then.
-func (g *group) until(t time.Time) {
-	_ = g.deadline.SetWriteDeadline(time.Now().Add(time.Millisecond))
-	fmt.Fprintln(g.deadline, instantAt(t))
+// until tells the warden when the group must have ended, unless another word comes, and reports whether it
+// has. A warden that is stopped may leave the pipe full. A write deadline would not do: it may be over before
+// the write begins.
+func (g *group) until(t time.Time) (told bool) {
+	pipe, err := g.deadline.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = pipe.Write(func(fd uintptr) (done bool) {
+		_, full := unix.Write(int(fd), []byte(instantAt(t).String()+"\n"))
+		told = full == nil
+		return true
+	})
+	return told && err == nil
 }
 
 func (g *group) ended() <-chan struct{} { return g.done }

@@ -41,7 +41,7 @@ type lease interface {
 
 // commandGroup is the command and what it has started, with a warden that also ends them.
 type commandGroup interface {
-	until(t time.Time) // has the warden end them then, unless another word comes
+	until(t time.Time) (told bool) // has the warden end them then, unless another word comes
 	ended() <-chan struct{}
 	exit() report            // of the command, once it has ended
 	signal(s syscall.Signal) // to the process group
@@ -106,9 +106,8 @@ func (g *guard) next(now time.Time) time.Duration {
 		g.deadline = d
 		g.plan = g.whileHeld()
 	}
-	if g.plan.kill != g.until {
+	if g.plan.kill != g.until && g.group.until(g.plan.kill) { // else the next look tells it
 		g.until = g.plan.kill
-		g.group.until(g.until)
 	}
 	switch {
 	case !g.killed && !now.Before(g.plan.kill):

@@ -65,6 +65,7 @@ func (h fakeHold) Unlock(context.Context) error {
 type fakeGroup struct {
 	begun time.Time
 	limit time.Time // as its warden knows it
+	deaf  bool      // to the next word
 	got   []string
 	fatal []syscall.Signal
 	done  chan struct{}
@@ -76,10 +77,17 @@ func newFakeGroup(fatal ...syscall.Signal) *fakeGroup {
 
 func (g *fakeGroup) ended() <-chan struct{} { return g.done }
 func (g *fakeGroup) exit() report           { return report{Code: 7} }
-func (g *fakeGroup) until(t time.Time)      { g.limit = t }
 func (g *fakeGroup) end(s syscall.Signal)   { g.signal(s) }
 func (g *fakeGroup) letGo()                 {}
 func (g *fakeGroup) restoreTerminal()       {}
+func (g *fakeGroup) until(t time.Time) bool {
+	if g.deaf {
+		g.deaf = false
+		return false
+	}
+	g.limit = t
+	return true
+}
 func (g *fakeGroup) signal(s syscall.Signal) {
 	select {
 	case <-g.done:
@@ -217,12 +225,18 @@ func TestTheWardenLearnsOfARenewalLongBeforeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second
 		l, group := newFakeLease(lease), newFakeGroup()
+		group.deaf = true // a word that is not told is told at the next look
 		g := &guard{
 			name: "n", lease: l, hold: fakeHold{l}, lead: killLead(lease), look: lease / 10,
 			group: group, troubles: new(lastTrouble), errOut: new(bytes.Buffer),
 		}
 		go g.watch()
-		time.Sleep(lease / 3)
+		time.Sleep(lease/10 + time.Second)
+		synctest.Wait()
+		if want := (fakeHold{l}).Deadline().Add(-killLead(lease)); group.limit != want {
+			t.Errorf("at first the warden knows %v, want %v", group.limit, want)
+		}
+		time.Sleep(lease/3 - lease/10)
 		l.renew(lease)
 		time.Sleep(lease/10 + time.Second)
 		synctest.Wait()

@@ -38,12 +38,14 @@ func thisInstant() instant {
 // instantAt reads the clock first: if this process is stopped between the two, the result is early.
 func instantAt(t time.Time) instant { return thisInstant() + instant(time.Until(t)) }
 
+func (c instant) String() string { return strconv.FormatInt(int64(c), 10) }
+
 func (c instant) remaining() time.Duration { return time.Duration(c - thisInstant()) }
 
-// runWarden is the process. Its arguments are the files that connect it with exec, whether the command gets
-// the terminal, and the command.
+// runWarden is the process. Its arguments are the files that connect it with exec, when the command must have
+// ended if no other word comes, whether the command gets the terminal, and the command.
 func runWarden(args []string) error {
-	if len(args) < 5 {
+	if len(args) < 6 {
 		return errors.New("exec-warden is started by lockline exec")
 	}
 	var files [2]*os.File
@@ -56,15 +58,15 @@ func runWarden(args []string) error {
 		files[i] = os.NewFile(uintptr(fd), "exec")
 		defer files[i].Close()
 	}
-	foreground, path, command := args[2] == "foreground", args[3], args[4:]
+	deadline, err := strconv.ParseInt(args[2], 10, 64)
+	if err != nil {
+		return fmt.Errorf("exec-warden: %w", err)
+	}
+	foreground, path, command := args[3] == "foreground", args[4], args[5:]
 	defer signal.Stop(listen()) // They are exec's to forward. A command must not inherit that they are ignored.
 	adoptOrphans()
 
 	heard := json.NewDecoder(files[0])
-	var deadline instant
-	if err := heard.Decode(&deadline); err != nil {
-		return fmt.Errorf("exec-warden: %w", err)
-	}
 	news := make(chan instant)
 	w := &warden{news: news, reports: json.NewEncoder(files[1])}
 	ended, err := w.start(path, command, foreground)
@@ -82,7 +84,7 @@ func runWarden(args []string) error {
 			news <- c
 		}
 	}()
-	w.watch(deadline, ended)
+	w.watch(instant(deadline), ended)
 	return nil
 }
 
