@@ -62,14 +62,14 @@ func (d *desk) known(begun time.Time) *failure.LockedError {
 
 // locked is the error of a call that it keeps out.
 func (m *majority) locked() *failure.LockedError {
-	return &failure.LockedError{Name: m.l.name, Holder: m.OwnerField(), About: m.q.home.About(),
-		Remaining: max(0, time.Until(m.Deadline())), Hint: failure.SelfHint}
+	return &failure.LockedError{Name: m.l.name, Holder: m.ownerField(), About: m.q.home.About(),
+		Remaining: max(0, time.Until(m.until())), Hint: failure.SelfHint}
 }
 
 // leave gives the parts of a hold that was unlocked to the goroutine that has waited longest, if they may be
 // passed on, and reports whether it has.
 func (d *desk) leave(m *majority) (passed bool) {
-	if m.place.empty() && m.mayPass() { // no other nests in it from now on: it is over
+	if m.mayPass() {
 		d.hold.Store(nil)
 		select {
 		case d.pass <- m:
@@ -100,7 +100,7 @@ func (m *majority) mayPass() bool {
 }
 
 // takeOver goes on with the parts of a hold that was unlocked, each with its next token.
-func (v *vote) takeOver(from *majority) (*majority, error) {
+func (v *vote) takeOver(from *majority) (*entry, error) {
 	defer from.bury() // what was lost
 	switch {
 	case v.bounds.Over():
@@ -110,7 +110,7 @@ func (v *vote) takeOver(from *majority) (*majority, error) {
 		from.release(context.Background(), from.live())
 		return v.compete()
 	}
-	c := v.newCount(nil)
+	c := v.newCount()
 	from.mu.Lock()
 	parts := slices.Clone(from.parts)
 	from.mu.Unlock()
@@ -124,12 +124,12 @@ func (v *vote) takeOver(from *majority) (*majority, error) {
 			c.errs[i] = errTaken
 		}
 	}
-	m, err := v.decide(c, nil, func() {})
+	e, err := v.decide(c, nil, func() {})
 	switch {
-	case m != nil:
+	case e != nil:
 		v.handed = true
 	case v.again(err):
 		return v.compete()
 	}
-	return m, err
+	return e, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -21,9 +22,9 @@ func (m *majority) lost(i int) {
 	if p := m.parts[i]; p != nil {
 		owner = p.OwnerField()
 	}
-	told := m.unlocked || !m.entered
+	stays := over && !m.told() || !over && !m.renewed() // a fixed lease goes on in Redis for a moment
 	m.mu.Unlock()
-	if over && !told || !over && m.fixed || !m.q.home.Begin() { // a fixed lease goes on in Redis for a moment
+	if stays || !m.q.home.Begin() {
 		return
 	}
 	m.q.home.Go(func() {
@@ -39,7 +40,7 @@ func (m *majority) lost(i int) {
 func (m *majority) fetch(i int, after time.Duration, owner string) {
 	q := m.q
 	bounds := wakeup.Bounds{Until: m.seek, Closing: q.closing}
-	if m.fixed && m.outer == nil || bounds.Over() || !q.home.Begin() {
+	if bounds.Over() || !q.home.Begin() {
 		return
 	}
 	q.home.Go(func() {
@@ -47,11 +48,12 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 			if _, over := bounds.Sleep(after, nil); over {
 				return
 			}
-			if after = wire.Backoff(try, 10*time.Millisecond, q.lead.Lease/15); m.outer.lacks(i) {
-				continue // that is first
-			}
-			if m.fixed && m.outer.Err() != nil {
-				return // what it would get is no part of the outer hold
+			after = wire.Backoff(try, 10*time.Millisecond, q.lead.Lease/15)
+			m.mu.Lock()
+			renewed := m.renewed()
+			m.mu.Unlock()
+			if !renewed {
+				return
 			}
 			while, cancel := context.WithTimeout(m.seek, q.lead.Lease/3)
 			if owner != "" {
@@ -81,48 +83,22 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 	q.home.End()
 }
 
-// lacks reports whether it is held, and not on a server. m may be nil.
-func (m *majority) lacks(i int) bool {
-	if m == nil {
-		return false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.state() == nil && (m.parts[i] == nil || m.parts[i].Err() != nil)
-}
-
-// has reports whether it is held, on that server by the same grant. m may be nil.
-func (m *majority) has(i int, p *engine.Entry) bool {
-	if m == nil {
-		return false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.state() == nil && m.parts[i] != nil && m.parts[i].Joins(p)
-}
-
 // admit makes what one server has granted part of it, if a majority without that server has been found to
 // hold it since. So that majority had it all the time, and no other holder can have come between. And no
 // later grant of that server may have a token that is not higher.
 func (m *majority) admit(i int, p *engine.Entry) bool {
 	yes := 0
-	if m.outer.has(i, p) {
-		yes = m.q.need // the outer hold counts on it
-	} else if err := m.q.servers[i].credible(p.Token()); err != nil {
+	if err := m.q.servers[i].credible(p.Token()); err != nil {
 		m.q.warn(m.q.servers[i], noVote, m.l.name, err)
 	} else {
-		m.tell(m.seek, i, (*engine.Entry).Confirm, func(err error) bool {
-			if err == nil {
-				yes++
-			}
-			return yes >= m.q.need
-		})
+		yes, _ = m.tell(m.seek, i, time.Time{}, (*engine.Entry).Confirm)
 	}
 	if yes >= m.q.need && (p.Token() >= m.token || p.Raise(m.seek, m.token) == nil) {
 		m.mu.Lock()
 		in := m.over == nil && m.parts[i] == nil && p.Err() == nil
 		if in {
 			m.parts[i] = p
+			p.Renew(m.renewed())
 			if left := time.Until(m.stays); left > 0 {
 				p.Stay(left)
 			}
@@ -137,11 +113,11 @@ func (m *majority) admit(i int, p *engine.Entry) bool {
 	return false
 }
 
-// tell sends something to all servers but one. It reads the answers until enough of them are in, or ctx ends.
-// What others are asked goes on.
+// tell sends something to all servers but one, and blocks until a majority has carried it out and has the
+// hold until then, or all have answered, or ctx ends. What others are asked goes on.
 func (m *majority) tell(
-	ctx context.Context, but int, what func(*engine.Entry, context.Context) error, enough func(error) bool,
-) {
+	ctx context.Context, but int, until time.Time, what func(*engine.Entry, context.Context) error,
+) (yes int, no []error) {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
 	servers := slices.DeleteFunc(m.liveParts(), func(i int) bool { return i == but })
@@ -152,14 +128,20 @@ func (m *majority) tell(
 	for range servers {
 		select {
 		case a := <-answers:
-			if a.err != nil {
-				a.err = m.q.servers[a.i].named(a.err)
+			switch {
+			case a.err == nil:
+				yes++
+			case errors.Is(a.err, failure.ErrLost): // which is no loss of the whole
+				no = append(no, m.q.servers[a.i].named(errMissing))
+			default:
+				no = append(no, m.q.servers[a.i].named(a.err))
 			}
-			if enough(a.err) {
-				return
+			if yes >= m.q.need && !m.until().Before(until) {
+				return yes, no
 			}
 		case <-ctx.Done():
-			return
+			return yes, no
 		}
 	}
+	return yes, no
 }

@@ -236,6 +236,8 @@ var (
 	errTwice = errors.New("another session of the quorum is of the same server")
 	// errTaken is why a hold is missing on a server that answers.
 	errTaken = errors.New("another one has the lock there")
+	// errMissing is why a server does not answer for a hold.
+	errMissing = errors.New("the hold is missing there")
 	// errMinority: a minority was kept for long enough.
 	errMinority = errors.New("others have the lock on too many servers")
 	// errToken: the token of a bare majority was not stored by all of it, or not in time.

@@ -77,10 +77,10 @@ import (
 //
 // # Operators
 //
-// Inspect tells what a majority says, and how many servers have the holder. Owner and Session are what the
-// ids of the holder's sessions begin with. Token is what the servers show of the hold, which can be higher
-// than the hold's own. ForceUnlock frees it on all servers that can be reached, and fails where these are no
-// majority.
+// Inspect tells what a majority says, and how many servers have the holder. Count is 1, as nested holds are
+// known to their process alone. Owner and Session are what the ids of the holder's sessions begin with. Token
+// is what the servers show of the hold, which can be higher than the hold's own. ForceUnlock frees it on all
+// servers that can be reached, and fails where these are no majority.
 //
 // # Sessions
 //
@@ -261,17 +261,14 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 		s := parts[l.q.need-1].value // the majority lasts no longer
 		tokens = map[int]int64{}
 		var sorted []int64
-		var counts []int // a minority may not have been told of the last change yet
 		for _, p := range parts {
 			tokens[p.i] = p.value.Token
 			sorted = append(sorted, max(p.value.Token, p.value.Floor)) // it may have been raised there
-			counts = append(counts, p.value.Count)
 		}
 		slices.Sort(sorted)
-		slices.Sort(counts)
 		return tokens, rlock.State{
 			Name: s.Name, Held: true, Owner: holderOf(s.Owner), Session: holderOf(s.Owner),
-			Host: s.Host, PID: s.PID, Label: s.Label, Count: counts[l.q.need-1],
+			Host: s.Host, PID: s.PID, Label: s.Label, Count: s.Count,
 			Remaining: s.Remaining, Token: sorted[l.q.need-1], Servers: len(parts),
 		}, nil
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -106,29 +105,6 @@ func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 			testlock.WantAfter(t, testlock.Take(t, m), hold.Token())
 		})
 	}
-}
-
-// A nested part that comes late is of the outer hold's grant, which counts on it. So the loss of another part in that
-// instant ends neither hold.
-func TestANestedPartThatComesLateNeedsNoConfirmation(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.warm(t)
-		ctx, outer := testlock.Lock(t, m, bg)
-		late := true
-		r[2].Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
-			if late && testlock.Script(q.Script()) == "keep" {
-				late = false
-				time.Sleep(50 * time.Millisecond)
-			}
-			return faultproxy.Pass
-		})
-		_, nested := testlock.Lock(t, m, ctx)
-		r[0].FlushAll()
-		if time.Sleep(3 * renewal); nested.Err() != nil || outer.Err() != nil {
-			t.Errorf("outer %v, nested %v", outer.Err(), nested.Err())
-		}
-		testlock.Unlock(t, nested, outer)
-	})
 }
 
 // A lock that an operator frees on one server is not taken back there, or nobody could free it server by server.

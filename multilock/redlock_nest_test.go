@@ -2,74 +2,83 @@ package multilock_test
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
 )
 
-// slowContext takes its time to say in which hold of a server's lock an acquisition is nested.
-type slowContext struct {
-	context.Context
-	until time.Time
-	asked *atomic.Int64
-}
-
-func (c slowContext) Value(key any) any {
-	if fmt.Sprintf("%T", key) == "*engine.descent" {
-		c.asked.Add(1)
-		time.Sleep(time.Until(c.until))
-	}
-	return c.Context.Value(key)
-}
-
-// The outer hold had all servers when the nested one began to ask them. An operator then freed one. It must
-// not be taken again, or nobody could free a lock server by server, and the outer hold would not have it.
-func TestANestedHoldTakesNoServerThatTheOuterOneHasJustLost(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.warm(t)
-		ctx, outer := testlock.Lock(t, m, bg)
-		synctest.Wait()
-		var asked atomic.Int64
-		got := testlock.Go(slowContext{ctx, time.Now().Add(50 * time.Millisecond), &asked}, m)
-		synctest.Wait()
-		testlock.ForceUnlock(t, multilock.NewRedLock("x", r[:1].process(t)...))
-		testlock.Must(t, outer.Extend(bg, time.Minute)) // which finds that out
-		if synctest.Wait(); asked.Load() != 3 || len(got) > 0 {
-			t.Fatalf("it has asked for %d parts of the outer hold, and has got %d", asked.Load(), len(got))
-		}
-		nested := testlock.Granted(t, got)
-		time.Sleep(3 * renewal)
-		if n := r.held(); n != 2 || outer.Err() != nil || nested.Err() != nil {
-			t.Errorf("%d servers have it, outer %v, nested %v", n, outer.Err(), nested.Err())
-		}
-		testlock.Unlock(t, nested, outer)
-	})
-}
-
-// What is nested enters the parts of the outer hold, so these must not be another goroutine's by then.
-func TestAHoldIsNotPassedOnWhileAnotherOneNests(t *testing.T) {
+// Also while the nested call has not returned: it confirms that a majority has the hold.
+func TestAHoldIsPassedOnWhenTheLastThatIsNestedEnds(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t, longTurn)
 		ctx, outer := testlock.Lock(t, m, bg)
 		next := testlock.Go(bg, m)
-		var asked atomic.Int64
-		nested := testlock.Go(slowContext{context.WithoutCancel(ctx), time.Now().Add(50 * time.Millisecond), &asked}, m)
-		synctest.Wait()
-		if asked.Load() != 3 {
-			t.Fatalf("it has asked for %d parts of the outer hold", asked.Load())
+		for _, w := range r {
+			w.Net.SetDelay(20 * time.Millisecond)
 		}
-		time.Sleep(time.Millisecond) // tokens of other grants have the time
+		nests := testlock.Go(context.WithoutCancel(ctx), m)
+		time.Sleep(10 * time.Millisecond)
 		testlock.Unlock(t, outer)
+		if synctest.Wait(); len(nests) > 0 || len(next) > 0 {
+			t.Fatalf("nested: %d, passed on: %d", len(nests), len(next))
+		}
+		nested := testlock.Granted(t, nests)
+		if synctest.Wait(); len(next) > 0 || outer.Err() == nil || nested.Err() != nil {
+			t.Fatalf("passed on: %d; outer %v, nested %v", len(next), outer.Err(), nested.Err())
+		}
+		testlock.Unlock(t, nested)
 		after := testlock.Granted(t, next)
-		if after.Token() <= outer.Token()+1 {
-			t.Errorf("token %d after %d: passed on", after.Token(), outer.Token())
+		if after.Token() != outer.Token()+1 {
+			t.Errorf("token %d after %d: not passed on", after.Token(), outer.Token())
 		}
 		testlock.Unlock(t, after)
-		testlock.Unlock(t, testlock.Granted(t, nested))
+	})
+}
+
+// One server has forgotten its part and another one is down, so no majority confirms the hold, which is not
+// lost before its lease is over.
+func TestWhatNoMajorityConfirmsIsNotCalledLost(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		ctx, outer := testlock.Lock(t, m, bg)
+		r[0].Kill()
+		r[1].FlushAll()
+		_, _, err := m.TryLock(ctx)
+		for what, err := range map[string]error{"nested": err, "Extend": outer.Extend(bg, time.Minute)} {
+			if err == nil || errors.Is(err, rlock.ErrLost) || outer.Err() != nil {
+				t.Errorf("%s: %v; the outer hold: %v", what, err, outer.Err())
+			}
+		}
+		time.Sleep(time.Minute)
+		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
+	})
+}
+
+func TestAFixedLeaseIsRenewedForAsLongAsItsNestedHoldWantsIt(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		r[2].Net.SetDelay(20 * time.Millisecond) // its part comes when the nested hold is there
+		r.reset()
+		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(6*time.Second))
+		_, nested := testlock.Lock(t, m, ctx)
+		time.Sleep(time.Minute)
+		if n := r.held(); n != 3 || r.count("acquire") != 3 || nested.Err() != nil {
+			t.Fatalf("held by %d after %d requests for it, nested %v", n, r.count("acquire"), nested.Err())
+		}
+		r[0].FlushAll() // a part that is fetched is renewed for as long, too
+		time.Sleep(2 * renewal)
+		if n := r.held(); n != 3 {
+			t.Errorf("held by %d after one server had forgotten", n)
+		}
+		testlock.Unlock(t, nested)
+		time.Sleep(time.Minute)
+		if n := r.held(); n != 0 {
+			t.Errorf("held by %d when the lease was over", n)
+		}
+		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
 	})
 }

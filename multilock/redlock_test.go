@@ -6,12 +6,10 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -30,11 +28,11 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 			t.Errorf("nested token %d, not %d", nested.Token(), hold.Token())
 		}
 		testlock.Unlock(t, nested)
-		if all := r.count(); all != 15 {
+		if all := r.count(); all != 10 { // the nested hold is this process's alone
 			t.Errorf("%d requests to lock, re-enter and leave", all)
 		}
 		testlock.Unlock(t, hold)
-		if all, releases := r.count(), r.count("release"); all != 20 || releases != 5 {
+		if all, releases := r.count(), r.count("release"); all != 15 || releases != 5 {
 			t.Errorf("%d requests in the end, %d of them releases", all, releases)
 		}
 		if n := r.store(hold.Token()); n < 3 || r.held() > 0 {
@@ -340,36 +338,6 @@ func TestALockThatIsNotPassedOnIsTakenOnAllServers(t *testing.T) {
 				t.Fatalf("it is held by %d of 3 servers", n)
 			}
 			testlock.Unlock(t, after)
-		}
-	})
-}
-
-// An Unlock that is nested returns when a majority knows the new count.
-func TestInspectShowsTheCountOfAMajority(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.warm(t)
-		for i, w := range r {
-			ctx, outer := testlock.Lock(t, m, bg)
-			_, nested := testlock.Lock(t, m, ctx)
-			synctest.Wait()
-			var once atomic.Bool
-			w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-				if r.Script() != "" && once.CompareAndSwap(false, true) {
-					return faultproxy.Hold
-				}
-				return faultproxy.Pass
-			})
-			testlock.Unlock(t, nested)
-			for range 10 {
-				if st := testlock.Inspect(t, m); st.Count != 1 || !once.Load() {
-					t.Fatalf("server %d has not been told: the count is %d", i, st.Count)
-				}
-			}
-			for _, held := range w.Net.Held() {
-				testlock.Must(t, w.Net.Release(held))
-			}
-			testlock.Unlock(t, outer)
-			synctest.Wait()
 		}
 	})
 }

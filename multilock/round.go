@@ -22,37 +22,14 @@ import (
 // confirmed.
 const settleTime = 2 * time.Millisecond
 
-// round asks all servers at once, by TryLock or by Lock, or those of an outer hold, and returns when a
-// majority has granted, or cannot any more. In the first case the rest becomes part of the hold, else it is
-// given back.
-func (v *vote) round(try bool, outer *majority) (*majority, error) {
+// round asks all servers at once, by TryLock or by Lock, and returns when a majority has granted, or cannot
+// any more. In the first case the rest becomes part of the hold, else it is given back.
+func (v *vote) round(try bool) (*entry, error) {
 	q := v.q
-	c := v.newCount(outer)
+	c := v.newCount()
 	while, stop := context.WithCancel(v.bounds.Until)
-	take := func(i int) (*engine.Entry, error) { return v.admitted(i, try, while, c) }
-	servers := q.all
-	if outer != nil {
-		outer.mu.Lock()
-		of := slices.Clone(outer.parts)
-		servers = outer.liveParts()
-		outer.mu.Unlock()
-		for i := range c.errs {
-			if !slices.Contains(servers, i) {
-				c.errs[i] = errTaken
-			}
-		}
-		enter := take
-		take = func(i int) (*engine.Entry, error) {
-			p, err := enter(i)
-			if p != nil && !p.Joins(of[i]) { // that part was lost meanwhile
-				_ = p.Unlock(context.Background())
-				p, err = nil, failure.ErrLost
-			}
-			return p, err
-		}
-	}
-	c.left = len(servers)
-	answers := ask(q, servers, take)
+	answers := ask(q, q.all, func(i int) (*engine.Entry, error) { return v.admitted(i, try, while, c) })
+	c.left = len(q.servers)
 	start, decided := time.Now(), false
 	patience := time.NewTimer(q.timeout)
 	defer patience.Stop()
@@ -99,7 +76,6 @@ func (v *vote) take(c *count, a answer[*engine.Entry]) bool {
 
 // count is what is known of a round.
 type count struct {
-	outer   *majority                // of those that nest
 	hold    atomic.Pointer[majority] // that it has become
 	parts   []*engine.Entry          // by server; nil: it has not granted
 	errs    []error                  // by server
@@ -107,9 +83,9 @@ type count struct {
 	left    int // servers that have not answered
 }
 
-func (v *vote) newCount(outer *majority) *count {
+func (v *vote) newCount() *count {
 	n := len(v.q.servers)
-	return &count{outer: outer, parts: make([]*engine.Entry, n), errs: make([]error, n)}
+	return &count{parts: make([]*engine.Entry, n), errs: make([]error, n)}
 }
 
 // token is the hold's: the least that a majority of its parts have reached. Any such majority shares a server
@@ -200,27 +176,23 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 }
 
 // decide makes a hold of a majority, once its token is safe.
-func (v *vote) decide(c *count, answers <-chan answer[*engine.Entry], stop func()) (*majority, error) {
+func (v *vote) decide(c *count, answers <-chan answer[*engine.Entry], stop func()) (*entry, error) {
 	if c.granted < v.q.need {
 		return v.failed(c, answers, stop, nil)
 	}
 	token := c.token(v.q.need)
-	if c.outer != nil {
-		token = c.outer.token // which is safe
-	} else if !c.safe(v.q.need) && !v.raise(c, token) {
+	if !c.safe(v.q.need) && !v.raise(c, token) {
 		return v.failed(c, answers, stop, errToken)
 	}
-	if c.outer == nil {
-		for _, i := range c.low(token) { // a majority is enough, but a server may forget
-			c.parts[i].Reserve(token)
-		}
+	for _, i := range c.low(token) { // a majority is enough, but a server may forget
+		c.parts[i].Reserve(token)
 	}
-	m := v.hold(c, token, stop)
-	if m == nil {
+	e := v.hold(c, token, stop)
+	if e == nil {
 		return v.failed(c, answers, stop, engine.ErrTooLate)
 	}
-	v.complete(m, c, answers)
-	return m, nil
+	v.complete(e.m, c, answers)
+	return e, nil
 }
 
 // complete has what a majority did not wait for become part of the hold.
@@ -278,7 +250,7 @@ func (v *vote) raise(c *count, token int64) bool {
 
 // failed gives back what was granted, also what comes later, and says why there is no majority: for a reason,
 // or by the answers.
-func (v *vote) failed(c *count, answers <-chan answer[*engine.Entry], stop func(), reason error) (*majority, error) {
+func (v *vote) failed(c *count, answers <-chan answer[*engine.Entry], stop func(), reason error) (*entry, error) {
 	q := v.q
 	stop()
 	v.giveBack(c.parts)

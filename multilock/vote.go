@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -27,8 +26,8 @@ type vote struct {
 	bounds wakeup.Bounds
 	try    bool
 	begun  time.Time
-	turn   bool   // at the desk
-	place  *place // for its hold, among those that are nested in each other
+	turn   bool // at the desk
+	depth  int  // of its hold, among those that are nested in each other
 
 	lost     bool                 // ctx descends from a hold that was lost
 	refused  bool                 // others have, or had, the lock
@@ -60,12 +59,12 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 	until, stop := cfg.Until(ctx)
 	defer stop()
 	v := &vote{l: l, q: q, d: q.desk(l.name), ctx: ctx, values: ctx, cfg: cfg, try: cfg.Once(try),
-		begun: time.Now(), bounds: wakeup.Bounds{Until: until, Closing: q.closing}}
+		begun: time.Now(), depth: 1, bounds: wakeup.Bounds{Until: until, Closing: q.closing}}
 	defer v.d.drop()
 	if ctx.Done() != nil {
 		v.values = context.WithoutCancel(ctx)
 	}
-	m, err := v.run()
+	e, err := v.run()
 	if err != nil {
 		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // while servers were asked
 			err = v.whyOver(err)
@@ -73,42 +72,37 @@ func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool)
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(v.begun), Err: err})
 		return ctx, nil, err
 	}
-	depth := 1
-	for o := m.outer; o != nil; o = o.outer {
-		depth++
-	}
-	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: depth,
-		Token: m.token, HandedOver: v.handed})
+	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: v.depth,
+		Token: e.Token(), HandedOver: v.handed})
 	if cfg.AtLeast > 0 {
-		m.Stay(cfg.AtLeast)
+		e.Stay(cfg.AtLeast)
 	}
-	return m.handle(ctx)
+	return e.handle(ctx)
 }
 
 // run nests in the hold that the context descends from, or competes with others for the lock.
-func (v *vote) run() (*majority, error) {
+func (v *vote) run() (*entry, error) {
 	for {
 		v.lost = false
-		outer, _ := v.ctx.Value(v).(*majority)
+		outer, _ := v.ctx.Value(v).(*entry)
 		switch {
 		case outer != nil:
-			if m, err := v.nest(outer); m != nil || err != nil {
-				return m, err
+			if e, err := v.nest(outer); e != nil || err != nil {
+				return e, err
 			}
 		case v.lost:
 			return nil, failure.Named(v.l.name, failure.ErrLost)
 		default:
-			v.place = &place{mu: new(sync.Mutex)}
 			return v.wait()
 		}
 	}
 }
 
 // wait has its turn at the desk, which it leaves if it fails.
-func (v *vote) wait() (m *majority, err error) {
+func (v *vote) wait() (e *entry, err error) {
 	d := v.d
 	defer func() {
-		if m == nil && v.turn {
+		if e == nil && v.turn {
 			d.free <- struct{}{}
 		}
 	}()
@@ -167,10 +161,10 @@ func (v *vote) part(i int, while context.Context, c *count) *engine.Part {
 
 // compete votes once. If it is refused, it stands in line, and at the head of that it waits for the servers'
 // locks: they are handed to it when they get free.
-func (v *vote) compete() (*majority, error) {
-	m, err := v.round(true, nil)
-	if m != nil || v.try || !v.again(err) {
-		return m, err
+func (v *vote) compete() (*entry, error) {
+	e, err := v.round(true)
+	if e != nil || v.try || !v.again(err) {
+		return e, err
 	}
 	v.announce()
 	leave := v.stand()
@@ -179,8 +173,8 @@ func (v *vote) compete() (*majority, error) {
 		if v.bounds.Over() {
 			return nil, v.whyOver(nil)
 		}
-		if m, err = v.round(false, nil); m != nil || !v.again(err) {
-			return m, err
+		if e, err = v.round(false); e != nil || !v.again(err) {
+			return e, err
 		}
 		v.pause(round)
 	}

@@ -309,6 +309,7 @@ func TestExecWaitsForTheHolder(t *testing.T) {
 }
 
 func TestAWordToAStoppedWardenDoesNotBlock(t *testing.T) {
+	t.Parallel()
 	theirs, deadline, err := os.Pipe()
 	testlock.Must(t, err)
 	defer theirs.Close()

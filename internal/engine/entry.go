@@ -18,12 +18,12 @@ type Entry struct {
 	write  bool          // it excludes others
 	began  time.Duration // age of the session
 	nested bool
-	fixed  bool // a lease of its own choice, not renewed
 	part   *Part
 	given  context.Context // to the outermost acquisition
 
 	// pool.mu guards the following.
 	state      handle.State
+	fixed      bool                // a lease of its own choice, not renewed
 	prev, next *Entry              // among the grant's holds
 	unlocked   bool                // or forgotten: no goroutine will unlock it
 	outer      *Entry              // the live one that it is nested in; nil: none
@@ -159,8 +159,22 @@ func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	return e.g.p.s().Link.WaitReplicas(ctx, e, e.g.p.keys.Lock(), n)
 }
 
-// Joins reports whether both are of one grant.
-func (e *Entry) Joins(other *Entry) bool { return e.g == other.g }
+// Renew switches the renewal of its lease on or off, which is on but for a lease of its own choice.
+func (e *Entry) Renew(on bool) {
+	g := e.g
+	g.p.mu.Lock()
+	defer g.p.mu.Unlock()
+	if e.state != handle.Held || e.fixed != on {
+		return
+	}
+	e.fixed = !on
+	if on {
+		g.renewed++
+	} else {
+		g.renewed--
+	}
+	g.renew(g.renewed > 0)
+}
 
 // Confirm asks Redis whether it has the hold. It blocks for the answer.
 func (e *Entry) Confirm(ctx context.Context) error { return e.g.extend(ctx, 0) }

@@ -1,0 +1,269 @@
+package multilock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wakeup"
+	"github.com/lockline/lockline/rlock"
+)
+
+// entry is what one goroutine has of a majority, for which its Hold stands. Those that are nested in it are
+// known to this process alone.
+type entry struct {
+	m      *majority
+	ctx    context.Context // ends with the hold
+	cancel context.CancelCauseFunc
+	fixed  bool // a lease of its own choice, not renewed
+
+	over error // why its user has it no more: it is unlocked, or forgotten; guarded by majority.mu
+}
+
+// entry is one of this call, which is not a hold yet.
+func (v *vote) entry(m *majority) *entry {
+	core, cancel := context.WithCancelCause(v.ctx)
+	return &entry{m: m, ctx: &entryContext{core, m}, cancel: cancel, fixed: v.cfg.Lease != 0}
+}
+
+// entryContext ends with a hold: by a goroutine, and before that once it is asked.
+type entryContext struct {
+	context.Context
+	m *majority
+}
+
+func (c *entryContext) Err() error {
+	if c.Context.Err() == nil {
+		_ = c.m.check()
+	}
+	return c.Context.Err()
+}
+
+// nest enters the majority of a hold that the context descends from, and has it confirmed. Neither a hold nor
+// an error: that is over, look again.
+func (v *vote) nest(outer *entry) (*entry, error) {
+	m := outer.m
+	e := v.entry(m)
+	for {
+		depth, busy := m.enter(e, outer)
+		if depth > 0 {
+			v.depth = depth
+			break
+		}
+		if busy != nil && !v.try {
+			v.announce()
+			if _, ok := wakeup.Await(&v.bounds, busy); ok {
+				continue
+			}
+		}
+		e.cancel(failure.ErrUnlocked)
+		switch v.holder = m.locked(); {
+		case busy == nil:
+			return nil, nil
+		case v.try:
+			return nil, failure.Public(v.holder)
+		}
+		return nil, v.whyOver(nil)
+	}
+	if err := m.extend(v.bounds.Until, v.cfg.Lease); err != nil {
+		_ = e.Unlock(context.Background())
+		return nil, v.whyOver(err)
+	}
+	return e, nil
+}
+
+// enter makes e the hold that is nested in outer, and returns how many there are then. 0: outer is over, or
+// busy is closed when there may be room. In each hold, one at a time is nested, as in a lock of its own.
+func (m *majority) enter(e, outer *entry) (depth int, busy <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch last := len(m.entries) - 1; {
+	case outer.over != nil || m.state() != nil:
+		return 0, nil
+	case m.entries[last] == outer:
+		m.entries = append(m.entries, e)
+		m.renew()
+		return len(m.entries), nil
+	}
+	if m.changed == nil {
+		m.changed = make(chan struct{})
+	}
+	return 0, m.changed
+}
+
+// renew has the leases renewed, or not, as the entries want it. mu held.
+func (m *majority) renew() {
+	on := m.renewed()
+	for _, p := range m.parts {
+		if p != nil {
+			p.Renew(on)
+		}
+	}
+}
+
+func (e *entry) handle(ctx context.Context) (context.Context, *rlock.Hold, error) {
+	held, hd := handle.New(ctx, e, !e.fixed)
+	return held, (*rlock.Hold)(hd), nil
+}
+
+// An entry is a handle.Holding.
+
+func (e *entry) Name() string { return e.m.l.name }
+
+func (e *entry) Token() int64 { return e.m.token }
+
+// Parts are none: for its user it is one lock.
+func (e *entry) Parts() []*handle.Hold { return nil }
+
+func (e *entry) Context() context.Context { return e.ctx }
+
+// Find is for acquisitions below, of its RedLock.
+func (e *entry) Find(key any) any {
+	v, ok := key.(*vote)
+	if !ok || v.q != e.m.q || v.l.name != e.m.l.name {
+		return nil
+	}
+	switch e.Err() {
+	case nil:
+		return e
+	case failure.ErrLost:
+		v.lost = true
+	}
+	return nil
+}
+
+// Deadline is when it has no majority any more.
+func (e *entry) Deadline() time.Time { return e.m.until() }
+
+func (e *entry) Err() error {
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.over != nil {
+		return e.over
+	}
+	return m.state()
+}
+
+// Servers are on how many servers it is.
+func (e *entry) Servers() int { return len(e.m.live()) }
+
+// OwnerField is the beginning of that of all parts.
+func (e *entry) OwnerField() string { return e.m.ownerField() }
+
+func (e *entry) Extend(ctx context.Context, d time.Duration) error {
+	q := e.m.q
+	if !q.home.Begin() {
+		return failure.Named(e.m.l.name, failure.ErrClosed)
+	}
+	defer q.home.End()
+	return e.m.extend(ctx, d)
+}
+
+// Stay leaves the lock taken until d from now, also after its Unlock.
+func (e *entry) Stay(d time.Duration) {
+	m := e.m
+	until := time.Now().Add(d)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if until.After(m.stays) {
+		m.stays = until
+	}
+	for _, p := range m.parts {
+		if p != nil {
+			p.Stay(d)
+		}
+	}
+}
+
+// WaitReplicas refuses: each server is a vote of its own, and has no replicas.
+func (e *entry) WaitReplicas(context.Context, int) error {
+	return failure.Named(e.m.l.name,
+		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
+}
+
+// Unlock of the last hold returns when a majority has passed its part on or has answered. The other servers
+// are told in the background.
+func (e *entry) Unlock(ctx context.Context) error {
+	m, q := e.m, e.m.q
+	_ = m.check()
+	open := q.home.Begin()
+	if open {
+		defer q.home.End()
+	}
+	m.mu.Lock()
+	if e.over != nil {
+		m.mu.Unlock()
+		return failure.Named(m.l.name, failure.ErrNotHeld)
+	}
+	m.entries = slices.DeleteFunc(m.entries, func(other *entry) bool { return other == e })
+	if m.over == nil && !open {
+		m.over = failure.ErrClosed
+	}
+	lost, last := m.over, len(m.entries) == 0
+	e.over = cmp.Or(lost, failure.ErrNotHeld)
+	switch {
+	case lost != nil:
+	case last:
+		m.over = failure.ErrNotHeld
+	default:
+		m.renew()
+	}
+	m.wake()
+	m.mu.Unlock()
+	if lost != nil {
+		e.cancel(lost)
+		m.bury()
+		return failure.Named(m.l.name, lost)
+	}
+	e.cancel(failure.ErrUnlocked)
+	if !last {
+		return nil
+	}
+	m.stop()
+	var err error
+	if !m.d.leave(m) {
+		live := m.live()
+		answers := m.release(ctx, live)
+		m.d.next()
+		err = m.released(len(live), answers)
+		m.bury()
+	}
+	m.l.observe(context.WithoutCancel(ctx),
+		session.Event{Kind: session.EventReleased, Token: m.token, Held: time.Since(m.begun), Err: err})
+	return err
+}
+
+// Forgotten ends a hold whose Hold and context were collected. A fixed lease goes on in Redis.
+func (e *entry) Forgotten() {
+	m := e.m
+	if e.fixed {
+		m.mu.Lock()
+		e.over = failure.ErrForgotten
+		alone := m.told()
+		parts := slices.Clone(m.parts)
+		m.mu.Unlock()
+		if alone {
+			m.bury()
+			for _, p := range parts {
+				if p != nil {
+					p.Forgotten()
+				}
+			}
+		}
+		return
+	}
+	go func() {
+		if e.Err() == nil {
+			m.q.lead.Warn("a Hold and its context were forgotten without Unlock; releasing the lock",
+				"lock", m.l.name, "token", m.token)
+			e.cancel(failure.ErrForgotten)
+		}
+		_ = e.Unlock(context.Background())
+	}()
+}
