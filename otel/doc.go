@@ -18,6 +18,8 @@
 //	lockline.lock.handovers         counter        locks that were granted to an acquisition that had waited
 //	lockline.lock.losses            counter        locks that were lost while they were held
 //	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again
+//	lockline.lock.servers           gauge          servers of the RedLock that is held on the fewest;
+//	                                               see [Observer.ObserveQuorum]
 //
 // The hand-overs say in lockline.lock.in_memory whether the lock went from one goroutine
 // of a session to the next without a request.

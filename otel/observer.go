@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -112,6 +113,35 @@ func NewObserver(options ...Option) (*Observer, error) {
 	_, errs[7] = m.Float64ObservableGauge("lockline.lock.hold.age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest hold, 0 if none is held"), metric.WithFloat64Callback(o.holding.observe))
 	return o, errors.Join(errs[:]...)
+}
+
+// ObserveQuorum adds the metric lockline.lock.servers of the RedLocks that are held by a quorum. The function
+// that it returns ends that.
+func (o *Observer) ObserveQuorum(q *multilock.Quorum) (end func() error, err error) {
+	m := o.meters.Meter(scope)
+	servers, err := m.Int64ObservableGauge("lockline.lock.servers", metric.WithUnit("{server}"),
+		metric.WithDescription("Servers that have the RedLock that is held on the fewest"))
+	if err != nil {
+		return nil, err
+	}
+	r, err := m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		fewest := map[string]int{}
+		for name, n := range q.Holds() {
+			pattern := o.pattern(name)
+			if least, known := fewest[pattern]; !known || n < least {
+				fewest[pattern] = n
+			}
+		}
+		for pattern, n := range fewest {
+			to.ObserveInt64(servers, int64(n), metric.WithAttributes(
+				kindKey.String(kindName(rlock.KindRedLock)), patternKey.String(pattern)))
+		}
+		return nil
+	}, servers)
+	if err != nil {
+		return nil, err
+	}
+	return r.Unregister, nil
 }
 
 // Observe is called by sessions.

@@ -78,6 +78,12 @@ func (s *stage) value(name string, attributes ...string) (sum int64) {
 						sum += p.Value
 					}
 				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					if matches(p.Attributes) {
+						sum += p.Value
+					}
+				}
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
 					if matches(p.Attributes) {
