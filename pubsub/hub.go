@@ -31,7 +31,7 @@ type Options struct {
 	Linger time.Duration
 
 	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged.
-	// Should it panic or call runtime.Goexit, the hub goes on.
+	// Should it panic, the hub goes on.
 	Logger *slog.Logger
 }
 

@@ -7,11 +7,10 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Observer is told what happens to the locks of a session; metrics and traces
-// are made of it. The call that an event belongs to waits until Observe has returned,
-// so Observe must be quick and must not call back into the session. It runs in a
-// goroutine of its own, with no mutex held: should it panic or call runtime.Goexit, as t.FailNow does,
-// that is logged and changes nothing else. ctx is the one of the call concerned, where there is one.
+// Observer is told what happens to the locks of a session; metrics and traces are made of it. It is called
+// with no mutex held, in the goroutine that an event belongs to, which waits for it. So Observe must be
+// quick. It must not call back into the session, nor runtime.Goexit, as t.FailNow does. Should it panic, that
+// is logged and changes nothing else. ctx is the one of the call concerned, where there is one.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }

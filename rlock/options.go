@@ -145,7 +145,7 @@ func WithLabel(label string) SessionOption {
 
 // WithLogger sets where the session logs what an operator must know: lost locks,
 // forgotten holds, waits for oneself, a lost subscription, a panic in the client. slog.Default by default.
-// Should it panic or call runtime.Goexit, the session goes on.
+// Should it panic, the session goes on.
 func WithLogger(l *slog.Logger) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Logger = l })
 }

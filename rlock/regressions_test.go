@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -176,85 +175,76 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 	})
 }
 
-// failures are how code that a user plugs in can fail.
-var failures = map[string]func(){"panics": func() { panic("on purpose") }, "ends its goroutine": runtime.Goexit}
+// panicking is an observer and a log handler that panics each time it is called, and notes of what.
+type panicking struct{ calls sync.Map }
 
-// failing is an observer and a log handler that fails each time it is called, and notes of what.
-type failing struct {
-	fail  func()
-	calls sync.Map
-}
-
-func (f *failing) Observe(_ context.Context, e rlock.Event) {
+func (f *panicking) Observe(_ context.Context, e rlock.Event) {
 	f.calls.Store(e.Kind.String(), true)
-	f.fail()
+	panic("on purpose")
 }
 
-func (f *failing) Enabled(context.Context, slog.Level) bool { return true }
-func (f *failing) WithAttrs([]slog.Attr) slog.Handler       { return f }
-func (f *failing) WithGroup(string) slog.Handler            { return f }
-func (f *failing) Handle(_ context.Context, r slog.Record) error {
+func (f *panicking) Enabled(context.Context, slog.Level) bool { return true }
+func (f *panicking) WithAttrs([]slog.Attr) slog.Handler       { return f }
+func (f *panicking) WithGroup(string) slog.Handler            { return f }
+func (f *panicking) Handle(_ context.Context, r slog.Record) error {
 	f.calls.Store(r.Message, true)
-	f.fail()
-	return nil
+	panic("on purpose")
 }
 
-func (f *failing) called(what string) bool { _, ok := f.calls.Load(what); return ok }
+func (f *panicking) called(what string) bool { _, ok := f.calls.Load(what); return ok }
 
 // Proves: panics
-func TestAnObserverOrLoggerThatFailsLeavesTheLockWhole(t *testing.T) {
-	for how, fail := range failures {
-		for kind, newMutex := range testlock.Kinds {
-			t.Run(kind+"/"+how, func(t *testing.T) {
-				t.Parallel()
-				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-					rdb, broken := w.Client, new(pipelines)
-					broken.count(rdb)
-					observer, handler := &failing{fail: fail}, &failing{fail: fail}
-					s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
-					testlock.Must(t, err)
-					theirRdb := w.Net.Client(t)
-					m, other := newMutex(s, "x"), newMutex(testlock.NewSession(t, theirRdb), "x")
-					_, theirs := testlock.Lock(t, other, bg)
-					if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
-						t.Errorf("Lock: %v", err)
-					}
-					testlock.Unlock(t, theirs)
+func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
+	for kind, newMutex := range testlock.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				rdb, broken := w.Client, new(pipelines)
+				broken.count(rdb)
+				observer, handler := new(panicking), new(panicking)
+				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
+				testlock.Must(t, err)
+				theirRdb := w.Net.Client(t)
+				m, other := newMutex(s, "x"), newMutex(testlock.NewSession(t, theirRdb), "x")
+				_, theirs := testlock.Lock(t, other, bg)
+				if _, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
+					t.Errorf("Lock: %v", err)
+				}
+				testlock.Unlock(t, theirs)
 
-					ctx, cancel := context.WithCancel(testlock.Bounded(t))
-					defer cancel()
-					_, hold := testlock.Lock(t, m, ctx)
-					if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) { // waits for itself, which is logged
-						t.Errorf("Lock: %v", err)
-					}
-					broken.refuse.Store(true)
-					testlock.Eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
-					broken.refuse.Store(false)
-					_ = hold.Unlock(bg) // it may have been lost meanwhile
+				ctx, cancel := context.WithCancel(testlock.Bounded(t))
+				defer cancel()
+				_, hold := testlock.Lock(t, m, ctx)
+				if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) { // waits for itself, which is logged
+					t.Errorf("Lock: %v", err)
+				}
+				broken.refuse.Store(true)
+				testlock.Eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
+				broken.refuse.Store(false)
+				_ = hold.Unlock(bg) // it may have been lost meanwhile
 
-					held, hold := testlock.Lock(t, m, testlock.Bounded(t))
-					if _, err := other.ForceUnlock(bg); err != nil {
-						t.Error(err)
-					}
-					testlock.Receive(t, "the loss", held.Done())
-					testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+				held, hold := testlock.Lock(t, m, testlock.Bounded(t))
+				if _, err := other.ForceUnlock(bg); err != nil {
+					t.Error(err)
+				}
+				testlock.Receive(t, "the loss", held.Done())
+				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 
-					testlock.Works(t, m)
-					testlock.Must(t, s.Close())
-					for event := rlock.Waiting; event <= rlock.RenewFailed; event++ {
-						if !observer.called(event.String()) {
-							t.Errorf("%v did not happen", event)
-						}
+				testlock.Works(t, m)
+				testlock.Must(t, s.Close())
+				for event := rlock.Waiting; event <= rlock.RenewFailed; event++ {
+					if !observer.called(event.String()) {
+						t.Errorf("%v did not happen", event)
 					}
-					for _, message := range []string{"lockline: lock lost", "lockline: a wait ended while this same session held the lock; " +
-						"if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"} {
-						if !handler.called(message) {
-							t.Errorf("not logged: %s", message)
-						}
+				}
+				for _, message := range []string{"lockline: lock lost", "lockline: a wait ended while this same session held the lock; " +
+					"if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"} {
+					if !handler.called(message) {
+						t.Errorf("not logged: %s", message)
 					}
-				})
+				}
 			})
-		}
+		})
 	}
 }
 
