@@ -25,7 +25,7 @@
 // of a session to the next without a request.
 //
 // The histograms and the failures say in error.type what went wrong, if anything:
-// locked, timeout, canceled, lost, closed, not_replicated, or _OTHER.
+// locked, timeout, canceled, lost, closed, or _OTHER.
 //
 // The counters are at 0 from the first event of a kind and pattern on (the failures those
 // with timeout and _OTHER), so that Prometheus sees the first loss as an increase.
