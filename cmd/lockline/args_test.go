@@ -10,7 +10,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
 		"lockline":             {"demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "version", "completion"},
 		"lockline --help":      {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
-		"lockline demo --help": {"--redis", "--fair", "--processes", "--for"},
+		"lockline demo --help": {"--redis", "--for", "fencing token"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
 		"lockline ls --help":   {"--redis", "--prefix", "--redisson", "--json", "SCAN"},
 		"lockline top --help":  {"--redis", "--prefix", "--redisson", "--interval", "SCAN", "WAITING", "FIRST", "CHANGES", "Keys:"},
@@ -37,8 +37,6 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline nonsense",
 		"lockline --nonsense",
 		"lockline demo extra",
-		"lockline demo --processes 1",
-		"lockline demo --fair --processes 2",
 		"lockline demo --for -1s",
 		"lockline demo --redis nonsense",
 		"lockline exec",

@@ -3,125 +3,89 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/internal/child"
-	"github.com/lockline/lockline/rlock"
 )
 
 const (
-	demoLease    = 2 * time.Second
-	demoLiveness = 2 * time.Second // of waiters for the fair lock
-	// demoSlack is what recovery may take beyond these, for busy machines: the
-	// verdict tells the time itself, too.
+	demoProcesses = 4
+	stallsProcess = 2 // stands still while it holds the lock
+	killsProcess  = 3 // is killed while it holds the lock
+
+	demoLease = 2 * time.Second
+	// demoSlack is what recovery may take beyond a lease, for busy machines: the verdict tells the time itself, too.
 	demoSlack = 3 * time.Second
-	// settling is how long events wait for earlier ones from other pipes, so
-	// that what is shown is in the order in which it happened.
-	settling = 60 * time.Millisecond
 	// patience is how long the demo waits for what should take a moment.
 	patience = 15 * time.Second
 )
 
-type demoOptions struct {
-	redis     target // without a URL, an embedded server
-	fair      bool
-	redlock   bool
-	processes int
-	duration  time.Duration
-}
-
 func demoCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "demo",
-		Usage: "several processes share one lock, one is killed while it holds it, and the outcome is checked",
-		Description: "Starts several processes that increment a counter in a file (read, pause, write)\n" +
-			"under one lock, kills one of them while it holds the lock, and shows the holder,\n" +
-			"its fencing token, and the waiters. At the end it checks what happened. The exit\n" +
-			"code is 0 if all was right, and 1 if not.\n\n" +
-			"With --fair the lock is a fair one. The queue that Redis keeps is shown, too. One\n" +
-			"process is killed while it is first in the queue. It is checked that the lock was\n" +
-			"given in the order of arrival.\n\n" +
-			"With --redlock the lock is one on a majority of five servers, and one of these is\n" +
-			"killed, too. It is checked that the others had the lock from then on.",
+		Usage: "several processes share one lock, one stands still and one is killed, and the outcome is checked",
+		Description: "Starts four processes that increment a counter (read, pause, write) under one lock.\n" +
+			"One of them stands still while it holds the lock, for longer than its lease, and then\n" +
+			"writes all the same: its fencing token is refused. Another one is killed while it\n" +
+			"holds the lock. Rows show the holder, its fencing token, and who waits. At the end it\n" +
+			"is checked what happened. The exit code is 0 if all was right, and 1 if not.\n\n" +
+			"In a Redis of yours, its keys begin with lockline-demo-, and are gone within a minute.",
 		HideHelpCommand: true,
 		OnUsageError:    usageError,
 		Flags: append(tlsFlags(),
-			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
+			&cli.StringFlag{Name: "redis",
+				Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
 			redisFileFlag(),
-			&cli.BoolFlag{Name: "fair", Usage: "share a fair lock: first come, first served"},
-			&cli.BoolFlag{Name: "redlock", Usage: "share a lock on a majority of five servers, embedded in this program"},
-			&cli.IntFlag{Name: "processes", Value: 4, Usage: "how many processes, 2 to 9; with --fair at least 3"},
-			&cli.DurationFlag{Name: "for", Value: 7 * time.Second, Usage: "how long they contend; longer if a killed process still keeps the others waiting by then"},
+			&cli.DurationFlag{Name: "for", Value: 5 * time.Second,
+				Usage: "how long they contend, besides the leases that they wait for"},
 		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			o := demoOptions{redis: targetOf(cmd), fair: cmd.Bool("fair"), redlock: cmd.Bool("redlock"), processes: cmd.Int("processes"), duration: cmd.Duration("for")}
 			switch {
 			case cmd.Args().Present():
 				return fmt.Errorf("demo takes no arguments, got %q; see lockline demo --help", cmd.Args().First())
-			case o.processes < 2 || o.processes > 9:
-				return fmt.Errorf("--processes must be 2 to 9, not %d", o.processes)
-			case o.fair && o.processes < 3:
-				return fmt.Errorf("--processes must be 3 to 9 with --fair, not %d", o.processes)
-			case o.redlock && (o.fair || o.redis.URL != "" || o.redis.wrong != nil):
-				return fmt.Errorf("--redlock goes with neither --fair nor --redis: it has five servers of its own")
-			case o.duration < 0:
+			case cmd.Duration("for") < 0:
 				return fmt.Errorf("--for must not be negative")
 			}
 			ctx, stop := untilSignal(ctx)
 			defer stop()
-			return runDemo(ctx, o, cmd.Root().Writer)
+			return runDemo(ctx, targetOf(cmd), cmd.Duration("for"), cmd.Root().Writer)
 		},
 	}
 }
 
-// runDemo sets the stage, has the play directed, and says how it went.
-func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
-	dir, err := os.MkdirTemp("", "lockline-demo-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "counter")
-	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
-		return err
-	}
-	server, err := openServer(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer server.close()
-
-	d := newDirector(o, newScreen(out, o))
-	d.server = server
-	a := assignment{Redis: server.servers, Prefix: server.prefix, Lock: "counter", File: file, Lease: demoLease, Liveness: d.liveness}
-	if o.fair {
-		opened, err := a.open(ctx, "demo")
-		if err != nil {
+// runDemo has the processes play, and says how it went.
+func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Writer) error {
+	prefix := "lockline-demo-" + rand.Text()[:12]
+	says := "at " + redis.host() + ", keys " + prefix + ":*"
+	if redis.URL == "" && redis.wrong == nil {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		if err := m.StartAddr("127.0.0.1:0"); err != nil {
 			return err
 		}
-		defer opened.close()
-		d.lock = opened.lock
+		defer m.Close()
+		redis.URL, says = "redis://"+m.Addr(), "embedded in this program, at "+m.Addr()
 	}
-	d.screen.intro(server.says, d.victim)
-	if err := d.start(ctx, a); err != nil {
+	if err := answers(ctx, redis); err != nil {
 		return err
 	}
-	if err := d.play(ctx); err != nil {
+	d := newDirector(contend, newScreen(out, contend))
+	d.screen.intro(says)
+	if err := d.start(ctx, assignment{Redis: redis, Prefix: prefix, Lease: demoLease}); err != nil {
 		return err
 	}
-	d.counter, d.fileErr = readCounter(file)
+	d.play()
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
 	v := judge(d.account)
 	d.screen.verdict(v)
 	if !v.right() {
@@ -130,144 +94,68 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) error {
 	return nil
 }
 
-// server is the Redis that the demo uses, or several, and its corner in it.
-type server struct {
-	servers      []target
-	prefix, says string
-	embedded     []*miniredis.Miniredis
-	close        func()
-}
-
-// redlockServers is how many servers a RedLock is shown on.
-const redlockServers = 5
-
-func openServer(ctx context.Context, o demoOptions) (*server, error) {
-	s := &server{prefix: "lockline-demo-" + rand.Text()[:12]}
-	if o.redis.URL == "" {
-		return s, s.embed(o)
-	}
-	s.servers = []target{o.redis}
-	rdb, err := o.redis.open(ctx)
+// answers has what is wrong with a Redis be said once, and not by each process.
+func answers(ctx context.Context, redis target) error {
+	rdb, err := redis.open(ctx)
 	if err == nil {
+		defer rdb.Close()
 		if err = rdb.Ping(ctx).Err(); err != nil {
-			rdb.Close()
-			err = fmt.Errorf("redis at %s: %w", o.redis.host(), err)
+			err = fmt.Errorf("redis at %s: %w", redis.host(), err)
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, errInterrupted
+		return errInterrupted
 	}
-	if err != nil {
-		return nil, err
-	}
-	s.says = "at " + o.redis.host() + ", keys " + s.prefix + ":*"
-	s.close = func() {
-		sweep(rdb, s.prefix)
-		rdb.Close()
-	}
-	return s, nil
+	return err
 }
 
-// embed starts servers in this process.
-func (s *server) embed(o demoOptions) error {
-	s.close = func() {
-		for _, m := range s.embedded {
-			m.Close()
-		}
-	}
-	n := 1
-	if o.redlock {
-		n = redlockServers
-	}
-	var addrs []string
-	for range n {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		if err := m.StartAddr("127.0.0.1:0"); err != nil {
-			s.close()
-			return err
-		}
-		s.embedded = append(s.embedded, m)
-		s.servers = append(s.servers, target{URL: "redis://" + m.Addr()})
-		addrs = append(addrs, m.Addr())
-	}
-	s.says = "embedded in this program, at " + strings.Join(addrs, ", ")
-	return nil
-}
-
-// kill ends one of several embedded servers.
-func (s *server) kill(i int) string {
-	addr := s.embedded[i].Addr()
-	s.embedded[i].Close()
-	return addr
-}
-
-// sweep deletes what the demo left in a user's Redis, until there is nothing twice: requests of processes that were killed may be
-// under way. It would expire within about a minute by itself, so this does not insist.
-func sweep(rdb redis.UniversalClient, prefix string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	for clean := 0; clean < 2 && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
-		clean++
-		var found atomic.Bool
-		_ = eachMaster(ctx, rdb, func(ctx context.Context, master *redis.Client) error {
-			keys := master.Scan(ctx, 0, prefix+":*", 1000).Iterator()
-			for keys.Next(ctx) {
-				found.Store(true)
-				master.Del(ctx, keys.Val())
-			}
-			return nil
-		})
-		if found.Load() {
-			clean = 0
-		}
-	}
-}
-
-// phase is how far the play has come.
-type phase int
+// act is how far the play has come.
+type act int
 
 const (
-	contending phase = iota
-	stalling         // the victim is to stand still at its next hold
-	skipping         // fair: the first in the queue was killed; then they contend again
-	degraded         // redlock: a server was killed; then they contend again
-	orphaned         // the victim was killed; its lease runs out
+	contending act = iota
+	stalling       // a process is to stand still in its next hold
+	stalled        // it does
+	resuming       // another one has the lock, and it goes on
+	contendingAgain
+	killing  // a process is to be killed in its next hold
+	orphaned // it was, and its lease runs out
 	recovered
-	stopping
+	stopping // each process ends after its next hold
 )
 
-// director starts the processes, tells them what to do, and collects what they report.
+// store is what the lock protects: a counter. It remembers the largest fencing token that it has seen, and
+// refuses all below that.
+type store struct {
+	count int
+	token int64
+}
+
+func (s *store) refuses(token int64) bool {
+	refused := token < s.token
+	s.token = max(s.token, token)
+	return refused
+}
+
+// director starts the processes, answers them as their store, and has one stand still and one die.
 type director struct {
-	options demoOptions
-	server  *server
+	contend time.Duration
 	screen  *screen
-	victim  int
-	lock    operated       // fair: to look at
-	queue   []rlock.Waiter // when last looked at
+	store   store
 
 	children []*child.Child // process 1 first
 	news     chan child.News[event]
 	running  int
-	pending  []event // arrived, not yet settled
+	withheld answer // from the process that stands still
 
-	phase phase
-	since time.Time // of the phase
-	begun time.Time
-	alarm bool // something went wrong: end the play
+	act   act
+	since time.Time // of the act
 	account
 }
 
-func newDirector(o demoOptions, s *screen) *director {
-	now := time.Now()
-	d := &director{
-		options: o, screen: s, victim: 2, news: make(chan child.News[event], 64), begun: now, since: now,
-		account: account{processes: o.processes, lease: demoLease, slack: demoSlack, redlock: o.redlock},
-	}
-	if o.fair {
-		d.liveness = demoLiveness
-	}
-	return d
+func newDirector(contend time.Duration, s *screen) *director {
+	return &director{contend: contend, screen: s, news: make(chan child.News[event], 64), since: time.Now(),
+		account: account{processes: demoProcesses, lease: demoLease, slack: demoSlack}}
 }
 
 // start starts all processes, or none. They are killed if ctx ends.
@@ -294,152 +182,114 @@ func (d *director) start(ctx context.Context, a assignment) error {
 }
 
 // play directs until the last process has ended.
-func (d *director) play(ctx context.Context) error {
-	ticker := time.NewTicker(settling / 2)
+func (d *director) play() {
+	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for d.running > 0 {
 		select {
 		case n := <-d.news:
 			d.take(n)
 		case <-ticker.C:
-			d.settle(time.Now().Add(-settling))
-			d.look(ctx)
 			d.direct()
 		}
 	}
-	d.settle(time.Now())
 	for _, c := range d.children {
 		c.Orders.Close()
 	}
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	return nil
 }
 
 func (d *director) take(n child.News[event]) {
-	if !n.Ended {
+	switch {
+	case n.Ended:
+		d.running--
+		e := end{process: n.Child, how: "exit status 0"}
 		if n.Err != nil {
-			n.Event = event{At: time.Now().UnixNano(), Kind: failed, Error: n.Err.Error()}
+			e.how = n.Err.Error()
 		}
-		n.Event.Process = n.Child
-		d.pending = append(d.pending, n.Event)
+		e.planned = n.Child == d.kill.process || d.act == stopping && n.Err == nil
+		d.ends = append(d.ends, e)
+		if !e.planned {
+			d.killAll()
+		}
+	case n.Err == nil:
+		n.Event.Process, n.Event.at = n.Child, time.Now()
+		d.serve(n.Event)
+	default:
+		d.children[n.Child-1].Kill()
+	}
+}
+
+// serve answers a process, or has it come to harm while it holds the lock. What it is told it has done before
+// it unlocks, so no later holder's request is here before its own.
+func (d *director) serve(e event) {
+	e.Refused = e.Kind != waiting && d.store.refuses(e.Token)
+	d.events = append(d.events, e)
+	d.screen.show(e)
+	if e.Kind == reading && d.contends() {
+		d.screen.sample(e)
+	}
+	a := answer{Count: d.store.count, Refused: e.Refused, Stop: d.act == stopping}
+	switch {
+	case e.Kind == reading && d.act == stalling && e.Process == stallsProcess && e.Fixed:
+		d.stall = moment{e.Process, e.at}
+		d.withheld = a
+		d.screen.stalls(e)
+		d.turn(stalled)
 		return
-	}
-	d.running--
-	e := end{process: n.Child, how: "exit status 0"}
-	if n.Err != nil {
-		e.how = n.Err.Error()
-	}
-	e.planned = d.killed(n.Child) || d.phase == stopping && n.Err == nil
-	d.ends = append(d.ends, e)
-	d.alarm = d.alarm || !e.planned
-}
-
-// settle records and shows the events until then, in the order in which they happened.
-func (d *director) settle(until time.Time) {
-	slices.SortStableFunc(d.pending, func(a, b event) int { return a.at().Compare(b.at()) })
-	n := 0
-	for n < len(d.pending) && !d.pending[n].at().After(until) {
-		e := d.pending[n]
-		n++
-		d.events = append(d.events, e)
-		d.alarm = d.alarm || e.Kind == failed
-		if d.phase == orphaned && e.Kind == entered && e.at().After(d.kill.at) {
-			d.screen.say(e.at(), "lease over: process %d holds %.2f s after the kill", e.Process, e.at().Sub(d.kill.at).Seconds())
-			d.turn(recovered)
-		}
-		if d.phase == skipping && e.Kind == entered && e.at().After(d.waiter.at) {
-			d.screen.say(e.at(), "dead waiter skipped: process %d holds %.2f s after the kill", e.Process, e.at().Sub(d.waiter.at).Seconds())
-			d.turn(contending)
-		}
-		if d.phase == degraded && e.Kind == entered && e.at().After(d.outage) { // only now a holder may die: its lease would hide the server's death
-			d.turn(contending)
-		}
-		d.screen.show(e)
-	}
-	d.pending = slices.Delete(d.pending, 0, n)
-}
-
-// look reads the queue. What it misses, it sees the next time.
-func (d *director) look(ctx context.Context) {
-	if d.lock == nil {
+	case e.Kind == reading && d.act == killing && e.Process == killsProcess:
+		d.kill = moment{e.Process, e.at}
+		c := d.children[e.Process-1]
+		c.Kill()
+		d.screen.killed(e, c.PID())
+		d.turn(orphaned)
 		return
+	case e.Kind == reading && d.act == stalled:
+		d.screen.recovered(e, d.stall)
+		d.screen.say(e.at, "process %d goes on, and writes", stallsProcess)
+		d.turn(resuming)
+		d.answer(stallsProcess, d.withheld)
+	case e.Kind == reading && d.act == orphaned:
+		d.screen.recovered(e, d.kill)
+		d.turn(recovered)
+	case e.Kind == writing && d.act == resuming && e.Process == stallsProcess:
+		d.screen.late(e, d.store.token)
+		d.turn(contendingAgain)
+	case e.Kind == writing && d.act == stalling && e.Process == stallsProcess:
+		a.Fixed = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	state, err := d.lock.Inspect(ctx)
-	if err == nil {
-		d.pending = append(d.pending, seen(state))
+	if e.Kind == writing && !e.Refused {
+		d.store.count = e.Count
 	}
-	d.queue = state.Queue
+	if e.Kind != waiting {
+		d.answer(e.Process, a)
+	}
 }
 
-func (d *director) turn(p phase) { d.phase, d.since = p, time.Now() }
+// contends: the play is not in the midst of something else that is shown.
+func (d *director) contends() bool { return d.act != stalled && d.act != resuming && d.act != orphaned }
 
-// direct does what the phase calls for.
+// answer is for a process that waits for it. One that is gone is noticed by its end.
+func (d *director) answer(process int, a answer) {
+	_ = json.NewEncoder(d.children[process-1].Orders).Encode(a)
+}
+
+func (d *director) turn(a act) { d.act, d.since = a, time.Now() }
+
+// direct begins the next act, if it is time for that.
 func (d *director) direct() {
 	now := time.Now()
 	here := now.Sub(d.since)
 	switch {
-	case d.phase == stopping:
-		if here > patience {
-			d.killAll()
-		}
-	case d.alarm, here > d.options.duration+patience:
-		d.stop()
-	case d.phase == contending && d.options.redlock && d.outage.IsZero() && here > d.options.duration*2/10 && d.screen.allHaveHeld():
-		addr := d.server.kill(0)
-		d.outage = time.Now()
-		d.screen.say(d.outage, "server %s is killed: %d of %d are left", addr, redlockServers-1, redlockServers)
-		d.turn(degraded)
-	case d.phase == contending && here > d.options.duration*3/10 && d.screen.allHaveHeld():
-		_, _ = fmt.Fprintln(d.children[d.victim-1].Orders, orderStall)
-		d.turn(stalling)
-	case d.phase == stalling && d.screen.allWaitFor(d.victim):
-		if d.lock == nil || d.waiter != nil {
-			d.killVictim()
-		} else if len(d.queue) == d.processes-1 {
-			d.killWaiter()
-		}
-	case d.phase == skipping:
-		d.screen.heldUp(now, d.waiter.at, "dead waiter is given up")
-	case d.phase == orphaned:
-		d.screen.heldUp(now, d.kill.at, "dead holder's lease is over")
-	case d.phase == recovered && here > time.Second && now.Sub(d.begun) > d.options.duration:
-		d.stop()
+	case here > d.contend/3+patience:
+		d.killAll()
+	case d.act == stalled:
+		d.screen.heldUp(now, d.stall)
+	case d.act == orphaned:
+		d.screen.heldUp(now, d.kill)
+	case here < d.contend/3:
+	case d.act == contending && d.screen.allHaveHeld(), d.act == contendingAgain, d.act == recovered:
+		d.turn(d.act + 1)
 	}
-}
-
-// killVictim comes when the victim's events say that it holds, and stands still
-// between reading the counter and writing it.
-func (d *director) killVictim() {
-	d.kill = d.killOne(d.victim, fmt.Sprintf("has read the counter (%d), has not written it", d.screen.count))
-	d.turn(orphaned)
-}
-
-// killWaiter comes when the victim stands still inside and all others stand in
-// the queue. The victim leaves only when the first of them is dead.
-func (d *director) killWaiter() {
-	d.waiter = d.killOne(d.screen.whose(d.queue[0]), fmt.Sprintf("is first in the queue (%s)", d.screen.places(d.queue)))
-	_, _ = fmt.Fprintln(d.children[d.victim-1].Orders, orderGo)
-	d.turn(skipping)
-}
-
-func (d *director) killOne(number int, state string) *kill {
-	k := &kill{process: number, at: time.Now()}
-	c := d.children[number-1]
-	c.Kill()
-	d.screen.killed(k.at, number, c.PID(), state)
-	return k
-}
-
-// stop lets every process finish what it is at.
-func (d *director) stop() {
-	for _, c := range d.children {
-		c.Orders.Close()
-	}
-	d.turn(stopping)
 }
 
 func (d *director) killAll() {

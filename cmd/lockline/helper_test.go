@@ -102,3 +102,11 @@ func increment(counter, tokens string) int {
 	note(tokens, "%s", os.Getenv("LOCKLINE_TOKEN"))
 	return 0
 }
+
+func readCounter(file string) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(text))
+}

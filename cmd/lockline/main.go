@@ -103,7 +103,7 @@ func program(out, errOut io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "lockline",
 		Usage: "distributed locks on Redis: see them work, hold one while a command runs, and look after them",
-		UsageText: "lockline demo [--fair | --redlock]\n" +
+		UsageText: "lockline demo\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
 			"lockline ls | top [PATTERN]\n" +
 			"lockline inspect | watch | unlock --force NAME\n" +

@@ -113,8 +113,8 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 	}
 
 	var out bytes.Buffer
-	o := demoOptions{redis: target{URL: "rediss://" + server, CACert: s.ca, Cert: s.cert, Key: s.key}, processes: 2, duration: time.Second}
-	if err := runDemo(t.Context(), o, &out); err != nil {
+	to := target{URL: "rediss://" + server, CACert: s.ca, Cert: s.cert, Key: s.key}
+	if err := runDemo(t.Context(), to, time.Second, &out); err != nil {
 		t.Errorf("demo: %v\n%s", err, &out)
 	}
 }
