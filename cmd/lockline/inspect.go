@@ -49,6 +49,10 @@ func inspectCommand() *cli.Command {
 }
 
 func (s lockState) print(out io.Writer) {
+	if s.Error != "" {
+		fmt.Fprintf(out, "%s  %s\n", printable(s.Name), printable(s.Error))
+		return
+	}
 	if s.counts() {
 		fmt.Fprintf(out, "%s  %s, count %d\n", printable(s.Name), s.Kind, s.Count)
 		for _, h := range s.Holders {

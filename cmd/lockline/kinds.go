@@ -35,17 +35,19 @@ func (k lockKind) at(s *rlock.Session, name string) looker {
 var lockKinds = []lockKind{
 	{rlock.KindReentrant, "reentrant", openReentrant, nil},
 	{rlock.KindFair, fairName, openFair, nil},
-	{rlock.KindRedLock, "redlock", openRedLock, nil},
+	{rlock.KindRedLock, redLockName, openRedLock, nil},
 	{rlock.KindReadWrite, "rwlock", openWriter, nil},
 	{rlock.KindSemaphore, "semaphore", openSemaphore(1), nil}, // Redis has the limit of one that is used
 }
 
 // redissonKinds is the kind of locks that are shared with Redisson.
-var redissonKinds = []lockKind{{rlock.KindRedisson, "redisson", openRedisson, nil}}
+var redissonKinds = []lockKind{{rlock.KindRedisson, redissonName, openRedisson, nil}}
 
 const (
-	fairName  = "fair"
-	latchName = "latch"
+	fairName     = "fair"
+	redLockName  = "redlock"
+	redissonName = "redisson"
+	latchName    = "latch"
 )
 
 // allKinds are also what can only be looked at.
@@ -86,7 +88,7 @@ func openReentrant(s *rlock.Session, name string) subject {
 }
 
 func openRedisson(s *rlock.Session, name string) subject {
-	return mutex{redisson.New(s, name), "redisson"}
+	return mutex{redisson.New(s, name), redissonName}
 }
 
 func openFair(s *rlock.Session, name string) subject { return mutex{fairlock.New(s, name), fairName} }
@@ -95,9 +97,9 @@ func openFair(s *rlock.Session, name string) subject { return mutex{fairlock.New
 func openRedLock(s *rlock.Session, name string) subject {
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(10*time.Second)) // there is no other to ask
 	if err != nil {
-		return mutex{multilock.NewRedLock(name, s), "redlock"} // which tells it
+		return mutex{multilock.NewRedLock(name, s), redLockName} // which tells it
 	}
-	return mutex{q.New(name), "redlock"}
+	return mutex{q.New(name), redLockName}
 }
 
 func (m mutex) state(ctx context.Context) (lockState, error) {

@@ -67,8 +67,8 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 	})
 
 	ls := said(t, url, "ls")
-	wantMatch(t, ls, `catalog +rwlock +2 +\S+ +\S+ +\d+ +1 +read: process \d+ on \S+ \([ab]\) and 1 more\n`)
-	wantMatch(t, ls, `jobs +semaphore +3/3 +\S+ +\S+ +\d+ +1 +[12] permits?: process \d+ on \S+ \(a\) and 1 more\n`)
+	wantMatch(t, ls, `catalog +rwlock +2 +\S+ +\S+ +\d+ +1 +\S+ +read: process \d+ on \S+ \([ab]\) and 1 more\n`)
+	wantMatch(t, ls, `jobs +semaphore +3/3 +\S+ +\S+ +\d+ +1 +\S+ +[12] permits?: process \d+ on \S+ \(a\) and 1 more\n`)
 	shown := said(t, url, "inspect", "jobs")
 	wantMatch(t, shown, `(?s)^jobs  semaphore, held\n  count    3/3\n  holder   [12] permits?: .*, since \S+, for \S+, lease \S+, token \d+, owner \S+\n  holder   [12] permits?: .*\n  waiter 1   2 permits: process \d+ on \S+ \(b\), for \S+, owner \S+\n$`)
 	wantMatch(t, said(t, url, "inspect", "catalog"), `(?s)  holder   read: .*  holder   read: .*  waiter 1   write: `)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -23,9 +24,11 @@ import (
 const lsDescription = `Lists the locks that are held or waited for, of all kinds, and the latches that are
 counted down. Of a latch, COUNT is what is left to count, HOLDER the party whose lease
 ends first, and LEASE what is left of that. HELD FOR is since the holder's session got
-it, of several holders the first one shown. PATTERN is a glob:
-* stands for any characters, ? for one, [a-z] for one of these, and \ before one of
-them for itself.
+it, of several holders the first one shown. WAITING is the length of the queue, and
+FIRST is how long its first entry has waited. Goroutines of a process can share an
+entry. The queues of RedLocks, of locks with --redisson and of latches are not in Redis.
+PATTERN is a glob: * stands for any characters, ? for one, [a-z] for one of these, and
+\ before one of them for itself.
 
 The keys are found with SCAN, on every master of a Cluster. That walks over all keys of
 the database, in steps. It does not slow down others, but takes its time on a large one.
@@ -39,10 +42,11 @@ func lsCommand() *cli.Command {
 		Name: "ls", Usage: "list the locks that are held or waited for", UsageText: "lockline ls [options] [PATTERN]",
 		Description: lsDescription,
 	}, false, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		if cmd.Args().Len() > 1 {
-			return fmt.Errorf("ls takes one pattern at most, got %d; see lockline ls --help", cmd.Args().Len())
+		pattern, err := patternOf(cmd)
+		if err != nil {
+			return err
 		}
-		states, err := o.list(ctx, cmp.Or(cmd.Args().First(), "*"))
+		states, err := o.list(ctx, pattern)
 		if err != nil {
 			return err
 		}
@@ -53,32 +57,31 @@ func lsCommand() *cli.Command {
 	})
 }
 
+// patternOf is the PATTERN of ls and top.
+func patternOf(cmd *cli.Command) (string, error) {
+	pattern := cmp.Or(cmd.Args().First(), "*")
+	if n := cmd.Args().Len(); n > 1 {
+		return "", fmt.Errorf("%s takes one pattern at most, got %d; see %s --help", cmd.Name, n, cmd.FullName())
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return "", fmt.Errorf("%s: not a pattern: %q", cmd.Name, pattern)
+	}
+	return pattern, nil
+}
+
 // found is a lock whose key was seen.
 type found struct{ letter, name string }
 
-// parts are the keys of a lock that were seen: that of its holder, and that of its queue. Those shared with
-// Redisson have neither; they are found by another key, which says nothing of the two.
-type parts struct{ held, queue bool }
+// atOnce is how many locks are asked for at once; these requests share pipelines.
+const atOnce = 100
 
+// list is what ls shows, and top again and again: sorted by name.
 func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error) {
-	if _, err := path.Match(pattern, ""); err != nil {
-		return nil, fmt.Errorf("ls: not a pattern: %q", pattern)
-	}
-	locks, err := o.scan(ctx, pattern)
+	seen, err := o.scan(ctx, pattern)
 	if err != nil {
 		return nil, err
 	}
-	states, err := o.inspectAll(ctx, slices.Collect(maps.Keys(locks)), 16)
-	if err != nil {
-		return nil, err
-	}
-	states = slices.DeleteFunc(states, lockState.gone)
-	slices.SortFunc(states, func(a, b lockState) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
-	return states, nil
-}
-
-// inspectAll asks for the holders of these locks, so many at once.
-func (o *operator) inspectAll(ctx context.Context, locks []found, atOnce int) ([]lockState, error) {
+	locks := slices.Collect(maps.Keys(seen))
 	states := make([]lockState, len(locks))
 	asking, ctx := errgroup.WithContext(ctx)
 	asking.SetLimit(atOnce)
@@ -88,14 +91,21 @@ func (o *operator) inspectAll(ctx context.Context, locks []found, atOnce int) ([
 			return err
 		})
 	}
-	return states, asking.Wait()
+	if err := asking.Wait(); err != nil {
+		return nil, err
+	}
+	states = slices.DeleteFunc(states, lockState.gone)
+	slices.SortFunc(states, func(a, b lockState) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+	return states, nil
 }
 
 // scan finds keys on all masters. A name may be seen twice: SCAN says so itself,
 // and slots move between masters.
-func (o *operator) scan(ctx context.Context, pattern string) (map[found]parts, error) {
+func (o *operator) scan(ctx context.Context, pattern string) (map[found]bool, error) {
 	var mu sync.Mutex // guards seen
-	seen := map[found]parts{}
+	seen := map[found]bool{}
 	match := glob(o.prefix) + ":*:{*}*"
 	if o.redisson {
 		match = "lockline_lock_memory:*"
@@ -105,11 +115,7 @@ func (o *operator) scan(ctx context.Context, pattern string) (map[found]parts, e
 		for keys.Next(ctx) {
 			mu.Lock()
 			if l, ok := o.lockOf(keys.Val()); ok && matches(pattern, l.name) {
-				p, queue := seen[l], strings.HasSuffix(keys.Val(), ":q")
-				if !o.redisson {
-					p.queue, p.held = p.queue || queue, p.held || !queue
-				}
-				seen[l] = p
+				seen[l] = true
 			}
 			mu.Unlock()
 		}
@@ -169,27 +175,68 @@ func glob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
+// column is one of the table that ls and top show.
+type column struct {
+	name  string
+	width int // in top; 0 if it shares what is left
+	cell  func(lockState) string
+}
+
+var columns = []column{
+	{"NAME", 0, func(s lockState) string { return printable(s.Name) }},
+	{"KIND", 9, func(s lockState) string { return printable(s.Kind) }},
+	{"COUNT", 5, func(s lockState) string {
+		if s.Count == 0 {
+			return ""
+		}
+		return s.count()
+	}},
+	{"HELD FOR", 8, lockState.heldFor},
+	{"LEASE", 6, func(s lockState) string {
+		if !s.leased() {
+			return ""
+		}
+		return short(s.RemainingMS)
+	}},
+	{"TOKEN", 16, func(s lockState) string {
+		if s.Error != "" || s.Kind == latchName {
+			return ""
+		}
+		return strconv.FormatInt(s.Token, 10)
+	}},
+	{"WAITING", 7, func(s lockState) string {
+		switch {
+		case s.Error != "" || s.Kind == latchName:
+			return ""
+		case s.Kind == redLockName || s.Kind == redissonName: // Redis does not know them
+			return "?"
+		}
+		return strconv.Itoa(len(s.Queue))
+	}},
+	{"FIRST", 6, func(s lockState) string {
+		if len(s.Queue) == 0 {
+			return ""
+		}
+		return short(s.Queue[0].AgeMS)
+	}},
+	{"HOLDER", 0, func(s lockState) string { return cmp.Or(printable(s.Error), s.heldBy()) }},
+}
+
 func (o *operator) table(states []lockState) error {
 	if len(states) == 0 {
 		return nil // as ls(1)
 	}
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tKIND\tCOUNT\tHELD FOR\tLEASE\tTOKEN\tWAITING\tHOLDER")
-	for _, s := range states {
-		switch {
-		case s.Error != "":
-			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\t%s\n", printable(s.Name), s.Kind, printable(s.Error))
-		case s.counts():
-			left := ""
-			if s.leased() {
-				left = s.remaining()
-			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t\t%s\t\t\t%s\n", printable(s.Name), s.Kind, s.Count, left, s.heldBy())
-		case s.Held:
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(s.Name), s.Kind, s.count(), s.heldFor(), s.remaining(), s.Token, len(s.Queue), s.heldBy())
-		default:
-			fmt.Fprintf(w, "%s\t%s\t\t\t\t%d\t%d\t\n", printable(s.Name), s.Kind, s.Token, len(s.Queue))
+	row := func(cell func(column) string) {
+		var cells []string
+		for _, c := range columns {
+			cells = append(cells, cell(c))
 		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	row(func(c column) string { return c.name })
+	for _, s := range states {
+		row(func(c column) string { return c.cell(s) })
 	}
 	return w.Flush()
 }

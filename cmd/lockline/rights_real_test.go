@@ -3,7 +3,6 @@
 package main
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -83,54 +82,5 @@ func TestTheDocumentedRightsOfAnOperatorShowAllAndFreeNothing(t *testing.T) {
 		if look() == "" {
 			t.Errorf("%s can be left out", rule)
 		}
-	}
-}
-
-// What a user may not ask for ls, it may not ask for top.
-func TestTopNeedsTheRightsThatLsNeeds(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	admin := server.Client(t)
-	session := testlock.NewSession(t, server.Client(t))
-	take(t, rlock.New(session, "a"))
-	take(t, fairlock.New(session, "b"))
-	wait(t, fairlock.New(testlock.NewSession(t, server.Client(t)), "b"))
-	take(t, multilock.NewRedLock("c", session))
-	rules := []any{"ACL", "SETUSER", "looker", "on", ">secret", "resetchannels", "~lockline:*"}
-	for _, command := range []string{"scan", "eval", "evalsha", "hgetall", "pttl", "time", "zrange"} {
-		rules = append(rules, "+"+command)
-	}
-	testlock.Must(t, admin.Do(t.Context(), rules...).Err())
-	url := "looker:secret@" + server.Addr
-	if out, errOut, code := operate(t, url, "ls"); code != exitOK || strings.Count(out, "\n") != 4 {
-		t.Fatalf("ls: exit code %d: %s%s", code, out, errOut)
-	}
-	denied := func() map[string]bool {
-		entries, err := admin.ACLLog(t.Context(), 100).Result()
-		testlock.Must(t, err)
-		objects := map[string]bool{}
-		for _, e := range entries {
-			objects[e.Object] = true
-		}
-		testlock.Must(t, admin.ACLLogReset(t.Context()).Err())
-		return objects
-	}
-	ls := denied()
-	rdb := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "looker", "secret" })
-	o := topOperator(t, rdb, false)
-	for by := range order(orders) {
-		if s := o.sample(t.Context(), wish{pattern: "*", by: by, rows: 10}); s.err != nil || len(s.rows) != 3 {
-			t.Errorf("by %v: %d rows, %v", by, len(s.rows), s.err)
-		}
-	}
-	if s := o.sample(t.Context(), wish{lock: found{rlock.KindFair, "b"}}); s.err != nil || len(s.state.Queue) != 1 {
-		t.Errorf("one lock: %+v, %v", s.state, s.err)
-	}
-	if top := denied(); len(top) > len(ls) || !maps.Equal(top, ls) {
-		t.Errorf("top was refused %v, ls %v", top, ls)
-	}
-	testlock.Must(t, admin.Do(t.Context(), "ACL", "SETUSER", "looker", "-scan").Err())
-	if s := o.sample(t.Context(), wish{pattern: "*"}); s.err == nil {
-		t.Error("without the right to SCAN it says nothing")
 	}
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/lockline/lockline/rlock"
+	"github.com/clipperhouse/displaywidth"
 )
 
-// page is what lockline top shows and does, without a terminal or Redis: it is given keys, samples and sizes.
+// page is what lockline top shows and does, without a terminal or Redis: it is given keys, looks and sizes.
 type page struct {
 	server   string // for people
 	pattern  string
@@ -17,121 +20,78 @@ type page struct {
 	width, height int
 	now           time.Time
 
-	rows    []topRow // of the last sample of the list that Redis answered, in no order
+	states  []lockState // of the last look that Redis answered, in order
 	at      time.Time
-	err     error     // of the last sample
-	failing time.Time // since when samples fail
-	asked   time.Time // when the sample was begun whose answer is not there yet; zero if none is under way
-	past    map[found]*past
+	err     error     // of the last look
+	failing time.Time // since when looks fail
+	asked   time.Time // when the look began that is under way; zero if none is
 
-	by             order
-	filter, before string // before: the one that is left with Esc
-	typing         bool   // a filter
-	paused         bool
-	cursor, from   int // in the list, which begins on the screen at from
-
-	lock   found // that is inspected; none if it has no name
-	state  *lockState
-	lockAt time.Time
-	scroll int
+	by     int // the index of the order
+	paused bool
+	cursor int        // the selected row
+	from   int        // the first row on the screen
+	open   *lockState // shown in full, as it was when it was selected; nil for the list
 }
 
-func newPage(server, pattern string, interval time.Duration) *page {
-	return &page{server: server, pattern: pattern, interval: interval, past: map[found]*past{}}
+// look is what lockline ls found.
+type look struct {
+	begun, at time.Time
+	states    []lockState
+	err       error
 }
 
-// past is what was seen of a lock's holders.
-type past struct {
-	holder string // the last one
-	looks  []glance
+// order is how the list is sorted. Equal ones are sorted by name.
+type order struct {
+	name    string
+	compare func(a, b lockState) int
 }
 
-type glance struct {
-	at      time.Time
-	changed bool // the holder is another one than at the look before
+var orders = []order{
+	{"waiting", func(a, b lockState) int { return cmp.Compare(len(b.Queue), len(a.Queue)) }},
+	{"first", func(a, b lockState) int { return cmp.Compare(firstWait(b), firstWait(a)) }},
+	{"held for", func(a, b lockState) int { return cmp.Compare(b.HeldMS, a.HeldMS) }},
+	{"lease", func(a, b lockState) int { return cmp.Compare(leaseLeft(a), leaseLeft(b)) }},
+	{"name", func(a, b lockState) int { return 0 }},
 }
 
-// pastLooks is of how many looks the changes a second are made.
-const pastLooks = 11
-
-// saw remembers the holder. Of several hand-overs between two looks it sees one.
-func (p *past) saw(at time.Time, r topRow) {
-	l := glance{at: at}
-	if r.state.Held {
-		holder := r.state.Holder.Owner
-		if r.letter != rlock.KindRedLock { // whose token can grow under its holder
-			holder = fmt.Sprint(holder, " ", r.state.Token)
-		}
-		l.changed = p.holder != "" && p.holder != holder
-		p.holder = holder
-	}
-	p.looks = append(p.looks, l)
-	if len(p.looks) > pastLooks {
-		p.looks = p.looks[1:]
-	}
-}
-
-// changes is how often the holder was seen to change, a second.
-func (p *past) changes() float64 {
-	if len(p.looks) < 2 {
+// firstWait is for how long the first in the queue has waited, in milliseconds.
+func firstWait(s lockState) int64 {
+	if len(s.Queue) == 0 {
 		return -1
 	}
-	n := 0
-	for _, l := range p.looks[1:] {
-		if l.changed {
-			n++
-		}
-	}
-	return float64(n) / p.looks[len(p.looks)-1].at.Sub(p.looks[0].at).Seconds()
+	return s.Queue[0].AgeMS
 }
 
-// wish is what the next sample is to find out.
-func (p *page) wish() wish {
-	if p.lock.name != "" {
-		return wish{lock: p.lock}
+// leaseLeft is what is left, in milliseconds; of a lock that is not held, more than any.
+func leaseLeft(s lockState) int64 {
+	if !s.leased() {
+		return math.MaxInt64
 	}
-	return wish{pattern: p.pattern, filter: p.filter, by: p.by, from: p.from, rows: p.room()}
+	return s.RemainingMS
 }
 
-// ready reports whether a sample may begin.
-func (p *page) ready() bool { return !p.paused && p.asked.IsZero() }
-
-// take is given a sample. While the page is paused, what it shows stays.
-func (p *page) take(s sample) {
+// take is given a look. While the page is paused, what it shows stays.
+func (p *page) take(l look) {
 	p.asked = time.Time{}
-	if p.paused && !p.at.IsZero() {
-		return
-	}
-	if s.err != nil {
+	switch {
+	case p.paused && !p.at.IsZero():
+	case l.err != nil:
 		if p.err == nil {
-			p.failing = s.begun
+			p.failing = l.begun
 		}
-		p.err = s.err
-		return
+		p.err = l.err
+	default:
+		p.states, p.at, p.err = l.states, l.at, nil
+		p.sort(0)
 	}
-	p.err = nil
-	if s.of.lock.name != "" {
-		if s.of.lock == p.lock {
-			p.state, p.lockAt = &s.state, s.at
-		}
-		return
-	}
-	p.rows, p.at = s.rows, s.at
-	for i, r := range p.rows {
-		if r.state == nil || r.state.Error != "" {
-			continue
-		}
-		if p.past[r.found] == nil {
-			p.past[r.found] = &past{}
-		}
-		p.past[r.found].saw(s.at, r)
-		p.rows[i].changes = p.past[r.found].changes()
-	}
-	for l, past := range p.past {
-		if s.at.Sub(past.looks[len(past.looks)-1].at) > max(time.Minute, pastLooks*p.interval) {
-			delete(p.past, l)
-		}
-	}
+}
+
+// sort sorts by the order that is so far from this one.
+func (p *page) sort(by int) {
+	p.by = (p.by + by + len(orders)) % len(orders)
+	slices.SortFunc(p.states, func(a, b lockState) int {
+		return cmp.Or(orders[p.by].compare(a, b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
 	p.move(0)
 }
 
@@ -140,12 +100,20 @@ func (p *page) resize(width, height int) {
 	p.move(0)
 }
 
-// list is what there is to show, in order.
-func (p *page) list() []topRow { return arrange(p.rows, p.by, p.filter) }
+const (
+	above = 4 // lines above the rows: three, and the names of the columns
+	below = 1 // the keys
+)
 
-// move moves the cursor, and the part of the list that is on the screen with it.
+// room is how many rows fit on the screen.
+func (p *page) room() int { return max(0, p.height-above-below) }
+
+// move moves the cursor, and the rows that are on the screen with it.
 func (p *page) move(by int) {
-	n := len(p.list())
+	n := len(p.states)
+	if p.open != nil {
+		n = len(p.about())
+	}
 	p.cursor = max(0, min(p.cursor+by, n-1))
 	p.from = max(min(p.from, p.cursor), p.cursor-max(p.room(), 1)+1)
 	p.from = max(0, min(p.from, n-p.room()))
@@ -156,36 +124,26 @@ type action int
 
 const (
 	goOn action = iota
+	lookNow
 	quit
 	interrupt
 )
 
 // key is given a key: its character, or its name.
 func (p *page) key(k string) action {
-	switch {
-	case k == "ctrl-c":
-		return interrupt
-	case p.typing:
-		p.edit(k)
-		return goOn
-	case k == "q":
-		return quit
-	case k == "p":
-		p.paused = !p.paused
-		return goOn
-	case p.lock.name != "":
-		p.keyOfLock(k)
-		return goOn
-	}
 	switch k {
+	case "ctrl-c":
+		return interrupt
+	case "q":
+		return quit
+	case "p":
+		if p.paused = !p.paused; !p.paused {
+			return lookNow
+		}
 	case "s", "right":
 		p.sort(1)
 	case "S", "left":
 		p.sort(-1)
-	case "/":
-		p.typing, p.before = true, p.filter
-	case "esc":
-		p.find("")
 	case "up", "k":
 		p.move(-1)
 	case "down", "j":
@@ -195,89 +153,167 @@ func (p *page) key(k string) action {
 	case "pgdn":
 		p.move(p.room())
 	case "home":
-		p.move(-len(p.rows))
+		p.move(-p.cursor)
 	case "end":
-		p.move(len(p.rows))
+		p.move(math.MaxInt32)
 	case "enter", "i":
-		if list := p.list(); len(list) > 0 {
-			r := list[p.cursor]
-			p.lock, p.state, p.lockAt, p.scroll = r.found, r.state, p.at, 0
+		if p.open == nil && len(p.states) > 0 {
+			p.open = new(p.states[p.cursor])
+			p.cursor, p.from = 0, 0
+		}
+	case "esc":
+		if p.open != nil {
+			p.cursor, p.open = p.opened(), nil
+			p.move(0)
 		}
 	}
 	return goOn
 }
 
-func (p *page) sort(by int) {
-	p.by = order((int(p.by) + by + orders) % orders)
-	p.top()
+// opened is the index of the lock that is shown in full, or -1 if it is free by now.
+func (p *page) opened() int {
+	return slices.IndexFunc(p.states, func(s lockState) bool { return s.Name == p.open.Name && s.Kind == p.open.Kind })
 }
 
-func (p *page) find(filter string) {
-	p.filter = filter
-	p.top()
+// about is what lockline inspect says of that lock.
+func (p *page) about() []string {
+	s := lockState{Name: p.open.Name, Kind: p.open.Kind}
+	if i := p.opened(); i >= 0 {
+		s = p.states[i]
+	}
+	var b strings.Builder
+	s.print(&b)
+	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 }
 
-// top goes to the first row.
-func (p *page) top() {
-	p.cursor, p.from = 0, 0
+// line is text in one style, such as bold of demo_screen.go; "" is plain.
+type line struct{ text, style string }
+
+const reverse = "7"
+
+// fit makes text as wide as a column: what is too long ends with an ellipsis. Control characters are for printable.
+func fit(text string, width int) string {
+	text = displaywidth.TruncateString(text, max(0, width), "…")
+	if displaywidth.String(text) > width { // no room for the ellipsis
+		return strings.Repeat(" ", max(0, width))
+	}
+	return text + strings.Repeat(" ", width-displaywidth.String(text))
 }
 
-// edit is given a key of a filter.
-func (p *page) edit(k string) {
-	switch k {
-	case "enter":
-		p.typing = false
-	case "esc":
-		p.typing = false
-		p.find(p.before)
-	case "backspace":
-		_, size := utf8.DecodeLastRuneInString(p.filter)
-		p.find(p.filter[:len(p.filter)-size])
-	case "ctrl-u":
-		p.find("")
-	default:
-		if utf8.RuneCountInString(k) == 1 {
-			p.find(p.filter + k)
+// render is the screen: its height in lines, of which none is wider than it.
+func (p *page) render() []line {
+	lines := p.head()
+	if p.open != nil {
+		lines = append(lines, line{})
+		for i, text := range p.about() {
+			lines = append(lines, p.row(i, text, "")...)
+		}
+	} else {
+		lines = append(lines, p.list()...)
+	}
+	for len(lines) < p.height-below {
+		lines = append(lines, line{})
+	}
+	foot := line{"q quit   s/←→ sort   p pause   ↑↓ select   enter inspect", faint}
+	if p.open != nil {
+		foot.text = "q quit   esc list   p pause   ↑↓ scroll"
+	}
+	lines = append(lines[:max(0, p.height-below)], foot)[:p.height]
+	for i, l := range lines {
+		lines[i].text = strings.TrimRight(fit(l.text, p.width), " ")
+	}
+	return lines
+}
+
+// row is a line at an index, if that is on the screen.
+func (p *page) row(i int, text, style string) []line {
+	switch {
+	case i < p.from || i >= p.from+p.room():
+		return nil
+	case i == p.cursor:
+		style = reverse
+	}
+	return []line{{text, style}}
+}
+
+const clock = "15:04:05"
+
+// head says of what, and of when, the rest is.
+func (p *page) head() []line {
+	title := "lockline top"
+	if p.paused {
+		title += "  PAUSED"
+	}
+	if !p.at.IsZero() {
+		title += "  " + p.at.Format(clock)
+	}
+	title += fmt.Sprintf("  every %v  %s", p.interval, printable(p.server))
+	held, waitedFor := 0, 0
+	for _, s := range p.states {
+		if s.Held {
+			held++
+		}
+		if len(s.Queue) > 0 {
+			waitedFor++
 		}
 	}
-}
-
-// keyOfLock is given a key while one lock is inspected.
-func (p *page) keyOfLock(k string) {
-	switch k {
-	case "esc", "enter", "i", "left":
-		p.lock, p.state = found{}, nil
-	case "up", "k":
-		p.scroll--
-	case "down", "j":
-		p.scroll++
-	case "pgup":
-		p.scroll -= p.roomOfLock()
-	case "pgdn":
-		p.scroll += p.roomOfLock()
-	case "home":
-		p.scroll = 0
-	case "end":
-		p.scroll = len(p.about())
+	sum := fmt.Sprintf("locks: %d, held: %d, with waiters: %d, sorted by %s",
+		len(p.states), held, waitedFor, orders[p.by].name)
+	if p.pattern != "*" {
+		sum += ", of " + printable(p.pattern)
 	}
-	p.scroll = max(0, min(p.scroll, len(p.about())-p.roomOfLock()))
+	return []line{{title, bold}, {sum, ""}, {p.trouble(), red}}
 }
 
-// late is since when Redis has not answered, if that is for long.
-func (p *page) late() time.Time {
+// trouble says that Redis does not answer, if that is for long.
+func (p *page) trouble() (text string) {
 	switch {
 	case p.err != nil:
-		return p.failing
+		text = "failing since " + p.failing.Format(clock) + ": " + printable(say(p.err))
 	case !p.asked.IsZero() && p.now.Sub(p.asked) > max(2*time.Second, 2*p.interval):
-		return p.asked
+		text = "no answer from Redis since " + p.asked.Format(clock)
+	default:
+		return ""
 	}
-	return time.Time{}
+	if !p.at.IsZero() {
+		text = fmt.Sprintf("%v old, ", p.now.Sub(p.at).Round(time.Second)) + text
+	}
+	return text
 }
 
-// shownAt is when what is on the screen was so; zero if nothing is there yet.
-func (p *page) shownAt() time.Time {
-	if p.lock.name != "" {
-		return p.lockAt
+// list is the names of the columns, and the rows below them.
+func (p *page) list() []line {
+	left, shares := p.width+1, 0 // no space behind the last one
+	var table []column
+	for _, c := range columns {
+		if c.name == "TOKEN" && p.width < 110 { // which is shown with the lock in full
+			continue
+		}
+		table = append(table, c)
+		left -= c.width + 1
+		if c.width == 0 {
+			shares++
+		}
 	}
-	return p.at
+	row := func(cell func(column) string) string {
+		var cells []string
+		for _, c := range table {
+			cells = append(cells, fit(cell(c), cmp.Or(c.width, max(4, left/shares))))
+		}
+		return strings.Join(cells, " ")
+	}
+	lines := []line{{row(func(c column) string { return c.name }), reverse}}
+	for i, s := range p.states {
+		style := ""
+		switch {
+		case s.Error != "":
+			style = red
+		case p.err != nil:
+			style = faint
+		case len(s.Queue) > 0:
+			style = yellow
+		}
+		lines = append(lines, p.row(i, row(func(c column) string { return c.cell(s) }), style)...)
+	}
+	return lines
 }

@@ -15,31 +15,22 @@ import (
 // noon is when the tests of the page happen.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.Local)
 
-// heldRow is a lock as a look at it has found it.
-func heldRow(letter, name string, token, leaseMS int64, waits ...int64) topRow {
-	kind := map[string]string{"r": "reentrant", "f": "fair", "q": "redlock"}[letter]
-	s := &lockState{Name: name, Kind: kind, Held: true, Count: 1, Token: token, RemainingMS: leaseMS,
-		Holder: &party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"}}
+// heldState is a lock as a look has found it.
+func heldState(kind, name string, heldMS, leaseMS int64, waits ...int64) lockState {
+	s := lockState{Name: name, Kind: kind, Held: true, Count: 1, Token: 7, RemainingMS: leaseMS,
+		Holder: &party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"},
+		age:    age{Since: &noon, HeldMS: heldMS}}
 	for i, age := range waits {
 		s.Queue = append(s.Queue, waiter{party: party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43, Label: "till 4"}, AgeMS: age})
 	}
-	r := topRow{found: found{letter, name}, kind: kind, queues: letter != "q", changes: -1}
-	r.saw(s)
-	return r
+	return s
 }
 
-// unseen is a lock of which only the keys were seen.
-func unseen(letter, name string) topRow {
-	r := heldRow(letter, name, 1, 1)
-	r.state = nil
-	return r
-}
-
-// pageOf shows rows.
-func pageOf(width, height int, rows ...topRow) *page {
-	p := newPage("127.0.0.1:6379", "*", time.Second)
+// pageOf shows locks.
+func pageOf(width, height int, states ...lockState) *page {
+	p := &page{server: "127.0.0.1:6379", pattern: "*", interval: time.Second}
 	p.resize(width, height)
-	p.take(sample{of: p.wish(), begun: noon, at: noon, rows: rows})
+	p.take(look{begun: noon, at: noon, states: states})
 	p.now = noon
 	return p
 }
@@ -47,103 +38,87 @@ func pageOf(width, height int, rows ...topRow) *page {
 // screenOf is the text on the screen.
 func screenOf(p *page) (lines []string) {
 	for _, l := range p.render() {
-		lines = append(lines, strings.TrimRight(l.String(), " "))
+		lines = append(lines, l.text)
 	}
 	return lines
 }
 
 func names(p *page) (names []string) {
-	for _, r := range p.list() {
-		names = append(names, r.name)
+	for _, s := range p.states {
+		names = append(names, s.Name)
 	}
 	return names
 }
 
-// typed presses keys: each of those that are named, and each character of others.
+// typed presses keys.
 func typed(p *page, keys ...string) {
 	for _, k := range keys {
 		p.key(k)
 	}
 }
 
-func someRows() []topRow {
-	return []topRow{
-		heldRow("f", "printer", 5, 29_900, 61_000, 300), heldRow("r", "orders:42", 7, 12_340),
-		heldRow("q", "ledger", 9, 8_000), unseen("r", "stock"),
-		{found: found{"r", "text"}, kind: "reentrant", changes: -1, parts: parts{held: true}, queues: true, state: &lockState{Error: "its key is something else"}},
+func someStates() []lockState {
+	return []lockState{
+		heldState("fair", "printer", 3_000, 29_900, 61_000, 300), heldState("reentrant", "orders:42", 3_600_000, 12_340),
+		heldState("redlock", "ledger", 9_000, 8_000),
+		{Name: "boot", Kind: latchName, Count: 2},
+		{Name: "text", Kind: "reentrant", Error: "its key is something else"},
 	}
 }
 
 func TestTopFitsASmallScreen(t *testing.T) {
-	p := pageOf(80, 24, someRows()...)
-	p.take(sample{of: p.wish(), begun: noon, at: noon.Add(time.Second), rows: append(someRows()[1:], heldRow("f", "printer", 6, 29_900, 61_000, 300))})
-	want := `lockline top  12:00:01  every 1s  127.0.0.1:6379
-5 locks, 5 held, 1 with waiters (1 not known), sorted by waiting
+	p := pageOf(80, 16, someStates()...)
+	want := `lockline top  12:00:00  every 1s  127.0.0.1:6379
+locks: 5, held: 3, with waiters: 1, sorted by waiting
 
-NAME              KIND      STATE LEASE WAITING FIRST  CHANGES HOLDER
-printer           fair      held  29.9s       2 61.0s   ≥1.0/s process 42 on db…
-orders:42         reentrant held  12.3s       0            0/s process 42 on db…
-stock             reentrant held              0
-ledger            redlock   held   8.0s       ?            0/s process 42 on db…
-text              reentrant error             ?                its key is somet…
-
+NAME             KIND      COUNT HELD FOR LEASE  WAITING FIRST  HOLDER
+printer          fair      1     3s       29.9s  2       1m1s   process 42 on d…
+boot             latch     2
+ledger           redlock   1     9s       8s     ?              process 42 on d…
+orders:42        reentrant 1     1h0m0s   12.3s  0              process 42 on d…
+text             reentrant                                      its key is some…
 
 
 
 
 
 
-
-
-
-
-
-printer, fair
-process 42 on db1 (till 3), owner session:7, token 6
-q quit   s/←→ sort   / filter   p pause   ↑↓ select   enter inspect`
+q quit   s/←→ sort   p pause   ↑↓ select   enter inspect`
 	if got := strings.Join(screenOf(p), "\n"); got != want {
 		t.Errorf("it shows\n%s\nwant\n%s", got, want)
 	}
 }
 
 func TestTopUsesALargeScreen(t *testing.T) {
-	rows := someRows()
+	states := someStates()
 	for i := range 100 {
-		rows = append(rows, heldRow("r", fmt.Sprintf("more %02d", i), 1, 1000))
+		states = append(states, heldState("reentrant", fmt.Sprintf("more %02d", i), 1, 1000))
 	}
-	p := pageOf(200, 50, rows...)
+	p := pageOf(200, 50, states...)
 	got := screenOf(p)
-	if len(got) != 50 || got[1] != "105 locks, 105 held, 1 with waiters (1 not known), sorted by waiting" || !strings.HasSuffix(got[3], "OWNER") {
+	if len(got) != 50 || !strings.Contains(got[3], "TOKEN") || !strings.Contains(got[4], "process 42 on db1 (till 3)") {
 		t.Errorf("it shows\n%s", strings.Join(got, "\n"))
 	}
-	if n := strings.Count(strings.Join(got, "\n"), "process 42 on db1 (till 3)"); n != 50-above-below-0+1 {
-		t.Errorf("%d holders in full, want one for each of %d rows and one below", n, p.room())
-	}
-	if !strings.Contains(got[4], "process 42 on db1 (till 3)") || !strings.Contains(got[4], "session:7") {
-		t.Errorf("the first row: %q", got[4])
+	if n := strings.Count(strings.Join(got, "\n"), "process 42 on db1 (till 3)"); n != 50-above-below-1 {
+		t.Errorf("%d holders, want one for each of %d rows but that of the latch", n, p.room())
 	}
 }
 
 func TestTopSorts(t *testing.T) {
-	longest := heldRow("f", "longest wait", 1, 30_000, 9_000)
-	crowded := heldRow("f", "crowd", 1, 20_000, 100, 50, 10)
-	ending := heldRow("r", "ending", 1, 500)
-	busy := heldRow("r", "busy", 1, 10_000)
-	free := topRow{found: found{"r", "a free one"}, kind: "reentrant", queues: true, parts: parts{queue: true},
-		state: &lockState{Queue: []waiter{{AgeMS: 2_000}}}, changes: -1}
-	p := pageOf(80, 24, ending, longest, busy, crowded, free)
-	for i := range 3 {
-		busy.state = &lockState{Held: true, RemainingMS: 10_000, Holder: &party{Owner: "s:1"}, Token: int64(2 + i)}
-		p.take(sample{of: p.wish(), begun: noon, at: noon.Add(time.Duration(1+i) * time.Second), rows: []topRow{ending, longest, busy, crowded, free}})
-	}
+	p := pageOf(80, 24,
+		heldState("reentrant", "ending", 1_000, 500),
+		heldState("fair", "longest wait", 2_000, 30_000, 9_000),
+		heldState("reentrant", "busy", 9_000, 10_000),
+		heldState("fair", "crowd", 3_000, 20_000, 100, 50, 10),
+		lockState{Name: "a free one", Kind: "fair", Queue: []waiter{{AgeMS: 2_000}}})
 	for _, want := range []struct {
 		by    string
 		names []string
 	}{
 		{"waiting", []string{"crowd", "a free one", "longest wait", "busy", "ending"}},
 		{"first", []string{"longest wait", "a free one", "crowd", "busy", "ending"}},
+		{"held for", []string{"busy", "crowd", "longest wait", "ending", "a free one"}},
 		{"lease", []string{"ending", "busy", "crowd", "longest wait", "a free one"}},
-		{"changes", []string{"busy", "a free one", "crowd", "ending", "longest wait"}},
 		{"name", []string{"a free one", "busy", "crowd", "ending", "longest wait"}},
 	} {
 		if got := names(p); !slices.Equal(got, want.names) {
@@ -154,47 +129,13 @@ func TestTopSorts(t *testing.T) {
 		}
 		p.key("s")
 	}
-	if p.by != byWaiting {
-		t.Errorf("after all of them comes %v", p.by)
-	}
 	typed(p, "left", "S", "right")
-	if p.by != byName {
-		t.Errorf("two back and one on is %v", p.by)
+	if got := orders[p.by].name; got != "name" {
+		t.Errorf("two back and one on is %v", got)
 	}
-}
-
-func TestTopFilters(t *testing.T) {
-	rows := []topRow{heldRow("r", "orders:1", 1, 1), heldRow("r", "orders:2", 1, 1), heldRow("r", "stock q", 1, 1), heldRow("r", "a\nb", 1, 1)}
-	p := pageOf(80, 24, rows...)
-	typed(p, "down", "down", "/", "o", "r", "d")
-	if got := names(p); !slices.Equal(got, []string{"orders:1", "orders:2"}) || p.cursor != 0 {
-		t.Errorf("while it is typed: %q, cursor %d", got, p.cursor)
-	}
-	if got := screenOf(p); !strings.Contains(got[1], "2 with ord in the name") || !strings.HasPrefix(got[23], "filter: ord") {
-		t.Errorf("it shows %q and %q", got[1], got[23])
-	}
-	typed(p, "enter")
-	if w := p.wish(); w.filter != "ord" || p.key("q") != quit {
-		t.Errorf("once it is kept: %+v", w)
-	}
-	typed(p, "/", "ctrl-u", "q", "backspace", "backspace", "k", " ")
-	if got := names(p); !slices.Equal(got, []string{"stock q"}) {
-		t.Errorf("another one, with keys that are commands elsewhere: %q", got)
-	}
-	typed(p, "esc")
-	if got := names(p); len(got) != 2 || p.typing {
-		t.Errorf("Esc leads back to %q", got)
-	}
-	typed(p, "/", "ctrl-u", `\`, "n")
-	if got := names(p); !slices.Equal(got, []string{"a\nb"}) {
-		t.Errorf("as it is shown: %q", got)
-	}
-	typed(p, "enter", "esc")
-	if got := names(p); len(got) != 4 {
-		t.Errorf("without a filter: %q", got)
-	}
-	if typed(p, "/"); p.key("ctrl-c") != interrupt {
-		t.Error("ctrl-C does not end it while a filter is typed")
+	p.take(look{begun: noon, at: noon, states: []lockState{{Name: "b"}, {Name: "a"}}})
+	if got := names(p); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("the next look is not sorted: %q", got)
 	}
 }
 
@@ -205,14 +146,12 @@ func hostile() []string {
 
 // Names, labels, hosts and errors are what others have written.
 func TestTopShowsWhatOthersWroteSafely(t *testing.T) {
-	var rows []topRow
+	var states []lockState
 	for _, name := range hostile() {
-		r := heldRow("f", name, 1, 1000, 10)
-		r.state.Holder = &party{Owner: name, Session: name, Host: name, PID: 1, Label: name}
-		r.state.Queue[0].party = *r.state.Holder
-		strange := heldRow("r", name, 1, 1000)
-		strange.kind, strange.state = name, &lockState{Name: name, Kind: name, Error: name}
-		rows = append(rows, r, strange)
+		s := heldState("fair", name, 1, 1000, 10)
+		s.Holder = &party{Owner: name, Session: name, Host: name, PID: 1, Label: name}
+		s.Queue[0].party = *s.Holder
+		states = append(states, s, lockState{Name: name, Kind: name, Error: name})
 	}
 	check := func(p *page, what string) {
 		t.Helper()
@@ -221,46 +160,42 @@ func TestTopShowsWhatOthersWroteSafely(t *testing.T) {
 			t.Fatalf("%s at %dx%d: %d lines", what, p.width, p.height, len(lines))
 		}
 		for _, l := range lines {
-			text := l.String()
-			if w := displaywidth.String(text); w > p.width {
-				t.Errorf("%s at %dx%d is %d wide: %q", what, p.width, p.height, w, text)
+			if w := displaywidth.String(l.text); w > p.width {
+				t.Errorf("%s at %dx%d is %d wide: %q", what, p.width, p.height, w, l.text)
 			}
-			if i := strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }); i >= 0 {
-				t.Errorf("%s at %dx%d has %q: %q", what, p.width, p.height, text[i], text)
+			if i := strings.IndexFunc(l.text, func(r rune) bool { return !strconv.IsPrint(r) }); i >= 0 {
+				t.Errorf("%s at %dx%d has %q: %q", what, p.width, p.height, l.text[i], l.text)
 			}
 		}
 	}
 	for _, size := range [][2]int{{80, 24}, {200, 50}, {1, 1}, {3, 5}, {12, 7}, {40, 8}, {0, 0}} {
-		p := pageOf(size[0], size[1], rows...)
-		p.server, p.pattern, p.filter = "host\x1b[31m", "\x1b*", ""
-		for i := range len(rows) {
+		p := pageOf(size[0], size[1], states...)
+		p.server, p.pattern = "host\x1b[31m", "\x1b*"
+		for i := range len(states) {
 			check(p, fmt.Sprint("row ", i))
 			p.key("enter")
 			check(p, fmt.Sprint("lock ", i))
 			typed(p, "esc", "down")
 		}
-		p.take(sample{begun: noon, at: noon, err: errors.New("\x1b[31m" + hostile()[3])})
-		typed(p, "/", "é", "\x1b")
-		check(p, "an error and a filter")
+		p.take(look{begun: noon, at: noon, err: errors.New("\x1b[31m" + hostile()[3])})
+		check(p, "an error")
 	}
 }
 
 func TestTopScrolls(t *testing.T) {
-	var rows []topRow
+	var states []lockState
 	for i := range 40 {
-		rows = append(rows, heldRow("r", fmt.Sprintf("lock %02d", i), 1, 1000))
+		states = append(states, heldState("reentrant", fmt.Sprintf("lock %02d", i), 1, 1000))
 	}
-	p := pageOf(80, 24, rows...) // 17 of them fit
+	p := pageOf(80, 22, states...) // 17 of them fit
 	at := func(cursor, from int) {
 		t.Helper()
 		if p.cursor != cursor || p.from != from {
 			t.Errorf("cursor %d and first row %d, want %d and %d", p.cursor, p.from, cursor, from)
 		}
-		if got := screenOf(p); !strings.HasPrefix(got[above], fmt.Sprintf("lock %02d", from)) || got[24-below] != fmt.Sprintf("lock %02d, reentrant", cursor) {
-			t.Errorf("it shows %q first, and %q", got[above], got[24-below])
-		}
-		if w := p.wish(); w.from != from || w.rows != 17 {
-			t.Errorf("it wants %d from %d", w.rows, w.from)
+		l := p.render()[above+cursor-from]
+		if !strings.HasPrefix(l.text, fmt.Sprintf("lock %02d", cursor)) || l.style != reverse {
+			t.Errorf("it shows %q at the cursor", l)
 		}
 	}
 	at(0, 0)
@@ -279,76 +214,76 @@ func TestTopScrolls(t *testing.T) {
 	typed(p, "home")
 	at(0, 0)
 	typed(p, "end")
-	p.take(sample{of: p.wish(), begun: noon, at: noon, rows: rows[:20]}) // the others are free by now
+	p.take(look{begun: noon, at: noon, states: states[:20]}) // the others are free by now
 	at(19, 3)
-	p.resize(80, 10)
+	p.resize(80, 8)
 	if p.room() != 3 || p.cursor != 19 || p.from != 17 {
 		t.Errorf("on a lower screen: %d rows from %d, cursor %d", p.room(), p.from, p.cursor)
 	}
-	p.resize(80, 24)
+	p.resize(80, 22)
 	at(19, 3)
-	p.take(sample{of: p.wish(), begun: noon, at: noon})
-	if got := screenOf(p); p.cursor != 0 || got[above] != "" || got[1] != "0 locks, 0 held, 0 with waiters, sorted by waiting" {
+	p.take(look{begun: noon, at: noon})
+	if got := screenOf(p); p.cursor != 0 || got[above] != "" || got[1] != "locks: 0, held: 0, with waiters: 0, sorted by waiting" {
 		t.Errorf("without a lock: %q", got)
 	}
 	p.key("enter")
-	if p.lock.name != "" {
+	if p.open != nil {
 		t.Error("there is no lock to inspect")
 	}
 }
 
 func TestTopInspectsALock(t *testing.T) {
 	ages := make([]int64, 30)
-	p := pageOf(80, 24, heldRow("r", "a", 1, 1), heldRow("f", "printer", 5, 29_900, ages...))
+	other := heldState("reentrant", "a", 1, 1)
+	printer := heldState("fair", "printer", 3_000, 29_900, ages...)
+	p := pageOf(80, 24, other, printer)
 	typed(p, "home", "i")
-	if w := p.wish(); w.lock != (found{"f", "printer"}) || w.pattern != "" {
-		t.Errorf("it wants %+v", w)
-	}
 	got := screenOf(p)
-	if got[3] != "printer  fair, held" || !strings.Contains(got[4], "process 42 on db1 (till 3)") || !strings.Contains(got[5], "session:7") {
+	if got[4] != "printer  fair, held" || !strings.Contains(got[5], "process 42 on db1 (till 3)") || !strings.Contains(got[6], "session:7") {
 		t.Errorf("it shows %q", got)
 	}
 	typed(p, "end")
 	if got := screenOf(p); !strings.Contains(got[22], "waiter 30") {
 		t.Errorf("the end of the queue: %q", got)
 	}
-	typed(p, "home", "down")
-	if got := screenOf(p); !strings.Contains(got[3], "process 42") {
-		t.Errorf("one line down: %q", got[3])
-	}
-	p.take(sample{of: wish{lock: found{"r", "a"}}, at: noon, state: lockState{Name: "a"}}) // late, of another one
-	if got := screenOf(p); !strings.Contains(got[3], "process 42") {
-		t.Errorf("it shows another lock: %q", got[3])
-	}
-	p.take(sample{of: p.wish(), at: noon.Add(time.Minute), state: lockState{Name: "printer", Kind: "fair", Token: 5}})
 	p.key("home")
-	if got := screenOf(p); got[3] != "printer  fair, free" || !strings.Contains(got[0], "12:01:00") {
+	p.take(look{begun: noon, at: noon, states: []lockState{other, heldState("fair", "printer", 4_000, 29_900)}})
+	if got := screenOf(p); got[4] != "printer  fair, held" || !strings.Contains(got[7], "for 4s") {
+		t.Errorf("after another look: %q", got)
+	}
+	typed(p, "esc")
+	if p.open != nil || p.cursor != 1 || !strings.HasPrefix(screenOf(p)[5], "printer ") {
+		t.Errorf("Esc leads to row %d of %q", p.cursor, screenOf(p))
+	}
+	p.key("enter")
+	p.take(look{begun: noon, at: noon, states: []lockState{other}})
+	if got := screenOf(p); got[4] != "printer  fair, free" {
 		t.Errorf("once it is free: %q", got)
 	}
 	typed(p, "esc")
-	if got := screenOf(p); p.lock.name != "" || !strings.Contains(got[0], "12:00:00") {
-		t.Errorf("Esc leads to %q, which is as old as it was", got[0])
+	if p.cursor != 0 {
+		t.Errorf("Esc leads to row %d", p.cursor)
+	}
+	p.take(look{begun: noon, at: noon, states: someStates()[4:]})
+	p.key("enter")
+	if got := screenOf(p); got[4] != "text  its key is something else" {
+		t.Errorf("what cannot be read: %q", got)
 	}
 }
 
 func TestTopShowsAnOutage(t *testing.T) {
-	p := pageOf(80, 24, someRows()...)
+	p := pageOf(80, 24, someStates()...)
 	down := errors.New("dial tcp: connection refused")
 	for i := range 3 {
 		at := noon.Add(time.Duration(1+i) * time.Second)
-		p.take(sample{of: p.wish(), begun: at, at: at, err: down})
+		p.take(look{begun: at, at: at, err: down})
 	}
 	p.now = noon.Add(7 * time.Second)
 	got := screenOf(p)
 	if got[2] != "7s old, failing since 12:00:01: dial tcp: connection refused" || !strings.HasPrefix(got[4], "printer ") {
 		t.Errorf("while it is down: %q", got)
 	}
-	typed(p, "enter")
-	if got := screenOf(p); !strings.HasPrefix(got[2], "7s old, failing") || !strings.HasPrefix(got[3], "printer ") {
-		t.Errorf("an inspected lock while it is down: %q", got)
-	}
-	typed(p, "esc")
-	p.take(sample{of: p.wish(), begun: p.now, at: p.now, rows: someRows()[1:2]})
+	p.take(look{begun: p.now, at: p.now, states: someStates()[1:2]})
 	if got := screenOf(p); got[2] != "" || !strings.HasPrefix(got[4], "orders:42 ") || !strings.Contains(got[0], "12:00:07") {
 		t.Errorf("once it is back: %q", got)
 	}
@@ -363,83 +298,20 @@ func TestTopShowsAnOutage(t *testing.T) {
 	}
 }
 
-func TestTopCountsTheChangesThatItSees(t *testing.T) {
-	p := pageOf(80, 24)
-	second := 0
-	saw := func(r topRow) string {
-		second++
-		p.take(sample{of: p.wish(), begun: noon, at: noon.Add(time.Duration(second) * time.Second), rows: []topRow{r}})
-		i := slices.IndexFunc(columns, func(c column) bool { return c.name == "CHANGES" })
-		return columns[i].cell(p.list()[0])
-	}
-	hold := func(letter string, token int64) topRow { return heldRow(letter, "x", token, 30_000) }
-	free := topRow{found: found{"r", "x"}, kind: "reentrant", queues: true, parts: parts{queue: true}, state: &lockState{Queue: make([]waiter, 1)}}
-	for i, step := range []struct {
-		row  topRow
-		want string
-	}{
-		{hold("r", 1), ""}, {hold("r", 1), "0/s"}, {hold("r", 9), "≥0.5/s"}, {hold("r", 9), "≥0.3/s"},
-		{hold("r", 900), "≥0.5/s"}, // a thousand tokens are not a thousand hand-overs
-	} {
-		if got := saw(step.row); got != step.want {
-			t.Errorf("step %d: %q, want %q", i, got, step.want)
-		}
-	}
-	saw(free)
-	saw(hold("r", 900))
-	if n := p.past[found{"r", "x"}].changes() * 6; n != 2 {
-		t.Errorf("it was free, and then the same holder has it: %v changes", n)
-	}
-	for range 20 {
-		saw(hold("r", 901))
-	}
-	if got := p.past[found{"r", "x"}].changes(); got != 0 {
-		t.Errorf("what is long past still counts: %v", got)
-	}
-	saw(hold("q", 1))
-	saw(hold("q", 2)) // of the same owner
-	if got := p.past[found{"q", "x"}].changes(); got != 0 {
-		t.Errorf("a RedLock whose token grew was not handed over: %v", got)
-	}
-	second += 120
-	free.name = "y"
-	saw(free)
-	next := hold("r", 1)
-	next.name = "y"
-	saw(next)
-	if got := p.past[found{"r", "y"}].changes(); got != 0 {
-		t.Errorf("nobody had it at the first look, and that is no other holder: %v", got)
-	}
-	if len(p.past) != 1 {
-		t.Errorf("%d locks are remembered, want the one that is there", len(p.past))
-	}
-}
-
 func TestTopPausesAndEnds(t *testing.T) {
-	p := pageOf(80, 24, someRows()...)
+	p := pageOf(80, 24, someStates()...)
 	if typed(p, "p"); !p.paused || !strings.HasPrefix(screenOf(p)[0], "lockline top  PAUSED") {
 		t.Errorf("after p: %q", screenOf(p)[0])
 	}
-	p.take(sample{of: p.wish(), begun: noon, at: noon}) // was under way
-	if got := names(p); len(got) != 5 || p.ready() {
-		t.Errorf("while it is paused: %q, and a look may begin: %v", got, p.ready())
+	p.take(look{begun: noon, at: noon}) // was under way
+	if got := names(p); len(got) != 5 {
+		t.Errorf("while it is paused: %q", got)
 	}
-	if typed(p, "enter", "p"); p.paused || !p.ready() {
-		t.Error("another p, while a lock is inspected, does not go on")
-	}
-	if p.asked = noon; p.ready() {
-		t.Error("two looks at once")
+	if p.key("p") != lookNow || p.paused {
+		t.Error("another p does not go on")
 	}
 	if p.key("q") != quit || p.key("ctrl-c") != interrupt || p.key("x") != goOn {
 		t.Error("q and ctrl-C end it, and other keys do not")
-	}
-}
-
-func TestTopShortensTimes(t *testing.T) {
-	for ms, want := range map[int64]string{0: "0.0s", 340: "0.3s", 29_900: "29.9s", 99_900: "99.9s", 100_000: "1m", 3_600_000: "60m", 7_200_000: "2h", 400 * 3_600_000: "16d"} {
-		if got := brief(ms); got != want {
-			t.Errorf("%d ms are %q, want %q", ms, got, want)
-		}
 	}
 }
 
