@@ -184,20 +184,23 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		_ = rdb.Close()
 		return nil, &unreachable{t.host(), "redis at " + t.host(), err}
 	}
-	mode := ""
-	if answer, ok := hello.(map[any]any); ok {
-		mode, _ = answer["mode"].(string)
-	} else if answer, ok := hello.([]any); ok { // with ?protocol=2
-		mode = pairs(answer)["mode"]
+	var mode any
+	switch hello := hello.(type) {
+	case map[any]any:
+		mode = hello["mode"]
+	case []any: // of names and values, with ?protocol=2
+		if i := slices.Index(hello, any("mode")); i >= 0 && i+1 < len(hello) {
+			mode = hello[i+1]
+		}
 	}
 	switch {
 	case mode == "cluster":
 		_ = rdb.Close()
 		return t.openCluster(u)
 	case mode == "sentinel":
-		defer rdb.Close()
-		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: add ?master_name=NAME to the URL of --redis%s",
-			t.host(), known("; it knows ", t.mastersOf(ctx, rdb)))
+		_ = rdb.Close()
+		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: add ?master_name=NAME to the URL of --redis",
+			t.host())
 	case db != 0:
 		_ = rdb.Close()
 		if options, err = t.options(); err != nil {
@@ -271,11 +274,12 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(options), nil
 }
 
-// findMaster asks all Sentinels at once, and returns with the first one that knows the master. go-redis has one error for all that can be wrong.
+// findMaster asks all Sentinels at once, and returns with the first one that knows the master. go-redis has one
+// error for all that can be wrong.
 func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
-		err   error
-		names []string // of the masters that the Sentinel knows, if it does not know this one
+		addr string
+		err  error
 	}
 	answers := make(chan answer, len(o.SentinelAddrs))
 	for _, addr := range o.SentinelAddrs {
@@ -286,73 +290,28 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 			})
 			defer sentinel.Close()
 			_, err := t.request(ctx, sentinel, "sentinel", "get-master-addr-by-name", o.MasterName)
-			switch {
-			case err == redis.Nil:
-				answers <- answer{err, t.mastersOf(ctx, sentinel)}
-			case err != nil:
-				answers <- answer{err: fmt.Errorf("%s: %w", addr, err)}
-			default:
-				answers <- answer{}
-			}
+			answers <- answer{addr, err}
 		}()
 	}
-	var names, errs []string
-	unknown, answered := false, false
+	var errs []string
+	answered := false
 	for range o.SentinelAddrs {
 		a := <-answers
-		switch {
-		case a.err == nil:
+		switch a.err {
+		case nil:
 			return nil
-		case a.err == redis.Nil:
-			unknown = true
-			names = append(names, a.names...)
+		case redis.Nil:
+			errs = append(errs, fmt.Sprintf("the Sentinel %s does not know a master %q", a.addr, o.MasterName))
 		default:
-			answered = answered || refused(a.err)
-			errs = append(errs, a.err.Error())
+			errs = append(errs, fmt.Sprintf("the Sentinel %s: %v", a.addr, a.err))
 		}
+		answered = answered || refused(a.err)
 	}
-	switch {
-	case unknown:
-		slices.Sort(names)
-		return fmt.Errorf("the Sentinels do not know a master %q%s", o.MasterName, known("; they know ", slices.Compact(names)))
-	case answered:
-		return fmt.Errorf("no Sentinel says where the master is: %s", strings.Join(errs, "; "))
+	all := errors.New(strings.Join(errs, "; "))
+	if answered {
+		return all
 	}
-	return &unreachable{t.host(), "no Sentinel can be reached", errors.New(strings.Join(errs, "; "))}
-}
-
-// mastersOf is the names of the masters that a Sentinel watches; none if it does not say.
-func (t target) mastersOf(ctx context.Context, sentinel processor) (names []string) {
-	reply, _ := t.request(ctx, sentinel, "sentinel", "masters")
-	masters, _ := reply.([]any)
-	for _, m := range masters {
-		switch m := m.(type) {
-		case map[any]any:
-			names = append(names, fmt.Sprint(m["name"]))
-		case []any:
-			names = append(names, pairs(m)["name"])
-		}
-	}
-	return names
-}
-
-func known(words string, names []string) string {
-	for i := range names {
-		names[i] = fmt.Sprintf("%q", names[i])
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return words + strings.Join(names, ", ")
-}
-
-// pairs is a map as RESP2 has it.
-func pairs(list []any) map[string]string {
-	m := map[string]string{}
-	for i := 0; i+1 < len(list); i += 2 {
-		m[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
-	}
-	return m
+	return &unreachable{t.host(), "no Sentinel can be reached", all}
 }
 
 // unreachable is the error of a Redis that does not answer.

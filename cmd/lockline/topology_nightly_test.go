@@ -67,10 +67,10 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	demonstrates(t, "redis://"+one+"?master_name="+name)
 
 	for url, says := range map[string][]string{
-		one:                                    {one + " is the port of a Sentinel", "add ?master_name=NAME", name},
-		one + "/1?protocol=2":                  {"is the port of a Sentinel", name},
-		one + "?master_name=other&addr=" + two: {`do not know a master "other"`, fmt.Sprintf("they know %q\n", name)},
-		group.Nodes[0].Addr + "?master_name=x": {"no Sentinel says where the master is", "unknown command"},
+		one:                                    {one + " is the port of a Sentinel", "add ?master_name=NAME"},
+		one + "/1?protocol=2":                  {"is the port of a Sentinel"},
+		one + "?master_name=other&addr=" + two: {"the Sentinel " + one + ` does not know a master "other"`, "the Sentinel " + two + " does not"},
+		group.Nodes[0].Addr + "?master_name=x": {"the Sentinel " + group.Nodes[0].Addr + ": ", "unknown command"},
 	} {
 		said := execs(t, url, exitTrouble, "n", "--", "true")
 		for _, s := range says {
