@@ -8,7 +8,7 @@ import (
 
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"lockline":             {"demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "version", "completion"},
+		"lockline":             {"demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "script", "completion"},
 		"lockline --help":      {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--for", "fencing token"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
@@ -75,7 +75,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline watch --interval 0s a",
 		"lockline unlock a",
 		"lockline doctor extra",
-		"lockline version extra",
+		"lockline version",
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitTrouble {

@@ -109,8 +109,8 @@ func program(out, errOut io.Writer) *cli.Command {
 			"lockline inspect | watch | unlock --force NAME\n" +
 			"lockline doctor\n" +
 			"lockline script [NAME | DIGEST]\n" +
-			"lockline version\n" +
-			"lockline COMMAND --help",
+			"lockline COMMAND --help\n" +
+			"lockline --version",
 		EnableShellCompletion:           true,
 		ConfigureShellCompletionCommand: setUpCompletion,
 		HideHelpCommand:                 true,
@@ -119,7 +119,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		ErrWriter:                       errOut,
 		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(),
 			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(),
-			scriptCommand(), versionCommand()},
+			scriptCommand()},
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -13,20 +12,6 @@ import (
 
 // version is set for a release: go build -ldflags "-X main.version=1.2.3".
 var version string
-
-func versionCommand() *cli.Command {
-	return &cli.Command{
-		Name: "version", Usage: "show the version, and what it was built from", UsageText: "lockline version",
-		HideHelpCommand: true,
-		OnUsageError:    usageError,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			if cmd.Args().Present() {
-				return fmt.Errorf("version takes no arguments, got %q; see lockline version --help", cmd.Args().First())
-			}
-			return showVersion(cmd)
-		},
-	}
-}
 
 func showVersion(cmd *cli.Command) error {
 	info, _ := debug.ReadBuildInfo() // nil if there is none

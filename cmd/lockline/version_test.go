@@ -29,10 +29,9 @@ func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
 	}
 	defer func(before string) { version = before }(version)
 	version = "0.1.0"
-	for _, args := range []string{"lockline version", "lockline --version"} {
-		var out, errOut bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK || !strings.HasPrefix(out.String(), "lockline 0.1.0 (") || strings.Count(out.String(), "\n") != 1 {
-			t.Errorf("%s: exit code %d: %s%s", args, code, &out, &errOut)
-		}
+	var out, errOut bytes.Buffer
+	code := run(t.Context(), []string{"lockline", "--version"}, &out, &errOut)
+	if code != exitOK || !strings.HasPrefix(out.String(), "lockline 0.1.0 (") || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("exit code %d: %s%s", code, &out, &errOut)
 	}
 }
