@@ -7,11 +7,19 @@ import (
 	"time"
 )
 
-// checks are what the doctor asks of each server's facts.
-var checks = []func(facts) finding{
-	checkReach, checkVersion, checkCluster, checkEviction, checkMemory, checkPersistence, checkReplication, checkClock, checkPubSub,
-	checkClients, checkScripts,
+// checks are what the doctor asks of each server's facts. Most need INFO.
+var checks = []struct {
+	name  string
+	info  bool
+	judge func(facts) finding
+}{
+	{"reach", false, checkReach}, {"version", true, checkVersion}, {"cluster", true, checkCluster},
+	{"eviction", true, checkEviction}, {"memory", true, checkMemory}, {"persistence", true, checkPersistence},
+	{"replication", true, checkReplication}, {"clock", false, checkClock}, {"pubsub", false, checkPubSub},
+	{"clients", true, checkClients},
 }
+
+const adminDo = "run the doctor as an administrator, too"
 
 const rightsDo = "give this user the rights that docs/operations.md lists"
 
@@ -24,36 +32,19 @@ func reachDo(err error) string {
 
 func checkReach(f facts) finding {
 	if f.err != nil {
-		return finding{Check: "reach", Status: failure, Found: f.err.Error(), Do: reachDo(f.err)}
+		return finding{Status: failure, Found: f.err.Error(), Do: reachDo(f.err)}
 	}
-	return finding{Check: "reach", Status: fine, Found: fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond))}
+	return finding{Status: fine, Found: fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond))}
 }
 
-// known is nil where INFO answered, and else says that it did not.
-func (f facts) known(check string) *finding {
-	if f.info != nil {
-		return nil
-	}
-	return &finding{Check: check, Status: unknown, Found: "this user may not ask INFO", Do: "run the doctor as an administrator, too"}
-}
-
-// setting reads a value of CONFIG; ok is false where that is not allowed.
-func (f facts) setting(name string) (value string, ok bool) {
-	value, ok = f.config[name]
-	return value, ok
-}
-
-const configDo = "this user may not ask CONFIG: look at %s, or run the doctor as an administrator, too"
+const configDo = "this user may not ask CONFIG: look at %s, or " + adminDo
 
 func checkVersion(f facts) finding {
-	if u := f.known("version"); u != nil {
-		return *u
-	}
 	name, version := "Redis", f.info["redis_version"]
 	if v := f.info["valkey_version"]; v != "" {
 		name, version = "Valkey", v
 	}
-	found := finding{Check: "version", Status: fine, Found: name + " " + version}
+	found := finding{Status: fine, Found: name + " " + version}
 	var major, minor int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 6 || major == 6 && minor < 2) {
 		found.Status, found.Do = failure, "use Redis 6.2 or newer, or Valkey: nothing older is tested"
@@ -62,28 +53,22 @@ func checkVersion(f facts) finding {
 }
 
 func checkCluster(f facts) finding {
-	if u := f.known("cluster"); u != nil {
-		return *u
-	}
 	state, known := f.info["cluster_state"]
 	switch {
 	case f.info["cluster_enabled"] != "1":
-		return finding{Check: "cluster", Status: fine, Found: "not a Cluster"}
+		return finding{Status: fine, Found: "not a Cluster"}
 	case !known:
-		return finding{Check: "cluster", Status: unknown, Found: "this user may not ask CLUSTER INFO", Do: "run the doctor as an administrator, too"}
+		return finding{Status: unknown, Found: "this user may not ask CLUSTER INFO", Do: adminDo}
 	case state != "ok":
-		return finding{Check: "cluster", Status: failure, Found: "a master of a Cluster whose state is " + state,
+		return finding{Status: failure, Found: "a master of a Cluster whose state is " + state,
 			Do: "see CLUSTER NODES: slots without a master take no locks"}
 	}
-	return finding{Check: "cluster", Status: fine, Found: "a master of a Cluster whose state is ok"}
+	return finding{Status: fine, Found: "a master of a Cluster whose state is ok"}
 }
 
 func checkEviction(f facts) finding {
-	if u := f.known("eviction"); u != nil {
-		return *u
-	}
 	policy, limit := f.info["maxmemory_policy"], f.number("maxmemory")
-	found := finding{Check: "eviction", Found: fmt.Sprintf("maxmemory-policy %s, maxmemory %s, %d keys evicted since the start",
+	found := finding{Found: fmt.Sprintf("maxmemory-policy %s, maxmemory %s, %d keys evicted since the start",
 		policy, size(limit), f.number("evicted_keys"))}
 	switch {
 	case policy == "noeviction":
@@ -97,11 +82,8 @@ func checkEviction(f facts) finding {
 }
 
 func checkMemory(f facts) finding {
-	if u := f.known("memory"); u != nil {
-		return *u
-	}
 	used, limit := f.number("used_memory"), f.number("maxmemory")
-	found := finding{Check: "memory", Status: fine, Found: fmt.Sprintf("%s used of %s", size(used), size(limit))}
+	found := finding{Status: fine, Found: fmt.Sprintf("%s used of %s", size(used), size(limit))}
 	if limit > 0 && used > limit/10*9 {
 		found.Status, found.Do = warning, "raise maxmemory, or remove data: when it is full, held locks are renewed and freed, and go to waiters in their queue, but new ones are refused"
 	}
@@ -120,13 +102,10 @@ func size(bytes int64) string {
 }
 
 func checkPersistence(f facts) finding {
-	if u := f.known("persistence"); u != nil {
-		return *u
-	}
-	found := finding{Check: "persistence", Status: fine}
-	save, known := f.setting("save")
-	stop, _ := f.setting("stop-writes-on-bgsave-error")
-	fsync, _ := f.setting("appendfsync")
+	found := finding{Status: fine}
+	save, known := f.config["save"]
+	stop := f.config["stop-writes-on-bgsave-error"]
+	fsync := f.config["appendfsync"]
 	aof := f.info["aof_enabled"] == "1"
 	switch {
 	case aof && f.info["aof_last_write_status"] == "err":
@@ -156,12 +135,9 @@ func checkPersistence(f facts) finding {
 }
 
 func checkReplication(f facts) finding {
-	if u := f.known("replication"); u != nil {
-		return *u
-	}
-	found := finding{Check: "replication", Status: fine}
+	found := finding{Status: fine}
 	replicas := f.number("connected_slaves")
-	least, known := f.setting("min-replicas-to-write")
+	least, known := f.config["min-replicas-to-write"]
 	switch {
 	case f.info["role"] == "slave":
 		found.Status, found.Found = failure, "this is a replica of "+f.info["master_host"]+":"+f.info["master_port"]
@@ -216,9 +192,9 @@ const maxAhead = time.Second
 
 func checkClock(f facts) finding {
 	if f.err != nil {
-		return finding{Check: "clock", Status: unknown}
+		return finding{Status: unknown}
 	}
-	found := finding{Check: "clock", Status: fine, Found: fmt.Sprintf("ahead of this machine's by %v, give or take %v",
+	found := finding{Status: fine, Found: fmt.Sprintf("ahead of this machine's by %v, give or take %v",
 		f.ahead.Round(time.Millisecond), (f.rtt / 2).Round(10*time.Microsecond))}
 	if f.ahead.Abs()-f.rtt/2 > maxAhead {
 		found.Status = warning
@@ -231,13 +207,13 @@ func checkClock(f facts) finding {
 const leastBuffer = 1 << 20 // bytes; a subscription of a busy session is behind by much less
 
 func checkPubSub(f facts) finding {
-	limits, ok := f.setting("client-output-buffer-limit")
+	limits, ok := f.config["client-output-buffer-limit"]
 	if !ok {
-		return finding{Check: "pubsub", Status: unknown, Do: fmt.Sprintf(configDo, "client-output-buffer-limit")}
+		return finding{Status: unknown, Do: fmt.Sprintf(configDo, "client-output-buffer-limit")}
 	}
 	// "normal 0 0 0 slave ... pubsub HARD SOFT SECONDS"
 	_, own, _ := strings.Cut(limits, "pubsub ")
-	found := finding{Check: "pubsub", Status: fine, Found: "client-output-buffer-limit pubsub " + own}
+	found := finding{Status: fine, Found: "client-output-buffer-limit pubsub " + own}
 	words := strings.Fields(own)
 	var low []string
 	for i, name := range []string{"hard", "soft"}[:min(2, len(words))] {
@@ -258,42 +234,19 @@ func checkPubSub(f facts) finding {
 }
 
 func checkClients(f facts) finding {
-	limit, ok := f.setting("maxclients")
+	limit, ok := f.config["maxclients"]
 	if most := f.info["maxclients"]; !ok && most != "" { // Redis 7 has it in INFO, too
 		limit, ok = most, true
 	}
 	most, _ := strconv.ParseInt(limit, 10, 64)
 	connected := f.number("connected_clients")
 	switch {
-	case f.info == nil || !ok:
-		return finding{Check: "clients", Status: unknown, Do: fmt.Sprintf(configDo, "maxclients")}
+	case !ok:
+		return finding{Status: unknown, Do: fmt.Sprintf(configDo, "maxclients")}
 	case connected > most/10*9:
-		return finding{Check: "clients", Status: warning, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most),
+		return finding{Status: warning, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most),
 			Do: "raise maxclients, or use smaller pools: " +
 				"new connections are refused when it is reached, and renewals need one where others broke"}
 	}
-	return finding{Check: "clients", Status: fine, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most)}
-}
-
-// leastBusy is more than any script of the library takes.
-const leastBusy = time.Second
-
-// checkScripts: while one program's script is slow, the server refuses all requests of others once this time
-// is over.
-func checkScripts(f facts) finding {
-	name := "busy-reply-threshold"
-	limit, ok := f.setting(name)
-	if !ok {
-		name = "lua-time-limit" // before Redis 7
-		limit, ok = f.setting(name)
-	}
-	if !ok {
-		return finding{Check: "scripts", Status: unknown, Do: fmt.Sprintf(configDo, name)}
-	}
-	found := finding{Check: "scripts", Status: fine, Found: name + " " + limit + " ms"}
-	if ms, _ := strconv.ParseInt(limit, 10, 64); ms > 0 && ms < leastBusy.Milliseconds() {
-		found.Status = warning
-		found.Do = "set it to 5000, the default: while a script runs for longer, renewals and unlocks are refused with BUSY"
-	}
-	return found
+	return finding{Status: fine, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most)}
 }

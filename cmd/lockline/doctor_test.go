@@ -41,13 +41,7 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		"clients":             {checkClients, map[string]string{"connected_clients": "20"}, map[string]string{"maxclients": "10000"}, fine, ""},
 		"clients of INFO":     {checkClients, map[string]string{"connected_clients": "20", "maxclients": "100"}, nil, fine, ""},
 		"many clients":        {checkClients, map[string]string{"connected_clients": "95"}, map[string]string{"maxclients": "100"}, warning, "maxclients"},
-		"clients, unasked":    {checkClients, nil, map[string]string{"maxclients": "100"}, unknown, "maxclients"},
 		"maxclients, unasked": {checkClients, map[string]string{"connected_clients": "20"}, nil, unknown, "maxclients"},
-		"scripts":             {checkScripts, nil, map[string]string{"busy-reply-threshold": "5000", "lua-time-limit": "5000"}, fine, ""},
-		"soon BUSY":           {checkScripts, nil, map[string]string{"busy-reply-threshold": "100"}, warning, "BUSY"},
-		"soon BUSY, Redis 6":  {checkScripts, nil, map[string]string{"lua-time-limit": "100"}, warning, "BUSY"},
-		"never BUSY":          {checkScripts, nil, map[string]string{"busy-reply-threshold": "0"}, fine, ""},
-		"scripts, unasked":    {checkScripts, nil, nil, unknown, "lua-time-limit"},
 	} {
 		got := test.check(facts{info: test.info, config: test.config})
 		if got.Status != test.want || !strings.Contains(got.Do, test.do) || got.Status == fine && got.Do != "" {
