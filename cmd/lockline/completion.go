@@ -51,7 +51,7 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 	defer cancel()
 	names := make(chan []string, 1)
 	go func() { // go-redis does not look at ctx while it waits for an answer
-		names <- namesIn(ctx, targetOf(cmd), &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson"), latches: knowsLatches(cmd.Name)})
+		names <- namesIn(ctx, targetOf(cmd), &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson")})
 	}()
 	select {
 	case all := <-names:

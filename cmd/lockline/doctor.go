@@ -187,7 +187,7 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 	f := finding{Check: "locks", Status: fine}
 	var names []string
 	for _, k := range o.kinds {
-		if k.letter == rlock.KindRedLock { // it needs no other rights, and would be remembered for ten minutes
+		if k.open == nil || k.letter == rlock.KindRedLock { // that needs no other rights, and would be remembered for ten minutes
 			continue
 		}
 		if err := o.tryKind(ctx, k); err != nil {

@@ -325,7 +325,7 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	for _, h := range state.holders() {
+	for _, h := range state.Holders {
 		if slices.Contains(own, h.Session) {
 			return fmt.Errorf("lock %q: it would wait for itself: the lockline exec that it runs under holds it (%v)", c.name, h)
 		}

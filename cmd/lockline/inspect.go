@@ -37,7 +37,7 @@ func inspectCommand() *cli.Command {
 		if o.json {
 			return o.write(states)
 		}
-		known := slices.DeleteFunc(slices.Clone(states), func(s lockState) bool { return !s.Held && !s.counts() && len(s.Queue) == 0 && s.Token == 0 })
+		known := slices.DeleteFunc(slices.Clone(states), func(s lockState) bool { return s.gone() && s.Token == 0 })
 		if len(known) == 0 {
 			fmt.Fprintf(o.out, "%s  free\n", printable(o.name))
 		}
@@ -53,32 +53,22 @@ func (s lockState) print(out io.Writer) {
 		fmt.Fprintf(out, "%s  %s\n", printable(s.Name), printable(s.Error))
 		return
 	}
-	if s.counts() {
-		fmt.Fprintf(out, "%s  %s, count %d\n", printable(s.Name), s.Kind, s.Count)
-		for _, h := range s.Holders {
-			fmt.Fprintf(out, "  party    %v, lease %s\n", h, short(h.RemainingMS))
-		}
-		return
-	}
-	fmt.Fprintf(out, "%s  %s, %s\n", printable(s.Name), s.Kind, map[bool]string{true: "held", false: "free"}[s.Held])
+	fmt.Fprintf(out, "%s  %s, %s\n", printable(s.Name), s.Kind, s.status())
 	if s.Held {
-		if len(s.Holders) == 0 {
-			fmt.Fprintf(out, "  holder   %v\n", s.Holder)
-			fmt.Fprintf(out, "  owner    %s\n", printable(s.Holder.Owner))
-			fmt.Fprintf(out, "  since    %s\n", s.text())
-		}
 		fmt.Fprintf(out, "  count    %s\n", s.count())
-		for _, h := range s.Holders {
-			fmt.Fprintf(out, "  holder   %v, since %s, lease %s, token %d, owner %s\n", h, h.text(), short(h.RemainingMS), h.Token, printable(h.Owner))
-		}
 	}
-	if s.Held && len(s.Holders) == 0 {
-		fmt.Fprintf(out, "  lease    %s, unless it is renewed\n", s.remaining())
+	for _, h := range s.Holders {
+		if h.Party != "" {
+			fmt.Fprintf(out, "  party    %v, lease %s\n", h, short(h.RemainingMS))
+			continue
+		}
+		fmt.Fprintf(out, "  holder   %v, owner %s\n", h, printable(h.Owner))
+		fmt.Fprintf(out, "           since %s, lease %s, token %d\n", h.text(), short(h.RemainingMS), h.Token)
 	}
 	if s.Value != nil {
 		fmt.Fprintf(out, "  value    %s\n", s.said())
 	}
-	if len(s.Holders) == 0 {
+	if !s.Held && s.Token > 0 {
 		fmt.Fprintf(out, "  token    %d\n", s.Token)
 	}
 	for i, w := range s.Queue {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -20,8 +19,8 @@ import (
 // lockKind is a kind of lock: the letter in its keys, its name for people, and how one is opened.
 type lockKind struct {
 	letter, name string
-	open         func(*rlock.Session, string) subject
-	look         func(*rlock.Session, string) looker // of a kind that is no lock; nil: open
+	open         func(*rlock.Session, string) subject // nil if it is no lock
+	look         func(*rlock.Session, string) looker  // nil: open
 }
 
 // at opens what can be looked at.
@@ -38,6 +37,7 @@ var lockKinds = []lockKind{
 	{rlock.KindRedLock, redLockName, openRedLock, nil},
 	{rlock.KindReadWrite, "rwlock", openWriter, nil},
 	{rlock.KindSemaphore, "semaphore", openSemaphore(1), nil}, // Redis has the limit of one that is used
+	{protocol.Latch, latchName, nil, openLatch},
 }
 
 // redissonKinds is the kind of locks that are shared with Redisson.
@@ -49,9 +49,6 @@ const (
 	redissonName = "redisson"
 	latchName    = "latch"
 )
-
-// allKinds are also what can only be looked at.
-var allKinds = append(slices.Clip(lockKinds), lockKind{letter: protocol.Latch, name: latchName, look: openLatch})
 
 // looker is what can be looked at.
 type looker interface {
@@ -105,11 +102,10 @@ func openRedLock(s *rlock.Session, name string) subject {
 func (m mutex) state(ctx context.Context) (lockState, error) {
 	s, err := m.Inspect(ctx)
 	st := newState(m.Name(), m.kind)
-	st.Held, st.Token = s.Held, s.Token
 	if s.Held {
-		st.Holder = &party{s.Owner, s.Session, s.Host, s.PID, s.Label}
-		st.Count, st.RemainingMS = s.Count, s.Remaining.Milliseconds()
+		st.hold(holder{party: party{s.Owner, s.Session, s.Host, s.PID, s.Label}, Token: s.Token, RemainingMS: s.Remaining.Milliseconds()})
 	}
+	st.Count, st.Token = s.Count, s.Token
 	for _, w := range s.Queue {
 		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label}, AgeMS: w.Age.Milliseconds()})
 	}

@@ -140,13 +140,7 @@ func (o *operator) lockOf(key string) (lock found, ok bool) {
 		return found{rlock.KindRedisson, name}, ok
 	}
 	letter, name, ok := lockOf(o.prefix, key)
-	switch letter {
-	case protocol.Turnstile: // which is no lock of users
-		ok = false
-	case protocol.Latch:
-		ok = ok && o.latches
-	}
-	return found{letter, name}, ok
+	return found{letter, name}, ok && letter != protocol.Turnstile // which is no lock of users
 }
 
 // inspect asks for the holder of a lock. A lock of a kind that a newer Lockline made is

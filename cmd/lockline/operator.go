@@ -25,11 +25,12 @@ type operator struct {
 	prefix   string
 	redisson bool
 	json     bool
-	latches  bool       // the command knows them, too
 	kinds    []lockKind // to look at
 	name     string     // of the lock, where the command takes one
 	out      io.Writer
 }
+
+const kindUsage = "reentrant, fair, redlock, rwlock, semaphore or latch (default: whichever there is)"
 
 // operatorCommand completes a command with the flags that all of them have, and
 // connects it. Where named is set it takes one NAME.
@@ -44,7 +45,7 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
 	}
 	if named {
-		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: kindUsage(c.Name)})
+		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: kindUsage})
 	}
 	if named || c.Name == "ls" || c.Name == "top" {
 		c.ShellComplete = completeName
@@ -52,11 +53,8 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		o := &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson"), json: cmd.Bool("json"),
 			kinds: lockKinds, out: cmd.Root().Writer}
-		switch {
-		case o.redisson:
+		if o.redisson {
 			o.kinds = redissonKinds
-		case knowsLatches(c.Name):
-			o.latches, o.kinds = true, allKinds
 		}
 		if named {
 			if err := o.choose(cmd); err != nil {
@@ -79,18 +77,6 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		return run(ctx, o, cmd)
 	}
 	return c
-}
-
-// knowsLatches: the command only looks, so it can look at latches.
-func knowsLatches(command string) bool {
-	return slices.Contains([]string{"ls", "top", "inspect", "watch"}, command)
-}
-
-func kindUsage(command string) string {
-	if knowsLatches(command) {
-		return "reentrant, fair, redlock, rwlock, semaphore or latch (default: whichever there is)"
-	}
-	return "reentrant, fair, redlock, rwlock or semaphore (default: whichever there is)"
 }
 
 // choose reads NAME and --kind.
@@ -138,7 +124,7 @@ func (o *operator) look(ctx context.Context) ([]lockState, error) {
 	var states []lockState
 	for _, k := range o.kinds {
 		st, err := k.at(o.session, o.name).state(ctx)
-		if err == nil && o.latches { // it is to be shown, not freed
+		if err == nil {
 			err = o.addValue(ctx, &st)
 		}
 		if err != nil {

@@ -142,7 +142,7 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	wait(t, fairlock.New(later, "drawer"))
 
 	states := operateJSON[[]lockState](t, m.Addr(), "inspect", "drawer")
-	if len(states) != len(allKinds) || states[0].Held || !states[1].Held {
+	if len(states) != len(lockKinds) || states[0].Held || !states[1].Held {
 		t.Fatalf("%+v", states)
 	}
 	s := states[1]
@@ -226,6 +226,9 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 	m := theirRedis(t)
 	rdb := testlock.Client(t, m.Addr())
 	for _, k := range lockKinds {
+		if k.open == nil {
+			continue
+		}
 		lock := k.open(testlock.NewSession(t, rdb), "x")
 		first := take(t, lock)
 		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb, session: testlock.NewSession(t, rdb)}

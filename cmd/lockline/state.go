@@ -21,7 +21,7 @@ type lockState struct {
 	age
 	Token      int64    `json:"token,omitempty"`       // of a free lock: the last one, while remembered
 	Limit      int      `json:"limit,omitempty"`       // of a semaphore: how many permits there are
-	Holders    []holder `json:"holders,omitempty"`     // of a read-write lock or a semaphore: all of them. Holder is the first. Of a latch: the parties
+	Holders    []holder `json:"holders,omitempty"`     // all of them. Holder is the first. Of a latch: the parties
 	Value      *string  `json:"value,omitempty"`       // of an election, by inspect and watch: what its leader has proclaimed
 	ValueBytes []byte   `json:"value_bytes,omitempty"` // base64, of a value that is not UTF-8
 	Queue      []waiter `json:"queue,omitempty"`
@@ -105,29 +105,20 @@ func (s *lockState) hold(h holder) {
 	s.Holders = append(s.Holders, h)
 }
 
-// holders are all of them.
-func (s lockState) holders() []holder {
-	if s.Held && len(s.Holders) == 0 {
-		return []holder{{party: *s.Holder, Token: s.Token, RemainingMS: s.RemainingMS}}
-	}
-	return s.Holders
-}
-
 // has reports whether one of the holders has this token.
 func (s lockState) has(token int64) bool {
-	return slices.ContainsFunc(s.holders(), func(h holder) bool { return h.Token == token })
+	return slices.ContainsFunc(s.Holders, func(h holder) bool { return h.Token == token })
 }
 
 // heldBy names the first holder, and counts the others.
 func (s lockState) heldBy() string {
-	all := s.holders()
-	switch len(all) {
+	switch len(s.Holders) {
 	case 0:
-		return "" // of a latch
+		return ""
 	case 1:
-		return all[0].String()
+		return s.Holders[0].String()
 	}
-	return fmt.Sprintf("%v and %d more", all[0], len(all)-1)
+	return fmt.Sprintf("%v and %d more", s.Holders[0], len(s.Holders)-1)
 }
 
 func (h holder) String() string {
@@ -158,11 +149,22 @@ func share(side string, permits int) string {
 // gone: by now, the lock is neither held nor waited for, or no run of the latch is under way.
 func (s lockState) gone() bool { return !s.Held && !s.counts() && len(s.Queue) == 0 && s.Error == "" }
 
+// status is what it is at, for people.
+func (s lockState) status() string {
+	switch {
+	case s.Held:
+		return "held"
+	case s.counts():
+		return fmt.Sprintf("count %d", s.Count)
+	}
+	return "free"
+}
+
 // counts: it is a latch, and a run is under way.
 func (s lockState) counts() bool { return s.Kind == latchName && s.Count > 0 }
 
 // leased: a lease ends after RemainingMS.
-func (s lockState) leased() bool { return s.Held || len(s.Holders) > 0 }
+func (s lockState) leased() bool { return len(s.Holders) > 0 }
 
 // said is the value of an election's leader, where there is room for some of it.
 func (s lockState) said() string {

@@ -9,13 +9,15 @@ import (
 func TestATokenSaysSinceWhenALockIsHeld(t *testing.T) {
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	token := now.Add(-90 * time.Minute).UnixMicro()
-	s := lockState{Name: "n", Kind: "reentrant", Held: true, Holder: &party{Owner: "o"}, Token: token}.aged(now)
+	s := lockState{Name: "n", Kind: "reentrant"}
+	s.hold(holder{party: party{Owner: "o"}, Token: token})
+	s = s.aged(now)
 	if s.HeldMS != 90*60*1000 || !s.Since.Equal(now.Add(-90*time.Minute)) {
 		t.Errorf("held for %d ms, since %v", s.HeldMS, s.Since)
 	}
 	var out strings.Builder
 	s.print(&out)
-	if want := "  since    2026-11-25T10:30:00Z, for 1h30m0s\n"; !strings.Contains(out.String(), want) {
+	if want := " since 2026-11-25T10:30:00Z, for 1h30m0s, "; !strings.Contains(out.String(), want) {
 		t.Errorf("inspect says %q", &out)
 	}
 	for what, s := range map[string]lockState{

@@ -17,9 +17,9 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.Local)
 
 // heldState is a lock as a look has found it.
 func heldState(kind, name string, heldMS, leaseMS int64, waits ...int64) lockState {
-	s := lockState{Name: name, Kind: kind, Held: true, Count: 1, Token: 7, RemainingMS: leaseMS,
-		Holder: &party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"},
-		age:    age{Since: &noon, HeldMS: heldMS}}
+	s := lockState{Name: name, Kind: kind, age: age{Since: &noon, HeldMS: heldMS}}
+	s.hold(holder{party: party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"},
+		Token: 7, RemainingMS: leaseMS, age: s.age})
 	for i, age := range waits {
 		s.Queue = append(s.Queue, waiter{party: party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43, Label: "till 4"}, AgeMS: age})
 	}
@@ -149,8 +149,8 @@ func TestTopShowsWhatOthersWroteSafely(t *testing.T) {
 	var states []lockState
 	for _, name := range hostile() {
 		s := heldState("fair", name, 1, 1000, 10)
-		s.Holder = &party{Owner: name, Session: name, Host: name, PID: 1, Label: name}
-		s.Queue[0].party = *s.Holder
+		s.Holders[0].party = party{Owner: name, Session: name, Host: name, PID: 1, Label: name}
+		s.Queue[0].party = s.Holders[0].party
 		states = append(states, s, lockState{Name: name, Kind: name, Error: name})
 	}
 	check := func(p *page, what string) {
@@ -239,7 +239,7 @@ func TestTopInspectsALock(t *testing.T) {
 	p := pageOf(80, 24, other, printer)
 	typed(p, "home", "i")
 	got := screenOf(p)
-	if got[4] != "printer  fair, held" || !strings.Contains(got[5], "process 42 on db1 (till 3)") || !strings.Contains(got[6], "session:7") {
+	if got[4] != "printer  fair, held" || !strings.Contains(got[6], "process 42 on db1 (till 3), owner session:7") {
 		t.Errorf("it shows %q", got)
 	}
 	typed(p, "end")

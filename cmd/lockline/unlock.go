@@ -22,7 +22,8 @@ With --token N only the holder that was seen with that token, by inspect or ls, 
 lock. If another holder has it by now, it is left alone, and that holder is shown. A lock that
 a JVM holds shows token 0, since it is not known: it is freed without --token.
 
-Of a read-write lock or a semaphore, all holders lose it without --token.
+Of a read-write lock or a semaphore, all holders lose it without --token. A latch is no
+lock, and is left alone.
 
 A RedLock is freed on this server alone. Its holder loses it once that was done on a majority
 of its servers.
@@ -85,7 +86,7 @@ func (o *operator) notFreed(held []lockState) error {
 	}
 	var by []string
 	for _, s := range held {
-		for _, h := range s.holders() {
+		for _, h := range s.Holders {
 			by = append(by, fmt.Sprintf("%v holds it with token %d (%s)", h, h.Token, s.Kind))
 		}
 		if o.json {
@@ -115,7 +116,7 @@ func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) 
 	case o.json:
 		return o.write(freed{yes, was})
 	}
-	for _, h := range was.holders() {
+	for _, h := range was.Holders {
 		if token > 0 && h.Token != token {
 			continue
 		}

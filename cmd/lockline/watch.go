@@ -83,27 +83,23 @@ func (o *operator) show(s lockState, line string) error {
 // line is all of a lock that does not change by itself.
 func (s lockState) line() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-9s  ", s.Kind)
-	switch {
-	case s.counts():
-		fmt.Fprintf(&b, "count %d", s.Count)
-		for i, h := range s.Holders {
-			b.WriteString(map[bool]string{true: "; parties: ", false: ", "}[i == 0])
-			b.WriteString(h.String())
+	fmt.Fprintf(&b, "%-9s  %s", s.Kind, s.status())
+	for i, h := range s.Holders {
+		switch {
+		case i > 0:
+			b.WriteString("; ")
+		case s.Held:
+			b.WriteString(" by ")
+		default:
+			b.WriteString("; parties: ")
 		}
-	case s.Held:
-		b.WriteString("held by ")
-		for i, h := range s.holders() {
-			if i > 0 {
-				b.WriteString("; ")
-			}
-			fmt.Fprintf(&b, "%v, count %s, token %d", h, s.count(), h.Token)
+		b.WriteString(h.String())
+		if s.Held {
+			fmt.Fprintf(&b, ", count %s, token %d", s.count(), h.Token)
 		}
-		if s.Value != nil {
-			b.WriteString(", value " + s.said())
-		}
-	default:
-		b.WriteString("free")
+	}
+	if s.Value != nil {
+		b.WriteString(", value " + s.said())
 	}
 	for i, w := range s.Queue {
 		b.WriteString(map[bool]string{true: "; waiting: ", false: ", "}[i == 0])
