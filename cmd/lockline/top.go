@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/gdamore/tcell/v3"
-	"github.com/gdamore/tcell/v3/color"
+	"github.com/clipperhouse/displaywidth"
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 	"golang.org/x/term"
@@ -23,12 +28,9 @@ it as it took.
 
 Keys:
 
-      s, left, right  sort by waiting, first, held for, lease or name
-      up, down        select a lock
-      Enter, i        show it as lockline inspect does, until Esc
-
-      p               pause, and go on
-      q               quit, with exit code 0 (ctrl-C: 130)`
+      s, S      sort by waiting, first, held for, lease or name
+      up, down  scroll (or k, j)
+      q         quit, with exit code 0 (ctrl-C: 130)`
 
 func topCommand() *cli.Command {
 	c := operatorCommand(&cli.Command{
@@ -45,7 +47,8 @@ func topCommand() *cli.Command {
 		if _, ok := o.rdb.(*redis.ClusterClient); ok {
 			server = "Cluster of " + server
 		}
-		return o.top(ctx, &page{server: server, pattern: pattern, interval: cmd.Duration("interval")})
+		p := &page{server: server, pattern: pattern, interval: cmd.Duration("interval")}
+		return o.top(ctx, p, cmd.Root().Writer.(*os.File))
 	})
 	connect := c.Action
 	c.Action = func(ctx context.Context, cmd *cli.Command) error { // what is wrong with the call is said before
@@ -78,103 +81,225 @@ func terminal(f any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// top shows the page until a key or a signal ends it.
-func (o *operator) top(ctx context.Context, p *page) error {
+// What a terminal is told: another screen, no cursor, and that what is too wide is cut; then all this back.
+const (
+	takeScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+)
+
+// top looks at intervals, and shows what it found, until a key or a signal ends it. The first look must succeed.
+func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	screen, err := tcell.NewScreen()
-	if err == nil {
-		err = screen.Init()
-	}
+	before, err := term.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
 		return fmt.Errorf("top: this terminal cannot be used: %w", err)
 	}
-	defer screen.Fini()                   // also after a panic
-	screen.RegisterRuneFallback('…', ".") // where the locale has none
-	return o.run(ctx, p, screen)
-}
+	defer func() { _ = term.Restore(int(os.Stdin.Fd()), before) }()
+	fmt.Fprint(out, takeScreen)
+	defer fmt.Fprint(out, giveScreen)
 
-// run looks at intervals, and shows what it found. The first look must succeed.
-func (o *operator) run(ctx context.Context, p *page, screen tcell.Screen) error {
-	looks := make(chan look, 1) // the last one may have no receiver
+	keys := make(chan string)
+	go readKeys(bufio.NewReader(os.Stdin), keys) // ends with the program
+	looks := make(chan look, 1)                  // the last one may have no receiver
 	due := time.NewTimer(0)
 	defer due.Stop()
 	clock := time.NewTicker(time.Second)
 	defer clock.Stop()
-	p.resize(screen.Size())
 	for {
-		p.now = time.Now()
-		paint(screen, p.render())
+		if p.width, p.height, err = term.GetSize(int(out.Fd())); err != nil {
+			return fmt.Errorf("top: the size of this terminal: %w", err)
+		}
+		fmt.Fprintf(out, "\x1b[H%s\x1b[K\x1b[J", strings.Join(p.render(time.Now()), "\x1b[K\r\n"))
 		select {
 		case <-ctx.Done():
 			return &exitError{code: exitInterrupted}
 		case <-clock.C:
 		case <-due.C:
-			if p.paused || !p.asked.IsZero() {
-				continue
-			}
 			p.asked = time.Now()
 			go func() {
-				l := look{begun: time.Now()}
-				l.states, l.err = o.list(ctx, p.pattern)
-				l.at = time.Now()
-				looks <- l
+				states, err := o.list(ctx, p.pattern)
+				looks <- look{states, err, time.Now()}
 			}()
 		case l := <-looks:
-			p.take(l)
-			if p.at.IsZero() {
+			took := l.at.Sub(p.asked)
+			if p.take(l); p.at.IsZero() {
 				return l.err
 			}
-			due.Reset(max(p.interval, l.at.Sub(l.begun)))
-		case e := <-screen.EventQ():
-			switch e := e.(type) {
-			case *tcell.EventResize:
-				screen.Sync() // asks the system for the size; some terminals' own reports have it the wrong way round
-				p.resize(screen.Size())
-			case *tcell.EventKey:
-				switch p.key(keyName(e)) {
-				case quit:
-					return nil
-				case interrupt:
-					return &exitError{code: exitInterrupted}
-				case lookNow:
-					due.Reset(0)
-				}
+			due.Reset(max(p.interval, took))
+		case k := <-keys:
+			switch k {
+			case "q":
+				return nil
+			case "\x03": // ctrl-C
+				return &exitError{code: exitInterrupted}
+			case "s":
+				p.by++
+			case "S":
+				p.by += len(orders) - 1
+			case "k", "\x1b[A", "\x1bOA": // up
+				p.from--
+			case "j", "\x1b[B", "\x1bOB": // down
+				p.from++
 			}
 		}
 	}
 }
 
-var keyNames = map[tcell.Key]string{
-	tcell.KeyCtrlC: "ctrl-c", tcell.KeyEnter: "enter", tcell.KeyEscape: "esc",
-	tcell.KeyUp: "up", tcell.KeyDown: "down", tcell.KeyLeft: "left", tcell.KeyRight: "right", tcell.KeyPgUp: "pgup",
-	tcell.KeyPgDn: "pgdn", tcell.KeyHome: "home", tcell.KeyEnd: "end",
-}
-
-// keyName is a key as page.key knows it; "" is none of them.
-func keyName(e *tcell.EventKey) string {
-	if e.Key() == tcell.KeyRune && e.Modifiers()&(tcell.ModCtrl|tcell.ModAlt|tcell.ModMeta) == 0 {
-		return e.Str()
+// readKeys tells the keys: a byte each, or the three of an arrow, which come at once.
+func readKeys(in *bufio.Reader, keys chan<- string) {
+	for {
+		first, err := in.ReadByte()
+		if err != nil {
+			return
+		}
+		key := []byte{first}
+		if first == '\x1b' && in.Buffered() >= 2 {
+			key = append(key, 0, 0)
+			_, _ = io.ReadFull(in, key[1:])
+		}
+		keys <- string(key)
 	}
-	return keyNames[e.Key()]
 }
 
-var styles = map[string]tcell.Style{
-	bold: tcell.StyleDefault.Bold(true), faint: tcell.StyleDefault.Dim(true), reverse: tcell.StyleDefault.Reverse(true),
-	red: tcell.StyleDefault.Foreground(color.Maroon), yellow: tcell.StyleDefault.Foreground(color.Olive),
+// page is what lockline top shows.
+type page struct {
+	server   string // for people
+	pattern  string
+	interval time.Duration
+
+	width, height int
+	by            int // the order, counted on and on
+	from          int // the first row on the screen
+
+	states  []lockState // of the last look that Redis answered
+	at      time.Time   // of that look
+	err     error       // of the last look
+	failing time.Time   // since when looks fail
+	asked   time.Time   // when the look began that is under way; zero if none is
 }
 
-// paint puts lines into the cells of the screen, and sends the terminal what is new.
-func paint(screen tcell.Screen, lines []line) {
-	screen.Clear()
-	for y, l := range lines {
-		for x, text := 0, l.text; text != ""; {
-			rest, width := screen.Put(x, y, text, styles[l.style])
-			if rest == text {
-				break // it is beyond the edge
-			}
-			x, text = x+width, rest
+// look is what lockline ls found.
+type look struct {
+	states []lockState
+	err    error
+	at     time.Time
+}
+
+func (p *page) take(l look) {
+	if l.err == nil {
+		p.states, p.at = l.states, l.at
+	} else if p.err == nil {
+		p.failing = p.asked
+	}
+	p.err, p.asked = l.err, time.Time{}
+}
+
+// orders are how the list can be sorted. Equal ones stay sorted by name.
+var orders = []struct {
+	name    string
+	compare func(a, b lockState) int
+}{
+	{"waiting", func(a, b lockState) int { return cmp.Compare(len(b.Queue), len(a.Queue)) }},
+	{"first", func(a, b lockState) int { return cmp.Compare(firstWait(b), firstWait(a)) }},
+	{"held for", func(a, b lockState) int { return cmp.Compare(b.HeldMS, a.HeldMS) }},
+	{"lease", func(a, b lockState) int { return cmp.Compare(leaseLeft(a), leaseLeft(b)) }},
+	{"name", func(a, b lockState) int { return 0 }},
+}
+
+// firstWait is for how long the first in the queue has waited, in milliseconds.
+func firstWait(s lockState) int64 {
+	if len(s.Queue) == 0 {
+		return -1
+	}
+	return s.Queue[0].AgeMS
+}
+
+// leaseLeft is what is left, in milliseconds; of a lock that is not held, more than any.
+func leaseLeft(s lockState) int64 {
+	if !s.leased() {
+		return math.MaxInt64
+	}
+	return s.RemainingMS
+}
+
+// render is the screen: its height in lines, of which none is wider than it.
+func (p *page) render(now time.Time) []string {
+	const around = 5 // lines: three above the rows, the names of the columns, and the keys
+	order := orders[p.by%len(orders)]
+	states := slices.SortedStableFunc(slices.Values(p.states), order.compare)
+	room := max(0, p.height-around)
+	p.from = max(0, min(p.from, len(states)-room))
+	states = states[p.from:min(p.from+room, len(states))]
+
+	title := "lockline top"
+	if !p.at.IsZero() {
+		title += "  " + p.at.Format(clock)
+	}
+	lines := []string{
+		title + fmt.Sprintf("  every %v  %s  %s", p.interval, printable(p.server), printable(p.pattern)),
+		fmt.Sprintf("%d of %d locks, sorted by %s", len(states), len(p.states), order.name),
+		p.trouble(now),
+	}
+	lines = append(lines, p.table(states)...)
+	for len(lines) < p.height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines[:max(0, p.height-1)], "q quit   s sort   ↑↓ scroll")[:p.height]
+	for i := range lines {
+		lines[i] = strings.TrimRight(fit(lines[i], p.width), " ")
+	}
+	return lines
+}
+
+const clock = "15:04:05"
+
+// trouble says that Redis does not answer, if that is for long.
+func (p *page) trouble(now time.Time) (text string) {
+	switch {
+	case p.err != nil:
+		text = "failing since " + p.failing.Format(clock) + ": " + printable(say(p.err))
+	case !p.asked.IsZero() && now.Sub(p.asked) > max(2*time.Second, 2*p.interval):
+		text = "no answer from Redis since " + p.asked.Format(clock)
+	default:
+		return ""
+	}
+	if !p.at.IsZero() {
+		text = fmt.Sprintf("%v old, ", now.Sub(p.at).Round(time.Second)) + text
+	}
+	return text
+}
+
+// table is the names of the columns, and the rows below them.
+func (p *page) table(states []lockState) (lines []string) {
+	shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
+		return c.name == "TOKEN" && p.width < 110 // which is for wide screens
+	})
+	left, shares := p.width-len(shown)+1, 0
+	for _, c := range shown {
+		if left -= c.width; c.width == 0 {
+			shares++
 		}
 	}
-	screen.Show()
+	row := func(cell func(column) string) {
+		var cells []string
+		for _, c := range shown {
+			cells = append(cells, fit(cell(c), cmp.Or(c.width, max(4, left/shares))))
+		}
+		lines = append(lines, strings.Join(cells, " "))
+	}
+	row(func(c column) string { return c.name })
+	for _, s := range states {
+		row(func(c column) string { return c.cell(s) })
+	}
+	return lines
+}
+
+// fit makes text as wide as a column: what is too long ends with an ellipsis. Control characters are for printable.
+func fit(text string, width int) string {
+	text = displaywidth.TruncateString(text, max(0, width), "…")
+	if displaywidth.String(text) > width { // no room for the ellipsis
+		return strings.Repeat(" ", max(0, width))
+	}
+	return text + strings.Repeat(" ", width-displaywidth.String(text))
 }

@@ -46,7 +46,7 @@ func TestANodeLeadsToItsCluster(t *testing.T) {
 	for _, s := range cluster.Nodes {
 		testlock.Must(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "user", "on", ">secret", "~*", "&*", "+@all").Err())
 	}
-	rdb, err := target{URL: "redis://user:secret@" + node + "/0?read_timeout=7s&max_conn_age=1h"}.open(t.Context())
+	rdb, err := target{URL: "redis://user:secret@" + node + "/0?read_timeout=7s&conn_max_lifetime=1h"}.open(t.Context())
 	testlock.Must(t, err)
 	defer rdb.Close()
 	if o := rdb.(*redis.ClusterClient).Options(); o.Username != "user" || o.Password != "secret" || o.ReadTimeout != 7*time.Second || o.ConnMaxLifetime != time.Hour {
