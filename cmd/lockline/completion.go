@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +37,8 @@ func setUpCompletion(c *cli.Command) {
 // completionTime is how long a shell waits for names.
 const completionTime = time.Second
 
-// completeName offers flags, and the names of locks where the command takes one. If Redis does not tell them in time there are none.
+// completeName offers flags, and the names of locks where the command takes one: those that are held or waited for,
+// but for those that no line can have.
 func completeName(ctx context.Context, cmd *cli.Command) {
 	if args := cmd.Args().Slice(); len(args) > 0 {
 		behind := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // NAME there are no flags
@@ -47,38 +50,25 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 	for _, f := range cmd.Flags {
 		_ = f.PostParse() // reads the environment; before a completion nothing else does
 	}
-	ctx, cancel := context.WithTimeout(ctx, completionTime)
-	defer cancel()
-	names := make(chan []string, 1)
-	go func() { // go-redis does not look at ctx while it waits for an answer
-		names <- namesIn(ctx, targetOf(cmd), &operator{prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson")})
-	}()
-	select {
-	case all := <-names:
-		for _, name := range all {
-			_, _ = fmt.Fprintln(cmd.Root().Writer, strings.ReplaceAll(name, ":", `\:`))
-		}
-	case <-ctx.Done():
-	}
-}
-
-// namesIn is the names of the locks that are held or waited for, but for those that no line can have.
-func namesIn(ctx context.Context, t target, o *operator) (names []string) {
-	rdb, err := t.open(ctx)
+	// go-redis does not look at a context while it waits for an answer.
+	defer time.AfterFunc(completionTime, func() { os.Exit(exitOK) }).Stop()
+	rdb, err := targetOf(cmd).open(ctx)
 	if err != nil {
-		return nil
+		return
 	}
 	defer rdb.Close()
-	o.rdb = rdb
+	o := &operator{rdb: rdb, prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson")}
 	locks, err := o.scan(ctx, "*")
 	if err != nil {
-		return nil
+		return
 	}
+	names := map[string]bool{}
 	for l := range locks {
-		if printable(l.name) == l.name && !strings.Contains(l.name, `\`) {
-			names = append(names, l.name)
+		names[l.name] = printable(l.name) == l.name && !strings.Contains(l.name, `\`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if names[name] {
+			_, _ = fmt.Fprintln(cmd.Root().Writer, strings.ReplaceAll(name, ":", `\:`))
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -61,11 +61,7 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 				return err
 			}
 		}
-		t := targetOf(cmd)
-		if c.Name == "doctor" { // that nothing answers is a finding, and need not take long
-			t.tries = 2
-		}
-		err := o.open(ctx, t)
+		err := o.open(ctx, targetOf(cmd))
 		switch down, ok := errors.AsType[*unreachable](err); {
 		case ok && c.Name == "doctor": // what it is to find
 			o.down = down

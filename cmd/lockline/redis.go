@@ -60,7 +60,6 @@ func prefixFlag() cli.Flag {
 type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
-	tries             int    // of the first request, where no answer comes; 0 for 4, as of a Lock
 	wrong             error  // why there is no URL
 }
 
@@ -87,16 +86,10 @@ func urlOf(cmd *cli.Command) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-type file struct{ name, path string } // of a flag
-
-func (t target) files() []file { return []file{{"cacert", t.CACert}, {"cert", t.Cert}, {"key", t.Key}} }
-
 // secure adds to the TLS configuration that the URL has made; nil if it has no TLS.
 func (t target) secure(c *tls.Config) error {
-	for _, f := range t.files() {
-		if f.path != "" && c == nil {
-			return fmt.Errorf("--%s (LOCKLINE_%s) is for TLS: the URL of --redis must begin with rediss://", f.name, strings.ToUpper(f.name))
-		}
+	if c == nil && cmp.Or(t.CACert, t.Cert, t.Key) != "" {
+		return errors.New("--cacert, --cert and --key (LOCKLINE_CACERT and so on) are for TLS: the URL of --redis must begin with rediss://")
 	}
 	if (t.Cert == "") != (t.Key == "") {
 		return errors.New("--cert and --key go together")
@@ -179,7 +172,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	db := options.DB
 	options.DB = 0 // the one that a Cluster and a Sentinel do not refuse
 	rdb := redis.NewClient(options)
-	hello, err := t.request(ctx, rdb, "hello") // without arguments any user may
+	hello, err := request(ctx, rdb, "hello") // without arguments any user may
 	if err != nil && !refused(err) {
 		_ = rdb.Close()
 		return nil, &unreachable{t.host(), "redis at " + t.host(), err}
@@ -233,11 +226,6 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("locks on a Cluster are in database 0: take %q out of the URL of --redis", db)
 	}
 	verify := take("skip_verify")
-	for old, name := range map[string]string{"idle_timeout": "conn_max_idle_time", "max_conn_age": "conn_max_lifetime"} {
-		if d := take(old); d != "" && !query.Has(name) {
-			query.Set(name, d)
-		}
-	}
 	of := *u
 	of.RawQuery = query.Encode()
 	options, err := redis.ParseClusterURL(of.String())
@@ -289,7 +277,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialerRetries: o.DialerRetries,
 			})
 			defer sentinel.Close()
-			_, err := t.request(ctx, sentinel, "sentinel", "get-master-addr-by-name", o.MasterName)
+			_, err := request(ctx, sentinel, "sentinel", "get-master-addr-by-name", o.MasterName)
 			answers <- answer{addr, err}
 		}()
 	}
@@ -335,12 +323,15 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
+// tries is how often a request is sent that no answer comes to, as of a Lock.
+const tries = 4
+
 // request sends a request like the library: again if there is no answer, not if there is no connection.
-func (t target) request(ctx context.Context, c processor, args ...any) (any, error) {
+func request(ctx context.Context, c processor, args ...any) (any, error) {
 	for try := 1; ; try++ {
 		cmd := once{redis.NewCmd(ctx, args...)}
 		err := c.Process(ctx, cmd)
-		if err == nil || refused(err) || unconnected(err) || try >= cmp.Or(t.tries, 4) || ctx.Err() != nil {
+		if err == nil || refused(err) || unconnected(err) || try >= tries || ctx.Err() != nil {
 			return cmd.Val(), err
 		}
 	}
