@@ -22,7 +22,7 @@ const (
 	killsProcess  = 3 // is killed while it holds the lock
 
 	demoLease = 2 * time.Second
-	// demoSlack is what recovery may take beyond a lease, for busy machines: the verdict tells the time itself, too.
+	// demoSlack is what recovery may take beyond a lease, for busy machines. The verdict tells the time, too.
 	demoSlack = 3 * time.Second
 	// patience is how long the demo waits for what should take a moment.
 	patience = 15 * time.Second
@@ -114,7 +114,8 @@ type act int
 
 const (
 	contending act = iota
-	stalling       // a process is to stand still in its next hold
+	stalling       // a process is to be told to take a lease that is not renewed
+	poised         // it was, and stands still in its next hold
 	stalled        // it does
 	resuming       // another one has the lock, and it goes on
 	contendingAgain
@@ -154,25 +155,19 @@ type director struct {
 }
 
 func newDirector(contend time.Duration, s *screen) *director {
-	return &director{contend: contend, screen: s, news: make(chan child.News[event], 64), since: time.Now(),
-		account: account{processes: demoProcesses, lease: demoLease, slack: demoSlack}}
+	return &director{contend: contend, screen: s, news: make(chan child.News[event], 64), since: time.Now()}
 }
 
-// start starts all processes, or none. They are killed if ctx ends.
+// start starts all processes. They are killed if ctx ends, and end by themselves after this one.
 func (d *director) start(ctx context.Context, a assignment) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	for n := 1; n <= d.processes; n++ {
+	for n := 1; n <= demoProcesses; n++ {
 		a.Process = n
 		c, err := child.Start(exec.CommandContext(ctx, program, "demo-process"), n, a, d.news)
 		if err != nil {
-			d.killAll()
-			for ; d.running > 0; d.running-- {
-				for !(<-d.news).Ended {
-				}
-			}
 			return fmt.Errorf("starting process %d: %w", n, err)
 		}
 		d.children = append(d.children, c)
@@ -230,17 +225,20 @@ func (d *director) serve(e event) {
 	}
 	a := answer{Count: d.store.count, Refused: e.Refused, Stop: d.act == stopping}
 	switch {
-	case e.Kind == reading && d.act == stalling && e.Process == stallsProcess && e.Fixed:
+	case e.Kind == writing && d.act == stalling && e.Process == stallsProcess:
+		a.Fixed = true
+		d.turn(poised)
+	case e.Kind == reading && d.act == poised && e.Process == stallsProcess:
 		d.stall = moment{e.Process, e.at}
 		d.withheld = a
-		d.screen.stalls(e)
+		d.screen.mark(e, "STALL", "stands still: nothing renews its lease")
 		d.turn(stalled)
 		return
 	case e.Kind == reading && d.act == killing && e.Process == killsProcess:
 		d.kill = moment{e.Process, e.at}
 		c := d.children[e.Process-1]
 		c.Kill()
-		d.screen.killed(e, c.PID())
+		d.screen.mark(e, "dead", fmt.Sprintf("gets SIGKILL, pid %d", c.PID()))
 		d.turn(orphaned)
 		return
 	case e.Kind == reading && d.act == stalled:
@@ -252,10 +250,9 @@ func (d *director) serve(e event) {
 		d.screen.recovered(e, d.kill)
 		d.turn(recovered)
 	case e.Kind == writing && d.act == resuming && e.Process == stallsProcess:
-		d.screen.late(e, d.store.token)
+		outcome := map[bool]string{true: "refused", false: "written"}[e.Refused]
+		d.screen.say(e.at, "its token is %d, the counter has seen %d: %s", e.Token, d.store.token, outcome)
 		d.turn(contendingAgain)
-	case e.Kind == writing && d.act == stalling && e.Process == stallsProcess:
-		a.Fixed = true
 	}
 	if e.Kind == writing && !e.Refused {
 		d.store.count = e.Count

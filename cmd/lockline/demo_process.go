@@ -29,7 +29,6 @@ const (
 type event struct {
 	Kind  kind
 	Token int64  `json:",omitempty"` // of the hold
-	Fixed bool   `json:",omitempty"` // reading: the lease is not renewed
 	Count int    `json:",omitempty"` // writing: the new one
 	Lost  string `json:",omitempty"` // writing: why the context of the hold has ended
 
@@ -121,7 +120,7 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 			err = errors.Join(err, e)
 		}
 	}()
-	a, err = p.ask(event{Kind: reading, Token: hold.Token(), Fixed: fixed})
+	a, err = p.ask(event{Kind: reading, Token: hold.Token()})
 	if err != nil || a.Refused {
 		return a, err
 	}

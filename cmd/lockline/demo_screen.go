@@ -132,14 +132,10 @@ func (s *screen) allHaveHeld() bool {
 	return !slices.ContainsFunc(s.lanes[:], func(l lane) bool { return !l.held })
 }
 
-func (s *screen) stalls(e event) {
-	s.lanes[e.Process-1].state = "STALL"
-	s.say(e.at, "process %d has read the counter (%d), and stands still: nothing renews its lease", e.Process, s.count)
-}
-
-func (s *screen) killed(e event, pid int) {
-	s.lanes[e.Process-1].state = "dead"
-	s.say(e.at, "process %d has read the counter (%d), has not written it: SIGKILL to pid %d", e.Process, s.count, pid)
+// mark says what happens to a process that has just read the counter.
+func (s *screen) mark(e event, state, what string) {
+	s.lanes[e.Process-1].state = state
+	s.say(e.at, "process %d has read the counter (%d), has not written it, and %s", e.Process, s.count, what)
 }
 
 // heldUp says now and then why nothing happens.
@@ -153,15 +149,6 @@ func (s *screen) heldUp(now time.Time, since moment) {
 func (s *screen) recovered(e event, since moment) {
 	s.say(e.at, "lease over: process %d holds after %.2f s", e.Process, e.at.Sub(since.at).Seconds())
 	s.printRow(e)
-}
-
-// late tells what came of the write of the process that stood still.
-func (s *screen) late(e event, seen int64) {
-	outcome := "written"
-	if e.Refused {
-		outcome = "refused"
-	}
-	s.say(e.at, "its token is %d, the counter has seen %d: %s", e.Token, seen, outcome)
 }
 
 func (s *screen) verdict(v verdict) {

@@ -9,13 +9,10 @@ import (
 // account is all that is known of a demo after it: what the processes asked of their store, in its order, and
 // how they ended.
 type account struct {
-	processes int
-	lease     time.Duration
-	slack     time.Duration // what recovery may need beyond it
-	events    []event
-	stall     moment // a process began to stand still while it held the lock
-	kill      moment // a process was killed while it held the lock
-	ends      []end
+	events []event
+	stall  moment // a process began to stand still while it held the lock
+	kill   moment // a process was killed while it held the lock
+	ends   []end
 }
 
 // moment is when something was done to a process; to none if that is 0.
@@ -57,8 +54,8 @@ func judge(h account) verdict {
 		h.counterIsExact(),
 		tokensGrow(reads),
 		h.lateWriteWasRefused(),
-		h.lockCameBack("stall", "stood still", h.stall, reads),
-		h.lockCameBack("kill", "was killed", h.kill, reads),
+		lockCameBack("stall", "stood still", h.stall, reads),
+		lockCameBack("kill", "was killed", h.kill, reads),
 		h.processesEndedAsPlanned(reads),
 	}
 }
@@ -110,7 +107,8 @@ func tokensGrow(reads []event) check {
 	return check{"tokens", back == 0 && len(reads) > 1, says}
 }
 
-// lateWriteWasRefused: the process that stood still wrote with its old token, and knew that it had lost the lock.
+// lateWriteWasRefused: the process that stood still wrote with its old token, and knew that it had lost the
+// lock.
 func (h account) lateWriteWasRefused() check {
 	c := check{name: "fencing"}
 	i := slices.IndexFunc(h.events, func(e event) bool {
@@ -131,7 +129,7 @@ func (h account) lateWriteWasRefused() check {
 	return c
 }
 
-func (h account) lockCameBack(name, what string, since moment, reads []event) check {
+func lockCameBack(name, what string, since moment, reads []event) check {
 	c := check{name: name}
 	if since.process == 0 {
 		c.says = "no holder " + what
@@ -143,9 +141,9 @@ func (h account) lockCameBack(name, what string, since moment, reads []event) ch
 		return c
 	}
 	took := reads[next].at.Sub(since.at)
-	c.ok = took <= h.lease+h.slack
+	c.ok = took <= demoLease+demoSlack
 	c.says = fmt.Sprintf("process %d %s; process %d held %.2f s later (lease %v, at most %v allowed)",
-		since.process, what, reads[next].Process, took.Seconds(), h.lease, h.lease+h.slack)
+		since.process, what, reads[next].Process, took.Seconds(), demoLease, demoLease+demoSlack)
 	return c
 }
 
@@ -161,7 +159,7 @@ func (h account) processesEndedAsPlanned(reads []event) check {
 	for _, e := range reads {
 		held[e.Process] = true
 	}
-	c.ok = len(h.ends) == h.processes && len(held) == h.processes
-	c.says = fmt.Sprintf("%d of %d held the lock, %d ended as planned", len(held), h.processes, len(h.ends))
+	c.ok = len(h.ends) == demoProcesses && len(held) == demoProcesses
+	c.says = fmt.Sprintf("%d of %d held the lock, %d ended as planned", len(held), demoProcesses, len(h.ends))
 	return c
 }

@@ -7,33 +7,32 @@ import (
 	"time"
 )
 
-// told is an account as a demo of three processes leaves it: process 1 holds, process 2 stands still in its
+// told is an account as a demo leaves it: processes 4 and 1 hold, process 2 stands still in its
 // hold, process 1 holds again, the write of process 2 is refused, process 3 is killed in its hold, and process 1
 // holds again.
 func told() account {
 	start := time.Unix(1_000_000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	return account{
-		processes: 3, lease: 2 * time.Second, slack: 3 * time.Second,
 		events: []event{
-			{Process: 1, at: at(0), Kind: waiting},
-			{Process: 2, at: at(5), Kind: waiting},
+			{Process: 4, at: at(0), Kind: reading, Token: 99},
+			{Process: 4, at: at(5), Kind: writing, Token: 99, Count: 1},
 			{Process: 1, at: at(10), Kind: reading, Token: 100},
-			{Process: 1, at: at(20), Kind: writing, Token: 100, Count: 1},
-			{Process: 2, at: at(30), Kind: reading, Token: 101, Fixed: true},
+			{Process: 1, at: at(20), Kind: writing, Token: 100, Count: 2},
+			{Process: 2, at: at(30), Kind: reading, Token: 101},
 			{Process: 1, at: at(40), Kind: waiting},
 			{Process: 1, at: at(2030), Kind: reading, Token: 110}, // 6
-			{Process: 2, at: at(2040), Kind: writing, Token: 101, Count: 2, Lost: "lock lost", Refused: true},
+			{Process: 2, at: at(2040), Kind: writing, Token: 101, Count: 3, Lost: "lock lost", Refused: true},
 			{Process: 3, at: at(2050), Kind: waiting},
-			{Process: 1, at: at(2060), Kind: writing, Token: 110, Count: 2}, // 9
+			{Process: 1, at: at(2060), Kind: writing, Token: 110, Count: 3}, // 9
 			{Process: 3, at: at(2070), Kind: reading, Token: 120},
 			{Process: 1, at: at(2080), Kind: waiting},
 			{Process: 1, at: at(4070), Kind: reading, Token: 130}, // 12
-			{Process: 1, at: at(4080), Kind: writing, Token: 130, Count: 3},
+			{Process: 1, at: at(4080), Kind: writing, Token: 130, Count: 4},
 		},
 		stall: moment{2, at(30)},
 		kill:  moment{3, at(2070)},
-		ends:  []end{{3, true, "signal: killed"}, {2, true, "exit status 0"}, {1, true, "exit status 0"}},
+		ends:  []end{{3, true, "signal: killed"}, {4, true, "exit status 0"}, {2, true, "exit status 0"}, {1, true, "exit status 0"}},
 	}
 }
 
@@ -51,8 +50,8 @@ func TestVerdictNoticesWhatWentWrong(t *testing.T) {
 		forge func(h *account)
 		fails string // names of the checks that must fail
 	}{
-		{"a lost increment", func(h *account) { h.events[9].Count = 1; h.events[13].Count = 2 }, "counter"},
-		{"an increment too many", func(h *account) { h.events[13].Count = 4 }, "counter"},
+		{"a lost increment", func(h *account) { h.events[9].Count = 2; h.events[13].Count = 3 }, "counter"},
+		{"an increment too many", func(h *account) { h.events[13].Count = 5 }, "counter"},
 		{"a hold within another one's hold", func(h *account) {
 			h.events = slices.Insert(h.events, 3, event{Process: 3, at: h.events[2].at, Kind: reading, Token: 100})
 			h.events[4].at = h.events[2].at
@@ -61,7 +60,7 @@ func TestVerdictNoticesWhatWentWrong(t *testing.T) {
 		{"a write without a hold", func(h *account) { h.events = slices.Delete(h.events, 2, 3) }, "exclusion"},
 		{"the late write was accepted", func(h *account) { h.events[7].Refused = false }, "counter fencing"},
 		{"no late write", func(h *account) { h.events = slices.Delete(h.events, 7, 8) }, "fencing"},
-		{"a token going back", func(h *account) { h.events[6].Token = 99 }, "tokens"},
+		{"a token going back", func(h *account) { h.events[6].Token = 98 }, "tokens"},
 		{"a token given twice", func(h *account) { h.events[6].Token = 101 }, "tokens"},
 		{"recovery from the stall too late", func(h *account) {
 			h.stall.at = h.stall.at.Add(-4 * time.Second)
@@ -74,9 +73,9 @@ func TestVerdictNoticesWhatWentWrong(t *testing.T) {
 		{"nobody stood still", func(h *account) { h.stall = moment{} }, "fencing stall"},
 		{"nobody was killed", func(h *account) { h.kill = moment{} }, "kill"},
 		{"a process that crashed", func(h *account) { h.ends[1] = end{2, false, "exit status 2"} }, "processes"},
-		{"a process that vanished", func(h *account) { h.ends = h.ends[:2] }, "processes"},
-		{"a process that never held", func(h *account) { h.processes, h.ends = 4, append(h.ends, end{4, true, ""}) }, "processes"},
-		{"nothing happened", func(h *account) { *h = account{processes: 3} },
+		{"a process that vanished", func(h *account) { h.ends = h.ends[:3] }, "processes"},
+		{"a process that never held", func(h *account) { h.events[0].Process, h.events[1].Process = 1, 1 }, "processes"},
+		{"nothing happened", func(h *account) { *h = account{} },
 			"exclusion counter tokens fencing stall kill processes"},
 	} {
 		t.Run(f.what, func(t *testing.T) {
