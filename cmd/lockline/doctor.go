@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,15 +113,12 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		findings = append(findings, finding{Check: "reach", Status: failure, Found: err.Error(), Do: reachDo(err)})
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
-	if unreached(findings) {
+	unreached := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
+	if slices.ContainsFunc(findings, unreached) {
 		// Nothing else can be known of it, and to try locks would only take long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
 	return append(findings, o.tryLocks(ctx))
-}
-
-func unreached(findings []finding) bool {
-	return slices.ContainsFunc(findings, func(f finding) bool { return f.Check == "reach" && f.Status == failure })
 }
 
 // facts are what a server says of itself.
@@ -153,9 +151,7 @@ func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts 
 	if sections, err := server.InfoMap(ctx).Result(); err == nil {
 		f.info = map[string]string{}
 		for _, section := range sections {
-			for k, v := range section {
-				f.info[k] = v
-			}
+			maps.Copy(f.info, section)
 		}
 	}
 	if f.info["cluster_enabled"] == "1" {
@@ -167,9 +163,7 @@ func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts 
 	}
 	for _, name := range settings {
 		if got, err := server.ConfigGet(ctx, name).Result(); err == nil {
-			for k, v := range got {
-				f.config[k] = v
-			}
+			maps.Copy(f.config, got)
 		}
 	}
 	return f

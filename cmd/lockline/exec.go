@@ -396,7 +396,7 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 		case ctx.Err() != nil || known && s.Held && s.Holder.Session == c.session.ID(): // it has just been granted
 			return
 		case known && s.Held:
-			text = fmt.Sprintf("held by %v, lease %s", s.Holder, s.remaining())
+			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))
 		case known:
 			text = "it is free at this moment"
 		}

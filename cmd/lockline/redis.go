@@ -165,13 +165,16 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	case u.Query().Has("addr"):
 		return t.openCluster(u)
 	}
-	options, err := t.options()
+	options, err := redis.ParseURL(t.URL)
 	if err != nil {
+		return nil, errURL
+	}
+	if err := t.secure(options.TLSConfig); err != nil {
 		return nil, err
 	}
-	db := options.DB
-	options.DB = 0 // the one that a Cluster and a Sentinel do not refuse
-	rdb := redis.NewClient(options)
+	first := *options
+	first.DB = 0 // the one that a Cluster and a Sentinel do not refuse
+	rdb := redis.NewClient(&first)
 	hello, err := request(ctx, rdb, "hello") // without arguments any user may
 	if err != nil && !refused(err) {
 		_ = rdb.Close()
@@ -194,22 +197,11 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		_ = rdb.Close()
 		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: add ?master_name=NAME to the URL of --redis",
 			t.host())
-	case db != 0:
+	case options.DB != 0:
 		_ = rdb.Close()
-		if options, err = t.options(); err != nil {
-			return nil, err
-		}
 		rdb = redis.NewClient(options)
 	}
 	return rdb, nil // also if HELLO was refused: then the next request says why, or works
-}
-
-func (t target) options() (*redis.Options, error) {
-	options, err := redis.ParseURL(t.URL)
-	if err != nil {
-		return nil, errURL
-	}
-	return options, t.secure(options.TLSConfig)
 }
 
 // openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its parser of a server's does.

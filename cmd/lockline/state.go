@@ -183,8 +183,6 @@ func (s lockState) count() string {
 	return strconv.Itoa(s.Count)
 }
 
-func (s lockState) remaining() string { return short(s.RemainingMS) }
-
 // short is a time as people read it.
 func short(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()

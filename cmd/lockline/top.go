@@ -33,7 +33,7 @@ Keys:
       q         quit, with exit code 0 (ctrl-C: 130)`
 
 func topCommand() *cli.Command {
-	c := operatorCommand(&cli.Command{
+	return operatorCommand(&cli.Command{
 		Name: "top", Usage: "watch all locks on a page that is refreshed", UsageText: "lockline top [options] [PATTERN]",
 		Description: topDescription,
 		Flags: []cli.Flag{&cli.DurationFlag{Name: "interval", Value: time.Second,
@@ -43,35 +43,20 @@ func topCommand() *cli.Command {
 		if err != nil {
 			return err
 		}
+		interval := cmd.Duration("interval")
+		if interval < minInterval {
+			return fmt.Errorf("--interval must be at least %v, not %v", minInterval, interval)
+		}
+		out, ok := cmd.Root().Writer.(*os.File)
+		if !ok || !terminal(out) || !terminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
+			return errors.New("top needs a terminal; lockline ls lists the locks once, and lockline watch NAME writes a line for each change")
+		}
 		server := targetOf(cmd).host()
 		if _, ok := o.rdb.(*redis.ClusterClient); ok {
 			server = "Cluster of " + server
 		}
-		p := &page{server: server, pattern: pattern, interval: cmd.Duration("interval")}
-		return o.top(ctx, p, cmd.Root().Writer.(*os.File))
+		return o.top(ctx, &page{server: server, pattern: pattern, interval: interval}, out)
 	})
-	connect := c.Action
-	c.Action = func(ctx context.Context, cmd *cli.Command) error { // what is wrong with the call is said before
-		if err := topCall(cmd); err != nil {
-			return err
-		}
-		return connect(ctx, cmd)
-	}
-	return c
-}
-
-// topCall says what is wrong with the command line, or with where it is called.
-func topCall(cmd *cli.Command) error {
-	if _, err := patternOf(cmd); err != nil {
-		return err
-	}
-	if interval := cmd.Duration("interval"); interval < minInterval {
-		return fmt.Errorf("--interval must be at least %v, not %v", minInterval, interval)
-	}
-	if !terminal(os.Stdin) || !terminal(cmd.Root().Writer) || os.Getenv("TERM") == "dumb" {
-		return errors.New("top needs a terminal; lockline ls lists the locks once, and lockline watch NAME writes a line for each change")
-	}
-	return nil
 }
 
 const minInterval = 100 * time.Millisecond
@@ -87,7 +72,8 @@ const (
 	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 )
 
-// top looks at intervals, and shows what it found, until a key or a signal ends it. The first look must succeed.
+// top looks at intervals, and shows what it found, until a key or a signal ends it. The first look must
+// succeed.
 func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -295,7 +281,8 @@ func (p *page) table(states []lockState) (lines []string) {
 	return lines
 }
 
-// fit makes text as wide as a column: what is too long ends with an ellipsis. Control characters are for printable.
+// fit makes text as wide as a column: what is too long ends with an ellipsis. Control characters are for
+// printable.
 func fit(text string, width int) string {
 	text = displaywidth.TruncateString(text, max(0, width), "…")
 	if displaywidth.String(text) > width { // no room for the ellipsis

@@ -202,7 +202,7 @@ func TestTopTellsArrowsFromBytes(t *testing.T) {
 }
 
 func TestTopWithoutATerminalNamesTheCommandsForPipes(t *testing.T) {
-	_, errOut, code := operate(t, "127.0.0.1:1", "top") // where no Redis is
+	_, errOut, code := operate(t, theirRedis(t).Addr(), "top")
 	if code != exitTrouble || !strings.Contains(errOut, "top needs a terminal; lockline ls") || !strings.Contains(errOut, "lockline watch") {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
