@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	demoProcesses = 4
-	stallsProcess = 2 // stands still while it holds the lock
-	killsProcess  = 3 // is killed while it holds the lock
+	demoProcesses   = 4
+	stallingProcess = 2 // stands still while it holds the lock
+	killedProcess   = 3 // is killed while it holds the lock
 
 	demoLease = 2 * time.Second
 	// demoSlack is what recovery may take beyond a lease, for busy machines. The verdict tells the time, too.
@@ -35,7 +35,7 @@ func demoCommand() *cli.Command {
 		Description: "Starts four processes that increment a counter (read, pause, write) under one lock.\n" +
 			"One of them stands still while it holds the lock, for longer than its lease, and then\n" +
 			"writes all the same: its fencing token is refused. Another one is killed while it\n" +
-			"holds the lock. Rows show the holder, its fencing token, and who waits. At the end it\n" +
+			"holds the lock. Rows show the holder, its fencing token, and the waiters. At the end it\n" +
 			"is checked what happened. The exit code is 0 if all was right, and 1 if not.\n\n" +
 			"In a Redis of yours, its keys begin with lockline-demo-, and are gone within a minute.",
 		HideHelpCommand: true,
@@ -225,16 +225,16 @@ func (d *director) serve(e event) {
 	}
 	a := answer{Count: d.store.count, Refused: e.Refused, Stop: d.act == stopping}
 	switch {
-	case e.Kind == writing && d.act == stalling && e.Process == stallsProcess:
+	case e.Kind == writing && d.act == stalling && e.Process == stallingProcess:
 		a.Fixed = true
 		d.turn(poised)
-	case e.Kind == reading && d.act == poised && e.Process == stallsProcess:
+	case e.Kind == reading && d.act == poised && e.Process == stallingProcess:
 		d.stall = moment{e.Process, e.at}
 		d.withheld = a
 		d.screen.mark(e, "STALL", "stands still: nothing renews its lease")
 		d.turn(stalled)
 		return
-	case e.Kind == reading && d.act == killing && e.Process == killsProcess:
+	case e.Kind == reading && d.act == killing && e.Process == killedProcess:
 		d.kill = moment{e.Process, e.at}
 		c := d.children[e.Process-1]
 		c.Kill()
@@ -243,13 +243,13 @@ func (d *director) serve(e event) {
 		return
 	case e.Kind == reading && d.act == stalled:
 		d.screen.recovered(e, d.stall)
-		d.screen.say(e.at, "process %d goes on, and writes", stallsProcess)
+		d.screen.say(e.at, "process %d goes on, and writes", stallingProcess)
 		d.turn(resuming)
-		d.answer(stallsProcess, d.withheld)
+		d.answer(stallingProcess, d.withheld)
 	case e.Kind == reading && d.act == orphaned:
 		d.screen.recovered(e, d.kill)
 		d.turn(recovered)
-	case e.Kind == writing && d.act == resuming && e.Process == stallsProcess:
+	case e.Kind == writing && d.act == resuming && e.Process == stallingProcess:
 		outcome := map[bool]string{true: "refused", false: "written"}[e.Refused]
 		d.screen.say(e.at, "its token is %d, the counter has seen %d: %s", e.Token, d.store.token, outcome)
 		d.turn(contendingAgain)

@@ -30,7 +30,7 @@ type event struct {
 	Kind  kind
 	Token int64  `json:",omitempty"` // of the hold
 	Count int    `json:",omitempty"` // writing: the new one
-	Lost  string `json:",omitempty"` // writing: why the context of the hold has ended
+	Lost  string `json:",omitempty"` // writing: what the hold says of its loss
 
 	Process int       `json:"-"`
 	Refused bool      `json:"-"` // the store has seen a larger token
@@ -111,7 +111,7 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 	if fixed {
 		options = append(options, rlock.WithLease(p.Lease))
 	}
-	held, hold, err := p.lock.Lock(ctx, options...)
+	_, hold, err := p.lock.Lock(ctx, options...)
 	if err != nil {
 		return a, err
 	}
@@ -126,8 +126,8 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 	}
 	time.Sleep(rand.N(20 * time.Millisecond))
 	write := event{Kind: writing, Token: hold.Token(), Count: a.Count + 1}
-	if held.Err() != nil { // It writes all the same, as code does that cannot look in time.
-		write.Lost = say(context.Cause(held))
+	if err := hold.Err(); err != nil { // It writes all the same, as code does that cannot look in time.
+		write.Lost = say(err)
 	}
 	return p.ask(write)
 }

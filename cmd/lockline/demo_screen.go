@@ -77,7 +77,7 @@ write it plus one, unlock. Between its turns it works elsewhere (·). Process %d
 stand still while it holds, and process %d will be killed while it holds.
 Redis: %s. Lease: %v, renewed while the holder lives.
 
-`, s.paint(bold, "lockline demo"), demoProcesses, stallsProcess, killsProcess, redis, demoLease)
+`, s.paint(bold, "lockline demo"), demoProcesses, stallingProcess, killedProcess, redis, demoLease)
 	head := pad("time", 9)
 	for i := range s.lanes {
 		head += pad(fmt.Sprintf("P%d", i+1), 8)

@@ -49,10 +49,6 @@ func inspectCommand() *cli.Command {
 }
 
 func (s lockState) print(out io.Writer) {
-	if s.Error != "" {
-		fmt.Fprintf(out, "%s  %s\n", printable(s.Name), printable(s.Error))
-		return
-	}
 	fmt.Fprintf(out, "%s  %s, %s\n", printable(s.Name), s.Kind, s.status())
 	if s.Held {
 		fmt.Fprintf(out, "  count    %s\n", s.count())

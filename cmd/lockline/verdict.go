@@ -123,7 +123,7 @@ func (h account) lateWriteWasRefused() check {
 		c.says = fmt.Sprintf("process %d did not know that its lease was over", h.stall.process)
 	default:
 		c.ok = true
-		c.says = fmt.Sprintf("the late write of process %d was refused; its context said: %s",
+		c.says = fmt.Sprintf("the late write of process %d was refused; its hold said: %s",
 			h.stall.process, h.events[i].Lost)
 	}
 	return c
