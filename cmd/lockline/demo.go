@@ -31,7 +31,7 @@ const (
 func demoCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "demo",
-		Usage: "several processes share one lock, one stands still and one is killed, and the outcome is checked",
+		Usage: "processes share a lock, one stands still and one is killed, and the outcome is checked",
 		Description: "Starts four processes that increment a counter (read, pause, write) under one lock.\n" +
 			"One of them stands still while it holds the lock, for longer than its lease, and then\n" +
 			"writes all the same: its fencing token is refused. Another one is killed while it\n" +
@@ -42,7 +42,7 @@ func demoCommand() *cli.Command {
 		OnUsageError:    usageError,
 		Flags: append(tlsFlags(),
 			&cli.StringFlag{Name: "redis",
-				Usage: "`URL` of a Redis to use, such as redis://127.0.0.1:6379/0 (default: one embedded in this program)"},
+				Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: one in this program)"},
 			redisFileFlag(),
 			&cli.DurationFlag{Name: "for", Value: 5 * time.Second,
 				Usage: "how long they contend, besides the leases that they wait for"},
@@ -223,7 +223,7 @@ func (d *director) serve(e event) {
 	if e.Kind == reading && d.contends() {
 		d.screen.sample(e)
 	}
-	a := answer{Count: d.store.count, Refused: e.Refused, Stop: d.act == stopping}
+	a := answer{Count: d.store.count, Stop: d.act == stopping}
 	switch {
 	case e.Kind == writing && d.act == stalling && e.Process == stallingProcess:
 		a.Fixed = true

@@ -37,8 +37,8 @@ type event struct {
 	at      time.Time // when it arrived
 }
 
-// assignment is the first line of a process's stdin. It is not in the arguments, where any user could read the
-// password of the URL.
+// assignment is the first line of a process's stdin. It is not in the arguments, where any user could read
+// the password of the URL.
 type assignment struct {
 	Process int
 	Redis   target
@@ -48,10 +48,9 @@ type assignment struct {
 
 // answer is a further line, for each event but waiting. The end of stdin is the end of the one that answers.
 type answer struct {
-	Count   int
-	Refused bool
-	Fixed   bool // take the lock with a fixed lease the next time
-	Stop    bool // end after this hold
+	Count int
+	Fixed bool // take the lock with a fixed lease the next time
+	Stop  bool // end after this hold
 }
 
 func demoProcessCommand() *cli.Command {
@@ -121,7 +120,7 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 		}
 	}()
 	a, err = p.ask(event{Kind: reading, Token: hold.Token()})
-	if err != nil || a.Refused {
+	if err != nil {
 		return a, err
 	}
 	time.Sleep(rand.N(20 * time.Millisecond))

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// screen shows the demo in plain lines, the same on a terminal and in a pipe: a column for each process. Of the
-// many hand-overs it shows a sample.
+// screen shows the demo in plain lines, the same on a terminal and in a pipe: a column for each process. Of
+// the many hand-overs it shows a sample.
 type screen struct {
 	out    io.Writer
 	colour bool
@@ -33,7 +33,8 @@ type lane struct {
 var colours = map[string]string{"·": faint, "wait": yellow, "HOLD": green, "STALL": red, "dead": red}
 
 func newScreen(out io.Writer, contend time.Duration) *screen {
-	s := &screen{out: out, colour: colourful(out), begun: time.Now(), every: max(contend/15, 100*time.Millisecond)}
+	every := max(contend/15, 100*time.Millisecond)
+	s := &screen{out: out, colour: colourful(out), begun: time.Now(), every: every}
 	for i := range s.lanes {
 		s.lanes[i].state = "·"
 	}

@@ -181,7 +181,8 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 	f := finding{Check: "locks", Status: fine}
 	var names []string
 	for _, k := range o.kinds {
-		if k.open == nil || k.letter == rlock.KindRedLock { // that needs no other rights, and would be remembered for ten minutes
+		// A RedLock needs no other rights, and would be remembered for ten minutes.
+		if k.open == nil || k.letter == rlock.KindRedLock {
 			continue
 		}
 		if err := o.tryKind(ctx, k); err != nil {

@@ -37,7 +37,8 @@ func inspectCommand() *cli.Command {
 		if o.json {
 			return o.write(states)
 		}
-		known := slices.DeleteFunc(slices.Clone(states), func(s lockState) bool { return s.gone() && s.Token == 0 })
+		forgotten := func(s lockState) bool { return s.gone() && s.Token == 0 }
+		known := slices.DeleteFunc(slices.Clone(states), forgotten)
 		if len(known) == 0 {
 			fmt.Fprintf(o.out, "%s  free\n", printable(o.name))
 		}

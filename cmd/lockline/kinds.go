@@ -103,7 +103,8 @@ func (m mutex) state(ctx context.Context) (lockState, error) {
 	s, err := m.Inspect(ctx)
 	st := newState(m.Name(), m.kind)
 	if s.Held {
-		st.hold(holder{party: party{s.Owner, s.Session, s.Host, s.PID, s.Label}, Token: s.Token, RemainingMS: s.Remaining.Milliseconds()})
+		st.hold(holder{party: party{s.Owner, s.Session, s.Host, s.PID, s.Label},
+			Token: s.Token, RemainingMS: s.Remaining.Milliseconds()})
 	}
 	st.Count, st.Token = s.Count, s.Token
 	for _, w := range s.Queue {

@@ -61,7 +61,8 @@ func lsCommand() *cli.Command {
 func patternOf(cmd *cli.Command) (string, error) {
 	pattern := cmp.Or(cmd.Args().First(), "*")
 	if n := cmd.Args().Len(); n > 1 {
-		return "", fmt.Errorf("%s takes one pattern at most, got %d; see %s --help", cmd.Name, n, cmd.FullName())
+		return "", fmt.Errorf("%s takes one pattern at most, got %d; see %s --help",
+			cmd.Name, n, cmd.FullName())
 	}
 	if _, err := path.Match(pattern, ""); err != nil {
 		return "", fmt.Errorf("%s: not a pattern: %q", cmd.Name, pattern)

@@ -89,7 +89,8 @@ func urlOf(cmd *cli.Command) (string, error) {
 // secure adds to the TLS configuration that the URL has made; nil if it has no TLS.
 func (t target) secure(c *tls.Config) error {
 	if c == nil && cmp.Or(t.CACert, t.Cert, t.Key) != "" {
-		return errors.New("--cacert, --cert and --key (LOCKLINE_CACERT and so on) are for TLS: the URL of --redis must begin with rediss://")
+		return errors.New("--cacert, --cert and --key (LOCKLINE_CACERT and so on) are for TLS: " +
+			"the URL of --redis must begin with rediss://")
 	}
 	if (t.Cert == "") != (t.Key == "") {
 		return errors.New("--cert and --key go together")
@@ -195,8 +196,8 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		return t.openCluster(u)
 	case mode == "sentinel":
 		_ = rdb.Close()
-		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: add ?master_name=NAME to the URL of --redis",
-			t.host())
+		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: "+
+			"add ?master_name=NAME to the URL of --redis", t.host())
 	case options.DB != 0:
 		_ = rdb.Close()
 		rdb = redis.NewClient(options)
@@ -254,8 +255,8 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(options), nil
 }
 
-// findMaster asks all Sentinels at once, and returns with the first one that knows the master. go-redis has one
-// error for all that can be wrong.
+// findMaster asks all Sentinels at once, and returns with the first one that knows the master. go-redis has
+// one error for all that can be wrong.
 func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
 		addr string

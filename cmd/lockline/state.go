@@ -21,7 +21,7 @@ type lockState struct {
 	age
 	Token      int64    `json:"token,omitempty"`       // of a free lock: the last one, while remembered
 	Limit      int      `json:"limit,omitempty"`       // of a semaphore: how many permits there are
-	Holders    []holder `json:"holders,omitempty"`     // all of them. Holder is the first. Of a latch: the parties
+	Holders    []holder `json:"holders,omitempty"`     // all; Holder is the first. Of a latch: the parties
 	Value      *string  `json:"value,omitempty"`       // of an election, by inspect and watch: what its leader has proclaimed
 	ValueBytes []byte   `json:"value_bytes,omitempty"` // base64, of a value that is not UTF-8
 	Queue      []waiter `json:"queue,omitempty"`

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/term"
 )
 
-const topDescription = `Shows what lockline ls PATTERN lists, on a page that is refreshed. It needs a terminal:
-in a pipe, use lockline ls or lockline watch.
+const topDescription = `Shows what lockline ls PATTERN lists, on a page that is refreshed. It needs a
+terminal: in a pipe, use lockline ls or lockline watch.
 
 Each look at Redis is that of ls, and the next one begins --interval after it has ended.
 If a look takes longer than that, as of very many locks, the next one begins as long after
@@ -43,23 +43,18 @@ func topCommand() *cli.Command {
 		if err != nil {
 			return err
 		}
-		interval := cmd.Duration("interval")
-		if interval < minInterval {
-			return fmt.Errorf("--interval must be at least %v, not %v", minInterval, interval)
-		}
 		out, ok := cmd.Root().Writer.(*os.File)
 		if !ok || !terminal(out) || !terminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
-			return errors.New("top needs a terminal; lockline ls lists the locks once, and lockline watch NAME writes a line for each change")
+			return errors.New("top needs a terminal; lockline ls lists the locks once, " +
+				"and lockline watch NAME writes a line for each change")
 		}
 		server := targetOf(cmd).host()
 		if _, ok := o.rdb.(*redis.ClusterClient); ok {
 			server = "Cluster of " + server
 		}
-		return o.top(ctx, &page{server: server, pattern: pattern, interval: interval}, out)
+		return o.top(ctx, &page{server: server, pattern: pattern, interval: cmd.Duration("interval")}, out)
 	})
 }
-
-const minInterval = 100 * time.Millisecond
 
 func terminal(f any) bool {
 	file, ok := f.(*os.File)
@@ -112,7 +107,7 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 			if p.take(l); p.at.IsZero() {
 				return l.err
 			}
-			due.Reset(max(p.interval, took))
+			due.Reset(max(p.interval, took, 100*time.Millisecond))
 		case k := <-keys:
 			switch k {
 			case "q":

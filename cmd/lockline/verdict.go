@@ -40,8 +40,8 @@ func (v verdict) right() bool {
 	return !slices.ContainsFunc(v, func(c check) bool { return !c.ok })
 }
 
-// judge computes the verdict. An account that shows nothing is not right either: without holds, a stalled and a
-// killed holder there is nothing to conclude from.
+// judge computes the verdict. An account that shows nothing is not right either: without holds, a stalled and
+// a killed holder there is nothing to conclude from.
 func judge(h account) verdict {
 	var reads []event
 	for _, e := range h.events {
@@ -73,12 +73,14 @@ func (h account) holdsExcludeEachOther(holds int) check {
 			if e.Lost != "" {
 				continue // It knew that it did not.
 			}
-			if !known || slices.ContainsFunc(h.events[begun+1:i], func(o event) bool { return o.Kind == reading }) {
+			other := func(o event) bool { return o.Kind == reading }
+			if !known || slices.ContainsFunc(h.events[begun+1:i], other) {
 				overlaps++
 			}
 		}
 	}
-	return check{"exclusion", overlaps == 0 && holds > 1, fmt.Sprintf("%d holds, %d overlaps", holds, overlaps)}
+	says := fmt.Sprintf("%d holds, %d overlaps", holds, overlaps)
+	return check{"exclusion", overlaps == 0 && holds > 1, says}
 }
 
 // counterIsExact: two that read the same count would write the same one.
