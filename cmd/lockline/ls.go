@@ -135,13 +135,39 @@ func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.
 	return fmt.Errorf("no way to visit the servers of a %T", rdb)
 }
 
-func (o *operator) lockOf(key string) (lock found, ok bool) {
+// lockOf reads a key: prefix:KIND:{tag}, which is held, or prefix:KIND:{tag}:q, where a session waits. ok is
+// false for all other keys.
+func (o *operator) lockOf(key string) (l found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)
 		return found{rlock.KindRedisson, name}, ok
 	}
-	letter, name, ok := lockOf(o.prefix, key)
-	return found{letter, name}, ok && letter != protocol.Turnstile // which is no lock of users
+	rest, ok := strings.CutPrefix(key, o.prefix+":")
+	if !ok {
+		return l, false
+	}
+	letter, rest, ok := strings.Cut(rest, ":{")
+	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // which is no lock of users
+		return l, false
+	}
+	name, ok := strings.CutSuffix(rest, "}")
+	if !ok {
+		name, ok = strings.CutSuffix(rest, "}:q")
+	}
+	// A name that begins with a closing brace or a backslash was given one more.
+	return found{letter, strings.TrimPrefix(name, `\`)}, ok && name != ""
+}
+
+// redissonLockOf reads the key of a lock's memory: {NAME}, or :NAME where NAME has braces.
+func redissonLockOf(key string) (name string, ok bool) {
+	tail, ok := strings.CutPrefix(key, "lockline_lock_memory:")
+	if !ok {
+		return "", false
+	}
+	if name, ok = strings.CutPrefix(tail, ":"); ok {
+		return name, true
+	}
+	return strings.CutSuffix(strings.TrimPrefix(tail, "{"), "}")
 }
 
 // inspect asks for the holder of a lock. A lock of a kind that a newer Lockline made is

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -139,36 +138,6 @@ func (o *operator) write(v any) error {
 	}
 	_, err = fmt.Fprintf(o.out, "%s\n", b)
 	return err
-}
-
-// lockOf reads a key: prefix:KIND:{tag}, which is held, or prefix:KIND:{tag}:q, where
-// a session waits. ok is false for all other keys.
-func lockOf(prefix, key string) (letter, name string, ok bool) {
-	rest, ok := strings.CutPrefix(key, prefix+":")
-	if !ok {
-		return "", "", false
-	}
-	letter, rest, ok = strings.Cut(rest, ":{")
-	if !ok || strings.Contains(letter, ":") {
-		return "", "", false
-	}
-	if name, ok = strings.CutSuffix(rest, "}"); !ok {
-		name, ok = strings.CutSuffix(rest, "}:q")
-	}
-	// A name that begins with a closing brace or a backslash was given one more.
-	return letter, strings.TrimPrefix(name, `\`), ok && name != ""
-}
-
-// redissonLockOf reads the key of a lock's memory: {NAME}, or :NAME where NAME has braces.
-func redissonLockOf(key string) (name string, ok bool) {
-	tail, ok := strings.CutPrefix(key, "lockline_lock_memory:")
-	if !ok {
-		return "", false
-	}
-	if name, ok = strings.CutPrefix(tail, ":"); ok {
-		return name, true
-	}
-	return strings.CutSuffix(strings.TrimPrefix(tail, "{"), "}")
 }
 
 // errNothing ends a command that found nothing to do.
