@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // The phases of a run.
@@ -25,92 +27,68 @@ const (
 	settleFor = 100 * time.Millisecond
 	linger    = 200 * time.Microsecond // of a section while checking
 	drainFor  = 2 * time.Second        // who waits until then, though the others go away, is stuck
-	patience  = 60 * time.Second       // bounds a run beyond its phases
 )
 
+// These end waits.
 var (
-	// errStuck ends the waits of those that are stuck.
-	errStuck   = errors.New("the others are done with the lock, but the wait goes on")
-	errPatient = errors.New("the run does not end")
+	errStuck = errors.New("the others are done with the lock, but the wait goes on")
+	errOver  = errors.New("the run is over")
 )
 
-// users are the goroutines that cycle: in this process, or in others.
-type users interface {
-	enter(phase int32) error
-	// entries is how many critical sections there have been.
-	entries() int64
-	// finish waits until all are done, after stopping.
-	finish() (tally, error)
-}
-
-// tally is what users did. Its fields travel between processes.
-type tally struct {
-	Each       []int64 // cycles of each goroutine while measured
-	Sections   int64   // in all phases, of those that exclude all others
-	Waits      histogram
-	WriteWaits histogram       // those of Waits to write, where some read
-	MaxWaits   []time.Duration // of each goroutine
-	Inside     time.Duration   // in sections, while measured, if they take time
-	Stuck      int
-	Lost       int64 // unlocks that failed
-	Violations int64 // those that this process can tell
-	Mallocs    uint64
-	Bytes      uint64
-	CPU        time.Duration // of the processes of users, while measured; 0 where none can tell
-}
-
-// crew are users in this process.
+// crew are the goroutines that cycle.
 type crew struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	crowd   bool
 	clients []client
 	workers []*worker
 	phase   atomic.Int32
-	before  runtime.MemStats
-	took    runtime.MemStats
-	cpu     time.Duration // while measured, once that is over
+	mallocs uint64 // while measured, once that is over
 	wg      sync.WaitGroup
 }
 
-func newCrew(ctx context.Context) *crew {
-	c := &crew{}
+// muster dials the clients, and has workers for each.
+func (b bout) muster(ctx context.Context) (*crew, error) {
+	c := &crew{crowd: b.crowd}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	return c
-}
-
-// hire dials one client, with that many workers.
-func (c *crew) hire(b bout, name string, g *guard, size int) error {
-	cl, err := b.dial(b.setup)
-	if err != nil {
-		return err
-	}
-	c.clients = append(c.clients, cl)
-	for range size {
-		w := &worker{crew: c, guard: g, depth: max(1, b.depth), critical: b.critical, reads: b.reads, permits: b.permits}
-		own := name
-		if b.ownLocks {
-			w.guard = new(guard)
-			own = fmt.Sprintf("%s:%d", name, len(c.workers))
-		}
-		w.mutex = cl.mutex(own)
-		if b.reads > 0 {
-			w.toRead, w.writeWaits = toRead(w.mutex), new(histogram)
-		}
-		c.workers = append(c.workers, w)
-	}
-	return nil
-}
-
-// muster hires a client of each size.
-func (b bout) muster(ctx context.Context, name string, g *guard, sizes []int) (*crew, error) {
-	c := newCrew(ctx)
-	for _, size := range sizes {
-		if err := c.hire(b, name, g, size); err != nil {
+	name, g := newName(), new(guard)
+	for range b.clients {
+		cl, err := b.dial(b.setup)
+		if err != nil {
 			return nil, errors.Join(err, c.disband())
+		}
+		c.clients = append(c.clients, cl)
+		for range b.goroutines {
+			w := &worker{crew: c, bout: b, guard: g, waits: newWaits()}
+			own := name
+			if b.ownLocks {
+				w.guard = new(guard)
+				own = fmt.Sprint(name, ":", len(c.workers))
+			}
+			w.mutex = cl.mutex(own)
+			if b.reads > 0 {
+				w.toRead, w.writeWaits = toRead(w.mutex), newWaits()
+			}
+			c.workers = append(c.workers, w)
 		}
 	}
 	return c, nil
 }
+
+// toRead is how to lock m to read, for the same goroutine. A library that has no way for that locks it
+// as always.
+func toRead(m mutex) mutex {
+	if s, ok := m.(interface{ reader() mutex }); ok {
+		if r := s.reader(); r != nil {
+			return r
+		}
+	}
+	return m
+}
+
+// newWaits counts durations up to the longest that a run may take, in buckets that are 1 % wide. It does
+// not allocate as it counts.
+func newWaits() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Hour), 2) }
 
 func (c *crew) start() {
 	for _, w := range c.workers {
@@ -122,22 +100,26 @@ func (c *crew) start() {
 	}
 }
 
-func (c *crew) enter(phase int32) error {
+func (c *crew) enter(phase int32) {
+	var m runtime.MemStats
 	switch phase {
 	case settling:
 		runtime.GC() // the garbage of the runs before
 	case measuring:
-		runtime.ReadMemStats(&c.before)
-		c.cpu = -cpuTime()
+		runtime.ReadMemStats(&m)
+		c.mallocs = m.Mallocs
 	}
 	c.phase.Store(phase)
 	if phase == stopping {
-		c.cpu += cpuTime()
-		runtime.ReadMemStats(&c.took)
+		runtime.ReadMemStats(&m)
+		c.mallocs = m.Mallocs - c.mallocs
+		if c.crowd {
+			c.cancel(errOver)
+		}
 	}
-	return nil
 }
 
+// entries is how many critical sections there have been.
 func (c *crew) entries() (n int64) {
 	seen := map[*guard]bool{}
 	for _, w := range c.workers {
@@ -149,32 +131,30 @@ func (c *crew) entries() (n int64) {
 	return n
 }
 
-func (c *crew) finish() (tally, error) {
+// finish waits until all are done, after stopping.
+func (c *crew) finish() (t tally, err error) {
 	timer := time.AfterFunc(drainFor, func() { c.cancel(errStuck) })
 	c.wg.Wait()
 	timer.Stop()
-	if c.ctx.Err() != nil && context.Cause(c.ctx) != errStuck {
-		return tally{}, context.Cause(c.ctx)
+	if cause := context.Cause(c.ctx); cause != nil && cause != errStuck && cause != errOver {
+		return t, cause
 	}
-	t := tally{Mallocs: c.took.Mallocs - c.before.Mallocs, Bytes: c.took.TotalAlloc - c.before.TotalAlloc, CPU: c.cpu}
+	t.mallocs, t.waits, t.writeWaits = c.mallocs, newWaits(), newWaits()
 	sections := map[*guard]int64{}
 	for _, w := range c.workers {
 		sections[w.guard] += w.sections
-		t.Sections += w.sections
-		t.Lost += w.lost
-		t.Inside += w.inside
-		t.Each = append(t.Each, w.cycles)
-		t.MaxWaits = append(t.MaxWaits, w.waits.Max)
-		t.Waits.merge(&w.waits)
+		t.lost += w.lost
+		t.each = append(t.each, w.cycles)
+		t.waits.Merge(w.waits)
 		if w.writeWaits != nil {
-			t.WriteWaits.merge(w.writeWaits)
+			t.writeWaits.Merge(w.writeWaits)
 		}
 		if w.stuck {
-			t.Stuck++
+			t.stuck++
 		}
 	}
 	for g, n := range sections {
-		t.Violations += g.violations(n)
+		t.violations += g.violations(n)
 	}
 	return t, nil
 }
@@ -191,64 +171,87 @@ func (c *crew) disband() (err error) {
 
 // worker is one goroutine that wants the lock, over and over.
 type worker struct {
-	crew     *crew
-	guard    *guard
-	mutex    mutex
-	toRead   mutex // where some cycles only read
-	reads    int   // of 100 cycles
-	permits  int   // that may be inside together; 0: one alone
-	depth    int
-	critical time.Duration
-	ticket   *ticket // nil unless the order of grants is looked at
+	crew *crew
+	bout
+	guard  *guard
+	mutex  mutex
+	toRead mutex // where some cycles only read
 
-	reading    bool  // in this cycle
+	// This cycle.
+	began   time.Time
+	reading bool
+	entered bool // the lock was granted
+
 	sections   int64 // in all phases, that excluded all others
 	lost       int64
 	cycles     int64 // while measuring
-	waits      histogram
-	writeWaits *histogram    // nil unless some cycles read
-	inside     time.Duration // while measuring
+	waits      *hdrhistogram.Histogram
+	writeWaits *hdrhistogram.Histogram // nil unless some cycles read
 	stuck      bool
 }
 
 func (w *worker) work(ctx context.Context) error {
-	phase := &w.crew.phase
-	for phase.Load() != stopping {
-		if w.ticket != nil {
-			w.ticket.begin()
+	inside := w.inside
+	for w.crew.phase.Load() != stopping {
+		m := w.mutex
+		if w.reading = w.reads > rand.IntN(100); w.reading {
+			m = w.toRead
 		}
-		w.reading = w.reads > 0 && w.reads > rand.IntN(100)
-		began := time.Now()
-		inner := ctx
-		for range w.depth {
-			var err error
-			if inner, err = w.wanted().lock(inner); err != nil {
-				if context.Cause(ctx) == errStuck {
-					w.stuck = true
-					return nil
-				}
-				return fmt.Errorf("lock: %w", err)
-			}
+		w.entered, w.began = false, time.Now()
+		err := lockAndUnlock(ctx, m, inside)
+		cause := context.Cause(ctx)
+		switch {
+		case cause == errOver && !w.entered:
+			w.wait() // as long as it was
+		case cause == errStuck && !w.entered:
+			w.stuck = true
+		case err != nil && !w.entered:
+			return fmt.Errorf("lock: %w", err)
+		case err != nil && ctx.Err() == nil:
+			w.lost++
 		}
-		waited := time.Since(began)
-		if w.ticket != nil {
-			w.ticket.granted()
+		if cause != nil {
+			return nil
 		}
-		at := w.visit()
-		if err := w.leave(ctx); err != nil {
-			return err
-		}
-		w.count(at, waited)
 	}
 	return nil
 }
 
-// wanted is the lock of this cycle.
-func (w *worker) wanted() mutex {
-	if w.reading {
-		return w.toRead
+// lockAndUnlock is a cycle.
+func lockAndUnlock(ctx context.Context, m mutex, inside func()) error {
+	if err := m.lock(ctx); err != nil {
+		return err
 	}
-	return w.mutex
+	inside()
+	return m.unlock(ctx)
+}
+
+// wait counts how long this cycle has waited.
+func (w *worker) wait() {
+	waited := int64(time.Since(w.began))
+	_ = w.waits.RecordValue(waited) // no wait is too long
+	if w.writeWaits != nil && !w.reading {
+		_ = w.writeWaits.RecordValue(waited)
+	}
+}
+
+// inside is what a cycle does under the lock. It counts for the phase that it begins in.
+func (w *worker) inside() {
+	at := w.crew.phase.Load()
+	w.entered = true
+	if at == measuring || at == stopping { // else those who wait longest would not be counted
+		w.wait()
+	}
+	switch {
+	case w.crew.ctx.Err() != nil: // where that ends a context, some libraries give the lock up
+	case at == checking:
+		w.section(max(linger, w.critical))
+	default:
+		w.section(w.critical)
+	}
+	if at == measuring {
+		w.cycles++
+	}
 }
 
 // section spends that long inside.
@@ -264,153 +267,84 @@ func (w *worker) section(linger time.Duration) {
 	}
 }
 
-// visit is the critical section, and tells the phase that it began in.
-func (w *worker) visit() (at int32) {
-	at = w.crew.phase.Load()
-	if at == checking {
-		w.section(max(linger, w.critical))
-	} else if w.critical == 0 {
-		w.section(0)
-	} else {
-		entered := time.Now()
-		w.section(w.critical)
-		if at == measuring {
-			w.inside += time.Since(entered)
-		}
-	}
-	return at
-}
-
-// leave unlocks.
-func (w *worker) leave(ctx context.Context) error {
-	for range w.depth {
-		if err := w.wanted().unlock(ctx); err != nil {
-			if ctx.Err() != nil {
-				return fmt.Errorf("unlock: %w", err)
-			}
-			w.lost++
-		}
-	}
-	return nil
-}
-
-// count counts a cycle whose critical section began in that phase.
-func (w *worker) count(at int32, waited time.Duration) {
-	if at == measuring {
-		w.cycles++
-	}
-	if at == measuring || at == stopping { // else those who wait longest would not be counted
-		w.waits.add(waited)
-		if w.writeWaits != nil && !w.reading {
-			w.writeWaits.add(waited)
-		}
-	}
-}
-
-// measure leads users through the phases. around is called where the measured time begins and ends.
-func (b bout) measure(ctx context.Context, u users, around func(begin bool) error) (t tally, took time.Duration, err error) {
+// measure leads the crew through the phases. meter is called where the measured time begins and ends.
+func (b bout) measure(
+	ctx context.Context, c *crew, meter func() error,
+) (t tally, took time.Duration, err error) {
 	if err := pause(ctx, min(checkFor, b.window)); err != nil {
 		return t, 0, err
 	}
-	if err := u.enter(settling); err != nil {
-		return t, 0, err
-	}
+	c.enter(settling)
 	if err := pause(ctx, min(settleFor, b.window)); err != nil {
 		return t, 0, err
 	}
-	if err := u.enter(measuring); err != nil {
-		return t, 0, err
-	}
+	c.enter(measuring)
 	began := time.Now()
-	if err := around(true); err != nil {
+	if err := meter(); err != nil {
 		return t, 0, err
 	}
-	entries := u.entries()
+	entries := c.entries()
 	if err := pause(ctx, b.window); err != nil {
 		return t, 0, err
 	}
 	// Until one was entered and left within the time, or nobody seems to get the lock any more.
-	inside := 1 // at most, as the time began
-	switch {
-	case b.ownLocks || b.reads > 0:
-		inside = b.clients * b.goroutines
-	case b.permits > 0:
-		inside = b.permits
+	inside := max(1, b.permits) // at most, as the time began
+	if b.ownLocks || b.reads > 0 {
+		inside = len(c.workers)
 	}
-	for wait := time.Now(); u.entries() <= entries+int64(inside) && time.Since(wait) < drainFor; {
+	for wait := time.Now(); c.entries() <= entries+int64(inside) && time.Since(wait) < drainFor; {
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return t, 0, err
 		}
 	}
-	if err := around(false); err != nil {
+	if err := meter(); err != nil {
 		return t, 0, err
 	}
 	took = time.Since(began)
-	if err := u.enter(stopping); err != nil {
-		return t, 0, err
-	}
-	t, err = u.finish()
-	if b.embedded {
-		t.CPU = 0 // the server's is in it
-	}
+	c.enter(stopping)
+	t, err = c.finish()
 	return t, took, err
 }
 
+// tally is what a crew did.
+type tally struct {
+	each       []int64 // cycles of each goroutine while measured
+	waits      *hdrhistogram.Histogram
+	writeWaits *hdrhistogram.Histogram // those of waits to write, where some read
+	mallocs    uint64
+	stuck      int
+	lost       int64 // unlocks that failed
+	violations int64
+}
+
 func (t *tally) cycles() (n int64) {
-	for _, c := range t.Each {
+	for _, c := range t.each {
 		n += c
 	}
 	return n
 }
 
-// faults are what must be 0.
-func (t *tally) faults() figures {
-	return figures{"stuck": float64(t.Stuck), "lost": float64(t.Lost), "violations": float64(t.Violations)}
+// served is how many goroutines had the lock.
+func (t *tally) served() (n float64) {
+	for _, cycles := range t.each {
+		if cycles > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // figures are what every scenario of cycles measures.
 func (t *tally) figures(took time.Duration) figures {
-	cycles := float64(t.cycles())
-	f := t.faults()
-	f["cycles_per_s"] = cycles / took.Seconds()
-	f.perCycle("allocs_per_cycle", float64(t.Mallocs), t)
-	f.perCycle("bytes_per_cycle", float64(t.Bytes), t)
-	if t.CPU > 0 {
-		f.perCycle("cpu_us_per_cycle", micros(t.CPU), t)
+	n := t.cycles()
+	f := figures{"stuck": float64(t.stuck), "lost": float64(t.lost), "violations": float64(t.violations)}
+	f["cycles_per_s"] = float64(n) / took.Seconds()
+	f.quantiles("wait", t.waits)
+	if t.writeWaits.TotalCount() > 0 {
+		f["write_p99_us"] = nanos(t.writeWaits.ValueAtQuantile(99))
 	}
-	f.waits(&t.Waits)
-	if t.WriteWaits.N > 0 {
-		f["write_wait_p99_us"] = micros(t.WriteWaits.quantile(.99))
-	}
-	if n := len(t.Each); n > 1 && cycles > 0 {
-		mean := cycles / float64(n)
-		f["min_share"] = float64(slices.Min(t.Each)) / mean
-		f["max_share"] = float64(slices.Max(t.Each)) / mean
+	if len(t.each) > 1 && n > 0 {
+		f["least_share"] = float64(slices.Min(t.each)) * float64(len(t.each)) / float64(n)
 	}
 	return f
-}
-
-// perCycle sets the figure, if there was a cycle.
-func (f figures) perCycle(name string, total float64, t *tally) {
-	if n := t.cycles(); n > 0 {
-		f[name] = total / float64(n)
-	}
-}
-
-func (f figures) waits(h *histogram) {
-	if h.N == 0 {
-		return
-	}
-	f["wait_p50_us"] = micros(h.quantile(.5))
-	f["wait_p99_us"] = micros(h.quantile(.99))
-	f["wait_max_us"] = micros(h.Max)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

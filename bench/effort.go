@@ -4,92 +4,59 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 )
 
-// effort is what servers have done for clients.
+// effort is what clients and servers have done.
 type effort struct {
-	calls     float64 // commands, those of scripts included
-	requests  float64 // of clients, not what scripts call
-	published float64 // messages, also by scripts
-	micros    float64 // spent in the requests
-	cpu       float64 // seconds of the processes
+	requests float64 // of clients, not what scripts call
+	micros   float64 // that servers spent in them
+	cpu      time.Duration
 }
 
-// neverScripted are commands that only clients send. The server tells the time of each command, and that of a script has its
-// commands' in it, so only what clients send may be added up.
-var neverScripted = []string{"eval", "evalsha", "ping", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"}
+// neverScripted are commands that only clients send. The server tells the time of each command, and that
+// of a script has its commands' in it, so only what clients send may be added up.
+var neverScripted = []string{
+	"eval", "evalsha", "ping", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe",
+}
 
-// ownCommands are what asking takes.
-var ownCommands = []string{"info", "hello", "client|setinfo", "client|maint_notifications"}
-
-// tells says whether the servers can say what they did for the contender.
-func (b bout) tells() bool { return !b.foreign && !b.embedded }
-
-// effort is that of the servers since they were started; nothing of those that can't tell.
+// effort is that since the servers and this process were started.
 func (b bout) effort(ctx context.Context) (e effort, err error) {
-	if !b.tells() {
-		return e, nil
-	}
-	all, err := infos(ctx, b.Redis, "commandstats")
+	all, err := infos(ctx, b.redis, "commandstats")
 	if err != nil {
 		return e, err
 	}
 	requests := slices.Concat(neverScripted, b.unscripted)
 	for _, stats := range all {
 		for stat, told := range stats {
-			command := strings.TrimPrefix(stat, "cmdstat_")
 			var n, usec float64
 			if _, err := fmt.Sscanf(told, "calls=%g,usec=%g,", &n, &usec); err != nil {
 				return e, fmt.Errorf("%s: %w", stat, err)
 			}
-			if !slices.Contains(ownCommands, command) {
-				e.calls += n
-			}
-			if slices.Contains(requests, command) {
+			if slices.Contains(requests, strings.TrimPrefix(stat, "cmdstat_")) {
 				e.requests, e.micros = e.requests+n, e.micros+usec
-			}
-			if command == "publish" || command == "spublish" {
-				e.published += n
 			}
 		}
 	}
-	e.cpu, err = serverCPU(ctx, b.Redis)
-	return e, err
+	e.cpu = cpuTime()
+	return e, nil
 }
 
-// metered is for measure: between its two calls the servers made that effort.
-func (b bout) metered(ctx context.Context) (spent *effort, around func(begin bool) error) {
+// metered is for the beginning and the end of the measured time: between two calls of meter, that effort
+// was made.
+func (b bout) metered(ctx context.Context) (spent *effort, meter func() error) {
 	spent = new(effort)
-	return spent, func(bool) error {
+	return spent, func() error {
 		now, err := b.effort(ctx)
-		*spent = now.since(*spent)
+		*spent = effort{now.requests - spent.requests, now.micros - spent.micros, now.cpu - spent.cpu}
 		return err
 	}
 }
 
-func (e effort) since(before effort) effort {
-	return effort{e.calls - before.calls, e.requests - before.requests, e.published - before.published, e.micros - before.micros, e.cpu - before.cpu}
-}
-
-// serverTime sets what a cycle took of the servers' time.
-func (f figures) serverTime(spent effort, t *tally) {
-	f.perCycle("server_us_per_cycle", spent.micros, t)
-	f.perCycle("server_cpu_us_per_cycle", spent.cpu*1e6, t)
-}
-
-// serverCPU is how many seconds the servers have computed.
-func serverCPU(ctx context.Context, urls []string) (seconds float64, err error) {
-	all, err := infos(ctx, urls, "cpu")
-	for _, cpu := range all {
-		for _, kind := range []string{"used_cpu_sys", "used_cpu_user"} {
-			n, err := strconv.ParseFloat(cpu[kind], 64)
-			if err != nil {
-				return 0, err
-			}
-			seconds += n
-		}
-	}
-	return seconds, err
+// efforts sets what a cycle took.
+func (f figures) efforts(spent effort, cycles int64) {
+	f.each("requests_per_cycle", spent.requests, cycles)
+	f.each("server_us_per_cycle", spent.micros, cycles)
+	f.each("cpu_us_per_cycle", micros(spent.cpu), cycles)
 }

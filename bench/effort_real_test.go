@@ -1,71 +1,64 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// toldAndSeen are the requests that the servers tell of, and those that proxies before them see: of the
-// whole life of the clients, and so without any at the edges of the measured time.
-func toldAndSeen(t *testing.T, near bout) (_ sample, told, seen float64) {
-	t.Helper()
-	far := near
-	far.setup.Redis = nil
-	var proxies []*faultproxy.Proxy
-	for _, url := range near.Redis {
-		addr, err := host(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := faultproxy.New(t, addr)
-		proxies = append(proxies, p)
-		far.setup.Redis = append(far.setup.Redis, readdress(url, p.Addr()))
-	}
-	spent, around := near.metered(t.Context())
-	if err := around(true); err != nil {
-		t.Fatal(err)
-	}
-	s, err := far.run(t.Context(), far)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := around(false); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range proxies {
-		seen += float64(p.Count() - p.Count("HELLO", "CLIENT", "CLUSTER", "INFO")) // what opens connections, and the bench itself
-	}
-	return s, spent.requests, seen
-}
-
-// If a request counted as a script's command, its time would be left out. If a script's command counted as a request, its time would
-// be counted twice.
+// The servers tell of as many requests as proxies before them see, of the whole life of the clients. If a
+// request counted as a script's command, its time would be left out. If a script's command counted as a
+// request, its time would be counted twice.
 func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 	t.Parallel()
-	at, err := open(t.Context(), "redis://"+testredis.Start(t).Addr, false)
+	at, err := open(t.Context(), t, "redis://"+testredis.Start(t).Addr, []scenario{{servers: 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		at.majority = append(at.majority, "redis://"+testredis.Start(t).Addr)
-	}
-	for _, name := range []string{"solo", "starve", "handoff", "quorum-solo", "read-mostly", "semaphore-8", "latch"} {
-		for _, c := range contenders(*at) {
-			s := theScenario(t, name)
-			if c.foreign || c.absence(s) != "" {
-				continue
-			}
-			t.Run(name+"/"+c.name, func(t *testing.T) {
-				got, told, seen := toldAndSeen(t, at.bout(s, c, briefly))
-				if told != seen || seen == 0 {
-					t.Errorf("the servers tell of %v requests, the proxies of %v", told, seen)
-				}
-				if stuck := got.figures["stuck"] > 0 && !c.ours(); got.figures["server_us_per_cycle"] <= 0 && !stuck {
-					t.Errorf("no server time: %v", got.figures)
-				}
-			})
+	tested := []string{"solo", "crowd", "handoff", "quorum-crowd", "read-mostly", "semaphore", "held", "latch"}
+	r := newReport(at, nil, 1, briefly, scenarios, contenders)
+	seen := map[string]bool{}
+	for _, x := range r.results {
+		name := x.scenario.name + "/" + x.contender.name
+		if seen[name] || !strings.Contains(fmt.Sprint(tested), x.scenario.name) || x.scenario.servers > 3 {
+			continue
 		}
+		seen[name] = true
+		t.Run(name, func(t *testing.T) {
+			s := scaled(x.scenario)
+			near := bout{s, x.contender, at.setup(s), briefly}
+			far := near
+			far.redis = nil
+			var proxies []*faultproxy.Proxy
+			for _, url := range near.redis {
+				p := faultproxy.New(t, strings.TrimPrefix(url, "redis://"))
+				proxies = append(proxies, p)
+				far.redis = append(far.redis, "redis://"+p.Addr())
+			}
+			spent, meter := near.metered(t.Context())
+			if err := meter(); err != nil {
+				t.Fatal(err)
+			}
+			f, err := far.measured(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := meter(); err != nil {
+				t.Fatal(err)
+			}
+			requests := 0.
+			for _, p := range proxies { // but for what opens connections, and this program's own
+				requests += float64(p.Count() - p.Count("HELLO", "CLIENT", "CLUSTER", "INFO"))
+			}
+			if spent.requests != requests || requests == 0 {
+				t.Errorf("the servers tell of %v requests, the proxies of %v", spent.requests, requests)
+			}
+			if f["server_us_per_cycle"] <= 0 && s.locks == 0 && f["stuck"] == 0 {
+				t.Errorf("no server time: %v", f)
+			}
+		})
 	}
 }

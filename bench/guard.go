@@ -56,17 +56,3 @@ func (g *guard) violations(sections int64) int64 {
 	lost := sections - g.counter.Load()
 	return max(g.overlaps.Load(), lost)
 }
-
-// shared is what the processes of a run share, in mapped memory.
-type shared struct {
-	guard
-	baton
-}
-
-// baton is how two processes take turns at handing over.
-type baton struct {
-	waiting  atomic.Int64 // turns that somebody has begun to wait for
-	taken    atomic.Int64 // turns that somebody has got
-	unlocked atomic.Int64 // when the holder of the last one called unlock, ns since 1970
-	stuck    atomic.Bool  // somebody waits in vain: it ends
-}

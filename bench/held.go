@@ -4,117 +4,95 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"runtime"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// held takes many locks, and looks at what it costs to keep them for two renewal intervals.
-func held(ctx context.Context, b bout) (_ sample, err error) {
-	near := b.setup.Redis
-	count := func() (float64, error) { return 0, nil }
-	if !b.foreign {
-		var proxies []*helper
-		b, count, proxies, err = b.counting(ctx)
-		defer func() { err = errors.Join(err, closeAll(proxies)) }()
-		if err != nil {
-			return sample{}, err
-		}
-	}
+// held takes many locks, and looks at what it costs to keep them for one lease.
+func held(ctx context.Context, b bout) (_ figures, err error) {
 	c, err := b.dial(b.setup)
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	name := newName()
 	names := func(i int) string { return fmt.Sprint(name, ":", i) }
 	before := takeFootprint()
 
-	locks := make([]keptLock, b.count)
-	err = inParallel(ctx, b.goroutines, b.count, func(i int) error {
-		m := c.mutex(names(i))
+	mutexes := make([]mutex, b.locks)
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	var lost atomic.Int64
+	err = inParallel(b.locks, func(i int) error {
+		mutexes[i] = c.mutex(names(i))
 		// No child of a cancelable context: a library that derives one would pay for its parent's table.
-		if _, err := m.lock(context.WithoutCancel(ctx)); err != nil {
+		if err := mutexes[i].lock(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
-		locks[i] = keptLock{m, b.keep(m)}
+		if r, ok := mutexes[i].(renewer); ok {
+			go b.keep(keeping, r, &lost)
+		}
 		return nil
 	})
-	defer func() {
-		if errors.Is(err, errNoReturn) {
-			return // they may still get a lock
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		defer cancel()
-		lost := inParallel(ctx, b.goroutines, b.count, func(i int) error { return locks[i].giveUp() })
-		err = errors.Join(err, lost)
-	}()
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
 	after := takeFootprint()
-
-	meter := func() (requests, server float64, cpu time.Duration, err error) {
-		if requests, err = count(); err == nil && b.tells() {
-			server, err = serverCPU(ctx, near)
-		}
-		return requests, server, cpuTime(), err
+	spent, meter := b.metered(ctx)
+	if err := meter(); err != nil {
+		return nil, err
 	}
-	r1, s1, c1, err := meter()
-	if err != nil {
-		return sample{}, err
+	if err := pause(ctx, b.setup.lease); err != nil {
+		return nil, err
 	}
-	if err := pause(ctx, 2*b.interval()); err != nil {
-		return sample{}, err
+	if err := meter(); err != nil {
+		return nil, err
 	}
-	r2, s2, c2, err := meter()
-	if err != nil {
-		return sample{}, err
-	}
-	n := float64(b.count)
+	n := float64(b.locks)
 	f := figures{
-		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n,
-		"goroutines_per_lock": max(0, after.goroutines-before.goroutines) / n, // idle ones may have ended
+		"requests_per_lock":   spent.requests / n,
+		"cpu_us_per_lock":     micros(spent.cpu) / n,
+		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n, // what was there before may have gone
+		"goroutines_per_lock": max(0, after.goroutines-before.goroutines) / n,
 	}
-	if c2 > 0 {
-		f["cpu_us_per_lock"] = micros(c2-c1) / n
+	if f["violations"], err = b.intrude(ctx, names); err != nil {
+		return nil, err
 	}
-	if !b.foreign {
-		f["requests_per_lock"] = (r2 - r1) / n
-		if !b.embedded {
-			f["server_cpu_us_per_lock"] = (s2 - s1) * 1e6 / n
-		}
-	}
-	violations, err := b.intrude(ctx, names)
-	if err != nil {
-		return sample{}, err
-	}
-	f["violations"] = violations
-	var lost atomic.Int64
-	err = inParallel(ctx, b.goroutines, b.count, func(i int) error {
-		if locks[i].giveUp() != nil {
+	stop()
+	err = inParallel(b.locks, func(i int) error {
+		if mutexes[i].unlock(ctx) != nil {
 			lost.Add(1)
 		}
 		return nil
 	})
 	f["lost"] = float64(lost.Load())
-	return sample{figures: f}, err
+	return f, err
 }
 
-// keptLock is held, and renewed if that is left to users.
-type keptLock struct {
-	mutex
-	stop func() error
+// renewer is a mutex whose library leaves renewing to the user.
+type renewer interface {
+	renew(ctx context.Context) error
 }
 
-// giveUp ends the renewals and unlocks; a second call does nothing.
-func (k *keptLock) giveUp() error {
-	if k.mutex == nil {
-		return nil
+// keep renews as the documentation of such libraries has users do: in a goroutine for each lock, at a
+// third of the lease.
+func (b bout) keep(ctx context.Context, r renewer, lost *atomic.Int64) {
+	tick := time.NewTicker(b.setup.lease / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if r.renew(ctx) != nil && ctx.Err() == nil {
+				lost.Add(1)
+				return
+			}
+		}
 	}
-	m := k.mutex
-	k.mutex = nil
-	return errors.Join(k.stop(), m.unlock(context.Background()))
 }
 
 // intrude has another client ask for some of the locks for a moment. What it gets is a violation.
@@ -124,59 +102,37 @@ func (b bout) intrude(ctx context.Context, names func(int) string) (violations f
 		return 0, err
 	}
 	var n atomic.Int64
-	asked := min(b.count, 16)
-	err = inParallel(ctx, asked, asked, func(i int) error {
+	asked := min(b.locks, 16)
+	err = inParallel(asked, func(i int) error {
 		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		m := c.mutex(names(i * (b.count / asked)))
-		if _, err := m.lock(brief); err == nil {
+		m := c.mutex(names(i * (b.locks / asked)))
+		if m.lock(brief) == nil {
 			n.Add(1)
-			return m.unlock(context.Background())
+			return m.unlock(ctx)
 		}
 		return nil
 	})
 	return float64(n.Load()), errors.Join(err, c.close())
 }
 
-// errNoReturn: calls of a library did not return. Their goroutines are left behind.
-var errNoReturn = errors.New("it did not return")
+// inParallel does f for 0 to n-1.
+func inParallel(n int, f func(int) error) error {
+	var g errgroup.Group
+	g.SetLimit(128)
+	for i := range n {
+		g.Go(func() error { return f(i) })
+	}
+	return g.Wait()
+}
 
-// grace is how long a call that cannot succeed may take to return.
-const grace = 10 * time.Second
+// footprint is what this process occupies.
+type footprint struct{ bytes, goroutines float64 }
 
-// inParallel does f for 0 to n-1, in that many goroutines, until one fails, or ctx ends.
-func inParallel(ctx context.Context, goroutines, n int, f func(int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range goroutines {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := f(i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all := make(chan struct{})
-	go func() {
-		defer close(all)
-		wg.Wait()
-	}()
-	select {
-	case <-all:
-		return context.Cause(ctx)
-	case <-ctx.Done():
-	}
-	select {
-	case <-all:
-		return context.Cause(ctx)
-	case <-time.After(grace):
-		return errors.Join(context.Cause(ctx), errNoReturn)
-	}
+func takeFootprint() footprint {
+	runtime.GC()
+	runtime.GC() // what has finalizers or cleanups goes with the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return footprint{float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())}
 }

@@ -3,27 +3,29 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
 	"github.com/redis/go-redis/v9"
 )
 
 // lockline is a kind of lock of this module, over one session for each server.
-func lockline(kind string, newLocker newLocker, chosen ...rlock.SessionOption) contender {
+func lockline(name, config string, newLocker newLocker) contender {
 	return contender{
-		name:     kind,
-		module:   ownModule,
-		config:   "a session for each client, all defaults (lease 30 s, renewed at a third of it); go-redis defaults",
-		lacks:    lacks{majority: "it is a lock of one server; RedLock is for several"},
-		renewals: 3,
+		name:   name,
+		module: ownModule,
+		config: config,
 		dial: func(to setup) (client, error) {
 			c := &locklineClient{newLocker: newLocker}
-			options := slices.Clone(chosen)
-			if to.Lease > 0 {
-				options = append(options, rlock.WithWatchdogTimeout(to.Lease))
+			var options []rlock.SessionOption
+			if to.lease > 0 {
+				options = append(options, rlock.WithWatchdogTimeout(to.lease))
 			}
-			for _, url := range to.Redis {
+			for _, url := range to.redis {
 				rdb, err := dialRedis(url)
 				if err != nil {
 					return nil, errors.Join(err, c.close())
@@ -40,6 +42,31 @@ func lockline(kind string, newLocker newLocker, chosen ...rlock.SessionOption) c
 	}
 }
 
+func locklines() []contender {
+	return []contender{
+		lockline("rlock", "rlock.New", func(s []*rlock.Session, name string) rlock.Locker {
+			return rlock.New(s[0], name)
+		}),
+		lockline("fairlock", "fairlock.New", func(s []*rlock.Session, name string) rlock.Locker {
+			return fairlock.New(s[0], name)
+		}),
+		lockline("multilock", "a MultiLock of two locks on the one server",
+			func(s []*rlock.Session, name string) rlock.Locker {
+				return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
+			}),
+		lockline("redlock", "multilock.NewRedLock", func(s []*rlock.Session, name string) rlock.Locker {
+			return multilock.NewRedLock(name, s...)
+		}),
+		lockline("rwlock", "rwlock.New", func(s []*rlock.Session, name string) rlock.Locker {
+			return rwlock.New(s[0], name)
+		}),
+		lockline("semaphore", "semaphore.New", func(s []*rlock.Session, name string) rlock.Locker {
+			return semaphore.New(s[0], name, permits).Locker(1)
+		}),
+		lockline("latch", "latch.New", nil),
+	}
+}
+
 type newLocker func(sessions []*rlock.Session, name string) rlock.Locker
 
 type locklineClient struct {
@@ -50,6 +77,10 @@ type locklineClient struct {
 
 func (c *locklineClient) mutex(name string) mutex {
 	return &locklineMutex{Locker: c.newLocker(c.sessions, name)}
+}
+
+func (c *locklineClient) latch(name string) latched {
+	return locklineLatch{latch.New(c.sessions[0], name)}
 }
 
 func (c *locklineClient) close() (err error) {
@@ -64,20 +95,34 @@ func (c *locklineClient) close() (err error) {
 
 type locklineMutex struct {
 	rlock.Locker
-	holds []*rlock.Hold
+	held context.Context
+	hold *rlock.Hold
 }
 
-func (m *locklineMutex) lock(ctx context.Context) (context.Context, error) {
-	ctx, hold, err := m.Lock(ctx)
-	if err == nil {
-		m.holds = append(m.holds, hold)
+func (m *locklineMutex) lock(ctx context.Context) (err error) {
+	m.held, m.hold, err = m.Lock(ctx)
+	return err
+}
+
+func (m *locklineMutex) unlock(context.Context) error { return m.hold.Unlock(m.held) }
+
+// reader is another way to lock it, beside other readers; nil if it has none.
+func (m *locklineMutex) reader() mutex {
+	if l, ok := m.Locker.(interface{ RLocker() rlock.Locker }); ok {
+		return &locklineMutex{Locker: l.RLocker()}
 	}
-	return ctx, err
+	return nil
 }
 
-func (m *locklineMutex) unlock(ctx context.Context) error {
-	last := len(m.holds) - 1
-	hold := m.holds[last]
-	m.holds = m.holds[:last]
-	return hold.Unlock(ctx)
+type locklineLatch struct{ *latch.Latch }
+
+func (l locklineLatch) set(ctx context.Context, n int) error {
+	set, err := l.TrySet(ctx, n)
+	if err == nil && !set {
+		err = errors.New("it is set already")
+	}
+	return err
 }
+
+func (l locklineLatch) countDown(ctx context.Context) error { return l.CountDown(ctx) }
+func (l locklineLatch) wait(ctx context.Context) error      { return l.Wait(ctx) }

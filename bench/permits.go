@@ -11,28 +11,14 @@ import (
 
 	"github.com/bsm/redislock"
 	"github.com/google/uuid"
-	"github.com/lockline/lockline/rlock"
-	"github.com/lockline/lockline/semaphore"
 	"github.com/redis/go-redis/v9"
 )
 
 // permits is how many the semaphores have.
 const permits = 4
 
-// semaphores are the contenders that let in more than one.
-func semaphores() []contender {
-	return []contender{
-		lockline("semaphore", func(s []*rlock.Session, name string) rlock.Locker {
-			return semaphore.New(s[0], name, permits).Locker(1)
-		}).
-			onlyFor(besides(somePermits)),
-		redislockKeys(),
-		zsetPoll(),
-	}
-}
-
-// pollEach is the interval of those that poll for a permit, that of redislock elsewhere. Intervals of 8 and 16 ms had a few
-// more cycles and smaller least shares, those of 1 and 2 ms more requests and no more cycles.
+// pollEach is the interval of those that poll often. For a permit, intervals of 8 and 16 ms had a few more
+// cycles and smaller least shares, those of 1 and 2 ms more requests and no more cycles.
 const pollEach = 4 * time.Millisecond
 
 // redislockKeys makes a semaphore of locks, as many as there are permits.
@@ -40,14 +26,15 @@ func redislockKeys() contender {
 	return contender{
 		name:   "redislock-keys",
 		module: "github.com/bsm/redislock",
-		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, and again after LinearBackoff(%v); TTL 30 s, without renewal, go-redis defaults", permits, pollEach),
-		lacks:  besides(somePermits),
+		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, and "+
+			"again after LinearBackoff(%v); TTL 30 s, without renewal, go-redis defaults", permits, pollEach),
 		dial: func(to setup) (client, error) {
-			rdb, err := dialRedis(to.Redis[0])
+			rdb, err := dialRedis(to.redis[0])
 			if err != nil {
 				return nil, err
 			}
-			return &keysClient{redislockClient{rdb, redislock.New(rdb), cmp.Or(to.Lease, defaultLease), func() redislock.RetryStrategy { return redislock.LinearBackoff(pollEach) }}}, nil
+			retry := func() redislock.RetryStrategy { return redislock.LinearBackoff(pollEach) }
+			return &keysClient{redislockClient{rdb, redislock.New(rdb), cmp.Or(to.lease, defaultLease), retry}}, nil
 		},
 	}
 }
@@ -60,17 +47,17 @@ func (c *keysClient) mutex(name string) mutex {
 
 type keysPermit struct{ redislockMutex }
 
-func (m *keysPermit) lock(ctx context.Context) (_ context.Context, err error) {
+func (m *keysPermit) lock(ctx context.Context) (err error) {
 	for retry := m.retry(); ; {
 		first := rand.IntN(permits)
 		for i := range permits {
 			m.held, err = m.locker.Obtain(ctx, fmt.Sprint(m.name, ":", (first+i)%permits), m.ttl, nil)
 			if !errors.Is(err, redislock.ErrNotObtained) {
-				return ctx, err
+				return err
 			}
 		}
 		if err := pause(ctx, retry.NextBackoff()); err != nil {
-			return ctx, err
+			return err
 		}
 	}
 }
@@ -85,13 +72,13 @@ func zsetPoll() contender {
 	return contender{
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
-		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those whose lease has ended, and adds one if there are fewer than %d; "+
-			"asked again each %v, given back by ZREM; lease 30 s, without renewal, go-redis defaults", permits, pollEach),
-		lacks:      besides(somePermits),
+		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those whose "+
+			"lease has ended, and adds one if there are fewer than %d; asked again each %v, given back by ZREM; "+
+			"lease 30 s, without renewal, go-redis defaults", permits, pollEach),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {
-			rdb, err := dialRedis(to.Redis[0])
-			return zsetClient{rdb, cmp.Or(to.Lease, defaultLease)}, err
+			rdb, err := dialRedis(to.redis[0])
+			return zsetClient{rdb, cmp.Or(to.lease, defaultLease)}, err
 		},
 	}
 }
@@ -109,14 +96,14 @@ type zsetPermit struct {
 	name, owner string
 }
 
-func (m *zsetPermit) lock(ctx context.Context) (context.Context, error) {
+func (m *zsetPermit) lock(ctx context.Context) error {
 	for {
 		got, err := zsetAcquire.Run(ctx, m.rdb, []string{m.name}, m.owner, permits, m.lease.Milliseconds()).Bool()
 		if got || err != nil {
-			return ctx, err
+			return err
 		}
 		if err := pause(ctx, pollEach); err != nil {
-			return ctx, err
+			return err
 		}
 	}
 }

@@ -22,34 +22,21 @@ var (
 	rawUnlock = redis.NewScript(rawUnlockBody)
 )
 
-const noPolls = "it does not wait, and its polls would only show how often it polls"
-
 // raw is the floor: two scripts over go-redis, and nothing around them.
 func raw() contender {
 	return contender{
 		name:   "raw",
 		module: "github.com/redis/go-redis/v9",
 		config: "the floor: two scripts of a hash lock, and nothing around them; lease 30 s, go-redis defaults",
-		lacks: lacks{
-			waiting:  noPolls,
-			crowding: noPolls,
-			aTurn:    noPolls,
-			majority: noMajority,
-		},
-		renewals: 3,
-		floor:    true,
 		dial: func(to setup) (client, error) {
-			rdb, err := dialRedis(to.Redis[0])
+			rdb, err := dialRedis(to.redis[0])
 			if err != nil {
 				return nil, err
 			}
-			return rawClient{rdb, cmp.Or(to.Lease, defaultLease)}, nil
+			return rawClient{rdb, cmp.Or(to.lease, defaultLease)}, nil
 		},
 	}
 }
-
-// defaultLease is that of the contenders that leave it to the user.
-const defaultLease = 30 * time.Second
 
 type rawClient struct {
 	rdb   *redis.Client
@@ -70,12 +57,12 @@ type rawMutex struct {
 	channel string
 }
 
-func (m *rawMutex) lock(ctx context.Context) (context.Context, error) {
+func (m *rawMutex) lock(ctx context.Context) error {
 	left, err := rawLock.Run(ctx, m.rdb, m.keys, m.owner, m.lease.Milliseconds()).Int64()
 	if err == nil && left != -3 {
-		return ctx, fmt.Errorf("held by another for %d ms", left)
+		return fmt.Errorf("held by another for %d ms", left)
 	}
-	return ctx, err
+	return err
 }
 
 func (m *rawMutex) unlock(ctx context.Context) error {

@@ -14,17 +14,15 @@ import (
 // fewer goroutines that have any.
 func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
 	return contender{
-		name:     name,
-		module:   "github.com/bsm/redislock",
-		config:   "TTL 30 s, without renewal; " + strategy + "; go-redis defaults. Held: a goroutine for each lock calls Refresh at a third of the TTL",
-		lacks:    lacks{reentrancy: notReentrant, majority: noMajority},
-		renewals: 3,
+		name:   name,
+		module: "github.com/bsm/redislock",
+		config: "TTL 30 s, without renewal; " + strategy + "; go-redis defaults",
 		dial: func(to setup) (client, error) {
-			rdb, err := dialRedis(to.Redis[0])
+			rdb, err := dialRedis(to.redis[0])
 			if err != nil {
 				return nil, err
 			}
-			return &redislockClient{rdb, redislock.New(rdb), cmp.Or(to.Lease, defaultLease), retry}, nil
+			return &redislockClient{rdb, redislock.New(rdb), cmp.Or(to.lease, defaultLease), retry}, nil
 		},
 	}
 }
@@ -32,18 +30,18 @@ func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) c
 // redislockEager polls so often that no client starves; longer and shorter intervals
 // gave fewer cycles or smaller least shares.
 func redislockEager() contender {
-	return bsmRedislock("redislock", "LinearBackoff(4 ms), the interval with the most cycles of those at which no client starves",
-		func() redislock.RetryStrategy { return redislock.LinearBackoff(4 * time.Millisecond) }).lacking(crowding, fewOnly)
+	return bsmRedislock("redislock",
+		"LinearBackoff(4 ms), the interval with the most cycles of those at which no client starves",
+		func() redislock.RetryStrategy { return redislock.LinearBackoff(pollEach) })
 }
 
 func redislockExponential() contender {
-	return bsmRedislock("redislock-exp", "ExponentialBackoff(16 ms, 64 ms), 16 ms being the least that its documentation recommends",
+	return bsmRedislock("redislock-exp",
+		"ExponentialBackoff(16 ms, 64 ms), 16 ms being the least that its documentation recommends",
 		func() redislock.RetryStrategy {
 			return redislock.ExponentialBackoff(16*time.Millisecond, 64*time.Millisecond)
-		}).lacking(noWaiting, "as redislock where none waits")
+		})
 }
-
-const fewOnly = "its interval of 4 ms is for a few clients"
 
 type redislockClient struct {
 	rdb    *redis.Client
@@ -63,9 +61,9 @@ type redislockMutex struct {
 	held *redislock.Lock
 }
 
-func (m *redislockMutex) lock(ctx context.Context) (_ context.Context, err error) {
+func (m *redislockMutex) lock(ctx context.Context) (err error) {
 	m.held, err = m.locker.Obtain(ctx, m.name, m.ttl, &redislock.Options{RetryStrategy: m.retry()})
-	return ctx, err
+	return err
 }
 
 func (m *redislockMutex) unlock(ctx context.Context) error { return m.held.Release(ctx) }

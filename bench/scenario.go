@@ -2,128 +2,98 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 )
 
 // scenario is which clients want what lock: clients with connections of their own, as
 // processes have, and goroutines of each.
 type scenario struct {
-	name   string
-	what   string
-	needs  []need
-	family family // those that differ in the number of clients only
+	name string // the sizes of a crowd have one name
+	what string
+	who  []string // contenders
+	run  func(context.Context, bout) (figures, error)
 
 	clients    int
 	goroutines int           // of each client
 	ownLocks   bool          // a lock for each goroutine, else one for all
-	depth      int           // how often each locks before it unlocks as often; 0: once
 	reads      int           // of 100 cycles, those that only read; the others write
 	permits    int           // that may be inside together; 0: one
 	critical   time.Duration // spent inside
-	delay      time.Duration // added to every message, each way
-	processes  bool          // each client in a process
-	count      int           // of waiters, locks or names
+	servers    int           // independent ones, of which a lock is on a majority; 0: it is on one
+	crowd      bool          // the end of the run ends all waits: all turns could take minutes
+	locks      int           // that are held
 	lease      time.Duration // 0: as the contender has it
-	fine       bool          // market: a lock for each item
-	servers    int           // of a majority; 0: all that there are
-	stretch    int           // it runs for so many times --duration; 0: once
-	once       bool          // one round, however many the others have
 
-	// run measures it once.
-	run func(context.Context, bout) (sample, error)
-	// counted says that a round of its own counts requests; ordered, that it also looks at the order of grants.
-	counted, ordered bool
+	stretch int  // it runs for so many times --duration; 0: once
+	once    bool // one round, however many the others have
 }
 
-// family is some scenarios that a plot is of.
-type family struct{ name, what string }
+// Who takes part: where nobody waits, it makes no difference how a library waits.
+var (
+	lone     = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync"}
+	rivals   = append(slices.Clone(crowding), "redislock", "redsync")
+	reading  = []string{"rlock", "rwlock", "redislock", "redislock-exp"}
+	crowding = []string{"rlock", "fairlock", "rueidislock", "redislock-exp", "redsync-default"}
+	quorate  = []string{"redlock", "redsync", "redsync-default"}
+)
 
-// bout is one contender in one scenario.
-type bout struct {
-	scenario
-	contender
-	setup
-	embedded bool
-	window   time.Duration
-}
+var scenarios = slices.Concat([]scenario{
+	{name: "solo", what: "1 goroutine, 1 lock", who: slices.Concat(lone, []string{"multilock"}),
+		clients: 1, goroutines: 1, run: cycles},
+	{name: "distinct", what: "128 goroutines of 1 client, each its own lock", who: lone,
+		clients: 1, goroutines: 128, ownLocks: true, run: cycles},
+	{name: "hot1", what: "32 goroutines of 1 client, 1 lock", who: rivals,
+		clients: 1, goroutines: 32, run: cycles},
+	{name: "hot8", what: "8 clients x 4 goroutines, 1 lock", who: append([]string{"multilock"}, rivals...),
+		clients: 8, goroutines: 4, run: cycles},
+	{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms inside", who: rivals,
+		clients: 8, goroutines: 4, critical: time.Millisecond, run: cycles},
+}, crowds(8, 50, 300, 1000), []scenario{
+	{name: "handoff", what: "from the call of Unlock in one client to the return of Lock in another",
+		who: rivals, run: handoff},
+	{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", who: []string{"redlock", "redsync"},
+		clients: 1, goroutines: 1, servers: 5, run: cycles},
+	{name: "quorum-hot", what: "5 servers, 8 clients x 4 goroutines, 1 lock", who: quorate,
+		clients: 8, goroutines: 4, servers: 5, run: cycles},
+	{name: "quorum-8", what: "5 servers, 8 clients x 1 goroutine, 1 lock", who: quorate,
+		clients: 8, goroutines: 1, servers: 5, run: cycles},
+	{name: "quorum-crowd",
+		what: "3 servers, 50 clients x 1 goroutine, 1 lock, 5 ms inside, for 3 times --duration",
+		who:  []string{"redlock", "redsync-default"}, clients: 50, goroutines: 1, servers: 3,
+		critical: 5 * time.Millisecond, crowd: true, stretch: 3, once: true, run: cycles},
+	{name: "read-mostly", what: "8 clients x 4 goroutines, 1 lock, 95 % of the cycles read and 5 % write",
+		who: reading, clients: 8, goroutines: 4, reads: 95, run: cycles},
+	{name: "read-mostly-1ms", what: "read-mostly, 1 ms inside",
+		who: reading, clients: 8, goroutines: 4, reads: 95, critical: time.Millisecond, run: cycles},
+	{name: "semaphore", what: "8 clients x 4 goroutines, 1 semaphore of 4 permits, 1 ms inside",
+		who:     []string{"semaphore", "redislock-keys", "zset-poll"},
+		clients: 8, goroutines: 4, permits: permits, critical: time.Millisecond, run: cycles},
+	{name: "held", what: "30,000 held locks for one lease, which is 12 s here",
+		who:   []string{"rlock", "fairlock", "rueidislock", "redislock", "redsync"},
+		locks: 30_000, lease: 12 * time.Second, once: true, run: held},
+	{name: "latch", what: "100 waiters of 100 clients, " +
+		"from the call of the last of 3 count-downs to the return of the last waiter",
+		who: []string{"latch", "counter-poll", "counter-pubsub"}, clients: 100, goroutines: 1, run: runLatch},
+})
 
-// sample is what one run measured.
-type sample struct {
-	figures
-	waits *histogram // nil if the scenario does not look at them
-}
-
-// book is what Redis in Action, section 6.2, publishes: purchases in 60 s and the mean wait in ms.
-var book = map[string]string{
-	"market-1x1": "WATCH 27,000 at 14 ms, coarse lock 50,000, fine-grained 110,000",
-	"market-5x1": "WATCH <200 at 150 ms, coarse lock 13,000, fine-grained 36,000",
-	"market-5x5": "WATCH <600 at 498 ms, coarse lock 20,500, fine-grained 111,000",
-}
-
-var scenarios = allScenarios()
-
-func allScenarios() []scenario {
-	alone := []need{aLock, noWaiting, oneServer}
-	rivals := []need{aLock, waiting, oneServer}
-	all := []scenario{
-		{name: "solo", what: "1 goroutine, 1 lock", needs: alone, clients: 1, goroutines: 1},
-		{name: "distinct", what: "128 goroutines of 1 client, each its own lock", needs: alone, clients: 1, goroutines: 128, ownLocks: true},
-		{name: "hot1", what: "32 goroutines of 1 client, 1 lock", needs: rivals, clients: 1, goroutines: 32},
-		{name: "hot8", what: "8 clients x 4 goroutines, 1 lock", needs: rivals, clients: 8, goroutines: 4, ordered: true},
-		{name: "procs", what: "8 processes x 4 goroutines, 1 lock", needs: rivals, clients: 8, goroutines: 4, processes: true},
-		{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms inside", needs: rivals, clients: 8, goroutines: 4, critical: time.Millisecond, ordered: true},
-		{name: "nested", what: "1 goroutine, 1 lock, locked 5 times over", needs: append([]need{reentrancy}, alone...), clients: 1, goroutines: 1, depth: 5},
-		{name: "rtt-solo", what: "solo, 0.5 ms each way", needs: alone, clients: 1, goroutines: 1, delay: eachWay},
-		{name: "distinct-rtt", what: "distinct, 0.5 ms each way", needs: alone, clients: 1, goroutines: 128, ownLocks: true, delay: eachWay},
-		{name: "rtt-hot1", what: "hot1, 0.5 ms each way", needs: rivals, clients: 1, goroutines: 32, delay: eachWay},
-		{name: "rtt-hot8", what: "hot8, 0.5 ms each way", needs: rivals, clients: 8, goroutines: 4, delay: eachWay, ordered: true},
-	}
-	for i := range all {
-		all[i].run, all[i].counted = cycles, true
-	}
-	all = append(all,
-		scenario{name: "starve", what: "1 client with 8 goroutines against 1 with 1, 1 lock", needs: rivals, clients: 2, goroutines: 8, run: starve},
-		scenario{name: "waiters", what: "1,000 waiters of 8 clients on 1 held lock, for 5 times --duration", needs: rivals, clients: 8, goroutines: 125, count: 1000, run: waiters},
-		scenario{name: "held", what: "50,000 held locks, lease 30 s, for two renewal intervals: figures are for both together, and of one round", needs: alone, clients: 1,
-			goroutines: 128, ownLocks: true, count: 50_000, lease: defaultLease, once: true, run: held},
-		scenario{name: "names", what: "50,000 names, each locked and unlocked once by one of 8 goroutines of 1 client", needs: append([]need{inRedis}, alone...), clients: 1,
-			goroutines: 8, ownLocks: true, count: 50_000, run: runNames},
-		scenario{name: "handoff", what: "from the call of Unlock in one process to the return of Lock in another", needs: []need{aTurn, oneServer}, clients: 2, goroutines: 1, processes: true, run: handoff},
-	)
-	reading := scenario{name: "read-mostly", what: "8 clients x 4 goroutines, 1 lock, 95 % of the cycles read and 5 % write", needs: []need{readOrWrite, oneServer}, clients: 8, goroutines: 4,
-		reads: 95, run: cycles, counted: true}
-	all = append(all, reading)
-	reading.name, reading.what, reading.critical = "read-mostly-1ms", "read-mostly, 1 ms inside", time.Millisecond
-	all = append(all, reading)
-	for _, size := range []struct {
-		name, what          string
-		clients, goroutines int
-	}{{"semaphore-1", "32 goroutines of 1 client", 1, 32}, {"semaphore-8", "8 clients x 4 goroutines", 8, 4}} {
-		all = append(all, scenario{name: size.name, what: fmt.Sprintf("%s, 1 semaphore of %d permits, 1 ms inside", size.what, permits), needs: []need{somePermits, oneServer},
-			clients: size.clients, goroutines: size.goroutines, permits: permits, critical: time.Millisecond, run: cycles, counted: true})
-	}
-	all = append(all, latchOf("latch", 0), latchOf("latch-rtt", eachWay))
-	quorum := scenario{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", needs: []need{aLock, noWaiting, majority}, clients: 1, goroutines: 1, run: cycles, counted: true}
-	all = append(all, quorum)
-	quorum.name, quorum.what, quorum.needs = "quorum-hot", "5 servers, 8 clients x 4 goroutines, 1 lock", []need{aLock, waiting, majority}
-	quorum.clients, quorum.goroutines = 8, 4
-	all = append(all, quorum)
-	quorum.name, quorum.what = "quorum-8", "5 servers, 8 clients x 1 goroutine, 1 lock"
-	quorum.clients, quorum.goroutines = 8, 1
-	all = append(all, quorum)
-	for _, size := range []struct{ sellers, buyers int }{{1, 1}, {5, 1}, {5, 5}} {
-		all = append(all, marketOf(size.sellers, size.buyers, false), marketOf(size.sellers, size.buyers, true))
-	}
-	for _, n := range []int{8, 50, 300, 1000} {
-		all = append(all, crowdOf(n))
-	}
-	for _, n := range []int{8, 50, 200} {
-		all = append(all, quorumCrowdOf(n))
+// crowds are scenarios with so many clients that want one lock, as processes do with one goroutine each.
+func crowds(sizes ...int) (all []scenario) {
+	for _, n := range sizes {
+		all = append(all, scenario{
+			name: "crowd", who: crowding,
+			what:    "clients x 1 goroutine, 1 lock, 5 ms inside, for 3 times --duration; 200 cycles/s are possible",
+			clients: n, goroutines: 1, critical: 5 * time.Millisecond,
+			crowd: true, stretch: 3, once: true, run: cycles,
+		})
 	}
 	return all
 }
 
-const eachWay = 500 * time.Microsecond
-
-func (s scenario) called() string { return s.name }
+// beside is what a contender takes beside the time that --duration bounds, about: with it, the progress bar
+// is honest.
+func (s scenario) beside() time.Duration {
+	clients := time.Duration(s.clients * max(1, s.servers))
+	locks := time.Duration(s.locks)
+	return 250*time.Millisecond + clients*2*time.Millisecond + s.lease + locks*80*time.Microsecond
+}

@@ -1,22 +1,8 @@
-//go:build !linux && !freebsd
+//go:build !unix
 
 package main
 
-import (
-	"errors"
-	"syscall"
-	"time"
-)
+import "time"
 
-const sharesMemory = false
-
-func mapShared(string) (*shared, func(), error) {
-	return nil, nil, errors.New("processes share no memory here")
-}
-
+// cpuTime: this system does not tell.
 func cpuTime() time.Duration { return 0 }
-
-func nap(d time.Duration) { time.Sleep(d) }
-
-// endWithParent: this system does not offer it.
-func endWithParent() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// bout is one contender in one scenario.
+type bout struct {
+	scenario
+	contender
+	setup
+	window time.Duration // that is measured
+}
+
+// patience bounds a run beyond the time that it measures.
+const patience = 60 * time.Second
+
+var errPatient = errors.New("the run does not end")
+
+// measured runs the bout.
+func (b bout) measured(ctx context.Context) (figures, error) {
+	// Without a deadline: some libraries shorten their leases to it.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer time.AfterFunc(10*b.window+patience, func() { cancel(errPatient) }).Stop()
+	return b.run(ctx, b)
+}
+
+// newName is that of a lock that nothing is left of from another run.
+func newName() string { return "lockline-bench:" + uuid.NewString() }
+
+// cycles is the run of most scenarios: all lock and unlock, over and over.
+func cycles(ctx context.Context, b bout) (_ figures, err error) {
+	c, err := b.muster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.disband()) }()
+	c.start()
+	if b.crowd {
+		if err := b.gathered(ctx); err != nil {
+			return nil, err
+		}
+	}
+	spent, meter := b.metered(ctx)
+	t, took, err := b.measure(ctx, c, meter)
+	if err != nil {
+		return nil, err
+	}
+	f := t.figures(took)
+	f.efforts(*spent, t.cycles())
+	if b.clients == 1 { // of several in one process, it would say little
+		f.each("allocs_per_cycle", float64(t.mallocs), t.cycles())
+	}
+	if b.crowd {
+		f["clients"], f["turn_share"] = float64(b.clients), t.served()/float64(len(t.each))
+	}
+	return f, nil
+}
+
+// gatherFor bounds the time in which all begin to wait, where clients and servers have more to do than
+// they can.
+const gatherFor = 15 * time.Second
+
+// gathered waits until all clients have begun to wait: each has a connection for its requests on
+// each server, and no more connections come.
+func (b bout) gathered(ctx context.Context) error {
+	last, same := 0, 0
+	for began := time.Now(); same < 3 && time.Since(began) < gatherFor; {
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+		all, err := infos(ctx, b.redis, "clients")
+		if err != nil {
+			return err
+		}
+		now := 0
+		for _, clients := range all {
+			n, err := strconv.Atoi(clients["connected_clients"])
+			if err != nil {
+				return fmt.Errorf("connected_clients: %w", err)
+			}
+			now += n
+		}
+		if now == last && now >= b.clients*len(b.redis) {
+			same++
+		} else {
+			last, same = now, 0
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
