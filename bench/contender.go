@@ -23,6 +23,9 @@ type contender struct {
 
 	// dial makes one client, with connections of its own.
 	dial func(setup) (client, error)
+
+	// cycle is how it locks, runs inside and unlocks, if not by the mutex's lock and unlock.
+	cycle func(ctx context.Context, m mutex, inside func()) error
 }
 
 // setup is what a client is told.
@@ -49,6 +52,7 @@ const defaultLease = 30 * time.Second
 
 var contenders = slices.Concat(
 	[]contender{raw()},
+	idioms,
 	locklines(),
 	[]contender{rueidisLock(), redislockEager(), redislockExponential(), redsyncEager(), redsyncDefault()},
 	[]contender{redislockKeys(), zsetPoll(), counterPoll(), counterPubSub()},

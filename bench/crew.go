@@ -191,14 +191,17 @@ type worker struct {
 }
 
 func (w *worker) work(ctx context.Context) error {
-	inside := w.inside
+	cycle, inside := w.contender.cycle, w.inside
+	if cycle == nil {
+		cycle = lockAndUnlock
+	}
 	for w.crew.phase.Load() != stopping {
 		m := w.mutex
 		if w.reading = w.reads > rand.IntN(100); w.reading {
 			m = w.toRead
 		}
 		w.entered, w.began = false, time.Now()
-		err := lockAndUnlock(ctx, m, inside)
+		err := cycle(ctx, m, inside)
 		cause := context.Cause(ctx)
 		switch {
 		case cause == errOver && !w.entered:

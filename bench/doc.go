@@ -13,7 +13,7 @@
 // processes have. Each of the twelve families of scenarios carries a claim of the
 // documentation:
 //
-//   - solo: what an uncontended lock costs
+//   - solo: what an uncontended lock costs, by each idiom in which users write it
 //   - distinct: the same for many locks at once
 //   - hot1, hot8: many goroutines want one lock, of one client and of 8
 //   - hold1ms: the same with something to do inside

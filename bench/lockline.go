@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/latch"
@@ -44,9 +45,6 @@ func lockline(name, config string, newLocker newLocker) contender {
 
 func locklines() []contender {
 	return []contender{
-		lockline("rlock", "rlock.New", func(s []*rlock.Session, name string) rlock.Locker {
-			return rlock.New(s[0], name)
-		}),
 		lockline("fairlock", "fairlock.New", func(s []*rlock.Session, name string) rlock.Locker {
 			return fairlock.New(s[0], name)
 		}),
@@ -65,6 +63,80 @@ func locklines() []contender {
 		}),
 		lockline("latch", "latch.New", nil),
 	}
+}
+
+// idioms are the ways in which users write a cycle of an rlock. The first one stands for rlock in all
+// scenarios.
+var idioms = []contender{
+	idiom("rlock", "ctx, hold, err := m.Lock(ctx), then hold.Unlock(ctx)", nil),
+	idiom("rlock-outer", "held, hold, err := m.Lock(ctx), then hold.Unlock(ctx)",
+		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
+			_, hold, err := m.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			inside()
+			return hold.Unlock(ctx)
+		}),
+	idiom("rlock-do", "m.Do(ctx, f)",
+		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
+			return m.Do(ctx, func(context.Context) error {
+				inside()
+				return nil
+			})
+		}),
+	idiom("rlock-deadline", "as rlock, with a context.WithTimeout for each call",
+		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
+			waiting, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			_, hold, err := m.Lock(waiting)
+			if err != nil {
+				return err
+			}
+			inside()
+			unlocking, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			return hold.Unlock(unlocking)
+		}),
+	idiom("rlock-at-most", "as rlock, by m.Lock(ctx, rlock.WaitAtMost(time.Minute))",
+		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
+			ctx, hold, err := m.Lock(ctx, rlock.WaitAtMost(time.Minute))
+			if err != nil {
+				return err
+			}
+			inside()
+			return hold.Unlock(ctx)
+		}),
+	idiom("rlock-try", "as rlock, by m.TryLock(ctx)",
+		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
+			ctx, hold, err := m.TryLock(ctx)
+			if err != nil {
+				return err
+			}
+			inside()
+			return hold.Unlock(ctx)
+		}),
+}
+
+func idiom(
+	name, config string, cycle func(ctx context.Context, m *rlock.Mutex, inside func()) error,
+) contender {
+	c := lockline(name, config, func(s []*rlock.Session, name string) rlock.Locker {
+		return rlock.New(s[0], name)
+	})
+	if cycle != nil {
+		c.cycle = func(ctx context.Context, m mutex, inside func()) error {
+			return cycle(ctx, m.(*locklineMutex).Locker.(*rlock.Mutex), inside)
+		}
+	}
+	return c
+}
+
+func idiomNames() (all []string) {
+	for _, c := range idioms[1:] {
+		all = append(all, c.name)
+	}
+	return all
 }
 
 type newLocker func(sessions []*rlock.Session, name string) rlock.Locker

@@ -39,7 +39,7 @@ var (
 )
 
 var scenarios = slices.Concat([]scenario{
-	{name: "solo", what: "1 goroutine, 1 lock", who: slices.Concat(lone, []string{"multilock"}),
+	{name: "solo", what: "1 goroutine, 1 lock", who: slices.Concat(idiomNames(), lone, []string{"multilock"}),
 		clients: 1, goroutines: 1, run: cycles},
 	{name: "distinct", what: "128 goroutines of 1 client, each its own lock", who: lone,
 		clients: 1, goroutines: 128, ownLocks: true, run: cycles},
