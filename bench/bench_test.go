@@ -285,3 +285,17 @@ func TestNobodyIsAlwaysFirstAndACrowdRunsOnce(t *testing.T) {
 		t.Errorf("the bar ends at %d of %d, of a run of %v", at.CurrentNum, bar.GetMax64(), r.lasts())
 	}
 }
+
+func TestCallsThatNeverReturnAreLeftBehind(t *testing.T) {
+	never := make(chan struct{})
+	defer close(never) // or the goroutines would outlive the test
+	ctx, cancel := context.WithTimeout(t.Context(), briefly)
+	defer cancel()
+	err := inParallel(ctx, 4, func(int) error {
+		<-never
+		return nil
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}

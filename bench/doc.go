@@ -27,7 +27,7 @@
 //
 // Crowds and held locks have one round, which takes longer.
 //
-// Requests and the server's time are what Redis tells of its commands (INFO
-// commandstats), so nobody else should use a server that --redis names. The exit status
-// is 1 if mutual exclusion was violated.
+// Requests and the server's time are what Redis reports in INFO commandstats, so a server
+// that --redis names should have no other clients. The exit status is 1 if mutual exclusion
+// was violated.
 package main

@@ -26,7 +26,7 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 	keeping, stop := context.WithCancel(ctx)
 	defer stop()
 	var lost atomic.Int64
-	err = inParallel(b.locks, func(i int) error {
+	err = inParallel(ctx, b.locks, func(i int) error {
 		mutexes[i] = c.mutex(names(i))
 		// No child of a cancelable context: a library that derives one would pay for its parent's table.
 		if err := mutexes[i].lock(context.WithoutCancel(ctx)); err != nil {
@@ -62,7 +62,7 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 		return nil, err
 	}
 	stop()
-	err = inParallel(b.locks, func(i int) error {
+	err = inParallel(ctx, b.locks, func(i int) error {
 		if mutexes[i].unlock(ctx) != nil {
 			lost.Add(1)
 		}
@@ -103,7 +103,7 @@ func (b bout) intrude(ctx context.Context, names func(int) string) (violations f
 	}
 	var n atomic.Int64
 	asked := min(b.locks, 16)
-	err = inParallel(asked, func(i int) error {
+	err = inParallel(ctx, asked, func(i int) error {
 		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 		m := c.mutex(names(i * (b.locks / asked)))
@@ -116,14 +116,24 @@ func (b bout) intrude(ctx context.Context, names func(int) string) (violations f
 	return float64(n.Load()), errors.Join(err, c.close())
 }
 
-// inParallel does f for 0 to n-1.
-func inParallel(n int, f func(int) error) error {
+// inParallel does f for 0 to n-1, some at a time. Where calls do not return though ctx has ended, their
+// goroutines are left behind: a library may wait for a message that does not come.
+func inParallel(ctx context.Context, n int, f func(int) error) error {
 	var g errgroup.Group
-	g.SetLimit(128)
-	for i := range n {
-		g.Go(func() error { return f(i) })
+	g.SetLimit(16)
+	done := make(chan error, 1)
+	go func() {
+		for i := range n {
+			g.Go(func() error { return f(i) })
+		}
+		done <- g.Wait()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return g.Wait()
 }
 
 // footprint is what this process occupies.

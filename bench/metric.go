@@ -55,12 +55,12 @@ const legend = `- *Cycles*: a cycle is a lock and an unlock. Figures are medians
   end of the run cuts short counts as long as it was.
 - *Had a turn*: the part of the clients that had the lock. *Least share*: cycles of the goroutine that had the
   fewest, relative to the mean.
-- *Requests* and *server time*: what commandstats tells of the clients' requests, a script with all that it
-  calls. Of several servers it is a sum.
+- *Requests* and *server time*: what commandstats reports of the clients' requests, a script with all that
+  it calls. Of several servers it is a sum.
 - *CPU*, *allocs*, *bytes*: of the process of the clients, this program's own work included. Bytes are heap
   and stacks.
-- Some columns stand only where they are not 0: *stuck* are waiters that had not got the lock 2 s after all
-  others were done with it, *lost* are unlocks that failed, and *violations* are of mutual exclusion.
+- Some columns stand only where they are not 0. *Stuck* are waiters that had not got the lock 2 s after all
+  others were done with it. *Lost* are unlocks that failed. *Violations* are of mutual exclusion.
 `
 
 func always(all []*result, name string) bool {

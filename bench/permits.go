@@ -73,7 +73,7 @@ func zsetPoll() contender {
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
 		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those whose "+
-			"lease has ended, and adds one if there are fewer than %d; asked again each %v, given back by ZREM; "+
+			"lease has ended, and adds one if there are fewer than %d, asked again each %v, given back by ZREM; "+
 			"lease 30 s, without renewal, go-redis defaults", permits, pollEach),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {

@@ -29,7 +29,7 @@ type scenario struct {
 	once    bool // one round, however many the others have
 }
 
-// Who takes part: where nobody waits, it makes no difference how a library waits.
+// The contenders of scenarios. Where none waits, it makes no difference how a library waits.
 var (
 	lone     = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync"}
 	rivals   = append(slices.Clone(crowding), "redislock", "redsync")
@@ -69,9 +69,9 @@ var scenarios = slices.Concat([]scenario{
 	{name: "semaphore", what: "8 clients x 4 goroutines, 1 semaphore of 4 permits, 1 ms inside",
 		who:     []string{"semaphore", "redislock-keys", "zset-poll"},
 		clients: 8, goroutines: 4, permits: permits, critical: time.Millisecond, run: cycles},
-	{name: "held", what: "30,000 held locks for one lease, which is 12 s here",
+	{name: "held", what: "50,000 held locks for one lease, which is 15 s here",
 		who:   []string{"rlock", "fairlock", "rueidislock", "redislock", "redsync"},
-		locks: 30_000, lease: 12 * time.Second, once: true, run: held},
+		locks: 50_000, lease: 15 * time.Second, once: true, run: held},
 	{name: "latch", what: "100 waiters of 100 clients, " +
 		"from the call of the last of 3 count-downs to the return of the last waiter",
 		who: []string{"latch", "counter-poll", "counter-pubsub"}, clients: 100, goroutines: 1, run: runLatch},
