@@ -127,7 +127,7 @@ func (m *majority) renewed() bool {
 	return slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
 }
 
-// told reports whether no user of it is left who does not know that it is over. mu held.
+// told reports whether all its users know that it is over. mu held.
 func (m *majority) told() bool {
 	return !slices.ContainsFunc(m.entries, func(e *entry) bool { return e.over == nil })
 }
