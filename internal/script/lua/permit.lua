@@ -7,7 +7,7 @@
 -- KEYS[6] of each holder 'N TOKEN ABOUT', by its owner field: how many permits it has, the first token of its grant, and what its session says
 --         of itself; u -> how many permits are in use
 
--- ALL is how many permits one takes that excludes all others: All of permit.go.
+-- ALL is how many permits one takes that excludes all others: All of scripts.go.
 local ALL = 1000000000
 
 -- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
