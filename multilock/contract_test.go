@@ -67,7 +67,8 @@ func (w with) TryLock(ctx context.Context, more ...rlock.Option) (context.Contex
 func redLock(options ...multilock.QuorumOption) contract.Kind {
 	return contract.Kind{
 		Servers: 3,
-		Has:     contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Lines | contract.Alike | contract.Hints | contract.Mutexes,
+		Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Lines |
+			contract.Alike | contract.Hints | contract.Mutexes,
 		New: func(process []*rlock.Session) contract.Maker {
 			q, err := multilock.NewQuorum(process, options...)
 			if err != nil {

@@ -70,7 +70,7 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 		}
 		return nil, v.whyOver(nil)
 	}
-	if err := m.extend(v.bounds.Until, v.cfg.Lease); err != nil {
+	if err := m.extend(v.bounds.Until, -1, v.cfg.Lease); err != nil {
 		_ = e.Unlock(context.Background())
 		return nil, v.whyOver(err)
 	}
@@ -162,7 +162,7 @@ func (e *entry) Extend(ctx context.Context, d time.Duration) error {
 		return failure.Named(e.m.l.name, failure.ErrClosed)
 	}
 	defer q.home.End()
-	return e.m.extend(ctx, d)
+	return e.m.extend(ctx, -1, d)
 }
 
 // Stay leaves the lock taken until d from now, also after its Unlock.
@@ -202,10 +202,10 @@ func (e *entry) Unlock(ctx context.Context) error {
 		return failure.Named(m.l.name, failure.ErrNotHeld)
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *entry) bool { return other == e })
-	if m.over == nil && !open {
-		m.over = failure.ErrClosed
-	}
 	lost, last := m.over, len(m.entries) == 0
+	if lost == nil && !open { // its parts are about to end, and with them the holds that are left
+		lost = failure.ErrClosed
+	}
 	e.over = cmp.Or(lost, failure.ErrNotHeld)
 	switch {
 	case lost != nil:

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
-	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -87,13 +86,13 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 // hold it since. So that majority had it all the time, and no other holder can have come between. And no
 // later grant of that server may have a token that is not higher.
 func (m *majority) admit(i int, p *engine.Entry) bool {
-	yes := 0
+	confirmed := false
 	if err := m.q.servers[i].credible(p.Token()); err != nil {
 		m.q.warn(m.q.servers[i], noVote, m.l.name, err)
 	} else {
-		yes, _ = m.tell(m.seek, i, time.Time{}, (*engine.Entry).Confirm)
+		confirmed = m.extend(m.seek, i, 0) == nil
 	}
-	if yes >= m.q.need && (p.Token() >= m.token || p.Raise(m.seek, m.token) == nil) {
+	if confirmed && (p.Token() >= m.token || p.Raise(m.seek, m.token) == nil) {
 		m.mu.Lock()
 		in := m.over == nil && m.parts[i] == nil && p.Err() == nil
 		if in {
@@ -111,37 +110,4 @@ func (m *majority) admit(i int, p *engine.Entry) bool {
 	}
 	_ = p.Unlock(context.Background())
 	return false
-}
-
-// tell sends something to all servers but one, and blocks until a majority has carried it out and has the
-// hold until then, or all have answered, or ctx ends. What others are asked goes on.
-func (m *majority) tell(
-	ctx context.Context, but int, until time.Time, what func(*engine.Entry, context.Context) error,
-) (yes int, no []error) {
-	m.mu.Lock()
-	parts := slices.Clone(m.parts)
-	servers := slices.DeleteFunc(m.liveParts(), func(i int) bool { return i == but })
-	m.mu.Unlock()
-	answers := ask(m.q, servers, func(i int) (struct{}, error) {
-		return struct{}{}, what(parts[i], context.WithoutCancel(ctx))
-	})
-	for range servers {
-		select {
-		case a := <-answers:
-			switch {
-			case a.err == nil:
-				yes++
-			case errors.Is(a.err, failure.ErrLost): // which is no loss of the whole
-				no = append(no, m.q.servers[a.i].named(errMissing))
-			default:
-				no = append(no, m.q.servers[a.i].named(a.err))
-			}
-			if yes >= m.q.need && !m.until().Before(until) {
-				return yes, no
-			}
-		case <-ctx.Done():
-			return yes, no
-		}
-	}
-	return yes, no
 }

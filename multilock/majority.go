@@ -30,7 +30,7 @@ type majority struct {
 
 	mu      sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
 	parts   []*engine.Entry // by server; nil where there is none
-	entries []*entry        // live ones, each nested in the one before; those of a lost one until they are unlocked
+	entries []*entry        // each nested in the one before; they leave when they are unlocked
 	changed chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
 	stays   time.Time       // until when its parts stay taken, also when it is unlocked
 	over    error           // why it is not held any more
@@ -39,7 +39,8 @@ type majority struct {
 // hold makes the parts of a round a hold; nil if they were lost. stop ends what goes on of the vote.
 func (v *vote) hold(c *count, token int64, stop func()) *entry {
 	m := &majority{
-		l: v.l, q: v.q, values: v.values, token: token, begun: time.Now(), d: v.d, parts: slices.Clone(c.parts),
+		l: v.l, q: v.q, d: v.d, values: v.values, token: token, begun: time.Now(),
+		parts: slices.Clone(c.parts),
 	}
 	m.d.keep()
 	m.d.hold.Store(m)
@@ -193,14 +194,38 @@ func (m *majority) until() time.Time {
 	return m.deadline()
 }
 
-// extend makes the lease at least d on a majority, which so confirms that it has the hold.
-func (m *majority) extend(ctx context.Context, d time.Duration) error {
+// extend makes the lease at least d on all servers but one. It blocks until a majority has done so, and thus
+// confirmed the hold, or all have answered, or ctx ends. What others are asked goes on.
+func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 	until := time.Now().Add(protocol.Valid(d))
-	yes, no := m.tell(ctx, -1, until, func(p *engine.Entry, ctx context.Context) error { return p.Extend(ctx, d) })
+	m.mu.Lock()
+	parts := slices.Clone(m.parts)
+	servers := slices.DeleteFunc(m.liveParts(), func(i int) bool { return i == but })
+	m.mu.Unlock()
+	answers := ask(m.q, servers, func(i int) (struct{}, error) {
+		return struct{}{}, parts[i].Extend(context.WithoutCancel(ctx), d)
+	})
+	yes, no := 0, []error(nil)
+	// A part that was extended may be lost before the next one is.
+	enough := func() bool { return yes >= m.q.need && !m.until().Before(until) }
+	for n := 0; n < len(servers) && !enough() && ctx.Err() == nil; n++ {
+		select {
+		case a := <-answers:
+			switch {
+			case a.err == nil:
+				yes++
+			case errors.Is(a.err, failure.ErrLost): // which is no loss of the whole
+				no = append(no, m.q.servers[a.i].named(errMissing))
+			default:
+				no = append(no, m.q.servers[a.i].named(a.err))
+			}
+		case <-ctx.Done():
+		}
+	}
 	err := m.check()
 	switch {
 	case err != nil:
-	case yes >= m.q.need && !m.until().Before(until): // a part that was extended may be lost before the next one is
+	case enough():
 		return nil
 	case ctx.Err() != nil:
 		err = failure.OfContext(ctx)

@@ -82,3 +82,25 @@ func TestAFixedLeaseIsRenewedForAsLongAsItsNestedHoldWantsIt(t *testing.T) {
 		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
 	})
 }
+
+func TestTheLastHoldTellsOfTheRelease(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		told := make(chan rlock.Event, 8)
+		m := r.redLock(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) { told <- e })))
+		ctx, outer := testlock.Lock(t, m, bg)
+		_, nested := testlock.Lock(t, m, context.WithoutCancel(ctx))
+		testlock.Unlock(t, outer)
+		for depth := range 2 {
+			if e := <-told; e.Kind != rlock.Acquired || e.Depth != depth+1 {
+				t.Errorf("%v at depth %d", e.Kind, e.Depth)
+			}
+		}
+		if len(told) != 0 {
+			t.Errorf("%v while a nested hold goes on", (<-told).Kind)
+		}
+		testlock.Unlock(t, nested)
+		if e := <-told; e.Kind != rlock.Released || e.Token != outer.Token() || len(told) != 0 {
+			t.Errorf("%v of token %d, and %d more", e.Kind, e.Token, len(told))
+		}
+	})
+}

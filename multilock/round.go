@@ -250,7 +250,9 @@ func (v *vote) raise(c *count, token int64) bool {
 
 // failed gives back what was granted, also what comes later, and says why there is no majority: for a reason,
 // or by the answers.
-func (v *vote) failed(c *count, answers <-chan answer[*engine.Entry], stop func(), reason error) (*entry, error) {
+func (v *vote) failed(
+	c *count, answers <-chan answer[*engine.Entry], stop func(), reason error,
+) (*entry, error) {
 	q := v.q
 	stop()
 	v.giveBack(c.parts)

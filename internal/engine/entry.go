@@ -176,9 +176,6 @@ func (e *Entry) Renew(on bool) {
 	g.renew(g.renewed > 0)
 }
 
-// Confirm asks Redis whether it has the hold. It blocks for the answer.
-func (e *Entry) Confirm(ctx context.Context) error { return e.g.extend(ctx, 0) }
-
 // Raise makes token that of the hold, if it is higher, and makes Redis grant no later holder this token or
 // one below. It blocks for the answer. After an error Redis may have it or not, and the hold goes on.
 func (e *Entry) Raise(ctx context.Context, token int64) error {
@@ -204,7 +201,7 @@ func (e *Entry) Reserve(token int64) {
 	e.g.floor = max(e.g.floor, token)
 }
 
-// Extend makes the lease at least d.
+// Extend makes the lease at least d, and so confirms the hold. It blocks for the answer.
 func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	s := e.g.p.s()
 	if !s.Begin() {

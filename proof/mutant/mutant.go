@@ -159,7 +159,7 @@ var All = []Mutant{
 		New:  "				start = time.Now()\n",
 		Test: [2]string{"./multilock", "TestAMinorityIsGivenBackSoThatOthersCanTakeIt"}},
 	{Name: "RedLock: a part that comes later counts without a majority", Kind: "redlock3", File: "multilock/join.go",
-		Old: "if yes >= m.q.need && (p.Token()", New: "if yes >= 0 && (p.Token()",
+		Old: "if confirmed && (p.Token()", New: "if m != nil && (p.Token()",
 		Harmless: "it takes a majority that forgets at one time; here a server that forgets stays away for a lease"},
 	{Name: "RedLock: passed on without the next token", Kind: "redlock3", File: "internal/engine/leave.go",
 		Old: "	g.pass()\n	g.link(next)\n", New: "	g.link(next)\n"},
