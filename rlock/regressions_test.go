@@ -202,7 +202,8 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 				rdb, broken := w.Client, new(pipelines)
 				broken.count(rdb)
 				observer, handler := new(panicking), new(panicking)
-				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond), rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
+				s, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond),
+					rlock.WithObserver(observer), rlock.WithLogger(slog.New(handler)))
 				testlock.Must(t, err)
 				theirRdb := w.Net.Client(t)
 				m, other := newMutex(s, "x"), newMutex(testlock.NewSession(t, theirRdb), "x")
@@ -215,7 +216,8 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 				ctx, cancel := context.WithCancel(testlock.Bounded(t))
 				defer cancel()
 				_, hold := testlock.Lock(t, m, ctx)
-				if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) { // waits for itself, which is logged
+				// It waits for itself, which is logged.
+				if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
 					t.Errorf("Lock: %v", err)
 				}
 				broken.refuse.Store(true)
@@ -237,8 +239,9 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 						t.Errorf("%v did not happen", event)
 					}
 				}
-				for _, message := range []string{"lockline: lock lost", "lockline: a wait ended while this same session held the lock; " +
-					"if the waiter was called by the holder, it must be passed the context that the holder's Lock returned"} {
+				for _, message := range []string{"lockline: lock lost",
+					"lockline: a wait ended while this same session held the lock; if the waiter was called by the " +
+						"holder, it must be passed the context that the holder's Lock returned"} {
 					if !handler.called(message) {
 						t.Errorf("not logged: %s", message)
 					}

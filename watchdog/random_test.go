@@ -41,8 +41,8 @@ func (o *world) Renew(ctx context.Context, server any, batch []*Lease) []Result 
 	lives := make([]*life, len(batch))
 	for i, l := range batch {
 		lives[i] = o.alive[l]
-		// A reply may end a lease in the instant in which a renewal of it leaves: contexts end with a deadline, which
-		// is 3 s after one slot, and so at another one.
+		// A reply may end a lease in the instant in which a renewal of it leaves: contexts end with a deadline,
+		// which is 3 s after one slot, and so at another one.
 		if same := o.over[l].Equal(asked); !same && (lives[i] == nil || !asked.Before(lives[i].granted)) {
 			o.t.Errorf("a renewal left for a lease that had ended: %+v", lives[i])
 		}

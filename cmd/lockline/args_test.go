@@ -8,7 +8,8 @@ import (
 
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"lockline":             {"demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "script", "completion"},
+		"lockline": {"demo", "exec", "ls", "top", "inspect", "watch",
+			"unlock", "doctor", "script", "completion"},
 		"lockline --help":      {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
 		"lockline demo --help": {"--redis", "--for", "fencing token"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},

@@ -42,7 +42,8 @@ func TestDemoShowsThatAllIsRight(t *testing.T) {
 func TestInterruptedDemoEnds(t *testing.T) {
 	t.Parallel()
 	p := start(t, exec.Command(os.Args[0], "demo", "--for", "1m"))
-	testlock.Eventually(t, "a process holds it", func() bool { return strings.Contains(p.out.String(), " HOLD ") })
+	testlock.Eventually(t, "a process holds it",
+		func() bool { return strings.Contains(p.out.String(), " HOLD ") })
 	p.signal(syscall.SIGINT)
 	p.wantCode(exitInterrupted)
 }
@@ -67,7 +68,8 @@ func TestDemoNoticesAProcessThatDies(t *testing.T) {
 	var d *director
 	out := &watchedOutput{seen: "HOLD", found: func() { d.children[0].Kill() }}
 	d = newDirector(time.Minute, newScreen(out, time.Minute))
-	testlock.Must(t, d.start(t.Context(), assignment{Redis: target{URL: "redis://" + m.Addr()}, Prefix: "p", Lease: demoLease}))
+	a := assignment{Redis: target{URL: "redis://" + m.Addr()}, Prefix: "p", Lease: demoLease}
+	testlock.Must(t, d.start(t.Context(), a))
 	d.play()
 	c := judge(d.account)[6]
 	if c.ok || !strings.Contains(c.says, "process 1 ended unexpectedly: signal: killed") {

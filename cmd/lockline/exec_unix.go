@@ -53,7 +53,8 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	if g.terminal != nil {
 		terminal = "foreground"
 	}
-	args := []string{"lockline", "exec-warden", "--", inherited(theirs), inherited(reported), instantAt(until).String(), terminal, path}
+	args := []string{"lockline", "exec-warden", "--",
+		inherited(theirs), inherited(reported), instantAt(until).String(), terminal, path}
 	program, err := ownProgram()
 	if err != nil {
 		return nil, err

@@ -100,7 +100,8 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 		execTLS("rediss://"+node+join+"skip_verify=true", 0, "", s.flags()[2:]...)
 	}
 	for _, to := range []string{server, "x?addr=x:1", "x?master_name=x"} {
-		execTLS("redis://"+to, exitTrouble, "(LOCKLINE_CACERT and so on) are for TLS: the URL of --redis must begin with rediss://", s.flags()...)
+		execTLS("redis://"+to, exitTrouble,
+			"(LOCKLINE_CACERT and so on) are for TLS: the URL of --redis must begin with rediss://", s.flags()...)
 	}
 	execTLS("rediss://"+server, exitTrouble, "--cert and --key go together", s.flags()[:4]...)
 	execTLS("rediss://"+server, exitTrouble, "no certificate in", "--cacert", s.key)

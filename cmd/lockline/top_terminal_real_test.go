@@ -104,8 +104,10 @@ func TestTopInATerminal(t *testing.T) {
 		quoted(os.Args[0]), server.Addr))
 	p.shows("before")
 	p.keys("100ms", "Enter")
-	p.shows("lockline top  ", server.Addr, "3 of 3 locks, sorted by waiting", "orders:42  ", `"\x1b]2;hacked`, "q quit")
-	if got := strings.Split(p.screen(), "\n"); len(got) < 24 || !strings.HasPrefix(got[4], "printer ") || !strings.HasPrefix(got[23], "q quit") {
+	p.shows("lockline top  ", server.Addr, "3 of 3 locks, sorted by waiting", "orders:42  ",
+		`"\x1b]2;hacked`, "q quit")
+	got := strings.Split(p.screen(), "\n")
+	if len(got) < 24 || !strings.HasPrefix(got[4], "printer ") || !strings.HasPrefix(got[23], "q quit") {
 		t.Errorf("it shows\n%s", strings.Join(got, "\n"))
 	}
 	if got := p.run("display-message", "-p", "#{alternate_on} #{pane_title}"); !strings.HasPrefix(got, "1 ") || strings.Contains(got, "hacked") {

@@ -22,7 +22,8 @@ func heldState(kind, name string, heldMS, leaseMS int64, waits ...int64) lockSta
 	s.hold(holder{party: party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"},
 		Token: 7, RemainingMS: leaseMS, age: s.age})
 	for i, age := range waits {
-		s.Queue = append(s.Queue, waiter{party: party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43, Label: "till 4"}, AgeMS: age})
+		other := party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43, Label: "till 4"}
+		s.Queue = append(s.Queue, waiter{party: other, AgeMS: age})
 	}
 	return s
 }
@@ -45,7 +46,8 @@ func firsts(lines []string) (words []string) {
 
 func someStates() []lockState {
 	return []lockState{
-		heldState("fair", "printer", 3_000, 29_900, 61_000, 300), heldState("reentrant", "orders:42", 3_600_000, 12_340),
+		heldState("fair", "printer", 3_000, 29_900, 61_000, 300),
+		heldState("reentrant", "orders:42", 3_600_000, 12_340),
 		heldState("redlock", "ledger", 9_000, 8_000),
 		{Name: "boot", Kind: latchName, Count: 2},
 		{Name: "text", Kind: "reentrant", Error: "its key is something else"},
@@ -113,7 +115,8 @@ func TestTopScrolls(t *testing.T) {
 	for _, step := range []struct{ from, want int }{{-1, 0}, {0, 0}, {5, 5}, {23, 23}, {24, 23}} {
 		p.from = step.from
 		got := p.render(noon)
-		if p.from != step.want || !strings.HasPrefix(got[4], fmt.Sprintf("lock %02d ", step.want)) || !strings.HasPrefix(got[20], fmt.Sprintf("lock %02d ", step.want+16)) {
+		first, last := fmt.Sprintf("lock %02d ", step.want), fmt.Sprintf("lock %02d ", step.want+16)
+		if p.from != step.want || !strings.HasPrefix(got[4], first) || !strings.HasPrefix(got[20], last) {
 			t.Errorf("from %d, it shows %q", step.from, got)
 		}
 	}
@@ -128,8 +131,9 @@ func TestTopScrolls(t *testing.T) {
 }
 
 func hostile() []string {
-	return append(awkward(), "\x1b]2;hacked\x07", "\x1b[2J\x1b[31mred", "a\r\nb\tc", "\u202egnp.exe", "\u200b\u200d", "\x9b31m", "\x7f",
-		strings.Repeat("long ", 5000), strings.Repeat("長い", 50), strings.Repeat("👩‍👩‍👧‍👦", 20), "e"+strings.Repeat("\u0301", 300), "\u0301", "🇩🇪🇩")
+	return append(awkward(), "\x1b]2;hacked\x07", "\x1b[2J\x1b[31mred", "a\r\nb\tc", "\u202egnp.exe", "\u200b\u200d",
+		"\x9b31m", "\x7f", strings.Repeat("long ", 5000), strings.Repeat("長い", 50), strings.Repeat("👩‍👩‍👧‍👦", 20),
+		"e"+strings.Repeat("\u0301", 300), "\u0301", "🇩🇪🇩")
 }
 
 // Names, labels, hosts and errors are what others have written.
@@ -203,7 +207,8 @@ func TestTopTellsArrowsFromBytes(t *testing.T) {
 
 func TestTopWithoutATerminalNamesTheCommandsForPipes(t *testing.T) {
 	_, errOut, code := operate(t, theirRedis(t).Addr(), "top")
-	if code != exitTrouble || !strings.Contains(errOut, "top needs a terminal; lockline ls") || !strings.Contains(errOut, "lockline watch") {
+	if code != exitTrouble || !strings.Contains(errOut, "top needs a terminal; lockline ls") ||
+		!strings.Contains(errOut, "lockline watch") {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }
