@@ -133,7 +133,7 @@ func TestAConnectionEndsWithItsLastChannel(t *testing.T) {
 func TestWrongNodesAreAskedWithPauses(t *testing.T) {
 	sharded(t, 2, pubsub.Options{}, func(t *testing.T, c *cluster, h *pubsub.Hub) {
 		c.owner["a"] = 1
-		c.asleep = true // the client's map stays wrong
+		c.asleep = true       // the client's map stays wrong
 		b := h.Subscribe("b") // first: a connection for a alone would be given up
 		expect(t, "b", heard(t, b), "resubscribed")
 		a := h.Subscribe("a")
