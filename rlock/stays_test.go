@@ -69,3 +69,23 @@ func noKeyWithoutExpiry(t *testing.T, w *testlock.Wire, newMutex testlock.Maker,
 		t.Errorf("only %d keys were seen", seen)
 	}
 }
+
+// Found by simulation: those that waited learned it by a heartbeat.
+func TestWhatIsGoneAndWasToStayIsHandedOver(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m, other := rlock.New(testlock.NewSession(t, w.Client), "x"), rlock.New(testlock.NewSession(t, w.Client), "x")
+		_, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(time.Hour))
+		testlock.Keep(t, hold)
+		got := testlock.Go(bg, other)
+		time.Sleep(time.Second)
+		w.Del("lockline:r:{x}")
+		start := time.Now()
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		g := <-got
+		testlock.Must(t, g.Err)
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("handed over after %v", took)
+		}
+		testlock.Unlock(t, g.Hold)
+	})
+}

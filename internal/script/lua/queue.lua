@@ -26,3 +26,12 @@ local function handOver(asking, channels, now, keep, last, lost)
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*')) -- last: Redis writes that first
   return owner, token, about or '', stamp(lease)
 end
+
+-- serveGone hands a lock over whose data were deleted, or whose lease is over: owner, token and lease of handOver, or nothing.
+local function serveGone(asking, channels, keep)
+  if redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 then
+    local last, lost = past('')
+    local owner, token, _, lease = handOver(asking, channels, nil, keep, last, lost)
+    return owner, token, lease
+  end
+end

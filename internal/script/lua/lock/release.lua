@@ -34,20 +34,13 @@ if odd then
   whole(KEYS[1], 't', odd)
 end
 local over = not used and ARGV[2] ~= '' and released(ARGV[2])
-local gone = not used and redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 -- its data were deleted, or its lease is over
-local keep, last, lost = tonumber(ARGV[4]), nil, nil
-if gone then
-  last, lost = past('')
-end
-local next, token, lease, _
+local keep, next, token, lease, _ = tonumber(ARGV[4])
 if not used then
   leave(ARGV[1])
   if over then
     reply = 'R'
   end
-  if gone then
-    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, last, lost)
-  end
+  next, token, lease = serveGone(session(ARGV[1]), ARGV[3], keep)
 elseif waited then
   next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
   if not next then

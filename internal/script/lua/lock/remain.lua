@@ -7,21 +7,24 @@
 --
 -- Reply: 'R' ended, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
+--        either with ' OWNER TOKEN LEASE' behind it, as of lock/release.lua
 
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local held = redis.call('HMGET', KEYS[1], owner, 't')
 if not held[1] or held[2] ~= ARGV[2] then
+  local reply, next, token, lease = released(ARGV[2]) and 'R' or 'L'
   if KEYS[3] then
     leave(owner) -- a server whose data are old has it wait
+    next, token, lease = serveGone(session(owner), ARGV[3], keep)
   end
   tombstone(owner, ARGV[5], keep)
-  return released(ARGV[2]) and 'R' or 'L'
+  return next and table.concat({ reply, next, token, lease }, ' ') or reply
 end
 local now = clock()
 local left = math.max(1, math.ceil((ARGV[7] - now) / 1000))
 redis.call('PEXPIRE', KEYS[1], left) -- first: a server that is short of memory takes what follows then
 redis.call('HSET', KEYS[1], owner .. '~', '1')
-redis.call('HDEL', KEYS[1], owner)
+redis.call('HDEL', KEYS[1], owner, 'k')
 redis.call('HSET', KEYS[2], 't', ARGV[6], 'r', ARGV[6], 'a', owner)
 outlive(left + keep, keep)
 if KEYS[3] then
