@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/fairlock"
@@ -15,14 +16,14 @@ import (
 )
 
 // lockline is a kind of lock of this module, over one session for each server.
-func lockline(name, config string, newLocker newLocker) contender {
+func lockline(name, config string, newLocker newLocker, options ...rlock.SessionOption) contender {
 	return contender{
 		name:   name,
 		module: ownModule,
 		config: config,
 		dial: func(to setup) (client, error) {
 			c := &locklineClient{newLocker: newLocker}
-			var options []rlock.SessionOption
+			options := slices.Clone(options)
 			if to.lease > 0 {
 				options = append(options, rlock.WithWatchdogTimeout(to.lease))
 			}
@@ -45,6 +46,9 @@ func lockline(name, config string, newLocker newLocker) contender {
 
 func locklines() []contender {
 	return []contender{
+		lockline("rlock-linger", "as rlock, with rlock.WithLinger(time.Second)",
+			func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) },
+			rlock.WithLinger(time.Second)),
 		lockline("fairlock", "fairlock.New", func(s []*rlock.Session, name string) rlock.Locker {
 			return fairlock.New(s[0], name)
 		}),

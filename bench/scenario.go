@@ -31,10 +31,10 @@ type scenario struct {
 
 // The contenders of scenarios. Where none waits, it makes no difference how a library waits.
 var (
-	lone     = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync"}
+	lone     = []string{"raw", "rlock", "rlock-linger", "fairlock", "rueidislock", "redislock", "redsync"}
 	rivals   = append(slices.Clone(crowding), "redislock", "redsync")
 	reading  = []string{"rlock", "rwlock", "redislock", "redislock-exp"}
-	crowding = []string{"rlock", "fairlock", "rueidislock", "redislock-exp", "redsync-default"}
+	crowding = []string{"rlock", "rlock-linger", "fairlock", "rueidislock", "redislock-exp", "redsync-default"}
 	quorate  = []string{"redlock", "redsync", "redsync-default"}
 )
 
