@@ -269,3 +269,24 @@ func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (er
 	}
 	return second.Unlock(ctx)
 }
+
+// A session listens for wishes on a channel for each lock, where the lock is, once it has had a grant there.
+func TestALockIsKeptOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 3, 0)
+	for _, mode := range []rlock.PubSubMode{rlock.PubSubAuto, rlock.PubSubClassic} {
+		keeper := testlock.NewSession(t, cluster.Client(t), rlock.WithLinger(time.Minute), rlock.WithPubSub(mode))
+		other := testlock.NewSession(t, cluster.Client(t))
+		for i := range 6 {
+			name := fmt.Sprint("kept", mode, i)
+			m := rlock.New(keeper, name)
+			testlock.Eventually(t, "it is kept", func() bool {
+				testlock.Must(t, testlock.Cycle(bg, m))
+				time.Sleep(10 * time.Millisecond) // for the subscription
+				return testlock.Inspect(t, m).Lingers
+			})
+			_, hold := testlock.Lock(t, rlock.New(other, name), bg, rlock.WaitAtMost(20*time.Second))
+			testlock.Unlock(t, hold)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type State struct {
 	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
 	Queue     []Waiter      // the waiters in Redis' queue, in order; not of a RedLock, and none of package redisson
 	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
+	Lingers   bool          // the holder's session may keep it while none of its goroutines has it ([WithLinger])
 }
 
 // Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is
@@ -51,7 +52,7 @@ type Waiter struct {
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	s, err := operate.Inspect(ctx, m.unwrap())
 	st := State{Name: s.Name, Held: s.Held, Owner: s.Owner, Session: s.Session, Host: s.Host, PID: s.PID, Label: s.Label,
-		Count: s.Count, Remaining: s.Remaining, Token: s.Token, Servers: s.Servers}
+		Count: s.Count, Remaining: s.Remaining, Token: s.Token, Servers: s.Servers, Lingers: s.Lingers}
 	for _, w := range s.Queue {
 		st.Queue = append(st.Queue, Waiter(w))
 	}

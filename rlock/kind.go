@@ -5,4 +5,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-var kind = engine.NewLock(protocol.Reentrant, false)
+var kind = func() *engine.Kind {
+	k := engine.NewLock(protocol.Reentrant, false)
+	k.Lingers = true
+	return k
+}()

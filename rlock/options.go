@@ -112,6 +112,25 @@ func WithHandover(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Handover = d })
 }
 
+// WithLinger makes a session keep a lock for up to d after its grant, though all of its holds have ended. The
+// next goroutine of the session that asks has it at once, with the next token and without a request. It is
+// for work that is routed by key, where the session that unlocks is mostly the one that asks next, and goes
+// for reentrant locks, read-write locks and semaphores. A second is enough for most. By default, and with 0
+// or less, it is off.
+//
+// A session that is refused such a lock makes its keeper release it: at once if no goroutine has it, else
+// with the last Unlock. So its wait costs a message and a release more than without. For ten times d after
+// that, no session keeps the lock. If the message is lost, the wait lasts until d is over. TryLock does not
+// wait: it is refused, and a later one finds the lock free.
+//
+// Unlock returns when the hold has ended here. If the release that follows finds the lock lost, the observer
+// and the logger are told. If the process dies or stops, the lock stays taken until its lease ends, also
+// where no goroutine had it. Close and Shutdown release all. Inspect shows which locks may be kept so
+// ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees them.
+func WithLinger(d time.Duration) SessionOption {
+	return sessionOption(func(c *sessionConfig) { c.Linger = d })
+}
+
 // PubSubMode says how the waiters of a session on a Redis Cluster are woken, for [WithPubSub].
 type PubSubMode uint8
 

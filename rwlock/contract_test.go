@@ -23,7 +23,7 @@ func state(m *rwlock.RWMutex) func(ctx context.Context) (rlock.State, error) {
 		}
 		if len(holders) > 0 {
 			h := holders[0]
-			st.Held, st.Owner, st.Session, st.Host, st.PID, st.Remaining, st.Token = true, h.Owner, h.Session, h.Host, h.PID, h.Remaining, h.Token
+			st.Held, st.Owner, st.Session, st.Host, st.PID, st.Remaining, st.Token, st.Lingers = true, h.Owner, h.Session, h.Host, h.PID, h.Remaining, h.Token, h.Lingers
 		}
 		return st, err
 	}
@@ -45,9 +45,9 @@ func readers(process []*rlock.Session) contract.Maker {
 }
 
 var (
-	writer        = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Lines | contract.Hints, New: writers}
-	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Hints | contract.Brief, New: writers, Rival: readers}
-	reader        = contract.Kind{Has: contract.Reenters | contract.Lines, New: readers, Rival: writers}
+	writer        = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Lines | contract.Hints | contract.Lingers, New: writers}
+	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns | contract.Hints | contract.Brief | contract.Lingers, New: writers, Rival: readers}
+	reader        = contract.Kind{Has: contract.Reenters | contract.Lines | contract.Lingers, New: readers, Rival: writers}
 )
 
 func TestContractOfWriters(t *testing.T)              { contract.Run(t, writer) }

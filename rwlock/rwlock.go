@@ -32,6 +32,7 @@ var kind = &engine.Kind{
 	Letter:    protocol.ReadWrite,
 	Scripts:   engine.Shares,
 	Reentrant: true,
+	Lingers:   true,
 	Named:     failure.Named,
 	Failed:    func(k *protocol.Keys, err error) error { return k.Failed(err) },
 	Locked:    func(e *failure.LockedError) error { return failure.Public(e) },
@@ -148,6 +149,7 @@ type Holder struct {
 	Label     string        // what rlock.WithLabel says of it
 	Token     int64         // of the grant
 	Remaining time.Duration // of the lease, if it is not renewed
+	Lingers   bool          // its session may keep it while no goroutine has it (rlock.WithLinger)
 }
 
 // Waiter is an acquisition that waits.
@@ -167,7 +169,7 @@ func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
 	in, err := operate.InspectPermits(ctx, m.unwrap())
 	st := State{Name: m.Name()}
 	for _, p := range in.Holders {
-		h := Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, p.Token, p.Remaining}
+		h := Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, p.Token, p.Remaining, p.Lingers}
 		if p.N == engine.All {
 			st.Writer = &h
 		} else {

@@ -262,3 +262,27 @@ func TestAWriterThatGoesOnAsAReaderLeavesAllTaken(t *testing.T) {
 		testlock.Unlock(t, next)
 	})
 }
+
+// What the session keeps is in the way of its own goroutines, if they want something else.
+func TestWhatIsKeptMakesRoomForItsOwnSession(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour))
+		m := rwlock.New(s, "x")
+		sides := map[string]rlock.Locker{"write": m, "read": m.RLocker()}
+		for _, side := range []string{"write", "write", "read", "write", "read", "read", "write"} {
+			start := time.Now()
+			_, hold := testlock.TryLock(t, sides[side], bg)
+			testlock.Unlock(t, hold)
+			_, hold = testlock.Lock(t, sides[side], bg)
+			testlock.Keep(t, hold)
+			testlock.Unlock(t, hold)
+			if took := time.Since(start); took > 10*time.Millisecond {
+				t.Errorf("to %s: %v", side, took)
+			}
+			time.Sleep(time.Second)
+		}
+		if st := testlock.Inspect(t, m); st.Writer == nil || !st.Writer.Lingers {
+			t.Errorf("at last: %+v", st)
+		}
+	})
+}

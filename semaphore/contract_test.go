@@ -26,7 +26,7 @@ func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 						st.Queue = append(st.Queue, rlock.Waiter{Owner: w.Owner})
 					}
 					for _, h := range found.Holders {
-						st.Owner, st.Session, st.Host, st.PID, st.Remaining, st.Token = h.Owner, h.Session, h.Host, h.PID, h.Remaining, h.Token
+						st.Owner, st.Session, st.Host, st.PID, st.Remaining, st.Token, st.Lingers = h.Owner, h.Session, h.Host, h.PID, h.Remaining, h.Token, h.Lingers
 					}
 					return st, err
 				},
@@ -46,8 +46,8 @@ func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 }
 
 var (
-	one        = contract.Kind{Has: contract.Excludes | contract.Turns | contract.Lines, New: permits(1, 1)}
-	oneOfThree = contract.Kind{Has: contract.Lines, New: permits(1, 3), Rival: permits(3, 3)}
+	one        = contract.Kind{Has: contract.Excludes | contract.Turns | contract.Lines | contract.Lingers, New: permits(1, 1)}
+	oneOfThree = contract.Kind{Has: contract.Lines | contract.Lingers, New: permits(1, 3), Rival: permits(3, 3)}
 )
 
 func TestContractOfOnePermit(t *testing.T)        { contract.Run(t, one) }

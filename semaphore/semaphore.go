@@ -29,6 +29,7 @@ type Semaphore struct {
 var kind = &engine.Kind{
 	Letter:  protocol.Semaphore,
 	Scripts: engine.Shares,
+	Lingers: true,
 	Named:   named,
 	Failed:  func(k *protocol.Keys, err error) error { return named(k.Name, err) },
 	Locked:  notFree,
@@ -249,6 +250,7 @@ type Holder struct {
 	Permits   int
 	Token     int64         // of the grant
 	Remaining time.Duration // of the lease, if it is not renewed
+	Lingers   bool          // its session may keep them while no goroutine has them (rlock.WithLinger)
 }
 
 // Waiter is one acquisition that waits.
@@ -271,7 +273,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 	in, err := operate.InspectPermits(ctx, &s.permits)
 	st := State{Name: s.Name(), Limit: int(in.Limit), Used: int(in.Used)}
 	for _, p := range in.Holders {
-		st.Holders = append(st.Holders, Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining})
+		st.Holders = append(st.Holders, Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining, p.Lingers})
 	}
 	for _, p := range in.Queue {
 		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Age})

@@ -104,7 +104,7 @@ func (m mutex) state(ctx context.Context) (lockState, error) {
 	st := newState(m.Name(), m.kind)
 	if s.Held {
 		st.hold(holder{party: party{s.Owner, s.Session, s.Host, s.PID, s.Label},
-			Token: s.Token, RemainingMS: s.Remaining.Milliseconds()})
+			Token: s.Token, RemainingMS: s.Remaining.Milliseconds(), Lingers: s.Lingers})
 	}
 	st.Count, st.Token = s.Count, s.Token
 	for _, w := range s.Queue {
@@ -150,7 +150,7 @@ func (l rw) state(ctx context.Context) (lockState, error) {
 	s, err := l.m.Inspect(ctx)
 	st := newState(l.Name(), "rwlock")
 	add := func(h rwlock.Holder, side string) {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side, Token: h.Token, RemainingMS: h.Remaining.Milliseconds()})
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side, Token: h.Token, RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	if s.Writer != nil {
 		add(*s.Writer, "write")
@@ -196,7 +196,7 @@ func (p permit) state(ctx context.Context) (lockState, error) {
 	s, err := p.s.Inspect(ctx)
 	st := newState(p.Name(), "semaphore")
 	for _, h := range s.Holders {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Permits: h.Permits, Token: h.Token, RemainingMS: h.Remaining.Milliseconds()})
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Permits: h.Permits, Token: h.Token, RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	st.Count, st.Limit = s.Used, s.Limit
 	for _, w := range s.Queue {

@@ -52,6 +52,7 @@ type holder struct {
 	Party       string `json:"party,omitempty"`   // of a latch: the name of the party
 	Token       int64  `json:"token"`             // 0 of a party
 	RemainingMS int64  `json:"remaining_ms"`      // of a party: 0 if its lease is over
+	Lingers     bool   `json:"lingers,omitempty"` // its session may keep it while no goroutine has it
 	age
 }
 
@@ -123,6 +124,8 @@ func (s lockState) heldBy() string {
 
 func (h holder) String() string {
 	switch {
+	case h.Lingers:
+		return share(h.Side, h.Permits) + h.party.String() + " (may be idle: WithLinger)"
 	case h.Party == "":
 		return share(h.Side, h.Permits) + h.party.String()
 	case h.RemainingMS == 0:

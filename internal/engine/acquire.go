@@ -217,6 +217,10 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 
 // enter gets an entry of a grant. mu is held; enter releases it.
 func (a *acquisition) enter(try bool) (*Grant, error) {
+	if g := a.idle(); g != nil {
+		a.p.mu.Unlock()
+		return g, nil
+	}
 	l := a.p.lane(a.want)
 	switch {
 	case l.joinable():

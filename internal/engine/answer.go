@@ -71,6 +71,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		if a.state == asking { // it did not have to wait
 			l.others, p.rivals = false, false
 		}
+		a.kept = r.Kept
 		a.granted(r.Token, o.Sent, a.asksFor())
 		return false
 	}
@@ -137,6 +138,9 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	l := a.l
 	a.end(over) // a reply and a message may both bring the grant: one counts
 	g, err := l.p.begin(l, a.owner, token, base, lease, a.lease)
+	if a.kept {
+		a.has(g)
+	}
 	if err != nil {
 		a.release()
 		if err == ErrTooLate && a.expired < protocol.MaxExpired {
@@ -188,12 +192,11 @@ func (a *attempt) release() {
 
 // An attempt is an inbox.Attempt.
 
-// Key is the holders' key.
-func (a *attempt) Key() string { return a.l.p.keys.Lock() }
-
-// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEFT' to the next in the queue, until a lease ends. A grant
-// counts only with the attempt's nonce, which only Redis was told. To look costs no more than a request.
+// Told is 'TOKEN NOW LEASE NONCE' of a grant, 'LEFT' to the next in the queue, until a lease ends, or nothing
+// if another session wants the grant. A grant counts only with the attempt's nonce, which only Redis was
+// told. To look costs no more than a request.
 func (a *attempt) Told(words []string) {
+	a.asker.Told(words)
 	p := a.l.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,6 +233,7 @@ func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
 
 // Missed has it ask: a message may have been lost.
 func (a *attempt) Missed() {
+	a.asker.Missed()
 	a.l.p.mu.Lock()
 	defer a.l.p.mu.Unlock()
 	a.sooner(0)

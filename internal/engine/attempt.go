@@ -33,9 +33,10 @@ type attempt struct {
 	// What follows never changes.
 	l     *lane
 	lease time.Duration // that one goroutine chose for itself; 0: the session's
-	owner any           // string
 	nonce string
 	joins *Grant // that may go on instead, if no other waits; nil: none
+
+	asker
 
 	left    atomic.Bool     // no goroutine waits for it: do not send again
 	ctx     context.Context // for traces; the goroutine that sends its requests has it, and what follows
@@ -70,7 +71,7 @@ func (l *lane) begin() *attempt {
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, lease: first.lease, owner: p.s().Attempt(), nonce: inbox.NewNonce(), base: time.Now(),
+		l: l, lease: first.lease, asker: asker{p: p, owner: p.s().Attempt()}, nonce: inbox.NewNonce(), base: time.Now(),
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}
@@ -133,7 +134,9 @@ func (a *attempt) end(to attemptState) {
 		l.standing--
 	}
 	a.state = to
-	l.p.all.inbox.Remove(a.owner.(string)) // from now on no message can grant it anything
+	if !a.kept { // else the grant takes its place
+		l.p.all.inbox.Remove(a.owner.(string)) // from now on no message can grant it anything
+	}
 }
 
 // giveUp has the attempt's goroutine give up what it has. mu held.
@@ -206,12 +209,20 @@ func (p *pool) acquireRequest(
 	if fixed != 0 {
 		lease = protocol.Milliseconds(fixed)
 	}
-	if p.kind.Counts {
-		return p.keys.Request(p.kind.Acquire, owner, max(size, 1), notAfter, lease, args.About, args.Keep,
-			at.liveness, args.Channels, at.nonce, at.mode)
+	lingers := fixed == 0 && p.lingers()
+	if lingers { // one that tries is told of wishes, too
+		at.mode = p.all.inbox.Mode(p.keys.Lock())
 	}
-	return p.keys.Request(p.kind.Acquire, owner, w.N, notAfter, lease, args.About, args.Keep,
-		at.liveness, args.Channels, at.nonce, at.mode, w.Limit, at.joins)
+	argv := append(make([]any, 0, 13), // of constant size, it does not escape
+		owner, max(size, 1), notAfter, lease, args.About, args.Keep, at.liveness, args.Channels, at.nonce, at.mode)
+	if !p.kind.Counts {
+		argv[1] = w.N
+		argv = append(argv, w.Limit, at.joins)
+	}
+	if lingers {
+		argv = append(argv, args.Quiet)
+	}
+	return p.keys.Request(p.kind.Acquire, argv...)
 }
 
 // run asks until it is known what becomes of the attempt; if it was answered before, after a rest.
@@ -242,14 +253,19 @@ func (a *attempt) took(o wire.Outcome) (again bool) {
 	case p.broadcast():
 		p.listen(r, o.Sent)
 	default:
-		p.all.inbox.Listen(p.keys.Lock(), r.Sharded)
-		if r.Deaf {
-			p.all.inbox.Unheard(p.keys.Lock(), o.Sent)
-		}
+		p.hear(r, o.Sent)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return a.answered(o, r, err)
+}
+
+// hear makes the session listen for messages about the name, as a reply said that was asked for at sent.
+func (p *pool) hear(r protocol.Answer, sent time.Time) {
+	p.all.inbox.Listen(p.keys.Lock(), r.Sharded)
+	if r.Deaf {
+		p.all.inbox.Unheard(p.keys.Lock(), sent)
+	}
 }
 
 // took reads the reply to a request of an attempt, or of none, and delivers what others were served. mu is
@@ -275,6 +291,9 @@ func (p *pool) took(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	}
 	for _, s := range r.Served {
 		p.deliver(s, o.Sent) // it was served after the request had left
+	}
+	if r.Status == protocol.Granted && p.lingers() {
+		p.hear(r, o.Sent)
 	}
 	if r.Status == protocol.Queued { // what was free may have gone to another attempt of this session
 		p.deliver(protocol.Served{Owner: r.Holder, Token: r.Token, Lease: r.Left}, o.Sent)

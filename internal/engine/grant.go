@@ -31,27 +31,29 @@ type Grant struct {
 	one   Entry          // of the first goroutine, if no other shares the grant; saves an allocation
 
 	// pool.mu guards the following.
-	l        *lane         // for whose goroutines it is
-	holds    *Entry        // live ones, linked: a lock with one hold needs no more memory
-	n        int64         // permits
-	token    int64         // of the present holder
-	late     int64         // Redis time until which a copy of the attempt's request may come
-	change   int64         // number of the last change of entries: Redis ignores an earlier one that comes late
-	floor    int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
-	since    time.Duration // age of the session when Redis was last asked whether others wait
-	stays    time.Duration // age of the session until which the permits stay taken, also when no hold is left
-	whole    time.Duration // the age until which that goes for all of them, as a writer has said
-	awaited  time.Duration // age of the session since which its goroutines wait for it; 0: none do
-	passes   int32         // how many goroutines have had it before the present one
-	entries  int32         // of goroutines, with those that are on their way
-	writers  int32         // of these, how many exclude others
-	renewed  int32         // how many holds want the lease renewed
-	state    handle.State
-	used     bool // some goroutine has had it
-	own      bool // its lease is, or was made longer, as a holder chose
-	idle     bool // it is not
-	warned   bool // the log says that the session waits for itself
-	unraised bool // Redis does not have floor yet: it is not passed on
+	l         *lane         // for whose goroutines it is
+	holds     *Entry        // live ones, linked: a lock with one hold needs no more memory
+	n         int64         // permits
+	token     int64         // of the present holder
+	late      int64         // Redis time until which a copy of the attempt's request may come
+	change    int64         // number of the last change of entries: Redis ignores an earlier one that comes late
+	floor     int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
+	since     time.Duration // age of the session when Redis was last asked whether others wait
+	stays     time.Duration // age of the session until which the permits stay taken, also when no hold is left
+	whole     time.Duration // the age until which that goes for all of them, as a writer has said
+	awaited   time.Duration // age of the session since which its goroutines wait for it; 0: none do
+	passes    int32         // how many goroutines have had it before the present one
+	entries   int32         // of goroutines, with those that are on their way
+	writers   int32         // of these, how many exclude others
+	renewed   int32         // how many holds want the lease renewed
+	state     handle.State
+	used      bool        // some goroutine has had it
+	own       bool        // its lease is, or was made longer, as a holder chose
+	unrenewed bool        // it is not
+	warned    bool        // the log says that the session waits for itself
+	unraised  bool        // Redis does not have floor yet: it is not passed on
+	lingers   bool        // the session may keep it while no goroutine has it
+	lapse     *time.Timer // releases it then; nil: it was never idle
 }
 
 // begin makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
@@ -76,7 +78,7 @@ func (p *pool) begin(
 		former = slices.Clone(p.grants) // or Redis would not have granted again
 	}
 	g := &Grant{
-		p: p, owner: owner, first: token, token: token, idle: fixed != 0, own: fixed != 0,
+		p: p, owner: owner, first: token, token: token, unrenewed: fixed != 0, own: fixed != 0,
 		l: l, n: l.want.N, since: s.Age(),
 	}
 	g.lease.Owner = g
@@ -88,7 +90,7 @@ func (p *pool) begin(
 		s.Go(old.endNow(handle.Lost, failure.ErrGone)) // cancels contexts, under no mutex
 	}
 	every := s.Lease / 3
-	if g.idle {
+	if g.unrenewed {
 		every = 0 // watched, and not renewed
 	}
 	s.Watchdog.Add(&g.lease, deadline, every)
@@ -149,6 +151,7 @@ func (g *Grant) over(why handle.State) {
 	}
 	p.grants = slices.DeleteFunc(p.grants, func(other *Grant) bool { return other == g })
 	g.leaveLane()
+	g.unkeep()
 }
 
 // leaveLane takes it out of its lane. mu held.
@@ -189,6 +192,10 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	held, token := s.Age()-g.since, g.token
 	if g.l.waiters.n > 0 && s.Begin() { // they may have waited for it in memory
 		g.l.ask()
+		s.End()
+	}
+	if g.entries == 0 && why == handle.Lost && s.Begin() { // no Unlock will tell Redis
+		g.giveBack()
 		s.End()
 	}
 	return func() {

@@ -181,7 +181,7 @@ func (l *lane) first() *acquisition { return l.waiters.first.a }
 // asked, or readers that come all the time would keep writers out. mu held.
 func (l *lane) joinable() bool {
 	g := l.live
-	return g != nil && l.p.s().Age()-g.since < l.p.s().Handover && g.lasts()
+	return g != nil && l.p.s().Age()-g.since < g.span() && g.lasts()
 }
 
 // give hands a grant to the goroutines that wait for it. If none waits, it is given back. The caller must be

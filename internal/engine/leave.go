@@ -187,7 +187,17 @@ func (g *Grant) leave(write bool) (tell *news) {
 		l.admit(g)
 		l.trim() // there may be an attempt more than waiters now
 		return nil
+	case g.mayIdle():
+		g.idle()
+		return nil
 	}
+	return g.release()
+}
+
+// release ends a grant that no goroutine has. What it returns is to be sent, and what it took taken in. The
+// caller must be counted in the session's work. mu held.
+func (g *Grant) release() *news {
+	l := g.l
 	g.over(handle.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
 	l.ask() // if that comes before the release, the release serves it
@@ -204,7 +214,7 @@ func (g *Grant) mayPass() bool {
 func (g *Grant) passable() bool {
 	age := g.p.s().Age()
 	// A fair lane ends by itself: the next one has a place of its own.
-	inTime := g.p.kind.Fair || age-g.since < g.p.s().Handover
+	inTime := g.p.kind.Fair || age-g.since < g.span()
 	return age >= g.stays && inTime && g.lasts() && g.passes < protocol.Block-1 && !g.unraised
 }
 
@@ -261,6 +271,7 @@ func (g *Grant) reduce() (tell *news) {
 	p := g.p
 	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
 	g.n = 1
+	g.unkeep()
 	g.since = p.s().Age()
 	limit := g.l.want.Limit
 	was := g.l

@@ -188,10 +188,10 @@ func (g *Grant) unlink(e *Entry) {
 
 // renew switches the renewal of the lease on or off. mu held.
 func (g *Grant) renew(on bool) {
-	if on != g.idle {
+	if on != g.unrenewed {
 		return
 	}
-	g.idle = !on
+	g.unrenewed = !on
 	every := time.Duration(0)
 	if on {
 		every = g.p.s().Lease / 3

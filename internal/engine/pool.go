@@ -23,6 +23,7 @@ type Kind struct {
 	Reentrant bool // a context that descends from a hold enters that again
 	Counts    bool // Redis has a hash with the hold count: it is told of each nested hold
 	Fair      bool // only the queue says which goroutine of all sessions is next
+	Lingers   bool // a session may keep it while no goroutine has it
 
 	// Keys names the keys of one name, or says why there are none; nil: as all kinds of Lockline's own do.
 	Keys func(s *session.Session, name string) (*protocol.Keys, error)

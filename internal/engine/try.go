@@ -11,8 +11,8 @@ import (
 
 // trying is the request of one that does not wait. It belongs to the goroutine that sends it.
 type trying struct {
-	a        *acquisition
-	owner    any
+	a *acquisition
+	asker
 	notAfter int64
 	late     int64
 }
@@ -60,7 +60,15 @@ func (t *trying) RollBack(o wire.Outcome) {
 // try asks once. refused: what is wanted is not free.
 func (a *acquisition) try() (g *Grant, refused bool, err error) {
 	p := a.p
-	t := &trying{a: a, owner: p.s().Attempt()}
+	t := &trying{a: a, asker: asker{p: p, owner: p.s().Attempt()}}
+	if p.lingers() {
+		p.all.inbox.Add(t.owner.(string), t)
+		defer func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			t.has(g)
+		}()
+	}
 	p.keep() // for the rollback, if this caller leaves
 	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t, func() func() { return p.drop })
 	if !ok { // its goroutine rolls back
@@ -96,6 +104,7 @@ func (a *acquisition) try() (g *Grant, refused bool, err error) {
 		if failed == nil {
 			g.late = t.late
 			g.entries = 1 // for this goroutine, before it has a hold
+			t.kept = r.Kept
 			if a.want.Shared {
 				l.live = g // the next readers join this one, which is younger
 			}

@@ -220,6 +220,9 @@ func (in *Inbox) rest() bool {
 	for _, a := range in.attempts {
 		needed[in.earOf(a.Key())] = true
 	}
+	if in.s.Linger > 0 { // what it keeps may be wanted at any time
+		needed[in.channel()] = true
+	}
 	for name, e := range in.ears {
 		if e.idle && !needed[name] { // not needed at two looks in a row
 			e.sub.Close()

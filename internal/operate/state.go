@@ -27,6 +27,7 @@ type Party struct {
 	N         int64         // permits
 	Token     int64         // of a holder
 	Remaining time.Duration // of a holder's lease
+	Lingers   bool          // a holder's session may keep them while no goroutine has them
 	Age       time.Duration // since one that waits has asked
 }
 
@@ -54,8 +55,10 @@ func DecodePermits(reply string) (st Permits, err error) {
 			continue // it was not cleared away yet
 		}
 		token, about, _ := strings.Cut(rest, " ")
+		token, _, lingers := strings.Cut(token, "+")
 		p := party(raw.Holders[i], about)
 		p.N, p.Token, p.Remaining = protocol.TokenOrZero(n), protocol.TokenOrZero(token), micros(end-now)
+		p.Lingers = lingers
 		st.Used += p.N
 		st.Holders = append(st.Holders, p)
 	}

@@ -29,15 +29,18 @@ type Answer struct {
 	Status Status
 	Now    int64 // Redis time in microseconds; 0 in the answer to a release
 	Token  int64 // Granted: of the grant; Queued: the holder's
+	Kept   bool  // Granted: the session may keep it while no goroutine has it
 	Limit  int64 // Limited: how many there are
 
 	// Of Queued:
-	Left    time.Duration // of the holder's lease, or of the first that ends; negative: it has no end
-	Holder  string        // owner field; "": there is none
-	About   string        // what the holder's session says of itself
-	Behind  bool          // another session is next, and looks when that lease is over
-	Deaf    bool          // the server knows of nobody that listens for this session
-	Sharded bool          // the session may be told by SPUBLISH; without a queue, it is
+	Left   time.Duration // of the holder's lease, or of the first that ends; negative: it has no end
+	Holder string        // owner field; "": there is none
+	About  string        // what the holder's session says of itself
+	Behind bool          // another session is next, and looks when that lease is over
+
+	// Of Queued, and of Granted to a session that keeps what no goroutine has:
+	Deaf    bool // the server knows of nobody that listens for this session
+	Sharded bool // the session may be told by SPUBLISH; without a queue, it is
 
 	Served []Served // by this request
 	Told   int64    // Released, of a lock without a queue: how many clients got the message
@@ -88,12 +91,14 @@ func parse(reply string) (a Answer, ok bool) {
 		return d
 	}
 	for _, mark := range status[1:] {
-		switch {
+		switch told := a.Status == Queued || a.Status == Granted; {
 		case a.Status == Queued && mark == 'B':
 			a.Behind = true
-		case a.Status == Queued && mark == 'D':
+		case a.Status == Granted && mark == 'K':
+			a.Kept = true
+		case told && mark == 'D':
 			a.Deaf = true
-		case a.Status == Queued && mark == 'P':
+		case told && mark == 'P':
 			a.Sharded = true
 		default:
 			return Answer{}, false

@@ -41,6 +41,7 @@ func TestAnAnswerSaysWhatTheScriptReplied(t *testing.T) {
 	const left = 20 * time.Millisecond
 	for reply, want := range map[string]Answer{
 		"G 7 5":                      {Status: Granted, Now: 7, Token: 5},
+		"GKDP 7 5":                   {Status: Granted, Now: 7, Token: 5, Kept: true, Deaf: true, Sharded: true},
 		"G 7 5 s:2 8 2000":           {Status: Granted, Now: 7, Token: 5, Served: []Served{{"s:2", 8, 2 * time.Second}}},
 		"K 7":                        {Status: GoesOn, Now: 7},
 		"N 7 2":                      {Status: Limited, Now: 7, Limit: 2},
@@ -64,7 +65,7 @@ func TestAnAnswerSaysWhatTheScriptReplied(t *testing.T) {
 }
 
 func TestAReplyThatNoScriptGivesIsAnError(t *testing.T) {
-	for _, reply := range []string{"", " ", "OK", "G", "G ", "G 7", "GG 7 5", "GD 7 5", "GX7 5", "G x 5", "G 7 x", "G 7 5 6", "G 7 5 +", "G 7 -5", "G 7 inf",
+	for _, reply := range []string{"", " ", "OK", "G", "G ", "G 7", "GG 7 5", "GB 7 5", "QK 7 20 a 5", "GX7 5", "G x 5", "G 7 x", "G 7 5 6", "G 7 5 +", "G 7 -5", "G 7 inf",
 		"G 7 9007199254740992", "G 7 - 5", "G 7 5 s:2", "G 7 5 s:2 8", "G 7 5 s:2 x 1", "G 7 5 s:2 8 x", "X 7", "V 7 5", "V", "N 7", "Qx 7 20 a 5", "Q 7 20 a",
 		"Q 7 9e+15 a 5", "Q 7 20 a -5", "Q 7 20 a x", "Q 7 20 a b 5", "R x", "R -1", "R s:2 8"} {
 		if got, err := Read(wire.Outcome{Reply: reply}); !errors.As(err, new(wire.Unexpected)) || !reflect.DeepEqual(got, Answer{}) {

@@ -21,7 +21,8 @@ type State struct {
 	Remaining time.Duration
 	Token     int64
 	Queue     []Waiter
-	Servers   int   // of a RedLock: that have this holder
+	Servers   int // of a RedLock: that have this holder
+	Lingers   bool
 	Floor     int64 // no later holder has this token, or a lower one
 
 	Over []string // attempts that are over though a copy of their request may yet come, or that were forced
@@ -58,6 +59,8 @@ func DecodeState(name, reply string) (State, error) {
 		switch field {
 		case "d":
 			st.PID, st.Host, st.Label = About(value)
+		case "k":
+			st.Lingers = true
 		case "t", "s", "w":
 		default:
 			st.Owner = field

@@ -22,6 +22,7 @@ type Config struct {
 	Lease    time.Duration // of renewed locks: the watchdog timeout
 	Liveness time.Duration // of waiters that queue in Redis
 	Handover time.Duration // for how long what it holds is passed on in memory
+	Linger   time.Duration // for how long it may keep what no goroutine has
 	Label    string
 	Logger   *slog.Logger
 	Observer Observer

@@ -21,6 +21,7 @@ type Args struct {
 	About    any // string: what it says of itself in the locks it holds
 	Lease    any // string: the lease of renewed locks in milliseconds
 	Liveness any // string: the same of Liveness
+	Quiet    any // string: for how long after a wish nothing is kept that no goroutine has, in microseconds
 	Keep     any // string: how long the metadata of an idle lock is kept, in milliseconds
 	Channels any // string: what the names of sessions' channels begin with
 }
@@ -66,6 +67,7 @@ func newSession(cfg Config, id string) *Session {
 			About:    strconv.Itoa(os.Getpid()) + "@" + host + " " + cfg.Label,
 			Lease:    protocol.Milliseconds(cfg.Lease),
 			Liveness: protocol.Milliseconds(cfg.Liveness),
+			Quiet:    protocol.Number(10 * cfg.Linger.Microseconds()),
 			Keep:     protocol.Milliseconds(protocol.Retention),
 			Channels: cfg.Prefix + ":s:",
 		},

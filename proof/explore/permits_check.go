@@ -192,7 +192,7 @@ func sound(space *keyspace.Space) string {
 	var sum int64
 	has := space.Hash(permitKeys[5])
 	for owner, value := range has {
-		if n, _, _ := strings.Cut(value, " "); owner != "u" {
+		if n, _, _ := strings.Cut(value, " "); owner != "u" && owner != "k" {
 			sum += integer(n)
 			if _, ok := space.Scores(permitKeys[0])[owner]; !ok {
 				return fmt.Sprintf("%s has permits without end", owner)

@@ -431,7 +431,7 @@ func (a *actor) leave(e *entry, inside []*entry) {
 		a.fail("%s: Unlock: %v", a.name, err)
 	case err == nil:
 		for i, l := range e.locks {
-			if l.kind == 'q' || next[i] || a.most > 1 { // a MultiLock that gave up may still give back a member
+			if l.kind == 'q' || next[i] || a.most > 1 || a.linger > 0 { // a MultiLock that gave up may still give back a member
 				continue
 			}
 			if l.rules.doubt(e.parts[i]) == "" {

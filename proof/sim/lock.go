@@ -192,6 +192,9 @@ func (l *lock) present(s *server) (owner string, token int64) {
 		if strings.Contains(f, ":") {
 			owner = f
 		}
+		if f == "k" {
+			l.w.counts.Add("seen while its session may keep it")
+		}
 	}
 	return owner, number(s.HGet(l.key, "t"))
 }

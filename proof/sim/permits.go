@@ -44,8 +44,13 @@ func (l *permits) read() (all map[string]holding, counted, used int64) {
 			counted = number(value)
 			continue
 		}
+		if f == "k" {
+			l.w.counts.Add("seen while sessions may keep permits")
+			continue
+		}
 		n, rest, _ := strings.Cut(value, " ")
 		token, _, _ := strings.Cut(rest, " ")
+		token, _, _ = strings.Cut(token, "+")
 		used += number(n)
 		if end, ok := ends[f]; ok {
 			all[f] = holding{number(n), number(token), int64(end)}

@@ -45,6 +45,7 @@ type world struct {
 	locks    []*lock
 	asTeam   bool          // goroutines of a process ask together
 	turn     time.Duration // of the sessions
+	linger   time.Duration // of the sessions
 	batching int           // of the sessions
 	alike    bool          // many want the same of several locks
 	deaf     bool          // messages get lost even when all is well
@@ -138,6 +139,9 @@ func (w *world) run() {
 	if w.Kind.locks[0].permits() && rnd.IntN(3) == 0 {
 		w.turn = 0
 		w.greedy = w.asTeam
+	}
+	if rnd := w.rand(1 << 40); rnd.IntN(2) == 0 {
+		w.linger = upTo(rnd, 2*time.Second)
 	}
 	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
 	w.alike = w.most > 1 && rnd.IntN(2) == 0
@@ -337,7 +341,7 @@ func (w *world) forge(rnd *rand.Rand) {
 			attempt := attempts[rnd.IntN(len(attempts))]
 			session, _, _ := strings.Cut(attempt, ":")
 			channel = "lockline:s:" + session
-			messages = []string{fmt.Sprint(attempt, " ", now, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high)}
+			messages = []string{attempt, fmt.Sprint(attempt, " ", now, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high)}
 		}
 		w.counts.Add("forged messages")
 		s.Publish(channel, messages[rnd.IntN(len(messages))])

@@ -147,6 +147,22 @@ local function tell(asking, channels, to, entry, ...)
   end
 end
 
+-- mayKeep decides whether the session of asking may keep, while no goroutine has it, what it was granted. Returns the flags of the reply: K if it
+-- may, and as flags says. The session must listen, and none have been refused for that reason for so many microseconds.
+local function mayKeep(asking, channels, told, quiet)
+  local said, at = flags(session(asking), channels, told), sound(redis.call('HGET', KEYS[2], 'z') or '')
+  if string.find(said, 'D', 1, true) or at and clock() - at < tonumber(quiet) then
+    return said
+  end
+  return 'K' .. said
+end
+
+-- want tells the session of an owner, which is told so, that another one wants what it may keep, and notes the time.
+local function want(asking, channels, owner, told, now)
+  redis.pcall('HSET', KEYS[2], 'z', stamp(now))
+  tell(asking, channels, owner, told == '2' and '0 0 /' or '')
+end
+
 -- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a process that was
 -- stopped, shows that it lives by renewing it.
 local FIRST = 2000

@@ -5,7 +5,8 @@
 --         that has set that; and tombstones, as shared.lua has them
 -- KEYS[3], KEYS[4], KEYS[5] the queue: line.lua. SIZE is how many permits an attempt wants
 -- KEYS[6] of each holder 'N TOKEN ABOUT', by its owner field: how many permits it has, the first token of its grant, and what its session says
---         of itself; u -> how many permits are in use
+--         of itself; u -> how many permits are in use; k -> some sessions may keep theirs while no goroutine has them. Behind the TOKEN of
+--         these stand a '+' and how that session is told (line.lua)
 
 -- ALL is how many permits one takes that excludes all others: All of scripts.go.
 local ALL = 1000000000
@@ -13,17 +14,18 @@ local ALL = 1000000000
 -- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
 local BATCH = 1000
 
--- holding is what is known of a holder: how many permits it has, its token, and what its session says of itself.
+-- holding is what is known of a holder: how many permits it has, its token, what its session says of itself, and how that is told if it may keep
+-- them; else ''.
 local function holding(owner)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
     return nil
   end
-  local n, token, about = string.match(value, '^(%d+) (%d+) (.*)$')
+  local n, token, kept, about = string.match(value, '^(%d+) (%d+)%+?(%d?) (.*)$')
   if not n then
     bad(KEYS[6], owner, value, 'not a number of permits and a token')
   end
-  return tonumber(n), token, about
+  return tonumber(n), token, about, kept
 end
 
 -- used is how many permits are in use.
@@ -129,6 +131,29 @@ local function serve(asking, channels, now, keep, limit)
   end
 end
 
+-- keepSo notes that the session of a holder may keep its permits.
+local function keepSo(owner, told)
+  local n, token, about = holding(owner)
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. token .. '+' .. told .. ' ' .. about, 'k', '1')
+end
+
+-- wantAll tells the sessions of holders that may keep their permits that the session of asking wants some, and ends that.
+local function wantAll(asking, channels, now)
+  local all, own = redis.call('HGETALL', KEYS[6]), false
+  for i = 1, #all, 2 do
+    local has, told, about = string.match(all[i + 1], '^(%d+ %d+)%+(%d)( .*)$')
+    if has and session(all[i]) == asking then
+      own = true
+    elseif has then
+      redis.call('HSET', KEYS[6], all[i], has .. about)
+      want(asking, channels, all[i], told, now)
+    end
+  end
+  if not own then
+    redis.call('HDEL', KEYS[6], 'k')
+  end
+end
+
 -- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known, and is no former grant's.
 local function yield(owner, n, token, lastUsed)
   giveBack(owner, n)
@@ -187,7 +212,7 @@ end
 local function giveBackAtOnce(owner, token, late, lastUsed, block)
   local call = redis.call
   local held = call('HMGET', KEYS[6], owner, 'u')
-  local n, first = string.match(held[1] or '', '^(%d+) (%d+) ')
+  local n, first = string.match(held[1] or '', '^(%d+) (%d+)[ +]')
   local rest = n and held[2] and string.find(held[2], '^%d+$') and held[2] - n
   if not rest or rest < 0 or late ~= '0' or call('PTTL', KEYS[3]) ~= -2 then
     return nil

@@ -3,12 +3,14 @@
 --
 -- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
 --         that was granted, s -> number of the last change of the count, d -> what
---         the holder's session says of itself, w -> others may wait for it
+--         the holder's session says of itself, w -> others may wait for it, k -> its session may keep it while no goroutine has it,
+--         and how that session is told (line.lua)
 -- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
 --         it is released, the last one used; r -> last token released; l -> last token
 --         lost; a -> last owner field that released; and for each attempt that was
 --         given up with a request under way, its owner field -> Redis time in
---         microseconds until which that request could arrive; v -> of an election, the last
+--         microseconds until which that request could arrive; z -> Redis time at which a
+--         session was last refused a lock that another one could keep; v -> of an election, the last
 --         value: owner field and token of its leader, the value's number, and the value
 
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go of package protocol.
@@ -39,12 +41,12 @@ end
 -- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
 -- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. Sessions whose
 -- users have the same rights get the same answer.
-local function sharding(how, channel)
+local function sharding(how, name)
   local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
     local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
     return known and allowed
   end
-  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', channel) and may('SPUBLISH', channel, '')
+  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
 end
 
 -- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
@@ -81,17 +83,19 @@ local function outlive(ms, keep)
   end
 end
 
--- holder returns owner, token and what the owner's session says of itself; nil
+-- holder returns owner, token, what the owner's session says of itself, and k; nil
 -- if the lock is free. What cannot be a grant of ours is an error, unless any will do.
 local function holder(any)
   local held = redis.call('HGETALL', KEYS[1])
-  local about, owner, other, count, token = ''
+  local about, owner, other, count, token, kept = ''
   for i = 1, #held, 2 do
     local field, value = held[i], held[i + 1]
     if field == 't' then
       token = value
     elseif field == 'd' then
       about = value
+    elseif field == 'k' then
+      kept = value
     elseif field ~= 's' and field ~= 'w' then
       other = owner
       owner, count = field, value
@@ -103,7 +107,7 @@ local function holder(any)
       bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
     end
   end
-  return owner, token or '0', about
+  return owner, token or '0', about, kept
 end
 
 -- past reads the metadata: the last token that may have been used; the same again if
@@ -182,7 +186,7 @@ local function conclude(owner, token, keep, used, block)
     return nil, nil, held[2] or ''
   end
   if held[3] then -- while a slot moves to another node, a script cannot make a key again
-    call('HDEL', KEYS[1], owner)
+    call('HDEL', KEYS[1], owner, 'k')
   else
     call('DEL', KEYS[1])
   end

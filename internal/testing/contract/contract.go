@@ -47,6 +47,7 @@ const (
 	Mutexes                     // it is a kind of rlock.Mutex, or made of them
 	Own                         // no other library has such locks: any bytes are a name, and it can stay taken
 	OnServers                   // it has servers, and processes that use them
+	Lingers                     // a session can keep it though no goroutine has it
 )
 
 // Lock is a lock of a kind, and what its tests want to do with it.
@@ -103,7 +104,7 @@ func Run(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
 	}
-	all := []map[string]test{exclusion, nesting, leases, ends, calls, input}
+	all := []map[string]test{exclusion, nesting, leases, ends, calls, input, linger}
 	if k.Has&Brief == 0 {
 		all = append(all, traffic)
 	}

@@ -139,6 +139,16 @@ func queueLock(c *caller) []string {
 	return []string{c.owner(), c.small(), c.deadline(), c.lease(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told()}
 }
 
+// keeping is an acquire of a session that may ask to keep the grant.
+func keeping(argv func(c *caller) []string) func(c *caller) []string {
+	return func(c *caller) []string {
+		if c.rare(2) {
+			return argv(c)
+		}
+		return append(argv(c), pick(c, "0", "1000000"))
+	}
+}
+
 func queueRelease(c *caller) []string {
 	return []string{c.owner(), pick(c, "", "", c.token()), c.channels(), c.keep(), c.late(), pick(c, "0", "", c.token())}
 }
@@ -171,7 +181,7 @@ func tokenOr(c *caller, key string) string {
 
 var kinds = []kind{
 	{"queue", lockKeys, []call{
-		{script: "lock/acquire", argv: queueLock, often: 6},
+		{script: "lock/acquire", argv: keeping(queueLock), often: 6},
 		{script: "lock/release", often: 3, argv: func(c *caller) []string {
 			argv := queueRelease(c)
 			if argv[0] = holderOr(c, "{k}"); c.rare(2) {
@@ -193,8 +203,8 @@ var kinds = []kind{
 		{script: "lock/keep", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
 	}},
 	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, []call{
-		{script: "permit/acquire", argv: permitAcquire, often: 6},
-		{script: "permit/release", often: 2, argv: func(c *caller) []string {
+		{script: "permit/acquire", argv: keeping(permitAcquire), often: 6},
+		{script: "permit/release", often: 3, argv: func(c *caller) []string {
 			owner := permitHolder(c)
 			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(), pick(c, "", c.token())}
 		}},
@@ -267,7 +277,8 @@ func permitHolder(c *caller) string {
 
 func permitToken(c *caller, owner string) string {
 	if words := strings.Fields(c.space.Hash("{k}:h")[owner]); len(words) > 1 && !c.rare(4) {
-		return words[1]
+		token, _, _ := strings.Cut(words[1], "+")
+		return token
 	}
 	return c.token()
 }

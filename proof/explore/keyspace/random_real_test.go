@@ -184,13 +184,13 @@ func (k *key) hashAsScores() map[string]float64 {
 // spoil changes one field or member, or adds one.
 func (c *caller) spoil(k *key) {
 	if k.hash != nil {
-		fields := append(sorted(k.hash), "t", "a", "r", "n", "u", "q", c.owner(), "p:p", "e:r1")
+		fields := append(sorted(k.hash), "t", "a", "r", "n", "u", "q", "k", "z", c.owner(), "p:p", "e:r1")
 		field := pick(c, fields...)
 		if c.rare(3) {
 			delete(k.hash, field)
 			return
 		}
-		k.hash[field] = pick(c, pick(c, nonsense...), c.time(), c.token(), c.owner(), c.small()+" "+c.time()+" me", c.small()+" 2000 n1"+pick(c, "", "+", "/", "/+")+" me")
+		k.hash[field] = pick(c, pick(c, nonsense...), c.time(), c.token(), c.owner(), c.small()+" "+c.time()+pick(c, "", "+1", "+2")+" me", c.small()+" 2000 n1"+pick(c, "", "+", "/", "/+")+" me")
 		return
 	}
 	members := append(slices.Sorted(maps.Keys(k.scores)), c.owner())

@@ -15,9 +15,11 @@
 -- ARGV[8] what the names of the sessions' channels begin with
 -- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[10] how the session is told
+-- ARGV[11] if it is there, the session asks to keep the lock while no goroutine has it, unless another one was refused for that
+--         reason, not so many microseconds ago
 --
 -- Reply, always with the Redis time NOW in microseconds:
---   'G NOW TOKEN'              granted, now or by an earlier copy of this request
+--   'G NOW TOKEN'              granted, now or by an earlier copy of this request. Behind the G stand flags of mayKeep in line.lua
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT milliseconds
 --                              (-1: it has no end), and whose session says ABOUT of itself.
 --                              Behind the Q stand flags of line.lua
@@ -25,12 +27,19 @@
 --   'S NOW'                    stale: this attempt is over already
 
 local reply, now, stamped = take(ARGV[1], ARGV[4], ARGV[3], ARGV[5], ARGV[6])
-if reply then
+if reply and not (ARGV[11] and string.byte(reply) == 71) then -- G
   return reply
+end
+if reply then
+  local said = mayKeep(ARGV[1], ARGV[8], ARGV[10], ARGV[11])
+  if string.byte(said) == 75 then -- K
+    redis.call('HSET', KEYS[1], 'k', ARGV[10])
+  end
+  return 'G' .. said .. string.sub(reply, 2)
 end
 local asking = ARGV[1]
 local lease, liveness, keep = tonumber(ARGV[4]), tonumber(ARGV[7]), tonumber(ARGV[6])
-local owner, token, about = holder()
+local owner, token, about, kept = holder()
 if owner == asking then
   renew(lease, keep)
   return 'G ' .. stamped .. ' ' .. token
@@ -46,6 +55,10 @@ end
 if owner then
   if added then
     redis.call('HSET', KEYS[1], 'w', '1')
+  end
+  if kept and session(owner) ~= session(asking) then
+    redis.call('HDEL', KEYS[1], 'k')
+    want(session(asking), ARGV[8], owner, kept, now)
   end
 else
   owner, token, about = handOver(session(asking), ARGV[8], now, keep, last, lost)

@@ -1,5 +1,5 @@
 -- Frees the lock from any holder, or only from the one whose token was seen, and hands it to the first
--- living waiter. The holder learns that it lost the lock.
+-- living waiter. The holder learns that it lost the lock, at once if its session may keep it while no goroutine has it.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
@@ -10,7 +10,7 @@
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 
-local owner, token = holder(true)
+local owner, token, _, kept = holder(true)
 if not owner then
   return 'F'
 end
@@ -18,9 +18,12 @@ if ARGV[3] ~= '' and ARGV[3] ~= token then
   return 'O'
 end
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
-redis.call('HDEL', KEYS[1], owner) -- not DEL: as in conclude of shared.lua
+redis.call('HDEL', KEYS[1], owner, 'k') -- not DEL: as in conclude of shared.lua
 if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
   redis.call('DEL', KEYS[1])
 end
 disown(owner, tonumber(ARGV[2]))
+if kept then
+  want('', ARGV[1], owner, kept, clock())
+end
 return 'R'

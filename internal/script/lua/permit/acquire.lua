@@ -13,9 +13,11 @@
 -- ARGV[10] how the session is told
 -- ARGV[11] how many permits there are, unless Redis has another number
 -- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''
+-- ARGV[13] if it is there, the session asks to keep the permits while no goroutine has them, unless another one was refused for that
+--         reason, not so many microseconds ago
 --
 -- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of this session that was served:
---   'G NOW TOKEN'                      granted, now or by an earlier copy of this request
+--   'G NOW TOKEN'                      granted, now or by an earlier copy of this request. Behind the G stand flags of mayKeep in line.lua
 --   'K NOW'                            ARGV[12] goes on, with the lease of ARGV[4]
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is one of those that have permits ('-'
 --                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT milliseconds (-1: there is
@@ -26,8 +28,15 @@
 --   'S NOW'                            stale: this attempt is over already
 
 local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[11], ARGV[12], BLOCK)
-if reply then
+if reply and not (ARGV[13] and string.byte(reply) == 71) then -- G
   return reply
+end
+if reply then
+  local said = mayKeep(ARGV[1], ARGV[8], ARGV[10], ARGV[13])
+  if string.byte(said) == 75 then -- K
+    keepSo(ARGV[1], ARGV[10])
+  end
+  return 'G' .. said .. string.sub(reply, 2)
 end
 local asking, n, lease, keep, liveness = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local queue = redis.call('PTTL', KEYS[3]) ~= -2
@@ -75,6 +84,9 @@ if token then
   prolong(asking, lease, now, keep)
   served = string.gsub(served, ' ' .. string.gsub(asking, '%-', '%%-') .. ' %d+ %d+', '')
   return 'G ' .. stamped .. ' ' .. token .. served
+end
+if redis.call('HGET', KEYS[6], 'k') then
+  wantAll(session(asking), ARGV[8], now)
 end
 local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local about = ''

@@ -11,15 +11,18 @@ local now, keep, all = clock(), tonumber(ARGV[3]), redis.call('HGETALL', KEYS[6]
 local over, forced = expire(now), 0
 for i = 1, #all, 2 do
   local owner = all[i]
-  local n, token, _
-  if owner ~= 'u' then
-    n, token, _ = holding(owner)
+  local n, token, _, kept
+  if owner ~= 'u' and owner ~= 'k' then
+    n, token, _, kept = holding(owner)
   end
   if n and (ARGV[1] == token or ARGV[1] == 'w' and n == ALL or ARGV[1] == 'r' and n ~= ALL) then
     yield(owner, n, token, '')
     over[#over + 1] = owner
     forced = forced + 1
     disown(owner, keep)
+    if kept ~= '' then
+      want('', ARGV[2], owner, kept, now)
+    end
   end
 end
 local limit = redis.call('HGET', KEYS[2], 'n')

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockline/lockline/internal/failure"
+)
+
+// A session may keep a grant that no goroutine has (rlock.WithLinger), as file systems leave a lock to the
+// client that used it last. Then the next goroutine of the session has it in memory. Redis says so with the
+// grant, and notes it there, unless another session was refused lately. The script that refuses one next
+// removes the note, and tells the session that keeps the grant. That releases it at once, or with the last
+// Unlock. If the message is lost, it does so when the time of the grant is over.
+
+// lingers: the session asks to keep grants of its own lease.
+func (p *pool) lingers() bool { return p.s().Linger > 0 && p.kind.Lingers }
+
+// asker asks for a grant that its session may keep. It is an inbox.Attempt, also for that grant: another
+// session may want it.
+type asker struct {
+	p     *pool
+	owner any // string
+
+	// pool.mu guards the following.
+	kept   bool // the session may keep the grant
+	wanted bool // but another one was refused before the grant was there
+}
+
+// Key is the holders' key.
+func (by *asker) Key() string { return by.p.keys.Lock() }
+
+// Told is told nothing more: another session was refused.
+func (by *asker) Told(words []string) {
+	if len(words) == 0 {
+		by.Missed()
+	}
+}
+
+// Missed: another session may have been refused.
+func (by *asker) Missed() {
+	by.p.mu.Lock()
+	defer by.p.mu.Unlock()
+	by.wanted = true
+	if g := by.p.grantOf(by.owner.(string)); g != nil {
+		g.wanted()
+	}
+}
+
+// has makes a grant, or nil, one that the session keeps, if it may. mu held.
+func (by *asker) has(g *Grant) {
+	if g == nil || !g.held() || !by.kept || by.wanted {
+		by.p.all.inbox.Remove(by.owner.(string))
+		return
+	}
+	by.p.all.inbox.Add(by.owner.(string), &asker{p: by.p, owner: by.owner}) // a copy keeps no caller's context
+	g.lingers, by.p.rivals = true, false
+}
+
+// wanted ends that the session may keep it. The caller must be counted in the session's work. mu held.
+func (g *Grant) wanted() {
+	g.unkeep()
+	if g.entries == 0 {
+		g.releaseIdle()
+	}
+}
+
+// unkeep forgets that the session may keep it. mu held.
+func (g *Grant) unkeep() {
+	if g.lingers {
+		g.lingers = false
+		g.p.all.inbox.Remove(g.owner.(string))
+	}
+	if g.lapse != nil {
+		g.lapse.Stop()
+		g.lapse = nil
+	}
+}
+
+// span is for how long it is passed on, or joined, in memory. mu held.
+func (g *Grant) span() time.Duration {
+	s := g.p.s()
+	if g.lingers {
+		return max(s.Handover, s.Linger)
+	}
+	return s.Handover
+}
+
+// mayIdle reports whether it stays though no goroutine has it. mu held.
+func (g *Grant) mayIdle() bool {
+	waits := func(l *lane) bool { return l.waiters.n > 0 }
+	return g.lingers && g.passable() && !slices.ContainsFunc(g.p.lanes, waits)
+}
+
+// idle leaves it to the next goroutine, until its time is over. mu held.
+func (g *Grant) idle() {
+	if g.lapse == nil {
+		g.lapse = time.AfterFunc(g.since+g.span()-g.p.s().Age(), g.lapsed)
+	}
+}
+
+// lapsed releases it if it is idle.
+func (g *Grant) lapsed() {
+	if !g.p.s().Begin() {
+		return // Shutdown ends it
+	}
+	defer g.p.s().End()
+	g.p.mu.Lock()
+	defer g.p.mu.Unlock()
+	over := g.lapse == nil // or wanted meanwhile
+	g.lapse = nil          // if it is in use, its last Unlock looks
+	if !over && g.entries == 0 {
+		g.releaseIdle()
+	}
+}
+
+// idle is a grant of what it wants that no goroutine has, with an entry for this one; nil if there is none.
+// One of no use to it may be in its way, and is released. mu held.
+func (a *acquisition) idle() *Grant {
+	if !a.p.lingers() {
+		return nil
+	}
+	var found *Grant
+	for _, g := range slices.Clone(a.p.grants) { // a release takes one out
+		switch fits := g.l.want == a.want && a.lease == 0 && g.passable(); {
+		case g.entries == 0 && !fits:
+			g.releaseIdle()
+		case g.entries == 0 && found == nil:
+			found = g
+		}
+	}
+	if found != nil {
+		found.entries++
+		found.pass()
+	}
+	return found
+}
+
+// releaseIdle gives back, in the background, a grant that no goroutine has. The caller must be counted in the
+// session's work. mu held.
+func (g *Grant) releaseIdle() {
+	p := g.p
+	p.unlock.Begin()
+	tell, token, held := g.release(), g.token, p.s().Age()-g.since
+	p.s().Go(func() {
+		err := tell.send(context.WithoutCancel(p.s().Ctx))
+		p.mu.Lock()
+		p.unlock.End()
+		p.mu.Unlock()
+		if errors.Is(err, failure.ErrLost) {
+			g.report(token, held, failure.ErrGone)
+		}
+	})
+}
