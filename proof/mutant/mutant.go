@@ -136,7 +136,7 @@ var All = []Mutant{
 		Old: "if ms > 0 then", New: "if ms < 0 then"},
 	{Name: "the deadline is counted from the reply", Kind: "rlock", File: "internal/session/keeper.go",
 		Old: "deadline := sent.Add(protocol.Valid(k.Lease))", New: "deadline := sent.Add(protocol.Valid(k.Lease) + time.Since(sent))",
-		Harmless: "it takes a slow reply and then the loss of every later renewal: TestARenewedLeaseIsCountedFromWhenTheRenewalLeft of rlock catches it"},
+		Test: [2]string{"./rlock", "TestContract"}}, // it takes a slow reply and then the loss of every later renewal
 	{Name: "handed over in memory up to the deadline", Kind: "rlock", File: "internal/engine/grant.go",
 		Old: ">= min(s.Lease, s.Liveness, protocol.FirstLease)/4", New: ">= 0",
 		Harmless: "a goroutine that is handed a lease which is over, or ends before it is renewed, sees that at once (succeed, and the watchdog's timer)"},
@@ -265,7 +265,8 @@ var All = []Mutant{
 	{Name: "latch: a party counts after its lease", Kind: "latch", File: lua + "latch/arrive.lua",
 		Old: "if id ~= ARGV[1] or till <= now then", New: "if id ~= ARGV[1] then"},
 	{Name: "latch: a Join that was canceled leaves its party", Kind: "latch", File: "latch/party.go",
-		Old: "		undo: func(r *request) { l.leave(r.id, party, r.notAfter) }}", New: "		undo: func(*request) {}}"},
+		Old: "		undo: func(r *request) { l.leave(r.id, party, r.notAfter) }}", New: "		undo: func(*request) {}}",
+		Test: [2]string{"./latch", "TestAJoinThatWasCanceledLeavesNoParty"}},
 	{Name: "election: a value is stored without the lock", Kind: "election", File: lua + "election/proclaim.lua",
 		Old: "if not held[1] or held[2] ~= ARGV[2] then", New: "if false then"},
 	{Name: "election: a value replaces a newer one", Kind: "election", File: lua + "election/proclaim.lua",

@@ -193,7 +193,10 @@ func (l *latched) after(c *call, now int64) (st counting) {
 		p := st.leases[c.argv[1]]
 		if st.run == c.argv[2] && !st.counted[id] && p.id == id && p.till > now {
 			delete(st.leases, c.argv[1])
-			st.counted[id], st.q, l.members[id].counted = true, max(st.q-1, 0), true
+			st.counted[id], st.q = true, max(st.q-1, 0)
+			if m := l.members[id]; m != nil { // else its Join was void
+				m.counted = true
+			}
 			l.w.counts.Add("parties counted")
 			st.less()
 		}
