@@ -31,27 +31,27 @@ type scenario struct {
 
 // The contenders of scenarios. Where none waits, it makes no difference how a library waits.
 var (
-	lone     = []string{"raw", "rlock", "rlock-linger", "fairlock", "rueidislock", "redislock", "redsync"}
+	lone     = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync"}
 	rivals   = append(slices.Clone(crowding), "redislock", "redsync")
 	reading  = []string{"rlock", "rwlock", "redislock", "redislock-exp"}
-	crowding = []string{"rlock", "rlock-linger", "fairlock", "rueidislock", "redislock-exp", "redsync-default"}
+	crowding = []string{"rlock", "fairlock", "rueidislock", "redislock-exp", "redsync-default"}
 	quorate  = []string{"redlock", "redsync", "redsync-default"}
 )
 
 var scenarios = slices.Concat([]scenario{
-	{name: "solo", what: "1 goroutine, 1 lock", who: slices.Concat(idiomNames(), lone, []string{"multilock"}),
+	{name: "solo", what: "1 goroutine, 1 lock", who: slices.Concat(idiomNames(), lone, []string{"multilock", "rlock-linger"}),
 		clients: 1, goroutines: 1, run: cycles},
 	{name: "distinct", what: "128 goroutines of 1 client, each its own lock", who: lone,
 		clients: 1, goroutines: 128, ownLocks: true, run: cycles},
 	{name: "hot1", what: "32 goroutines of 1 client, 1 lock", who: rivals,
 		clients: 1, goroutines: 32, run: cycles},
-	{name: "hot8", what: "8 clients x 4 goroutines, 1 lock", who: append([]string{"multilock"}, rivals...),
+	{name: "hot8", what: "8 clients x 4 goroutines, 1 lock", who: append([]string{"multilock", "rlock-linger"}, rivals...),
 		clients: 8, goroutines: 4, run: cycles},
 	{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms inside", who: rivals,
 		clients: 8, goroutines: 4, critical: time.Millisecond, run: cycles},
 }, crowds(8, 50, 300, 1000), []scenario{
 	{name: "handoff", what: "from the call of Unlock in one client to the return of Lock in another",
-		who: rivals, run: handoff},
+		who: append([]string{"rlock-linger"}, rivals...), run: handoff},
 	{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", who: []string{"redlock", "redsync"},
 		clients: 1, goroutines: 1, servers: 5, run: cycles},
 	{name: "quorum-hot", what: "5 servers, 8 clients x 4 goroutines, 1 lock", who: quorate,
