@@ -134,7 +134,7 @@ func (o *Observer) ObserveQuorum(q *multilock.Quorum) (end func() error, err err
 		}
 		for pattern, n := range fewest {
 			to.ObserveInt64(servers, int64(n), metric.WithAttributes(
-				kindKey.String(kindName(rlock.KindRedLock)), patternKey.String(pattern)))
+				kindKey.String(rlock.KindRedLock.String()), patternKey.String(pattern)))
 		}
 		return nil
 	}, servers)
@@ -146,7 +146,7 @@ func (o *Observer) ObserveQuorum(q *multilock.Quorum) (end func() error, err err
 
 // Observe is called by sessions.
 func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
-	kind, pattern := kindName(e.Lock), o.pattern(e.Name)
+	kind, pattern := e.Lock.String(), o.pattern(e.Name)
 	attributes := []attribute.KeyValue{kindKey.String(kind), patternKey.String(pattern)}
 	all := metric.WithAttributes(attributes...)
 	if o.seen.first(kind, pattern) {
@@ -201,24 +201,6 @@ func (o *Observer) begin(all metric.MeasurementOption) {
 	for _, errorType := range []string{timeout, other} {
 		o.renewalsThatFail.Add(ctx, 0, all, metric.WithAttributes(errorKey.String(errorType)))
 	}
-}
-
-func kindName(letter string) string {
-	switch letter {
-	case rlock.KindReentrant:
-		return "reentrant"
-	case rlock.KindFair:
-		return "fair"
-	case rlock.KindRedLock:
-		return "redlock"
-	case rlock.KindRedisson:
-		return "redisson"
-	case rlock.KindReadWrite:
-		return "rwlock"
-	case rlock.KindSemaphore:
-		return "semaphore"
-	}
-	return letter
 }
 
 // errorType is one of few, as semantic conventions want it.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
@@ -32,7 +33,7 @@ var queued = map[string]func(s *rlock.Session) rlock.Locker{
 }
 
 func TestEventsAndKeysNameTheKind(t *testing.T) {
-	want := map[string]string{"reentrant": rlock.KindReentrant, "fair": rlock.KindFair}
+	want := map[string]rlock.Kind{"reentrant": rlock.KindReentrant, "fair": rlock.KindFair}
 	for kind, newMutex := range testlock.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -43,7 +44,7 @@ func TestEventsAndKeysNameTheKind(t *testing.T) {
 					}
 				})))
 				_, hold := testlock.Lock(t, newMutex(s, "x"), bg)
-				if !w.Exists("lockline:" + want[kind] + ":{x}") {
+				if !w.Exists("lockline:" + string(want[kind]) + ":{x}") {
 					t.Error("its key has another letter")
 				}
 				testlock.Unlock(t, hold)
@@ -52,5 +53,17 @@ func TestEventsAndKeysNameTheKind(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestAKindOfLockHasAName(t *testing.T) {
+	names := map[rlock.Kind]string{
+		protocol.Reentrant: "reentrant", protocol.Fair: "fair", protocol.RedLock: "redlock", protocol.Redisson: "redisson",
+		protocol.ReadWrite: "rwlock", protocol.Semaphore: "semaphore", protocol.Latch: "latch", "x": "x",
+	}
+	for kind, name := range names {
+		if kind.String() != name {
+			t.Errorf("%q is %v", string(kind), kind)
+		}
 	}
 }

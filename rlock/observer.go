@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -42,20 +43,33 @@ func (k EventKind) String() string {
 	return names[k]
 }
 
-// The kinds of locks, as [Event].Lock and the keys in Redis name them. More may come.
+// Kind is a kind of lock: the letter by which keys in Redis name it. More may come.
+type Kind string
+
+// The kinds of locks. A MultiLock has no kind of its own, its members have.
 const (
-	KindReentrant = "r" // of this package
-	KindFair      = "f" // of package fairlock
-	KindRedLock   = "q" // of package multilock; a MultiLock has no kind of its own, its members have
-	KindRedisson  = "j" // of package redisson, whose keys have no kind
-	KindReadWrite = "w" // of package rwlock
-	KindSemaphore = "p" // of package semaphore
+	KindReentrant Kind = "r" // of this package
+	KindFair      Kind = "f" // of package fairlock
+	KindRedLock   Kind = "q" // of package multilock
+	KindRedisson  Kind = "j" // of package redisson, whose keys have no kind
+	KindReadWrite Kind = "w" // of package rwlock
+	KindSemaphore Kind = "p" // of package semaphore
+	KindLatch     Kind = "l" // of package latch, which has no events
 )
+
+// String is the kind's name, as fair; the letter of one that is not known.
+func (k Kind) String() string {
+	name := map[Kind]string{
+		KindReentrant: "reentrant", KindFair: "fair", KindRedLock: "redlock", KindRedisson: "redisson",
+		KindReadWrite: "rwlock", KindSemaphore: "semaphore", KindLatch: "latch",
+	}[k]
+	return cmp.Or(name, string(k))
+}
 
 // Event is one thing that happened to a lock. More fields may come.
 type Event struct {
 	Kind    EventKind
-	Lock    string // kind of lock: [KindReentrant] and so on
+	Lock    Kind   // of the lock
 	Name    string // of the lock
 	Session string // id of the session; of a RedLock, that of its quorum
 	At      time.Time
@@ -72,7 +86,7 @@ type observer struct{ o Observer }
 
 func (a observer) Observe(ctx context.Context, e session.Event) {
 	a.o.Observe(ctx, Event{
-		Kind: EventKind(e.Kind), Lock: e.Lock, Name: e.Name, Session: e.Session, At: e.At,
+		Kind: EventKind(e.Kind), Lock: Kind(e.Lock), Name: e.Name, Session: e.Session, At: e.At,
 		Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err, HandedOver: e.HandedOver,
 	})
 }

@@ -182,14 +182,14 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 	var names []string
 	for _, k := range o.kinds {
 		// A RedLock needs no other rights, and would be remembered for ten minutes.
-		if k.open == nil || k.letter == rlock.KindRedLock {
+		if k.open == nil || k.Kind == rlock.KindRedLock {
 			continue
 		}
 		if err := o.tryKind(ctx, k); err != nil {
-			f.Status, f.Found, f.Do = failure, fmt.Sprintf("a %s lock: %s", k.name, say(err)), locksDo(err)
+			f.Status, f.Found, f.Do = failure, fmt.Sprintf("a %v lock: %s", k.Kind, say(err)), locksDo(err)
 			return f
 		}
-		names = append(names, k.name)
+		names = append(names, k.String())
 	}
 	f.Found = "taken, nested, waited for, handed over and freed: " + strings.Join(names, ", ")
 	return f

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
@@ -16,11 +15,11 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// lockKind is a kind of lock: the letter in its keys, its name for people, and how one is opened.
+// lockKind is a kind of lock, and how one is opened.
 type lockKind struct {
-	letter, name string
-	open         func(*rlock.Session, string) subject // nil if it is no lock
-	look         func(*rlock.Session, string) looker  // nil: open
+	rlock.Kind
+	open func(*rlock.Session, string) subject // nil if it is no lock
+	look func(*rlock.Session, string) looker  // nil: open
 }
 
 // at opens what can be looked at.
@@ -32,23 +31,16 @@ func (k lockKind) at(s *rlock.Session, name string) looker {
 }
 
 var lockKinds = []lockKind{
-	{rlock.KindReentrant, "reentrant", openReentrant, nil},
-	{rlock.KindFair, fairName, openFair, nil},
-	{rlock.KindRedLock, redLockName, openRedLock, nil},
-	{rlock.KindReadWrite, "rwlock", openWriter, nil},
-	{rlock.KindSemaphore, "semaphore", openSemaphore(1), nil}, // Redis has the limit of one that is used
-	{protocol.Latch, latchName, nil, openLatch},
+	{rlock.KindReentrant, openReentrant, nil},
+	{rlock.KindFair, openFair, nil},
+	{rlock.KindRedLock, openRedLock, nil},
+	{rlock.KindReadWrite, openWriter, nil},
+	{rlock.KindSemaphore, openSemaphore(1), nil}, // Redis has the limit of one that is used
+	{rlock.KindLatch, nil, openLatch},
 }
 
 // redissonKinds is the kind of locks that are shared with Redisson.
-var redissonKinds = []lockKind{{rlock.KindRedisson, redissonName, openRedisson, nil}}
-
-const (
-	fairName     = "fair"
-	redLockName  = "redlock"
-	redissonName = "redisson"
-	latchName    = "latch"
-)
+var redissonKinds = []lockKind{{rlock.KindRedisson, openRedisson, nil}}
 
 // looker is what can be looked at.
 type looker interface {
@@ -81,22 +73,24 @@ type operated interface {
 }
 
 func openReentrant(s *rlock.Session, name string) subject {
-	return mutex{rlock.New(s, name), "reentrant"}
+	return mutex{rlock.New(s, name), rlock.KindReentrant.String()}
 }
 
 func openRedisson(s *rlock.Session, name string) subject {
-	return mutex{redisson.New(s, name), redissonName}
+	return mutex{redisson.New(s, name), rlock.KindRedisson.String()}
 }
 
-func openFair(s *rlock.Session, name string) subject { return mutex{fairlock.New(s, name), fairName} }
+func openFair(s *rlock.Session, name string) subject {
+	return mutex{fairlock.New(s, name), rlock.KindFair.String()}
+}
 
 // openRedLock opens a RedLock as this one server has it.
 func openRedLock(s *rlock.Session, name string) subject {
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(10*time.Second)) // there is no other to ask
 	if err != nil {
-		return mutex{multilock.NewRedLock(name, s), redLockName} // which tells it
+		return mutex{multilock.NewRedLock(name, s), rlock.KindRedLock.String()} // which tells it
 	}
-	return mutex{q.New(name), redLockName}
+	return mutex{q.New(name), rlock.KindRedLock.String()}
 }
 
 func (m mutex) state(ctx context.Context) (lockState, error) {
@@ -229,7 +223,7 @@ func openLatch(s *rlock.Session, name string) looker { return counted{latch.New(
 
 func (l counted) state(ctx context.Context) (lockState, error) {
 	s, err := l.Inspect(ctx)
-	st := newState(l.Name(), latchName)
+	st := newState(l.Name(), rlock.KindLatch.String())
 	st.Count = s.Count
 	for i, p := range s.Parties {
 		if i == 0 {
@@ -242,7 +236,7 @@ func (l counted) state(ctx context.Context) (lockState, error) {
 
 // addValue asks what the leader says, if the lock is that of an election.
 func (o *operator) addValue(ctx context.Context, st *lockState) error {
-	if !st.Held || st.Kind != fairName {
+	if !st.Held || st.Kind != rlock.KindFair.String() {
 		return nil
 	}
 	leader, ok, err := election.New(o.session, st.Name).Leader(ctx)

@@ -71,7 +71,10 @@ func patternOf(cmd *cli.Command) (string, error) {
 }
 
 // found is a lock whose key was seen.
-type found struct{ letter, name string }
+type found struct {
+	kind rlock.Kind
+	name string
+}
 
 // atOnce is how many locks are asked for at once; these requests share pipelines.
 const atOnce = 100
@@ -155,7 +158,7 @@ func (o *operator) lockOf(key string) (l found, ok bool) {
 		name, ok = strings.CutSuffix(rest, "}:q")
 	}
 	// A name that begins with a closing brace or a backslash was given one more.
-	return found{letter, strings.TrimPrefix(name, `\`)}, ok && name != ""
+	return found{rlock.Kind(letter), strings.TrimPrefix(name, `\`)}, ok && name != ""
 }
 
 // redissonLockOf reads the key of a lock's memory: {NAME}, or :NAME where NAME has braces.
@@ -173,13 +176,13 @@ func redissonLockOf(key string) (name string, ok bool) {
 // inspect asks for the holder of a lock. A lock of a kind that a newer Lockline made is
 // only named, and one whose key is something else says so.
 func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
-	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.letter == l.letter })
+	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.Kind == l.kind })
 	if i < 0 {
-		return lockState{Name: l.name, Kind: l.letter, Error: "a kind of lock that this program does not know"}, nil
+		return lockState{Name: l.name, Kind: l.kind.String(), Error: "a kind of lock that this program does not know"}, nil
 	}
 	st, err := o.kinds[i].at(o.session, l.name).state(ctx)
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
-		return lockState{Name: l.name, Kind: o.kinds[i].name, Error: "its key is something else: " + say(err)}, nil
+		return lockState{Name: l.name, Kind: l.kind.String(), Error: "its key is something else: " + say(err)}, nil
 	}
 	return st.aged(time.Now()), err
 }
@@ -220,16 +223,16 @@ var columns = []column{
 		return short(s.RemainingMS)
 	}},
 	{"TOKEN", 16, func(s lockState) string {
-		if s.Error != "" || s.Kind == latchName {
+		if s.Error != "" || s.Kind == rlock.KindLatch.String() {
 			return ""
 		}
 		return strconv.FormatInt(s.Token, 10)
 	}},
 	{"WAITING", 7, func(s lockState) string {
 		switch {
-		case s.Error != "" || s.Kind == latchName:
+		case s.Error != "" || s.Kind == rlock.KindLatch.String():
 			return ""
-		case s.Kind == redLockName || s.Kind == redissonName: // Redis does not know them
+		case s.Kind == rlock.KindRedLock.String() || s.Kind == rlock.KindRedisson.String(): // Redis does not know them
 			return "?"
 		}
 		return strconv.Itoa(len(s.Queue))

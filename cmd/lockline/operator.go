@@ -85,7 +85,7 @@ func (o *operator) choose(cmd *cli.Command) error {
 		return nil
 	}
 	for _, k := range o.kinds {
-		if wanted == k.name || wanted == k.letter {
+		if wanted == k.String() || wanted == string(k.Kind) {
 			o.kinds = []lockKind{k}
 			return nil
 		}

@@ -239,11 +239,11 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 		testlock.Must(t, first.Unlock(t.Context()))
 		next := take(t, lock)
 		err = o.forceUnlock(t.Context(), held[0], held[0].Token)
-		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong || !strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%s)", next.Token(), k.name)) {
-			t.Errorf("%s: %v", k.name, err)
+		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong || !strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%s)", next.Token(), k.String())) {
+			t.Errorf("%s: %v", k.String(), err)
 		}
 		if st, err := lock.state(t.Context()); err != nil || st.Token != next.Token() || !st.Held {
-			t.Errorf("%s: %+v, %v", k.name, st, err)
+			t.Errorf("%s: %+v, %v", k.String(), st, err)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/lockline/lockline/rlock"
 )
 
 // lockState is a lock as the commands show it, and their JSON.
@@ -164,7 +166,7 @@ func (s lockState) status() string {
 }
 
 // counts: it is a latch, and a run is under way.
-func (s lockState) counts() bool { return s.Kind == latchName && s.Count > 0 }
+func (s lockState) counts() bool { return s.Kind == rlock.KindLatch.String() && s.Count > 0 }
 
 // leased: a lease ends after RemainingMS.
 func (s lockState) leased() bool { return len(s.Holders) > 0 }

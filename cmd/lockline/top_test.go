@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
+	"github.com/lockline/lockline/rlock"
 )
 
 // noon is when the tests of the page happen.
@@ -49,7 +50,7 @@ func someStates() []lockState {
 		heldState("fair", "printer", 3_000, 29_900, 61_000, 300),
 		heldState("reentrant", "orders:42", 3_600_000, 12_340),
 		heldState("redlock", "ledger", 9_000, 8_000),
-		{Name: "boot", Kind: latchName, Count: 2},
+		{Name: "boot", Kind: rlock.KindLatch.String(), Count: 2},
 		{Name: "text", Kind: "reentrant", Error: "its key is something else"},
 	}
 }
