@@ -15,7 +15,7 @@
 //	lockline.lock.waiters           up-down        acquisitions that wait now
 //	lockline.lock.holds             up-down        locks that are held now
 //	lockline.lock.hold.age          gauge, s       age of the oldest hold of this process, 0 if none is held
-//	lockline.lock.handovers         counter        locks that were granted to an acquisition that had waited
+//	lockline.lock.handovers         counter        locks granted after a wait, or from memory
 //	lockline.lock.losses            counter        locks that were lost while they were held
 //	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again
 //	lockline.lock.servers           gauge          servers of the RedLock that is held on the fewest;
