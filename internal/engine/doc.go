@@ -20,6 +20,7 @@
 //	                                                                 Unlock: leave.go
 //	                                                                         |
 //	          to the next of the lane, in memory  <--while its session may---|
+//	          to the goroutine that comes next    <--if no session wants it--|  linger.go
 //	          to Redis: the release serves the queue, and  <-----------------'
 //	          its reply and messages tell the attempts that were served
 //
