@@ -57,8 +57,8 @@
 // the next in memory, each with a token of its own, until the session has had it for
 // 5 ms ([WithHandover]). Then the next session has its turn. So between processes the lock is first come,
 // first served, but goroutines of the process that has it overtake the others for that time. In package
-// fairlock they do not. With [WithLinger], a session also keeps a lock that none of its goroutines wants, until
-// another session does.
+// fairlock they do not. With [WithLinger], a session also keeps a lock that none of its goroutines wants,
+// until another session does.
 //
 // A session keeps its place in the queue by a heartbeat, every 6 s ([WithWaiterTimeout]). A waiter
 // whose process died is passed over at once where Redis can see that its session does not listen. Else it

@@ -126,7 +126,8 @@ func WithHandover(d time.Duration) SessionOption {
 // Unlock returns when the hold has ended here. If the release that follows finds the lock lost, the observer
 // and the logger are told. If the process dies or stops, the lock stays taken until its lease ends, also
 // where no goroutine had it. Close and Shutdown release all. Inspect shows which locks may be kept so
-// ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees them.
+// ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees them, and tells the session, in
+// which a goroutine can still get such a lock until then: tokens tell the two apart.
 func WithLinger(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.Linger = d })
 }

@@ -284,5 +284,37 @@ func TestWhatIsKeptMakesRoomForItsOwnSession(t *testing.T) {
 		if st := testlock.Inspect(t, m); st.Writer == nil || !st.Writer.Lingers {
 			t.Errorf("at last: %+v", st)
 		}
+		_, one := testlock.TryLock(t, m.RLocker(), bg)
+		beside := rwlock.New(testlock.NewSession(t, w.Client), "x").RLocker()
+		_, other := testlock.TryLock(t, beside, bg)
+		testlock.Unlock(t, one, other)
+	})
+}
+
+// Redis tells a session nothing of the wishes of its own goroutines.
+func TestReadersDoNotKeepAWriterOfTheirSessionWaitingThoughTheyLinger(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := rwlock.New(testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour)), "x")
+		for range 2 { // the session listens after the first
+			_, hold := testlock.Lock(t, m.RLocker(), bg)
+			testlock.Unlock(t, hold)
+			time.Sleep(time.Second)
+		}
+		_, first := testlock.Lock(t, m.RLocker(), bg)
+		writer := testlock.Go(bg, m)
+		time.Sleep(time.Second)
+		later := testlock.Go(bg, m.RLocker())
+		time.Sleep(time.Second)
+		testlock.Unlock(t, first)
+		select {
+		case g := <-later:
+			t.Errorf("a later reader has it first: %v", g.Err)
+			testlock.Unlock(t, g.Hold)
+			testlock.Served(t, writer)
+		case g := <-writer:
+			testlock.Must(t, g.Err)
+			testlock.Unlock(t, g.Hold)
+			testlock.Served(t, later)
+		}
 	})
 }

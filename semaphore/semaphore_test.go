@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
@@ -215,6 +216,40 @@ func TestTheLimitChangesWhileHoldersAreOut(t *testing.T) {
 			if _, _, err := sems[0].Acquire(bg, n); err == nil && n != 0 {
 				t.Errorf("Acquire(%d)", n)
 			}
+		}
+	})
+}
+
+func TestPermitsThatAreKeptServeWhatFitsAndAreGivenBackForWhatDoesNot(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour)), "x", 5)
+		both := func() {
+			_, one := testlock.TryLock(t, s.Locker(1), bg)
+			time.Sleep(time.Millisecond) // a token is a time
+			_, two := testlock.TryLock(t, s.Locker(2), bg)
+			testlock.Unlock(t, one, two)
+			time.Sleep(time.Second)
+		}
+		both() // after which the session listens
+		both()
+		w.Net.Reset()
+		both()
+		if n := w.Net.Count("EVALSHA"); n != 0 {
+			t.Errorf("%d requests", n)
+		}
+		held := false
+		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+			if held || testlock.Script(r.Args[1]) != "release" {
+				return faultproxy.Pass
+			}
+			held = true // one of the two releases comes late
+			time.AfterFunc(100*time.Millisecond, func() { _ = w.Net.Release(*r) })
+			return faultproxy.Hold
+		})
+		_, all := testlock.TryLock(t, s.Locker(5), bg)
+		testlock.Unlock(t, all)
+		if !held {
+			t.Error("no release")
 		}
 	})
 }

@@ -234,17 +234,18 @@ func (a *acquisition) enter(try bool) (*Grant, error) {
 		return nil, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
 		l.forget()
-		over := a.p.unlock.Over()
-		a.p.mu.Unlock()
-		g, refused, err := a.try()
-		if !refused || over == nil {
-			return g, err
+		for ends := a.p.unlock.Count(); ; ends-- { // of releases: what they give back may be all that this one wants
+			over := a.p.unlock.Over()
+			a.p.mu.Unlock()
+			g, refused, err := a.try()
+			if !refused || over == nil || ends == 0 {
+				return g, err
+			}
+			if _, ok := wakeup.Await(&a.bounds, over); !ok {
+				return g, err
+			}
+			a.p.mu.Lock()
 		}
-		if _, ok := wakeup.Await(&a.bounds, over); !ok { // what it gives back may be all that this one wants
-			return g, err
-		}
-		g, _, err = a.try()
-		return g, err
 	}
 	return a.wait(l)
 }
@@ -255,6 +256,11 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	a.w = waiter{a: a}
 	w := &a.w
 	l.waiters.push(w)
+	for _, g := range p.grants {
+		if g.l != l {
+			g.unkeep() // Redis tells no session of its own goroutines' wishes
+		}
+	}
 	var mine *attempt
 	if l.wanting() && l.patience() <= 0 {
 		mine = l.begin()

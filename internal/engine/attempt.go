@@ -209,17 +209,13 @@ func (p *pool) acquireRequest(
 	if fixed != 0 {
 		lease = protocol.Milliseconds(fixed)
 	}
-	lingers := fixed == 0 && p.lingers()
-	if lingers { // one that tries is told of wishes, too
-		at.mode = p.all.inbox.Mode(p.keys.Lock())
-	}
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
 		owner, max(size, 1), notAfter, lease, args.About, args.Keep, at.liveness, args.Channels, at.nonce, at.mode)
 	if !p.kind.Counts {
 		argv[1] = w.N
 		argv = append(argv, w.Limit, at.joins)
 	}
-	if lingers {
+	if p.lingers(fixed) {
 		argv = append(argv, args.Quiet)
 	}
 	return p.keys.Request(p.kind.Acquire, argv...)
@@ -292,7 +288,7 @@ func (p *pool) took(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	for _, s := range r.Served {
 		p.deliver(s, o.Sent) // it was served after the request had left
 	}
-	if r.Status == protocol.Granted && p.lingers() {
+	if r.Status == protocol.Granted && (r.Kept || r.Deaf) { // else it says nothing of how to listen
 		p.hear(r, o.Sent)
 	}
 	if r.Status == protocol.Queued { // what was free may have gone to another attempt of this session

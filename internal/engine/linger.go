@@ -15,8 +15,10 @@ import (
 // removes the note, and tells the session that keeps the grant. That releases it at once, or with the last
 // Unlock. If the message is lost, it does so when the time of the grant is over.
 
-// lingers: the session asks to keep grants of its own lease.
-func (p *pool) lingers() bool { return p.s().Linger > 0 && p.kind.Lingers }
+// lingers: the session asks to keep grants, unless they have a lease that one goroutine chose for itself.
+func (p *pool) lingers(fixed time.Duration) bool {
+	return fixed == 0 && p.s().Linger > 0 && p.kind.Lingers
+}
 
 // asker asks for a grant that its session may keep. It is an inbox.Attempt, also for that grant: another
 // session may want it.
@@ -97,7 +99,7 @@ func (g *Grant) mayIdle() bool {
 // idle leaves it to the next goroutine, until its time is over. mu held.
 func (g *Grant) idle() {
 	if g.lapse == nil {
-		g.lapse = time.AfterFunc(g.since+g.span()-g.p.s().Age(), g.lapsed)
+		g.lapse = time.AfterFunc(g.span()-(g.p.s().Age()-g.since), g.lapsed)
 	}
 }
 
@@ -117,25 +119,24 @@ func (g *Grant) lapsed() {
 }
 
 // idle is a grant of what it wants that no goroutine has, with an entry for this one; nil if there is none.
-// One of no use to it may be in its way, and is released. mu held.
+// Then those of no use to it may be in its way, and are released. mu held.
 func (a *acquisition) idle() *Grant {
-	if !a.p.lingers() {
+	if !a.p.lingers(0) {
 		return nil
 	}
-	var found *Grant
-	for _, g := range slices.Clone(a.p.grants) { // a release takes one out
-		switch fits := g.l.want == a.want && a.lease == 0 && g.passable(); {
-		case g.entries == 0 && !fits:
-			g.releaseIdle()
-		case g.entries == 0 && found == nil:
-			found = g
+	for _, g := range a.p.grants {
+		if g.entries == 0 && g.l.want == a.want && a.lease == 0 && g.passable() {
+			g.entries++
+			g.pass()
+			return g
 		}
 	}
-	if found != nil {
-		found.entries++
-		found.pass()
+	for _, g := range slices.Clone(a.p.grants) { // a release takes one out
+		if g.entries == 0 {
+			g.releaseIdle()
+		}
 	}
-	return found
+	return nil
 }
 
 // releaseIdle gives back, in the background, a grant that no goroutine has. The caller must be counted in the

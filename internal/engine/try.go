@@ -23,7 +23,11 @@ func (t *trying) Request(now time.Time) wire.Request {
 	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose, and the answer brings the time
 		t.notAfter = max(t.notAfter, n+protocol.Patience(t.a.asksFor()).Microseconds())
 	}
-	return p.acquireRequest(t.a.want, t.a.lease, t.owner, 1, t.notAfter, nowhere)
+	at := nowhere
+	if p.lingers(t.a.lease) { // it is told of wishes
+		at.mode = p.all.inbox.Mode(p.keys.Lock())
+	}
+	return p.acquireRequest(t.a.want, t.a.lease, t.owner, 1, t.notAfter, at)
 }
 
 // Send sends it.
@@ -61,7 +65,7 @@ func (t *trying) RollBack(o wire.Outcome) {
 func (a *acquisition) try() (g *Grant, refused bool, err error) {
 	p := a.p
 	t := &trying{a: a, asker: asker{p: p, owner: p.s().Attempt()}}
-	if p.lingers() {
+	if p.lingers(a.lease) {
 		p.all.inbox.Add(t.owner.(string), t)
 		defer func() {
 			p.mu.Lock()

@@ -7,8 +7,8 @@ type Pending struct {
 	over chan struct{} // closed when one is over; nil if no goroutine waits for that
 }
 
-// Any reports whether anything is under way.
-func (p *Pending) Any() bool { return p.n > 0 }
+// Count is how many are under way.
+func (p *Pending) Count() int { return p.n }
 
 // Begin counts one more.
 func (p *Pending) Begin() { p.n++ }

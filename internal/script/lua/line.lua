@@ -151,15 +151,17 @@ end
 -- may, and as flags says. The session must listen, and none have been refused for that reason for so many microseconds.
 local function mayKeep(asking, channels, told, quiet)
   local said, at = flags(session(asking), channels, told), sound(redis.call('HGET', KEYS[2], 'z') or '')
-  if string.find(said, 'D', 1, true) or at and clock() - at < tonumber(quiet) then
+  if string.find(said, 'D', 1, true) or at and math.abs(clock() - at) < tonumber(quiet) then
     return said
   end
   return 'K' .. said
 end
 
--- want tells the session of an owner, which is told so, that another one wants what it may keep, and notes the time.
+-- want tells the session of an owner, which is told so, that another one wants what it may keep, and notes the time, if there are metadata.
 local function want(asking, channels, owner, told, now)
-  redis.pcall('HSET', KEYS[2], 'z', stamp(now))
+  if redis.call('PTTL', KEYS[2]) ~= -2 then -- else it would have no end
+    redis.pcall('HSET', KEYS[2], 'z', stamp(now))
+  end
   tell(asking, channels, owner, told == '2' and '0 0 /' or '')
 end
 

@@ -137,19 +137,21 @@ local function keepSo(owner, told)
   redis.call('HSET', KEYS[6], owner, n .. ' ' .. token .. '+' .. told .. ' ' .. about, 'k', '1')
 end
 
--- wantAll tells the sessions of holders that may keep their permits that the session of asking wants some, and ends that.
+-- wantAll tells the sessions of holders that may keep their permits that the session of asking wants some, and ends that: of SERVE
+-- at most, and the next one that is refused tells the others.
 local function wantAll(asking, channels, now)
-  local all, own = redis.call('HGETALL', KEYS[6]), false
+  local all, told, rest = redis.call('HGETALL', KEYS[6]), 0, false
   for i = 1, #all, 2 do
-    local has, told, about = string.match(all[i + 1], '^(%d+ %d+)%+(%d)( .*)$')
-    if has and session(all[i]) == asking then
-      own = true
+    local has, how, about = string.match(all[i + 1], '^(%d+ %d+)%+(%d)( .*)$')
+    if has and (told == SERVE or session(all[i]) == asking) then
+      rest = true
     elseif has then
       redis.call('HSET', KEYS[6], all[i], has .. about)
-      want(asking, channels, all[i], told, now)
+      want(asking, channels, all[i], how, now)
+      told = told + 1
     end
   end
-  if not own then
+  if not rest then
     redis.call('HDEL', KEYS[6], 'k')
   end
 end

@@ -27,11 +27,9 @@ local function handOver(asking, channels, now, keep, last, lost)
   return owner, token, about or '', stamp(lease)
 end
 
--- serveGone hands a lock over whose data were deleted, or whose lease is over: owner, token and lease of handOver, or nothing.
-local function serveGone(asking, channels, keep)
+-- gone is what past says of a lock that others may wait for, and whose data were deleted, or whose lease is over; else nothing.
+local function gone()
   if redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 then
-    local last, lost = past('')
-    local owner, token, _, lease = handOver(asking, channels, nil, keep, last, lost)
-    return owner, token, lease
+    return past('')
   end
 end

@@ -365,7 +365,7 @@ var leases = map[string]test{
 			net.SetDelay(delay)
 		}
 		time.Sleep(5 * time.Second) // till then the lease counts from the grant
-		for range 250 { // the instant after each renewal's reply among them
+		for range 250 {             // the instant after each renewal's reply among them
 			time.Sleep(100 * time.Millisecond)
 			if left := time.Until(hold.Deadline()); left > 30*time.Second-302*time.Millisecond-2*delay {
 				t.Errorf("considered valid for %v", left)

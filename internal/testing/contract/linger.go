@@ -152,6 +152,9 @@ var linger = map[string]test{
 		if n := p.nets[0].Count("EVALSHA"); n != 0 || time.Until(hold.Deadline()) < 15*time.Second {
 			t.Errorf("%d requests, %v left", n, time.Until(hold.Deadline()))
 		}
+		if st := inspect(t, w.rival("x")); w.kind.Has&Counts != 0 && st.Count != 1 {
+			t.Errorf("%+v", st)
+		}
 		testlock.Unlock(t, hold)
 	}},
 	"CloseReleasesIt": {Lingers, func(t *testing.T, w *world) {

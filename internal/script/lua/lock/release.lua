@@ -34,13 +34,16 @@ if odd then
   whole(KEYS[1], 't', odd)
 end
 local over = not used and ARGV[2] ~= '' and released(ARGV[2])
-local keep, next, token, lease, _ = tonumber(ARGV[4])
+local keep, next, token, lease, last, lost, _ = tonumber(ARGV[4])
 if not used then
+  last, lost = gone()
   leave(ARGV[1])
   if over then
     reply = 'R'
   end
-  next, token, lease = serveGone(session(ARGV[1]), ARGV[3], keep)
+  if last then
+    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, last, lost)
+  end
 elseif waited then
   next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
   if not next then

@@ -12,10 +12,13 @@
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local held = redis.call('HMGET', KEYS[1], owner, 't')
 if not held[1] or held[2] ~= ARGV[2] then
-  local reply, next, token, lease = released(ARGV[2]) and 'R' or 'L'
+  local reply, last, lost, next, token, lease, _ = released(ARGV[2]) and 'R' or 'L'
   if KEYS[3] then
+    last, lost = gone()
     leave(owner) -- a server whose data are old has it wait
-    next, token, lease = serveGone(session(owner), ARGV[3], keep)
+  end
+  if last then
+    next, token, _, lease = handOver(session(owner), ARGV[3], nil, keep, last, lost)
   end
   tombstone(owner, ARGV[5], keep)
   return next and table.concat({ reply, next, token, lease }, ' ') or reply
