@@ -253,3 +253,24 @@ func TestPermitsThatAreKeptServeWhatFitsAndAreGivenBackForWhatDoesNot(t *testing
 		}
 	})
 }
+
+// Found by simulation: the next one looked after the longest first lease, whatever the first one was.
+func TestTheNextLooksWhenTheFirstLeaseThatWasHandedOverEnds(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		permit := func() rlock.Locker { return semaphore.New(testlock.NewSession(t, w.Client), "x", 1).Locker(1) }
+		_, hold := testlock.Lock(t, permit(), bg)
+		brief := testlock.Go(bg, permit(), rlock.WithLease(300*time.Millisecond))
+		time.Sleep(time.Second)
+		next := testlock.Go(bg, permit())
+		time.Sleep(time.Second)
+		testlock.Unlock(t, hold)
+		start := time.Now()
+		lost := testlock.Granted(t, brief) // which is not unlocked
+		testlock.Keep(t, lost)
+		testlock.Unlock(t, testlock.Granted(t, next))
+		if took := time.Since(start); took > 500*time.Millisecond {
+			t.Errorf("it looked after %v", took)
+		}
+		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
+	})
+}

@@ -97,7 +97,7 @@ local SERVE = 200
 -- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
 -- ends, or no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
-  local reply, free, handed = '', limit - used(), 0
+  local reply, free, handed, first = '', limit - used(), 0, FIRST
   while true do
     local owner, alive, _, its = listener(asking, channels, now)
     if not owner then
@@ -115,13 +115,13 @@ local function serve(asking, channels, now, keep, limit)
       return reply
     elseif n > free then
       if handed > 0 then
-        tell('', channels, owner, its, stamp(FIRST))
+        tell('', channels, owner, its, stamp(first))
       end
       return reply
     else
       lease = math.min(tonumber(lease), math.ceil((alive - now) / 1000) + 1, FIRST)
       local token = allot(owner, n, about, lease, now, keep, limit)
-      free, handed = free - n, handed + 1
+      free, handed, first = free - n, handed + 1, math.min(first, lease)
       leave(owner)
       tell(asking, channels, owner, its, token, stamp(now), stamp(lease), string.match(nonce, '^[^/+]*'))
       if session(owner) == asking then
