@@ -39,13 +39,15 @@ var (
 )
 
 var scenarios = slices.Concat([]scenario{
-	{name: "solo", what: "1 goroutine, 1 lock", who: slices.Concat(idiomNames(), lone, []string{"multilock", "rlock-linger"}),
+	{name: "solo", what: "1 goroutine, 1 lock",
+		who:     slices.Concat(idiomNames(), lone, []string{"multilock", "rlock-linger"}),
 		clients: 1, goroutines: 1, run: cycles},
 	{name: "distinct", what: "128 goroutines of 1 client, each its own lock", who: lone,
 		clients: 1, goroutines: 128, ownLocks: true, run: cycles},
 	{name: "hot1", what: "32 goroutines of 1 client, 1 lock", who: rivals,
 		clients: 1, goroutines: 32, run: cycles},
-	{name: "hot8", what: "8 clients x 4 goroutines, 1 lock", who: append([]string{"multilock", "rlock-linger"}, rivals...),
+	{name: "hot8", what: "8 clients x 4 goroutines, 1 lock",
+		who:     append([]string{"multilock", "rlock-linger"}, rivals...),
 		clients: 8, goroutines: 4, run: cycles},
 	{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms inside", who: rivals,
 		clients: 8, goroutines: 4, critical: time.Millisecond, run: cycles},

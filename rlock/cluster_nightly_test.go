@@ -282,7 +282,6 @@ func TestALockIsKeptOnACluster(t *testing.T) {
 			m := rlock.New(keeper, name)
 			testlock.Eventually(t, "it is kept", func() bool {
 				testlock.Must(t, testlock.Cycle(bg, m))
-				time.Sleep(10 * time.Millisecond) // for the subscription
 				return testlock.Inspect(t, m).Lingers
 			})
 			_, hold := testlock.Lock(t, rlock.New(other, name), bg, rlock.WaitAtMost(20*time.Second))

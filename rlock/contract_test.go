@@ -8,7 +8,8 @@ import (
 )
 
 var reentrant = contract.Kind{
-	Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns | contract.Lines | contract.Hints | contract.Mutexes | contract.Lingers,
+	Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns |
+		contract.Lines | contract.Hints | contract.Mutexes | contract.Lingers,
 	New: func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
 			return contract.Mutex(rlock.New(process[0], name, options...))

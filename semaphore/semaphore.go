@@ -273,7 +273,9 @@ func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
 	in, err := operate.InspectPermits(ctx, &s.permits)
 	st := State{Name: s.Name(), Limit: int(in.Limit), Used: int(in.Used)}
 	for _, p := range in.Holders {
-		st.Holders = append(st.Holders, Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining, p.Lingers})
+		st.Holders = append(st.Holders, Holder{
+			p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining, p.Lingers,
+		})
 	}
 	for _, p := range in.Queue {
 		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Age})

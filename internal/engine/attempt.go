@@ -71,7 +71,8 @@ func (l *lane) begin() *attempt {
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, lease: first.lease, asker: asker{p: p, owner: p.s().Attempt()}, nonce: inbox.NewNonce(), base: time.Now(),
+		l: l, lease: first.lease, nonce: inbox.NewNonce(), base: time.Now(),
+		asker: asker{p: p, owner: p.s().Attempt()},
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}

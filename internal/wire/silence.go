@@ -75,6 +75,9 @@ func (l *Link) pulse(ctx context.Context, key string) *pulse {
 }
 
 func (l *Link) sends(p *pulse) {
+	if p.underWay.Load() == 0 { // before it counts: else the server looks silent since its last answer
+		p.since.Store(int64(l.age()))
+	}
 	if p.underWay.Add(1) == 1 {
 		p.since.Store(int64(l.age()))
 	}

@@ -99,3 +99,32 @@ func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 type copier struct{ sc *Script }
 
 func (c copier) Request(time.Time) Request { return NewRequest(c.sc, []any{"k"}) }
+
+// A waiter for a RedLock that looked in that instant left the line of a healthy server.
+func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLink(&answering{}, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+		l.Batching = -1
+		sc := NewScript("return 'x'")
+		send := func() { l.Call(t.Context(), sc, copier{sc}, 1, nil) }
+		send()
+		for range 5000 {
+			time.Sleep(time.Second) // since the last answer
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				send()
+			}()
+			for sent := false; !sent; {
+				select {
+				case <-done:
+					sent = true
+				default:
+				}
+				if l.Silent(t.Context(), "k") {
+					t.Fatal("it is called silent")
+				}
+			}
+		}
+	})
+}

@@ -8,5 +8,6 @@ import (
 
 // go-redis may dial for another second after its client was closed.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	dials := "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(dials))
 }
