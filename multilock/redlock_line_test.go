@@ -365,7 +365,7 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 		const places, beat = 5, 6 * time.Second // three of one head, and the two in line
 		time.Sleep(10 * time.Minute)
 		if asked, told := r.count("acquire"), told(); asked > places*int(10*time.Minute/beat+1) || told > 0 {
-			t.Errorf("those that wait have asked %d times, and were told %d times, though nothing has happened", asked, told)
+			t.Errorf("nothing has happened: those that wait have asked %d times, and were told %d times", asked, told)
 		}
 		start := time.Now()
 		testlock.Unlock(t, hold)

@@ -58,7 +58,8 @@ func TestEventsAndKeysNameTheKind(t *testing.T) {
 
 func TestAKindOfLockHasAName(t *testing.T) {
 	names := map[rlock.Kind]string{
-		protocol.Reentrant: "reentrant", protocol.Fair: "fair", protocol.RedLock: "redlock", protocol.Redisson: "redisson",
+		protocol.Reentrant: "reentrant", protocol.Fair: "fair", protocol.RedLock: "redlock",
+		protocol.Redisson:  "redisson",
 		protocol.ReadWrite: "rwlock", protocol.Semaphore: "semaphore", protocol.Latch: "latch", "x": "x",
 	}
 	for kind, name := range names {

@@ -144,7 +144,8 @@ func (l rw) state(ctx context.Context) (lockState, error) {
 	s, err := l.m.Inspect(ctx)
 	st := newState(l.Name(), "rwlock")
 	add := func(h rwlock.Holder, side string) {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side, Token: h.Token, RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side, Token: h.Token,
+			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	if s.Writer != nil {
 		add(*s.Writer, "write")
@@ -190,7 +191,8 @@ func (p permit) state(ctx context.Context) (lockState, error) {
 	s, err := p.s.Inspect(ctx)
 	st := newState(p.Name(), "semaphore")
 	for _, h := range s.Holders {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Permits: h.Permits, Token: h.Token, RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Permits: h.Permits, Token: h.Token,
+			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	st.Count, st.Limit = s.Used, s.Limit
 	for _, w := range s.Queue {
