@@ -1,6 +1,7 @@
 package rlock_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,10 +44,10 @@ func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 }
 
 func noKeyWithoutExpiry(t *testing.T, w *testlock.Wire, newMutex testlock.Maker, options ...rlock.SessionOption) {
-	seen := 0
+	var seen atomic.Int64
 	w.Net.OnReply(func(r faultproxy.Request) { // any reply may be the last that its client lives to see
 		for _, key := range w.Keys() {
-			seen++
+			seen.Add(1)
 			if w.TTL(key) == 0 {
 				t.Errorf("%s has no expiry after %.40q", key, r.Args)
 			}
@@ -65,8 +66,8 @@ func noKeyWithoutExpiry(t *testing.T, w *testlock.Wire, newMutex testlock.Maker,
 	next := testlock.Take(t, b)
 	testlock.ForceUnlock(t, a)
 	_ = next.Unlock(bg)
-	if seen < 10 {
-		t.Errorf("only %d keys were seen", seen)
+	if n := seen.Load(); n < 10 {
+		t.Errorf("only %d keys were seen", n)
 	}
 }
 
