@@ -27,6 +27,7 @@ type Assignment struct {
 	Kinds      []string // of locks: some of those that the function Kinds has
 	Names      int      // locks of each kind
 	Lease      time.Duration
+	Linger     time.Duration // above 0: locks may stay where they are used, and processes use them by turns
 	Goroutines int
 }
 
@@ -126,7 +127,7 @@ func (c *client) open() (end func(), err error) {
 		o.ReadTimeout, o.DialTimeout = c.Lease/4, c.Lease/4
 		rdb := redis.NewClient(o)
 		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease), rlock.WithWaiterTimeout(liveness),
-			rlock.WithLabel(fmt.Sprintf("process %d", c.Number)), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+			rlock.WithLinger(c.Linger), rlock.WithLabel(fmt.Sprintf("process %d", c.Number)), rlock.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			return nil, err
 		}
@@ -160,6 +161,9 @@ func (c *client) use(goroutine int) {
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<16+uint64(goroutine)))
 	u := user{c, fmt.Sprintf("%d.%d", c.Number, goroutine), rnd}
 	for u.pause(4 * time.Millisecond) {
+		if c.Linger > 0 && !c.hasTurn() && rnd.IntN(400) > 0 {
+			continue
+		}
 		wait := patience
 		if rnd.IntN(10) == 0 {
 			wait = time.Duration(rnd.Int64N(int64(20 * time.Millisecond))) // gives up, perhaps in mid-request
@@ -173,6 +177,11 @@ func (c *client) use(goroutine int) {
 			c.report(Event{Op: Op{Kind: Stuck}, Error: err.Error()})
 		}
 	}
+}
+
+// hasTurn reports whether this process is the one of three that uses the locks now.
+func (c *client) hasTurn() bool {
+	return time.Now().UnixMilli()/500%3 == int64(c.Number%3)
 }
 
 // user is one owner.

@@ -41,13 +41,19 @@ func play(t *testing.T, kind string, faults []history.Fault, args ...string) *hi
 	t.Helper()
 	stage := newStage(t, kind, args...)
 	stage.Faults = faults
+	return perform(t, stage, func(r *history.Record) bool { return len(r.Ops) >= 200**rounds })
+}
+
+// perform runs the stage until each of its faults has happened some times, and it is enough.
+func perform(t *testing.T, stage *history.Stage, enough func(*history.Record) bool) *history.Record {
+	t.Helper()
 	r, err := stage.Run(t.Context(), func(r *history.Record) bool {
-		for _, f := range faults {
+		for _, f := range stage.Faults {
 			if r.Faults[f] < *rounds {
 				return false
 			}
 		}
-		return len(r.Ops) >= 200**rounds
+		return enough(r)
 	})
 	if err != nil {
 		t.Fatal(err)
