@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/semaphore"
@@ -278,7 +280,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	delete(a.trying, q)
 	if err != nil {
 		a.log("%s: %v", a.name, err)
-		a.refused(locks, h, inside, err)
+		a.refused(q, h, inside, err)
 		a.gaveUp(q, h)
 		cancel()
 		return nil, err
@@ -308,12 +310,18 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 }
 
 // refused checks why the actor did not get in. mu held.
-func (a *actor) refused(locks []*lock, h way, inside []*entry, err error) {
+func (a *actor) refused(q *ask, h way, inside []*entry, err error) {
+	locks := q.locks
 	switch {
 	case a.p.over() || a.upgrade(h, inside, err):
 	case errors.Is(err, rlock.ErrClosed):
 		a.fail("%s: %v, and it is not", a.name, err)
 	case slices.ContainsFunc(inside, func(e *entry) bool { return e.ctx.Err() != nil }):
+	case errors.Is(err, engine.ErrTooLate) && h.try: // its process was frozen
+		d := cmp.Or(h.lease, lease)
+		if took := time.Since(q.since); took < d-margin(d) {
+			a.fail("%s: %v, and it took %v", a.name, err, took)
+		}
 	case errors.Is(err, rlock.ErrLost):
 		if (a.most == 1 || a.well()) && !slices.ContainsFunc(locks, (*lock).fellLately) { // else a member may be lost while the others are asked
 			a.fail("%s: %v, and it was not", a.name, err)

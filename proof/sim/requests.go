@@ -129,9 +129,10 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 
 // past is why an attempt may get nothing any more; "" if it may.
 func (l *lock) past(attempt string) string {
-	// A late copy of the request of one that entered may come when its lease is over, and before the release that
-	// the network holds up.
-	if over := l.over[attempt].why; over != wasEntered || l.w.well() {
+	// A late copy of the request of one that entered may come when its lease is over, or Redis has forgotten it, and
+	// before the release that the network holds up.
+	g := l.grants[attempt]
+	if over := l.over[attempt].why; over != wasEntered || l.w.well() && (g == nil || g.void.IsZero()) {
 		return over
 	}
 	l.w.counts.Add("revenants")

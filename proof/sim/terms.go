@@ -48,7 +48,7 @@ func (a *actor) campaign(l *elected) {
 	delete(a.asking, q)
 	if err != nil {
 		a.log("%s: %v", a.name, err)
-		a.refused(q.locks, h, nil, err)
+		a.refused(q, h, nil, err)
 		if led != nil {
 			a.fail("%s: Campaign: %v, and it leads", a.name, err)
 		}
