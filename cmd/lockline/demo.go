@@ -74,12 +74,17 @@ func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Wr
 		defer m.Close()
 		redis.URL, says = "redis://"+m.Addr(), "embedded in this program, at "+m.Addr()
 	}
-	if err := answers(ctx, redis); err != nil {
+	rdb, err := redis.open(ctx) // what is wrong with it is said once, and not by each process
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
 		return err
 	}
+	defer rdb.Close()
 	d := newDirector(contend, newScreen(out, contend))
 	d.screen.intro(says)
-	if err := d.start(ctx, assignment{Redis: redis, Prefix: prefix, Lease: demoLease}); err != nil {
+	if err = d.start(ctx, assignment{Redis: redis, Prefix: prefix, Lease: demoLease}); err != nil {
 		return err
 	}
 	d.play()
@@ -92,21 +97,6 @@ func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Wr
 		return &exitError{code: exitWrong}
 	}
 	return nil
-}
-
-// answers has what is wrong with a Redis be said once, and not by each process.
-func answers(ctx context.Context, redis target) error {
-	rdb, err := redis.open(ctx)
-	if err == nil {
-		defer rdb.Close()
-		if err = rdb.Ping(ctx).Err(); err != nil {
-			err = fmt.Errorf("redis at %s: %w", redis.host(), err)
-		}
-	}
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	return err
 }
 
 // act is how far the play has come.
@@ -220,8 +210,9 @@ func (d *director) serve(e event) {
 	e.Refused = e.Kind != waiting && d.store.refuses(e.Token)
 	d.events = append(d.events, e)
 	d.screen.show(e)
-	if e.Kind == reading && d.contends() {
-		d.screen.sample(e)
+	midst := d.act == stalled || d.act == resuming || d.act == orphaned // something else is shown
+	if e.Kind == reading && !midst && e.at.Sub(d.screen.row) >= d.screen.every {
+		d.screen.printRow(e)
 	}
 	a := answer{Count: d.store.count, Stop: d.act == stopping}
 	switch {
@@ -261,9 +252,6 @@ func (d *director) serve(e event) {
 		d.answer(e.Process, a)
 	}
 }
-
-// contends: the play is not in the midst of something else that is shown.
-func (d *director) contends() bool { return d.act != stalled && d.act != resuming && d.act != orphaned }
 
 // answer is for a process that waits for it. One that is gone is noticed by its end.
 func (d *director) answer(process int, a answer) {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,10 +12,9 @@ import (
 // screen shows the demo in plain lines, the same on a terminal and in a pipe: a column for each process. Of
 // the many hand-overs it shows a sample.
 type screen struct {
-	out    io.Writer
-	colour bool
-	every  time.Duration // between two rows
-	begun  time.Time
+	out   io.Writer
+	every time.Duration // between two rows
+	begun time.Time
 
 	lanes [demoProcesses]lane // process 1 first
 	count int                 // the counter as last written
@@ -26,45 +24,17 @@ type screen struct {
 
 // lane is what one process is at.
 type lane struct {
-	state string // one of colours
+	state string // ·, wait, HOLD, STALL or dead
 	held  bool   // some time
 }
 
-var colours = map[string]string{"·": faint, "wait": yellow, "HOLD": green, "STALL": red, "dead": red}
-
 func newScreen(out io.Writer, contend time.Duration) *screen {
 	every := max(contend/15, 100*time.Millisecond)
-	s := &screen{out: out, colour: colourful(out), begun: time.Now(), every: every}
+	s := &screen{out: out, begun: time.Now(), every: every}
 	for i := range s.lanes {
 		s.lanes[i].state = "·"
 	}
 	return s
-}
-
-// colourful: a terminal whose user did not ask for plain text, or anything else whose user asked for color.
-func colourful(out io.Writer) bool {
-	if os.Getenv("NO_COLOR") != "" {
-		return false
-	}
-	if force := os.Getenv("CLICOLOR_FORCE"); force != "" && force != "0" {
-		return true
-	}
-	return terminal(out) && os.Getenv("TERM") != "dumb"
-}
-
-const (
-	bold   = "1"
-	faint  = "2"
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-)
-
-func (s *screen) paint(colour, text string) string {
-	if !s.colour {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
 func pad(text string, width int) string {
@@ -72,18 +42,18 @@ func pad(text string, width int) string {
 }
 
 func (s *screen) intro(redis string) {
-	fmt.Fprintf(s.out, `%s
+	fmt.Fprintf(s.out, `lockline demo
 %d processes share a lock and a counter. Each in turn: lock, read the counter, pause,
 write it plus one, unlock. Between its turns it works elsewhere (·). Process %d will
 stand still while it holds, and process %d will be killed while it holds.
 Redis: %s. Lease: %v, renewed while the holder lives.
 
-`, s.paint(bold, "lockline demo"), demoProcesses, stallingProcess, killedProcess, redis, demoLease)
+`, demoProcesses, stallingProcess, killedProcess, redis, demoLease)
 	head := pad("time", 9)
 	for i := range s.lanes {
 		head += pad(fmt.Sprintf("P%d", i+1), 8)
 	}
-	fmt.Fprintln(s.out, s.paint(bold, head+pad("fencing token", 19)+pad("counter", 9)+"holds"))
+	fmt.Fprintln(s.out, head+pad("fencing token", 19)+pad("counter", 9)+"holds")
 }
 
 // show keeps the lanes.
@@ -103,29 +73,22 @@ func (s *screen) show(e event) {
 	}
 }
 
-// sample prints a row if it is time for one.
-func (s *screen) sample(e event) {
-	if e.at.Sub(s.row) >= s.every {
-		s.printRow(e)
-	}
-}
-
 func (s *screen) printRow(e event) {
 	s.row = e.at
 	line := s.clock(e.at)
 	for _, l := range s.lanes {
-		line += s.paint(colours[l.state], pad(l.state, 8))
+		line += pad(l.state, 8)
 	}
 	fmt.Fprintf(s.out, "%s%-19d%-9d%d\n", line, e.Token, s.count, s.holds)
 }
 
 func (s *screen) clock(at time.Time) string {
-	return s.paint(faint, fmt.Sprintf("%5.2f s  ", at.Sub(s.begun).Seconds()))
+	return fmt.Sprintf("%5.2f s  ", at.Sub(s.begun).Seconds())
 }
 
 // say prints a remark between the rows.
 func (s *screen) say(at time.Time, format string, args ...any) {
-	fmt.Fprintln(s.out, s.clock(at)+s.paint(bold, "-- "+fmt.Sprintf(format, args...)))
+	fmt.Fprintln(s.out, s.clock(at)+"-- "+fmt.Sprintf(format, args...))
 	s.row = at
 }
 
@@ -153,17 +116,17 @@ func (s *screen) recovered(e event, since moment) {
 }
 
 func (s *screen) verdict(v verdict) {
-	fmt.Fprintf(s.out, "\n%s\n", s.paint(bold, "Verdict"))
+	fmt.Fprintf(s.out, "\n%s\n", "Verdict")
 	for _, c := range v {
-		mark := s.paint(green, "✓")
+		mark := "✓"
 		if !c.ok {
-			mark = s.paint(red, "✗")
+			mark = "✗"
 		}
 		fmt.Fprintf(s.out, "  %s %s %s\n", mark, pad(c.name, 10), c.says)
 	}
 	if v.right() {
-		fmt.Fprintln(s.out, s.paint(green, "All is right."))
+		fmt.Fprintln(s.out, "All is right.")
 	} else {
-		fmt.Fprintln(s.out, s.paint(red, "Something is wrong."))
+		fmt.Fprintln(s.out, "Something is wrong.")
 	}
 }

@@ -13,8 +13,8 @@ const inspectDescription = `Shows the holders and the waiters of the lock or sem
 changed. If a fair lock is that of an election, its leader's value is shown. Of a latch,
 the count and the parties are shown. Redis does not know which processes wait for it. Locks of several kinds that have one name are several locks. Without
 --kind, all are looked at, and what is known of each is shown (as JSON, always all).
-For a RedLock it shows this one server's view. The holder is the owner that most servers
-show.
+Of a RedLock it shows the part on this one server. With --also for each of the others, it
+shows on which of them the holder is, and so whether one may restart.
 
 A lease that is renewed shows at least two thirds of its length. Less means that it is
 not renewed, but for the 2 s of a lock that was just handed over.
@@ -29,7 +29,11 @@ func inspectCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
 		Name: "inspect", Usage: "show the holder and the waiters of a lock", UsageText: "lockline inspect [options] NAME",
 		Description: inspectDescription,
-	}, true, func(ctx context.Context, o *operator, _ *cli.Command) error {
+		Flags:       []cli.Flag{&cli.StringSliceFlag{Name: "also", Usage: "`URL` of another server of a RedLock; may be given again"}},
+	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+		if cmd.IsSet("also") {
+			return o.inspectServers(ctx, cmd)
+		}
 		states, err := o.look(ctx)
 		if err != nil {
 			return err

@@ -62,7 +62,7 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		}
 		err := o.open(ctx, targetOf(cmd))
 		switch down, ok := errors.AsType[*unreachable](err); {
-		case ok && c.Name == "doctor": // what it is to find
+		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // what it is to find, or one server of several
 			o.down = down
 		case err != nil:
 			return err

@@ -92,6 +92,41 @@ func TestLsFindsEveryLockByItsName(t *testing.T) {
 	}
 }
 
+// Each part of a RedLock is in its own place: who restarts servers wants to know how many have the holder.
+func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
+	var servers []string
+	var sessions []*rlock.Session
+	args := []string{"inspect"}
+	first := miniredis.RunT(t)
+	for _, m := range []*miniredis.Miniredis{first, miniredis.RunT(t), miniredis.RunT(t)} {
+		servers, sessions = append(servers, m.Addr()), append(sessions, testlock.NewSession(t, testlock.Client(t, m.Addr())))
+		if m != first {
+			args = append(args, "--also", "redis://"+m.Addr())
+		}
+	}
+	args = append(args, "x")
+	wants := func(verdict string, parts ...string) {
+		t.Helper()
+		out, _, _ := operate(t, servers[0], args...)
+		for i, part := range parts {
+			if line := fmt.Sprintf("  %-24s %s", servers[i], part); !strings.Contains(out, line) {
+				t.Errorf("no %q in\n%s", line, out)
+			}
+		}
+		if !strings.HasSuffix(out, verdict+"\n") {
+			t.Errorf("not %q:\n%s", verdict, out)
+		}
+	}
+	wants("no majority: the same holder is on 0 of 3 servers at most", "free", "free", "free")
+	hold := testlock.Take(t, multilock.NewRedLock("x", sessions...))
+	mine := fmt.Sprintf("process %d on", os.Getpid())
+	wants("held on all 3 servers: one of them may restart", mine, mine, mine)
+	first.Close() // which --redis names
+	wants("held on 2 of 3 servers: restart none that has the holder", "", mine, mine)
+	testlock.Unlock(t, hold)
+	wants("no majority: the same holder is on 0 of 3 servers at most", "", "free", "free")
+}
+
 func TestLsPatternsAreOfNames(t *testing.T) {
 	m := theirRedis(t)
 	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))

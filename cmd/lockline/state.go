@@ -16,6 +16,7 @@ type lockState struct {
 	Name        string `json:"name"`
 	NameBytes   []byte `json:"name_bytes,omitempty"` // base64, of a name that is not UTF-8
 	Kind        string `json:"kind"`
+	Server      string `json:"server,omitempty"` // of a RedLock's part, by inspect --also
 	Held        bool   `json:"held"`
 	Holder      *party `json:"holder,omitempty"`
 	Count       int    `json:"count,omitempty"` // of a latch: what is left to count
