@@ -133,7 +133,7 @@ func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	}
 	v, ok := parse(reply)
 	if !ok {
-		return view{}, e.keys().Failed(wire.Unexpected(reply))
+		return view{}, e.keys().Failed("", wire.Unexpected(reply))
 	}
 	v.sent = sent
 	return v, nil
@@ -183,7 +183,7 @@ func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (reply 
 	case !answered:
 		return "", sent, e.over(ctx)
 	case o.Err != nil:
-		return "", sent, e.keys().Failed(o.Err)
+		return "", sent, e.keys().Failed("", o.Err)
 	}
 	return o.Reply, o.Sent, nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 )
 
@@ -64,6 +65,14 @@ func (d *desk) known(begun time.Time) *failure.LockedError {
 func (m *majority) locked() *failure.LockedError {
 	return &failure.LockedError{Name: m.l.name, Holder: m.ownerField(), About: m.q.home.About(),
 		Remaining: max(0, time.Until(m.until())), Hint: failure.SelfHint}
+}
+
+// suspect logs, once for each hold, that goroutines wait for it for long: the process may wait for itself.
+func (d *desk) suspect() {
+	m := d.hold.Load()
+	if m != nil && time.Since(m.begun) >= engine.LongWait && !m.suspected.Swap(true) {
+		d.q.lead.Warn(engine.WaitsForItself, "lock", d.name)
+	}
 }
 
 // leave gives the parts of a hold that was unlocked to the goroutine that has waited longest, if they may be

@@ -1,11 +1,8 @@
 package multilock_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
@@ -35,22 +32,4 @@ func namesOf(s *rlock.Session, n int) (ms []*rlock.Mutex, members []rlock.Locker
 		ms, members = append(ms, m), append(members, m)
 	}
 	return ms, members
-}
-
-// logged is a logger that keeps what it is told.
-type logged struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), what)
 }

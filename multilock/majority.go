@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -27,6 +28,8 @@ type majority struct {
 	token  int64
 	begun  time.Time
 	d      *desk // it has the turn there
+
+	suspected atomic.Bool // the log says that its process may wait for itself
 
 	mu      sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
 	parts   []*engine.Entry // by server; nil where there is none

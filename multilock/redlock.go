@@ -137,7 +137,10 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 		return nil, failure.Within("RedLock", err)
 	}
 	q.even.Do(func() {
-		if n := len(users); n%2 == 0 {
+		switch n := len(users); {
+		case n == 1:
+			q.lead.Warn("a RedLock of one server stands no loss: use rlock, or three servers")
+		case n%2 == 0:
 			q.lead.Warn("a RedLock of an even number of servers stands the loss of no more of them than with one fewer",
 				"servers", n, "needed", q.need)
 		}

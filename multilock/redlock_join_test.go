@@ -3,7 +3,6 @@ package multilock_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -283,10 +282,10 @@ func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 
 func TestAHoldThatStaysOnABareMajorityIsLogged(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		log := new(logged)
-		_, hold := testlock.Lock(t, r.warm(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil)))), bg)
+		log := new(testlock.Log)
+		_, hold := testlock.Lock(t, r.warm(t, rlock.WithLogger(log.Logger())), bg)
 		time.Sleep(2 * renewal)
-		if n := log.count("bare majority"); n != 0 {
+		if n := log.Count("bare majority"); n != 0 {
 			t.Errorf("logged %d times while all have it", n)
 		}
 		watch := r.redLock(t)
@@ -298,8 +297,8 @@ func TestAHoldThatStaysOnABareMajorityIsLogged(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(3 * time.Minute)
-		if n := log.count("held by a bare majority"); n < 1 || n > 4 || log.count(r[0].Net.Addr()) < n {
-			t.Errorf("logged %d times: %s", n, log.b.String())
+		if n := log.Count("held by a bare majority"); n < 1 || n > 4 || log.Count(r[0].Net.Addr()) < n {
+			t.Errorf("logged %d times: %s", n, log)
 		}
 		testlock.Unlock(t, hold)
 	})
@@ -308,12 +307,12 @@ func TestAHoldThatStaysOnABareMajorityIsLogged(t *testing.T) {
 // A server that refuses renewals is no less missing for that.
 func TestAServerThatRefusesRenewalsIsLogged(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		log := new(logged)
-		_, hold := testlock.Lock(t, r.warm(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil)))), bg)
+		log := new(testlock.Log)
+		_, hold := testlock.Lock(t, r.warm(t, rlock.WithLogger(log.Logger())), bg)
 		r[0].SetError("NOPERM no rights")
 		time.Sleep(3 * time.Minute)
-		if log.count("held by a bare majority") == 0 || log.count("NOPERM") == 0 {
-			t.Error(log.b.String())
+		if log.Count("held by a bare majority") == 0 || log.Count("NOPERM") == 0 {
+			t.Error(log)
 		}
 		testlock.Unlock(t, hold)
 	})

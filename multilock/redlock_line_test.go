@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -418,8 +417,8 @@ func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
 // Those that wait ask as they can then, and it is logged.
 func TestALineThatIsRefusedIsLoggedAndTheLockWorks(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		log := new(logged)
-		logger := rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil)))
+		log := new(testlock.Log)
+		logger := rlock.WithLogger(log.Logger())
 		for _, w := range r {
 			testlock.Must(t, w.Set(turnKey, "precious"))
 		}
@@ -429,8 +428,8 @@ func TestALineThatIsRefusedIsLoggedAndTheLockWorks(t *testing.T) {
 			waiting = append(waiting, testlock.Go(bg, r.redLock(t, logger)))
 			synctest.Wait()
 		}
-		if time.Sleep(time.Second); log.count("cannot stand in line") != 9 || log.count(r[0].Net.Addr()) != 3 {
-			t.Error(log.b.String())
+		if time.Sleep(time.Second); log.Count("cannot stand in line") != 9 || log.Count(r[0].Net.Addr()) != 3 {
+			t.Error(log)
 		}
 		testlock.Unlock(t, hold)
 		served(t, waiting...)

@@ -1,7 +1,6 @@
 package multilock_test
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
@@ -51,13 +50,13 @@ func TestARedLockGoesOnWithoutTwoOfFiveProcesses(t *testing.T) {
 func TestWithoutRightsToTheLineARedLockWorks(t *testing.T) {
 	t.Parallel()
 	all, _ := redServers(t, 3)
-	log := new(logged)
+	log := new(testlock.Log)
 	waits := make(testlock.Waits, 10)
 	redLock := func() *multilock.RedLock {
 		var ss []*rlock.Session
 		for _, s := range all {
 			rdb := testlock.User(t, s, "user", "~lockline:q:*", "&lockline:*", "+@all")
-			logger := slog.New(slog.NewTextHandler(log, nil))
+			logger := log.Logger()
 			ss = append(ss, testlock.NewSession(t, rdb, rlock.WithLogger(logger), rlock.WithObserver(waits)))
 		}
 		return multilock.NewRedLock("x", ss...)
@@ -69,7 +68,7 @@ func TestWithoutRightsToTheLineARedLockWorks(t *testing.T) {
 		go func() { locked <- testlock.Cycle(testlock.Bounded(t), m) }()
 		testlock.Receive(t, "it waits", waits)
 	}
-	testlock.Eventually(t, "logged", func() bool { return log.count("cannot stand in line") >= 2 && log.count("NOPERM") >= 2 })
+	testlock.Eventually(t, "logged", func() bool { return log.Count("cannot stand in line") >= 2 && log.Count("NOPERM") >= 2 })
 	testlock.Unlock(t, hold)
 	for range 2 {
 		testlock.Must(t, <-locked)

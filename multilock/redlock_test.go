@@ -3,7 +3,6 @@ package multilock_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -292,17 +291,35 @@ func TestSplitVotesResolve(t *testing.T) {
 	})
 }
 
-func TestAnEvenNumberOfServersIsLogged(t *testing.T) {
+func TestALongWaitForTheProcesssOwnHoldIsLogged(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(testlock.Log)
+		m := multilock.NewRedLock("x", r.process(t, rlock.WithLogger(log.Logger()))...)
+		hold := testlock.Take(t, m)
+		hangs := testlock.Go(bg, m)
+		time.Sleep(time.Minute)
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, hangs))
+		if n := log.Count("have waited for 10 s for a holder of this same session"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+	})
+}
+
+func TestANumberOfServersThatIsOfNoUseIsLogged(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		withServers(t, n, func(t *testing.T, r servers) {
-			log := new(logged)
-			all := r.process(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			log := new(testlock.Log)
+			all := r.process(t, rlock.WithLogger(log.Logger()))
 			for range 2 { // the second time it is the same quorum
 				_, err := multilock.NewQuorum(all)
 				testlock.Must(t, err)
 			}
-			if got, want := log.count("even number of servers"), 1-n%2; got != want {
+			if got, want := log.Count("even number of servers"), 1-n%2; got != want {
 				t.Errorf("%d servers: logged %d times", n, got)
+			}
+			if got := log.Count("RedLock of one server"); got != 1/n {
+				t.Errorf("%d servers: logged %d times that one is of no use", n, got)
 			}
 		})
 	}

@@ -2,7 +2,6 @@ package multilock_test
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -225,15 +224,15 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 			if ahead, err := time.ParseDuration(value); err == nil && value[0] == '+' {
 				value = fmt.Sprint(micro(ahead))
 			}
-			log := new(logged)
-			m := r.redLock(t, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			log := new(testlock.Log)
+			m := r.redLock(t, rlock.WithLogger(log.Logger()))
 			last := follows(t, m, 0)
 			r[0].HSet(redMemory, "t", value)
 			for range 5 {
 				last = follows(t, m, last)
 			}
-			if log.count("no vote") != 1 || log.count(r[0].Net.Addr()) != 1 {
-				t.Errorf("%q: logged %q", value, log.b.String())
+			if log.Count("no vote") != 1 || log.Count(r[0].Net.Addr()) != 1 {
+				t.Errorf("%q: logged %q", value, log)
 			}
 			r[1].HSet(redMemory, "t", value)
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second))

@@ -116,17 +116,25 @@ func (v *vote) wait() (e *entry, err error) {
 		}
 	}
 	v.announce()
-	select {
-	case from := <-d.pass:
-		v.turn, v.refused = true, true
-		return v.takeOver(from)
-	case <-d.free:
-		v.turn, v.refused = true, d.taken.Load()
-		if !v.bounds.Over() {
-			return v.compete()
+	late := time.NewTicker(engine.LongWait)
+	defer late.Stop()
+	for waits := true; waits; {
+		waits = false
+		select {
+		case from := <-d.pass:
+			v.turn, v.refused = true, true
+			return v.takeOver(from)
+		case <-d.free:
+			v.turn, v.refused = true, d.taken.Load()
+			if !v.bounds.Over() {
+				return v.compete()
+			}
+		case <-late.C:
+			d.suspect()
+			waits = true
+		case <-v.bounds.Until.Done():
+		case <-v.bounds.Closing:
 		}
-	case <-v.bounds.Until.Done():
-	case <-v.bounds.Closing:
 	}
 	v.holder, v.refused = d.known(v.begun), d.taken.Load()
 	return nil, v.whyOver(nil)

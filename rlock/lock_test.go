@@ -1,12 +1,10 @@
 package rlock_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
@@ -26,23 +24,39 @@ func (r *recorder) Observe(_ context.Context, e rlock.Event) {
 
 // Code that the holder calls locks again with the context from outside, and hangs.
 func TestALongWaitForTheSessionsOwnHolderIsLoggedWhileItLasts(t *testing.T) {
+	const warning = "have waited for 10 s for a holder of this same session"
 	for kind, newMutex := range testlock.Kinds {
-		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			log := new(bytes.Buffer) // written by one goroutine, which is done when Close returns
-			s := testlock.NewSession(t, w.Client, rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-			m := newMutex(s, "x")
-			hold := testlock.Take(t, m)
-			time.Sleep(time.Minute) // nobody waits
-			ctx, cancel := context.WithCancel(bg)
-			hangs := testlock.Go(ctx, m)
-			time.Sleep(time.Minute)
-			testlock.Unlock(t, hold)
-			testlock.Unlock(t, testlock.Granted(t, hangs))
-			cancel()
-			testlock.Must(t, s.Close())
-			if n := strings.Count(log.String(), "have waited for 10 s for a holder of this same session"); n != 1 {
-				t.Errorf("%s: logged %d times: %s", kind, n, log)
+		for _, options := range [][]rlock.Option{nil, {rlock.WithLease(time.Hour)}} {
+			for _, lease := range []time.Duration{30 * time.Second, 10 * time.Minute} {
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					log := new(testlock.Log)
+					s := testlock.NewSession(t, w.Client, rlock.WithWatchdogTimeout(lease),
+						rlock.WithLogger(log.Logger()))
+					m := newMutex(s, "x")
+					hold := testlock.Take(t, m, options...)
+					time.Sleep(time.Minute) // nobody waits
+					ctx, cancel := context.WithCancel(bg)
+					hangs := testlock.Go(ctx, m)
+					time.Sleep(9 * time.Second)
+					synctest.Wait()
+					if log.Count(warning) != 0 {
+						t.Errorf("%s: too early: %v", kind, log)
+					}
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					if log.Count(warning) != 1 {
+						t.Errorf("%s, %v: not after 11 s", kind, options)
+					}
+					time.Sleep(time.Minute)
+					testlock.Unlock(t, hold)
+					testlock.Unlock(t, testlock.Granted(t, hangs))
+					cancel()
+					testlock.Must(t, s.Close())
+					if n := log.Count(warning); n != 1 {
+						t.Errorf("%s: logged %d times: %v", kind, n, log)
+					}
+				})
 			}
-		})
+		}
 	}
 }

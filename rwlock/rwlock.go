@@ -33,8 +33,6 @@ var kind = &engine.Kind{
 	Scripts:   engine.Shares,
 	Reentrant: true,
 	Lingers:   true,
-	Named:     failure.Named,
-	Failed:    func(k *protocol.Keys, err error) error { return k.Failed(err) },
 	Locked:    func(e *failure.LockedError) error { return failure.Public(e) },
 	Ended:     failure.OfWait,
 	Limited: func(name string, _ engine.Want, limit int64) error {

@@ -82,6 +82,24 @@ func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) 
 }
 
 // Proves: read-write lock
+// Nor does a writer that a reader calls with the context from outside get the lock.
+func TestALongWaitForTheSessionsOwnReaderIsLogged(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		log := new(testlock.Log)
+		s := testlock.NewSession(t, w.Client, rlock.WithLogger(log.Logger()))
+		m := rwlock.New(s, "x")
+		hold := testlock.Take(t, m.RLocker())
+		writes := testlock.Go(bg, m)
+		time.Sleep(11 * time.Second)
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, writes))
+		testlock.Must(t, s.Close())
+		if n := log.Count("have waited for 10 s for a holder of this same session"); n != 1 {
+			t.Errorf("logged %d times: %v", n, log)
+		}
+	})
+}
+
 func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, r := testlock.Lock(t, locks[0].RLocker(), bg)

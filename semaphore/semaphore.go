@@ -30,8 +30,7 @@ var kind = &engine.Kind{
 	Letter:  protocol.Semaphore,
 	Scripts: engine.Shares,
 	Lingers: true,
-	Named:   named,
-	Failed:  func(k *protocol.Keys, err error) error { return named(k.Name, err) },
+	Noun:    noun,
 	Locked:  notFree,
 	Ended:   ended,
 	Limited: func(name string, want engine.Want, limit int64) error {
@@ -39,7 +38,9 @@ var kind = &engine.Kind{
 	},
 }
 
-func named(name string, err error) error { return failure.Of("semaphore", name, err) }
+const noun = "semaphore"
+
+func named(name string, err error) error { return failure.Of(noun, name, err) }
 
 // ended is the error of a wait that has ended.
 func ended(ctx context.Context, closing bool, name string, holder *failure.LockedError) error {

@@ -283,6 +283,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 		return w.g, w.err
 	}
 	w.listen()
+	p.suspect()
 	stands := l.standing > 0
 	p.mu.Unlock()
 	if stands {

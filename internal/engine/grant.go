@@ -41,7 +41,6 @@ type Grant struct {
 	since     time.Duration // age of the session when Redis was last asked whether others wait
 	stays     time.Duration // age of the session until which the permits stay taken, also when no hold is left
 	whole     time.Duration // the age until which that goes for all of them, as a writer has said
-	awaited   time.Duration // age of the session since which its goroutines wait for it; 0: none do
 	passes    int32         // how many goroutines have had it before the present one
 	entries   int32         // of goroutines, with those that are on their way
 	writers   int32         // of these, how many exclude others
@@ -312,7 +311,7 @@ const memory = 10 * time.Millisecond
 // released takes in how that has ended. What could not be given back is tried again in the background. The
 // caller must be counted in the session's work.
 func (n *news) released(o wire.Outcome) error {
-	g, p, r := n.g, n.g.p, n.Same
+	g, p := n.g, n.g.p
 	defer p.drop()
 	answer, err := p.took(o, nil)
 	p.mu.Lock()
@@ -331,18 +330,24 @@ func (n *news) released(o wire.Outcome) error {
 	p.mu.Unlock()
 	switch {
 	case err != nil:
-		if wire.Judge(err).Again(p.s().Closing()) {
-			p.keep()
-			p.s().Go(func() {
-				defer p.drop()
-				p.repeat(r, g.deadline())
-			})
-		}
-		return p.kind.Failed(p.keys, err)
+		return n.failed(err)
 	case answer.Status == protocol.Lost && o.Unanswered == nil: // else an earlier copy has released it
 		return p.fail(failure.ErrLost)
 	}
 	return nil
+}
+
+// failed has it told again in the background, if that may help.
+func (n *news) failed(err error) error {
+	g, p, r := n.g, n.g.p, n.Same
+	if wire.Judge(err).Again(p.s().Closing()) {
+		p.keep()
+		p.s().Go(func() {
+			defer p.drop()
+			p.repeat(r, g.deadline())
+		})
+	}
+	return p.kind.Failed(p.keys, err)
 }
 
 // extend makes its lease at least d, unless that is 0, and tells Redis what is held. It blocks for the
@@ -406,7 +411,6 @@ func (g *Grant) LeaseKey() string { return g.p.keys.Lock() }
 
 // Renewal is the request that renews it to the session's lease.
 func (g *Grant) Renewal() (*wire.Script, wire.Request) {
-	g.warnOfItself()
 	return g.p.kind.Renew, (&update{g, g.p.s().Args.Lease}).Request(time.Time{})
 }
 
@@ -426,26 +430,42 @@ func (g *Grant) RenewalFailed(err error) {
 const passIt = "if the waiter was called by the holder, " +
 	"it must be passed the context that the holder's Lock returned"
 
-// longWait is after which time a wait for the session's own holder is logged: it may be one without end.
-const longWait = 10 * time.Second
+// LongWait is after which time a wait for the session's own holder is logged, with WaitsForItself: it may be
+// one without end.
+const (
+	LongWait       = 10 * time.Second
+	WaitsForItself = "goroutines have waited for 10 s for a holder of this same session; " + passIt
+)
 
-// warnOfItself logs, once, that goroutines have waited for long for a holder of their own session. It is
-// called with each renewal, so that no wait costs a timer.
-func (g *Grant) warnOfItself() {
-	p := g.p
+// suspect has a wait looked at later: the session may wait for itself. One timer does for all waits of the
+// pool. mu held.
+func (p *pool) suspect() {
+	if p.kind.Reentrant && p.suspicion == nil {
+		p.suspicion = time.AfterFunc(LongWait, p.warnOfItself)
+	}
+}
+
+// warnOfItself logs, once for each grant, that goroutines have waited for long for a holder of their own
+// session.
+func (p *pool) warnOfItself() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	waits := false
+	p.suspicion = nil
 	for _, l := range p.lanes {
-		waits = waits || l.waiters.n > 0
-	}
-	switch {
-	case !waits || !g.exclusive():
-		g.awaited = 0
-	case g.awaited == 0:
-		g.awaited = p.s().Age()
-	case p.s().Age()-g.awaited >= longWait:
-		g.warn("goroutines have waited for 10 s for a holder of this same session; " + passIt)
+		if l.waiters.n == 0 {
+			continue
+		}
+		p.suspect()
+		for _, g := range p.grants {
+			held := false
+			for e := g.holds; e != nil; e = e.next {
+				held = held || p.s().Age()-e.began >= LongWait
+			}
+			inWay := l.want.exclusive() || g.exclusive()
+			if held && inWay && time.Since(l.first().begun) >= LongWait {
+				g.warn(WaitsForItself)
+			}
+		}
 	}
 }
 

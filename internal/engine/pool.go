@@ -28,9 +28,7 @@ type Kind struct {
 	// Keys names the keys of one name, or says why there are none; nil: as all kinds of Lockline's own do.
 	Keys func(s *session.Session, name string) (*protocol.Keys, error)
 
-	// Named puts what it is, and its name, before an error, and Failed before that of a request.
-	Named  func(name string, err error) error
-	Failed func(k *protocol.Keys, err error) error
+	Noun string // for errors; "": a lock
 
 	// Locked is the error of what is not free, and Ended that of a wait that has ended.
 	Locked func(e *failure.LockedError) error
@@ -44,12 +42,16 @@ type Kind struct {
 func NewLock(letter string, fair bool) *Kind {
 	return &Kind{
 		Letter: letter, Scripts: Hash, Counts: true, Fair: fair, Reentrant: true,
-		Named:  failure.Named,
-		Failed: func(k *protocol.Keys, err error) error { return k.Failed(err) },
 		Locked: func(e *failure.LockedError) error { return failure.Public(e) },
 		Ended:  failure.OfWait,
 	}
 }
+
+// Named puts what it is, and its name, before an error.
+func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, name, err) }
+
+// Failed is Named for the error of a request.
+func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
 
 // newKeys names the keys of one name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
@@ -83,14 +85,15 @@ type pool struct {
 	all  *pools
 	uses int // acquisitions, attempts and grants; guarded by pools.mu
 
-	mu     sync.Mutex        // guards what follows, and what lanes, attempts, grants and entries say that it guards
-	lanes  []*lane           // the latest last
-	grants []*Grant          // that are held
-	seen   *failure.Sighting // of a holder
-	unlock wakeup.Pending    // releases under way
-	order                    // of sessions and lanes
-	ear    *ear              // of a lock without a queue
-	one    lane              // the first
+	mu        sync.Mutex        // guards what follows, and what lanes, attempts, grants and entries say that it guards
+	lanes     []*lane           // the latest last
+	grants    []*Grant          // that are held
+	seen      *failure.Sighting // of a holder
+	unlock    wakeup.Pending    // releases under way
+	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
+	order                       // of sessions and lanes
+	ear       *ear              // of a lock without a queue
+	one       lane              // the first
 }
 
 func (p *pool) s() *session.Session { return p.all.s }
@@ -157,6 +160,11 @@ func (p *pool) drop() {
 	p.all.mu.Unlock()
 	if unused {
 		p.ear.close()
+		p.mu.Lock() // the timer may go off
+		if p.suspicion != nil {
+			p.suspicion.Stop()
+		}
+		p.mu.Unlock()
 	}
 }
 

@@ -125,13 +125,11 @@ type named struct {
 // Named puts a lock's name before what happened to it.
 func Named(name string, err error) error { return &named{name: name, err: err} }
 
-// Hinted is Named with a hint behind the text.
-func Hinted(name string, err error, hint string) error {
-	return &named{name: name, err: err, hint: hint}
-}
+// Of is Named with a noun for what it is; "": a lock.
+func Of(what, name string, err error) error { return Hinted(what, name, err, "") }
 
-// Of is Named for what is no lock.
-func Of(what, name string, err error) error { return &named{what: what, name: name, err: err} }
+// Hinted is Of with a hint behind the text.
+func Hinted(what, name string, err error, hint string) error { return &named{what, name, err, hint} }
 
 func (e *named) Error() string {
 	what := e.what

@@ -26,7 +26,7 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{ErrUnlocked, "lockline: lock not held: this context belonged to a hold that was unlocked; go on with the one that its Lock was given"},
 		{lost, `lockline: lock "x": lock lost`},
 		{Named("x", io.EOF), `lockline: lock "x": EOF`},
-		{Hinted("x", ErrLost, " (look there)"), `lockline: lock "x": lock lost (look there)`},
+		{Hinted("", "x", ErrLost, " (look there)"), `lockline: lock "x": lock lost (look there)`},
 		{Within("there", lost), `lockline: there: lock "x": lock lost`},
 		{Within("there", io.EOF), "lockline: there: EOF"},
 		{Named("z", Within("there", ErrLost)), `lockline: lock "z": there: lock lost`},
@@ -50,7 +50,7 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 
 func TestWordsBeforeAnErrorHideNothingOfIt(t *testing.T) {
 	locked := &LockedError{Name: "x", Holder: "a:1"}
-	for _, err := range []error{Named("x", locked), Hinted("x", locked, "!"), Within("there", locked), Join(io.EOF, locked), Within("there", Join(io.EOF, Named("x", locked)))} {
+	for _, err := range []error{Named("x", locked), Hinted("", "x", locked, "!"), Within("there", locked), Join(io.EOF, locked), Within("there", Join(io.EOF, Named("x", locked)))} {
 		var found *LockedError
 		if !errors.Is(err, ErrLocked) || !errors.As(err, &found) || found != locked || errors.Is(err, ErrLost) {
 			t.Errorf("%v: %+v", err, found)

@@ -68,13 +68,13 @@ func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) wire.Request {
 	return wire.NewRequest(sc, k.boxed[:2], k.with(argv)...)
 }
 
-// Failed is a request's error for the user.
-func (k *Keys) Failed(err error) error {
+// Failed is a request's error for the user, with a noun as failure.Of has it.
+func (k *Keys) Failed(what string, err error) error {
 	hint := wire.Hint(err)
 	if strings.Contains(err.Error(), "WRONGTYPE") || errors.As(err, new(wire.Unexpected)) {
-		hint = fmt.Sprintf(" (the lock's keys are %q and %q)", k.Lock(), k.Metadata())
+		hint = fmt.Sprintf(" (its keys are %q)", k.boxed)
 	}
-	return failure.Hinted(k.Name, err, hint)
+	return failure.Hinted(what, k.Name, err, hint)
 }
 
 // NewKeys makes P:kind:{name}. Braces in the name would end the hash tag early.

@@ -180,20 +180,23 @@ func keys(t *testing.T, name string) *Keys {
 }
 
 func TestAFailedRequestNamesItsLockAndSaysWhatToDo(t *testing.T) {
-	k := keys(t, "x")
+	k, err := NewKeys("p", Semaphore, "x", ":q", ":h")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		err  error
 		hint string
 	}{
-		{reply("WRONGTYPE Operation against a key"), `(the lock's keys are "p:r:{x}" and "p:r:{x}:t")`},
-		{wire.Unexpected("OK"), `(the lock's keys are "p:r:{x}" and "p:r:{x}:t")`},
+		{reply("WRONGTYPE Operation against a key"), `(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
+		{wire.Unexpected("OK"), `(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
 		{reply("MOVED 1 a:1"), "NewClusterClient"},
 		{reply("ERR unknown command 'evalsha', with args"), "NewFailoverClient"},
 		{reply("ERR unknown command `EVALSHA`, with args"), "NewFailoverClient"},
 		{reply("ERR unknown command 'hset', with args"), ""},
 		{errors.New("MOVED by hand"), ""},
 	} {
-		err := k.Failed(fmt.Errorf("lockline: %w", c.err))
+		err := k.Failed("", fmt.Errorf("lockline: %w", c.err))
 		if begin := `lockline: lock "x": ` + c.err.Error(); !strings.HasPrefix(err.Error(), begin) ||
 			!strings.Contains(err.Error(), c.hint) || (c.hint == "") != (err.Error() == begin) || !errors.Is(err, c.err) {
 			t.Errorf("%v: %v", c.err, err)

@@ -23,7 +23,11 @@ func (l *Log) Write(p []byte) (int, error) {
 
 // Count is how often these words were logged.
 func (l *Log) Count(words string) int {
+	return strings.Count(l.String(), words)
+}
+
+func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), words)
+	return l.text.String()
 }
