@@ -217,3 +217,21 @@ func TestALongLeaseKeepsItsDataWhileOthersRenewTheirs(t *testing.T) {
 		testlock.Unlock(t, long)
 	})
 }
+
+// Else the readers of other sessions would wait for the last of its own.
+func TestAWriterThatGoesOnAsAReaderTellsRedisAlsoAfterARefusal(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, writes := testlock.Lock(t, locks[0], bg)
+		_, reads := testlock.Lock(t, locks[0].RLocker(), ctx)
+		wire.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
+		if writes.Unlock(bg) == nil {
+			t.Error("no error")
+		}
+		time.Sleep(time.Second)
+		wire.SetError("")
+		time.Sleep(3 * time.Second)
+		_, beside, err := locks[1].TryRLock(bg)
+		testlock.Must(t, err)
+		testlock.Unlock(t, beside, reads)
+	})
+}

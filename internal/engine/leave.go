@@ -293,8 +293,8 @@ func (n *news) reduced(o wire.Outcome) error {
 	p := n.g.p
 	r, err := p.took(o, nil)
 	switch {
-	case err != nil: // the lease of all is given back with the last of the readers
-		return p.kind.Failed(p.keys, err)
+	case err != nil: // at the latest, the last of the readers gives back what it holds
+		return n.failed(err)
 	case r.Status == protocol.Lost && n.g.end(handle.Lost, failure.ErrGone):
 		// Else the last reader's release was faster.
 		return p.fail(failure.ErrLost)
