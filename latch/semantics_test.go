@@ -3,6 +3,7 @@ package latch_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -278,6 +279,7 @@ func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
 			"no session": latch.New(nil, "x"), "no name": latch.New(s, ""), "zero": {}, "nil": nil,
 			"a long name":       latch.New(s, strings.Repeat("x", 513)),
 			"a short life":      latch.New(s, "x", latch.WithLifetime(time.Minute-1)),
+			"decades":           latch.New(s, "x", latch.WithLifetime(math.MaxInt64)),
 			"less than a lease": latch.New(long, "x", latch.WithLifetime(time.Hour-1)),
 		} {
 			for i, err := range everyMethod(bg, l) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -33,6 +34,40 @@ func TestAMutexThatIsNoneIsRefused(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			testlock.OnePrefix(t, "no Mutex", err)
+		}
+	}
+}
+
+func TestATimeThatLastsForDecadesIsRefusedWithTheOptionsName(t *testing.T) {
+	const long = math.MaxInt64
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		said := map[string]error{}
+		for name, option := range map[string]rlock.SessionOption{
+			"WithWatchdogTimeout": rlock.WithWatchdogTimeout(long), "WithWaiterTimeout": rlock.WithWaiterTimeout(long),
+			"WithHandover": rlock.WithHandover(long), "WithLinger": rlock.WithLinger(long),
+		} {
+			_, said[name] = rlock.NewSession(w.Client, option)
+		}
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		_, _, said["WithLease"] = m.TryLock(bg, rlock.WithLease(long))
+		_, _, said["HoldAtLeast"] = m.TryLock(bg, rlock.HoldAtLeast(long))
+		hold := testlock.Take(t, m)
+		said["Extend"] = hold.Extend(bg, long)
+		testlock.Unlock(t, hold)
+		for name, err := range said {
+			if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "ten years") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		testlock.Unlock(t, testlock.Take(t, m, rlock.WaitAtMost(long))) // to wait is another matter
+	})
+}
+
+func TestANilSessionIsRefused(t *testing.T) {
+	var s *rlock.Session
+	for _, err := range []error{s.Close(), s.Shutdown(bg)} {
+		if err == nil || !strings.Contains(err.Error(), "nil Session") {
+			t.Errorf("%v", err)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (m *RWMutex) Name() string { return m.unwrap().Name() }
 // Lock waits until the lock is held to write: no other hold of it is left. It returns the hold and the
 // context to go on with, which carries the hold and ends with it. A ctx that descends from a live hold of
 // this lock re-enters if that is to write, and else gets [ErrUpgrade] at once. With a context that does not
-// descend from the caller's own read hold, it waits for itself.
+// descend from the caller's own read hold, it waits for a lock that its own caller holds: a deadlock.
 //
 // What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {

@@ -39,8 +39,8 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{EndedWait(ended(closed), &LockedError{Name: "x", Holder: "a:1"}), `lockline: lock "x": context canceled: lock "y": session closed; locked by a:1`},
 		{EndedWait(ended(nil), &LockedError{Name: "x", Hint: " (it is yours)"}), `lockline: lock "x": context canceled (it is yours)`},
 		{&LockedError{Name: "x"}, `lockline: lock "x": locked`},
-		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: time.Second, Hint: SelfHint},
-			`lockline: lock "x": locked by a:1 (12@h) for another 1s unless renewed or released` + SelfHint},
+		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: 28697845971, Hint: SelfHint},
+			`lockline: lock "x": locked by a:1 (12@h) for another 28.698s unless renewed or released` + SelfHint},
 	} {
 		if got := c.err.Error(); got != c.want || strings.Count(got, prefix) > 1 {
 			t.Errorf("%s\nwant %s", got, c.want)

@@ -60,6 +60,9 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := protocol.CheckLease("WithWaiterTimeout", cfg.Liveness); err != nil {
 		return nil, err
 	}
+	if d := max(cfg.Handover, cfg.Linger); d > protocol.MaxLease {
+		return nil, fmt.Errorf("lockline: WithHandover, WithLinger: %v is longer than ten years (%v)", d, protocol.MaxLease)
+	}
 	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
 		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", protocol.MaxName, cfg.Label)
 	}
