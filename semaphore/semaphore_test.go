@@ -189,6 +189,31 @@ func TestManyAreServedInSeveralSteps(t *testing.T) {
 	})
 }
 
+// One that waits for more than there will be is told so, and does not hold up those behind it.
+func TestALimitThatIsLoweredSendsThoseAwayThatWantMore(t *testing.T) {
+	simulated(t, 2, 3, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
+		_, a := acquire(t, sems[0], 1)
+		wants := make(chan error)
+		go func() {
+			_, _, err := sems[1].Acquire(bg, 3)
+			wants <- err
+		}()
+		testlock.Settle()
+		behind := join(sems[0], 1)
+		testlock.Waiting(t, "one behind it", behind)
+		start := time.Now()
+		testlock.Must(t, sems[0].SetLimit(bg, 2))
+		var limit *semaphore.LimitError
+		if err := <-wants; !errors.As(err, &limit) || limit.Limit != 2 {
+			t.Errorf("Acquire of 3 of 2: %v", err)
+		}
+		testlock.Unlock(t, testlock.Granted(t, behind), a)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
 // Proves: semaphore
 func TestTheLimitChangesWhileHoldersAreOut(t *testing.T) {
 	simulated(t, 2, 3, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
