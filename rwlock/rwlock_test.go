@@ -81,7 +81,6 @@ func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) 
 	}, rlock.WithHandover(0))
 }
 
-// Proves: read-write lock
 // Nor does a writer that a reader calls with the context from outside get the lock.
 func TestALongWaitForTheSessionsOwnReaderIsLogged(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -100,6 +99,7 @@ func TestALongWaitForTheSessionsOwnReaderIsLogged(t *testing.T) {
 	})
 }
 
+// Proves: read-write lock
 func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, r := testlock.Lock(t, locks[0].RLocker(), bg)
