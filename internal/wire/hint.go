@@ -1,9 +1,13 @@
 package wire
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
+	"io"
+	"net"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,8 +24,15 @@ var hints = []struct{ words, hint string }{
 func Hint(err error) string {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
-		if errors.As(err, new(tls.RecordHeaderError)) {
-			return " (the server does not speak TLS, and the client does: drop its TLSConfig)"
+		switch {
+		case errors.As(err, new(tls.RecordHeaderError)):
+			return " (the server does not speak TLS: drop the client's TLSConfig)"
+		case errors.As(err, new(*unshaken)):
+			return " (the TLS handshake was not answered within DialTimeout, DialerRetries times: " +
+				"does the server speak TLS? If not, drop the client's TLSConfig)"
+		case errors.As(err, new(*hungUp)):
+			return " (the server hung up before it answered anything: " +
+				"if it speaks TLS, give the client a TLSConfig)"
 		}
 		return ""
 	}
@@ -32,4 +43,29 @@ func Hint(err error) string {
 		}
 	}
 	return ""
+}
+
+// unshaken is the error of a request for which no connection was made, since no TLS handshake was answered in
+// time. So does Redis 7.0 if it does not speak TLS: it waits for the end of a line.
+type unshaken struct{ error }
+
+func (e *unshaken) Unwrap() error { return e.error }
+
+// hungUp is the error of a request whose connection the server has closed, though it never answered one.
+type hungUp struct{ error }
+
+func (e *hungUp) Unwrap() error { return e.error }
+
+// Explain marks the error of a request with ctx where client and server may not agree about TLS, for Hint and
+// Judge. secure: the client speaks it. answered: the server has answered a request before.
+func Explain(ctx context.Context, err error, secure, answered bool) error {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case secure && is(context.DeadlineExceeded) && ctx.Err() == nil && !errors.As(err, new(*net.OpError)):
+		// The deadline is that of go-redis's dialer. Those of sockets come as a *net.OpError.
+		return &unshaken{err}
+	case !secure && !answered && (is(io.EOF) || is(syscall.ECONNRESET) || is(syscall.EPIPE)):
+		return &hungUp{err}
+	}
+	return err
 }

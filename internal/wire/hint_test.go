@@ -1,7 +1,14 @@
 package wire
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -27,5 +34,41 @@ func TestHints(t *testing.T) {
 		if got := Hint(redisError(text)); !strings.Contains(got, want) || (got == "") != (want == "") {
 			t.Errorf("%s: %q", text, got)
 		}
+	}
+}
+
+func TestHintsAboutTLS(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	socket := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+	reset := &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	for _, c := range []struct {
+		ctx              context.Context
+		err              error
+		secure, answered bool
+		want             string
+	}{
+		{t.Context(), context.DeadlineExceeded, true, false, "does the server speak TLS?"},
+		{t.Context(), context.DeadlineExceeded, true, true, "does the server speak TLS?"},
+		{t.Context(), context.DeadlineExceeded, false, false, ""},
+		{ended, context.DeadlineExceeded, true, false, ""},
+		{t.Context(), socket, true, false, ""},
+		{t.Context(), dial, true, false, ""},
+		{t.Context(), tls.RecordHeaderError{}, true, false, "does not speak TLS"},
+		{t.Context(), io.EOF, false, false, "give the client a TLSConfig"},
+		{t.Context(), reset, false, false, "give the client a TLSConfig"},
+		{t.Context(), io.EOF, false, true, ""},
+		{t.Context(), io.EOF, true, false, ""},
+		{t.Context(), redisError("READONLY x"), false, false, ""},
+	} {
+		err := Explain(c.ctx, c.err, c.secure, c.answered)
+		got := Hint(err)
+		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") || !errors.Is(err, c.err) {
+			t.Errorf("%v, secure %v, answered %v: %v%s", c.err, c.secure, c.answered, err, got)
+		}
+	}
+	if Explain(t.Context(), nil, true, false) != nil {
+		t.Error("success became an error")
 	}
 }

@@ -72,6 +72,9 @@ func Judge(err error) Verdict {
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// It never left, and go-redis has retried the dial already.
 		return Verdict{Transient: true}
+	case errors.As(err, new(*unshaken)):
+		// go-redis has retried the dial, for long. A hook's error may look like this one, of what has run.
+		return Verdict{Unknown: true, Transient: true}
 	default:
 		return Verdict{Unknown: true, Resend: true, Transient: true}
 	}

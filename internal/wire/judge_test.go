@@ -30,6 +30,7 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{context.DeadlineExceeded, Verdict{Unknown: true, Resend: true, Transient: true}},
 		{dial, Verdict{Transient: true}},
 		{fmt.Errorf("wrapped: %w", dial), Verdict{Transient: true}},
+		{Explain(t.Context(), context.DeadlineExceeded, true, true), Verdict{Unknown: true, Transient: true}},
 		{redis.ErrPoolTimeout, Verdict{Transient: true}},
 		{redis.ErrClosed, Verdict{}},
 		{fmt.Errorf("wrapped: %w", x509.UnknownAuthorityError{}), Verdict{}},

@@ -36,6 +36,8 @@ type Link struct {
 	// negative. Tests set it before the first request.
 	Batching int
 
+	answered atomic.Bool // a request, ever
+
 	whole pulse    // of the one server, or of a Cluster while its servers are not known
 	nodes sync.Map // the pulse of each master of a Cluster by its address
 
@@ -64,6 +66,17 @@ type Server interface{ Pipeline() redis.Pipeliner }
 func (l *Link) Single() bool {
 	_, one := l.client.(*redis.Client) // others may know more than one
 	return one
+}
+
+// secure reports whether the client speaks TLS, if it tells.
+func (l *Link) secure() (secure, known bool) {
+	switch c := l.client.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().TLSConfig != nil, true
+	case interface{ Options() *redis.ClusterOptions }:
+		return c.Options().TLSConfig != nil, true
+	}
+	return false, false
 }
 
 // Addr is where the one server is; "" where it is not known, as of a Cluster.
@@ -135,7 +148,8 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 		o.Sent = time.Now()
 		r := c.Request(o.Sent)
 		o.Reply, o.Failing, o.Err = l.process(ctx, r, sc, try > 1)
-		if l.judge(&o); !o.Again || try >= most || ctx.Err() != nil || left != nil && (left.Load() || l.closing()) ||
+		l.judge(ctx, &o)
+		if !o.Again || try >= most || ctx.Err() != nil || left != nil && (left.Load() || l.closing()) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || left != nil && left.Load() {
 			return o
 		}
@@ -146,7 +160,7 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 }
 
 // judge judges how the last copy ended.
-func (l *Link) judge(o *Outcome) {
+func (l *Link) judge(ctx context.Context, o *Outcome) {
 	o.Again = false
 	if o.Err == nil {
 		return
@@ -154,6 +168,9 @@ func (l *Link) judge(o *Outcome) {
 	o.Err = l.options.Refusal(o.Err)
 	if moved(o.Err) && l.Single() {
 		o.Err = &misdirected{o.Err}
+	}
+	if secure, known := l.secure(); known {
+		o.Err = Explain(ctx, o.Err, secure, l.answered.Load())
 	}
 	v := Judge(o.Err)
 	if v.Unknown {

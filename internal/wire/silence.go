@@ -93,6 +93,7 @@ func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 		p.since.Store(int64(l.age()))
 		p.answers.Store(true)
 		l.whole.answers.Store(true)
+		l.answered.Store(true)
 	} else if !errors.Is(err, context.Canceled) { // it may not have been sent
 		p.answers.Store(false)
 	}
