@@ -180,7 +180,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 //   - [rlock.ErrLost] if the leadership had been lost before;
 //   - [rlock.ErrClosed] if the session gave it back;
 //   - else an error of ctx or of go-redis: whether Redis was told is not known. It is tried again in the
-//     background until the lease is over. Observers may see the end only then.
+//     background until the lease is over, unless the error says that it is not. Observers may see the end
+//     only then.
 //
 // Whatever it returns, the context has ended. Act as if another one leads.
 func (l *Leadership) Resign(ctx context.Context) error {

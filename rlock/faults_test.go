@@ -2,8 +2,12 @@ package rlock_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
@@ -59,5 +63,24 @@ func TestShutdownIsBoundedWhenRedisIsFrozen(t *testing.T) {
 			t.Errorf("cause: %v", context.Cause(ctx))
 		}
 		w.Net.Thaw()
+	})
+}
+
+func TestAnUnlockThatIsNotTriedAgainSaysSo(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		const words = "not tried again: it may stay taken until its lease ends"
+		rdb := beside(t, w)
+		_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), "x"), bg)
+		testlock.Must(t, rdb.Close())
+		if err := hold.Unlock(bg); !errors.Is(err, redis.ErrClosed) || !strings.Contains(err.Error(), words) {
+			t.Errorf("with a client that is closed: %v", err)
+		}
+
+		_, hold = testlock.Lock(t, rlock.New(testlock.NewSession(t, w.Client), "y"), bg)
+		w.Net.Refuse(true)
+		if err := hold.Unlock(bg); err == nil || strings.Contains(err.Error(), words) {
+			t.Errorf("in an outage: %v", err)
+		}
+		w.Net.Refuse(false)
 	})
 }

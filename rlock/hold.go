@@ -33,7 +33,8 @@ func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 //   - [ErrLost] if the lock had been lost before;
 //   - [ErrClosed] if the session gave the lock back;
 //   - else an error of ctx or of go-redis, as of Lock: whether Redis was told is not known. It
-//     is tried again in the background until the lease has run out.
+//     is tried again in the background until the lease has run out, unless the error says that it is not.
+//     The client may be closed, for one.
 //
 // Whatever it returns, the hold's context is canceled: treat the lock as released. Unlocking never frees a
 // lock that another owner holds by now.

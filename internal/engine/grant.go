@@ -337,16 +337,18 @@ func (n *news) released(o wire.Outcome) error {
 	return nil
 }
 
-// failed has it told again in the background, if that may help.
+// failed has it told again in the background, if that may help. Else the error says so.
 func (n *news) failed(err error) error {
 	g, p, r := n.g, n.g.p, n.Same
-	if wire.Judge(err).Again(p.s().Closing()) {
-		p.keep()
-		p.s().Go(func() {
-			defer p.drop()
-			p.repeat(r, g.deadline())
-		})
+	if !wire.Judge(err).Again(p.s().Closing()) {
+		err = fmt.Errorf("%w; not tried again: it may stay taken until its lease ends", err)
+		return p.kind.Failed(p.keys, err)
 	}
+	p.keep()
+	p.s().Go(func() {
+		defer p.drop()
+		p.repeat(r, g.deadline())
+	})
 	return p.kind.Failed(p.keys, err)
 }
 
