@@ -86,7 +86,8 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	if o.down != nil {
-		return []finding{{Server: o.down.host, Check: "reach", Status: failure, Found: o.down.Error(), Do: reachDo(o.down)}}
+		return []finding{{Server: o.down.host, Check: "reach", Status: failure,
+			Found: say(o.down), Do: reachDo(o.down)}}
 	}
 	var (
 		mu       sync.Mutex // guards findings

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/rlock"
@@ -51,7 +52,7 @@ descendants get SIGTERM when no more than --grace of the lease is left. They get
 SIGKILL just before the end of the lease, before another process can get the lock.
 The lock can also be lost already, because it was forced open or Redis lost its data.
 Then they get SIGTERM at once and SIGKILL after --grace, or where the lease would have
-ended if that is sooner. Once the command has ended, what it has left gets SIGKILL.
+ended if that is sooner. What a command leaves that ends after SIGTERM gets SIGKILL.
 
 On Linux the descendants are all that it has started, in other process groups and
 sessions, too, and orphans. Elsewhere they are its process group. In no case are they
@@ -205,7 +206,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer closeSession(session)
 
-	c := &contender{o, session, o.open(session, o.name), errOut}
+	c := &contender{o, rdb, session, o.open(session, o.name), errOut}
 	if err := c.refuseOwn(waiting); err != nil {
 		return err
 	}
@@ -307,6 +308,7 @@ func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.
 // contender is this process before it has the lock.
 type contender struct {
 	execOptions
+	rdb     redis.UniversalClient
 	session *rlock.Session
 	lock    subject
 	errOut  io.Writer
@@ -350,6 +352,8 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		err = interrupted
 	}
 	switch {
+	case err == nil:
+		return held, hold, nil
 	case errors.Is(err, rlock.ErrLocked):
 		by := ""
 		if s, known := c.holder(ctx); known && s.Held {
@@ -357,11 +361,8 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		}
 		return nil, nil, &exitError{c.locked, fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)}
 	}
-	if err != nil {
-		_ = hold.Unlock(context.Background()) // which may have been granted in that instant
-		return nil, nil, err
-	}
-	return held, hold, nil
+	_ = hold.Unlock(context.Background()) // which may have been granted in that instant
+	return nil, nil, err
 }
 
 // replicated waits until the replicas have the lock.
@@ -399,6 +400,9 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))
 		case known:
 			text = "it is free at this moment"
+			if role, _ := c.redis.hello(ctx, c.rdb.Process, "role"); role == "replica" {
+				text = "this server is a replica, which grants nothing"
+			}
 		}
 		complain(c.errOut, fmt.Errorf("lock %q: waiting; %s", c.name, text))
 	}()

@@ -250,9 +250,20 @@ func TestExecSaysThatASemaphoreHasAnotherLimit(t *testing.T) {
 	p.wantCode(0)
 	p = startExec(t, m.Addr(), "--semaphore", "5", "n", "--", "true")
 	p.wantCode(exitTrouble)
-	if said := p.errOut.String(); !strings.Contains(said, "it has 2 permits, and New says 5") {
+	if said := p.errOut.String(); !strings.HasSuffix(said, "it has 2 permits, and --semaphore says 5\n") {
 		t.Errorf("stderr: %q", said)
 	}
+}
+
+func TestExecSaysThatItWaitsAtAReplica(t *testing.T) {
+	t.Parallel()
+	replica := testredis.Start(t).StartReplica(t)
+	p := startExec(t, replica.Addr, "n", "--", "true")
+	testlock.Eventually(t, "it says so", func() bool {
+		return strings.Contains(p.errOut.String(), "waiting; this server is a replica, which grants nothing")
+	})
+	p.signal(syscall.SIGTERM)
+	p.wantCode(exitSignalBase + int(syscall.SIGTERM))
 }
 
 func TestExecRunsTheCommandOnceReplicasHaveTheLock(t *testing.T) {

@@ -84,7 +84,7 @@ func complain(errOut io.Writer, err error) {
 }
 
 // say is an error in the words of the command line. The library's bring a prefix, and begin with the option that is
-// wrong, if one is, or say what kind of client to use.
+// wrong, if one is, or say what to write in a program.
 func say(err error) string {
 	text := strings.TrimPrefix(err.Error(), "lockline: ")
 	if option, rest, ok := strings.Cut(text, ": "); ok && flags[option] != "" {
@@ -96,7 +96,10 @@ func say(err error) string {
 var (
 	flags   = map[string]string{"WithPrefix": "--prefix", "WithWatchdogTimeout": "--lease", "redisson": "--redisson"}
 	clients = strings.NewReplacer("redis.NewClusterClient", "?addr=HOST:PORT behind the URL of --redis",
-		"redis.NewFailoverClient", "?master_name=NAME behind the URL of --redis")
+		"redis.NewFailoverClient", "?master_name=NAME behind the URL of --redis",
+		"drop the client's TLSConfig", "--redis must begin with redis://",
+		"give the client a TLSConfig", "--redis must begin with rediss://",
+		"New says", "--semaphore says", " (SetLimit changes the number for all)", "")
 )
 
 func program(out, errOut io.Writer) *cli.Command {

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
+
+	"github.com/lockline/lockline/internal/wire"
 )
 
 // quiet keeps go-redis's own remarks about connections off a stderr that
@@ -86,8 +87,12 @@ func urlOf(cmd *cli.Command) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// secure adds to the TLS configuration that the URL has made; nil if it has no TLS.
-func (t target) secure(c *tls.Config) error {
+// secure adds to the TLS configuration that the URL has made; nil if it has no TLS. A server without TLS may
+// not answer a handshake: go-redis would dial five times, for five seconds each.
+func (t target) secure(c *tls.Config, dials *int) error {
+	if c != nil {
+		*dials = cmp.Or(*dials, 2)
+	}
 	if c == nil && cmp.Or(t.CACert, t.Cert, t.Key) != "" {
 		return errors.New("--cacert, --cert and --key (LOCKLINE_CACERT and so on) are for TLS: " +
 			"the URL of --redis must begin with rediss://")
@@ -170,39 +175,38 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errURL
 	}
-	if err := t.secure(options.TLSConfig); err != nil {
+	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
 		return nil, err
 	}
 	first := *options
 	first.DB = 0 // the one that a Cluster and a Sentinel do not refuse
-	rdb := redis.NewClient(&first)
-	hello, err := request(ctx, rdb, "hello") // without arguments any user may
-	if err != nil && !refused(err) {
-		_ = rdb.Close()
-		return nil, &unreachable{t.host(), "redis at " + t.host(), err}
-	}
-	var mode any
-	switch hello := hello.(type) {
-	case map[any]any:
-		mode = hello["mode"]
-	case []any: // of names and values, with ?protocol=2
-		if i := slices.Index(hello, any("mode")); i >= 0 && i+1 < len(hello) {
-			mode = hello[i+1]
-		}
-	}
+	asking := redis.NewClient(&first)
+	defer asking.Close()
+	mode, err := t.hello(ctx, asking.Process, "mode")
 	switch {
+	case err != nil && !refused(err):
+		return nil, &unreachable{t.host(), "redis at " + t.host(), err}
 	case mode == "cluster":
-		_ = rdb.Close()
 		return t.openCluster(u)
 	case mode == "sentinel":
-		_ = rdb.Close()
 		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: "+
 			"add ?master_name=NAME to the URL of --redis", t.host())
-	case options.DB != 0:
-		_ = rdb.Close()
-		rdb = redis.NewClient(options)
 	}
-	return rdb, nil // also if HELLO was refused: then the next request says why, or works
+	return redis.NewClient(options), nil // also if HELLO was refused: the next request says why, or works
+}
+
+// hello is what a server says of itself by one of HELLO's names. Without arguments any user may ask.
+func (t target) hello(ctx context.Context, send sender, name string) (any, error) {
+	reply, err := t.request(ctx, send, "hello")
+	switch reply := reply.(type) {
+	case map[any]any:
+		return reply[name], err
+	case []any: // of names and values, with ?protocol=2
+		if i := slices.Index(reply, any(name)); i >= 0 && i+1 < len(reply) {
+			return reply[i+1], err
+		}
+	}
+	return nil, err
 }
 
 // openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its parser of a server's does.
@@ -231,7 +235,7 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 		}
 		options.TLSConfig.InsecureSkipVerify = true
 	}
-	if err := t.secure(options.TLSConfig); err != nil {
+	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
 		return nil, err
 	}
 	return redis.NewClusterClient(options), nil
@@ -246,7 +250,7 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	if options.RouteByLatency || options.RouteRandomly { // go-redis would panic
 		return nil, errors.New("--redis: route_by_latency and route_randomly do not go with master_name")
 	}
-	if err := t.secure(options.TLSConfig); err != nil {
+	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
 		return nil, err
 	}
 	if err := t.findMaster(ctx, options); err != nil {
@@ -270,7 +274,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialerRetries: o.DialerRetries,
 			})
 			defer sentinel.Close()
-			_, err := request(ctx, sentinel, "sentinel", "get-master-addr-by-name", o.MasterName)
+			_, err := t.request(ctx, sentinel.Process, "sentinel", "get-master-addr-by-name", o.MasterName)
 			answers <- answer{addr, err}
 		}()
 	}
@@ -284,7 +288,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 		case redis.Nil:
 			errs = append(errs, fmt.Sprintf("the Sentinel %s does not know a master %q", a.addr, o.MasterName))
 		default:
-			errs = append(errs, fmt.Sprintf("the Sentinel %s: %v", a.addr, a.err))
+			errs = append(errs, fmt.Sprintf("the Sentinel %s: %v%s", a.addr, a.err, wire.Hint(a.err)))
 		}
 		answered = answered || refused(a.err)
 	}
@@ -301,38 +305,26 @@ type unreachable struct {
 	err        error
 }
 
-func (e *unreachable) Error() string { return e.what + ": " + e.err.Error() }
+func (e *unreachable) Error() string { return e.what + ": " + e.err.Error() + wire.Hint(e.err) }
 func (e *unreachable) Unwrap() error { return e.err }
 
 // refused: a server has answered, with an error.
 func refused(err error) bool { return errors.As(err, new(redis.Error)) }
-
-type processor interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-}
 
 // once is a request that go-redis sends once. It would take four times as long to say that no connection can be made.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// tries is how often a request is sent that no answer comes to, as of a Lock.
-const tries = 4
+type sender = func(ctx context.Context, cmd redis.Cmder) error
 
 // request sends a request like the library: again if there is no answer, not if there is no connection.
-func request(ctx context.Context, c processor, args ...any) (any, error) {
+func (t target) request(ctx context.Context, send sender, args ...any) (any, error) {
 	for try := 1; ; try++ {
 		cmd := once{redis.NewCmd(ctx, args...)}
-		err := c.Process(ctx, cmd)
-		if err == nil || refused(err) || unconnected(err) || try >= tries || ctx.Err() != nil {
+		err := wire.Explain(ctx, send(ctx, cmd), strings.HasPrefix(t.URL, "rediss:"), false)
+		if err == nil || refused(err) || !wire.Judge(err).Resend || try >= wire.Tries || ctx.Err() != nil {
 			return cmd.Val(), err
 		}
 	}
-}
-
-// unconnected: no connection could be made, or none with TLS, and none would be.
-func unconnected(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, new(*tls.CertificateVerificationError)) ||
-		errors.As(err, new(tls.AlertError)) || errors.As(err, new(tls.RecordHeaderError))
 }

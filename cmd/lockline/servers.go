@@ -56,7 +56,7 @@ func (o *operator) partAt(ctx context.Context, t target) (lockState, error) {
 		s, err = openRedLock(at.session, o.name).state(ctx)
 	}
 	if down, ok := errors.AsType[*unreachable](err); ok {
-		s.Error, err = down.Error(), nil
+		s.Error, err = say(down), nil
 	}
 	s.Server = t.host()
 	return s, err

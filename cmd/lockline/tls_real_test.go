@@ -103,6 +103,13 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 		execTLS("redis://"+to, exitTrouble,
 			"(LOCKLINE_CACERT and so on) are for TLS: the URL of --redis must begin with rediss://", s.flags()...)
 	}
+	plain := testredis.Start(t).Addr
+	for _, to := range []string{plain + "?dial_timeout=200ms", plain + "?dial_timeout=200ms&master_name=x"} {
+		execTLS("rediss://"+to, exitTrouble, "--redis must begin with redis://")
+	}
+	for _, to := range []string{server, sentinel + "?master_name=lockline"} {
+		execTLS("redis://"+to, exitTrouble, "--redis must begin with rediss://")
+	}
 	execTLS("rediss://"+server, exitTrouble, "--cert and --key go together", s.flags()[:4]...)
 	execTLS("rediss://"+server, exitTrouble, "no certificate in", "--cacert", s.key)
 	execTLS("rediss://"+server, exitTrouble, "no such file", "--cacert", filepath.Join(t.TempDir(), "none"))
