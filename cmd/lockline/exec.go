@@ -52,7 +52,7 @@ descendants get SIGTERM when no more than --grace of the lease is left. They get
 SIGKILL just before the end of the lease, before another process can get the lock.
 The lock can also be lost already, because it was forced open or Redis lost its data.
 Then they get SIGTERM at once and SIGKILL after --grace, or where the lease would have
-ended if that is sooner. What a command leaves that ends after SIGTERM gets SIGKILL.
+ended if that is sooner. Whatever is left of a command that ended after SIGTERM gets SIGKILL.
 
 On Linux the descendants are all that it has started, in other process groups and
 sessions, too, and orphans. Elsewhere they are its process group. In no case are they
