@@ -44,8 +44,15 @@ func TestThoseThatWaitReadWhichLeaseEndsFirstOnce(t *testing.T) {
 		t.Errorf("twenty waits have not read it once: %s", stats)
 	}
 	done := wait(bg, l)
+	testlock.Must(t, rdb.ConfigResetStat(bg).Err())
 	testlock.Must(t, p.Abandon(bg)) // which ends a lease sooner
 	diedAs(t, "Wait", testlock.Receive(t, "told", done), "p")
+	for range 20 {
+		diedAs(t, "Wait", l.Wait(bg), "p")
+	}
+	if stats = rdb.Info(bg, "commandstats").Val(); strings.Contains(stats, "cmdstat_hgetall") {
+		t.Errorf("it is read to find a death that is known: %s", stats)
+	}
 	testlock.Must(t, q.CountDown(bg))
 }
 

@@ -79,11 +79,11 @@ local function leased(party)
   end
 end
 
--- sooner notes that a lease ends at till.
-local function sooner(till)
+-- sooner notes that the lease of a party ends at till.
+local function sooner(till, party)
   local first = redis.call('HGET', KEYS[1], 'f')
   if first and till < (tonumber(string.match(first, '^%d+')) or 0) then
-    redis.call('HDEL', KEYS[1], 'f')
+    redis.call('HSET', KEYS[1], 'f', stamp(till) .. ' ' .. party)
   end
 end
 

@@ -15,7 +15,7 @@ local mine = id == ARGV[1]
 if ARGV[4] == '0' then
   if mine and till > now then
     redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], stamped .. ' ' .. id)
-    sooner(now)
+    sooner(now, ARGV[2])
     redis.call('PUBLISH', ARGV[3], 'L ' .. (redis.call('HGET', KEYS[1], 'r') or '') .. ' 0')
   end
   return 'L ' .. stamped

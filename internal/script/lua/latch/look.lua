@@ -21,12 +21,11 @@ if not run[1] then
   return 'Z ' .. stamped
 end
 local n = whole(KEYS[1], 'n', run[1])
-redis.pcall('PEXPIRE', KEYS[1], math.max(ENDED, sound(run[3] or '', 1e13) or 0)) -- a server that cannot write can be read
 local first, party
 if run[4] ~= '0' then
   first, party = string.match(run[5] or '', '^(%d+) (.*)$')
   first = tonumber(first)
-  if not first or first <= now then -- all fields, with those that are remembered: not for each that waits
+  if not first or first <= now and leased(party) ~= first then -- reads all that is remembered: not for each that waits
     first = nil
     local all = redis.call('HGETALL', KEYS[1])
     for i = 1, #all, 2 do
@@ -40,6 +39,7 @@ if run[4] ~= '0' then
     end
   end
 end
+redis.pcall('PEXPIRE', KEYS[1], math.max(ENDED, sound(run[3] or '', 1e13) or 0)) -- a server that cannot write can be read
 local about = stamped .. ' ' .. (run[2] or '') .. ' ' .. stamp(n) .. ' '
 if first and first <= now then
   return 'P ' .. about .. party
