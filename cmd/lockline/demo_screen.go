@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -30,11 +31,25 @@ type lane struct {
 
 func newScreen(out io.Writer, contend time.Duration) *screen {
 	every := max(contend/15, 100*time.Millisecond)
-	s := &screen{out: out, begun: time.Now(), every: every}
+	s := &screen{out: painter{out}, begun: time.Now(), every: every}
 	for i := range s.lanes {
 		s.lanes[i].state = "·"
 	}
 	return s
+}
+
+// painter colors some words on a terminal, or where its user has asked for colors.
+type painter struct{ io.Writer }
+
+var colored = strings.NewReplacer("HOLD", "\x1b[32mHOLD\x1b[0m", "✓", "\x1b[32m✓\x1b[0m",
+	"STALL", "\x1b[31mSTALL\x1b[0m", "dead", "\x1b[31mdead\x1b[0m", "✗", "\x1b[31m✗\x1b[0m")
+
+func (p painter) Write(text []byte) (int, error) {
+	if os.Getenv("NO_COLOR") != "" || os.Getenv("CLICOLOR_FORCE") == "" && !terminal(p.Writer) {
+		return p.Writer.Write(text)
+	}
+	_, err := colored.WriteString(p.Writer, string(text))
+	return len(text), err
 }
 
 func pad(text string, width int) string {

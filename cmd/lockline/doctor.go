@@ -142,6 +142,7 @@ func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts 
 		f.server = "the master that the Sentinels name"
 	}
 	// TIME says, too, whether the server can be reached at all, and by this user.
+	server.Time(ctx) // it may have to dial, which would count
 	sent := now()
 	clock, err := server.Time(ctx).Result()
 	if f.rtt = now().Sub(sent); err != nil {

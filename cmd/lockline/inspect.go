@@ -22,8 +22,7 @@ not renewed, but for the 2 s of a lock that was just handed over.
 "since" is when the session got the lock, by the server's clock; its goroutines may have
 handed it on since then. How long ago that is, this machine's clock says. The token is
 that time in microseconds. A free lock shows its last holder's, which is remembered
-for at least 15 s.
-A lock that a JVM holds has token 0: it is not known.`
+for at least 15 s. A lock that a JVM holds has token 0: it is not known.`
 
 func inspectCommand() *cli.Command {
 	return operatorCommand(&cli.Command{

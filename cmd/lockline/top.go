@@ -22,13 +22,11 @@ import (
 const topDescription = `Shows what lockline ls PATTERN lists, on a page that is refreshed. It needs a
 terminal: in a pipe, use lockline ls or lockline watch.
 
-Each look at Redis is that of ls, and the next one begins --interval after it has ended.
-If a look takes longer than that, as of very many locks, the next one begins as long after
-it as it took.
+The next look begins --interval after one has ended, or as long after it as it took.
 
 Keys:
 
-      s, S      sort by waiting, first, held for, lease or name
+      s         sort by waiting, held for, lease or name
       up, down  scroll (or k, j)
       q         quit, with exit code 0 (ctrl-C: 130)`
 
@@ -116,8 +114,6 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 				return &exitError{code: exitInterrupted}
 			case "s":
 				p.by++
-			case "S":
-				p.by += len(orders) - 1
 			case "k", "\x1b[A", "\x1bOA": // up
 				p.from--
 			case "j", "\x1b[B", "\x1bOB": // down
@@ -182,18 +178,9 @@ var orders = []struct {
 	compare func(a, b lockState) int
 }{
 	{"waiting", func(a, b lockState) int { return cmp.Compare(len(b.Queue), len(a.Queue)) }},
-	{"first", func(a, b lockState) int { return cmp.Compare(firstWait(b), firstWait(a)) }},
 	{"held for", func(a, b lockState) int { return cmp.Compare(b.HeldMS, a.HeldMS) }},
 	{"lease", func(a, b lockState) int { return cmp.Compare(leaseLeft(a), leaseLeft(b)) }},
 	{"name", func(a, b lockState) int { return 0 }},
-}
-
-// firstWait is for how long the first in the queue has waited, in milliseconds.
-func firstWait(s lockState) int64 {
-	if len(s.Queue) == 0 {
-		return -1
-	}
-	return s.Queue[0].AgeMS
 }
 
 // leaseLeft is what is left, in milliseconds; of a lock that is not held, more than any.

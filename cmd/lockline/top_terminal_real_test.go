@@ -115,7 +115,7 @@ func TestTopInATerminal(t *testing.T) {
 	}
 
 	p.keys("s")
-	p.shows("sorted by first")
+	p.shows("sorted by held for")
 	p.run("resize-window", "-x", "160", "-y", "5")
 	p.shows("TOKEN", "0 of 3 locks")
 	p.run("resize-window", "-x", "160", "-y", "6")

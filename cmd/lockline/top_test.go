@@ -94,7 +94,6 @@ func TestTopSorts(t *testing.T) {
 		names []string
 	}{
 		{"waiting", []string{"crowd", "a free one", "longest wait", "busy", "ending"}},
-		{"first", []string{"longest wait", "a free one", "crowd", "busy", "ending"}},
 		{"held for", []string{"busy", "crowd", "longest wait", "ending", "a free one"}},
 		{"lease", []string{"ending", "busy", "crowd", "longest wait", "a free one"}},
 		{"name", []string{"a free one", "busy", "crowd", "ending", "longest wait"}},

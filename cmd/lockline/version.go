@@ -10,8 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// version is set for a release: go build -ldflags "-X main.version=1.2.3". Else it is that of the module,
-// which names the commit.
+// version is a release's, by -ldflags "-X main.version=1.2.3". Else that of the module names the commit.
 var version string
 
 func showVersion(cmd *cli.Command) error {
