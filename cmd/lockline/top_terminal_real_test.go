@@ -116,6 +116,8 @@ func TestTopInATerminal(t *testing.T) {
 
 	p.keys("s")
 	p.shows("sorted by held for")
+	p.keys("s", "s", "s") // once around: "printer" alone is waited for
+	p.shows("sorted by waiting")
 	p.run("resize-window", "-x", "160", "-y", "5")
 	p.shows("TOKEN", "0 of 3 locks")
 	p.run("resize-window", "-x", "160", "-y", "6")
