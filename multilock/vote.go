@@ -118,8 +118,7 @@ func (v *vote) wait() (e *entry, err error) {
 	v.announce()
 	late := time.NewTicker(engine.LongWait)
 	defer late.Stop()
-	for waits := true; waits; {
-		waits = false
+	for {
 		select {
 		case from := <-d.pass:
 			v.turn, v.refused = true, true
@@ -131,10 +130,11 @@ func (v *vote) wait() (e *entry, err error) {
 			}
 		case <-late.C:
 			d.suspect()
-			waits = true
+			continue
 		case <-v.bounds.Until.Done():
 		case <-v.bounds.Closing:
 		}
+		break
 	}
 	v.holder, v.refused = d.known(v.begun), d.taken.Load()
 	return nil, v.whyOver(nil)

@@ -45,7 +45,8 @@ var colored = strings.NewReplacer("HOLD", "\x1b[32mHOLD\x1b[0m", "✓", "\x1b[32
 	"STALL", "\x1b[31mSTALL\x1b[0m", "dead", "\x1b[31mdead\x1b[0m", "✗", "\x1b[31m✗\x1b[0m")
 
 func (p painter) Write(text []byte) (int, error) {
-	if os.Getenv("NO_COLOR") != "" || os.Getenv("CLICOLOR_FORCE") == "" && !terminal(p.Writer) {
+	shows := terminal(p.Writer) && os.Getenv("TERM") != "dumb"
+	if forced := os.Getenv("CLICOLOR_FORCE"); os.Getenv("NO_COLOR") != "" || !shows && (forced == "" || forced == "0") {
 		return p.Writer.Write(text)
 	}
 	_, err := colored.WriteString(p.Writer, string(text))
@@ -131,12 +132,9 @@ func (s *screen) recovered(e event, since moment) {
 }
 
 func (s *screen) verdict(v verdict) {
-	fmt.Fprintf(s.out, "\n%s\n", "Verdict")
+	fmt.Fprint(s.out, "\nVerdict\n")
 	for _, c := range v {
-		mark := "✓"
-		if !c.ok {
-			mark = "✗"
-		}
+		mark := map[bool]string{true: "✓", false: "✗"}[c.ok]
 		fmt.Fprintf(s.out, "  %s %s %s\n", mark, pad(c.name, 10), c.says)
 	}
 	if v.right() {

@@ -28,7 +28,8 @@ func inspectCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
 		Name: "inspect", Usage: "show the holder and the waiters of a lock", UsageText: "lockline inspect [options] NAME",
 		Description: inspectDescription,
-		Flags:       []cli.Flag{&cli.StringSliceFlag{Name: "also", Usage: "`URL` of another server of a RedLock; may be given again"}},
+		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "also",
+			Usage: "`URL` of another server of a RedLock; may be given again"}},
 	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		if cmd.IsSet("also") {
 			return o.inspectServers(ctx, cmd)

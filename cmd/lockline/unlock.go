@@ -25,7 +25,7 @@ a JVM holds shows token 0, since it is not known: it is freed without --token.
 Of a read-write lock or a semaphore, all holders lose it without --token. A latch is no
 lock, and is left alone.
 
-A RedLock is freed on this server alone. On a majority of them, its holder loses it.
+Of a RedLock, the part on this server is freed. Its holder loses it with a majority of them.
 
 Exit code: 0 if the lock was freed, 1 if it was not held, or by another holder than --token says.`
 

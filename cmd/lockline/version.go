@@ -19,6 +19,7 @@ func showVersion(cmd *cli.Command) error {
 		built = info.Main.Version
 	}
 	number := strings.TrimPrefix(cmp.Or(version, built), "v")
-	_, err := fmt.Fprintf(cmd.Root().Writer, "lockline %s (%s, %s/%s)\n", number, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(cmd.Root().Writer, "lockline %s (%s, %s/%s)\n",
+		number, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }

@@ -85,7 +85,7 @@ type pool struct {
 	all  *pools
 	uses int // acquisitions, attempts and grants; guarded by pools.mu
 
-	mu        sync.Mutex        // guards what follows, and what lanes, attempts, grants and entries say that it guards
+	mu        sync.Mutex        // guards the following, and what lanes, attempts, grants and entries say
 	lanes     []*lane           // the latest last
 	grants    []*Grant          // that are held
 	seen      *failure.Sighting // of a holder
