@@ -240,6 +240,11 @@ func (l *permits) forgotten(s *server) {
 	l.holders, _, _ = l.read()
 	l.voided()
 	l.requeued(s)
+	for _, h := range l.holders {
+		if h.n == engine.All { // it gives back the tokens of its block that it has not used
+			l.known = min(l.known, h.token)
+		}
+	}
 	if l.limit = number(s.HGet(l.key+":t", "n")); l.limit == 0 {
 		l.limit = l.initial
 	}
