@@ -100,8 +100,12 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 }
 
 // assume makes a leadership of the lock. If it cannot, the lock is given back in the background.
-func (e *Election) assume(held context.Context, outer *rlock.Hold, value string) (context.Context, *Leadership, error) {
-	l := &Leadership{e: e, outer: outer, record: &record{e: e, owner: engine.OwnerField((*handle.Hold)(outer)), token: protocol.Number(outer.Token())}}
+func (e *Election) assume(
+	held context.Context, outer *rlock.Hold, value string,
+) (context.Context, *Leadership, error) {
+	l := &Leadership{e: e, outer: outer, record: &record{
+		e: e, owner: engine.OwnerField((*handle.Hold)(outer)), token: protocol.Number(outer.Token()),
+	}}
 	led := held
 	err := persist(held, outer, func() (err error) {
 		led, l.hold, err = e.lock.Lock(held)

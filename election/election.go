@@ -107,10 +107,12 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	}
 	var all []Candidate
 	if st.Held {
-		all = append(all, Candidate{Leader: true, Token: st.Token, Owner: st.Owner, Session: st.Session, Host: st.Host, PID: st.PID, Label: st.Label})
+		all = append(all, Candidate{Leader: true, Token: st.Token, Owner: st.Owner, Session: st.Session,
+			Host: st.Host, PID: st.PID, Label: st.Label})
 	}
 	for _, w := range st.Queue {
-		all = append(all, Candidate{Owner: w.Owner, Session: w.Session, Host: w.Host, PID: w.PID, Label: w.Label, Age: w.Age})
+		all = append(all, Candidate{Owner: w.Owner, Session: w.Session, Host: w.Host, PID: w.PID,
+			Label: w.Label, Age: w.Age})
 	}
 	return all, nil
 }
@@ -118,10 +120,11 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 // view is what one look has found.
 type view struct {
 	Leader
-	number int64         // of the value
-	until  time.Duration // after the sending of the request, the lease is over unless it is renewed; negative: it has no end
-	sent   time.Time
-	deaf   bool // the server knows of nobody that listens for the session
+	number int64 // of the value
+	// After the sending of the request, the lease is over unless it is renewed; negative: it has no end.
+	until time.Duration
+	sent  time.Time
+	deaf  bool // the server knows of nobody that listens for the session
 }
 
 // look asks for the present leader, and whether the server knows of listeners to a channel, unless that is
@@ -166,7 +169,9 @@ type request struct {
 func (r *request) Request(time.Time) wire.Request { return r.e.keys().RequestAlone(r.sc, r.argv...) }
 
 // do runs a script and blocks for the reply, as long as ctx and the session last.
-func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (reply string, sent time.Time, err error) {
+func (e *Election) do(
+	ctx context.Context, sc *wire.Script, argv ...any,
+) (reply string, sent time.Time, err error) {
 	s := e.session
 	if ctx.Err() != nil {
 		return "", sent, e.fail(failure.OfContext(ctx))
@@ -176,9 +181,11 @@ func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (reply 
 	}
 	defer s.End()
 	b := wakeup.Bounds{Until: ctx, Closing: s.Closing()}
-	o, answered := call.Ask(&b, s, s.Link.Silent(ctx, e.keys().Lock()), call.Func(func(most int, abandoned *atomic.Bool) wire.Outcome { // a value may count though its caller has left
-		return s.Link.Call(ctx, sc, &request{e, sc, argv}, most, abandoned)
-	}), 0)
+	// A value may count though its caller has left.
+	o, answered := call.Ask(&b, s, s.Link.Silent(ctx, e.keys().Lock()),
+		call.Func(func(most int, abandoned *atomic.Bool) wire.Outcome {
+			return s.Link.Call(ctx, sc, &request{e, sc, argv}, most, abandoned)
+		}), 0)
 	switch {
 	case !answered:
 		return "", sent, e.over(ctx)

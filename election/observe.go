@@ -57,7 +57,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 					return
 				}
 				if !v.None() && v.until >= 0 {
-					rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts in milliseconds
+					rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts milliseconds
 				}
 			}
 			if _, ended := bounds.Sleep(rest, news.Ready); ended {

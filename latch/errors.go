@@ -33,7 +33,8 @@ var (
 	ErrPartyExists = errors.New("lockline: a party of this name has joined")
 
 	errNil     = errors.New("lockline: a zero Latch; make one with New")
-	errUnknown = errors.New("it is not known whether the request took effect: its last copy came too late to tell")
+	errUnknown = errors.New("it is not known whether the request took effect: " +
+		"its last copy came too late to tell")
 )
 
 // PartyDiedError says which party died. It matches [ErrPartyDied].
@@ -56,7 +57,8 @@ func (l *Latch) fail(err error) error {
 	switch {
 	case errors.As(err, &value):
 		err = oddError{value}
-	case errors.As(err, &reply) && strings.Contains(err.Error(), "WRONGTYPE"): // before Redis 7 it is not the first word
+	case errors.As(err, &reply) && strings.Contains(err.Error(), "WRONGTYPE"):
+		// Before Redis 7 it is not the first word.
 		err = fmt.Errorf("%w (the latch's key is %q)", err, l.key)
 	default:
 		if hint := wire.Hint(err); hint != "" {
@@ -70,7 +72,8 @@ func (l *Latch) fail(err error) error {
 type oddError struct{ *protocol.ValueError }
 
 func (e oddError) Error() string {
-	return fmt.Sprintf("the key %q has %q in its field %q, %s, which Lockline did not write; delete the latch", e.Key, e.Value, e.Field, e.Why)
+	return fmt.Sprintf("the key %q has %q in its field %q, %s, which Lockline did not write; "+
+		"delete the latch", e.Key, e.Value, e.Field, e.Why)
 }
 
 func (e oddError) Unwrap() error { return e.ValueError }

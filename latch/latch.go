@@ -56,11 +56,14 @@ func New(s *rlock.Session, name string, options ...Option) *Latch {
 	case l.s == nil:
 		l.err = errors.New("lockline: the session is nil")
 	case name == "" || len(name) > protocol.MaxName:
-		l.err = fmt.Errorf("lockline: the name of a latch has 1 to %d bytes, not %d: %.40q", protocol.MaxName, len(name), name)
+		l.err = fmt.Errorf("lockline: the name of a latch has 1 to %d bytes, not %d: %.40q",
+			protocol.MaxName, len(name), name)
 	case l.lifetime < max(MinLifetime, l.s.Lease):
-		l.err = fmt.Errorf("lockline: latch %q: WithLifetime: %v is shorter than %v", name, l.lifetime, max(MinLifetime, l.s.Lease))
+		l.err = fmt.Errorf("lockline: latch %q: WithLifetime: %v is shorter than %v",
+			name, l.lifetime, max(MinLifetime, l.s.Lease))
 	case l.lifetime > protocol.MaxLease:
-		l.err = fmt.Errorf("lockline: latch %q: WithLifetime: %v is longer than ten years (%v)", name, l.lifetime, protocol.MaxLease)
+		l.err = fmt.Errorf("lockline: latch %q: WithLifetime: %v is longer than ten years (%v)",
+			name, l.lifetime, protocol.MaxLease)
 	default:
 		l.keys, l.err = protocol.NewKeys(l.s.Prefix, protocol.Latch, name)
 	}

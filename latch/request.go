@@ -69,7 +69,8 @@ func (r *request) Request(now time.Time) wire.Request {
 	s := r.l.s
 	if r.id == "" {
 		r.id = s.Attempt()
-		if r.script == setScript { // messages with the id of a run end waits, so it must not be guessable from the session's
+		// Messages with the id of a run end waits, so it must not be guessable from the session's.
+		if r.script == setScript {
 			r.id += ":" + rand.Text()
 		}
 		if t := s.Clock.Now(now); t != 0 { // else the reply brings the time

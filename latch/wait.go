@@ -117,7 +117,8 @@ type waiter struct {
 
 // wait waits for the end of a run. st is what is known of it.
 func (l *Latch) wait(b *wakeup.Bounds, run string, st state) error {
-	w := &waiter{l: l, b: b, run: run, news: wakeup.Listen(l.channel.(string), l.s.Hub), own: l.s.Hub.Subscribe(l.s.Channel())}
+	w := &waiter{l: l, b: b, run: run, news: wakeup.Listen(l.channel.(string), l.s.Hub),
+		own: l.s.Hub.Subscribe(l.s.Channel())}
 	defer w.news.Close()
 	defer w.own.Close()
 	w.plan(&st)

@@ -218,7 +218,8 @@ func (l *lock) end() {
 
 // expire ends a grant whose lease is over.
 func (l *lock) expire() {
-	if st := l.st; st != nil && st.by == here && !time.Now().Before(st.deadline()) { // another session renews its lease for as long as it likes
+	// Another session renews its lease for as long as it likes.
+	if st := l.st; st != nil && st.by == here && !time.Now().Before(st.deadline()) {
 		l.end()
 		l.serve()
 	}

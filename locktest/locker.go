@@ -74,7 +74,9 @@ func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 	return nil
 }
 
-func (l *Locker) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *handle.Hold, error) {
+func (l *Locker) acquire(
+	ctx context.Context, options []rlock.Option, try bool,
+) (context.Context, *handle.Hold, error) {
 	var cfg engine.Config
 	if l != nil { // check says what is wrong with nil
 		cfg = engine.NewConfig(l.cfg, options)
@@ -112,7 +114,8 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 		return l.fail(l.s.outage)
 	}
 	l.grants++
-	t := &turn{h: h, number: l.grants, since: time.Now(), answered: make(chan error, 1)} // serve sends with Space.mu held, and must not block
+	// serve sends with Space.mu held, and must not block.
+	t := &turn{h: h, number: l.grants, since: time.Now(), answered: make(chan error, 1)}
 	if in, err := l.admit(t); in || err != nil {
 		leave()
 		return err

@@ -101,7 +101,8 @@ func (s *Space) Inspect(name string) rlock.State {
 	}
 	for _, t := range l.queue {
 		state.Queue = append(state.Queue, rlock.Waiter{
-			Owner: l.owner(here, t.number), Session: here.session, PID: here.pid, Host: here.host, Age: time.Since(t.since),
+			Owner: l.owner(here, t.number), Session: here.session, PID: here.pid, Host: here.host,
+			Age: time.Since(t.since),
 		})
 	}
 	return state

@@ -157,16 +157,22 @@ func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.
 
 // TryLock is Lock that never waits for another holder: its error is a
 // *[MemberError] around the *[rlock.LockedError] of the first member that is taken.
-func (l *MultiLock) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+func (l *MultiLock) TryLock(
+	ctx context.Context, options ...rlock.Option,
+) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, true)
 }
 
 // Do is [rlock.Do] with all members.
-func (l *MultiLock) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+func (l *MultiLock) Do(
+	ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option,
+) error {
 	return rlock.Do(ctx, l, fn, options...)
 }
 
-func (l *MultiLock) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+func (l *MultiLock) acquire(
+	ctx context.Context, options []rlock.Option, try bool,
+) (context.Context, *rlock.Hold, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}

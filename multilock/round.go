@@ -229,7 +229,9 @@ func (v *vote) raise(c *count, token int64) bool {
 	q := v.q
 	low := c.low(token)
 	missing := q.need - (c.granted - len(low))
-	raised := ask(q, low, func(i int) (struct{}, error) { return struct{}{}, c.parts[i].Raise(v.values, token) })
+	raised := ask(q, low, func(i int) (struct{}, error) {
+		return struct{}{}, c.parts[i].Raise(v.values, token)
+	})
 	late := time.NewTimer(q.timeout)
 	defer late.Stop()
 	for range low {
@@ -306,7 +308,8 @@ func (v *vote) why(c *count, reason error) error {
 		case locked != nil:
 			known++
 			holder := inUse(locked)
-			if votes[holder.Holder]++; len(votes) == 1 && known == c.granted+1 || votes[holder.Holder] > votes[v.holder.Holder] {
+			if votes[holder.Holder]++; len(votes) == 1 && known == c.granted+1 ||
+				votes[holder.Holder] > votes[v.holder.Holder] {
 				v.holder = holder
 			}
 		case errors.Is(err, failure.ErrClosed):
@@ -333,7 +336,8 @@ func (v *vote) why(c *count, reason error) error {
 	over := v.bounds.Over()
 	if known >= q.need {
 		v.trouble = nil
-	} else if len(failing) > 0 && (!over || v.trouble == nil || !late) { // else an earlier round has said more
+	} else if len(failing) > 0 && (!over || v.trouble == nil || !late) {
+		// Else an earlier round has said more.
 		v.trouble = q.noMajority(known, failing)
 	}
 	switch {

@@ -39,12 +39,16 @@ type vote struct {
 	hopeless bool                 // for reasons that time will not mend
 }
 
-func (l *RedLock) acquire(ctx context.Context, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+func (l *RedLock) acquire(
+	ctx context.Context, options []rlock.Option, try bool,
+) (context.Context, *rlock.Hold, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}
 	cfg := engine.NewConfig(l.cfg, options)
-	fail := func(err error) (context.Context, *rlock.Hold, error) { return ctx, nil, failure.Named(l.name, err) }
+	fail := func(err error) (context.Context, *rlock.Hold, error) {
+		return ctx, nil, failure.Named(l.name, err)
+	}
 	if err := cfg.Check(); err != nil {
 		return fail(err)
 	}

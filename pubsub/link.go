@@ -218,7 +218,8 @@ func (l *link) read() (err error) {
 			return err
 		}
 		if first := l.deliver(arrived); first && !l.outage.IsZero() {
-			l.hub.log(slog.LevelInfo, "pubsub: connection restored", l.shard.describe("after", time.Since(l.outage))...)
+			l.hub.log(slog.LevelInfo, "pubsub: connection restored",
+				l.shard.describe("after", time.Since(l.outage))...)
 		}
 	}
 }

@@ -82,7 +82,8 @@ func (s *shard) own() {
 		if l.answered {
 			pause, outage = 0, time.Time{}
 		}
-		if errors.Is(err, errMisled) { // it may be so again and again, of a client whose connections lead to two servers
+		// It may be so again and again, of a client whose connections lead to two servers.
+		if errors.Is(err, errMisled) {
 			if !misled {
 				misled = true
 				h.log(slog.LevelWarn, "pubsub: connection replaced", s.describe("error", err)...)
@@ -105,7 +106,8 @@ func (s *shard) own() {
 		}
 	}
 	if !outage.IsZero() && h.ctx.Err() == nil {
-		h.log(slog.LevelInfo, "pubsub: connection no longer needed", s.describe("after", time.Since(outage))...)
+		h.log(slog.LevelInfo, "pubsub: connection no longer needed",
+			s.describe("after", time.Since(outage))...)
 	}
 }
 

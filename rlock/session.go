@@ -50,7 +50,8 @@ func (s *Session) unwrap() *session.Session {
 // client shares none. Hooks of a ClusterClient itself do not see them, those of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{
-		Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second, Handover: 5 * time.Millisecond,
+		Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second,
+		Handover: 5 * time.Millisecond,
 	}
 	for _, o := range options {
 		if o != nil {

@@ -75,7 +75,9 @@ func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 // TryLock is Lock that never waits: it returns a *[rlock.LockedError] instead, also if others wait. Where
 // Lock returns [ErrUpgrade], so does TryLock. It blocks for one request, not longer than ctx and a
 // [rlock.WaitAtMost] above zero say.
-func (m *RWMutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+func (m *RWMutex) TryLock(
+	ctx context.Context, options ...rlock.Option,
+) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, write, options, true)
 }
 
@@ -92,11 +94,15 @@ func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.C
 // TryRLock is RLock that never waits: it returns a *[rlock.LockedError] instead, also if a writer waits,
 // unless it joins what its session reads. It blocks for one request, not longer than ctx and a
 // [rlock.WaitAtMost] above zero say.
-func (m *RWMutex) TryRLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+func (m *RWMutex) TryRLock(
+	ctx context.Context, options ...rlock.Option,
+) (context.Context, *rlock.Hold, error) {
 	return m.acquire(ctx, read, options, true)
 }
 
-func (m *RWMutex) acquire(ctx context.Context, want engine.Want, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+func (m *RWMutex) acquire(
+	ctx context.Context, want engine.Want, options []rlock.Option, try bool,
+) (context.Context, *rlock.Hold, error) {
 	var cfg engine.Config
 	if m != nil {
 		cfg = m.cfg
@@ -111,7 +117,9 @@ func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, op
 }
 
 // RDo is [rlock.Do] with the lock held to read.
-func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+func (m *RWMutex) RDo(
+	ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option,
+) error {
 	return rlock.Do(ctx, m.RLocker(), fn, options...)
 }
 

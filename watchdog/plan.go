@@ -49,7 +49,8 @@ func (w *Watchdog) planAgain(l *Lease, now time.Duration) {
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	least := max(l.every/16, shortest)
 	l.backoff = max(min(2*l.backoff, l.every/2), least)
-	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least { // a server that is back just before the deadline is back in time
+	// A server that is back just before the deadline is back in time.
+	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least {
 		l.backoff /= 2
 	}
 	l.next = slot(now+l.backoff, l.backoff/2, -w.jitter)

@@ -70,7 +70,8 @@ type Watchdog struct {
 	// not closed, or by one that is counted already, so never from zero while Close waits.
 	busy sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows and the unexported fields of every Lease; nothing is called while it is held
+	// Guards what follows and the unexported fields of every Lease; nothing is called while it is held.
+	mu     sync.Mutex
 	leases leaseHeap
 	timer  *time.Timer
 	armed  time.Duration // the timer fires at this time or earlier; never, if it need not fire

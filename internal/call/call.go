@@ -51,7 +51,9 @@ var never atomic.Bool // of a caller that can't leave
 //
 // The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones
 // are sent in another.
-func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request, leave func() (rolledBack func())) (o wire.Outcome, ok bool) {
+func Exchange(
+	b *wakeup.Bounds, s *session.Session, silent bool, r Request, leave func() (rolledBack func()),
+) (o wire.Outcome, ok bool) {
 	var earlier error
 	if !silent {
 		o := r.Send(1, &never)
@@ -71,7 +73,9 @@ func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request, leav
 // Ask is Exchange of a request that holds though its caller has left: an answer counts that comes with the
 // end of b. Where b does not end by itself, and atMost is not 0, it waits for so long at most, but for a copy
 // that it sends itself.
-func Ask(b *wakeup.Bounds, s *session.Session, silent bool, r Request, atMost time.Duration) (o wire.Outcome, ok bool) {
+func Ask(
+	b *wakeup.Bounds, s *session.Session, silent bool, r Request, atMost time.Duration,
+) (o wire.Outcome, ok bool) {
 	var earlier error
 	if !silent {
 		o := r.Send(1, &never)
@@ -89,7 +93,9 @@ func Ask(b *wakeup.Bounds, s *session.Session, silent bool, r Request, atMost ti
 }
 
 // apart sends a request in a goroutine of its own. earlier is the error of a copy that was not answered.
-func apart(b *wakeup.Bounds, s *session.Session, r Request, earlier error, leave func() (rolledBack func())) (o wire.Outcome, ok bool) {
+func apart(
+	b *wakeup.Bounds, s *session.Session, r Request, earlier error, leave func() (rolledBack func()),
+) (o wire.Outcome, ok bool) {
 	c := &call{r: r, s: s, earlier: earlier, done: make(chan struct{})}
 	s.Add(1)
 	go c.send()

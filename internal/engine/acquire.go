@@ -234,7 +234,8 @@ func (a *acquisition) enter(try bool) (*Grant, error) {
 		return nil, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
 	case try:
 		l.forget()
-		for ends := a.p.unlock.Count(); ; ends-- { // of releases: what they give back may be all that this one wants
+		// What releases that are under way give back may be all that this one wants.
+		for ends := a.p.unlock.Count(); ; ends-- {
 			over := a.p.unlock.Over()
 			a.p.mu.Unlock()
 			g, refused, err := a.try()
@@ -266,7 +267,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 		mine = l.begin()
 	}
 	l.ask()
-	taken := l.standing > 0 || len(l.attempts) == 0 // else the first answer tells whether this is a wait at all
+	taken := l.standing > 0 || len(l.attempts) == 0 // else the first answer tells whether this is a wait
 	p.mu.Unlock()
 	if taken {
 		a.waits()

@@ -116,7 +116,7 @@ func (p *pool) saw(r protocol.Answer) {
 // end. mu held.
 func (a *attempt) endures(o wire.Outcome, err error) bool {
 	l := a.l
-	stays := a.state == standing && strings.Contains(err.Error(), "OOM ") // the place does where Redis is full
+	stays := a.state == standing && strings.Contains(err.Error(), "OOM ") // the place does if Redis is full
 	if !stays && !wire.Judge(err).Transient {
 		return false
 	}

@@ -44,7 +44,7 @@ type attempt struct {
 
 	// pool.mu guards the following.
 	state    attemptState
-	out      bool          // a request is about to be made, or under way: a copy may come after a grant that is told
+	out      bool          // a request is to be made or under way: a copy may come after a grant that is told
 	at       time.Time     // when to ask again at the latest; zero: nothing has said so
 	notAfter int64         // of the last copy sent
 	late     int64         // Redis time until which an unanswered copy may come; 0: there is none
@@ -211,7 +211,8 @@ func (p *pool) acquireRequest(
 		lease = protocol.Milliseconds(fixed)
 	}
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
-		owner, max(size, 1), notAfter, lease, args.About, args.Keep, at.liveness, args.Channels, at.nonce, at.mode)
+		owner, max(size, 1), notAfter, lease, args.About, args.Keep, at.liveness, args.Channels,
+		at.nonce, at.mode)
 	if !p.kind.Counts {
 		argv[1] = w.N
 		argv = append(argv, w.Limit, at.joins)
@@ -269,7 +270,7 @@ func (p *pool) hear(r protocol.Answer, sent time.Time) {
 // not held.
 func (p *pool) took(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
-	if o.Unanswered != nil { // the reply that was lost may have told of a grant to another attempt of this session
+	if o.Unanswered != nil { // the lost reply may have told of a grant to another attempt of this session
 		p.mu.Lock()
 		for _, l := range p.lanes {
 			for _, a := range l.attempts {

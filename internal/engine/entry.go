@@ -62,7 +62,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
 		stop := context.AfterFunc(of, ended)
-		context.AfterFunc(ctx, func() { stop() }) // or that context would keep the entry for as long as it lives
+		context.AfterFunc(ctx, func() { stop() }) // or that context would keep the entry while it lives
 	}
 	follow(a.ctx, func() {
 		if context.Cause(a.ctx) != failure.ErrUnlocked { // lost, or ended by the caller

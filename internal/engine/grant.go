@@ -36,10 +36,10 @@ type Grant struct {
 	n         int64         // permits
 	token     int64         // of the present holder
 	late      int64         // Redis time until which a copy of the attempt's request may come
-	change    int64         // number of the last change of entries: Redis ignores an earlier one that comes late
-	floor     int64         // no later grant may have this token, nor one below; 0: what Redis granted says so
+	change    int64         // number of the last change of entries: Redis ignores earlier ones that come late
+	floor     int64         // no later grant may have this token or one below; 0: what Redis granted says so
 	since     time.Duration // age of the session when Redis was last asked whether others wait
-	stays     time.Duration // age of the session until which the permits stay taken, also when no hold is left
+	stays     time.Duration // age of the session until which permits stay taken, also when no hold is left
 	whole     time.Duration // the age until which that goes for all of them, as a writer has said
 	passes    int32         // how many goroutines have had it before the present one
 	entries   int32         // of goroutines, with those that are on their way
@@ -134,7 +134,8 @@ func (g *Grant) deadline() time.Time { return g.p.s().Watchdog.Deadline(&g.lease
 func (g *Grant) lasts() bool {
 	s := g.p.s()
 	// A grant that was served in the queue has no longer lease at first than the least of these three.
-	return g.held() && !g.own && !wakeup.Closed(s.Closing()) && time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
+	return g.held() && !g.own && !wakeup.Closed(s.Closing()) &&
+		time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
 }
 
 // over ends it for its session. mu held.
@@ -206,7 +207,7 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 				e.part.Lost()
 			}
 		}
-		if holds != nil && s.Begin() { // many may be lost at one instant: their contexts must not wait for a log
+		if holds != nil && s.Begin() { // many may be lost at once: their contexts must not wait for a log
 			go func() {
 				defer s.End()
 				g.report(token, held, reason)
@@ -223,7 +224,8 @@ func (g *Grant) report(token int64, held time.Duration, reason error) {
 		p.observe(s.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
 		return
 	}
-	s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held, "reason", reason)
+	s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held,
+		"reason", reason)
 	err := fmt.Errorf("%w: %w", failure.ErrLost, reason)
 	p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: err})
 }
@@ -316,7 +318,8 @@ func (n *news) released(o wire.Outcome) error {
 	answer, err := p.took(o, nil)
 	p.mu.Lock()
 	switch {
-	case err != nil || len(answer.Served) > 0 && p.s().Owns(answer.Served[0].Owner): // it says nothing of others
+	case err != nil || len(answer.Served) > 0 && p.s().Owns(answer.Served[0].Owner):
+		// It says nothing of others.
 	case p.broadcast():
 		p.leaveToOthers(g, answer.Told)
 	default:
@@ -361,7 +364,9 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
 	p.mu.Unlock()
 	r := &update{g, protocol.Milliseconds(d)}
-	send := func(most int, _ *atomic.Bool) wire.Outcome { return s.Link.Call(ctx, p.kind.Renew, r, most, nil) }
+	send := func(most int, _ *atomic.Bool) wire.Outcome {
+		return s.Link.Call(ctx, p.kind.Renew, r, most, nil)
+	}
 	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(send), 0)
 	if !answered {
 		return p.fail(failure.OfContext(ctx))

@@ -84,7 +84,7 @@ func (l *lane) askNow() {
 func (l *lane) wanting() bool {
 	return l.standing == 0 && len(l.attempts) < l.most() && // one that stands is the place of the whole lane
 		l.leaving == 0 && l.p.asking == nil &&
-		!(l.p.broadcast() && l.p.unlock.Count() > 0) // its request would take the lock before others are told of it
+		!(l.p.broadcast() && l.p.unlock.Count() > 0) // its request would take the lock before others are told
 }
 
 // most is how many attempts there may be. mu held.

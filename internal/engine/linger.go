@@ -57,7 +57,8 @@ func (by *asker) has(g *Grant) {
 		by.p.all.inbox.Remove(by.owner.(string))
 		return
 	}
-	by.p.all.inbox.Add(by.owner.(string), &asker{p: by.p, owner: by.owner}) // a copy keeps no caller's context
+	// A copy keeps no caller's context.
+	by.p.all.inbox.Add(by.owner.(string), &asker{p: by.p, owner: by.owner})
 	g.lingers, by.p.rivals = true, false
 }
 

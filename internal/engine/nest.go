@@ -54,7 +54,7 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 		if !ok {
 			return nil, a.over(a.lockedHere(g))
 		}
-		if outer.state != handle.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a reader's share
+		if outer.state != handle.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a share
 			return nil, nil
 		}
 	}
@@ -104,7 +104,8 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 			return nil, err
 		}
 	}
-	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth, Token: e.token})
+	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth,
+		Token: e.token})
 	return e, nil
 }
 
@@ -208,6 +209,6 @@ func (g *Grant) decline(ctx context.Context) {
 	}
 	g.p.mu.Unlock()
 	if tell != nil {
-		g.p.s().Go(func() { _ = tell.send(context.WithoutCancel(ctx)) }) // the caller has left and waits for nothing
+		g.p.s().Go(func() { _ = tell.send(context.WithoutCancel(ctx)) }) // the caller has left
 	}
 }

@@ -20,7 +20,7 @@ type trying struct {
 // Request makes a copy.
 func (t *trying) Request(now time.Time) wire.Request {
 	p := t.a.p
-	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose, and the answer brings the time
+	if n := p.s().Clock.Now(now); n != 0 { // else it comes too late on purpose; the answer has the time
 		t.notAfter = max(t.notAfter, n+protocol.Patience(t.a.asksFor()).Microseconds())
 	}
 	at := nowhere
@@ -55,7 +55,7 @@ func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
 // RollBack gives back what its caller no longer waits for.
 func (t *trying) RollBack(o wire.Outcome) {
 	r, err := protocol.Read(o)
-	if err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy may come
+	if err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy comes
 		p := t.a.p
 		p.releaseUntilDone(t.owner, "", t.late, time.Now().Add(t.a.asksFor()))
 	}

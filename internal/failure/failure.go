@@ -19,13 +19,15 @@ var (
 
 var (
 	// ErrUnlocked is why the context of an unlocked hold has ended, for code that goes on with it.
-	ErrUnlocked = fmt.Errorf("%w: this context belonged to a hold that was unlocked; go on with the one that its Lock was given", ErrNotHeld)
+	ErrUnlocked = fmt.Errorf("%w: this context belonged to a hold that was unlocked; "+
+		"go on with the one that its Lock was given", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
 	ErrNilContext = errors.New("lockline: the context is nil")
 )
 
 // SelfHint is the hint of the error of a wait for a lock that the waiter's own session holds.
-const SelfHint = " (held by this same session: if the holder called this Lock, it must pass the context that its own Lock returned)"
+const SelfHint = " (held by this same session: if the holder called this Lock, " +
+	"it must pass the context that its own Lock returned)"
 
 // UpgradeHint is the hint where a reader of the session is in the way of its writer.
 const UpgradeHint = " (this same session reads: a reader cannot become the writer, and must unlock first)"
@@ -58,7 +60,8 @@ func (e *LockedError) by() (msg string) {
 		msg += " (" + e.About + ")"
 	}
 	if e.Remaining > 0 {
-		msg += fmt.Sprintf(" for another %v unless renewed or released", max(e.Remaining.Round(time.Millisecond), time.Millisecond))
+		msg += fmt.Sprintf(" for another %v unless renewed or released",
+			max(e.Remaining.Round(time.Millisecond), time.Millisecond))
 	}
 	return msg
 }
@@ -164,7 +167,8 @@ func EndedWait(ctx context.Context, locked *LockedError) error {
 	if holder != "" {
 		holder = "; locked" + holder
 	}
-	return &waitError{named{name: locked.Name, err: OfContext(ctx), hint: holder + locked.Hint}, Public(locked)}
+	return &waitError{named{name: locked.Name, err: OfContext(ctx), hint: holder + locked.Hint},
+		Public(locked)}
 }
 
 // ErrNoAnswer: a wait ran out, and nothing is known of a holder.
@@ -173,7 +177,8 @@ var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w"
 // Why a tenure was lost, for operators.
 var (
 	ErrExpired = errors.New("its lease ran out before it was renewed")
-	ErrGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, or data was lost")
+	ErrGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +
+		"or data was lost")
 )
 
 // LossReason is that of a lease which the watchdog has given up.
@@ -185,7 +190,8 @@ func LossReason(deadlinePassed bool) error {
 }
 
 // ErrForgotten is the cause of the contexts that descend from one that no goroutine could reach any more.
-var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, so it was released", ErrNotHeld)
+var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, "+
+	"so it was released", ErrNotHeld)
 
 // ErrNoToken: the token was taken out of the lock's hash.
 var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
@@ -193,7 +199,8 @@ var ErrNoToken = errors.New("granted, but without a token: the lock's keys were 
 // Outage is the error of a call that has waited long enough for Redis to carry out requests again. err is
 // that of the last one.
 func Outage(since time.Time, err error) error {
-	return fmt.Errorf("gave up after %v in which no request succeeded; the last error: %w", time.Since(since).Round(100*time.Millisecond), err)
+	return fmt.Errorf("gave up after %v in which no request succeeded; the last error: %w",
+		time.Since(since).Round(100*time.Millisecond), err)
 }
 
 // Troubled is the error of a call that has ended in an outage. err is why it ended; last, unless nil, is that

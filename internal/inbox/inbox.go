@@ -30,7 +30,9 @@ type Inbox struct {
 	s     *session.Session
 	ready chan struct{} // cap 1: something has arrived on one of the channels
 
-	mu       sync.Mutex         // guards what follows; may be taken under the mutex of a lock; only the session's and the hubs' are taken under it
+	// Guards what follows; may be taken under the mutex of a lock; only the session's and the hubs' are taken
+	// under it.
+	mu       sync.Mutex
 	attempts map[string]Attempt // those that wait in Redis, by owner field
 	ears     map[string]*ear    // by channel
 	running  bool               // the goroutine that listens

@@ -114,14 +114,17 @@ func RedissonKeys(name string, extra ...any) (*Keys, error) {
 		return nil, err
 	}
 	if !tagged(name) {
-		return nil, fmt.Errorf("lockline: redisson: the braces of a name must be a hash tag, or its keys land in different slots: %q", name)
+		return nil, fmt.Errorf("lockline: redisson: the braces of a name must be a hash tag, "+
+			"or its keys land in different slots: %q", name)
 	}
 	// The name is the key, so it may be no other lock's key.
 	if of := beginsAsRedisson(name); of != "" {
-		return nil, fmt.Errorf("lockline: redisson: no name may begin with %q, as keys of other locks do: %q", of, name)
+		return nil, fmt.Errorf("lockline: redisson: no name may begin with %q, as keys of other locks do: %q",
+			of, name)
 	}
 	if part := kindIn(name); part != "" {
-		return nil, fmt.Errorf("lockline: redisson: no name may contain %q, as keys of sessions with a prefix do: %q", part, name)
+		return nil, fmt.Errorf("lockline: redisson: no name may contain %q, "+
+			"as keys of sessions with a prefix do: %q", part, name)
 	}
 	braced := strings.Contains(name, "{")
 	join := func(prefix string) string {
@@ -167,7 +170,8 @@ func CheckName(name string) error {
 		return errors.New(`lockline: the name of a lock is empty: ""`)
 	}
 	if len(name) > MaxName {
-		return fmt.Errorf("lockline: the name of a lock is %d bytes long, over %d: it begins %.40q", len(name), MaxName, name)
+		return fmt.Errorf("lockline: the name of a lock is %d bytes long, over %d: it begins %.40q",
+			len(name), MaxName, name)
 	}
 	return nil
 }
@@ -192,9 +196,11 @@ func CheckPrefix(prefix string) error {
 	case !tagged(prefix):
 		return fmt.Errorf("lockline: WithPrefix: the braces of %q are no hash tag", prefix)
 	case kindIn(prefix) != "":
-		return fmt.Errorf("lockline: WithPrefix: %q contains %q: its keys could be those of another prefix and name", prefix, kindIn(prefix))
+		return fmt.Errorf("lockline: WithPrefix: %q contains %q: "+
+			"its keys could be those of another prefix and name", prefix, kindIn(prefix))
 	case beginsAsRedisson(prefix+":") != "":
-		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks that are shared with Redisson do", prefix)
+		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks that are shared with Redisson do",
+			prefix)
 	}
 	return nil
 }

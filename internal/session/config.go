@@ -61,10 +61,12 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 		return nil, err
 	}
 	if d := max(cfg.Handover, cfg.Linger); d > protocol.MaxLease {
-		return nil, fmt.Errorf("lockline: WithHandover, WithLinger: %v is longer than ten years (%v)", d, protocol.MaxLease)
+		return nil, fmt.Errorf("lockline: WithHandover, WithLinger: %v is longer than ten years (%v)",
+			d, protocol.MaxLease)
 	}
 	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
-		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q", protocol.MaxName, cfg.Label)
+		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q",
+			protocol.MaxName, cfg.Label)
 	}
 	cluster, several := c.(pubsub.ClusterClient)
 	if c, ok := c.(*redis.ClusterClient); ok && c.Options().ClusterSlots != nil {
@@ -79,7 +81,8 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	s := newSession(cfg, NewID())
 	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Refusal: protocol.Refusal,
 		Context: s.Ctx, Closing: s.closing})
-	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, pubsub.Options{Logger: cfg.Logger})
+	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) },
+		pubsub.Options{Logger: cfg.Logger})
 	if several && cfg.PubSub != PubSubClassic {
 		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})
 	}

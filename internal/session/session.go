@@ -49,7 +49,9 @@ type Session struct {
 	over     chan struct{}      // closed when Shutdown is over
 
 	attempts atomic.Int64
-	work     sync.WaitGroup // what Shutdown waits for; raised only while mu is held and the session open, or by a caller that is counted
+	// What Shutdown waits for; raised only while mu is held and the session open, or by a caller that is
+	// counted.
+	work sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows; a leaf
 	closed bool

@@ -163,7 +163,10 @@ func exec(ctx context.Context, pipe redis.Pipeliner) {
 }
 
 // Batch sends many requests to one server in one pipeline and reports each reply.
-func (l *Link) Batch(ctx context.Context, to Server, n int, build func(i int) (*Script, Request), answer func(i int, reply string, err error)) {
+func (l *Link) Batch(
+	ctx context.Context, to Server, n int, build func(i int) (*Script, Request),
+	answer func(i int, reply string, err error),
+) {
 	requests, scripts := make([]Request, n), make([]*Script, n)
 	for i := range requests {
 		scripts[i], requests[i] = build(i)

@@ -23,10 +23,12 @@ func Check(c Client) error {
 	}
 	if _, ring := c.(*redis.Ring); ring {
 		return errors.New("a *redis.Ring moves keys to another server when one fails its pings, " +
-			"so two owners could hold one lock; use one session for each server (and RedLock over them), or a Cluster")
+			"so two owners could hold one lock; use one session for each server (and RedLock over them), " +
+			"or a Cluster")
 	}
 	if fmt.Sprintf("%T", c) == "*redis.AutoPipeliner" { // of go-redis 9.22 or later
-		return errors.New("a *redis.AutoPipeliner makes a holder wait for a batch to fill; pass the client that it wraps")
+		return errors.New("a *redis.AutoPipeliner makes a holder wait for a batch to fill; " +
+			"pass the client that it wraps")
 	}
 	return nil
 }

@@ -14,9 +14,11 @@ import (
 
 // hints say what is wrong with a client whose requests are answered with errors that have these words.
 var hints = []struct{ words, hint string }{
-	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient"},
+	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: " +
+		"use redis.NewClusterClient"},
 	{"cluster support disabled", "the server is no node of a Cluster: use redis.NewClient"},
-	{"unknown command 'evalsha'", "the server runs no scripts; a Sentinel runs none, and knows where the master is: use redis.NewFailoverClient"},
+	{"unknown command 'evalsha'", "the server runs no scripts; a Sentinel runs none, " +
+		"and knows where the master is: use redis.NewFailoverClient"},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
 }
 

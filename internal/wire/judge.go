@@ -15,7 +15,7 @@ type Verdict struct {
 	Unknown   bool // it may have run, or may run yet
 	Resend    bool // sending it again at once makes sense
 	Transient bool // a waiter should ask again later
-	Refused   bool // it did nothing, and will be refused again until rights, or a key of another type, are mended
+	Refused   bool // it did nothing, and will be refused until rights, or a key of another type, are mended
 }
 
 // Unsettled: what the request was to give back may not be, and asking again later makes sense.
@@ -57,7 +57,8 @@ func Judge(err error) Verdict {
 		// The server refused it. Scripts read, and so fail, before they write; only a
 		// PUBLISH that an ACL forbids fails after the lock was freed.
 		msg := inScript.ReplaceAllString(reply.Error(), "")
-		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "MISCONF", "MOVED ", "ASK ", "ERR max number of clients"} {
+		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ",
+			"NOREPLICAS", "MISCONF", "MOVED ", "ASK ", "ERR max number of clients"} {
 			if strings.HasPrefix(msg, p) {
 				return Verdict{Resend: true, Transient: true}
 			}
@@ -67,7 +68,8 @@ func Judge(err error) Verdict {
 			return Verdict{Unknown: true, Resend: true, Transient: true}
 		}
 		return Verdict{Refused: true}
-	case errors.Is(err, ErrUnsent), errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)), tlsRefused.MatchString(err.Error()):
+	case errors.Is(err, ErrUnsent), errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)),
+		tlsRefused.MatchString(err.Error()):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// It never left, and go-redis has retried the dial already.

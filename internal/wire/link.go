@@ -18,7 +18,7 @@ import (
 // Options of a Link.
 type Options struct {
 	Logger  *slog.Logger
-	Refusal func(error) error // decodes an error that a script raised; any other, and nil, it returns as it is
+	Refusal func(error) error // decodes an error that a script raised; any other, and nil, it returns as is
 
 	// Context ends with all that happens in the background. From the close of Closing on, no request that a
 	// goroutine waits for is sent again.
@@ -93,7 +93,8 @@ func (l *Link) Leads(to *Link) bool {
 		return true
 	}
 	a, b := l.Addr(), to.Addr()
-	return a != "" && a == b && l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
+	return a != "" && a == b &&
+		l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
 }
 
 // Entrance is for a batch of keys that are all on one server.
@@ -110,7 +111,8 @@ func (l *Link) server(ctx context.Context, key string) Server {
 	return l.client
 }
 
-var errNoMaster = errors.New("a client of this type may have several servers, and does not say which has a key")
+var errNoMaster = errors.New("a client of this type may have several servers, " +
+	"and does not say which has a key")
 
 // master is the client of the server that has a key.
 func (l *Link) master(ctx context.Context, key string) (node *redis.Client, err error) {
@@ -150,7 +152,8 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 		o.Reply, o.Failing, o.Err = l.process(ctx, r, sc, try > 1)
 		l.judge(ctx, &o)
 		if !o.Again || try >= most || ctx.Err() != nil || left != nil && (left.Load() || l.closing()) ||
-			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || left != nil && left.Load() {
+			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
+			left != nil && left.Load() {
 			return o
 		}
 		if c, ok := c.(interface{ Failed(error) }); ok {
@@ -190,7 +193,9 @@ func (l *Link) closing() bool {
 
 // process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose
 // faults it must not share each time.
-func (l *Link) process(ctx context.Context, r Request, sc *Script, again bool) (reply string, failing time.Time, err error) {
+func (l *Link) process(
+	ctx context.Context, r Request, sc *Script, again bool,
+) (reply string, failing time.Time, err error) {
 	p, sent := l.pulse(ctx, r.key()), time.Now()
 	l.sends(p)
 	reply, err = l.transmit(ctx, r, sc, again)
@@ -210,7 +215,7 @@ func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) 
 	if again || !l.crowded(n) {
 		return l.alone(ctx, r, sc)
 	}
-	if to, one := l.Server(r.key()).(*redis.Client); one { // a cluster's pipeline would wait for its slowest server
+	if to, one := l.Server(r.key()).(*redis.Client); one { // a cluster's would wait for its slowest server
 		return l.together(ctx, to, r, sc)
 	}
 	return l.alone(ctx, r, sc)

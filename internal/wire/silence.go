@@ -24,10 +24,11 @@ const slow = 100 * time.Millisecond
 
 // pulse is what is known of whether a server answers.
 type pulse struct {
-	answers  atomic.Bool            // it has, and has left no request without an answer since
-	underWay atomic.Int64           // requests
-	since    atomic.Int64           // age of the link at its last answer, or at which the first of those under way was sent
-	failing  atomic.Pointer[outage] // it carries no request out, though it may answer; nil: it does
+	answers  atomic.Bool  // it has, and has left no request without an answer since
+	underWay atomic.Int64 // requests
+	// age of the link at its last answer, or at which the first of those under way was sent.
+	since   atomic.Int64
+	failing atomic.Pointer[outage] // it carries no request out, though it may answer; nil: it does
 }
 
 // outage is since when a server carries no request out, and how the last one failed.

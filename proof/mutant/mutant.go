@@ -288,7 +288,7 @@ var All = []Mutant{
 	{Name: "election: an observer is shown a former value", Kind: "election", File: "election/observe.go",
 		Old: "v.Token == h.token && v.number < h.number", New: "false"},
 	{Name: "election: an observer does not look when the lease would be over", Kind: "election", File: "election/observe.go",
-		Old: "rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts in milliseconds", New: "rest = time.Hour"},
+		Old: "rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts milliseconds", New: "rest = time.Hour"},
 }
 
 // Explored are for exploration alone.
