@@ -11,8 +11,8 @@
 --           e:RUN -> how this run ended: Z at 0, D deleted
 --           w -> when to look next what can be forgotten, and nothing else
 
--- MEMORY is for how many microseconds after its deadline a request is remembered. A copy that comes within that time knows
--- whether an earlier one ran.
+-- MEMORY is for how many microseconds after its deadline a request is remembered. A copy that comes within
+-- that time knows whether an earlier one ran.
 local MEMORY = 30000000
 
 -- ENDED is for how many milliseconds the end of a run is remembered: longer than any request.
@@ -87,7 +87,8 @@ local function sooner(till, party)
   end
 end
 
--- finish ends a run, and wakes all that wait for it. The first write is one that a full server refuses: nothing is changed then.
+-- finish ends a run, and wakes all that wait for it. The first write is one that a full server refuses:
+-- nothing is changed then.
 local function finish(run, how, now, channel)
   redis.call('HSET', KEYS[1], 'e:' .. run, stamp(now + ENDED * 1000) .. ' ' .. how)
   local all = redis.call('HGETALL', KEYS[1])

@@ -5,13 +5,13 @@
 -- KEYS[3] queue: waiting attempts by ticket
 -- KEYS[4] alive: the same attempts by the Redis time in microseconds until which
 --         each is known to live
--- KEYS[5] 'SIZE LEASE NONCE ABOUT' of each attempt: how many wait with it, the lease in milliseconds that it asks
---         for, what proves to its session that a message about it is Redis' own, and what
---         its session says of itself. Behind the nonce there is a '/' if the session is to be told by sharded
---         pub/sub, and a '+' once this server has seen it listen, so that no listener means that it is
---         gone, or that its connection broke
--- How a session is told, in the arguments: '0' by PUBLISH, where other servers know of listeners, too; '1' by PUBLISH; '2' by
--- SPUBLISH, on a channel of the lock and the session
+-- KEYS[5] 'SIZE LEASE NONCE ABOUT' of each attempt: how many wait with it, the lease in milliseconds that it
+--         asks for, what proves to its session that a message about it is Redis' own, and what its session
+--         says of itself. Behind the nonce there is a '/' if the session is to be told by sharded pub/sub,
+--         and a '+' once this server has seen it listen, so that no listener means that it is gone, or that
+--         its connection broke
+-- How a session is told, in the arguments: '0' by PUBLISH, where other servers know of listeners, too;
+-- '1' by PUBLISH; '2' by SPUBLISH, on a channel of the lock and the session
 
 -- leave takes attempts out of the queue.
 local function leave(...)
@@ -24,7 +24,8 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
--- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the prefix in its key.
+-- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the
+-- prefix in its key.
 local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end
@@ -42,7 +43,8 @@ end
 -- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
 local function marks(channels, of, told, before)
   local sharded = told == '2'
-  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil) and string.find(before, '+', 1, true)
+  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil)
+    and string.find(before, '+', 1, true)
   if not seen then
     seen = told ~= '0' and listens(channels, of, sharded, false)
   end
@@ -61,11 +63,12 @@ end
 -- LOOK bounds how many waiters that do not listen are passed over at once.
 local LOOK = 1000
 
--- listener is the first waiter that is known to live, and is not known to have stopped listening; the time until which it is
--- known to live; the time now, which is read here if the caller has not; its entry; and its index. If the first LOOK have stopped
--- listening, it is the first that lives, which may cost a first lease. Those that are passed over keep their
--- places: their connections may have just broken. asking is a session that gets the reply.
--- Behind from, an index that may be nil, none is dropped, and only one that listens will do, of another session than asking.
+-- listener is the first waiter that is known to live, and is not known to have stopped listening; the time
+-- until which it is known to live; the time now, which is read here if the caller has not; its entry; and its
+-- index. If the first LOOK have stopped listening, it is the first that lives, which may cost a first lease.
+-- Those that are passed over keep their places: their connections may have just broken. asking is a session
+-- that gets the reply. Behind from, an index that may be nil, none is dropped, and only one that listens will
+-- do, of another session than asking.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
   for _ = 0, LOOK do
@@ -85,7 +88,8 @@ local function listener(asking, channels, now, from)
         local entry = redis.call('HGET', KEYS[5], next) or ''
         local marked = string.match(entry, '^%d+ %d+ [^ /+]*(/?)%+ ')
         local own = session(next) == asking
-        if not (own and from) and (own or not marked or listens(channels, session(next), marked == '/', true)) then
+        if not (own and from)
+            and (own or not marked or listens(channels, session(next), marked == '/', true)) then
           return next, alive, now, entry, i
         end
         passed = passed or { next, alive, now, entry, i }
@@ -108,8 +112,8 @@ local function lives(liveness, keep)
   outlive(2 * liveness + keep, keep)
 end
 
--- stand has an attempt stand in the queue, where it keeps its place if it is there, and live for at least liveness more. It
--- reports whether it is new there.
+-- stand has an attempt stand in the queue, where it keeps its place if it is there, and live for at least
+-- liveness more. It reports whether it is new there.
 local function stand(asking, size, lease, about, now, keep, liveness, channels, nonce, told)
   local ticket, before = stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now)), nil
   local added = redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1
@@ -118,23 +122,25 @@ local function stand(asking, size, lease, about, now, keep, liveness, channels, 
   else
     before = string.match(redis.call('HGET', KEYS[5], asking) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
   end
-  redis.call('HSET', KEYS[5], asking, table.concat({ size, lease, nonce .. marks(channels, session(asking), told, before), about }, ' '))
+  local marked = nonce .. marks(channels, session(asking), told, before)
+  redis.call('HSET', KEYS[5], asking, table.concat({ size, lease, marked, about }, ' '))
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   lives(liveness, keep)
   return added
 end
 
--- behind: another session than asking is the one that looks when the lease of a holder is over. It is the first in the
--- queue that is not the holder's, which may be frozen.
+-- behind: another session than asking is the one that looks when the lease of a holder is over. It is the
+-- first in the queue that is not the holder's, which may be frozen.
 local function behind(asking, channels, now, of)
   local next = listener(session(of), channels, now, 0)
   return next and session(next) ~= asking
 end
 
--- flags tell a session that waits for what of has: 'B', another session is next; 'D', this server knows of nobody that listens for
--- the asking session; 'P', that may be told by SPUBLISH.
+-- flags tell a session that waits for what of has: 'B', another session is next; 'D', this server knows of
+-- nobody that listens for the asking session; 'P', that may be told by SPUBLISH.
 local function flags(asking, channels, told, now, of)
-  return (of and behind(asking, channels, now, of) and 'B' or '') .. (deaf(channels, asking, told) and 'D' or '') ..
+  return (of and behind(asking, channels, now, of) and 'B' or '') ..
+    (deaf(channels, asking, told) and 'D' or '') ..
     (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
 end
 
@@ -143,12 +149,14 @@ local function tell(asking, channels, to, entry, ...)
   if session(to) ~= asking then
     local sharded = string.find(entry, '^%d+ %d+ [^ /+]*/')
     -- Not every user may use SPUBLISH, and a server that was put in for another may not have it.
-    redis[sharded and 'pcall' or 'call'](sharded and 'SPUBLISH' or 'PUBLISH', channel(channels, session(to), sharded), table.concat({ to, ... }, ' '))
+    redis[sharded and 'pcall' or 'call'](sharded and 'SPUBLISH' or 'PUBLISH',
+      channel(channels, session(to), sharded), table.concat({ to, ... }, ' '))
   end
 end
 
--- mayKeep decides whether the session of asking may keep, while no goroutine has it, what it was granted. Returns the flags of the reply: K if it
--- may, and as flags says. The session must listen, and none have been refused for that reason for so many microseconds.
+-- mayKeep decides whether the session of asking may keep, while no goroutine has it, what it was granted.
+-- Returns the flags of the reply: K if it may, and as flags says. The session must listen, and none have been
+-- refused for that reason for so many microseconds.
 local function mayKeep(asking, channels, told, quiet)
   local said, at = flags(session(asking), channels, told), sound(redis.call('HGET', KEYS[2], 'z') or '')
   if string.find(said, 'D', 1, true) or at and math.abs(clock() - at) < tonumber(quiet) then
@@ -157,7 +165,8 @@ local function mayKeep(asking, channels, told, quiet)
   return 'K' .. said
 end
 
--- want tells the session of an owner, which is told so, that another one wants what it may keep, and notes the time, if there are metadata.
+-- want tells the session of an owner, which is told so, that another one wants what it may keep, and notes
+-- the time, if there are metadata.
 local function want(asking, channels, owner, told, now)
   if redis.call('PTTL', KEYS[2]) ~= -2 then -- else it would have no end
     redis.pcall('HSET', KEYS[2], 'z', stamp(now))
@@ -165,6 +174,6 @@ local function want(asking, channels, owner, told, now)
   tell(asking, channels, owner, told == '2' and '0 0 /' or '')
 end
 
--- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a process that was
--- stopped, shows that it lives by renewing it.
+-- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a
+-- process that was stopped, shows that it lives by renewing it.
 local FIRST = 2000

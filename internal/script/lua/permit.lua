@@ -1,21 +1,23 @@
 -- What the scripts of permits share, beside internal/script/lua/shared.lua and internal/script/lua/line.lua.
 --
 -- KEYS[1] holders: owner field of each by the Redis time in microseconds at which its lease ends
--- KEYS[2] metadata: t -> last token that may be in use; n -> how many permits there are; i -> id of the request
---         that has set that; and tombstones, as shared.lua has them
+-- KEYS[2] metadata: t -> last token that may be in use; n -> how many permits there are; i -> id of the
+--         request that has set that; and tombstones, as shared.lua has them
 -- KEYS[3], KEYS[4], KEYS[5] the queue: line.lua. SIZE is how many permits an attempt wants
--- KEYS[6] of each holder 'N TOKEN ABOUT', by its owner field: how many permits it has, the first token of its grant, and what its session says
---         of itself; u -> how many permits are in use; k -> some sessions may keep theirs while no goroutine has them. Behind the TOKEN of
---         these stand a '+' and how that session is told (line.lua)
+-- KEYS[6] of each holder 'N TOKEN ABOUT', by its owner field: how many permits it has, the first token of its
+--         grant, and what its session says of itself; u -> how many permits are in use; k -> some sessions
+--         may keep theirs while no goroutine has them. Behind the TOKEN of these stand a '+' and how that
+--         session is told (line.lua)
 
 -- ALL is how many permits one takes that excludes all others: All of scripts.go.
 local ALL = 1000000000
 
--- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next one.
+-- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next
+-- one.
 local BATCH = 1000
 
--- holding is what is known of a holder: how many permits it has, its token, what its session says of itself, and how that is told if it may keep
--- them; else ''.
+-- holding is what is known of a holder: how many permits it has, its token, what its session says of itself,
+-- and how that is told if it may keep them; else ''.
 local function holding(owner)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
@@ -33,8 +35,8 @@ local function used()
   return whole(KEYS[6], 'u', redis.call('HGET', KEYS[6], 'u'))
 end
 
--- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another node, a script cannot make a key
--- again that it has deleted.
+-- giveBack returns the permits of a holder. It stays in KEYS[1] until settle: while a slot moves to another
+-- node, a script cannot make a key again that it has deleted.
 local function giveBack(owner, n)
   redis.call('HDEL', KEYS[6], owner)
   redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
@@ -58,7 +60,8 @@ local function expire(now)
   return over
 end
 
--- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given permits again since.
+-- settle forgets those that hold nothing any more: an attempt whose lease was over may have been given
+-- permits again since.
 local function settle(over)
   for _, owner in ipairs(over) do
     if not redis.call('HGET', KEYS[6], owner) then
@@ -70,7 +73,8 @@ local function settle(over)
   end
 end
 
--- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it that needs no memory.
+-- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it
+-- that needs no memory.
 local function prolong(owner, ms, now, keep)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
   if redis.call('PTTL', KEYS[1]) < ms then
@@ -80,7 +84,8 @@ local function prolong(owner, ms, now, keep)
   outlive(ms + keep, keep)
 end
 
--- allot gives n permits to an attempt, and returns its token. One that takes all has a block of tokens for its own.
+-- allot gives n permits to an attempt, and returns its token. One that takes all has a block of tokens for
+-- its own.
 local function allot(owner, n, about, lease, now, keep, limit)
   local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
@@ -89,13 +94,16 @@ local function allot(owner, n, about, lease, now, keep, limit)
   return stamp(token)
 end
 
--- SERVE bounds how many one request serves, so that others need not wait long for it. The next one is told to ask then.
+-- SERVE bounds how many one request serves, so that others need not wait long for it. The next one is told to
+-- ask then.
 local SERVE = 200
 
--- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One that wants more than there are at all
--- leaves, and is told to ask, which says why. Each gets the lease that it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
--- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served yet is told when the first lease
--- ends, or no session would look if a process that was handed permits is gone.
+-- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One
+-- that wants more than there are at all leaves, and is told to ask, which says why. Each gets the lease that
+-- it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
+-- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served
+-- yet is told when the first lease ends, or no session would look if a process that was handed permits is
+-- gone.
 local function serve(asking, channels, now, keep, limit)
   local reply, free, handed, first = '', limit - used(), 0, FIRST
   while true do
@@ -137,8 +145,8 @@ local function keepSo(owner, told)
   redis.call('HSET', KEYS[6], owner, n .. ' ' .. token .. '+' .. told .. ' ' .. about, 'k', '1')
 end
 
--- wantAll tells the sessions of holders that may keep their permits that the session of asking wants some, and ends that: of SERVE
--- at most, and the next one that is refused tells the others.
+-- wantAll tells the sessions of holders that may keep their permits that the session of asking wants some,
+-- and ends that: of SERVE at most, and the next one that is refused tells the others.
 local function wantAll(asking, channels, now)
   local all, told, rest = redis.call('HGETALL', KEYS[6]), 0, false
   for i = 1, #all, 2 do
@@ -156,24 +164,28 @@ local function wantAll(asking, channels, now)
   end
 end
 
--- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if that is known, and is no former grant's.
+-- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if
+-- that is known, and is no former grant's.
 local function yield(owner, n, token, lastUsed)
   giveBack(owner, n)
   if n == ALL and lastUsed ~= '' then
     local most = whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't'))
-    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most and tonumber(lastUsed) >= tonumber(token) then
+    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most
+        and tonumber(lastUsed) >= tonumber(token) then
       redis.call('HSET', KEYS[2], 't', lastUsed)
     end
   end
 end
 
--- allotAtOnce is the common case of acquire.lua: there are no waiters, no lease is over, and enough permits are free. It does what expire and allot would
--- do; anything else is left to them. The parameters are ARGV[1] to [6], [11] and [12] of acquire.lua, and BLOCK, which is cheaper as a parameter. Returns the reply,
--- if it is decided, and the Redis time in microseconds as a number and as text.
+-- allotAtOnce is the common case of acquire.lua: there are no waiters, no lease is over, and enough permits
+-- are free. It does what expire and allot would do; anything else is left to them. The parameters are ARGV[1]
+-- to [6], [11] and [12] of acquire.lua, and BLOCK, which is cheaper as a parameter. Returns the reply, if it
+-- is decided, and the Redis time in microseconds as a number and as text.
 local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins, block)
   local call = redis.call -- looked up once, which saves time
   local time = call('TIME')
-  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2]) -- the first is faster
+  -- The first is faster.
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
   local now = tonumber(stamped)
   if now > tonumber(deadline) then
     return 'V ' .. stamped
@@ -181,8 +193,10 @@ local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins,
   local known = call('HMGET', KEYS[2], 'n', 't', 'q', owner, 'i')
   local another = known[1] and known[1] ~= limit and not known[5]
   limit = known[1] or limit
-  if another or joins ~= '' or known[4] or not string.find(limit, '^%d+$') or now <= (tonumber(known[2] or 0) or now)
-      or (known[3] or not known[2]) and call('PTTL', KEYS[3]) ~= -2 then -- a queue has left a ticket in the metadata
+  -- If there was a queue, it has left a ticket in the metadata.
+  if another or joins ~= '' or known[4] or not string.find(limit, '^%d+$')
+      or now <= (tonumber(known[2] or 0) or now)
+      or (known[3] or not known[2]) and call('PTTL', KEYS[3]) ~= -2 then
     return nil, now, stamped
   end
   local lasts, inUse = call('PTTL', KEYS[1]), nil
@@ -195,7 +209,8 @@ local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins,
   if not inUse or inUse + n > tonumber(limit) then
     return nil, now, stamped
   end
-  call('HSET', KEYS[2], 't', n == '1000000000' and string.format('%.0f', now + block - 1) or stamped, 'n', limit)
+  local last = n == '1000000000' and string.format('%.0f', now + block - 1) or stamped
+  call('HSET', KEYS[2], 't', last, 'n', limit)
   call('HSET', KEYS[6], owner, n .. ' ' .. stamped .. ' ' .. about, 'u', string.format('%.0f', inUse + n))
   call('ZADD', KEYS[1], string.format('%.0f', now + lease * 1000), owner)
   if lasts < tonumber(lease) then
@@ -208,9 +223,10 @@ local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins,
   return 'G ' .. stamped .. ' ' .. stamped
 end
 
--- giveBackAtOnce is the common case of release.lua: there are no waiters, and no copy of the attempt's request is under way. It does what yield and settle would do; anything
--- else is left to them. Leases that are over are left to the next one that asks. The parameters are ARGV[1], [2], [5] and [6] of release.lua, and BLOCK.
--- Returns the reply, if it is decided.
+-- giveBackAtOnce is the common case of release.lua: there are no waiters, and no copy of the attempt's
+-- request is under way. It does what yield and settle would do; anything else is left to them. Leases that
+-- are over are left to the next one that asks. The parameters are ARGV[1], [2], [5] and [6] of release.lua,
+-- and BLOCK. Returns the reply, if it is decided.
 local function giveBackAtOnce(owner, token, late, lastUsed, block)
   local call = redis.call
   local held = call('HMGET', KEYS[6], owner, 'u')
@@ -231,5 +247,6 @@ local function giveBackAtOnce(owner, token, late, lastUsed, block)
       and call('HGET', KEYS[2], 't') == string.format('%.0f', first + block - 1) then
     call('HSET', KEYS[2], 't', lastUsed)
   end
-  return till and till - string.format('%d%06d', time[1], time[2]) > 0 and (token == '' or token == first) and 'R' or 'L'
+  local lasts = till and till - string.format('%d%06d', time[1], time[2]) > 0
+  return lasts and (token == '' or token == first) and 'R' or 'L'
 end

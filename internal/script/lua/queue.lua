@@ -1,10 +1,11 @@
--- What the scripts of a lock with a queue share, beside internal/script/lua/shared.lua and internal/script/lua/line.lua, which
--- describe the keys.
+-- What the scripts of a lock with a queue share, beside internal/script/lua/shared.lua and
+-- internal/script/lua/line.lua, which describe the keys.
 
--- handOver gives a free lock to the first waiter that listens, for the lease that it asks for, but not for longer than
--- FIRST or than it is known to live, and tells its session unless that is the one that asks, which the reply
--- tells. The next is told when that lease is over, of another session if there is one: this one may be frozen. last and lost are what past says. Returns owner, token, what the owner's
--- session says of itself, and the lease in milliseconds, or nothing.
+-- handOver gives a free lock to the first waiter that listens, for the lease that it asks for, but not for
+-- longer than FIRST or than it is known to live, and tells its session unless that is the one that asks,
+-- which the reply tells. The next is told when that lease is over, of another session if there is one: this
+-- one may be frozen. last and lost are what past says. Returns owner, token, what the owner's session says of
+-- itself, and the lease in milliseconds, or nothing.
 local function handOver(asking, channels, now, keep, last, lost)
   local owner, alive, entry, at
   owner, alive, now, entry, at = listener(asking, channels, now)
@@ -23,11 +24,13 @@ local function handOver(asking, channels, now, keep, last, lost)
   if next then
     tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
   end
-  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), string.match(nonce or '', '^[^/+]*')) -- last: Redis writes that first
+  nonce = string.match(nonce or '', '^[^/+]*')
+  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), nonce) -- last: Redis writes it first
   return owner, token, about or '', stamp(lease)
 end
 
--- gone is what past says of a lock that others may wait for, and whose data were deleted, or whose lease is over; else nothing.
+-- gone is what past says of a lock that others may wait for, and whose data were deleted, or whose lease is
+-- over; else nothing.
 local function gone()
   if redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 then
     return past('')

@@ -3,8 +3,8 @@
 --
 -- KEYS[1] the lock's hash: owner field -> hold count, t -> first token of the block
 --         that was granted, s -> number of the last change of the count, d -> what
---         the holder's session says of itself, w -> others may wait for it, k -> its session may keep it while no goroutine has it,
---         and how that session is told (line.lua)
+--         the holder's session says of itself, w -> others may wait for it, k -> its session may keep it
+--         while no goroutine has it, and how that session is told (line.lua)
 -- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
 --         it is released, the last one used; r -> last token released; l -> last token
 --         lost; a -> last owner field that released; and for each attempt that was
@@ -20,7 +20,8 @@ local function stamp(number)
   return string.format('%.0f', number)
 end
 
--- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to add to.
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to
+-- add to.
 local MOST = 9e15
 
 -- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
@@ -29,7 +30,8 @@ local function sound(value, most)
   return number and number <= (most or MOST) and number or nil
 end
 
--- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to ask.
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to
+-- ask.
 local function subscribed(name, sharded, unknown)
   local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
   if count.err then
@@ -38,12 +40,14 @@ local function subscribed(name, sharded, unknown)
   return count[2] > 0
 end
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE: never if how is
--- 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and the user may. Sessions whose
--- users have the same rights get the same answer.
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE:
+-- never if how is 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and
+-- the user may. Sessions whose users have the same rights get the same answer.
 local function sharding(how, name)
-  local function may(...) -- whole commands: Redis with the security updates of 2026 looks at the number of arguments, too
-    local known, allowed = pcall(redis.acl_check_cmd, ...) -- older than Redis 7: not known, as the commands are not
+  -- Whole commands: Redis with the security updates of 2026 looks at the number of arguments, too.
+  local function may(...)
+    -- Older than Redis 7: not known, as the commands are not.
+    local known, allowed = pcall(redis.acl_check_cmd, ...)
     return known and allowed
   end
   return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
@@ -52,9 +56,12 @@ end
 -- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
 local function bad(key, field, value, why)
   local function plain(text) -- a server may not pass on every byte
-    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c) return string.format('=%02X', string.byte(c)) end))
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c)
+      return string.format('=%02X', string.byte(c))
+    end))
   end
-  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) .. ',' .. plain(why) .. ' .', 0)
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) ..
+    ',' .. plain(why) .. ' .', 0)
 end
 
 -- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
@@ -64,7 +71,8 @@ local function whole(key, field, value, most)
   end
   local number = sound(value, most)
   if not number then
-    bad(key, field, value, sound(value) and 'more than a day above the clock of its server' or 'not a whole number from 0 to ' .. stamp(MOST))
+    bad(key, field, value, sound(value) and 'more than a day above the clock of its server'
+      or 'not a whole number from 0 to ' .. stamp(MOST))
   end
   return number
 end
@@ -142,21 +150,25 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
   return token
 end
 
--- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before was released. It does what
--- past and grant would do; anything else is left to them. The parameters are ARGV[1], [4], [3], [5] and [6] of an acquire script. Returns the reply,
--- if it is decided, and the Redis time in microseconds as a number and as text.
+-- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before
+-- was released. It does what past and grant would do; anything else is left to them. The parameters are
+-- ARGV[1], [4], [3], [5] and [6] of an acquire script. Returns the reply, if it is decided, and the Redis
+-- time in microseconds as a number and as text.
 local function take(owner, lease, deadline, about, keep)
   local call = redis.call -- looked up once, which saves time
   local time = call('TIME')
-  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2]) -- the first is faster
+  -- The first is faster.
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
   local now = tonumber(stamped)
   if now > tonumber(deadline) then
     return 'V ' .. stamped
   end
   if call('HLEN', KEYS[1]) == 0 then
     local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner, 'q')
-    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now) and metadata[3] ~= owner and not metadata[4]
-        and (metadata[1] and not metadata[5] or call('PTTL', KEYS[3]) == -2) then -- a queue has left a ticket in the metadata
+    -- If there was a queue, it has left a ticket in the metadata.
+    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now)
+        and metadata[3] ~= owner and not metadata[4]
+        and (metadata[1] and not metadata[5] or call('PTTL', KEYS[3]) == -2) then
       call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
       call('PEXPIRE', KEYS[1], lease)
       call('HSET', KEYS[2], 't', stamped)
@@ -169,9 +181,9 @@ local function take(owner, lease, deadline, about, keep)
   return nil, now, stamped
 end
 
--- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends needs nothing any more.
--- owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script; block is BLOCK, which is cheaper as a
--- parameter. Returns
+-- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends
+-- needs nothing any more. owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script;
+-- block is BLOCK, which is cheaper as a parameter. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
 --   whether it was held under the token that was named, or any will do
 --   what it is held under, if that is no token. Nothing was done then
@@ -197,7 +209,8 @@ local function conclude(owner, token, keep, used, block)
     used = held[2]
   end
   -- Not possible while short of memory. What the grant kept alive need not be now, unless it was evicted.
-  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 and call('PTTL', KEYS[2]) < tonumber(keep) then
+  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3
+      and call('PTTL', KEYS[2]) < tonumber(keep) then
     call('PEXPIRE', KEYS[2], 2 * keep)
   end
   return used, mine, nil, held[3]
@@ -211,9 +224,9 @@ local function renew(ms, keep)
   end
 end
 
--- update sets the hold count of a lock that is held under a token, and a lease that is no shorter than asked. It
--- ignores a change that is older than the last. It sets and never adds, so a copy that comes twice or late changes
--- nothing. It reports whether the lock is held. The parameters are ARGV[1] to [6] of a keep script.
+-- update sets the hold count of a lock that is held under a token, and a lease that is no shorter than asked.
+-- It ignores a change that is older than the last. It sets and never adds, so a copy that comes twice or late
+-- changes nothing. It reports whether the lock is held. The parameters are ARGV[1] to [6] of a keep script.
 local function update(owner, token, number, count, lease, keep)
   local held = redis.call('HMGET', KEYS[1], 't', 's', owner)
   if held[1] ~= token or not held[3] then
@@ -234,7 +247,8 @@ end
 -- lies above the last token lost and not above the last one released was.
 local function released(token)
   local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1]) and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
+  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1])
+    and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
 end
 
 -- tombstone notes that an attempt is over though a copy of its request may arrive
@@ -255,8 +269,8 @@ local function tombstone(owner, late, keep)
   end
 end
 
--- disown notes that an attempt is over whose session does not know it: late copies of its request, which were sent before it was
--- granted, and expired before the metadata is forgotten, must not take the lock back.
+-- disown notes that an attempt is over whose session does not know it: late copies of its request, which were
+-- sent before it was granted, and expired before the metadata is forgotten, must not take the lock back.
 local function disown(owner, keep)
   local now = clock()
   tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)

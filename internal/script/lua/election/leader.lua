@@ -1,12 +1,13 @@
--- Reads the present leader and its value. A value counts only while the lock is held by the leader that stored it.
+-- Reads the present leader and its value. A value counts only while the lock is held by the leader that
+-- stored it.
 --
 -- KEYS[1] the hash of the fair lock
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
 --
 -- ARGV[1] the session's channel; '' where it does not listen, or where other servers know of listeners, too
 --
--- Reply: 'L PTTL OWNER TOKEN NUMBER VALUE', or 'N' if there is no leader with a value. A 'D' behind the letter: this server knows
--- of nobody that listens to ARGV[1]
+-- Reply: 'L PTTL OWNER TOKEN NUMBER VALUE', or 'N' if there is no leader with a value.
+--        A 'D' behind the letter: this server knows of nobody that listens to ARGV[1]
 
 local stored = redis.call('HGET', KEYS[2], 'v')
 local owner, token = string.match(stored or '', '^(%S+) (%d+) %d+ ')

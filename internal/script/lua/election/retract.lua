@@ -1,4 +1,5 @@
--- Deletes the value of a leader that has resigned, and tells the observers, unless the next leader has one already.
+-- Deletes the value of a leader that has resigned, and tells the observers, unless the next leader has one
+-- already.
 --
 -- KEYS[1] the hash of the fair lock
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua

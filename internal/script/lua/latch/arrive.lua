@@ -6,7 +6,8 @@
 -- ARGV[3] id of the run that it has joined
 -- ARGV[4] channel
 --
--- Reply: 'C NOW' counted, now or before; 'P NOW' its lease has ended; if the run is over, 'Z NOW', 'D NOW' or 'G NOW' as of look.lua
+-- Reply: 'C NOW' counted, now or before; 'P NOW' its lease has ended;
+--        if the run is over, 'Z NOW', 'D NOW' or 'G NOW' as of look.lua
 
 local now, stamped = clock()
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')

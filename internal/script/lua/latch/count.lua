@@ -5,7 +5,8 @@
 -- ARGV[2] Redis time in microseconds after which the request is void
 -- ARGV[3] channel
 --
--- Reply: 'C NOW RUN COUNT' counted; 'C NOW' no run is under way, so there was nothing to do; 'V NOW' or 'U NOW' as of set.lua
+-- Reply: 'C NOW RUN COUNT' counted; 'C NOW' no run is under way, so there was nothing to do;
+--        'V NOW' or 'U NOW' as of set.lua
 
 local now, stamped = clock()
 local deadline = tonumber(ARGV[2])

@@ -14,7 +14,7 @@ local now, stamped = clock()
 local deadline = tonumber(ARGV[2])
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
 local till, id = leased(ARGV[4])
-if id == ARGV[1] and till > now then -- by an earlier copy; the lease counts from when the answered one was sent
+if id == ARGV[1] and till > now then -- by an earlier copy; the lease counts from when this one was sent
   sooner(now + ARGV[5] * 1000, ARGV[4])
   redis.call('HSET', KEYS[1], 'p:' .. ARGV[4], stamp(now + ARGV[5] * 1000) .. ' ' .. id)
   return 'J ' .. stamped .. ' ' .. (run[2] or '')
@@ -35,7 +35,8 @@ if not till and parties >= n then
 end
 remember(ARGV[1], deadline, 'X')
 sooner(now + ARGV[5] * 1000, ARGV[4])
-redis.call('HSET', KEYS[1], 'p:' .. ARGV[4], stamp(now + ARGV[5] * 1000) .. ' ' .. ARGV[1], 'q', stamp(till and parties or parties + 1))
+redis.call('HSET', KEYS[1], 'p:' .. ARGV[4], stamp(now + ARGV[5] * 1000) .. ' ' .. ARGV[1],
+  'q', stamp(till and parties or parties + 1))
 live(run[3])
 tidy(now)
 redis.call('PUBLISH', ARGV[3], 'L ' .. (run[2] or '') .. ' ' .. ARGV[5])

@@ -4,8 +4,8 @@
 -- ARGV[1] id of the party
 -- ARGV[2] name of the party
 -- ARGV[3] channel
--- ARGV[4] Redis time in microseconds after which the request to join is void, if it is not known that the party has joined: it
---         leaves no trace then. 0: it has given up, and waiters are told
+-- ARGV[4] Redis time in microseconds after which the request to join is void, if it is not known that the
+--         party has joined: it leaves no trace then. 0: it has given up, and waiters are told
 --
 -- Reply: 'L NOW'
 

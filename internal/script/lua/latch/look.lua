@@ -4,9 +4,9 @@
 -- ARGV[1] id of the run; '' the one that is under way
 -- ARGV[2] the session's channel; '' where other servers know of listeners, too
 --
--- Reply: 'R NOW RUN COUNT LEFT LIFETIME' it is under way. In LEFT milliseconds the next lease of a party ends; -1: none has one.
---        A ' D' behind it: this server knows of nobody that listens to ARGV[2]
---        It may end later, as it is renewed.
+-- Reply: 'R NOW RUN COUNT LEFT LIFETIME' it is under way. The next lease of a party ends in LEFT
+--        milliseconds, or later, as it is renewed; -1: none has one. A ' D' behind it: this server knows of
+--        nobody that listens to ARGV[2]
 --        'P NOW RUN COUNT PARTY' it is under way, and the lease of this party has ended
 --        'Z NOW' it ended at 0, or none is under way, 'D NOW' it was deleted
 --        'G NOW' nothing is known of it
@@ -25,7 +25,8 @@ local first, party
 if run[4] ~= '0' then
   first, party = string.match(run[5] or '', '^(%d+) (.*)$')
   first = tonumber(first)
-  if not first or first <= now and leased(party) ~= first then -- reads all that is remembered: not for each that waits
+  if not first or first <= now and leased(party) ~= first then
+    -- This reads all that is remembered: not for each that waits.
     first = nil
     local all = redis.call('HGETALL', KEYS[1])
     for i = 1, #all, 2 do
@@ -39,10 +40,12 @@ if run[4] ~= '0' then
     end
   end
 end
-redis.pcall('PEXPIRE', KEYS[1], math.max(ENDED, sound(run[3] or '', 1e13) or 0)) -- a server that cannot write can be read
+-- Not redis.call: a server that cannot write can be read.
+redis.pcall('PEXPIRE', KEYS[1], math.max(ENDED, sound(run[3] or '', 1e13) or 0))
 local about = stamped .. ' ' .. (run[2] or '') .. ' ' .. stamp(n) .. ' '
 if first and first <= now then
   return 'P ' .. about .. party
 end
 local deaf = ARGV[2] ~= '' and not subscribed(ARGV[2], false, true) and ' D' or ''
-return 'R ' .. about .. (first and stamp(math.ceil((first - now) / 1000)) or '-1') .. ' ' .. (run[3] or '') .. deaf
+local left = first and stamp(math.ceil((first - now) / 1000)) or '-1'
+return 'R ' .. about .. left .. ' ' .. (run[3] or '') .. deaf

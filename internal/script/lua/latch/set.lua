@@ -6,8 +6,9 @@
 -- ARGV[3] count
 -- ARGV[4] lifetime in milliseconds
 --
--- Reply: 'S NOW 1' set, 'S NOW 0' a run is under way, 'V NOW' the request came too late and no copy of it ran,
---        'U NOW' it came so late that this is not known
+-- Reply: 'S NOW 1' set, 'S NOW 0' a run is under way,
+--        'V NOW' the request came too late and no copy of it ran, 'U NOW' it came so late that this is not
+--        known
 
 local now, stamped = clock()
 local deadline = tonumber(ARGV[2])

@@ -15,11 +15,12 @@
 -- ARGV[8] what the names of the sessions' channels begin with
 -- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[10] how the session is told
--- ARGV[11] if it is there, the session asks to keep the lock while no goroutine has it, unless another one was refused for that
---         reason, not so many microseconds ago
+-- ARGV[11] if it is there, the session asks to keep the lock while no goroutine has it, unless another one
+--         was refused for that reason, not so many microseconds ago
 --
 -- Reply, always with the Redis time NOW in microseconds:
---   'G NOW TOKEN'              granted, now or by an earlier copy of this request. Behind the G stand flags of mayKeep in line.lua
+--   'G NOW TOKEN'              granted, now or by an earlier copy of this request.
+--                              Behind the G stand flags of mayKeep in line.lua
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT milliseconds
 --                              (-1: it has no end), and whose session says ABOUT of itself.
 --                              Behind the Q stand flags of line.lua
@@ -72,4 +73,5 @@ else
   end
 end
 local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, owner) or ''
-return table.concat({ 'Q' .. said, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about
+local left = stamp(redis.call('PTTL', KEYS[1]))
+return table.concat({ 'Q' .. said, stamped, left, owner, token }, ' ') .. '\n' .. about

@@ -1,5 +1,6 @@
 -- Frees the lock from any holder, or only from the one whose token was seen, and hands it to the first
--- living waiter. The holder learns that it lost the lock, at once if its session may keep it while no goroutine has it.
+-- living waiter. The holder learns that it lost the lock, at once if its session may keep it while no
+-- goroutine has it.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua

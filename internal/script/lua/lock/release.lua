@@ -1,10 +1,11 @@
--- Ends an attempt: it leaves the queue, and if it holds the lock, or the lock is free by now, the first living
--- waiter holds it next.
+-- Ends an attempt: it leaves the queue, and if it holds the lock, or the lock is free by now, the first
+-- living waiter holds it next.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua. While a slot moves, a Cluster refuses requests for keys
---         of which some exist, and a queue often does not: without these, a lock without waiters can be released
+-- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua. While a slot moves, a Cluster refuses
+--         requests for keys of which some exist, and a queue often does not: without these, a lock without
+--         waiters can be released
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with

@@ -1,5 +1,5 @@
--- Ends a hold whose lock is to stay taken until a time. No request of its attempt can change it from then on: it has
--- another owner field, which no session knows. The next in the queue is told when to look.
+-- Ends a hold whose lock is to stay taken until a time. No request of its attempt can change it from then on:
+-- it has another owner field, which no session knows. The next in the queue is told when to look.
 --
 -- KEYS    internal/script/lua/lock/release.lua
 -- ARGV[1] to [6] internal/script/lua/lock/release.lua

@@ -1,4 +1,5 @@
--- Takes permits if enough are free and there are no waiters; else stands in the queue, once: asking again keeps the place.
+-- Takes permits if enough are free and there are no waiters; else stands in the queue, once: asking again
+-- keeps the place.
 --
 -- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] owner field: session and attempt
@@ -13,21 +14,26 @@
 -- ARGV[10] how the session is told
 -- ARGV[11] how many permits there are, unless Redis has another number
 -- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''
--- ARGV[13] if it is there, the session asks to keep the permits while no goroutine has them, unless another one was refused for that
---         reason, not so many microseconds ago
+-- ARGV[13] if it is there, the session asks to keep the permits while no goroutine has them, unless another
+--         one was refused for that reason, not so many microseconds ago
 --
--- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of this session that was served:
---   'G NOW TOKEN'                      granted, now or by an earlier copy of this request. Behind the G stand flags of mayKeep in line.lua
---   'K NOW'                            ARGV[12] goes on, with the lease of ARGV[4]
---   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is one of those that have permits ('-'
---                                      if none has), whose session says ABOUT of itself. The first lease ends in LEFT milliseconds (-1: there is
---                                      none). Behind the Q, a 'B' if another session is next in the queue, and a 'D' if this server knows of nobody
---                                      that listens for the asking session
---   'N NOW LIMIT'                      never: more are wanted than LIMIT, which is how many there are, or another attempt has said LIMIT for ARGV[11]
---   'V NOW'                            expired: came too late
---   'S NOW'                            stale: this attempt is over already
+-- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of
+-- this session that was served:
+--   'G NOW TOKEN'  granted, now or by an earlier copy of this request. Behind the G stand flags of mayKeep in
+--                  line.lua
+--   'K NOW'        ARGV[12] goes on, with the lease of ARGV[4]
+--   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is
+--                  one of those that have permits ('-' if none has), whose session says ABOUT of itself. The
+--                  first lease ends in LEFT milliseconds (-1: there is none). Behind the Q, a 'B' if another
+--                  session is next in the queue, and a 'D' if this server knows of nobody that listens for
+--                  the asking session
+--   'N NOW LIMIT'  never: more are wanted than LIMIT, which is how many there are, or another attempt has
+--                  said LIMIT for ARGV[11]
+--   'V NOW'        expired: came too late
+--   'S NOW'        stale: this attempt is over already
 
-local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[11], ARGV[12], BLOCK)
+local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6],
+  ARGV[11], ARGV[12], BLOCK)
 if reply and not (ARGV[13] and string.byte(reply) == 71) then -- G
   return reply
 end
@@ -38,7 +44,8 @@ if reply then
   end
   return 'G' .. said .. string.sub(reply, 2)
 end
-local asking, n, lease, keep, liveness = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local asking, n, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
+local keep, liveness = tonumber(ARGV[6]), tonumber(ARGV[7])
 local queue = redis.call('PTTL', KEYS[3]) ~= -2
 if ARGV[12] ~= '' and not queue then
   local till = redis.call('ZSCORE', KEYS[1], ARGV[12])
@@ -95,4 +102,5 @@ if first[1] then
   left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
 end
 local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, first[1]) or ''
-return table.concat({ 'Q' .. said, stamped, left, first[1] or '-', token or '0' }, ' ') .. served .. '\n' .. (about or '')
+local has = { 'Q' .. said, stamped, left, first[1] or '-', token or '0' }
+return table.concat(has, ' ') .. served .. '\n' .. (about or '')

@@ -2,7 +2,8 @@
 --
 -- KEYS    internal/script/lua/permit.lua
 --
--- Reply: JSON {"now": MICROSECONDS, "limit": N, "holders": [OWNER, END, ...], "held": {OWNER: 'N TOKEN ABOUT'}, "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}
+-- Reply: JSON {"now": MICROSECONDS, "limit": N, "holders": [OWNER, END, ...],
+--        "held": {OWNER: 'N TOKEN ABOUT'}, "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}
 
 local holders = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')

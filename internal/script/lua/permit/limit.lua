@@ -1,4 +1,5 @@
--- Sets how many permits there are. Those that wait are served if there are more now. Holders keep what they have if there are fewer.
+-- Sets how many permits there are. Those that wait are served if there are more now. Holders keep what they
+-- have if there are fewer.
 --
 -- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] how many

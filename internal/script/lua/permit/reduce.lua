@@ -1,4 +1,5 @@
--- Gives back all permits of a holder but one, as a writer does that goes on as a reader. Those that wait are served.
+-- Gives back all permits of a holder but one, as a writer does that goes on as a reader. Those that wait are
+-- served.
 --
 -- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] owner field
@@ -7,8 +8,8 @@
 -- ARGV[4] milliseconds by which the metadata outlives the lease
 -- ARGV[5] last token used of its block
 --
--- Reply: 'R' reduced, now or by an earlier copy, or 'L' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each attempt
--- of this session that was served
+-- Reply: 'R' reduced, now or by an earlier copy, or 'L' lost: not held under this token; and behind it
+--        'OWNER TOKEN LEASE' of each attempt of this session that was served
 
 local now = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])

@@ -1,5 +1,5 @@
--- Ends a hold whose permits are to stay taken until a time. No request of its attempt can change that from then on: they
--- have another owner field, which no session knows. The next in the queue is told when to look.
+-- Ends a hold whose permits are to stay taken until a time. No request of its attempt can change that from
+-- then on: they have another owner field, which no session knows. The next in the queue is told when to look.
 --
 -- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] to [6] internal/script/lua/permit/release.lua
@@ -17,7 +17,8 @@ if not n or not till or tonumber(till) <= now or token ~= ARGV[2] then
   return redis.call('HGET', KEYS[6], rest) and 'R' or 'L'
 end
 local left = math.max(1, math.ceil((ARGV[7] - now) / 1000))
-redis.call('PEXPIRE', KEYS[6], math.max(2 * left, redis.call('PTTL', KEYS[6]))) -- which a full server takes, and all that is behind it
+-- Which a full server takes, and all that is behind it.
+redis.call('PEXPIRE', KEYS[6], math.max(2 * left, redis.call('PTTL', KEYS[6])))
 prolong(rest, left, now, keep)
 redis.call('HSET', KEYS[6], rest, n .. ' ' .. token .. ' ' .. about)
 redis.call('HDEL', KEYS[6], owner)

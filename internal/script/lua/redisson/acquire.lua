@@ -1,5 +1,5 @@
--- Takes a free lock that is shared with Redisson, once for each attempt. As lock/acquire.lua, but that its tokens also follow
--- Redisson's counter, so that there is no common case.
+-- Takes a free lock that is shared with Redisson, once for each attempt. As lock/acquire.lua, but that its
+-- tokens also follow Redisson's counter, so that there is no common case.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
@@ -33,7 +33,8 @@ local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
   local deaf = ARGV[10] == '1' and not subscribed(ARGV[8] .. string.match(ARGV[1], '^[^:]*'), false, true)
   local status = 'Q' .. (sharding(ARGV[12], ARGV[11]) and 'P' or '') .. (deaf and 'D' or '')
-  return table.concat({ status, stamped, stamp(redis.call('PTTL', KEYS[1])), owner, token }, ' ') .. '\n' .. about
+  local left = stamp(redis.call('PTTL', KEYS[1]))
+  return table.concat({ status, stamped, left, owner, token }, ' ') .. '\n' .. about
 end
 local lease, keep = tonumber(ARGV[4]), tonumber(ARGV[6])
 if owner then

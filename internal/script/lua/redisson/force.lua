@@ -21,7 +21,7 @@ end
 redis.call('DEL', KEYS[1])
 disown(owner, tonumber(ARGV[2]))
 publish(ARGV[5], ARGV[4], '0')
-if sharding(ARGV[5], ARGV[4]) then -- this is rare, and the caller may be told another mode than those that wait
+if sharding(ARGV[5], ARGV[4]) then -- this is rare, and the caller may be told another mode than waiters
   redis.call('PUBLISH', ARGV[4], '0')
 end
 return 'R'

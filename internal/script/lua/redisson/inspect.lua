@@ -5,4 +5,8 @@
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "metadata": {...}}
 
-return cjson.encode({ ttl = redis.call('PTTL', KEYS[1]), lock = map(KEYS[1]) or nil, metadata = map(KEYS[2]) or nil })
+return cjson.encode({
+  ttl = redis.call('PTTL', KEYS[1]),
+  lock = map(KEYS[1]) or nil,
+  metadata = map(KEYS[2]) or nil,
+})

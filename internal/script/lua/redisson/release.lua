@@ -1,4 +1,5 @@
--- Frees a lock that is shared with Redisson, as release.lua, and gives back tokens of Redisson's counter, too.
+-- Frees a lock that is shared with Redisson, as release.lua, and gives back tokens of Redisson's counter,
+-- too.
 --
 -- KEYS[1] the lock's hash
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
