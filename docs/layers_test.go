@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"internal/contain", "internal/failure", "internal/script"},
 	{"internal/wire", "pubsub", "watchdog"},
 	{"internal/protocol", "internal/wakeup"},
-	{"internal/handle", "internal/engine", "internal/session"},
+	{"internal/handle", "internal/session"},
 	{"internal/call", "internal/inbox"},
 	{"internal/engine"},
 	{"internal/operate"},

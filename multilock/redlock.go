@@ -61,9 +61,9 @@ import (
 //
 // Redlock as it was published has none. Without them no lock with leases is safe for what must never be
 // written twice. A process that stands still acts after its lease (Martin Kleppmann, "How to do distributed
-// locking", 2016). Here the hold's token is the least that a majority of its parts have reached, and a
-// majority grants no later token that is not higher. So tokens grow from holder to holder, whichever minority
-// fails.
+// locking", 2016). Here the hold's token is the smallest number that the tokens of a
+// majority do not exceed, and a majority grants only higher ones later. So tokens grow from holder to holder,
+// whichever minority fails.
 //
 // The lease depends on clocks all the same. If a server's clock runs faster by more than 1 %, or is set
 // forward by hand, two may hold the lock.

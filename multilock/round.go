@@ -88,8 +88,8 @@ func (v *vote) newCount() *count {
 	return &count{parts: make([]*engine.Entry, n), errs: make([]error, n)}
 }
 
-// token is the hold's: the least that a majority of its parts have reached. Any such majority shares a server
-// with that of each hold before, so it is higher than all of these.
+// token is the hold's: the smallest number that the tokens of a majority do not exceed. That majority shares
+// a server with that of each hold before, so it is higher than all of these.
 func (c *count) token(need int) int64 {
 	var tokens []int64
 	for _, p := range c.parts {

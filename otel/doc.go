@@ -7,8 +7,8 @@
 //
 // # Metrics
 //
-// All have the attributes lockline.lock.kind (reentrant, fair, redlock, rwlock, semaphore) and
-// lockline.lock.pattern, see [WithPattern].
+// All have the attributes lockline.lock.kind (reentrant, fair, redlock, rwlock, semaphore,
+// redisson) and lockline.lock.pattern, see [WithPattern].
 //
 //	lockline.lock.wait.duration     histogram, s   from Lock to its end, granted or not; without re-entries
 //	lockline.lock.hold.duration     histogram, s   from the grant to release or loss

@@ -60,7 +60,7 @@ func kind(counter string) *engine.Kind {
 	return k
 }
 
-// published is how a release is published, as sharding of redisson.lua has it.
+// published is how scripts publish a release, in the words of shared.lua.
 func published(s *session.Session) string {
 	switch {
 	case s.ShardedHub == nil:

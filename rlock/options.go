@@ -148,7 +148,7 @@ const (
 	PubSubSharded
 )
 
-// WithPubSub sets how waiters for reentrant and fair locks are woken on a Redis Cluster, [PubSubAuto] by
+// WithPubSub sets how waiters for locks and permits are woken on a Redis Cluster, [PubSubAuto] by
 // default. Sessions that do it differently can share locks. PubSubSharded is not checked against server and
 // rights: where it is not possible, waiters find out by their heartbeats that they have the lock (see
 // [WithWaiterTimeout]). NewSession refuses it with a client that is not of a Cluster; the other modes mean

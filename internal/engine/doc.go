@@ -35,7 +35,7 @@
 //
 // A kind is data (Kind in pool.go). A grant and each hold of it is held; then, once, released, lost or
 // closed (handle.State). An attempt is asking, standing, unwanted or over (attemptState). The protocol with
-// Redis is in package script.
+// Redis is in package protocol.
 //
 // Pool.mu guards what a session knows of one name. Only Redis decides which attempt is next, in the order of
 // its queue. A message about that counts only with the nonce, which only Redis was told. Invariants

@@ -254,7 +254,7 @@ func (g *Grant) lastUsed() any {
 	return max(g.token, g.floor)
 }
 
-// raised is the token that was raised, which stays the last one used; ” where none was. mu held.
+// raised is the token that was raised, which stays the last one used; "" where none was. mu held.
 func (g *Grant) raised() any {
 	if g.floor != 0 {
 		return max(g.token, g.floor)

@@ -47,7 +47,7 @@ func (w *world) boot(name string) *process {
 			ReadBufferSize:  4096,
 			WriteBufferSize: 1 << 20, // what is written at once is whole requests, also where many scripts travel together
 		})
-		rdb.AddHook(ways{w}) // before the session, which asks nothing in the callers' goroutines if a hook comes later
+		rdb.AddHook(ways{w})
 		options := []rlock.SessionOption{rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease),
 			rlock.WithWaiterTimeout(liveness), rlock.WithHandover(w.turn), rlock.WithLinger(w.linger)}
 		session, err := rlock.NewSession(rdb, options...)

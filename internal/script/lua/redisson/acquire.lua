@@ -12,7 +12,7 @@
 -- ARGV[8] what the names of the sessions' channels begin with
 -- ARGV[10] '1' if this server knows all that listen to the session's channel
 -- ARGV[11] channel
--- ARGV[12] how messages are published on it: see sharding in redisson.lua
+-- ARGV[12] how messages are published on it: see sharding in shared.lua
 -- ARGV[13] what KEYS[3] begins at; '': where it does not exist, it is not made
 --         ARGV[2], [7] and [9] are of locks with a queue
 --

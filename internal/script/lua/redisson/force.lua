@@ -7,7 +7,7 @@
 -- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
 -- ARGV[4] channel
--- ARGV[5] how the message is published: see sharding in redisson.lua
+-- ARGV[5] how the message is published: see sharding in shared.lua
 --
 -- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
 

@@ -12,7 +12,7 @@
 -- ARGV[6] milliseconds by which the metadata outlives the lease
 -- ARGV[7] of locks with a queue
 -- ARGV[8] channel
--- ARGV[9] how messages are published on it: see sharding in redisson.lua
+-- ARGV[9] how messages are published on it: see sharding in shared.lua
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 

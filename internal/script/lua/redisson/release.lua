@@ -13,7 +13,7 @@
 -- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
 --         not known
 -- ARGV[7] channel
--- ARGV[8] how the message is published: see sharding in redisson.lua
+-- ARGV[8] how the message is published: see sharding in shared.lua
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
