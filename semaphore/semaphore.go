@@ -104,8 +104,7 @@ func (s *Semaphore) Name() string {
 //
 // It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context
 // returned inherits from it. The end of ctx does not end the hold. Only Unlock, loss, Close and a fixed lease
-// do. n is from 0 to [MaxLimit]. With n = 0 it returns at once, without a request. An n above the limit is
-// refused, also if the limit is reduced during the wait.
+// do. n is from 1 to [MaxLimit]. An n above the limit is refused, also if the limit is reduced during the wait.
 //
 // On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is
 // held. What an unanswered request may have taken is given back in the background. The error matches
@@ -128,10 +127,6 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int, options ...rlock.Opti
 func (s *Semaphore) acquire(ctx context.Context, n int, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
 	if err := s.use(ctx); err != nil {
 		return ctx, nil, err
-	}
-	if n == 0 {
-		ctx, hd := none(ctx, s.Name())
-		return ctx, (*rlock.Hold)(hd), nil
 	}
 	if err := s.check("Acquire: a number of permits", n); err != nil {
 		return ctx, nil, err
