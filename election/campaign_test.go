@@ -80,7 +80,7 @@ func TestEachCampaignBelowOneOwnerIsACandidateOfItsOwn(t *testing.T) {
 			ctx, l, err := e.Campaign(owner, "two")
 			got <- term{1, ctx, l, err}
 		}()
-		testlock.Eventually(t, "it waits", func() bool { return len(candidates(t, e)) == 2 })
+		testlock.Eventually(t, "it waits", func() bool { return candidates(t, e) == 2 })
 
 		// What runs below is still the owner that the caller has made, for other locks.
 		m := rlock.New(testlock.NewSession(t, w.Client), "other")
@@ -244,10 +244,10 @@ func TestACandidateThatGivesUpLeavesNothing(t *testing.T) {
 			}
 			failed <- err
 		}()
-		testlock.Eventually(t, "it waits", func() bool { return len(candidates(t, e)) == 2 })
+		testlock.Eventually(t, "it waits", func() bool { return candidates(t, e) == 2 })
 		cancel()
 		testlock.WantError(t, "Campaign", testlock.Receive(t, "it gives up", failed), context.Canceled)
-		testlock.Eventually(t, "it is gone", func() bool { return len(candidates(t, e)) == 1 })
+		testlock.Eventually(t, "it is gone", func() bool { return candidates(t, e) == 1 })
 		resign(t, l)
 		testlock.OnlyTokens(t, w.Client)
 	})
@@ -286,8 +286,8 @@ func TestAClosedSessionIsAnErrorOfEachMethod(t *testing.T) {
 		testlock.WantError(t, "Campaign", err, rlock.ErrClosed)
 		_, _, err = e.Leader(bg)
 		testlock.WantError(t, "Leader", err, rlock.ErrClosed)
-		_, err = e.Candidates(bg)
-		testlock.WantError(t, "Candidates", err, rlock.ErrClosed)
+		_, err = e.Inspect(bg)
+		testlock.WantError(t, "Inspect", err, rlock.ErrClosed)
 		for range 2 {
 			switch n := testlock.Receive(t, "answered", all.got); n.who {
 			case 1:
@@ -324,7 +324,7 @@ func TestMisuseIsAnError(t *testing.T) {
 		} {
 			_, l, err := try.e.Campaign(try.ctx, "")
 			_, _, err2 := try.e.Leader(try.ctx)
-			_, err3 := try.e.Candidates(try.ctx)
+			_, err3 := try.e.Inspect(try.ctx)
 			var err4 error
 			for _, err := range try.e.Observe(try.ctx) {
 				err4 = err
@@ -365,25 +365,25 @@ func TestCandidatesAreListedInOrderWithTheLeaderMarked(t *testing.T) {
 			labels = append(labels, fmt.Sprint("node", i))
 			elections = append(elections, newElection(t, w.Client, rlock.WithLabel(labels[i])))
 		}
-		if all := candidates(t, elections[0]); len(all) != 0 {
-			t.Errorf("before anybody campaigns: %+v", all)
+		if n := candidates(t, elections[0]); n != 0 {
+			t.Errorf("%d before anybody campaigns", n)
 		}
 		all := newLine(t)
 		for i, e := range elections {
 			all.join(e, i, "")
 		}
 		first := all.next()
-		for i, c := range candidates(t, elections[3]) {
-			token := int64(0)
-			if i == 0 {
-				token = first.Token()
-			}
-			if c.Label != labels[i] || c.Leader != (i == 0) || c.Token != token || !strings.HasPrefix(c.Owner, c.Session+":") || c.PID == 0 || c.Host == "" {
+		st := testlock.Inspect(t, elections[3])
+		if st.Label != labels[0] || st.Token != first.Token() || !strings.HasPrefix(st.Owner, st.Session+":") || st.PID == 0 || st.Host == "" {
+			t.Errorf("the leader is %+v", st.Holder)
+		}
+		for i, c := range st.Queue {
+			if c.Label != labels[i+1] || !strings.HasPrefix(c.Owner, c.Session+":") || c.PID == 0 || c.Host == "" {
 				t.Errorf("candidate %d is %+v", i, c)
 			}
 		}
 		for i := range elections {
-			if left := len(candidates(t, elections[0])); left != 4-i {
+			if left := candidates(t, elections[0]); left != 4-i {
 				t.Errorf("%d candidates of %d", left, 4-i)
 			}
 			resign(t, first.Leadership)

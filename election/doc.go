@@ -14,7 +14,7 @@
 //
 // A candidate calls [Election.Campaign], which returns once it leads. The leader works until the context that
 // Campaign has returned ends. Any process can ask for the leader ([Election.Leader]), follow the changes
-// ([Election.Observe]) and list the candidates ([Election.Candidates]).
+// ([Election.Observe]) and list the candidates ([Election.Inspect]).
 //
 // # Guarantees
 //

@@ -84,38 +84,12 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	return v.Leader, !v.None(), err
 }
 
-// Candidate is a call of Campaign that leads or waits to lead.
-type Candidate struct {
-	Leader  bool          // it holds the lock, and so leads, or is about to proclaim its first value
-	Token   int64         // of the leader; 0 of others
-	Owner   string        // id of its session, a colon, and the number of the acquisition
-	Session string        // id of its session
-	Host    string        // where that runs
-	PID     int           // its process id
-	Label   string        // what rlock.WithLabel says of it
-	Age     time.Duration // since it began to wait; 0 of the leader
-}
-
-// Candidates asks Redis for the leader, if there is one, and then the candidates that wait, in the order in
-// which they will lead. A candidate that has died is listed until its liveness time is over and another one
-// was looked for, and a leader that has died until its lease is over. It changes nothing, and blocks for one
-// request, not longer than ctx. The errors are those of [Election.Leader].
-func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
-	st, err := e.mutex().Inspect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []Candidate
-	if st.Held {
-		all = append(all, Candidate{Leader: true, Token: st.Token, Owner: st.Owner, Session: st.Session,
-			Host: st.Host, PID: st.PID, Label: st.Label})
-	}
-	for _, w := range st.Queue {
-		all = append(all, Candidate{Owner: w.Owner, Session: w.Session, Host: w.Host, PID: w.PID,
-			Label: w.Label, Age: w.Age})
-	}
-	return all, nil
-}
+// Inspect asks Redis for the leader, as the holder, and for the candidates that wait, in the order in which
+// they will lead. A holder leads, or is about to proclaim its first value. A candidate that has died is
+// listed until its liveness time is over and another one was looked for, and a leader that has died until its
+// lease is over. It changes nothing, and blocks for one request, not longer than ctx. The errors are those of
+// [Election.Leader].
+func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.mutex().Inspect(ctx) }
 
 // view is what one look has found.
 type view struct {

@@ -137,7 +137,7 @@ func ExampleElection_Observe() {
 	// the end
 }
 
-func ExampleElection_Candidates() {
+func ExampleElection_Inspect() {
 	session, end, err := newSession()
 	if err != nil {
 		fmt.Println(err)
@@ -152,14 +152,12 @@ func ExampleElection_Candidates() {
 		return
 	}
 	defer func() { _ = leadership.Resign(context.Background()) }()
-	candidates, err := scheduler.Candidates(context.Background())
-	for _, c := range candidates {
-		fmt.Println("leads:", c.Leader, "by this session:", c.Session == session.ID())
-	}
-	fmt.Println(err)
+	state, err := scheduler.Inspect(context.Background())
+	fmt.Println("this session leads:", state.Session == session.ID())
+	fmt.Println(len(state.Queue), "wait:", err)
 	// Output:
-	// leads: true by this session: true
-	// <nil>
+	// this session leads: true
+	// 0 wait: <nil>
 }
 
 func ExampleLeadership_Proclaim() {

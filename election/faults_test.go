@@ -246,10 +246,10 @@ func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 		_, l := lead(t, e, "one")
 		w.Net.Freeze()
 		calls := map[string]func(ctx context.Context) error{
-			"Campaign":   func(ctx context.Context) error { _, _, err := e.Campaign(ctx, "two"); return err },
-			"Leader":     func(ctx context.Context) error { _, _, err := e.Leader(ctx); return err },
-			"Candidates": func(ctx context.Context) error { _, err := e.Candidates(ctx); return err },
-			"Proclaim":   func(ctx context.Context) error { return l.Proclaim(ctx, "three") },
+			"Campaign": func(ctx context.Context) error { _, _, err := e.Campaign(ctx, "two"); return err },
+			"Leader":   func(ctx context.Context) error { _, _, err := e.Leader(ctx); return err },
+			"Inspect":  func(ctx context.Context) error { _, err := e.Inspect(ctx); return err },
+			"Proclaim": func(ctx context.Context) error { return l.Proclaim(ctx, "three") },
 			"Observe": func(ctx context.Context) (ended error) {
 				for _, err := range e.Observe(ctx) {
 					ended = err
@@ -258,7 +258,7 @@ func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 			},
 			"Resign": l.Resign,
 		}
-		for _, what := range []string{"Campaign", "Leader", "Candidates", "Proclaim", "Observe", "Resign"} {
+		for _, what := range []string{"Campaign", "Leader", "Inspect", "Proclaim", "Observe", "Resign"} {
 			ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
 			start := time.Now()
 			testlock.WantError(t, what, calls[what](ctx), context.DeadlineExceeded)

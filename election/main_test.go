@@ -67,12 +67,12 @@ func newLine(t testing.TB) *line { return &line{t, make(chan term, 100)} }
 // join starts a candidate and returns once it waits.
 func (l *line) join(e *election.Election, who int, value string) {
 	l.t.Helper()
-	before := len(candidates(l.t, e))
+	before := candidates(l.t, e)
 	go func() {
 		led, lead, err := e.Campaign(bg, value)
 		l.got <- term{who, led, lead, err}
 	}()
-	testlock.Eventually(l.t, "it waits", func() bool { return len(candidates(l.t, e)) > before })
+	testlock.Eventually(l.t, "it waits", func() bool { return candidates(l.t, e) > before })
 }
 
 // next is the next leader.
@@ -84,11 +84,11 @@ func (l *line) next() term {
 	return n
 }
 
-func candidates(t testing.TB, e *election.Election) []election.Candidate {
+// candidates are those that campaign, and the leader.
+func candidates(t testing.TB, e *election.Election) int {
 	t.Helper()
-	all, err := e.Candidates(bg)
-	testlock.Must(t, err)
-	return all
+	st := testlock.Inspect(t, e)
+	return len(st.Holders) + len(st.Queue)
 }
 
 func resign(t testing.TB, l *election.Leadership) {

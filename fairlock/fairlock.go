@@ -55,6 +55,5 @@ var kind = engine.NewLock(protocol.Fair, true)
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	lock := engine.New(inner.Session(s), kind, name)
-	return inner.NewMutex(lock, engine.NewConfig(engine.Config{}, options))
+	return inner.New(s, kind, name, options)
 }

@@ -93,11 +93,13 @@ func (s *Space) Fail(err error) {
 func (s *Space) Inspect(name string) rlock.State {
 	l := s.lock(name)
 	defer l.enter()()
-	state := rlock.State{Name: name, Token: l.last}
+	state := rlock.State{Name: name}
+	state.Token = l.last
 	if st := l.st; st != nil {
-		state.Held, state.Owner, state.Token, state.Remaining = true, st.owner, st.token, st.remaining()
-		state.Session, state.PID, state.Host = st.by.session, st.by.pid, st.by.host
-		state.Count = max(len(st.holds), 1) // another session enters once
+		state.Held = true
+		state.Holder = rlock.Holder{Owner: st.owner, Session: st.by.session, Host: st.by.host, PID: st.by.pid,
+			Count: max(len(st.holds), 1), Token: st.token, Remaining: st.remaining()} // another session enters once
+		state.Holders = []rlock.Holder{state.Holder}
 	}
 	for _, t := range l.queue {
 		state.Queue = append(state.Queue, rlock.Waiter{

@@ -194,7 +194,7 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	}
 	l := &RedLock{q: q.inner, name: name, cfg: engine.NewConfig(engine.Config{}, options)}
 	for _, s := range q.inner.servers {
-		l.parts = append(l.parts, engine.New(s.parts, serverKind, name))
+		l.parts = append(l.parts, engine.New(s.parts, serverKind, name, engine.Config{}))
 	}
 	if l.err = l.parts[0].CheckUse(context.Background()); l.err != nil && l.parts[0].Name() == "" {
 		l.name = ""
@@ -294,11 +294,10 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 			sorted = append(sorted, max(p.value.Token, p.value.Floor)) // it may have been raised there
 		}
 		slices.Sort(sorted)
-		return tokens, rlock.State{
-			Name: s.Name, Held: true, Owner: holderOf(s.Owner), Session: holderOf(s.Owner),
-			Host: s.Host, PID: s.PID, Label: s.Label, Count: s.Count,
-			Remaining: s.Remaining, Token: sorted[l.q.need-1], Servers: len(parts),
-		}, nil
+		h := rlock.Holder(s.Holder)
+		h.Owner, h.Session = holderOf(s.Owner), holderOf(s.Owner)
+		h.Token, h.Servers = sorted[l.q.need-1], len(parts)
+		return tokens, rlock.State{Name: s.Name, Held: true, Holder: h, Holders: []rlock.Holder{h}}, nil
 	}
 	return nil, free, nil
 }
@@ -343,7 +342,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(*engine.Permits) (T, er
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
 // fails where these are no majority. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
-	return held(each(ctx, l, func(m *engine.Permits) (bool, error) { return operate.ForceUnlock(ctx, m) }))
+	return held(each(ctx, l, func(m *engine.Permits) (int, error) { return operate.Force(ctx, m, operate.Alone) }))
 }
 
 // ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token. It blocks for two
@@ -356,19 +355,19 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 	if err != nil || !st.Held || st.Token != token {
 		return false, err
 	}
-	return held(each(ctx, l, func(m *engine.Permits) (bool, error) {
+	return held(each(ctx, l, func(m *engine.Permits) (int, error) {
 		for i, seen := range tokens { // each server has its own, so the holder of now is safe
 			if m == &l.parts[i] {
-				return operate.ForceUnlockToken(ctx, m, seen)
+				return operate.Force(ctx, m, protocol.Number(seen))
 			}
 		}
-		return false, nil
+		return 0, nil
 	}))
 }
 
-func held(answers []answer[bool], err error) (any bool, _ error) {
+func held(answers []answer[int], err error) (any bool, _ error) {
 	for _, a := range answers {
-		any = any || a.value
+		any = any || a.value > 0
 	}
 	return any, err
 }

@@ -89,6 +89,5 @@ func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mu
 }
 
 func newMutex(s *rlock.Session, k *engine.Kind, name string, options []rlock.Option) *rlock.Mutex {
-	lock := engine.New(inner.Session(s), k, name)
-	return inner.NewMutex(lock, engine.NewConfig(engine.Config{}, options))
+	return inner.New(s, k, name, options)
 }

@@ -7,43 +7,71 @@ import (
 	"github.com/lockline/lockline/internal/operate"
 )
 
-// State is what Redis knows of a lock at one instant.
+// State is what Redis knows of a lock of any kind at one instant.
 type State struct {
-	Name      string
-	Held      bool
-	Owner     string        // session id and number of the acquisition, or another library's owner field; of a RedLock, as Session
-	Session   string        // id of the holder's session; of a RedLock, of its quorum
-	Host      string        // where the holder's session runs
-	PID       int           // its process id
-	Label     string        // what WithLabel says of it
-	Count     int           // hold count
+	Name    string
+	Held    bool
+	Holder           // the first of Holders. Of a free lock, Token is the last one, if it was held a minute ago
+	Holders []Holder // one, but of readers and of permits. The one whose lease ends first is the first
+	Queue   []Waiter // in order; not of a RedLock, and none of package redisson
+	Limit   int      // of a semaphore, how many permits there are; 0 if it was not used lately
+}
+
+// Holder is one acquisition that holds a lock.
+type Holder struct {
+	// Owner is the id of its session and the number of the acquisition, or another library's owner field. Of
+	// a RedLock, it is the id of its quorum.
+	Owner   string
+	Session string // id of its session; of a RedLock, of its quorum
+	Host    string // where that runs
+	PID     int    // its process id
+	Label   string // what WithLabel says of it
+	Count   int    // hold count of a lock; 0 of a read-write lock and of permits
+	Shared  bool   // it holds a read-write lock to read: others may, too
+	Permits int    // of a semaphore, how many it has; 0 of a lock
+	// Token is that of the first one that had the lock, if its session handed it over in memory. It is 0 if
+	// it is not known, as of another library's.
+	Token     int64
 	Remaining time.Duration // of the lease, if it is not renewed
-	Token     int64         // of the holder (if its session handed the lock over in memory, of the first one that had it; 0 if not known, as of another library's); of the last one, if the lock is free and was held a minute ago
-	Queue     []Waiter      // the waiters in Redis' queue, in order; not of a RedLock, and none of package redisson
+	Lingers   bool          // its session may keep it while none of its goroutines has it ([WithLinger])
 	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
-	Lingers   bool          // the holder's session may keep it while none of its goroutines has it ([WithLinger])
 }
 
 // Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is
 // later than that if the clock was set back before. The session may have handed the lock from goroutine to
-// goroutine in memory since then. It is zero if the lock is free, or its token is not known.
-func (s State) Since() time.Time {
-	if !s.Held || s.Token == 0 {
+// goroutine in memory since then. It is zero if nobody holds it, or the token is not known.
+func (h Holder) Since() time.Time {
+	if h.Owner == "" || h.Token == 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(s.Token)
+	return time.UnixMicro(h.Token)
 }
 
-// Waiter is one acquisition that waits in Redis' queue. For a reentrant lock there is at most one of each
-// session: others of that session wait behind it, in memory. For a fair lock, those of one session that asked
-// together wait as one. They have the same Owner and Age, and one that gives up may be listed for as long as
-// others of them wait.
+// Used is how many permits of a semaphore are held. That is more than Limit where that was reduced.
+func (s State) Used() (n int) {
+	for _, h := range s.Holders {
+		n += h.Permits
+	}
+	return n
+}
+
+// Available is how many permits of a semaphore are free: negative where the limit was reduced below what is
+// held.
+func (s State) Available() int { return s.Limit - s.Used() }
+
+// Waiter is one acquisition that waits in Redis' queue. There is at most one of each session: others of that
+// session wait behind it, in memory. Of a read-write lock there is one to read and one to write, of a
+// semaphore one for each number of permits. For a fair lock, those of one session that asked together wait as
+// one. They have the same Owner and Age, and one that gives up may be listed for as long as others of them
+// wait.
 type Waiter struct {
 	Owner   string        // session id and number of the acquisition
 	Session string        // id of its session
 	Host    string        // where that runs
 	PID     int           // its process id
 	Label   string        // what WithLabel says of it
+	Shared  bool          // it waits to read
+	Permits int           // of a semaphore, how many it wants; 0 of a lock
 	Age     time.Duration // since it asked, or the first of those that wait with it did
 }
 
@@ -51,8 +79,10 @@ type Waiter struct {
 // request, not longer than ctx.
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	s, err := operate.Inspect(ctx, m.unwrap())
-	st := State{Name: s.Name, Held: s.Held, Owner: s.Owner, Session: s.Session, Host: s.Host, PID: s.PID, Label: s.Label,
-		Count: s.Count, Remaining: s.Remaining, Token: s.Token, Servers: s.Servers, Lingers: s.Lingers}
+	st := State{Name: s.Name, Held: s.Held, Holder: Holder(s.Holder), Limit: s.Limit}
+	for _, h := range s.Holders {
+		st.Holders = append(st.Holders, Holder(h))
+	}
 	for _, w := range s.Queue {
 		st.Queue = append(st.Queue, Waiter(w))
 	}
@@ -64,7 +94,8 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 // or renewal, after a third of its lease at most, tells it that the lock is lost. A hold with
 // [WithLease] is not renewed, so it may go on until its lease ends.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
-	return operate.ForceUnlock(ctx, m.unwrap())
+	n, err := operate.Force(ctx, m.unwrap(), operate.Alone)
+	return n > 0, err
 }
 
 // ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token.
@@ -76,5 +107,5 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 // It blocks for one request, of a RedLock for two, not longer than ctx. A token that is not above 0 is an
 // error: Inspect says 0 where it is not known, as of a JVM's hold, which only ForceUnlock frees.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
-	return operate.ForceUnlockToken(ctx, m.unwrap(), token)
+	return operate.ForceToken(ctx, m.unwrap(), token)
 }

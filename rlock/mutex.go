@@ -35,10 +35,7 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 // Mutex is a lock: a name in a session, and a kind. It keeps no state of any
 // acquisition, so that one Mutex serves any number of goroutines, and any number
 // of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
-type Mutex struct {
-	permits engine.Permits
-	cfg     engine.Config // that acquisitions start from
-}
+type Mutex struct{ permits engine.Permits }
 
 func (m *Mutex) unwrap() *engine.Permits {
 	if m == nil {
@@ -50,7 +47,7 @@ func (m *Mutex) unwrap() *engine.Permits {
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name. What is wrong with a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{engine.New(s.unwrap(), kind, name), engine.NewConfig(engine.Config{}, options)}
+	return &Mutex{engine.New(s.unwrap(), kind, name, engine.NewConfig(engine.Config{}, options))}
 }
 
 // Name is the lock's name.
@@ -95,11 +92,8 @@ func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context
 }
 
 func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
-	var cfg engine.Config
-	if m != nil {
-		cfg = m.cfg
-	}
-	ctx, hold, err := m.unwrap().Acquire(ctx, engine.Exclusive, engine.NewConfig(cfg, options), try)
+	ps := m.unwrap()
+	ctx, hold, err := ps.Acquire(ctx, engine.Exclusive, engine.NewConfig(ps.Config(), options), try)
 	return ctx, (*Hold)(hold), err
 }
 

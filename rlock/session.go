@@ -30,7 +30,7 @@ type Session struct {
 func init() {
 	engine.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
 	engine.Outer.Mutex = func(m any) *engine.Permits { return m.(*Mutex).unwrap() }
-	engine.Outer.NewMutex = func(lock engine.Permits, cfg engine.Config) any { return &Mutex{lock, cfg} }
+	engine.Outer.NewMutex = func(lock engine.Permits) any { return &Mutex{lock} }
 }
 
 func (s *Session) unwrap() *session.Session {

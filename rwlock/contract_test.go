@@ -9,37 +9,17 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
-// state is what a Mutex would show.
-func state(m *rwlock.RWMutex) func(ctx context.Context) (rlock.State, error) {
-	return func(ctx context.Context) (st rlock.State, err error) {
-		s, err := m.Inspect(ctx)
-		st.Name = s.Name
-		for _, w := range s.Queue {
-			st.Queue = append(st.Queue, rlock.Waiter{Owner: w.Owner})
-		}
-		holders := s.Readers
-		if s.Writer != nil {
-			holders = append(holders, *s.Writer)
-		}
-		if len(holders) > 0 {
-			h := holders[0]
-			st.Held, st.Owner, st.Session, st.Host, st.PID, st.Remaining, st.Token, st.Lingers = true, h.Owner, h.Session, h.Host, h.PID, h.Remaining, h.Token, h.Lingers
-		}
-		return st, err
-	}
-}
-
 func writers(process []*rlock.Session) contract.Maker {
 	return func(name string, options ...rlock.Option) contract.Lock {
 		m := rwlock.New(process[0], name, options...)
-		return contract.Lock{Locker: m, Do: m.Do, Inspect: state(m), Force: m.ForceUnlock, ForceToken: m.ForceUnlockToken}
+		return contract.Lock{Locker: m, Do: m.Do, Inspect: m.Inspect, Force: m.ForceUnlock, ForceToken: m.ForceUnlockToken}
 	}
 }
 
 func readers(process []*rlock.Session) contract.Maker {
 	return func(name string, options ...rlock.Option) contract.Lock {
 		m := rwlock.New(process[0], name, options...)
-		return contract.Lock{Locker: m.RLocker(), Do: m.RDo, Inspect: state(m), ForceToken: m.ForceUnlockToken,
+		return contract.Lock{Locker: m.RLocker(), Do: m.RDo, Inspect: m.Inspect, ForceToken: m.ForceUnlockToken,
 			Force: func(ctx context.Context) (bool, error) { n, err := m.ForceRUnlock(ctx); return n > 0, err }}
 	}
 }

@@ -191,12 +191,12 @@ func ExampleRWMutex_Do() {
 	catalog := rwlock.New(session, "catalog")
 	err = catalog.Do(context.Background(), func(ctx context.Context) error {
 		st, err := catalog.Inspect(ctx)
-		fmt.Println("a writer:", st.Writer != nil, "readers:", len(st.Readers))
+		fmt.Println("read:", st.Shared, "holders:", len(st.Holders))
 		return err
 	})
 	fmt.Println(err)
 	// Output:
-	// a writer: true readers: 0
+	// read: false holders: 1
 	// <nil>
 }
 
@@ -211,12 +211,12 @@ func ExampleRWMutex_RDo() {
 	catalog := rwlock.New(session, "catalog")
 	err = catalog.RDo(context.Background(), func(ctx context.Context) error {
 		st, err := catalog.Inspect(ctx)
-		fmt.Println("a writer:", st.Writer != nil, "readers:", len(st.Readers))
+		fmt.Println("read:", st.Shared, "holders:", len(st.Holders))
 		return err
 	})
 	fmt.Println(err)
 	// Output:
-	// a writer: false readers: 1
+	// read: true holders: 1
 	// <nil>
 }
 
@@ -259,11 +259,11 @@ func ExampleRWMutex_Inspect() {
 		return
 	}
 	st, err := catalog.Inspect(context.Background())
-	fmt.Println("a writer:", st.Writer != nil, "queue:", len(st.Queue), err)
-	fmt.Println("both read for one session:", st.Readers[0].Session == session.ID())
+	fmt.Println("written:", st.Held && !st.Shared, "queue:", len(st.Queue), err)
+	fmt.Println("both read for one session:", st.Session == session.ID())
 	fmt.Println(one.Unlock(context.Background()), two.Unlock(context.Background()))
 	// Output:
-	// a writer: false queue: 0 <nil>
+	// written: false queue: 0 <nil>
 	// both read for one session: true
 	// <nil> <nil>
 }
@@ -329,7 +329,7 @@ func ExampleRWMutex_ForceUnlockToken() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(catalog.ForceUnlockToken(context.Background(), st.Readers[0].Token))
+	fmt.Println(catalog.ForceUnlockToken(context.Background(), st.Token))
 	fmt.Println("lost:", errors.Is(reader.Unlock(context.Background()), rlock.ErrLost))
 	// Output:
 	// true <nil>

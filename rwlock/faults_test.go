@@ -24,7 +24,7 @@ func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 		net.BlackHole(true, true)
 		<-dctx.Done()
 		time.Sleep(2 * time.Minute) // the other one is renewed
-		if n := len(testlock.Inspect(t, locks[0]).Readers); n != 1 || actx.Err() != nil || alive.Err() != nil {
+		if n := len(testlock.Inspect(t, locks[0]).Holders); n != 1 || actx.Err() != nil || alive.Err() != nil {
 			t.Errorf("%d readers; the living one: %v, %v", n, actx.Err(), alive.Err())
 		}
 		testlock.Waiting(t, "a writer beside a reader that lives", w)
@@ -33,7 +33,7 @@ func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 		net.BlackHole(false, false)
 		testlock.WantError(t, "the dead one's Unlock", dead.Unlock(bg), rlock.ErrLost)
 		testlock.Settle()
-		if st := testlock.Inspect(t, locks[0]); st.Writer == nil || hold.Err() != nil {
+		if st := testlock.Inspect(t, locks[0]); !st.Held || st.Shared || hold.Err() != nil {
 			t.Errorf("the dead one's Unlock has ended another's hold: %+v", st)
 		}
 		testlock.Unlock(t, hold)
@@ -46,7 +46,7 @@ func TestAFixedLeaseOfAReaderNeitherEndsNorProlongsAnothers(t *testing.T) {
 		_, long := testlock.Lock(t, locks[0].RLocker(), bg, rlock.WithLease(15*time.Second))
 		ctx, brief := testlock.Lock(t, locks[0].RLocker(), bg, rlock.WithLease(3*time.Second))
 		renewed := testlock.Take(t, locks[0].RLocker())
-		if len(testlock.Inspect(t, locks[1]).Readers) != 3 {
+		if len(testlock.Inspect(t, locks[1]).Holders) != 3 {
 			t.Error("they share an entry")
 		}
 		testlock.Receive(t, "the brief one's context ends", ctx.Done())

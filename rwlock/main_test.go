@@ -35,7 +35,7 @@ func simulated(t *testing.T, n int, test func(*testing.T, *testlock.Wire, []*rwl
 // isFree fails the test unless nobody has the lock, or waits for it.
 func isFree(t testing.TB, l *rwlock.RWMutex) {
 	t.Helper()
-	if st := testlock.Inspect(t, l); st.Writer != nil || len(st.Readers) != 0 || len(st.Queue) != 0 {
+	if st := testlock.Inspect(t, l); st.Held || len(st.Queue) != 0 {
 		t.Errorf("%+v", st)
 	}
 }

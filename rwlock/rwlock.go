@@ -3,7 +3,6 @@ package rwlock
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
@@ -21,10 +20,7 @@ var ErrUpgrade = engine.ErrUpgrade
 // RWMutex is a read-write lock: a name in a session. It keeps no state of its own. Safe for concurrent use.
 // Any number of RWMutexes of one name are one lock. It is a [rlock.Locker], to write; that to read is
 // [RWMutex.RLocker].
-type RWMutex struct {
-	permits engine.Permits
-	cfg     engine.Config
-}
+type RWMutex struct{ mutex *rlock.Mutex }
 
 var _ rlock.Locker = (*RWMutex)(nil)
 
@@ -40,23 +36,21 @@ var kind = &engine.Kind{
 	},
 }
 
-var (
-	write = engine.Want{N: engine.All, Limit: engine.All}
-	read  = engine.Want{N: 1, Limit: engine.All, Shared: true}
-)
+var read = engine.Want{N: 1, Limit: engine.All, Shared: true}
 
 // New names a read-write lock. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is
 // wrong with a name or session, every method returns. The options are those of each acquisition:
 // [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, options ...rlock.Option) *RWMutex {
-	return &RWMutex{engine.New(inner.Session(s), kind, name), engine.NewConfig(engine.Config{}, options)}
+	return &RWMutex{inner.New(s, kind, name, options)}
 }
 
-func (m *RWMutex) unwrap() *engine.Permits {
+// unwrap is the lock to write.
+func (m *RWMutex) unwrap() *rlock.Mutex {
 	if m == nil {
 		return nil
 	}
-	return &m.permits
+	return m.mutex
 }
 
 // Name is the lock's name.
@@ -69,7 +63,7 @@ func (m *RWMutex) Name() string { return m.unwrap().Name() }
 //
 // What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
-	return m.acquire(ctx, write, options, false)
+	return m.unwrap().Lock(ctx, options...)
 }
 
 // TryLock is Lock that never waits: it returns a *[rlock.LockedError] instead, also if others wait. Where
@@ -78,7 +72,7 @@ func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 func (m *RWMutex) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
-	return m.acquire(ctx, write, options, true)
+	return m.unwrap().TryLock(ctx, options...)
 }
 
 // RLock waits until the lock is held to read. Others may hold it to read, too, and none holds it to write. A
@@ -88,7 +82,7 @@ func (m *RWMutex) TryLock(
 //
 // What bounds the wait, and what the errors are, is as with [rlock.Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
-	return m.acquire(ctx, read, options, false)
+	return inner.Acquire(ctx, m.unwrap(), read, options, false)
 }
 
 // TryRLock is RLock that never waits: it returns a *[rlock.LockedError] instead, also if a writer waits,
@@ -97,18 +91,7 @@ func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.C
 func (m *RWMutex) TryRLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
-	return m.acquire(ctx, read, options, true)
-}
-
-func (m *RWMutex) acquire(
-	ctx context.Context, want engine.Want, options []rlock.Option, try bool,
-) (context.Context, *rlock.Hold, error) {
-	var cfg engine.Config
-	if m != nil {
-		cfg = m.cfg
-	}
-	ctx, hd, err := m.unwrap().Acquire(ctx, want, engine.NewConfig(cfg, options), try)
-	return ctx, (*rlock.Hold)(hd), err
+	return inner.Acquire(ctx, m.unwrap(), read, options, true)
 }
 
 // Do is [rlock.Do] with the lock held to write.
@@ -138,71 +121,24 @@ func (r reader) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 	return r.m.TryRLock(ctx, options...)
 }
 
-// State is what Redis knows of a lock at one instant.
-type State struct {
-	Name    string
-	Writer  *Holder  // nil: there is none
-	Readers []Holder // one for each session that holds it to read, or a few; the one whose lease ends first is the first
-	Queue   []Waiter // in order. Of each session there is at most one to read and one to write, when it has waited for a while; others of that session wait behind it, in memory
-}
-
-// Holder is a session that holds the lock.
-type Holder struct {
-	Owner     string        // session id and number of the acquisition
-	Session   string        // id of its session
-	Host      string        // where that runs
-	PID       int           // its process id
-	Label     string        // what rlock.WithLabel says of it
-	Token     int64         // of the grant
-	Remaining time.Duration // of the lease, if it is not renewed
-	Lingers   bool          // its session may keep it while no goroutine has it (rlock.WithLinger)
-}
-
-// Waiter is an acquisition that waits.
-type Waiter struct {
-	Owner   string        // session id and number of the acquisition
-	Session string        // id of its session
-	Host    string        // where that runs
-	PID     int           // its process id
-	Label   string        // what rlock.WithLabel says of it
-	Write   bool          // it waits to write
-	Age     time.Duration // since it asked
-}
-
-// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
-// longer than ctx.
-func (m *RWMutex) Inspect(ctx context.Context) (State, error) {
-	in, err := operate.InspectPermits(ctx, m.unwrap())
-	st := State{Name: m.Name()}
-	for _, p := range in.Holders {
-		h := Holder{p.Owner, p.Session, p.Host, p.PID, p.Label, p.Token, p.Remaining, p.Lingers}
-		if p.N == engine.All {
-			st.Writer = &h
-		} else {
-			st.Readers = append(st.Readers, h)
-		}
-	}
-	for _, p := range in.Queue {
-		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, p.N == engine.All, p.Age})
-	}
-	return st, err
-}
+// Inspect asks Redis for the holders, those that read or the one that writes, and the waiters. It changes
+// nothing, and blocks for one request, not longer than ctx.
+func (m *RWMutex) Inspect(ctx context.Context) (rlock.State, error) { return m.unwrap().Inspect(ctx) }
 
 // ForceUnlock takes the lock from the holder that writes, and reports whether there was one. It is for
 // operators: the holder goes on without the lock until its next request or renewal. That is at most a third
 // of its lease, or the rest of a fixed one. It blocks for one request, not longer than ctx.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
-	n, err := operate.Force(ctx, m.unwrap(), operate.Writer)
-	return n > 0, err
+	return m.unwrap().ForceUnlock(ctx)
 }
 
 // ForceRUnlock is ForceUnlock of all that hold the lock to read. It returns how many sessions did.
 func (m *RWMutex) ForceRUnlock(ctx context.Context) (int, error) {
-	return operate.Force(ctx, m.unwrap(), operate.Readers)
+	return operate.Force(ctx, inner.Mutex(m.unwrap()), operate.Shared)
 }
 
 // ForceUnlockToken is ForceUnlock of the one holder, to read or to write, that [RWMutex.Inspect] has shown
 // with this token. If it does not hold the lock any more, nothing changes.
 func (m *RWMutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
-	return operate.ForceToken(ctx, m.unwrap(), token)
+	return m.unwrap().ForceUnlockToken(ctx, token)
 }

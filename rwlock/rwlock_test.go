@@ -18,7 +18,7 @@ func TestReadersShareAndAWriterExcludesAll(t *testing.T) {
 		a := testlock.Take(t, locks[0].RLocker())
 		testlock.Settle() // leases that end at the same instant have no order
 		b := testlock.Take(t, locks[1].RLocker())
-		if st := testlock.Inspect(t, locks[2]); st.Writer != nil || len(st.Readers) != 2 || st.Readers[0].Token != a.Token() {
+		if st := testlock.Inspect(t, locks[2]); !st.Shared || len(st.Holders) != 2 || st.Token != a.Token() {
 			t.Errorf("%+v", st)
 		}
 		var locked *rlock.LockedError
@@ -29,7 +29,7 @@ func TestReadersShareAndAWriterExcludesAll(t *testing.T) {
 		refused(t, "TryLock beside a reader", locks[2], bg, rlock.ErrLocked)
 		testlock.Unlock(t, b)
 		_, w := testlock.TryLock(t, locks[2], bg)
-		if st := testlock.Inspect(t, locks[0]); st.Writer == nil || len(st.Readers) != 0 || st.Writer.Token != w.Token() {
+		if st := testlock.Inspect(t, locks[0]); !st.Held || st.Shared || len(st.Holders) != 1 || st.Token != w.Token() {
 			t.Errorf("%+v", st)
 		}
 		for _, l := range locks {
@@ -44,7 +44,7 @@ func TestGoroutinesOfASessionReadUnderOneEntryAndAWriterWaitsForAll(t *testing.T
 	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		a := testlock.Take(t, locks[0].RLocker())
 		b := testlock.Take(t, locks[0].RLocker())
-		if st := testlock.Inspect(t, locks[1]); len(st.Readers) != 1 || a.Token() != b.Token() {
+		if st := testlock.Inspect(t, locks[1]); !st.Shared || len(st.Holders) != 1 || a.Token() != b.Token() {
 			t.Errorf("%+v", st)
 		}
 		w := testlock.Join(bg, locks[1])
@@ -132,7 +132,7 @@ func TestAWriterGoesOnAsAReader(t *testing.T) {
 			t.Errorf("after the writer's Unlock: %v, %v, %v", ctx.Err(), rctx.Err(), r.Err())
 		}
 		testlock.Waiting(t, "a writer beside what became a reader", writer)
-		if st := testlock.Inspect(t, locks[0]); st.Writer != nil || len(st.Readers) != 1 || st.Readers[0].Token != r.Token() {
+		if st := testlock.Inspect(t, locks[0]); !st.Shared || len(st.Holders) != 1 || st.Token != r.Token() {
 			t.Errorf("%+v", st)
 		}
 		refused(t, "it is no writer any more", locks[0], context.WithoutCancel(rctx), rwlock.ErrUpgrade)
@@ -173,11 +173,11 @@ func TestAWriterReentersAsEitherAndItsHoldsEndInAnyOrder(t *testing.T) {
 		ctx2, b := testlock.Lock(t, locks[0], ctx)
 		_, r := testlock.Lock(t, locks[0].RLocker(), ctx2)
 		testlock.Unlock(t, a)
-		if st := testlock.Inspect(t, locks[1]); st.Writer == nil || b.Err() != nil {
+		if st := testlock.Inspect(t, locks[1]); !st.Held || st.Shared || b.Err() != nil {
 			t.Errorf("%+v, %v", st, b.Err())
 		}
 		testlock.Unlock(t, b)
-		if st := testlock.Inspect(t, locks[1]); st.Writer != nil || len(st.Readers) != 1 {
+		if st := testlock.Inspect(t, locks[1]); !st.Shared || len(st.Holders) != 1 {
 			t.Errorf("%+v", st)
 		}
 		testlock.Unlock(t, r)
@@ -299,7 +299,7 @@ func TestWhatIsKeptMakesRoomForItsOwnSession(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if st := testlock.Inspect(t, m); st.Writer == nil || !st.Writer.Lingers {
+		if st := testlock.Inspect(t, m); !st.Held || st.Shared || !st.Lingers {
 			t.Errorf("at last: %+v", st)
 		}
 		_, one := testlock.TryLock(t, m.RLocker(), bg)

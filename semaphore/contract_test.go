@@ -19,17 +19,7 @@ func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 				Do: func(ctx context.Context, fn func(context.Context) error, options ...rlock.Option) error {
 					return s.Do(ctx, n, fn, options...)
 				},
-				Inspect: func(ctx context.Context) (st rlock.State, err error) {
-					found, err := s.Inspect(ctx)
-					st.Name, st.Held = found.Name, found.Used > 0
-					for _, w := range found.Queue {
-						st.Queue = append(st.Queue, rlock.Waiter{Owner: w.Owner})
-					}
-					for _, h := range found.Holders {
-						st.Owner, st.Session, st.Host, st.PID, st.Remaining, st.Token, st.Lingers = h.Owner, h.Session, h.Host, h.PID, h.Remaining, h.Token, h.Lingers
-					}
-					return st, err
-				},
+				Inspect: s.Inspect,
 				Force: func(ctx context.Context) (forced bool, err error) {
 					found, err := s.Inspect(ctx)
 					for _, h := range found.Holders {

@@ -193,7 +193,7 @@ func ExampleSemaphore_Inspect() {
 		return
 	}
 	st, err := reports.Inspect(context.Background())
-	fmt.Println(st.Used, "of", st.Limit, "used,", st.Available(), "free,", len(st.Queue), "wait", err)
+	fmt.Println(st.Used(), "of", st.Limit, "used,", st.Available(), "free,", len(st.Queue), "wait", err)
 	fmt.Println("held by this session:", st.Holders[0].Session == session.ID())
 	fmt.Println(hold.Unlock(context.Background()))
 	// Output:

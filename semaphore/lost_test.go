@@ -30,7 +30,7 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 		testlock.Must(t, w.Client.Eval(bg, script.Text("permit/release"), keys, testlock.Inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
 		got := testlock.Granted(t, waiter)
 		testlock.Keep(t, got)
-		if st := testlock.Inspect(t, b); st.Used != 1 || got.Err() != nil {
+		if st := testlock.Inspect(t, b); st.Used() != 1 || got.Err() != nil {
 			t.Errorf("it holds a permit (%v), and Redis has %+v", got.Err(), st)
 		}
 		testlock.Unlock(t, got)

@@ -51,7 +51,7 @@ func refused(t testing.TB, what string, s *semaphore.Semaphore, n int) {
 // used fails the test unless so many permits are held, and nobody waits.
 func used(t testing.TB, what string, s *semaphore.Semaphore, n int) {
 	t.Helper()
-	if st := testlock.Inspect(t, s); st.Used != n || len(st.Queue) != 0 {
+	if st := testlock.Inspect(t, s); st.Used() != n || len(st.Queue) != 0 {
 		t.Errorf("%s: %+v, want %d used", what, st, n)
 	}
 }

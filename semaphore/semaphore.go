@@ -20,10 +20,9 @@ const MaxLimit = engine.All - 1
 // Semaphore is a semaphore's name in a session, and how many permits it has. It keeps no state of its own.
 // Safe for concurrent use. Any number of Semaphores of one name are one semaphore.
 type Semaphore struct {
-	permits engine.Permits
-	limit   int
-	cfg     engine.Config
-	err     error // of New, returned by every use
+	mutex *rlock.Mutex // all of the permits
+	limit int
+	err   error // of New, returned by every use
 }
 
 var kind = &engine.Kind{
@@ -66,7 +65,7 @@ func notFree(e *failure.LockedError) error {
 // Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns.
 // The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
-	sem := &Semaphore{permits: engine.New(inner.Session(s), kind, name), limit: limit, cfg: engine.NewConfig(engine.Config{}, options)}
+	sem := &Semaphore{mutex: inner.New(s, kind, name, options), limit: limit}
 	sem.err = sem.check("New: a limit", limit)
 	return sem
 }
@@ -79,12 +78,14 @@ func (s *Semaphore) check(what string, n int) error {
 	return nil
 }
 
+func (s *Semaphore) permits() *engine.Permits { return inner.Mutex(s.mutex) }
+
 // use says what is wrong with a call.
 func (s *Semaphore) use(ctx context.Context) error {
 	if s == nil {
 		return errors.New("lockline: a nil Semaphore; make one with New")
 	}
-	if err := s.permits.CheckUse(ctx); err != nil {
+	if err := s.permits().CheckUse(ctx); err != nil {
 		return err
 	}
 	return s.err
@@ -95,7 +96,7 @@ func (s *Semaphore) Name() string {
 	if s == nil {
 		return ""
 	}
-	return s.permits.Name()
+	return s.mutex.Name()
 }
 
 // Acquire waits until n permits are held, all or none, and returns the hold and the context to go on with,
@@ -104,7 +105,8 @@ func (s *Semaphore) Name() string {
 //
 // It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context
 // returned inherits from it. The end of ctx does not end the hold. Only Unlock, loss, Close and a fixed lease
-// do. n is from 1 to [MaxLimit]. An n above the limit is refused, also if the limit is reduced during the wait.
+// do. n is from 1 to [MaxLimit]. An n above the limit is refused, also if the limit is reduced during the
+// wait.
 //
 // On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is
 // held. What an unanswered request may have taken is given back in the background. The error matches
@@ -132,8 +134,7 @@ func (s *Semaphore) acquire(ctx context.Context, n int, options []rlock.Option, 
 		return ctx, nil, err
 	}
 	want := engine.Want{N: int64(n), Limit: int64(s.limit)}
-	ctx, hd, err := s.permits.Acquire(ctx, want, engine.NewConfig(s.cfg, options), try)
-	return ctx, (*rlock.Hold)(hd), err
+	return inner.Acquire(ctx, s.mutex, want, options, try)
 }
 
 // Do is [rlock.Do] with n permits.
@@ -169,7 +170,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check("SetLimit: a limit", n); err != nil {
 		return err
 	}
-	_, err := operate.SetLimit(ctx, &s.permits, int64(n), false)
+	_, err := operate.SetLimit(ctx, s.permits(), int64(n), false)
 	return err
 }
 
@@ -182,7 +183,7 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	if err := s.check("TrySetLimit: a limit", n); err != nil {
 		return false, err
 	}
-	return operate.SetLimit(ctx, &s.permits, int64(n), true)
+	return operate.SetLimit(ctx, s.permits(), int64(n), true)
 }
 
 // NotFreeError says that not enough permits are free, or that others wait. It matches [rlock.ErrLocked].
@@ -224,59 +225,13 @@ func (e *LimitError) Error() string {
 	return msg + " (SetLimit changes the number for all)"
 }
 
-// State is what Redis knows of a semaphore at one instant.
-type State struct {
-	Name    string
-	Limit   int      // 0: Redis has no number, since the semaphore was not used lately
-	Used    int      // permits that are held. It is more than Limit where that was reduced
-	Holders []Holder // the one whose lease ends first is the first
-	Queue   []Waiter // in order. Of each session there is at most one for each number of permits, when it has waited for a while; others of that session wait behind it, in memory
-}
-
-// Available is how many permits are free: negative where the limit was reduced below what is held.
-func (s State) Available() int { return s.Limit - s.Used }
-
-// Holder is one acquisition that holds permits.
-type Holder struct {
-	Owner     string // session id and number of the acquisition
-	Session   string // id of its session
-	Host      string // where that runs
-	PID       int    // its process id
-	Label     string // what rlock.WithLabel says of it
-	Permits   int
-	Token     int64         // of the grant
-	Remaining time.Duration // of the lease, if it is not renewed
-	Lingers   bool          // its session may keep them while no goroutine has them (rlock.WithLinger)
-}
-
-// Waiter is one acquisition that waits.
-type Waiter struct {
-	Owner   string // session id and number of the acquisition
-	Session string // id of its session
-	Host    string // where that runs
-	PID     int    // its process id
-	Label   string // what rlock.WithLabel says of it
-	Permits int
-	Age     time.Duration // since it asked
-}
-
 // Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
 // longer than ctx.
-func (s *Semaphore) Inspect(ctx context.Context) (State, error) {
+func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 	if err := s.use(ctx); err != nil {
-		return State{}, err
+		return rlock.State{}, err
 	}
-	in, err := operate.InspectPermits(ctx, &s.permits)
-	st := State{Name: s.Name(), Limit: int(in.Limit), Used: int(in.Used)}
-	for _, p := range in.Holders {
-		st.Holders = append(st.Holders, Holder{
-			p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Token, p.Remaining, p.Lingers,
-		})
-	}
-	for _, p := range in.Queue {
-		st.Queue = append(st.Queue, Waiter{p.Owner, p.Session, p.Host, p.PID, p.Label, int(p.N), p.Age})
-	}
-	return st, err
+	return s.mutex.Inspect(ctx)
 }
 
 // ForceRelease takes back the permits of the one holder that [Semaphore.Inspect] has shown with this token,
@@ -287,5 +242,5 @@ func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error)
 	if err := s.use(ctx); err != nil {
 		return false, err
 	}
-	return operate.ForceToken(ctx, &s.permits, token)
+	return s.mutex.ForceUnlockToken(ctx, token)
 }

@@ -47,6 +47,6 @@ func TestNobodyIsAboveTheLimitAndAllOfItIsUsed(t *testing.T) {
 	// What was granted to an attempt that no goroutine needed any more is given back in the background.
 	testlock.Eventually(t, "nothing is used", func() bool {
 		st := testlock.Inspect(t, sems[0])
-		return st.Used == 0 && len(st.Queue) == 0
+		return st.Used() == 0 && len(st.Queue) == 0
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 	"unicode/utf8"
@@ -61,7 +62,7 @@ type subject interface {
 // mutex is a lock that has one holder.
 type mutex struct {
 	operated
-	kind string
+	kind rlock.Kind
 }
 
 // operated is a lock of any kind, with its operators' methods.
@@ -73,38 +74,53 @@ type operated interface {
 }
 
 func openReentrant(s *rlock.Session, name string) subject {
-	return mutex{rlock.New(s, name), rlock.KindReentrant.String()}
+	return mutex{rlock.New(s, name), rlock.KindReentrant}
 }
 
 func openRedisson(s *rlock.Session, name string) subject {
-	return mutex{redisson.New(s, name), rlock.KindRedisson.String()}
+	return mutex{redisson.New(s, name), rlock.KindRedisson}
 }
 
 func openFair(s *rlock.Session, name string) subject {
-	return mutex{fairlock.New(s, name), rlock.KindFair.String()}
+	return mutex{fairlock.New(s, name), rlock.KindFair}
 }
 
 // openRedLock opens a RedLock as this one server has it.
 func openRedLock(s *rlock.Session, name string) subject {
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(10*time.Second)) // there is no other to ask
 	if err != nil {
-		return mutex{multilock.NewRedLock(name, s), rlock.KindRedLock.String()} // which tells it
+		return mutex{multilock.NewRedLock(name, s), rlock.KindRedLock} // which tells it
 	}
-	return mutex{q.New(name), rlock.KindRedLock.String()}
+	return mutex{q.New(name), rlock.KindRedLock}
 }
 
 func (m mutex) state(ctx context.Context) (lockState, error) {
 	s, err := m.Inspect(ctx)
-	st := newState(m.Name(), m.kind)
-	if s.Held {
-		st.hold(holder{party: party{s.Owner, s.Session, s.Host, s.PID, s.Label},
-			Token: s.Token, RemainingMS: s.Remaining.Milliseconds(), Lingers: s.Lingers})
+	return stateOf(m.kind, s), err
+}
+
+// stateOf is what Inspect says of a lock.
+func stateOf(kind rlock.Kind, s rlock.State) lockState {
+	st := newState(s.Name, kind.String())
+	side := func(shared bool) string {
+		switch {
+		case kind != rlock.KindReadWrite:
+			return ""
+		case shared:
+			return "read"
+		}
+		return "write"
 	}
-	st.Count, st.Token = s.Count, s.Token
+	for _, h := range s.Holders {
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side(h.Shared), Permits: h.Permits,
+			Token: h.Token, RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
+	}
+	st.Count, st.Token, st.Limit = cmp.Or(s.Used(), s.Count, st.Count), s.Token, s.Limit
 	for _, w := range s.Queue {
-		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label}, AgeMS: w.Age.Milliseconds()})
+		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label},
+			AgeMS: w.Age.Milliseconds(), Side: side(w.Shared), Permits: w.Permits})
 	}
-	return st, err
+	return st
 }
 
 func (m mutex) force(ctx context.Context, token int64) (bool, error) {
@@ -142,22 +158,7 @@ func openReader(s *rlock.Session, name string) subject {
 
 func (l rw) state(ctx context.Context) (lockState, error) {
 	s, err := l.m.Inspect(ctx)
-	st := newState(l.Name(), "rwlock")
-	add := func(h rwlock.Holder, side string) {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side, Token: h.Token,
-			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
-	}
-	if s.Writer != nil {
-		add(*s.Writer, "write")
-	}
-	for _, h := range s.Readers {
-		add(h, "read")
-	}
-	for _, w := range s.Queue {
-		side := map[bool]string{true: "write", false: "read"}[w.Write]
-		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label}, AgeMS: w.Age.Milliseconds(), Side: side})
-	}
-	return st, err
+	return stateOf(rlock.KindReadWrite, s), err
 }
 
 func (l rw) force(ctx context.Context, token int64) (bool, error) {
@@ -189,16 +190,7 @@ func openSemaphore(limit int) func(*rlock.Session, string) subject {
 
 func (p permit) state(ctx context.Context) (lockState, error) {
 	s, err := p.s.Inspect(ctx)
-	st := newState(p.Name(), "semaphore")
-	for _, h := range s.Holders {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Permits: h.Permits, Token: h.Token,
-			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
-	}
-	st.Count, st.Limit = s.Used, s.Limit
-	for _, w := range s.Queue {
-		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label}, AgeMS: w.Age.Milliseconds(), Permits: w.Permits})
-	}
-	return st, err
+	return stateOf(rlock.KindSemaphore, s), err
 }
 
 func (p permit) force(ctx context.Context, token int64) (forced bool, err error) {

@@ -20,12 +20,14 @@ type Permits struct {
 	all  *pools
 	kind *Kind
 	keys *protocol.Keys
+	cfg  Config
 	err  error // of New, returned by every use
 }
 
-// New names permits. What is wrong with the session or the name, every use returns.
-func New(s *session.Session, kind *Kind, name string) Permits {
-	ps := Permits{s: s, kind: kind}
+// New names permits. Acquisitions start from cfg. What is wrong with the session or the name, every use
+// returns.
+func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
+	ps := Permits{s: s, kind: kind, cfg: cfg}
 	switch {
 	case s == nil:
 		ps.err = errors.New("lockline: the session is nil")
@@ -64,6 +66,14 @@ func (ps *Permits) Name() string {
 		return ""
 	}
 	return ps.keys.Name
+}
+
+// Config is what acquisitions start from.
+func (ps *Permits) Config() (c Config) {
+	if ps != nil {
+		c = ps.cfg
+	}
+	return c
 }
 
 // ID is equal for Permits that are of one name in one session.

@@ -73,7 +73,7 @@ func kinds(all []request) string {
 func newLock(t *testing.T, s *server) (*Permits, *pool) {
 	t.Helper()
 	s.answers = make(chan string, 10)
-	m := New(fake.Session(t, fake.Client(t, s.answer)), kind, "x")
+	m := New(fake.Session(t, fake.Client(t, s.answer)), kind, "x", Config{})
 	p := m.all.use(m.kind, m.keys)
 	t.Cleanup(p.drop)
 	t.Cleanup(func() { close(s.answers) })

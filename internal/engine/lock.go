@@ -22,5 +22,5 @@ func OwnerField(hd *handle.Hold) string {
 var Outer struct {
 	Session  func(session any) *session.Session
 	Mutex    func(mutex any) *Permits
-	NewMutex func(Permits, Config) any
+	NewMutex func(Permits) any
 }

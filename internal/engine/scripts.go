@@ -1,9 +1,12 @@
 package engine
 
-import "github.com/lockline/lockline/internal/wire"
+import (
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
 
-// All is how many permits one takes that excludes all others: ALL in permit.lua. No limit is as high.
-const All = 1_000_000_000
+// All is how many permits one takes that excludes all others.
+const All = protocol.All
 
 // Scripts are those of a kind.
 type Scripts struct {

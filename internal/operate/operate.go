@@ -8,7 +8,7 @@ package operate
 import (
 	"context"
 	"fmt"
-	"strings"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/lockline/lockline/internal/call"
@@ -61,26 +61,36 @@ func Inspect(ctx context.Context, ps *engine.Permits) (protocol.State, error) {
 	return st, err
 }
 
-// ForceUnlock frees the lock, no matter which session holds it, and reports whether it was held.
-func ForceUnlock(ctx context.Context, ps *engine.Permits) (bool, error) {
-	return force(ctx, ps, "")
-}
+// Whom Force means.
+const (
+	Alone  = ""  // the one that excludes all others
+	Shared = "r" // those that do not
+)
 
-// ForceUnlockToken frees the lock only if the holder is the one whose token Inspect has shown.
-func ForceUnlockToken(ctx context.Context, ps *engine.Permits, token int64) (bool, error) {
-	if token <= 0 {
-		err := fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token)
-		return false, failure.Named(ps.Name(), err)
-	}
-	return force(ctx, ps, token) // which one server never gives to two holders
-}
-
-// force frees the lock; if it is told which holder was seen, and not "", only that one's.
-func force(ctx context.Context, ps *engine.Permits, seen any) (bool, error) {
+// Force takes the lock from holders, and returns how many there were: the one that has it Alone, those that
+// have it Shared, or the one with this token. They learn that they have lost it. It blocks for one request,
+// not longer than ctx.
+func Force(ctx context.Context, ps *engine.Permits, whom string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
-		return false, err
+		return 0, err
 	}
-	args := &ps.Session().Args
-	reply, err := ask(ctx, ps, ps.Kind().Force, args.Channels, args.Keep, seen)
-	return strings.HasPrefix(reply, "R"), err
+	args := &ps.Session().Args // of the operator's session: waiters of any are told on channels that begin alike
+	text, err := ask(ctx, ps, ps.Kind().Force, args.Channels, args.Keep, whom)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, failed(ps, wire.Unexpected(text))
+	}
+	return n, nil
+}
+
+// ForceToken is Force of the one holder whose token Inspect has shown, which one server never gives to two.
+func ForceToken(ctx context.Context, ps *engine.Permits, token int64) (bool, error) {
+	if token <= 0 { // which could mean others than one holder
+		return false, failure.Named(ps.Name(), fmt.Errorf("a token is above 0, not %d", token))
+	}
+	n, err := Force(ctx, ps, protocol.Number(token))
+	return n > 0, err
 }

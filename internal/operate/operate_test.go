@@ -26,7 +26,7 @@ var kind = engine.NewLock(protocol.Reentrant, false)
 
 // newMutex is a lock on a server that answers so.
 func newMutex(t *testing.T, answer func(fake.Call) (string, error)) *engine.Permits {
-	m := engine.New(fake.Session(t, fake.Client(t, answer)), kind, "x")
+	m := engine.New(fake.Session(t, fake.Client(t, answer)), kind, "x", engine.Config{})
 	return &m
 }
 
@@ -38,8 +38,8 @@ func replies(reply string) func(fake.Call) (string, error) {
 // all are the ways to look at a lock, or to free it.
 var all = map[string]func(context.Context, *engine.Permits) error{
 	"Inspect":          func(ctx context.Context, m *engine.Permits) error { _, err := Inspect(ctx, m); return err },
-	"ForceUnlock":      func(ctx context.Context, m *engine.Permits) error { _, err := ForceUnlock(ctx, m); return err },
-	"ForceUnlockToken": func(ctx context.Context, m *engine.Permits) error { _, err := ForceUnlockToken(ctx, m, 7); return err },
+	"ForceUnlock":      func(ctx context.Context, m *engine.Permits) error { _, err := Force(ctx, m, Alone); return err },
+	"ForceUnlockToken": func(ctx context.Context, m *engine.Permits) error { _, err := ForceToken(ctx, m, 7); return err },
 }
 
 func TestAnOperatorWhoseContextEndsIsNotKeptWaiting(t *testing.T) {
@@ -50,7 +50,7 @@ func TestAnOperatorWhoseContextEndsIsNotKeptWaiting(t *testing.T) {
 			m := newMutex(t, func(fake.Call) (string, error) {
 				asked.Add(1)
 				time.Sleep(takes)
-				return "R", nil
+				return "1", nil
 			})
 			ctx, cancel := context.WithTimeout(bg, patience)
 			defer cancel()
@@ -93,22 +93,25 @@ func TestInspectShowsWhatTheServerSays(t *testing.T) {
 	}
 }
 
-func TestALockWasHeldIfTheServerSaysSo(t *testing.T) {
-	for reply, want := range map[string]bool{"R": true, "F": false, "O": false} {
-		if held, err := ForceUnlock(bg, newMutex(t, replies(reply))); held != want || err != nil {
-			t.Errorf("%q: %v, %v", reply, held, err)
+func TestHoldersAreCountedAsTheServerSays(t *testing.T) {
+	for reply, want := range map[string]int{"0": 0, "1": 1, "3": 3} {
+		if n, err := Force(bg, newMutex(t, replies(reply)), Shared); n != want || err != nil {
+			t.Errorf("%q: %v, %v", reply, n, err)
 		}
+	}
+	if _, err := Force(bg, newMutex(t, replies("?")), Alone); err == nil {
+		t.Error("no error of a reply that cannot be read")
 	}
 }
 
 func TestALockIsFreedOnlyOfTheHolderThatWasSeen(t *testing.T) {
 	var sent fake.Call
-	m := newMutex(t, func(c fake.Call) (string, error) { sent = c; return "R", nil })
-	if held, err := ForceUnlockToken(bg, m, 7); !held || err != nil || !slices.Equal(sent.Argv[2:], []any{int64(7)}) {
+	m := newMutex(t, func(c fake.Call) (string, error) { sent = c; return "1", nil })
+	if held, err := ForceToken(bg, m, 7); !held || err != nil || !slices.Equal(sent.Argv[2:], []any{"7"}) {
 		t.Errorf("%v, %v: %+v", held, err, sent)
 	}
 	for _, token := range []int64{0, -1} {
-		if _, err := ForceUnlockToken(bg, m, token); err == nil {
+		if _, err := ForceToken(bg, m, token); err == nil {
 			t.Errorf("no error for the token %d", token)
 		}
 	}

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -8,73 +9,106 @@ import (
 	"time"
 )
 
-// State is what Redis knows of a lock at one instant. rlock.State is the same, with the documentation.
+// State is what Redis knows of a lock of any kind at one instant. rlock.State is the same, with the
+// documentation, but for the last two fields.
 type State struct {
-	Name      string
-	Held      bool
+	Name string
+	Held bool
+	Holder
+	Holders []Holder
+	Queue   []Waiter
+	Limit   int
+
+	Floor int64    // no later holder has this token, or a lower one
+	Over  []string // attempts that are over though a copy of their request may yet come, or that were forced
+}
+
+// Holder is rlock.Holder.
+type Holder struct {
 	Owner     string
 	Session   string
 	Host      string
 	PID       int
 	Label     string
 	Count     int
-	Remaining time.Duration
+	Shared    bool
+	Permits   int
 	Token     int64
-	Queue     []Waiter
-	Servers   int // of a RedLock: that have this holder
+	Remaining time.Duration
 	Lingers   bool
-	Floor     int64 // no later holder has this token, or a lower one
-
-	Over []string // attempts that are over though a copy of their request may yet come, or that were forced
+	Servers   int
 }
 
-// Waiter is one waiter of a lock that queues in Redis.
+// Waiter is rlock.Waiter.
 type Waiter struct {
 	Owner   string
 	Session string
 	Host    string
 	PID     int
 	Label   string
+	Shared  bool
+	Permits int
 	Age     time.Duration
 }
 
 // DecodeState reads the reply of an inspect script.
 func DecodeState(name, reply string) (State, error) {
 	var raw struct {
-		TTL            float64 // as cjson writes it
+		TTL            *float64 // as cjson writes it; nil: these are permits
 		Lock, Metadata map[string]string
-		Now            string
+		Now, Limit     string
+		Holders        []string
+		Held           map[string]string
 		Queue          []string
 		About          map[string]string
 	}
 	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
 		return State{}, fmt.Errorf("unexpected reply %q: %w", reply, err)
 	}
-	st := State{Name: name, Held: len(raw.Lock) > 0}
-	token := raw.Metadata["t"]
-	if st.Held {
-		token = raw.Lock["t"] // none if another library holds it
+	st, now, limit := State{Name: name}, 0.0, TokenOrZero(raw.Limit)
+	now, _ = strconv.ParseFloat(raw.Now, 64)
+	if limit != All {
+		st.Limit = int(limit)
 	}
-	for field, value := range raw.Lock {
-		switch field {
-		case "d":
-			st.PID, st.Host, st.Label = About(value)
-		case "k":
-			st.Lingers = true
-		case "t", "s", "w":
+	// of is how many permits a number is, as the two fields say it.
+	of := func(n string) (shared bool, permits int) {
+		switch n := TokenOrZero(n); {
+		case n == All:
+			return false, 0
+		case limit == All:
+			return true, 0
 		default:
-			st.Owner = field
-			st.Session, _, _ = strings.Cut(field, ":")
-			st.Count, _ = strconv.Atoi(value)
+			return false, int(n)
 		}
 	}
-	st.Token, st.Floor = TokenOrZero(token), TokenOrZero(raw.Metadata["t"])
+	if len(raw.Lock) > 0 {
+		st.Holders = []Holder{holderOf(raw.Lock, *cmp.Or(raw.TTL, new(float64)))}
+	}
+	for i := 0; i+1 < len(raw.Holders); i += 2 {
+		end, _ := strconv.ParseFloat(raw.Holders[i+1], 64)
+		n, rest, _ := strings.Cut(raw.Held[raw.Holders[i]], " ")
+		if end <= now || rest == "" {
+			continue // it was not cleared away yet
+		}
+		token, about, _ := strings.Cut(rest, " ")
+		token, _, lingers := strings.Cut(token, "+")
+		h := Holder{Owner: raw.Holders[i], Token: TokenOrZero(token), Remaining: micros(end - now), Lingers: lingers}
+		h.Session, _, _ = strings.Cut(h.Owner, ":")
+		h.PID, h.Host, h.Label = About(about)
+		h.Shared, h.Permits = of(n)
+		st.Holders = append(st.Holders, h)
+	}
+	if st.Held = len(st.Holders) > 0; st.Held {
+		st.Holder = st.Holders[0]
+	} else {
+		st.Token = TokenOrZero(raw.Metadata["t"])
+	}
+	st.Floor = TokenOrZero(raw.Metadata["t"])
 	for field := range raw.Metadata {
 		if strings.Contains(field, ":") {
 			st.Over = append(st.Over, field)
 		}
 	}
-	now, _ := strconv.ParseFloat(raw.Now, 64)
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiter{Owner: raw.Queue[i]}
 		size, rest, _ := strings.Cut(raw.About[w.Owner], " ")
@@ -83,15 +117,45 @@ func DecodeState(name, reply string) (State, error) {
 		w.Session, _, _ = strings.Cut(w.Owner, ":")
 		w.PID, w.Host, w.Label = About(about)
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later
-			w.Age = time.Duration(max(0, min(now-ticket, float64(MaxLeft.Microseconds())))) * time.Microsecond
+			w.Age = micros(now - ticket)
 		}
-		n, _ := strconv.Atoi(size) // goroutines that asked with one request
+		n := 1
+		if raw.TTL == nil {
+			w.Shared, w.Permits = of(size)
+		} else {
+			n, _ = strconv.Atoi(size) // goroutines that asked with one request
+		}
 		for range min(max(n, 1), Block) {
 			st.Queue = append(st.Queue, w)
 		}
 	}
-	st.Remaining = time.Duration(max(0, min(raw.TTL, float64(MaxLeft.Milliseconds())))) * time.Millisecond
 	return st, nil
+}
+
+// holderOf reads the hash of a lock, which lives for so many milliseconds.
+func holderOf(lock map[string]string, ttl float64) (h Holder) {
+	for field, value := range lock {
+		switch field {
+		case "d":
+			h.PID, h.Host, h.Label = About(value)
+		case "k":
+			h.Lingers = true
+		case "t": // none if another library holds it
+			h.Token = TokenOrZero(value)
+		case "s", "w":
+		default:
+			h.Owner = field
+			h.Session, _, _ = strings.Cut(field, ":")
+			h.Count, _ = strconv.Atoi(value)
+		}
+	}
+	h.Remaining = micros(1000 * ttl)
+	return h
+}
+
+// micros is what is left of a time, as a script says it.
+func micros(n float64) time.Duration {
+	return time.Duration(max(0, min(n, float64(MaxLeft.Microseconds())))) * time.Microsecond
 }
 
 // About reads what a session said of itself: pid@host label.

@@ -8,23 +8,50 @@ import (
 )
 
 func TestAStateIsWhatTheReplySays(t *testing.T) {
+	held := func(st State, holders ...Holder) State {
+		st.Held, st.Holder, st.Holders = true, holders[0], holders
+		return st
+	}
+	free := func(token int64) State { return State{Holder: Holder{Token: token}, Floor: token} }
 	for _, c := range []struct {
 		of, reply string
 		want      State
 	}{
 		{"a lock that nobody ever had", `{"ttl": -2}`, State{}},
-		{"a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, State{Token: 7, Floor: 7}},
-		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"}, "metadata": {"t": "4", "z:1": "9"}}`,
-			State{Held: true, Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Remaining: 1500 * time.Millisecond, Token: 5, Floor: 4, Over: []string{"z:1"}}},
+		{"a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, free(7)},
+		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"},
+			"metadata": {"t": "4", "z:1": "9"}}`, held(State{Floor: 4, Over: []string{"z:1"}}, Holder{Owner: "a:1",
+			Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Remaining: 1500 * time.Millisecond, Token: 5})},
 		{"one that another library holds", `{"ttl": 1, "lock": {"b:2": "1"}, "metadata": {"t": "4"}}`,
-			State{Held: true, Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond, Floor: 4}},
-		{"one without an end", `{"ttl": -1, "lock": {"b:2": "1"}}`, State{Held: true, Owner: "b:2", Session: "b", Count: 1}},
-		{"one of a thousand years", `{"ttl": 3.2e+13, "lock": {"b:2": "1"}}`, State{Held: true, Owner: "b:2", Session: "b", Count: 1, Remaining: MaxLeft}},
+			held(State{Floor: 4}, Holder{Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond})},
+		{"one without an end", `{"ttl": -1, "lock": {"b:2": "1"}}`,
+			held(State{}, Holder{Owner: "b:2", Session: "b", Count: 1})},
+		{"one of a thousand years", `{"ttl": 3.2e+13, "lock": {"b:2": "1"}}`,
+			held(State{}, Holder{Owner: "b:2", Session: "b", Count: 1, Remaining: MaxLeft})},
 		{"a token that is none", `{"ttl": -2, "metadata": {"t": "-7"}}`, State{}},
+		{"permits that nobody uses", `{"now": "5"}`, State{}},
+		{"permits, of which one lease is over", `{"now": "1000000", "limit": "4",
+			"holders": ["a:1", "900000", "b:1", "3000000", "c:1", "9000000"],
+			"held": {"u": "9", "a:1": "1 5 1@h x", "b:1": "3 6+ 42@db a label"},
+			"queue": ["d:1", "400000"], "about": {"d:1": "2 30000 nonce/+ 43@db "}}`,
+			held(State{Limit: 4, Queue: []Waiter{
+				{Owner: "d:1", Session: "d", Host: "db", PID: 43, Permits: 2, Age: 600 * time.Millisecond}}},
+				Holder{Owner: "b:1", Session: "b", Host: "db", PID: 42, Label: "a label", Permits: 3, Token: 6,
+					Remaining: 2 * time.Second, Lingers: true})},
+		{"readers, behind whom one waits to write", `{"now": "0", "limit": "1000000000",
+			"holders": ["a:1", "1000", "b:1", "2000"], "held": {"a:1": "1 5 1@h ", "b:1": "1 6 2@h "},
+			"queue": ["c:1", "0", "d:1", "0"], "about": {"c:1": "1000000000 1 n 3@h ", "d:1": "1 1 n 4@h "}}`,
+			held(State{Queue: []Waiter{{Owner: "c:1", Session: "c", Host: "h", PID: 3},
+				{Owner: "d:1", Session: "d", Host: "h", PID: 4, Shared: true}}},
+				Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Shared: true, Token: 5, Remaining: time.Millisecond},
+				Holder{Owner: "b:1", Session: "b", Host: "h", PID: 2, Shared: true, Token: 6,
+					Remaining: 2 * time.Millisecond})},
+		{"a writer", `{"now": "0", "limit": "1000000000", "holders": ["a:1", "1000"], "held": {"a:1": "1000000000 5 1@h "}}`,
+			held(State{}, Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Token: 5, Remaining: time.Millisecond})},
 	} {
 		c.want.Name = "x"
 		if got, err := DecodeState("x", c.reply); err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %+v, %v", c.of, got, err)
+			t.Errorf("%s: %+v, %v, not %+v", c.of, got, err, c.want)
 		}
 	}
 }

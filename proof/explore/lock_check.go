@@ -71,7 +71,7 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 			wrong("%s renews what it does not hold", argv[0])
 		}
 	case forceScript:
-		if did.Reply == "R" && len(argv) > 2 && number(wasToken) != argv[2] {
+		if did.Reply == "1" && len(argv) > 2 && number(wasToken) != argv[2] {
 			wrong("an operator frees another holder's lock than the one that was seen")
 		}
 	}
@@ -86,7 +86,7 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	}
 	next := nextInLine(env, before, asking, leaves, kept)
 	if is == "" {
-		handsOver := p.Script == releaseScript || did.Reply != "" && strings.Contains("RQ", did.Reply[:1])
+		handsOver := p.Script == releaseScript || did.Reply != "" && strings.Contains("RQ1", did.Reply[:1])
 		if handsOver && next != "" {
 			wrong("the lock is left free, and %s waits for it", next)
 		}

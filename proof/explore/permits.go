@@ -355,7 +355,7 @@ func (r *permitRules) movesOfOperator(v *View[taker], do func(what string, who i
 		for _, which := range r.targets(v.Space(0), v.serverNow()) {
 			do("force "+which.name, -1, func(v *View[taker]) {
 				v.Left.Forced--
-				v.Send(Packet{Kind: errand, To: -1, Script: takeBackScript, Argv: join(which.arg, channelPrefix, number(retention))})
+				v.Send(Packet{Kind: errand, To: -1, Script: takeBackScript, Argv: join(channelPrefix, number(retention), which.arg)})
 			})
 		}
 	}
@@ -383,7 +383,7 @@ func (r *permitRules) targets(space *keyspace.Space, now int64) (targets []targe
 		}
 	}
 	if r.limit == all && writers {
-		targets = append(targets, target{"the writer", "w"})
+		targets = append(targets, target{"the writer", ""})
 	}
 	if r.limit == all && readers {
 		targets = append(targets, target{"the readers", "r"})

@@ -148,7 +148,7 @@ func (l *ledger) after(p Packet, before *keyspace.Space) (asking string) {
 	case takeBackScript:
 		asking = ""
 		maps.DeleteFunc(l.held, func(_ string, h share) bool {
-			return argv[0] == "w" && h.n == all || argv[0] == "r" && h.n != all || argv[0] == number(h.token)
+			return argv[2] == "" && h.n == all || argv[2] == "r" && h.n != all || argv[2] == number(h.token)
 		})
 		l.serve(asking)
 	}

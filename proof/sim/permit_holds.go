@@ -160,19 +160,13 @@ func (l *permits) force(ctx context.Context, p *process, rnd *rand.Rand) {
 		forced, err = m.ForceRUnlock(ctx)
 	default:
 		var tokens []int64
+		inspect := sem.Inspect
 		if l.kind == 'w' {
-			st, _ := m.Inspect(ctx)
-			if st.Writer != nil {
-				tokens = append(tokens, st.Writer.Token)
-			}
-			for _, r := range st.Readers {
-				tokens = append(tokens, r.Token)
-			}
-		} else {
-			st, _ := sem.Inspect(ctx)
-			for _, h := range st.Holders {
-				tokens = append(tokens, h.Token)
-			}
+			inspect = m.Inspect
+		}
+		st, _ := inspect(ctx)
+		for _, h := range st.Holders {
+			tokens = append(tokens, h.Token)
 		}
 		if len(tokens) == 0 {
 			return

@@ -86,7 +86,7 @@ func (l *permits) executed(c *call, now int64) {
 	case "acquire", "release", "renew", "reduce":
 		asking = c.argv[0]
 	case "force":
-		l.forced(c.argv[0], before, now)
+		l.forced(c.argv[2], before, now)
 	case "limit":
 		l.limited(c, limit, now)
 	}
@@ -188,7 +188,7 @@ func (l *permits) forced(which string, before map[string]holding, now int64) {
 	_, err := strconv.Atoi(which)
 	byToken, any := err == nil, false
 	for owner, h := range before {
-		if !h.in(now) || !(which == "w" && h.n == engine.All || which == "r" && h.n != engine.All || byToken && number(which) == h.token) {
+		if !h.in(now) || !(which == "" && h.n == engine.All || which == "r" && h.n != engine.All || byToken && number(which) == h.token) {
 			continue
 		}
 		any = true

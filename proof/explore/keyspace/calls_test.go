@@ -224,7 +224,7 @@ var kinds = []kind{
 			return []string{pick(c, "0", "1", "2", "3", "1000000000"), pick(c, "", "1"), c.channels(), c.keep(), "i" + c.small(), c.deadline()}
 		}},
 		{script: "permit/force", argv: func(c *caller) []string {
-			return []string{pick(c, "w", "r", permitToken(c, permitHolder(c))), c.channels(), c.keep()}
+			return []string{c.channels(), c.keep(), pick(c, "", "r", permitToken(c, permitHolder(c)))}
 		}},
 		{script: "permit/inspect", argv: func(*caller) []string { return nil }},
 	}},

@@ -233,7 +233,7 @@ var common = map[string]string{
 	"permit/remain":  "L R",
 	"permit/renew":   "K L",
 	"lock/keep":      "K L",
-	"lock/force":     "F R R+news",
+	"lock/force":     "0 1 1+news",
 	"lock/inspect":   "JSON",
 	"lock/acquire":   "G Q S V refusal",
 	"lock/release":   "L L+news R R+news",

@@ -9,14 +9,11 @@
 -- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
 --
--- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
+-- Reply: how many holders there were
 
 local owner, token, _, kept = holder(true)
-if not owner then
-  return 'F'
-end
-if ARGV[3] ~= '' and ARGV[3] ~= token then
-  return 'O'
+if not owner or ARGV[3] ~= '' and ARGV[3] ~= token then
+  return '0'
 end
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
 redis.call('HDEL', KEYS[1], owner, 'k') -- not DEL: as in conclude of shared.lua
@@ -27,4 +24,4 @@ disown(owner, tonumber(ARGV[2]))
 if kept then
   want('', ARGV[1], owner, kept, clock())
 end
-return 'R'
+return '1'

@@ -1,13 +1,13 @@
 -- Takes back the permits of holders, which learn that they have lost them. Those that wait are served.
 --
 -- KEYS    internal/script/lua/permit.lua
--- ARGV[1] which: 'w' the holder of all permits, 'r' those that have fewer, or the token of one holder
--- ARGV[2] what the names of the sessions' channels begin with
--- ARGV[3] milliseconds for which the metadata of unused permits is kept
+-- ARGV[1] what the names of the sessions' channels begin with
+-- ARGV[2] milliseconds for which the metadata of unused permits is kept
+-- ARGV[3] which: '' the holder of all permits, 'r' those that have fewer, or the token of one holder
 --
 -- Reply: how many holders there were
 
-local now, keep, all = clock(), tonumber(ARGV[3]), redis.call('HGETALL', KEYS[6])
+local now, keep, all = clock(), tonumber(ARGV[2]), redis.call('HGETALL', KEYS[6])
 local over, forced = expire(now), 0
 for i = 1, #all, 2 do
   local owner = all[i]
@@ -15,19 +15,19 @@ for i = 1, #all, 2 do
   if owner ~= 'u' and owner ~= 'k' then
     n, token, _, kept = holding(owner)
   end
-  if n and (ARGV[1] == token or ARGV[1] == 'w' and n == ALL or ARGV[1] == 'r' and n ~= ALL) then
+  if n and (ARGV[3] == token or ARGV[3] == '' and n == ALL or ARGV[3] == 'r' and n ~= ALL) then
     yield(owner, n, token, '')
     over[#over + 1] = owner
     forced = forced + 1
     disown(owner, keep)
     if kept ~= '' then
-      want('', ARGV[2], owner, kept, now)
+      want('', ARGV[1], owner, kept, now)
     end
   end
 end
 local limit = redis.call('HGET', KEYS[2], 'n')
 if limit then
-  serve('', ARGV[2], now, keep, whole(KEYS[2], 'n', limit))
+  serve('', ARGV[1], now, keep, whole(KEYS[2], 'n', limit))
 end
 settle(over)
 return stamp(forced)

@@ -9,14 +9,11 @@
 -- ARGV[4] channel
 -- ARGV[5] how the message is published: see sharding in shared.lua
 --
--- Reply: 'R' it was held, 'F' it was free, 'O' another holder has it
+-- Reply: how many holders there were
 
 local owner, token = holder(true)
-if not owner then
-  return 'F'
-end
-if ARGV[3] ~= '' and ARGV[3] ~= token then
-  return 'O'
+if not owner or ARGV[3] ~= '' and ARGV[3] ~= token then
+  return '0'
 end
 redis.call('DEL', KEYS[1])
 disown(owner, tonumber(ARGV[2]))
@@ -24,4 +21,4 @@ publish(ARGV[5], ARGV[4], '0')
 if sharding(ARGV[5], ARGV[4]) then -- this is rare, and the caller may be told another mode than waiters
   redis.call('PUBLISH', ARGV[4], '0')
 end
-return 'R'
+return '1'
