@@ -31,10 +31,11 @@ var layers = [][]string{
 
 // forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
 var forTests = []string{"docs", "internal/child",
-	"internal/testing/contract", "internal/testing/fake", "internal/testing/faultproxy", "internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
+	"internal/testing/contract", "internal/testing/fake", "internal/testing/faultproxy",
+	"internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
 
-// longest is how many lines a file may have: a reader finds things by file names. widest is how many columns a
-// comment of the library may have.
+// longest is how many lines a file may have: a reader finds things by file names. widest is how many columns
+// a comment of the library may have.
 const (
 	longest = 500
 	widest  = 110

@@ -20,8 +20,11 @@ import (
 
 var bg = context.Background()
 
-// processes runs a test in fake time with a server as miniredis has it by default, and the locks of one name of two sessions.
-func processes(t *testing.T, test func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex)) {
+// processes runs a test in fake time with a server as miniredis has it by default, and the locks of one name
+// of two sessions.
+func processes(
+	t *testing.T, test func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex),
+) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		w.ClockTTL(false)
 		mine, theirs := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
@@ -65,7 +68,8 @@ func TestWhoeverHoldsALockLearnsOfAFastForwardWithItsNextRequest(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Error("the holder knows already")
 		}
-		if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) || context.Cause(ctx) != rlock.ErrLost {
+		if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) ||
+			context.Cause(ctx) != rlock.ErrLost {
 			t.Errorf("Extend: %v, cause %v", err, context.Cause(ctx))
 		}
 		_ = hold.Unlock(bg)
@@ -117,7 +121,8 @@ func TestForceUnlockWakesWaitersAndTheHolderLearnsIt(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("the waiter has it after %v", took)
 		}
-		if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) || context.Cause(ctx) != rlock.ErrLost {
+		if err := hold.Extend(bg, time.Minute); !errors.Is(err, rlock.ErrLost) ||
+			context.Cause(ctx) != rlock.ErrLost {
 			t.Errorf("Extend: %v, cause %v", err, context.Cause(ctx))
 		}
 		_ = next.Unlock(bg)
@@ -131,7 +136,8 @@ func TestSetErrorIsAnOutage(t *testing.T) {
 		if _, _, err := theirs.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("TryLock: %v", err)
 		}
-		if err := hold.Extend(bg, time.Minute); err == nil || errors.Is(err, rlock.ErrLost) || hold.Err() != nil {
+		if err := hold.Extend(bg, time.Minute); err == nil || errors.Is(err, rlock.ErrLost) ||
+			hold.Err() != nil {
 			t.Errorf("Extend: %v, Err %v", err, hold.Err())
 		}
 		server.SetError("")

@@ -48,7 +48,8 @@ func TestEachTestKeepsTheRulesOfItsTier(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git" || path == "../tools"): // tools run commands: that is what they are for
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git" || path == "../tools"):
+			// Tools run commands: that is what they are for.
 			return filepath.SkipDir
 		case strings.HasSuffix(path, "_test.go"):
 			files++
@@ -83,11 +84,13 @@ func rulesBroken(t *testing.T, path string, text any) (wrong []string) {
 	}
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)
-		if ok && tier == real_ && isTest(f) && (len(f.Body.List) == 0 || callOf(f.Body.List[0]) != "t.Parallel") {
+		if ok && tier == real_ && isTest(f) &&
+			(len(f.Body.List) == 0 || callOf(f.Body.List[0]) != "t.Parallel") {
 			wrong = append(wrong, f.Name.Name+" does not begin with t.Parallel()")
 		}
 	}
-	rests := map[*ast.CallExpr]bool{} // receives from time.After that are statements, and not the time-outs of a select
+	// Receives from time.After that are statements, and not the time-outs of a select.
+	rests := map[*ast.CallExpr]bool{}
 	cases := map[ast.Stmt]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -113,8 +116,10 @@ func rulesBroken(t *testing.T, path string, text any) (wrong []string) {
 		case tier == hermetic && outside.MatchString(name):
 			wrong = append(wrong, at.String()+": "+name+" in a hermetic test")
 		case tier == real_ && (name == "time.Sleep" || rests[call]) && !explained[at.Line]:
-			wrong = append(wrong, at.String()+": "+name+" in a test of the real tier, without a comment about the server's clock")
-		case (tier == real_ || tier == nightly && !explained[at.Line]) && slices.Contains(expires, name[strings.LastIndex(name, ".")+1:]) && len(call.Args) == 1 && isShort(call.Args[0]):
+			wrong = append(wrong, at.String()+": "+name+
+				" in a test of the real tier, without a comment about the server's clock")
+		case (tier == real_ || tier == nightly && !explained[at.Line]) && slices.Contains(expires,
+			name[strings.LastIndex(name, ".")+1:]) && len(call.Args) == 1 && isShort(call.Args[0]):
 			wrong = append(wrong, at.String()+": "+name+" of less than 5 s outside fake time")
 		}
 		return true
@@ -125,7 +130,8 @@ func rulesBroken(t *testing.T, path string, text any) (wrong []string) {
 func hasTag(file *ast.File, tag string) bool {
 	for _, group := range file.Comments {
 		for _, c := range group.List {
-			if c.Pos() < file.Package && strings.HasPrefix(c.Text, "//go:build ") && slices.Contains(strings.Fields(c.Text), tag) {
+			if c.Pos() < file.Package && strings.HasPrefix(c.Text, "//go:build ") &&
+				slices.Contains(strings.Fields(c.Text), tag) {
 				return true
 			}
 		}
@@ -169,7 +175,8 @@ func isShort(e ast.Expr) bool {
 		}
 		e = product.Y
 	}
-	unit, ok := map[string]float64{"time.Nanosecond": 1e-9, "time.Microsecond": 1e-6, "time.Millisecond": 1e-3, "time.Second": 1}[nameOf(e)]
+	unit, ok := map[string]float64{"time.Nanosecond": 1e-9, "time.Microsecond": 1e-6,
+		"time.Millisecond": 1e-3, "time.Second": 1}[nameOf(e)]
 	return ok && n > 0 && n*unit < 5
 }
 
@@ -179,16 +186,20 @@ func TestARuleThatIsBrokenIsFound(t *testing.T) {
 		file, text, wrong string
 	}{
 		{"x_test.go", "func TestX(t *testing.T) { time.Sleep(1); rlock.WithLease(time.Second) }", ""},
-		{"x_test.go", "func TestX(t *testing.T) { testredis.Start(t) }", "testredis.Start in a hermetic test"},
-		{"x_test.go", "func TestX(t *testing.T) { testlock.Shared(t) }", "testlock.Shared in a hermetic test"},
+		{"x_test.go", "func TestX(t *testing.T) { testredis.Start(t) }",
+			"testredis.Start in a hermetic test"},
+		{"x_test.go", "func TestX(t *testing.T) { testlock.Shared(t) }",
+			"testlock.Shared in a hermetic test"},
 		{"main_test.go", "func open(t *testing.T) { testlock.Shared(t) }", ""},
 		{"x_real_test.go", parallel + "testlock.Shared(t); rlock.WithLease(5*time.Second) }", ""},
-		{"x_real_test.go", "func TestX(t *testing.T) { testlock.Shared(t) }", "does not begin with t.Parallel()"},
+		{"x_real_test.go", "func TestX(t *testing.T) { testlock.Shared(t) }",
+			"does not begin with t.Parallel()"},
 		{"x_real_test.go", parallel + "time.Sleep(1) }", "time.Sleep in a test of the real tier"},
 		{"x_real_test.go", parallel + "<-time.After(1) }", "time.After in a test of the real tier"},
 		{"x_real_test.go", parallel + "\n// The server's clock has to go on.\ntime.Sleep(1) }", ""},
 		{"x_real_test.go", parallel + "rlock.WithLease(4*time.Second) }", "rlock.WithLease of less than 5 s"},
-		{"x_real_test.go", parallel + "WithWatchdogTimeout(time.Second) }", "WithWatchdogTimeout of less than 5 s"},
+		{"x_real_test.go", parallel + "WithWatchdogTimeout(time.Second) }",
+			"WithWatchdogTimeout of less than 5 s"},
 		{"x_real_test.go", "//go:build nightly\n\npackage x\n" + parallel + "}", "go together"},
 		{"x_nightly_test.go", "func TestX(t *testing.T) {}", "go together"},
 		{"x_nightly_test.go", "//go:build unix && nightly\n\npackage x\nfunc TestX(t *testing.T) {}", ""},

@@ -49,7 +49,10 @@ func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, silent := range []bool{false, true} { // in the caller's goroutine, or one of its own
 			r := &request{takes: time.Second}
-			o, ok := call.Exchange(&wakeup.Bounds{Until: t.Context()}, open(t), silent, r, func() func() { t.Error("it has left"); return func() {} })
+			o, ok := call.Exchange(&wakeup.Bounds{Until: t.Context()}, open(t), silent, r, func() func() {
+				t.Error("it has left")
+				return func() {}
+			})
 			synctest.Wait()
 			if !ok || o.Reply != "answer" || r.abandoned || len(r.rolled) != 0 {
 				t.Errorf("%v, %+v, %+v", ok, o, r)
@@ -60,7 +63,8 @@ func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 
 func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, patience := range []time.Duration{time.Millisecond, time.Second} { // the latter ends in the instant of the answer
+		// The latter ends in the instant of the answer.
+		for _, patience := range []time.Duration{time.Millisecond, time.Second} {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			r := &request{takes: time.Second}
@@ -109,13 +113,22 @@ func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testi
 		want     wire.Outcome
 		rolled   int
 	}{
-		{name: "answered", first: wire.Outcome{Reply: "at once"}, patience: time.Hour, want: wire.Outcome{Reply: "at once"}},
-		{name: "refused", first: wire.Outcome{Err: wrong}, patience: time.Hour, want: wire.Outcome{Err: wrong}},
-		{name: "not answered", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: time.Hour, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
-		{name: "answered when the caller has left", first: wire.Outcome{Reply: "at once"}, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "at once"}},
-		{name: "answered when the caller has left, to whom it counts", first: wire.Outcome{Reply: "at once"}, patience: time.Millisecond, keeps: true, want: wire.Outcome{Reply: "at once"}},
-		{name: "not answered when the caller has left", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: time.Millisecond, rolled: 1, want: wire.Outcome{Err: lost, Unanswered: lost}},
-		{name: "not answered before the caller leaves", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: 1500 * time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
+		{name: "answered", first: wire.Outcome{Reply: "at once"}, patience: time.Hour,
+			want: wire.Outcome{Reply: "at once"}},
+		{name: "refused", first: wire.Outcome{Err: wrong}, patience: time.Hour,
+			want: wire.Outcome{Err: wrong}},
+		{name: "not answered", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true},
+			patience: time.Hour, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
+		{name: "answered when the caller has left", first: wire.Outcome{Reply: "at once"},
+			patience: time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "at once"}},
+		{name: "answered when the caller has left, to whom it counts", first: wire.Outcome{Reply: "at once"},
+			patience: time.Millisecond, keeps: true, want: wire.Outcome{Reply: "at once"}},
+		{name: "not answered when the caller has left",
+			first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: time.Millisecond,
+			rolled: 1, want: wire.Outcome{Err: lost, Unanswered: lost}},
+		{name: "not answered before the caller leaves",
+			first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: 1500 * time.Millisecond,
+			rolled: 1, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,5 @@
-// Package child starts processes that get an assignment on stdin and report events on stdout, both in lines of JSON.
+// Package child starts processes that get an assignment on stdin and report events on stdout, both in lines
+// of JSON.
 package child
 
 import (
@@ -26,7 +27,8 @@ type News[E any] struct {
 	Err   error
 }
 
-// Start starts cmd, gives it the assignment, and sends to what it reports, then its end. What it writes to stderr is passed on.
+// Start starts cmd, gives it the assignment, and sends to what it reports, then its end. What it writes to
+// stderr is passed on.
 func Start[E any](cmd *exec.Cmd, number int, assignment any, to chan<- News[E]) (*Child, error) {
 	cmd.Stderr = os.Stderr
 	orders, err := cmd.StdinPipe()

@@ -28,9 +28,11 @@ func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 		want(asking)
 		s.answers <- held(7)
 		want(standing)
-		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, inbox.NewNonce())) // anybody may have sent that
+		// Anybody may have sent that.
+		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, inbox.NewNonce()))
 		want(standing)
-		p.all.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce)) // over: another is the holder's
+		// Over: another is the holder's.
+		p.all.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))
 		want(standing)
 		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))
 		want(over)
@@ -160,7 +162,8 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 				waits := lock(t, m, ctx)
 				attempt := attemptOf(t, p, 0)
 				if standing {
-					s.answers <- "QB 1 60000 other:1 7\nme" // another session looks when the holder's lease is over
+					// Another session looks when the holder's lease is over.
+					s.answers <- "QB 1 60000 other:1 7\nme"
 					synctest.Wait()
 				}
 				for _, message := range c.messages {
@@ -173,7 +176,8 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 				start := time.Now()
 				time.Sleep(40 * time.Second)
 				if all := s.got(); len(all) == 0 || all[0].kind != "ask" || all[0].at.Sub(start) != c.at {
-					t.Errorf("%q, standing before: %v: %+v, want it to ask after %v", c.messages, standing, all, c.at)
+					t.Errorf("%q, standing before: %v: %+v, want it to ask after %v",
+						c.messages, standing, all, c.at)
 				}
 				cancel()
 				<-waits
@@ -194,7 +198,9 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		if next := attemptOf(t, p, 0); next == former || next.now() != asking || next.expired != 1 {
 			t.Errorf("it is %v, after %d times", next.now(), next.expired)
 		}
-		released := slices.ContainsFunc(all, func(r request) bool { return r.kind == "release" && r.owner == former.owner })
+		released := slices.ContainsFunc(all, func(r request) bool {
+			return r.kind == "release" && r.owner == former.owner
+		})
 		if !released || len(all) != 3 {
 			t.Errorf("%s", kinds(all))
 		}

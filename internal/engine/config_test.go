@@ -14,7 +14,8 @@ func (l lease) Apply(c *Config) { c.Lease = time.Duration(l) }
 
 func TestOptionsApplyInTheirOrderToWhatAnAcquisitionStartsFrom(t *testing.T) {
 	start := Config{Lease: time.Second, Wait: time.Minute, Bounded: true}
-	if got, want := NewConfig(start, []any{lease(2), nil, "no option", lease(3)}), (Config{Lease: 3, Wait: time.Minute, Bounded: true}); got != want {
+	if got, want := NewConfig(start, []any{lease(2), nil, "no option", lease(3)}), (Config{Lease: 3,
+		Wait: time.Minute, Bounded: true}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if got := NewConfig(start, []any(nil)); got != start {

@@ -16,7 +16,8 @@ type timing struct {
 	size                   int
 }
 
-// run makes a lock of that state, lets f act on it, and checks what follows. f returns what ends its goroutines.
+// run makes a lock of that state, lets f act on it, and checks what follows. f returns what ends its
+// goroutines.
 func (c timing) run(t *testing.T, f func(*Permits, *pool) (end func())) {
 	t.Run(c.what, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -184,7 +184,8 @@ func TestATryThatIsRefusedHereLeavesNoLane(t *testing.T) {
 		hold := granted(t, lock(t, m, context.Background()))
 		for i := range 5 {
 			cfg := Config{Lease: time.Duration(i+1) * time.Minute}
-			if _, _, err := m.Acquire(context.Background(), Exclusive, cfg, true); !errors.Is(err, failure.ErrLocked) {
+			_, _, err := m.Acquire(context.Background(), Exclusive, cfg, true)
+			if !errors.Is(err, failure.ErrLocked) {
 				t.Errorf("a try: %v", err)
 			}
 		}

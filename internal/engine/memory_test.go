@@ -15,7 +15,8 @@ import (
 
 var bg = context.Background()
 
-// A session knows that others wanted permits, and has one that a goroutine keeps. A further one is free: its own, given back as nobody waited.
+// A session knows that others wanted permits, and has one that a goroutine keeps. A further one is free: its
+// own, given back as nobody waited.
 func TestALaneWithALongTurnAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		sem := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Hour)), "x", 2)
@@ -45,13 +46,15 @@ func TestALaneWithALongTurnAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
 	})
 }
 
-// The request that makes the lease longer reaches Redis before the lease ends there, and the answer comes when the deadline of the outer hold has passed. The
-// caller's context has not ended with that.
+// The request that makes the lease longer reaches Redis before the lease ends there, and the answer comes
+// when the deadline of the outer hold has passed. The caller's context has not ended with that.
 func TestANestedHoldThatEndsWhileItsLeaseIsMadeLongerIsNotReturned(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m, other := rwlock.New(testlock.NewSession(t, w.Client), "x"), rwlock.New(testlock.NewSession(t, w.Client), "x")
+		m, other := rwlock.New(testlock.NewSession(t, w.Client), "x"),
+			rwlock.New(testlock.NewSession(t, w.Client), "x")
 		_, warm := testlock.Lock(t, m, bg)
-		testlock.Must(t, warm.Extend(bg, time.Minute)) // so that the server knows the script: it is one request
+		// So that the server knows the script: it is one request.
+		testlock.Must(t, warm.Extend(bg, time.Minute))
 		testlock.Unlock(t, warm)
 		for _, nested := range []rlock.Locker{m, m.RLocker()} {
 			ctx, outer := testlock.Lock(t, m, testlock.Bounded(t), rlock.WithLease(time.Second))

@@ -23,7 +23,8 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		err  error
 		want string
 	}{
-		{ErrUnlocked, "lockline: lock not held: this context belonged to a hold that was unlocked; go on with the one that its Lock was given"},
+		{ErrUnlocked, "lockline: lock not held: this context belonged to a hold that was unlocked; " +
+			"go on with the one that its Lock was given"},
 		{lost, `lockline: lock "x": lock lost`},
 		{Named("x", io.EOF), `lockline: lock "x": EOF`},
 		{Hinted("", "x", ErrLost, " (look there)"), `lockline: lock "x": lock lost (look there)`},
@@ -33,14 +34,19 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{Join(lost, closed), `lockline: lock "x": lock lost; lock "y": session closed`},
 		{Join(io.EOF, lost, closed), `EOF; lockline: lock "x": lock lost; lock "y": session closed`},
 		{Join(lost, io.EOF, closed), `lockline: lock "x": lock lost; EOF; lock "y": session closed`},
-		{Join(lost, Join(closed, ErrNotHeld)), `lockline: lock "x": lock lost; lock "y": session closed; lock not held`},
-		{Within("there", Join(lost, closed)), `lockline: there: lock "x": lock lost; lock "y": session closed`},
+		{Join(lost, Join(closed, ErrNotHeld)),
+			`lockline: lock "x": lock lost; lock "y": session closed; lock not held`},
+		{Within("there", Join(lost, closed)),
+			`lockline: there: lock "x": lock lost; lock "y": session closed`},
 		{Named("x", OfContext(ended(lost))), `lockline: lock "x": context canceled: lock "x": lock lost`},
-		{EndedWait(ended(closed), &LockedError{Name: "x", Holder: "a:1"}), `lockline: lock "x": context canceled: lock "y": session closed; locked by a:1`},
-		{EndedWait(ended(nil), &LockedError{Name: "x", Hint: " (it is yours)"}), `lockline: lock "x": context canceled (it is yours)`},
+		{EndedWait(ended(closed), &LockedError{Name: "x", Holder: "a:1"}),
+			`lockline: lock "x": context canceled: lock "y": session closed; locked by a:1`},
+		{EndedWait(ended(nil), &LockedError{Name: "x", Hint: " (it is yours)"}),
+			`lockline: lock "x": context canceled (it is yours)`},
 		{&LockedError{Name: "x"}, `lockline: lock "x": locked`},
 		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: 28697845971, Hint: SelfHint},
-			`lockline: lock "x": locked by a:1 (12@h) for another 28.698s unless renewed or released` + SelfHint},
+			`lockline: lock "x": locked by a:1 (12@h) for another 28.698s unless renewed or released` +
+				SelfHint},
 	} {
 		if got := c.err.Error(); got != c.want || strings.Count(got, prefix) > 1 {
 			t.Errorf("%s\nwant %s", got, c.want)
@@ -50,9 +56,11 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 
 func TestWordsBeforeAnErrorHideNothingOfIt(t *testing.T) {
 	locked := &LockedError{Name: "x", Holder: "a:1"}
-	for _, err := range []error{Named("x", locked), Hinted("", "x", locked, "!"), Within("there", locked), Join(io.EOF, locked), Within("there", Join(io.EOF, Named("x", locked)))} {
+	for _, err := range []error{Named("x", locked), Hinted("", "x", locked, "!"), Within("there", locked),
+		Join(io.EOF, locked), Within("there", Join(io.EOF, Named("x", locked)))} {
 		var found *LockedError
-		if !errors.Is(err, ErrLocked) || !errors.As(err, &found) || found != locked || errors.Is(err, ErrLost) {
+		if !errors.Is(err, ErrLocked) || !errors.As(err, &found) || found != locked ||
+			errors.Is(err, ErrLost) {
 			t.Errorf("%v: %+v", err, found)
 		}
 	}
@@ -71,7 +79,8 @@ func TestJoinedErrorsAreEachFound(t *testing.T) {
 	if err := Join(nil, io.EOF, nil); err != io.EOF {
 		t.Errorf("of one: %v", err)
 	}
-	if err := Join(nil, io.EOF, nil, ErrLost); !errors.Is(err, io.EOF) || !errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+	if err := Join(nil, io.EOF, nil, ErrLost); !errors.Is(err, io.EOF) || !errors.Is(err, ErrLost) ||
+		errors.Is(err, ErrClosed) {
 		t.Errorf("of two: %v", err)
 	}
 }
@@ -99,7 +108,8 @@ func TestUsersFindInAnEndedWaitTheTypeThatTheyKnow(t *testing.T) {
 	defer func(before func(error) error) { Public = before }(Public)
 	Public = func(err error) error { return (*publicLocked)(err.(*LockedError)) }
 	var public *publicLocked
-	if err := EndedWait(ended(nil), &LockedError{Name: "x", Holder: "a:1"}); !errors.As(err, &public) || public.Holder != "a:1" {
+	if err := EndedWait(ended(nil), &LockedError{Name: "x", Holder: "a:1"}); !errors.As(err, &public) ||
+		public.Holder != "a:1" {
 		t.Errorf("%v: %+v", err, public)
 	}
 }
@@ -118,7 +128,8 @@ func TestAnEndedContextIsMatchedByItsErrorAndItsCause(t *testing.T) {
 		{ended(ErrLost), context.Canceled, "context canceled: lock lost"},
 		{timeout, context.DeadlineExceeded, "context deadline exceeded: lock lost"},
 	} {
-		if err := OfContext(c.ctx); !errors.Is(err, c.is) || !errors.Is(err, ErrLost) || err.Error() != c.text {
+		if err := OfContext(c.ctx); !errors.Is(err, c.is) || !errors.Is(err, ErrLost) ||
+			err.Error() != c.text {
 			t.Errorf("%v", err)
 		}
 	}

@@ -12,8 +12,9 @@ import (
 
 func TestPrefixesNeedACompleteHashTagOrNone(t *testing.T) {
 	for prefix, ok := range map[string]bool{
-		"p": true, "a:b": true, "{app}": true, "a{b}c": true, "{a}{": true, strings.Repeat("p", MaxName): true,
-		"": false, "{": false, "}": false, "{}": false, "a{}b": false, "}{": false, "a}b": false, strings.Repeat("p", MaxName+1): false,
+		strings.Repeat("p", MaxName): true, strings.Repeat("p", MaxName+1): false,
+		"p": true, "a:b": true, "{app}": true, "a{b}c": true, "{a}{": true,
+		"": false, "{": false, "}": false, "{}": false, "a{}b": false, "}{": false, "a}b": false,
 	} {
 		if err := CheckPrefix(prefix); (err == nil) != ok {
 			t.Errorf("%.40q: %v", prefix, err)
@@ -24,7 +25,8 @@ func TestPrefixesNeedACompleteHashTagOrNone(t *testing.T) {
 // Proves: names
 func TestAPrefixHasNoKindOfLockInIt(t *testing.T) {
 	for prefix, ok := range map[string]bool{
-		"app:{tenant}": true, "app:r": true, "r:{x}": true, "app:s:{x}": true, "redisson_lock_tokens": true, "a:redisson_lock_token:": true,
+		"app:{tenant}": true, "app:r": true, "r:{x}": true, "app:s:{x}": true,
+		"redisson_lock_tokens": true, "a:redisson_lock_token:": true,
 		"app:r:{tenant}": false, "app:f:{x}": false, "app:q:{x}:y": false, ":r:{x}": false,
 		"redisson_lock_token": false, "redisson_lock_token:": false, "lockline_lock_memory:x": false,
 	} {
@@ -35,7 +37,8 @@ func TestAPrefixHasNoKindOfLockInIt(t *testing.T) {
 }
 
 func TestANameIsOfOneTo512Bytes(t *testing.T) {
-	for name, ok := range map[string]bool{"": false, "x": true, "\xff": true, strings.Repeat("x", MaxName): true, strings.Repeat("x", MaxName+1): false} {
+	long := strings.Repeat("x", MaxName)
+	for name, ok := range map[string]bool{"": false, "x": true, "\xff": true, long: true, long + "x": false} {
 		_, plain := NewKeys("p", Reentrant, name)
 		_, redisson := RedissonKeys(name)
 		if (plain == nil) != ok || (redisson == nil) != ok {
@@ -65,8 +68,10 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 		named     named
 		name, tag string
 	}{
-		{with("p", Reentrant), "x", "x"}, {with("p", Fair, ":q", ":a"), "a b", "a b"}, {with("{app}", RedLock), "x", "app"},
-		{with("p", Reentrant), "{y}", "{y"}, {with("p", Reentrant), "x{y}", "x{y"}, {with("p", Reentrant), "}x", `\`}, {with("p", Reentrant), `\x`, `\\x`},
+		{with("p", Reentrant), "x", "x"}, {with("p", Fair, ":q", ":a"), "a b", "a b"},
+		{with("{app}", RedLock), "x", "app"},
+		{with("p", Reentrant), "{y}", "{y"}, {with("p", Reentrant), "x{y}", "x{y"},
+		{with("p", Reentrant), "}x", `\`}, {with("p", Reentrant), `\x`, `\\x`},
 		{redisson, "x", "x"}, {redisson, "a{b}c", "b"},
 	} {
 		k, err := c.named(c.name)
@@ -119,8 +124,10 @@ func keysOf(prefix, kind, name string) []any {
 
 func FuzzAKeyTellsWhoseItIs(f *testing.F) {
 	for _, s := range [][2]string{
-		{"app", "tenant}:r:{y"}, {"app:r:{tenant}", "y"}, {"a:r", "x"}, {"{a}", "}x"}, {"a:", `\}`}, {"a", "x}:t"}, {"a:{b}", "}:f:{c"},
-		{"", "x"}, {"", "{x}"}, {"", "lockline:r:{x}"}, {"", "lockline_lock_memory:{x}"}, {"", "redisson_lock_token:x{y}"}, {"", "r:{x}"}, {"", ":r:{x}:t"},
+		{"app", "tenant}:r:{y"}, {"app:r:{tenant}", "y"}, {"a:r", "x"}, {"{a}", "}x"}, {"a:", `\}`},
+		{"a", "x}:t"}, {"a:{b}", "}:f:{c"},
+		{"", "x"}, {"", "{x}"}, {"", "lockline:r:{x}"}, {"", "lockline_lock_memory:{x}"},
+		{"", "redisson_lock_token:x{y}"}, {"", "r:{x}"}, {"", ":r:{x}:t"},
 		{"redisson_lock_token", "x"}, {"lockline_lock_memory:", "x"},
 	} {
 		f.Add(s[0], s[1])
@@ -145,7 +152,9 @@ func FuzzAKeyTellsWhoseItIs(f *testing.F) {
 
 // mayHave are the prefix, kind and name of whatever locks might have a key.
 func mayHave(key string) (locks [][3]string) {
-	for _, begin := range []string{"", redissonMetadata + "{", redissonMetadata + ":", redissonToken, redissonToken + "{"} {
+	for _, begin := range []string{
+		"", redissonMetadata + "{", redissonMetadata + ":", redissonToken, redissonToken + "{",
+	} {
 		rest, ok := strings.CutPrefix(key, begin)
 		if ok && strings.HasSuffix(begin, "{") {
 			rest, ok = strings.CutSuffix(rest, "}")
@@ -162,7 +171,8 @@ func mayHave(key string) (locks [][3]string) {
 			}
 			for _, end := range []string{"}", "}:t", "}:q", "}:a", "}:d"} {
 				if tag, ok := strings.CutSuffix(tag, end); ok {
-					locks = append(locks, [3]string{key[:i], string(k), tag}, [3]string{key[:i], string(k), strings.TrimPrefix(tag, `\`)})
+					locks = append(locks, [3]string{key[:i], string(k), tag},
+						[3]string{key[:i], string(k), strings.TrimPrefix(tag, `\`)})
 				}
 			}
 		}
@@ -188,7 +198,8 @@ func TestAFailedRequestNamesItsLockAndSaysWhatToDo(t *testing.T) {
 		err  error
 		hint string
 	}{
-		{reply("WRONGTYPE Operation against a key"), `(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
+		{reply("WRONGTYPE Operation against a key"),
+			`(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
 		{wire.Unexpected("OK"), `(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
 		{reply("MOVED 1 a:1"), "NewClusterClient"},
 		{reply("ERR unknown command 'evalsha', with args"), "NewFailoverClient"},
@@ -198,7 +209,8 @@ func TestAFailedRequestNamesItsLockAndSaysWhatToDo(t *testing.T) {
 	} {
 		err := k.Failed("", fmt.Errorf("lockline: %w", c.err))
 		if begin := `lockline: lock "x": ` + c.err.Error(); !strings.HasPrefix(err.Error(), begin) ||
-			!strings.Contains(err.Error(), c.hint) || (c.hint == "") != (err.Error() == begin) || !errors.Is(err, c.err) {
+			!strings.Contains(err.Error(), c.hint) || (c.hint == "") != (err.Error() == begin) ||
+			!errors.Is(err, c.err) {
 			t.Errorf("%v: %v", c.err, err)
 		}
 	}

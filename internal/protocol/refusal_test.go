@@ -20,7 +20,8 @@ func (r reply) RedisError() {}
 
 // What a script says of a value comes through the servers as it was.
 func TestAScriptsRefusalIsToldInWords(t *testing.T) {
-	err := Refusal(reply("ERR user_script:1: LOCKLINE lockline:r:{a=20b}:t,t,zzz=0A=25,why . script: 12, on @user_script:1."))
+	err := Refusal(reply("ERR user_script:1: LOCKLINE lockline:r:{a=20b}:t,t,zzz=0A=25,why . script: 12, " +
+		"on @user_script:1."))
 	var got *ValueError
 	if !errors.As(err, &got) || *got != (ValueError{"lockline:r:{a b}:t", "t", "zzz\n%", "why"}) {
 		t.Errorf("%v", err)
@@ -44,7 +45,9 @@ func TestAValueErrorIsTheServersLastWord(t *testing.T) {
 
 func TestAValueErrorSaysWhereTheValueIs(t *testing.T) {
 	const of = `the key "k" has "v"`
-	for field, want := range map[string]string{"f": of + ` in its field "f", no number`, "": of + ", no number"} {
+	for field, want := range map[string]string{
+		"f": of + ` in its field "f", no number`, "": of + ", no number",
+	} {
 		if text := (&ValueError{"k", field, "v", "no number"}).Error(); !strings.HasPrefix(text, want) {
 			t.Errorf("%s", text)
 		}

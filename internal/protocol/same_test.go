@@ -24,7 +24,8 @@ func TestCopiesOfASameAreTheSame(t *testing.T) {
 }
 
 func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testing.T) {
-	moving, other := errors.New("TRYAGAIN Multiple keys request during rehashing of slot"), errors.New("LOADING")
+	moving, other := errors.New("TRYAGAIN Multiple keys request during rehashing of slot"),
+		errors.New("LOADING")
 	for _, c := range []struct {
 		what   string
 		queued bool
@@ -34,7 +35,8 @@ func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testi
 		{"with a queue", true, []error{moving, moving, other}, []int{3, 2, 3, 3}},
 		{"with a counter of Redisson", false, []error{moving, moving}, []int{3, 3, 3}},
 	} {
-		r := &Same{Script: wire.NewScript("return 1"), Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:t", "x:q"}}}
+		r := &Same{Script: wire.NewScript("return 1"),
+			Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:t", "x:q"}}}
 		var got []int
 		for i := range c.keys {
 			if i > 0 {

@@ -8,7 +8,9 @@ import (
 )
 
 func TestALateRequestIsNeverWelcomeLongerThanItsLease(t *testing.T) {
-	for _, lease := range []time.Duration{MinLease, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
+	for _, lease := range []time.Duration{
+		MinLease, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, time.Hour,
+	} {
 		if p := Patience(lease); p < min(lease, time.Second) || p > lease || p > 10*time.Second {
 			t.Errorf("lease %v: patience %v", lease, p)
 		}
@@ -16,7 +18,9 @@ func TestALateRequestIsNeverWelcomeLongerThanItsLease(t *testing.T) {
 }
 
 func TestAHoldEndsBeforeItsLeaseWhicheverClockIsFast(t *testing.T) {
-	for _, lease := range []time.Duration{MinLease, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
+	for _, lease := range []time.Duration{
+		MinLease, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, time.Hour,
+	} {
 		if v := Valid(lease); v <= 0 || lease-v < lease/100+2*time.Millisecond || lease-v > lease/4 {
 			t.Errorf("lease %v: valid for %v", lease, v)
 		}
@@ -26,12 +30,16 @@ func TestAHoldEndsBeforeItsLeaseWhicheverClockIsFast(t *testing.T) {
 func TestALeaseHasALeastAndAGreatestValue(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		MinLease: "", MaxLease: "",
-		MinLease - 1: "9.999999ms is shorter than 10ms", 0: "0s is shorter than 10ms", -1: "0s is shorter than 10ms", -time.Hour: "-1h0m0s is shorter",
+		MinLease - 1: "9.999999ms is shorter than 10ms", 0: "0s is shorter than 10ms",
+		-1: "0s is shorter than 10ms", -time.Hour: "-1h0m0s is shorter",
 
-		MaxLease + 1: "87600h0m0.000000001s is longer than ten years (87600h0m0s)", math.MaxInt64: "longer than ten years",
+		MaxLease + 1:  "87600h0m0.000000001s is longer than ten years (87600h0m0s)",
+		math.MaxInt64: "longer than ten years",
 	} {
 		err := CheckLease("WithLease", d)
-		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), "lockline: WithLease: ") || err != nil && !strings.Contains(err.Error(), want) {
+		const begin = "lockline: WithLease: "
+		if (err == nil) != (want == "") || err != nil &&
+			!(strings.HasPrefix(err.Error(), begin) && strings.Contains(err.Error(), want)) {
 			t.Errorf("%v: %v", d, err)
 		}
 	}
@@ -48,7 +56,8 @@ func TestAGrantIsCountedFromBeforeItWasMade(t *testing.T) {
 		0:                 -1010 * time.Millisecond, // a clock that was set back
 		8_000_000_000_000: time.Hour,                // one that was set forward: not after now
 	} {
-		if got := GrantTime(at, 1_000_000, base).Sub(base); (got-want).Abs() > time.Minute/10 || want != time.Hour && got != want {
+		if got := GrantTime(at, 1_000_000, base).Sub(base); (got-want).Abs() > time.Minute/10 ||
+			want != time.Hour && got != want {
 			t.Errorf("at %d: %v, want %v", at, got, want)
 		}
 	}

@@ -78,9 +78,11 @@ func TestDefinitionsStandBeforeTheFirstStatementThatNeedsThem(t *testing.T) {
 		low    = "local function low(x, ...)\n  return math.min(x, MOST)\nend\n"
 		high   = "-- high uses low.\nlocal function high(x)\n\n  return -low(x)\nend\n"
 		early  = "local early = { 'low\\'', \"high\" } -- not low\nif early.low then\n  return 'low'\nend\n"
-		late   = "local a, b = {\n  high(1),\n}\n-- The end.\nif a then\n  return 'a' ..low(2)\nelse\n  high(3)\nend\n"
+		late   = "local a, b = {\n  high(1),\n}\n-- The end.\nif a then\n  return 'a' ..low(2)\nelse\n  " +
+			"high(3)\nend\n"
 	)
-	want := strings.Join([]string{"-- lockline script lock/x\n--\n" + header, early, most, low, high, late}, "\n")
+	want := strings.Join([]string{"-- lockline script lock/x\n--\n" + header, early, most, low, high, late},
+		"\n")
 	library := strings.Join([]string{"-- A library.\n", most, unused, low, high}, "\n")
 	if got := example(library, strings.Join([]string{header, early, late}, "\n"))("lock/x"); got != want {
 		t.Errorf("%s\nwant:\n%s", got, want)
@@ -90,12 +92,14 @@ func TestDefinitionsStandBeforeTheFirstStatementThatNeedsThem(t *testing.T) {
 // example has a script lock/x of a library and a source.
 func example(library, source string) func(name string) string {
 	return textOf(func(file string) string {
-		return map[string]string{"shared.lua": library, "lock/x.lua": source, "line.lua": "-- No\n\n", "queue.lua": "-- No\n\n"}[file]
+		return map[string]string{"shared.lua": library, "lock/x.lua": source, "line.lua": "-- No\n\n",
+			"queue.lua": "-- No\n\n"}[file]
 	})
 }
 
 func TestAScriptOfABrokenLibraryIsBroken(t *testing.T) {
-	broken := With("shared.lua", strings.Replace(read("shared.lua"), "local BLOCK = 1000", "local BLOCK = 2", 1))
+	broken := With("shared.lua", strings.Replace(read("shared.lua"), "local BLOCK = 1000",
+		"local BLOCK = 2", 1))
 	for _, name := range Names() {
 		want := strings.Replace(Text(name), "local BLOCK = 1000", "local BLOCK = 2", 1)
 		if got := broken(name); got != want {

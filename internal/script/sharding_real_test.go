@@ -41,7 +41,9 @@ func TestAReplySaysWhetherItsUserMayBeToldByShardedPubSub(t *testing.T) {
 			t.Fatal(err)
 		}
 		user := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "user", "secret" })
-		for kind, endings := range map[string][]string{"r": {":t", ":q", ":a", ":d"}, "p": {":t", ":q", ":a", ":d", ":h"}} {
+		for kind, endings := range map[string][]string{
+			"r": {":t", ":q", ":a", ":d"}, "p": {":t", ":q", ":a", ":d", ":h"},
+		} {
 			run, argv := "lock/acquire", []any(nil)
 			key := "p:" + kind + ":{x}"
 			keys := []string{key}
@@ -53,7 +55,8 @@ func TestAReplySaysWhetherItsUserMayBeToldByShardedPubSub(t *testing.T) {
 			}
 			ask := func(rdb *redis.Client, owner string, liveness int, told string) string {
 				late := time.Now().Add(time.Hour).UnixMicro()
-				all := append([]any{owner, 1, late, 60000, "1@host", 60000, liveness, "p:s:", "nonce", told}, argv...)
+				all := append([]any{owner, 1, late, 60000, "1@host", 60000, liveness, "p:s:", "nonce", told},
+					argv...)
 				reply, err := rdb.Eval(t.Context(), script.Text(run), keys, all...).Text()
 				if err != nil {
 					t.Fatalf("%s, %s: %v", name, run, err)
@@ -65,7 +68,8 @@ func TestAReplySaysWhetherItsUserMayBeToldByShardedPubSub(t *testing.T) {
 				t.Fatalf("%s: %s", run, got)
 			}
 			for told, want := range map[string]bool{"0": c.possible, "1": false, "2": c.possible} {
-				if got := ask(user, fmt.Sprint("b:", told), 60000, told); got[:1] != "Q" || strings.Contains(got, "P") != want {
+				if got := ask(user, fmt.Sprint("b:", told), 60000, told); got[:1] != "Q" ||
+					strings.Contains(got, "P") != want {
 					t.Errorf("%s, %s, told by %s: %s", name, run, told, got)
 				}
 			}

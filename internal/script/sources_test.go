@@ -65,16 +65,24 @@ func TestSourcesThatMeanSomethingElseAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 	for name, texts := range map[string][2]string{
-		"a local of a library's name":                   {library, "-- A script.\n\nlocal function f()\n  local a, low = 1, 2\nend\nreturn f()\n"},
-		"a parameter of a library's name":               {library, "-- A script.\n\nreturn pcall(function(low) return 1 end)\n"},
-		"a loop over a library's name":                  {library, "-- A script.\n\nfor i, low in ipairs(KEYS) do\n  return low\nend\n"},
-		"a name defined twice":                          {library + "\nlocal low = 1\n", "-- A script.\n\nreturn low(1)\n"},
-		"a function defined twice":                      {library + "\nlocal function low()\nend\n", "-- A script.\n\nreturn low(1)\n"},
-		"a local that a library's function would see":   {library, "-- A script.\n\nlocal math = 1\nreturn low(math)\n"},
-		"a library with a statement":                    {library + "\nredis.call('PING')\n", "-- A script.\n\nreturn low(1)\n"},
-		"a library with two definitions in a statement": {library + "\nlocal a, b = 1, 2\n", "-- A script.\n\nreturn low(1)\n"},
-		"a source without a header":                     {library, "return low(1)\n\nreturn 2\n"},
-		"a source that is a header":                     {library, "-- A script.\n"},
+		"a local of a library's name": {library,
+			"-- A script.\n\nlocal function f()\n  local a, low = 1, 2\nend\nreturn f()\n"},
+		"a parameter of a library's name": {library,
+			"-- A script.\n\nreturn pcall(function(low) return 1 end)\n"},
+		"a loop over a library's name": {library,
+			"-- A script.\n\nfor i, low in ipairs(KEYS) do\n  return low\nend\n"},
+		"a name defined twice": {library + "\nlocal low = 1\n",
+			"-- A script.\n\nreturn low(1)\n"},
+		"a function defined twice": {library + "\nlocal function low()\nend\n",
+			"-- A script.\n\nreturn low(1)\n"},
+		"a local that a library's function would see": {library,
+			"-- A script.\n\nlocal math = 1\nreturn low(math)\n"},
+		"a library with a statement": {library + "\nredis.call('PING')\n",
+			"-- A script.\n\nreturn low(1)\n"},
+		"a library with two definitions in a statement": {library + "\nlocal a, b = 1, 2\n",
+			"-- A script.\n\nreturn low(1)\n"},
+		"a source without a header": {library, "return low(1)\n\nreturn 2\n"},
+		"a source that is a header": {library, "-- A script.\n"},
 	} {
 		if err := check(texts[0], texts[1]); err == nil {
 			t.Errorf("%s is not refused", name)

@@ -18,7 +18,8 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 	} {
 		cfg := sound
 		spoil(&cfg)
-		if s, err := New(&nowhere{}, cfg); s != nil || err == nil || !strings.HasPrefix(err.Error(), "lockline: "+option+": ") {
+		if s, err := New(&nowhere{}, cfg); s != nil || err == nil ||
+			!strings.HasPrefix(err.Error(), "lockline: "+option+": ") {
 			t.Errorf("%s: %v", option, err)
 		}
 	}
@@ -28,7 +29,8 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 		t.Errorf("a label that is too long: %v", err)
 	}
 	for _, c := range []wire.Client{nil, (*nowhere)(nil)} {
-		if s, err := New(c, sound); s != nil || err == nil || !strings.HasPrefix(err.Error(), "lockline: NewSession: ") {
+		if s, err := New(c, sound); s != nil || err == nil ||
+			!strings.HasPrefix(err.Error(), "lockline: NewSession: ") {
 			t.Errorf("%T: %v", c, err)
 		}
 	}
@@ -36,13 +38,15 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 
 func TestTheShortestConfigIsEnough(t *testing.T) {
 	cfg := sound
-	cfg.Lease, cfg.Liveness, cfg.Label = protocol.MinLease, protocol.MinLease, strings.Repeat("x", protocol.MaxName)
+	cfg.Lease, cfg.Liveness, cfg.Label = protocol.MinLease, protocol.MinLease,
+		strings.Repeat("x", protocol.MaxName)
 	s, err := New(&nowhere{}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer end(t, s)
-	if s.Args.Lease != "10" || s.Args.Liveness != "10" || s.Args.Keep != "15000" || s.Args.Channels != "p:s:" || s.Lease != 10*time.Millisecond {
+	if s.Args.Lease != "10" || s.Args.Liveness != "10" || s.Args.Keep != "15000" ||
+		s.Args.Channels != "p:s:" || s.Lease != 10*time.Millisecond {
 		t.Errorf("%+v", s.Args)
 	}
 }

@@ -49,9 +49,10 @@ type server map[string]any
 // open makes a session on a client whose pipelines the server answers.
 func (s server) open(t *testing.T) *Session {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0", Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("there is no server")
-	}})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0",
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("there is no server")
+		}})
 	t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(s)
 	session, err := New(client, sound)
@@ -91,7 +92,8 @@ func (reply) RedisError()     {}
 func TestARenewalCountsFromItsSendingAndEachLeaseHasItsOwnResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := reply("WRONGTYPE Operation against a key")
-		s := server{"kept": "K", "gone": "L", "refused": refused, "spoilt": reply("ERR LOCKLINE k,f,v,why .")}.open(t)
+		s := server{"kept": "K", "gone": "L", "refused": refused,
+			"spoilt": reply("ERR LOCKLINE k,f,v,why .")}.open(t)
 		var leases []*watchdog.Lease
 		for _, name := range []string{"kept", "gone", "refused", "spoilt"} {
 			leases = append(leases, &newHold(name).Lease)

@@ -14,7 +14,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sound is a Config that is not refused.
-var sound = Config{Prefix: "p", Lease: time.Minute, Liveness: time.Second, Logger: slog.New(slog.DiscardHandler)}
+var sound = Config{Prefix: "p", Lease: time.Minute, Liveness: time.Second,
+	Logger: slog.New(slog.DiscardHandler)}
 
 // nowhere is a client that nothing is asked of.
 type nowhere struct{ wire.Client }

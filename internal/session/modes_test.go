@@ -39,7 +39,8 @@ func TestAModeOfPubSubIsRefusedWhereItCannotBe(t *testing.T) {
 		cfg.PubSub = c.mode
 		s, err := New(c.client, cfg)
 		if c.refused != "" {
-			if err == nil || !strings.Contains(err.Error(), "WithPubSub") || !strings.Contains(err.Error(), c.refused) {
+			if err == nil || !strings.Contains(err.Error(), "WithPubSub") ||
+				!strings.Contains(err.Error(), c.refused) {
 				t.Errorf("%T, mode %d: %v", c.client, c.mode, err)
 			}
 			continue

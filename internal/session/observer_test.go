@@ -27,7 +27,10 @@ func TestAnObserverLearnsWhatHappenedToWhichLockAndWhen(t *testing.T) {
 		})
 		s := openAs(t, cfg)
 		s.Observe(ctx, "r", "orders", Event{Kind: EventAcquired, Token: 7})
-		if want := (Event{Kind: EventAcquired, Lock: "r", Name: "orders", Session: s.ID(), At: time.Now(), Token: 7}); got != want {
+		want := Event{
+			Kind: EventAcquired, Lock: "r", Name: "orders", Session: s.ID(), At: time.Now(), Token: 7,
+		}
+		if got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})

@@ -64,7 +64,8 @@ func TestAPartIsMadeOnceForEachKey(t *testing.T) {
 		t.Errorf("%d were made, and %d found", made.Load(), len(all))
 	}
 	type another string
-	if found[0] == find(key("b")) || found[0] == find(another("a")) || found[0] != find(key("a")) || made.Load() != 3 {
+	if found[0] == find(key("b")) || found[0] == find(another("a")) || found[0] != find(key("a")) ||
+		made.Load() != 3 {
 		t.Errorf("keys and parts do not agree; %d were made", made.Load())
 	}
 }
@@ -186,7 +187,8 @@ func TestShutdownLeavesTheRestToTheLeasesWhenItsContextEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, failure.ErrLost)
 				defer cancel()
 				err := s.Shutdown(ctx)
-				if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, failure.ErrLost) || !strings.Contains(err.Error(), "not all was given back") {
+				if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, failure.ErrLost) ||
+					!strings.Contains(err.Error(), "not all was given back") {
 					t.Errorf("%v", err)
 				}
 				if s.Age() != time.Second || !ended || s.Ctx.Err() == nil {

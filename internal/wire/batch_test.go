@@ -15,7 +15,8 @@ func TestRequestsGoAloneWhereYieldingTakesLong(t *testing.T) {
 	alone := func() time.Duration { return max(0, time.Duration(s.aloneUntil.Load())-now) }
 	const quick, slow = quickYield + 10*quickEach, quickYield + 10*quickEach + muchLost
 	for _, x := range []struct{ took, want time.Duration }{
-		{0, 0}, {quick - 1, 0}, {quick + muchLost/2, 0}, {quick + muchLost/2, minAlone}, {time.Hour, 2 * minAlone},
+		{0, 0}, {quick - 1, 0}, {quick + muchLost/2, 0}, {quick + muchLost/2, minAlone},
+		{time.Hour, 2 * minAlone},
 		{slow, 4 * minAlone}, {slow, 8 * minAlone}, {slow, maxAlone}, {slow, maxAlone},
 	} {
 		if s.yielded(x.took, 10, now); alone() != x.want {
@@ -49,13 +50,16 @@ func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// With larger batches client and server wait for each other in turn, and with smaller ones more is written than need be.
+// With larger batches client and server wait for each other in turn, and with smaller ones more is written
+// than need be.
 func TestABatchHasAQuarterOfTheRequestsUnderWayAtMost(t *testing.T) {
-	for _, c := range []struct{ underWay, most int }{{17, minBatch}, {32, 8}, {128, 32}, {400, 100}, {2000, maxBatch}} {
+	for _, c := range []struct{ underWay, most int }{{17, minBatch}, {32, 8}, {128, 32}, {400, 100},
+		{2000, maxBatch}} {
 		l := &Link{}
 		l.underWay.Store(int64(c.underWay))
 		if l.full(c.most-1) || !l.full(c.most) {
-			t.Errorf("with %d under way a batch of %d leaves: %v, one of %d: %v", c.underWay, c.most-1, l.full(c.most-1), c.most, l.full(c.most))
+			t.Errorf("with %d under way a batch of %d leaves: %v, one of %d: %v",
+				c.underWay, c.most-1, l.full(c.most-1), c.most, l.full(c.most))
 		}
 	}
 }

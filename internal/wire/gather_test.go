@@ -88,7 +88,8 @@ func TestFirstRequestsLeaveTogetherAndInTheirOrder(t *testing.T) {
 			took[i] = time.Since(began)
 			return err
 		})
-		if err := errors.Join(errs...); err != nil || !slices.Equal(a.sent, []string{"a0,a2,a4", "again"}) || !slices.Equal(b.sent, []string{"b1"}) {
+		if err := errors.Join(errs...); err != nil || !slices.Equal(a.sent, []string{"a0,a2,a4", "again"}) ||
+			!slices.Equal(b.sent, []string{"b1"}) {
 			t.Errorf("%v: %q, %q", err, a.sent, b.sent)
 		}
 		if took[0] != time.Second || took[2] != time.Second || took[4] != time.Second {

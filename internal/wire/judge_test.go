@@ -35,21 +35,31 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{redis.ErrClosed, Verdict{}},
 		{fmt.Errorf("wrapped: %w", x509.UnknownAuthorityError{}), Verdict{}},
 		{&net.OpError{Op: "remote error", Err: tls.AlertError(116)}, Verdict{}},
-		{&net.OpError{Op: "dial", Err: errors.New("tls: first record does not look like a TLS handshake")}, Verdict{}},
+		{&net.OpError{Op: "dial", Err: errors.New("tls: first record does not look like a TLS handshake")},
+			Verdict{}},
 		{&misdirected{reply("MOVED 866 127.0.0.1:7001")}, Verdict{Refused: true}},
 		{Unexpected("X"), Verdict{}},
 		{fmt.Errorf("wrapped: %w", &panicError{value: io.EOF}), Verdict{Unknown: true}},
 		{&panicError{value: io.EOF, shared: true}, Verdict{Unknown: true, Resend: true, Transient: true}},
 		{reply("LOADING Redis is loading the dataset in memory"), Verdict{Resend: true, Transient: true}},
-		{reply("READONLY You can't write against a read only replica."), Verdict{Resend: true, Transient: true}},
+		{reply("READONLY You can't write against a read only replica."),
+			Verdict{Resend: true, Transient: true}},
 		{reply("WRONGTYPE Operation against a key"), Verdict{Refused: true}},
-		{reply("ERR Script attempted to access a non local key in a cluster node script: 1, on @user_script:1."), Verdict{Unknown: true, Resend: true, Transient: true}},
+		{reply("ERR Script attempted to access a non local key in a cluster node script: 1, " +
+			"on @user_script:1."), Verdict{Unknown: true, Resend: true, Transient: true}},
 		// Redis 6.2, of what happens in a script:
-		{reply("ERR Error running script (call to f_0a9f): @user_script:149: @user_script: 149: -READONLY You can't write against a read only replica."), Verdict{Resend: true, Transient: true}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas to write."), Verdict{Resend: true, Transient: true}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: Script attempted to access a non local key in a cluster node"), Verdict{Unknown: true, Resend: true, Transient: true}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: WRONGTYPE Operation against a key"), Verdict{Refused: true}},
-		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: -OOM command not allowed"), Verdict{Refused: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:149: @user_script: 149: " +
+			"-READONLY You can't write against a read only replica."),
+			Verdict{Resend: true, Transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
+			"-NOREPLICAS Not enough good replicas to write."), Verdict{Resend: true, Transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
+			"Script attempted to access a non local key in a cluster node"),
+			Verdict{Unknown: true, Resend: true, Transient: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: " +
+			"WRONGTYPE Operation against a key"), Verdict{Refused: true}},
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
+			"-OOM command not allowed"), Verdict{Refused: true}},
 		{reply("NOPERM this user has no permissions"), Verdict{Refused: true}},
 	} {
 		if got := Judge(c.err); got != c.want {

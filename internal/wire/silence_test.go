@@ -81,7 +81,9 @@ func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 		l.Batching = -1
 		sc := NewScript("return 'x'")
 		var began time.Time
-		for i, err := range []error{nil, redisError("LOADING"), errors.New("EOF"), redisError("BUSY x"), nil, errors.New("EOF")} {
+		for i, err := range []error{
+			nil, redisError("LOADING"), errors.New("EOF"), redisError("BUSY x"), nil, errors.New("EOF"),
+		} {
 			c.will(0, err)
 			if i == 1 || i == 5 {
 				began = time.Now()
@@ -103,7 +105,9 @@ func (c copier) Request(time.Time) Request { return NewRequest(c.sc, []any{"k"})
 // A waiter for a RedLock that looked in that instant left the line of a healthy server.
 func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLink(&answering{}, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+		l := NewLink(&answering{}, Options{Context: t.Context(), Refusal: func(err error) error {
+			return err
+		}})
 		l.Batching = -1
 		sc := NewScript("return 'x'")
 		send := func() { l.Call(t.Context(), sc, copier{sc}, 1, nil) }

@@ -78,13 +78,16 @@ func inJVM(th thread, kind string) func(*testing.B, string, string) float64 {
 	return func(b *testing.B, addr, name string) float64 {
 		b.Helper()
 		var n, ns float64
-		_, err := fmt.Sscan(th.do("cycles", kind, name, clients, perClient, window().Milliseconds(), "redis://"+addr), &n, &ns)
+		_, err := fmt.Sscan(th.do("cycles", kind, name, clients, perClient, window().Milliseconds(),
+			"redis://"+addr), &n, &ns)
 		testlock.Must(b, err)
 		return n / (ns / 1e9)
 	}
 }
 
-func inGo(newMutex func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex, options ...rlock.SessionOption) func(*testing.B, string, string) float64 {
+func inGo(
+	newMutex func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex, options ...rlock.SessionOption,
+) func(*testing.B, string, string) float64 {
 	return func(b *testing.B, addr, name string) float64 {
 		b.Helper()
 		var sessions []*rlock.Session

@@ -85,7 +85,8 @@ func TestWhoeverForcesTheLockOfWhomeverWhoWaitsGetsIt(t *testing.T) {
 				}
 				return goParty(redisson.New(testlock.NewSession(t, rdb), name))
 			}
-			holder, waiter, forcer := on("holder", of.holderInJVM), on("waiter", of.waiterInJVM), on("forcer", of.forcerInJVM)
+			holder, waiter, forcer := on("holder", of.holderInJVM), on("waiter", of.waiterInJVM),
+				on("forcer", of.forcerInJVM)
 			testlock.Must(t, receive(t, "the first has the lock", holder.lock()))
 			waiting := waiter.lock()
 			subscribed(t, name, rdb)
@@ -108,7 +109,8 @@ func TestGoHearsOfAJVMsForceByTheNextRenewal(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
 	a := dial(t, lease, server.Addr).thread("a")
-	ctx, hold := testlock.Lock(t, redisson.New(testlock.NewSession(t, server.Client(t), rlock.WithWatchdogTimeout(short)), "x"), bg)
+	ctx, hold := testlock.Lock(t, redisson.New(testlock.NewSession(t, server.Client(t),
+		rlock.WithWatchdogTimeout(short)), "x"), bg)
 	if a.do("forceUnlock", "x") != "true" || !a.tryLock("x") {
 		t.Error("the JVM could not force the lock, and take it")
 	}

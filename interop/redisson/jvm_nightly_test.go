@@ -47,7 +47,8 @@ func startJVM(t testing.TB) *jvm {
 	path, err := os.ReadFile(classpath)
 	testlock.Must(t, err)
 	j := &jvm{
-		cmd:     exec.Command("java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", "target/classes:"+string(path), "lockline.interop.Driver"),
+		cmd: exec.Command("java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp",
+			"target/classes:"+string(path), "lockline.interop.Driver"),
 		done:    make(chan struct{}),
 		waiting: map[string]chan answer{},
 	}
@@ -101,7 +102,8 @@ type client struct {
 	id int
 }
 
-// dial makes a RedissonClient in the shared JVM, for the length of the test. Its mode of subscriptions is Redisson's default.
+// dial makes a RedissonClient in the shared JVM, for the length of the test. Its mode of subscriptions is
+// Redisson's default.
 func dial(t testing.TB, watchdog time.Duration, addrs ...string) client {
 	t.Helper()
 	return dialMode(t, watchdog, "-", addrs...)

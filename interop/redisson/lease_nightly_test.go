@@ -56,7 +56,8 @@ func TestTheWatchdogsOfBothSidesKeepTheLockForManyLeases(t *testing.T) {
 		t.Errorf("seven renewals in %v", held)
 	}
 	if n := a.number("holdCount", "x"); n != 1 || ctx.Err() != nil || len(toGo) > 0 || len(toJVM) > 0 {
-		t.Fatalf("the JVM's hold count is %d, Go's context says %v; %d, %d waiters were let in", n, ctx.Err(), len(toGo), len(toJVM))
+		t.Fatalf("the JVM's hold count is %d, Go's context says %v; %d, %d waiters were let in",
+			n, ctx.Err(), len(toGo), len(toJVM))
 	}
 	a.do("unlock", "x")
 	testlock.Unlock(t, hold)
@@ -89,7 +90,8 @@ func TestTheJVMGetsWhatGoLeavesToItsLease(t *testing.T) {
 	needJVM(t)
 	t.Parallel()
 	server := testredis.Start(t)
-	_, hold := testlock.Lock(t, redisson.New(testlock.NewSession(t, server.Client(t)), "x"), bg, rlock.WithLease(short/6))
+	_, hold := testlock.Lock(t, redisson.New(testlock.NewSession(t, server.Client(t)), "x"), bg,
+		rlock.WithLease(short/6))
 	a := dial(t, lease, server.Addr).thread("a")
 	a.do("lock", "x")
 	testlock.WantError(t, "the JVM is inside, and Go's hold says", hold.Err(), rlock.ErrLost)

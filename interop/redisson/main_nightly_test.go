@@ -39,14 +39,16 @@ var bg = context.Background()
 func needJVM(t testing.TB) {
 	t.Helper()
 	if os.Getenv("LOCKLINE_REQUIRE_JVM") != "1" {
-		t.Skip("SKIPPED: Redisson on the other side: needs a JDK and Maven; run it with LOCKLINE_REQUIRE_JVM=1")
+		t.Skip("SKIPPED: Redisson on the other side: needs a JDK and Maven; " +
+			"run it with LOCKLINE_REQUIRE_JVM=1")
 	}
 	testlock.Must(t, build())
 }
 
 // build compiles the driver and fetches Redisson where it is not there yet.
 var build = sync.OnceValue(func() error {
-	out, err := exec.Command("mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile="+classpath).CombinedOutput()
+	out, err := exec.Command("mvn", "-q", "-B", "compile", "dependency:build-classpath",
+		"-Dmdep.outputFile="+classpath).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("mvn: %w\n%s", err, out)
 	}
@@ -112,7 +114,8 @@ func subscribed(t testing.TB, name string, nodes ...*redis.Client) {
 	channel := "redisson_lock__channel:{" + name + "}"
 	eventually(t, "a subscription to "+channel, func() bool {
 		return slices.ContainsFunc(nodes, func(node *redis.Client) bool {
-			return node.PubSubNumSub(bg, channel).Val()[channel] > 0 || node.PubSubShardNumSub(bg, channel).Val()[channel] > 0
+			return node.PubSubNumSub(bg, channel).Val()[channel] > 0 ||
+				node.PubSubShardNumSub(bg, channel).Val()[channel] > 0
 		})
 	})
 }

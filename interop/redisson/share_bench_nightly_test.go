@@ -44,7 +44,8 @@ type sharer struct {
 	run  func(b *testing.B, addr, name string) told
 }
 
-// compareSharers is as BenchmarkCycles: all in turns, after a warm-up of those in the JVM, medians of the rounds. The last one is of Lockline.
+// compareSharers is as BenchmarkCycles: all in turns, after a warm-up of those in the JVM, medians of the
+// rounds. The last one is of Lockline.
 func compareSharers(b *testing.B, server *testredis.Server, contenders []sharer) {
 	b.Helper()
 	for i := range 3 {
@@ -75,7 +76,8 @@ func shareInJVM(th thread, kind string, of shape) func(*testing.B, string, strin
 		b.Helper()
 		var n, ns, inside float64
 		var violations int64
-		_, err := fmt.Sscan(th.do("share", kind, name, of.clients, of.each, window().Milliseconds(), permits, "redis://"+addr), &n, &ns, &inside, &violations)
+		_, err := fmt.Sscan(th.do("share", kind, name, of.clients, of.each, window().Milliseconds(), permits,
+			"redis://"+addr), &n, &ns, &inside, &violations)
 		testlock.Must(b, err)
 		return shareOf(b, n, ns, inside, violations)
 	}
@@ -111,7 +113,9 @@ func (v *visitors) visit(weight, most int64, linger time.Duration) {
 }
 
 // shareInGo has each goroutine do what turn says over and over.
-func shareInGo(of shape, turn func(s *rlock.Session, name string, v *visitors) func() error) func(*testing.B, string, string) told {
+func shareInGo(
+	of shape, turn func(s *rlock.Session, name string, v *visitors) func() error,
+) func(*testing.B, string, string) told {
 	return func(b *testing.B, addr, name string) told {
 		b.Helper()
 		var v visitors
@@ -139,7 +143,8 @@ func shareInGo(of shape, turn func(s *rlock.Session, name string, v *visitors) f
 			}
 		}
 		wg.Wait()
-		return shareOf(b, float64(v.cycles.Load()), float64(time.Since(began)), float64(v.spent.Load()), v.violations.Load())
+		return shareOf(b, float64(v.cycles.Load()), float64(time.Since(began)), float64(v.spent.Load()),
+			v.violations.Load())
 	}
 }
 
@@ -148,12 +153,14 @@ func held(_ context.Context, hold *rlock.Hold, err error) (*rlock.Hold, error) {
 
 // BenchmarkReadMostly: 95 of 100 cycles read, the others write, and nobody stays inside.
 //
-//	LOCKLINE_REQUIRE_JVM=1 go test -tags nightly -run '^$' -bench 'ReadMostly|Semaphore|Latch' -benchtime 5x ./interop/redisson
+//	LOCKLINE_REQUIRE_JVM=1 go test -tags nightly -run '^$' \
+//		-bench 'ReadMostly|Semaphore|Latch' -benchtime 5x ./interop/redisson
 func BenchmarkReadMostly(b *testing.B) {
 	needJVM(b)
 	server := testredis.Start(b)
 	compareSharers(b, server, []sharer{
-		{"Redisson-RReadWriteLock", shareInJVM(dial(b, lease, server.Addr).thread("main"), "readWrite", eight)},
+		{"Redisson-RReadWriteLock", shareInJVM(dial(b, lease, server.Addr).thread("main"),
+			"readWrite", eight)},
 		{"Lockline-rwlock", shareInGo(eight, func(s *rlock.Session, name string, v *visitors) func() error {
 			m := rwlock.New(s, name)
 			return func() error {
@@ -182,7 +189,9 @@ func BenchmarkSemaphore(b *testing.B) {
 			compareSharers(b, server, []sharer{
 				{"Redisson-RSemaphore", shareInJVM(jvm, "semaphore", of)},
 				{"Redisson-RPermitExpirableSemaphore", shareInJVM(jvm, "expirable", of)},
-				{"Lockline-semaphore", shareInGo(of, func(s *rlock.Session, name string, v *visitors) func() error {
+				{"Lockline-semaphore", shareInGo(of, func(
+					s *rlock.Session, name string, v *visitors,
+				) func() error {
 					sem := semaphore.New(s, name, permits)
 					return func() error {
 						hold, err := held(sem.Acquire(bg, 1))
@@ -206,14 +215,16 @@ const (
 
 func latchRounds() int { return int(max(1, window()/latchAsleep)) }
 
-// BenchmarkLatch: a waiter of each of 100 clients, from the call of the last of 3 count-downs to the last return.
+// BenchmarkLatch: a waiter of each of 100 clients, from the call of the last of 3 count-downs to the last
+// return.
 func BenchmarkLatch(b *testing.B) {
 	needJVM(b)
 	server := testredis.Start(b)
 	jvm := dial(b, lease, server.Addr).thread("main")
 	compareSharers(b, server, []sharer{
 		{"Redisson-RCountDownLatch", func(b *testing.B, addr, name string) told {
-			return told{"-ms": float64(jvm.number("latch", name, latchWaiters, latchRounds(), latchCount, latchAsleep.Milliseconds(), "redis://"+addr)) / 1e6}
+			return told{"-ms": float64(jvm.number("latch", name, latchWaiters, latchRounds(), latchCount,
+				latchAsleep.Milliseconds(), "redis://"+addr)) / 1e6}
 		}},
 		{"Lockline-latch", latchInGo},
 	})

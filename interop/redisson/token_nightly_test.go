@@ -62,7 +62,8 @@ func TestWithoutFencingTheTwoSidesLeaveNothingThatStays(t *testing.T) {
 		}
 	}
 
-	// The JVM's tokens begin at 1 when it first asks for one, and follow ours as soon as we have had the lock again.
+	// The JVM's tokens begin at 1 when it first asks for one, and follow ours as soon as we have had the lock
+	// again.
 	if first := a.number("lockAndGetToken", "x"); first != 1 {
 		t.Errorf("the JVM's first token is %d", first)
 	}
@@ -84,7 +85,8 @@ func tokensRise(t *testing.T, last int64) {
 	rdb := server.Client(t)
 	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", last, 0).Err())
 	stands := make(testlock.Waits, 1)
-	m := redisson.New(testlock.NewSession(t, rdb, rlock.WithObserver(stands), rlock.WithHandover(time.Hour)), "x")
+	m := redisson.New(testlock.NewSession(t, rdb, rlock.WithObserver(stands), rlock.WithHandover(time.Hour)),
+		"x")
 	jvm := dial(t, lease, server.Addr)
 	a, b := jvm.thread("a"), jvm.thread("b")
 	rises := func(whose string, token int64) {

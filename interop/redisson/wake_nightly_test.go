@@ -151,7 +151,8 @@ func TestATurnDoesNotStarveTheJVM(t *testing.T) {
 		a.do("unlock", "x")
 	}
 	slices.Sort(passed)
-	t.Logf("%d hand-overs in memory; turns of Go that passed before each of the JVM's: %v", counted.memory.Load(), passed)
+	t.Logf("%d hand-overs in memory; turns of Go that passed before each of the JVM's: %v",
+		counted.memory.Load(), passed)
 	if counted.memory.Load() == 0 {
 		t.Error("the lock was not handed on")
 	}
@@ -166,7 +167,9 @@ func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 	needJVM(t)
 	cluster := testredis.StartCluster(t, 3, 0)
 	t.Run("by default", func(t *testing.T) { eachSideWakesTheOther(t, cluster, "-", rlock.PubSubAuto) })
-	t.Run("without shards", func(t *testing.T) { eachSideWakesTheOther(t, cluster, "OFF", rlock.PubSubClassic) })
+	t.Run("without shards", func(t *testing.T) {
+		eachSideWakesTheOther(t, cluster, "OFF", rlock.PubSubClassic)
+	})
 }
 
 // How Redisson publishes is up to its own mode, and how we do to ours, so both have to be set alike.

@@ -41,11 +41,23 @@ var calls = map[string]test{
 			}
 			most = patience / 2
 		}
-		ends("Lock", context.DeadlineExceeded, func(ctx context.Context) error { _, _, err := m.Lock(ctx); return err })
-		ends("TryLock", context.DeadlineExceeded, func(ctx context.Context) error { _, _, err := tried.TryLock(ctx); return err })
-		ends("a wait", os.ErrDeadlineExceeded, func(context.Context) error { _, _, err := m.Lock(bg, rlock.WaitAtMost(settled)); return err })
+		ends("Lock", context.DeadlineExceeded, func(ctx context.Context) error {
+			_, _, err := m.Lock(ctx)
+			return err
+		})
+		ends("TryLock", context.DeadlineExceeded, func(ctx context.Context) error {
+			_, _, err := tried.TryLock(ctx)
+			return err
+		})
+		ends("a wait", os.ErrDeadlineExceeded, func(context.Context) error {
+			_, _, err := m.Lock(bg, rlock.WaitAtMost(settled))
+			return err
+		})
 		ends("Unlock", context.DeadlineExceeded, mine.Unlock)
-		ends("a wait that is given up", context.Canceled, func(context.Context) error { leave(); return (<-waiting).Err })
+		ends("a wait that is given up", context.Canceled, func(context.Context) error {
+			leave()
+			return (<-waiting).Err
+		})
 		for _, net := range p.nets {
 			net.Thaw()
 		}
@@ -74,12 +86,14 @@ var calls = map[string]test{
 		w.fail(outage)
 		start := time.Now()
 		_, _, err := m.Lock(bg)
-		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "gave up after 3") || !strings.Contains(err.Error(), outage) || took < 30*time.Second || took > 32*time.Second {
+		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "gave up after 3") ||
+			!strings.Contains(err.Error(), outage) || took < 30*time.Second || took > 32*time.Second {
 			t.Errorf("without a bound, after %v: %v", took, err)
 		}
 		start = time.Now()
 		_, _, err = m.Lock(bg, rlock.WaitAtMost(40*time.Second))
-		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), outage) || took < 40*time.Second || took > 41*time.Second {
+		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), outage) ||
+			took < 40*time.Second || took > 41*time.Second {
 			t.Errorf("WaitAtMost, after %v: %v", took, err)
 		}
 		w.fail("")
@@ -91,7 +105,8 @@ var calls = map[string]test{
 		for _, net := range p.nets {
 			net.Freeze()
 		}
-		for what, call := range map[string]func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){"Lock": p.lock("x").Lock, "TryLock": p.lock("y").TryLock} {
+		type acquire func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
+		for what, call := range map[string]acquire{"Lock": p.lock("x").Lock, "TryLock": p.lock("y").TryLock} {
 			ctx, cancel := context.WithTimeout(bg, settled)
 			start := time.Now()
 			_, _, err := call(ctx)

@@ -1,5 +1,5 @@
-// Package contract says once what all kinds of locks promise: tests that each package runs for its kinds, in fake time with
-// servers in memory (Run), and on a real server (RunReal).
+// Package contract says once what all kinds of locks promise: tests that each package runs for its kinds, in
+// fake time with servers in memory (Run), and on a real server (RunReal).
 package contract
 
 import (
@@ -23,8 +23,9 @@ type Kind struct {
 	Has     Trait
 	Shared  bool                                 // with another library
 	New     func(process []*rlock.Session) Maker // with a session for each server
-	Rival   func(process []*rlock.Session) Maker // makes what excludes New's locks of other processes; nil: New
-	Space   func() Space                         // instead of all but Has: it needs no server
+	// Makes what excludes New's locks of other processes; nil: New.
+	Rival func(process []*rlock.Session) Maker
+	Space func() Space // instead of all but Has: it needs no server
 }
 
 // Maker makes the locks of a process.
@@ -35,28 +36,30 @@ type Trait uint
 
 // The traits.
 const (
-	Reenters  Trait = 1 << iota // what descends from a hold enters again
-	Counts                      // Inspect has the hold count
-	Fences                      // each holder has a token that is higher than all before, also of one process
-	Excludes                    // no other goroutine of its process holds it at the same time
-	Turns                       // goroutines of one process are served in the order in which they came
-	Lines                       // waiters of several processes are served in the order in which they came
-	Hints                       // who waits for its own session is told so
-	Alike                       // its servers are alike: what is so with one is so with all
-	Brief                       // its requests are those of another kind: they are not disturbed once more
-	Mutexes                     // it is a kind of rlock.Mutex, or made of them
-	Own                         // no other library has such locks: any bytes are a name, and it can stay taken
-	OnServers                   // it has servers, and processes that use them
-	Lingers                     // a session can keep it though no goroutine has it
+	Reenters Trait = 1 << iota // what descends from a hold enters again
+	Counts                     // Inspect has the hold count
+	Fences                     // each holder has a token that is higher than all before, also of one process
+	Excludes                   // no other goroutine of its process holds it at the same time
+	Turns                      // goroutines of one process are served in the order in which they came
+	Lines                      // waiters of several processes are served in the order in which they came
+	Hints                      // who waits for its own session is told so
+	Alike                      // its servers are alike: what is so with one is so with all
+	Brief                      // its requests are those of another kind: they are not disturbed once more
+	Mutexes                    // it is a kind of rlock.Mutex, or made of them
+	// No other library has such locks: any bytes are a name, and it can stay taken.
+	Own
+	OnServers // it has servers, and processes that use them
+	Lingers   // a session can keep it though no goroutine has it
 )
 
 // Lock is a lock of a kind, and what its tests want to do with it.
 type Lock struct {
 	rlock.Locker
-	Do         func(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
-	Inspect    func(ctx context.Context) (rlock.State, error)
-	Force      func(ctx context.Context) (bool, error)              // takes it from all holders
-	ForceToken func(ctx context.Context, token int64) (bool, error) // takes it from the holder that has this token; may be nil
+	Do      func(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
+	Inspect func(ctx context.Context) (rlock.State, error)
+	Force   func(ctx context.Context) (bool, error) // takes it from all holders
+	// Takes it from the holder that has this token; may be nil.
+	ForceToken func(ctx context.Context, token int64) (bool, error)
 }
 
 // Mutex is a lock of a kind whose locks are Mutexes, or have their methods.
@@ -177,8 +180,11 @@ func (w *world) process(t *testing.T, options ...rlock.SessionOption) *process {
 	for _, wire := range w.wires {
 		net := faultproxy.InMemory(t, wire.Dial)
 		p.nets, w.nets = append(p.nets, net), append(w.nets, net)
-		rdb := net.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = patience, 100*time.Millisecond })
-		p.clients, p.sessions = append(p.clients, rdb), append(p.sessions, testlock.NewSession(t, rdb, options...))
+		rdb := net.Client(t, func(o *redis.Options) {
+			o.ReadTimeout, o.PoolTimeout = patience, 100*time.Millisecond
+		})
+		p.clients, p.sessions = append(p.clients, rdb),
+			append(p.sessions, testlock.NewSession(t, rdb, options...))
 	}
 	p.lock, p.rival = keeping(t, w.kind.New(p.sessions)), keeping(t, w.kind.Rival(p.sessions))
 	return p
@@ -289,7 +295,8 @@ func refusal(err error) (r rlock.LockedError, ok bool) {
 	case errors.As(err, &locked):
 		return *locked, true
 	case errors.As(err, &notFree):
-		return rlock.LockedError{Name: notFree.Name, Holder: notFree.Holder, About: notFree.About, Remaining: notFree.Remaining}, true
+		return rlock.LockedError{Name: notFree.Name, Holder: notFree.Holder, About: notFree.About,
+			Remaining: notFree.Remaining}, true
 	}
 	return r, false
 }

@@ -59,9 +59,14 @@ var ends = map[string]test{
 	"ALossIsFoundByTheNextRequestOrRenewal": {OnServers, func(t *testing.T, w *world) {
 		m, other := w.new("x"), w.rival("x")
 		for what, find := range map[string]func(ctx context.Context, hold *rlock.Hold) error{
-			"Unlock":    func(_ context.Context, hold *rlock.Hold) error { return hold.Unlock(bg) },
-			"Extend":    func(_ context.Context, hold *rlock.Hold) error { return hold.Extend(bg, time.Minute) },
-			"a renewal": func(ctx context.Context, _ *rlock.Hold) error { <-ctx.Done(); return context.Cause(ctx) },
+			"Unlock": func(_ context.Context, hold *rlock.Hold) error { return hold.Unlock(bg) },
+			"Extend": func(_ context.Context, hold *rlock.Hold) error {
+				return hold.Extend(bg, time.Minute)
+			},
+			"a renewal": func(ctx context.Context, _ *rlock.Hold) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			},
 		} {
 			for others := range 3 {
 				ctx, hold := testlock.Lock(t, m, bg)
@@ -259,7 +264,9 @@ var ends = map[string]test{
 		testlock.Unlock(t, done)
 		_, kept := testlock.Lock(t, p.lock("kept"), bg)
 		testlock.Must(t, p.close())
-		for hold, want := range map[*rlock.Hold]error{gone: rlock.ErrLost, done: rlock.ErrNotHeld, kept: rlock.ErrClosed} {
+		for hold, want := range map[*rlock.Hold]error{
+			gone: rlock.ErrLost, done: rlock.ErrNotHeld, kept: rlock.ErrClosed,
+		} {
 			testlock.WantError(t, "Unlock", hold.Unlock(bg), want)
 		}
 	}},
@@ -280,8 +287,8 @@ var ends = map[string]test{
 			start := time.Now()
 			go func() { _ = p.close() }()
 			testlock.WantError(t, what, <-ended, rlock.ErrClosed)
-			// One request may be under way, which nothing interrupts; no other is sent. Sessions are closed one after
-			// another.
+			// One request may be under way, which nothing interrupts; no other is sent. Sessions are closed
+			// one after another.
 			if took := time.Since(start); took > 3*time.Second {
 				t.Errorf("after %v", took)
 			}
@@ -325,7 +332,8 @@ var ends = map[string]test{
 		w.fail(outage)
 		failed("Unlock", again.Unlock(bg))
 		w.fail("")
-		_, theirs := testlock.Lock(t, w.rival("x"), bg, rlock.WaitAtMost(31*time.Second)) // it is renewed for nobody
+		// It is renewed for nobody.
+		_, theirs := testlock.Lock(t, w.rival("x"), bg, rlock.WaitAtMost(31*time.Second))
 		testlock.Unlock(t, theirs)
 		free()
 		testlock.Unlock(t, granted(t, got))
@@ -361,7 +369,9 @@ var ends = map[string]test{
 		}
 	}},
 	"WaitersGoOnAndHoldersLearnOfALossWhenServersForgetAll": {OnServers, func(t *testing.T, w *world) {
-		for what, cut := range map[string]func(*faultproxy.Proxy){"restarted": (*faultproxy.Proxy).CutAll, "flushed": func(*faultproxy.Proxy) {}} {
+		for what, cut := range map[string]func(*faultproxy.Proxy){
+			"restarted": (*faultproxy.Proxy).CutAll, "flushed": func(*faultproxy.Proxy) {},
+		} {
 			ctx, hold := testlock.Lock(t, w.new("x"), bg)
 			got := begin(t, w.rival("x"), bg)
 			time.Sleep(time.Second)
@@ -388,10 +398,12 @@ var ends = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
-	// The waiter was told that it is held for twenty more minutes, and must be woken by the first request that finds it gone.
-	// Proves: wake-ups
+	// The waiter was told that it is held for twenty more minutes, and must be woken by the first request
+	// that finds it gone. Proves: wake-ups
 	"WaitersAreWokenWhenTheLockIsFoundGone": {OnServers, func(t *testing.T, w *world) {
-		for how, lease := range map[string]time.Duration{"by an Unlock": 20 * time.Minute, "by a renewal": 0} {
+		for how, lease := range map[string]time.Duration{
+			"by an Unlock": 20 * time.Minute, "by a renewal": 0,
+		} {
 			var options []rlock.Option
 			if lease > 0 {
 				options = append(options, rlock.WithLease(lease))
@@ -449,10 +461,12 @@ var ends = map[string]test{
 			defer mu.Unlock()
 			told = append(told, e.Kind.String())
 			testlock.OnePrefix(t, e.Kind.String(), e.Err)
-			if e.Kind == rlock.Lost && (!errors.Is(e.Err, rlock.ErrLost) || !strings.Contains(e.Err.Error(), "forced")) {
+			if e.Kind == rlock.Lost && (!errors.Is(e.Err, rlock.ErrLost) ||
+				!strings.Contains(e.Err.Error(), "forced")) {
 				t.Errorf("it does not say why it was lost: %v", e.Err)
 			}
-			if !strings.Contains(w.new("x").Name(), e.Name) || e.Lock == "" || e.Session == "" || e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 {
+			if !strings.Contains(w.new("x").Name(), e.Name) || e.Lock == "" || e.Session == "" ||
+				e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 {
 				t.Errorf("incomplete: %+v", e)
 			}
 		})
@@ -471,7 +485,8 @@ var ends = map[string]test{
 		if len(told) == 6 {
 			slices.Sort(told[3:5]) // two goroutines tell of the hand-over
 		}
-		if got := fmt.Sprint(told); got != "[Acquired NotAcquired Waiting Acquired Released Lost]" && w.kind.Servers <= 1 {
+		if got := fmt.Sprint(told); got != "[Acquired NotAcquired Waiting Acquired Released Lost]" &&
+			w.kind.Servers <= 1 {
 			t.Errorf("told %s", got)
 		}
 	}},

@@ -20,7 +20,9 @@ var exclusion = map[string]test{
 		_, hold := testlock.Lock(t, m, bg)
 		for _, refused := range []func() (context.Context, *rlock.Hold, error){
 			func() (context.Context, *rlock.Hold, error) { return w.rival("x").TryLock(bg) },
-			func() (context.Context, *rlock.Hold, error) { return w.rival("x").Lock(bg, rlock.WaitAtMost(0)) },
+			func() (context.Context, *rlock.Hold, error) {
+				return w.rival("x").Lock(bg, rlock.WaitAtMost(0))
+			},
 			func() (context.Context, *rlock.Hold, error) {
 				return w.rival("x", rlock.WaitAtMost(time.Second)).Lock(bg)
 			},
@@ -33,13 +35,16 @@ var exclusion = map[string]test{
 			if ctx != bg || none != nil {
 				t.Error("a failed call must return the context that it was given, and no hold")
 			}
-			if !strings.HasPrefix(m.Name(), locked.Name) || locked.Holder != inspect(t, m).Owner || locked.Remaining <= 0 ||
-				locked.Remaining > 30*time.Second+time.Millisecond || (w.kind.Has&OnServers != 0) != (locked.Hint == "") {
+			if !strings.HasPrefix(m.Name(), locked.Name) || locked.Holder != inspect(t, m).Owner ||
+				locked.Remaining <= 0 ||
+				locked.Remaining > 30*time.Second+time.Millisecond ||
+				(w.kind.Has&OnServers != 0) != (locked.Hint == "") {
 				t.Errorf("it does not describe the holder: %+v", locked)
 			}
 		}
 		st := inspect(t, w.rival("x"))
-		if !st.Held || st.Name != "x" || st.Session == "" || !strings.HasPrefix(st.Owner, st.Session) || hold.Token() != 0 && st.Token != hold.Token() {
+		if !st.Held || st.Name != "x" || st.Session == "" || !strings.HasPrefix(st.Owner, st.Session) ||
+			hold.Token() != 0 && st.Token != hold.Token() {
 			t.Errorf("%+v", st)
 		}
 		_, other := testlock.Lock(t, w.rival("y"), bg) // another name is another lock
@@ -57,9 +62,11 @@ var exclusion = map[string]test{
 		m := w.new("x")
 		free := w.occupy(t, "x")
 		_, _, err := m.TryLock(bg)
-		if locked, ok := refusal(err); !ok || locked.Holder == "" || locked.About == "" || locked.Hint != "" || locked.Remaining <= 0 {
+		if locked, ok := refusal(err); !ok || locked.Holder == "" || locked.About == "" ||
+			locked.Hint != "" || locked.Remaining <= 0 {
 			t.Errorf("TryLock: %+v", err)
-		} else if st := inspect(t, w.rival("x")); !st.Held || st.Owner != locked.Holder || st.Host == "" || st.PID == 0 && w.wires != nil {
+		} else if st := inspect(t, w.rival("x")); !st.Held || st.Owner != locked.Holder || st.Host == "" ||
+			st.PID == 0 && w.wires != nil {
 			t.Errorf("%+v", st)
 		}
 		before := inspect(t, w.rival("x")).Token
@@ -127,16 +134,21 @@ var exclusion = map[string]test{
 		short, cancel := context.WithTimeoutCause(bg, time.Second, why)
 		defer cancel()
 		ctx, none, err := m.Lock(short)
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || ctx != short || none != nil || !strings.Contains(err.Error(), `"x"`) {
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || ctx != short || none != nil ||
+			!strings.Contains(err.Error(), `"x"`) {
 			t.Errorf("after the deadline: %v", err)
 		}
 		if locked, ok := refusal(err); errors.Is(err, rlock.ErrLocked) ||
-			w.kind.Has&Mutexes != 0 && (!ok || locked.Holder != holder || !strings.Contains(err.Error(), holder)) {
+			w.kind.Has&Mutexes != 0 && (!ok || locked.Holder != holder ||
+				!strings.Contains(err.Error(), holder)) {
 			t.Errorf("after the deadline, of the holder: %v", err)
 		}
-		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){m.Lock, m.TryLock} {
+		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){
+			m.Lock, m.TryLock,
+		} {
 			ctx, none, err := lock(short)
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || ctx != short || none != nil {
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) ||
+				ctx != short || none != nil {
 				t.Errorf("with an ended context: %v", err)
 			}
 		}
@@ -150,7 +162,8 @@ var exclusion = map[string]test{
 		}
 		start := time.Now()
 		_, _, err = w.new("x", rlock.WaitAtMost(time.Minute)).Lock(bg, rlock.WaitAtMost(time.Second))
-		if !errors.Is(err, rlock.ErrLocked) || strings.Contains(err.Error(), "same session") || time.Since(start) < time.Second || time.Since(start) > 2*time.Second {
+		if !errors.Is(err, rlock.ErrLocked) || strings.Contains(err.Error(), "same session") ||
+			time.Since(start) < time.Second || time.Since(start) > 2*time.Second {
 			t.Errorf("after WaitAtMost, %v: %v", time.Since(start), err)
 		}
 		free()
@@ -164,8 +177,11 @@ var exclusion = map[string]test{
 		soon, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		_, _, ended := m.Lock(soon)
-		for err, want := range map[error]error{tried: rlock.ErrLocked, waited: rlock.ErrLocked, ended: context.DeadlineExceeded} {
-			if locked, _ := refusal(err); !errors.Is(err, want) || !strings.Contains(err.Error(), "same session") || locked.Holder == "" {
+		for err, want := range map[error]error{
+			tried: rlock.ErrLocked, waited: rlock.ErrLocked, ended: context.DeadlineExceeded,
+		} {
+			if locked, _ := refusal(err); !errors.Is(err, want) ||
+				!strings.Contains(err.Error(), "same session") || locked.Holder == "" {
 				t.Errorf("%v", err)
 			}
 		}
@@ -177,7 +193,8 @@ var exclusion = map[string]test{
 		for range 20 {
 			all.Go(func() {
 				_, _, err := w.new("x").Lock(bg, rlock.WaitAtMost(time.Second))
-				if locked, ok := refusal(err); !errors.Is(err, rlock.ErrLocked) || !ok || locked.Holder == "" || locked.Remaining <= 0 {
+				if locked, ok := refusal(err); !errors.Is(err, rlock.ErrLocked) || !ok ||
+					locked.Holder == "" || locked.Remaining <= 0 {
 					t.Errorf("%v", err)
 				}
 			})

@@ -16,11 +16,14 @@ import (
 // forgotten is what becomes of Holds that the garbage collector finds. In fake time nothing may be collected.
 var forgotten = map[string]realTest{
 	// Proves: no trace
-	"AForgottenHoldIsReleasedWhenItIsCollected": {0, func(t *testing.T, _ Kind, _ []*redis.Client, process realProcess) {
+	"AForgottenHoldIsReleasedWhenItIsCollected": {0, func(
+		t *testing.T, _ Kind, _ []*redis.Client, process realProcess,
+	) {
 		m := process().lock("x")
 		func() { testlock.Lock(t, m, bg) }()
 		testlock.Eventually(t, "released", func() bool { runtime.GC(); return !inspect(t, m).Held })
-		func() { testlock.Lock(t, m, bg, rlock.WithLease(10*time.Minute)) }() // which may be meant: at most once in ten minutes
+		// Which may be meant: at most once in ten minutes.
+		func() { testlock.Lock(t, m, bg, rlock.WithLease(10*time.Minute)) }()
 		for range 5 {
 			runtime.GC()
 		}
@@ -29,14 +32,20 @@ var forgotten = map[string]realTest{
 		}
 	}},
 	// Proves: exclusion
-	"AHoldIsNotReleasedWhileItOrItsContextCanBeReached": {0, func(t *testing.T, _ Kind, _ []*redis.Client, process realProcess) {
+	"AHoldIsNotReleasedWhileItOrItsContextCanBeReached": {0, func(
+		t *testing.T, _ Kind, _ []*redis.Client, process realProcess,
+	) {
 		type key struct{}
 		p, kept := process(), map[string]any{}
 		for name, keep := range map[string]func(ctx context.Context, hold *rlock.Hold) any{
-			"the Hold":           func(_ context.Context, hold *rlock.Hold) any { return hold },
-			"the context":        func(ctx context.Context, _ *rlock.Hold) any { return ctx },
-			"one with a value":   func(ctx context.Context, _ *rlock.Hold) any { return context.WithValue(ctx, key{}, 1) },
-			"one without cancel": func(ctx context.Context, _ *rlock.Hold) any { return context.WithoutCancel(ctx) },
+			"the Hold":    func(_ context.Context, hold *rlock.Hold) any { return hold },
+			"the context": func(ctx context.Context, _ *rlock.Hold) any { return ctx },
+			"one with a value": func(ctx context.Context, _ *rlock.Hold) any {
+				return context.WithValue(ctx, key{}, 1)
+			},
+			"one without cancel": func(ctx context.Context, _ *rlock.Hold) any {
+				return context.WithoutCancel(ctx)
+			},
 			"one with a time-out": func(ctx context.Context, _ *rlock.Hold) any {
 				ctx, cancel := context.WithTimeout(ctx, time.Hour)
 				t.Cleanup(cancel)
@@ -62,7 +71,9 @@ var forgotten = map[string]realTest{
 			runtime.KeepAlive(kept)
 		}
 	}},
-	"AForgottenFixedLeaseKeepsItsOwnerFromNothing": {Reenters, func(t *testing.T, _ Kind, _ []*redis.Client, process realProcess) {
+	"AForgottenFixedLeaseKeepsItsOwnerFromNothing": {Reenters, func(
+		t *testing.T, _ Kind, _ []*redis.Client, process realProcess,
+	) {
 		m := process().lock("x")
 		owner := rlock.WithOwner(bg)
 		short := func() (context.Context, *rlock.Hold) {

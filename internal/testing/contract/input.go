@@ -37,7 +37,8 @@ var input = map[string]test{
 			if _, _, err := c.m.TryLock(c.ctx, c.options...); err == nil {
 				t.Errorf("%s: TryLock took it", what)
 			}
-			if err := c.m.Do(c.ctx, func(context.Context) error { t.Errorf("%s: Do ran", what); return nil }, c.options...); err == nil {
+			if err := c.m.Do(c.ctx, func(context.Context) error { t.Errorf("%s: Do ran", what); return nil },
+				c.options...); err == nil {
 				t.Errorf("%s: Do took it", what)
 			}
 			if len(c.options) == 0 && !strings.Contains(what, "default") && w.wires != nil {
@@ -66,11 +67,13 @@ var input = map[string]test{
 	"AnyBytesAreAName": {Own, func(t *testing.T, w *world) {
 		var holds []*rlock.Hold
 		for _, name := range []string{
-			"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b", "}x", `\x`, `\}x`,
+			"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b",
+			"a{b", "}x", `\x`, `\}x`,
 			"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
 		} { // all at once: no two are the same lock
 			_, hold := testlock.TryLock(t, w.new(name), bg)
-			if !strings.HasPrefix(hold.Name(), name) || !strings.HasPrefix(w.new(name).Name(), name) || !inspect(t, w.new(name)).Held {
+			if !strings.HasPrefix(hold.Name(), name) || !strings.HasPrefix(w.new(name).Name(), name) ||
+				!inspect(t, w.new(name)).Held {
 				t.Errorf("%q came back as %q", name, hold.Name())
 			}
 			holds = append(holds, hold)
@@ -92,8 +95,10 @@ var input = map[string]test{
 		session, _, _ := strings.Cut(waiter, ":")
 		for _, owner := range []string{waiter, session + ":99", strings.Repeat("x", 100000), ""} {
 			for _, rest := range []string{
-				" 9000000000000000", fmt.Sprint(" ", now), fmt.Sprintf(" %d %d 30000", now, now), fmt.Sprintf(" %d %d 30000 ", now, now), "", " x", " -5", " 1",
-				fmt.Sprintf(" %d %d 30000 AAAAAAAAAAAAAAAA", now, now), fmt.Sprintf(" %d %d 30000 nonce more", now, now), " - - - -", " inf inf inf inf",
+				" 9000000000000000", fmt.Sprint(" ", now), fmt.Sprintf(" %d %d 30000", now, now),
+				fmt.Sprintf(" %d %d 30000 ", now, now), "", " x", " -5", " 1",
+				fmt.Sprintf(" %d %d 30000 AAAAAAAAAAAAAAAA", now, now),
+				fmt.Sprintf(" %d %d 30000 nonce more", now, now), " - - - -", " inf inf inf inf",
 			} {
 				for _, wire := range w.wires {
 					for _, channel := range wire.PubSubChannels("lockline:*") {
@@ -131,7 +136,8 @@ var input = map[string]test{
 			_, hold, err := w.new("x").Lock(bg, rlock.WaitAtMost(time.Second))
 			if err == nil {
 				testlock.Unlock(t, hold)
-			} else if name, _, _ := strings.Cut(key, "}"); !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), name+"}") {
+			} else if name, _, _ := strings.Cut(key, "}"); !strings.Contains(err.Error(), "WRONGTYPE") ||
+				!strings.Contains(err.Error(), name+"}") {
 				t.Errorf("%s: %v", key, err)
 			}
 			_, _ = w.new("x").Force(bg)

@@ -52,7 +52,8 @@ var leases = map[string]test{
 			time.Sleep(67*time.Second + 13*time.Millisecond) // not the instant of a renewal
 			// Renewed at a third: never less than two thirds are left, less the batching of renewals.
 			st, left := inspect(t, w.rival("x")), time.Until(hold.Deadline())
-			if ctx.Err() != nil || hold.Err() != nil || left < 19*time.Second || !st.Held || st.Remaining < left {
+			if ctx.Err() != nil || hold.Err() != nil || left < 19*time.Second || !st.Held ||
+				st.Remaining < left {
 				t.Fatalf("%v, deadline in %v, %+v", context.Cause(ctx), left, st)
 			}
 		}
@@ -81,7 +82,8 @@ var leases = map[string]test{
 		w.down(true)
 		<-ctx.Done()
 		// Nothing takes time here: the margin is exactly 1 % and 2 ms.
-		if took, want := time.Since(start), 30*time.Second-300*time.Millisecond-2*time.Millisecond; took != want {
+		want := 30*time.Second - 300*time.Millisecond - 2*time.Millisecond
+		if took := time.Since(start); took != want {
 			t.Errorf("its context ended after %v, want %v", took, want)
 		}
 		w.down(false)
@@ -95,7 +97,8 @@ var leases = map[string]test{
 		mu.Lock()
 		last := len(told) - 1
 		for last > 0 && told[last].Kind == rlock.Lost { // each of several
-			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) || !strings.Contains(err.Error(), "ran out before it was renewed") {
+			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) ||
+				!strings.Contains(err.Error(), "ran out before it was renewed") {
 				t.Errorf("why it was lost: %v", err)
 			}
 			last--
@@ -115,7 +118,8 @@ var leases = map[string]test{
 		deadline := hold.Deadline()
 		got := begin(t, w.rival("x", rlock.WithLease(time.Minute)), bg)
 		<-ctx.Done()
-		if took := time.Since(start); took >= 10*time.Second || took < 9*time.Second || !time.Now().Equal(deadline) {
+		if took := time.Since(start); took >= 10*time.Second || took < 9*time.Second ||
+			!time.Now().Equal(deadline) {
 			t.Errorf("ended after %v, the deadline was after %v", took, deadline.Sub(start))
 		}
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
@@ -174,7 +178,8 @@ var leases = map[string]test{
 		free := w.occupy(t, "x")
 		got := begin(t, p.lock("x"), bg)
 		time.Sleep(10 * time.Minute)
-		for i, net := range p.nets { // pings, heartbeats, a look when the lease is over, and a RedLock's place in line
+		// Pings, heartbeats, a look when the lease is over, and a RedLock's place in line.
+		for i, net := range p.nets {
 			if n := net.Count(); n > 3*600 {
 				t.Errorf("server %d got %d requests within ten minutes", i, n)
 			}
@@ -220,7 +225,8 @@ var leases = map[string]test{
 	}},
 	// Proves: HoldAtLeast
 	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {OnServers | Own, func(t *testing.T, w *world) {
-		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} { // shorter and longer than the lease
+		// Shorter and longer than the lease.
+		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} {
 			p := w.process(t, rlock.WithWatchdogTimeout(15*time.Second))
 			start := time.Now()
 			_, hold := testlock.Lock(t, p.lock("x"), bg, rlock.HoldAtLeast(d))
@@ -243,7 +249,8 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		for i, net := range p.nets {
 			for _, r := range net.Requests() {
-				if name := testlock.Script(r.Script()); name != "" && name != "acquire" { // which may be granted again
+				// Which may be granted again.
+				if name := testlock.Script(r.Script()); name != "" && name != "acquire" {
 					_, _ = w.wires[i].Net.Replay(r)
 				}
 			}
@@ -266,12 +273,14 @@ var leases = map[string]test{
 		m := w.new("x")
 		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(time.Minute))
 		_, inner := testlock.Lock(t, m, ctx, rlock.WithLease(time.Second))
-		if left, st := time.Until(inner.Deadline()), inspect(t, m); left < 59*time.Second || st.Remaining < 59*time.Second {
+		if left, st := time.Until(inner.Deadline()), inspect(t, m); left < 59*time.Second ||
+			st.Remaining < 59*time.Second {
 			t.Errorf("%v are left, in Redis %v", left, st.Remaining)
 		}
 		testlock.Unlock(t, inner)
 		_, inner = testlock.Lock(t, m, ctx, rlock.WithLease(2*time.Minute))
-		if left, st := time.Until(outer.Deadline()), inspect(t, m); left < 118*time.Second || st.Remaining < 118*time.Second {
+		if left, st := time.Until(outer.Deadline()), inspect(t, m); left < 118*time.Second ||
+			st.Remaining < 118*time.Second {
 			t.Errorf("a longer lease was not taken: %v, in Redis %v", left, st.Remaining)
 		}
 		testlock.Unlock(t, inner)
@@ -326,7 +335,8 @@ var leases = map[string]test{
 		if context.Cause(ctx) != why || hold.Err() != nil || !inspect(t, w.rival("x")).Held {
 			t.Errorf("cause %v, hold %v", context.Cause(ctx), hold.Err())
 		}
-		testlock.WantError(t, "Extend with an ended context", hold.Extend(parent, time.Minute), context.Canceled)
+		testlock.WantError(t, "Extend with an ended context", hold.Extend(parent, time.Minute),
+			context.Canceled)
 		if err := hold.Unlock(parent); err != nil {
 			t.Errorf("Unlock with an ended context: %v", err)
 		}
@@ -371,7 +381,8 @@ var leases = map[string]test{
 				t.Errorf("considered valid for %v", left)
 			}
 			if st := inspect(t, w.rival("x")); hold.Deadline().After(time.Now().Add(st.Remaining)) {
-				t.Errorf("considered valid until %v, Redis frees it in %v", time.Until(hold.Deadline()), st.Remaining)
+				t.Errorf("considered valid until %v, Redis frees it in %v",
+					time.Until(hold.Deadline()), st.Remaining)
 			}
 		}
 		testlock.Unlock(t, hold)

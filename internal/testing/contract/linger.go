@@ -129,11 +129,12 @@ var linger = map[string]test{
 	}},
 	"ALeaseThatIsLostMeanwhileIsNobodysLoss": {Lingers, func(t *testing.T, w *world) {
 		lost := 0
-		p := w.process(t, rlock.WithLinger(time.Hour), rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.Lost {
-				lost++
-			}
-		})))
+		p := w.process(t, rlock.WithLinger(time.Hour),
+			rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+				if e.Kind == rlock.Lost {
+					lost++
+				}
+			})))
 		w.kept(t, p)
 		w.wires[0].FlushAll()
 		time.Sleep(30 * time.Second)

@@ -113,10 +113,13 @@ var nesting = map[string]test{
 		detached := context.WithoutCancel(ctx)
 		testlock.Unlock(t, h1)
 		testlock.WantError(t, "the cause of an unlocked hold's context", context.Cause(ctx), rlock.ErrNotHeld)
-		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){m.Lock, w.new("y").TryLock} {
+		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){
+			m.Lock, w.new("y").TryLock,
+		} {
 			_, _, err := lock(ctx)
 			testlock.WantError(t, "with that context", err, context.Canceled)
-			if !strings.Contains(err.Error(), "belonged to a hold that was unlocked; go on with the one that its Lock was given") {
+			if !strings.Contains(err.Error(), "belonged to a hold that was unlocked; "+
+				"go on with the one that its Lock was given") {
 				t.Errorf("it does not say what context that is: %v", err)
 			}
 		}
@@ -201,7 +204,8 @@ var nesting = map[string]test{
 			if w.kind.Has&Reenters != 0 {
 				inner, other := testlock.Lock(t, m, ctx)
 				if found(inner) != other || found(ctx) != h || other.Token() != h.Token() {
-					t.Errorf("in the contexts of a hold and of its outer one are %v and %v", found(inner), found(ctx))
+					t.Errorf("in the contexts of a hold and of its outer one are %v and %v",
+						found(inner), found(ctx))
 				}
 				testlock.Must(t, other.Unlock(bg))
 			}
@@ -246,12 +250,16 @@ var nesting = map[string]test{
 		if w.kind.Has&Reenters != 0 && w.kind.Space == nil {
 			err = m.Do(bg, func(ctx context.Context) error {
 				force(t, m)
-				return fmt.Errorf("step 2: %w", m.Do(ctx, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }))
+				return fmt.Errorf("step 2: %w", m.Do(ctx, func(ctx context.Context) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}))
 			})
 			testlock.WantError(t, "Do, of what was lost within", err, rlock.ErrLost)
 		}
 		free := w.occupy(t, "x")
-		err = m.Do(bg, func(context.Context) error { t.Error("it ran"); return nil }, rlock.WaitAtMost(time.Second))
+		err = m.Do(bg, func(context.Context) error { t.Error("it ran"); return nil },
+			rlock.WaitAtMost(time.Second))
 		testlock.WantError(t, "Do of what another holds", err, rlock.ErrLocked)
 		free()
 		w.clean(t, "x")

@@ -20,7 +20,8 @@ import (
 // realProcess makes processes, each with sessions of its own.
 type realProcess func(options ...rlock.SessionOption) *process
 
-// RunReal runs, for a kind, what a real server should have shown once: on the shared one, if it needs no more.
+// RunReal runs, for a kind, what a real server should have shown once: on the shared one, if it needs no
+// more.
 func RunReal(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
@@ -32,7 +33,9 @@ func RunReal(t *testing.T, k Kind) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				var servers []*redis.Client
-				connect := []func() *redis.Client{func() *redis.Client { return testlock.SharedToo(t, servers[0]) }}
+				connect := []func() *redis.Client{func() *redis.Client {
+					return testlock.SharedToo(t, servers[0])
+				}}
 				if k.Servers <= 1 {
 					servers = append(servers, testlock.Shared(t))
 				} else {
@@ -67,7 +70,9 @@ type realTest struct {
 }
 
 var real = map[string]realTest{
-	"AWaiterIsWokenByTheUnlockOfAnotherProcess": {0, func(t *testing.T, _ Kind, servers []*redis.Client, process realProcess) {
+	"AWaiterIsWokenByTheUnlockOfAnotherProcess": {0, func(
+		t *testing.T, _ Kind, servers []*redis.Client, process realProcess,
+	) {
 		waits := make(testlock.Waits, 1)
 		one, other := process(), process(rlock.WithObserver(waits))
 		_, first := testlock.Lock(t, one.lock("x"), bg)
@@ -87,7 +92,9 @@ var real = map[string]realTest{
 		testlock.Unlock(t, second)
 		left(t, servers)
 	}},
-	"ReentryFollowsTheContext": {Reenters, func(t *testing.T, k Kind, servers []*redis.Client, process realProcess) {
+	"ReentryFollowsTheContext": {Reenters, func(
+		t *testing.T, k Kind, servers []*redis.Client, process realProcess,
+	) {
 		one, other := process(), process()
 		ctx := bg
 		var holds []*rlock.Hold
@@ -97,7 +104,8 @@ var real = map[string]realTest{
 			holds = append(holds, hold)
 		}
 		for i, at := range []int{1, 0, 2} {
-			if st := inspect(t, one.lock("x")); !st.Held || k.Has&Counts != 0 && k.Servers <= 1 && st.Count != 3-i {
+			if st := inspect(t, one.lock("x")); !st.Held ||
+				k.Has&Counts != 0 && k.Servers <= 1 && st.Count != 3-i {
 				t.Errorf("with %d holds: %+v", 3-i, st)
 			}
 			_, _, err := other.rival("x").TryLock(bg)
@@ -118,7 +126,9 @@ var real = map[string]realTest{
 		left(t, servers)
 	}},
 	// Proves: no trace
-	"ACancelStormLeavesNothing": {0, func(t *testing.T, _ Kind, servers []*redis.Client, process realProcess) {
+	"ACancelStormLeavesNothing": {0, func(
+		t *testing.T, _ Kind, servers []*redis.Client, process realProcess,
+	) {
 		locks := []Lock{process().lock("x"), process().lock("x"), process().rival("x")}
 		var wg sync.WaitGroup
 		for i := range 12 {
@@ -162,7 +172,8 @@ func documentedRights(t *testing.T, k Kind) {
 		admins = append(admins, server.Client(t))
 		rdb := testlock.DocumentedUser(t, server)
 		one.sessions = append(one.sessions, testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(time.Second)))
-		other.sessions = append(other.sessions, testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(time.Second), rlock.WithObserver(waits)))
+		other.sessions = append(other.sessions,
+			testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(time.Second), rlock.WithObserver(waits)))
 	}
 	l, rival := k.New(one.sessions)("x"), k.Rival(other.sessions)("x")
 	ctx, hold := testlock.Lock(t, l, bg)

@@ -16,7 +16,8 @@ import (
 // patience is how long a client waits for a reply in fake time.
 const patience = 500 * time.Millisecond
 
-// cycle uses a lock of p's, which is free before and after. ctx is for its Locks. An error of them is returned, any other fails the test.
+// cycle uses a lock of p's, which is free before and after. ctx is for its Locks. An error of them is
+// returned, any other fails the test.
 type cycle func(t *testing.T, w *world, p *process, ctx context.Context) error
 
 // cycles are the ways of using a lock, each of which has all its requests disturbed, one after the other.
@@ -33,12 +34,14 @@ var cycles = map[string]cycle{
 				testlock.Unlock(t, hold)
 				return err
 			}
-			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 2 && w.kind.Servers <= 1 {
+			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 2 &&
+				w.kind.Servers <= 1 {
 				t.Errorf("with a nested hold: %+v", st)
 			}
 			testlock.Unlock(t, nested)
 			time.Sleep(settled) // for those that were not needed
-			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 1 && w.kind.Servers <= 1 {
+			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 1 &&
+				w.kind.Servers <= 1 {
 				t.Errorf("after a nested hold: %+v", st)
 			}
 		}
@@ -80,9 +83,12 @@ var cycles = map[string]cycle{
 	},
 }
 
-// disturb runs each cycle with each of its requests disturbed by each of the actions: the number-th one of all servers together. Each
-// time it is another process.
-func disturb(t *testing.T, w *world, actions map[string]faultproxy.Action, run func(t *testing.T, p *process, cycle cycle, disturbed func(f func()))) {
+// disturb runs each cycle with each of its requests disturbed by each of the actions: the number-th one of
+// all servers together. Each time it is another process.
+func disturb(
+	t *testing.T, w *world, actions map[string]faultproxy.Action,
+	run func(t *testing.T, p *process, cycle cycle, disturbed func(f func())),
+) {
 	for what, cycle := range cycles {
 		for how, action := range actions {
 			for number := int64(1); ; number++ {
@@ -150,7 +156,9 @@ var traffic = map[string]test{
 	}},
 	// Proves: repeats
 	"ARequestThatArrivesLateLeavesNothing": {OnServers, func(t *testing.T, w *world) {
-		disturb(t, w, map[string]faultproxy.Action{"is late": faultproxy.Hold}, func(t *testing.T, p *process, cycle cycle, _ func(func())) {
+		disturb(t, w, map[string]faultproxy.Action{"is late": faultproxy.Hold}, func(
+			t *testing.T, p *process, cycle cycle, _ func(func()),
+		) {
 			if err := cycle(t, w, p, bg); err != nil {
 				t.Error(err)
 			}
@@ -175,7 +183,8 @@ var traffic = map[string]test{
 					if _, err := net.Replay(r); err != nil && !errors.As(err, new(faultproxy.ReplyError)) {
 						t.Fatal(err)
 					}
-					if st := inspect(t, w.rival("x")); st.Held != held || held && theirs.Token() != 0 && st.Token != theirs.Token() {
+					if st := inspect(t, w.rival("x")); st.Held != held ||
+						held && theirs.Token() != 0 && st.Token != theirs.Token() {
 						t.Fatalf("server %d, after a copy of %.60q: %+v", i, r.Args, st)
 					}
 				}

@@ -1,5 +1,5 @@
-// Package fake is what the tests of packages below rlock have in place of servers: a client whose replies the test
-// makes. No request leaves the process, so all of it runs in fake time, too.
+// Package fake is what the tests of packages below rlock have in place of servers: a client whose replies the
+// test makes. No request leaves the process, so all of it runs in fake time, too.
 package fake
 
 import (
@@ -31,8 +31,9 @@ func (c Call) Is(sc *wire.Script) bool { return c.digest == sc.Digest() }
 // clients counts those that were made: each has an address of its own.
 var clients atomic.Int64
 
-// Client returns a client of a server that answers each call of a script as the test says. The function may block, and
-// is called by several goroutines at once. No client can subscribe at that server. The client is closed when the test ends.
+// Client returns a client of a server that answers each call of a script as the test says. The function may
+// block, and is called by several goroutines at once. No client can subscribe at that server. The client is
+// closed when the test ends.
 func Client(t testing.TB, answer func(Call) (reply string, err error)) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", clients.Add(1))})
 	rdb.AddHook(hook(answer))
@@ -43,7 +44,9 @@ func Client(t testing.TB, answer func(Call) (reply string, err error)) *redis.Cl
 type hook func(Call) (string, error)
 
 func (h hook) DialHook(redis.DialHook) redis.DialHook {
-	return func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("there is no server") }
+	return func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("there is no server")
+	}
 }
 
 func (h hook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
@@ -83,7 +86,8 @@ func (h hook) answer(cmd redis.Cmder) error {
 
 // Config is what the sessions of tests are told, unless a test says otherwise.
 func Config() session.Config {
-	return session.Config{Prefix: "p", Lease: time.Minute, Liveness: time.Minute, Handover: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+	return session.Config{Prefix: "p", Lease: time.Minute, Liveness: time.Minute, Handover: time.Hour,
+		Logger: slog.New(slog.DiscardHandler)}
 }
 
 // Session returns a session over a client. It ends with the test.

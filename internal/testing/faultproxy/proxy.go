@@ -38,7 +38,8 @@ type Proxy struct {
 	ctx      context.Context // ends with the proxy
 	wg       sync.WaitGroup  // the goroutines of the proxy and of its connections
 
-	mu        sync.Mutex                              // guards all below, and the lost flags of conns; taken after conn.mu, if both
+	// Guards all below, and the lost flags of conns; taken after conn.mu, if both.
+	mu        sync.Mutex
 	dial      func(context.Context) (net.Conn, error) // to the server
 	conns     map[*conn]struct{}
 	onRequest func(*Request) Action
@@ -65,7 +66,9 @@ func New(t testing.TB, upstream string) *Proxy {
 		t.Fatalf("faultproxy: %v", err)
 	}
 	dialer := net.Dialer{Timeout: patience}
-	p := start(t, listener.Addr().String(), func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", upstream) })
+	p := start(t, listener.Addr().String(), func(ctx context.Context) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", upstream)
+	})
 	p.listener = listener
 	p.wg.Go(p.accept)
 	return p
@@ -74,8 +77,8 @@ func New(t testing.TB, upstream string) *Proxy {
 // inMemory counts the proxies in memory: each has an address of its own.
 var inMemory atomic.Int64
 
-// InMemory is New for a server that dial connects to. Only clients that [Proxy.Client] made, or whose Dialer is
-// [Proxy.Dial], can reach it.
+// InMemory is New for a server that dial connects to. Only clients that [Proxy.Client] made, or whose Dialer
+// is [Proxy.Dial], can reach it.
 func InMemory(t testing.TB, dial func() (net.Conn, error)) *Proxy {
 	addr := fmt.Sprintf("127.0.0.1:%d", inMemory.Add(1)) // never dialed, but looked at
 	return start(t, addr, func(context.Context) (net.Conn, error) { return dial() })
@@ -121,13 +124,15 @@ func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 // across synctest bubbles, which ends the program. So no goroutine waits for one.
 func InFakeTime(options any) {
 	for _, size := range []string{"PoolSize", "PipelinePoolSize"} {
-		if f := reflect.ValueOf(options).Elem().FieldByName(size); f.IsValid() { // go-redis before 9.22 has one pool
+		// go-redis before 9.22 has one pool.
+		if f := reflect.ValueOf(options).Elem().FieldByName(size); f.IsValid() {
 			f.SetInt(10_000)
 		}
 	}
 }
 
-// Client returns a client of the proxy with go-redis' default options but for mod. It is closed when the test ends.
+// Client returns a client of the proxy with go-redis' default options but for mod. It is closed when the test
+// ends.
 func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{Addr: p.Addr()}
 	if p.listener == nil {
@@ -151,7 +156,8 @@ func (p *Proxy) Requests() []Request {
 	return slices.Clone(p.requests)
 }
 
-// Count returns how many requests since the last Reset have one of these commands; without names, how many there are.
+// Count returns how many requests since the last Reset have one of these commands; without names, how many
+// there are.
 func (p *Proxy) Count(names ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,8 +210,8 @@ func (p *Proxy) OnRequest(f func(*Request) Action) {
 	p.onRequest = f
 }
 
-// OnReply has f called with each request that the server has answered, before the reply goes on; nil ends that.
-// Calls for one connection come in its order, those for different connections may overlap.
+// OnReply has f called with each request that the server has answered, before the reply goes on; nil ends
+// that. Calls for one connection come in its order, those for different connections may overlap.
 func (p *Proxy) OnReply(f func(Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,7 +241,8 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
-// LeadTo has new connections lead to another server, as behind an endpoint that is moved. Those that are open stay.
+// LeadTo has new connections lead to another server, as behind an endpoint that is moved. Those that are open
+// stay.
 func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,8 +274,8 @@ func (p *Proxy) BlackHole(toServer, toClient bool) {
 	})
 }
 
-// Freeze has the server stand still as SIGSTOP does: connections stay open, new ones are accepted, and what is sent to it
-// waits, also when its sender leaves, until Thaw.
+// Freeze has the server stand still as SIGSTOP does: connections stay open, new ones are accepted, and what
+// is sent to it waits, also when its sender leaves, until Thaw.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

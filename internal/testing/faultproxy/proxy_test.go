@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // impatient sees every fault: it neither retries nor waits long.
 func impatient(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, time.Second }
 
-// simulated runs a test in fake time, with a proxy before a server, a client of the proxy and one of the server.
+// simulated runs a test in fake time, with a proxy before a server, a client of the proxy and one of the
+// server.
 func simulated(t *testing.T, test func(t *testing.T, p *Proxy, client, direct *redis.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
@@ -80,11 +81,13 @@ func TestPipelinedRequestsAreCountedAndAnsweredInOrder(t *testing.T) {
 			}
 		}
 		requests := p.Requests()
-		if p.Count() != 1000 || p.Count("incr") != 1000 || p.Count("GET", "Incr") != 1000 || len(requests) != 1000 {
+		if p.Count() != 1000 || p.Count("incr") != 1000 || p.Count("GET", "Incr") != 1000 ||
+			len(requests) != 1000 {
 			t.Errorf("counted %d, %d of them INCR", p.Count(), p.Count("incr"))
 		}
 		for i, r := range requests {
-			if !slices.Equal(r.Args, []string{"incr", "n"}) || r.Seq != requests[0].Seq+i || r.Conn != requests[0].Conn {
+			if !slices.Equal(r.Args, []string{"incr", "n"}) || r.Seq != requests[0].Seq+i ||
+				r.Conn != requests[0].Conn {
 				t.Fatalf("request %d is %+v", i, r)
 			}
 		}
@@ -264,7 +267,8 @@ func TestMessagesAreCountedAsTheyReachClients(t *testing.T) {
 					got = append(got, m.Kind+" "+m.Channel+" "+m.Payload)
 				}
 				slices.Sort(got) // miniredis sends what it publishes to patterns in a goroutine of their own
-				if want := []string{"message a to a", "message b to b", "pmessage xyz to xyz"}; !slices.Equal(got, want) {
+				if want := []string{"message a to a", "message b to b",
+					"pmessage xyz to xyz"}; !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
 				}
 				if p.CountPushed() != 3 || p.Count("subscribe") != 1 {
@@ -351,7 +355,10 @@ func TestAConnectionThatLostSomethingIsCutOnHealing(t *testing.T) {
 func TestDelayedRequestsTravelTogether(t *testing.T) {
 	simulated(t, func(t *testing.T, p *Proxy, _, _ *redis.Client) {
 		client := p.Client(t)
-		_, err := client.Pipelined(t.Context(), func(pipe redis.Pipeliner) error { pipe.Ping(t.Context()); return nil })
+		_, err := client.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+			pipe.Ping(t.Context())
+			return nil
+		})
 		must(t, err) // which connects
 
 		const eachWay = 50 * time.Millisecond

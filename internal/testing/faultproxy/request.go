@@ -53,11 +53,13 @@ const (
 	Pass Action = iota
 	// DropAndCut loses the request and closes the client's connection.
 	DropAndCut
-	// CutReply lets the server execute the request, waits for its reply, loses that, and closes the client's connection.
+	// CutReply lets the server execute the request, waits for its reply, loses that, and closes the client's
+	// connection.
 	CutReply
 	// Swallow loses the request; the connection stays open and the client waits.
 	Swallow
-	// SwallowReply lets the server execute the request and loses its reply; the connection stays open and the client waits.
+	// SwallowReply lets the server execute the request and loses its reply; the connection stays open and the
+	// client waits.
 	SwallowReply
 	// Hold is Swallow, but keeps the request for [Proxy.Release].
 	Hold

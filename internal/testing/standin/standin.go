@@ -1,4 +1,5 @@
-// Package standin stands in for a test where a program that is none uses the servers and proxies that are made for tests.
+// Package standin stands in for a test where a program that is none uses the servers and proxies that are
+// made for tests.
 package standin
 
 import (

@@ -31,8 +31,8 @@ type kept struct {
 	holds []*rlock.Hold
 }
 
-// Keep has hold live until a test in fake time and its sessions have ended. There the library must find no forgotten
-// Hold: it would unlock it from outside of the bubble, which ends the program.
+// Keep has hold live until a test in fake time and its sessions have ended. There the library must find no
+// forgotten Hold: it would unlock it from outside of the bubble, which ends the program.
 func Keep(t testing.TB, hold *rlock.Hold) {
 	if k, fake := bubbles.Load(t); fake {
 		k := k.(*kept)
@@ -53,17 +53,21 @@ type Wire struct {
 func NewWire(t testing.TB) *Wire {
 	w := &Wire{Miniredis: miniredis.NewMiniRedis()}
 	w.ClockTTL(true)
-	t.Cleanup(func() { time.Sleep(5 * time.Second) }) // a client that was closed while its server was down dials on
+	// A client that was closed while its server was down dials on.
+	t.Cleanup(func() { time.Sleep(5 * time.Second) })
 	t.Cleanup(w.Miniredis.Close)
 	w.Net = faultproxy.InMemory(t, w.Dial)
-	w.Client = w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = 500*time.Millisecond, 100*time.Millisecond })
+	w.Client = w.Net.Client(t, func(o *redis.Options) {
+		o.ReadTimeout, o.PoolTimeout = 500*time.Millisecond, 100*time.Millisecond
+	})
 	return w
 }
 
 // Down(true) makes it silent: requests are lost, and connections stay. Down(false) ends that.
 func (w *Wire) Down(down bool) { w.Net.BlackHole(down, false) }
 
-// Kill ends the server: it forgets all keys and scripts, connections are cut, and dials are refused, until Restart.
+// Kill ends the server: it forgets all keys and scripts, connections are cut, and dials are refused, until
+// Restart.
 func (w *Wire) Kill() {
 	w.Net.Refuse(true)
 	w.FlushAll()

@@ -9,14 +9,16 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Join is Go for fake time. When it returns everything is at rest: a call that can't have l stands in the queue, and listens.
+// Join is Go for fake time. When it returns everything is at rest: a call that can't have l stands in the
+// queue, and listens.
 func Join(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Grant {
 	got := Go(ctx, l, options...)
 	Settle()
 	return got
 }
 
-// Settle lets what was begun come to rest, in fake time: also calls that wait for a moment for others to ask with.
+// Settle lets what was begun come to rest, in fake time: also calls that wait for a moment for others to ask
+// with.
 func Settle() {
 	time.Sleep(5 * time.Millisecond)
 	synctest.Wait()
@@ -33,7 +35,8 @@ func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 	}
 }
 
-// Served waits for these calls, and unlocks each before the next one: where they need the same lock, that is their order.
+// Served waits for these calls, and unlocks each before the next one: where they need the same lock, that is
+// their order.
 func Served(t testing.TB, calls ...<-chan Grant) {
 	t.Helper()
 	for _, got := range calls {

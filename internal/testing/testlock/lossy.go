@@ -7,11 +7,13 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 )
 
-// Lossy has the proxy lose every second request on average: one in four of those before the server gets it, the others
-// after it, so that the reply is lost. call names the call that a request is a copy of, or returns "" for what is to be left
-// alone. A request is sent four times at most, so the fourth copy gets through. The function that Lossy returns counts the replies
-// that were lost. OnRequest(nil) ends it.
-func Lossy(p *faultproxy.Proxy, rnd *rand.Rand, call func(r *faultproxy.Request) string) (replies func() int) {
+// Lossy has the proxy lose every second request on average: one in four of those before the server gets it,
+// the others after it, so that the reply is lost. call names the call that a request is a copy of, or returns
+// "" for what is to be left alone. A request is sent four times at most, so the fourth copy gets through. The
+// function that Lossy returns counts the replies that were lost. OnRequest(nil) ends it.
+func Lossy(
+	p *faultproxy.Proxy, rnd *rand.Rand, call func(r *faultproxy.Request) string,
+) (replies func() int) {
 	var mu sync.Mutex // guards rnd, inARow, lost
 	inARow, lost := map[string]int{}, 0
 	p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {

@@ -14,7 +14,8 @@ type Observer func(rlock.Event)
 // Observe calls f.
 func (f Observer) Observe(_ context.Context, e rlock.Event) { f(e) }
 
-// Waits is an observer that sends the name of the lock whenever an acquisition begins to wait. What finds the channel full is dropped.
+// Waits is an observer that sends the name of the lock whenever an acquisition begins to wait. What finds the
+// channel full is dropped.
 type Waits chan string
 
 // Observe sends the name if e is the beginning of a wait.
@@ -27,8 +28,8 @@ func (w Waits) Observe(_ context.Context, e rlock.Event) {
 	}
 }
 
-// Hook is a hook of a client. Command is called for each command that is sent by itself, Pipeline for each pipeline; both
-// call next to send it. One that is nil changes nothing.
+// Hook is a hook of a client. Command is called for each command that is sent by itself, Pipeline for each
+// pipeline; both call next to send it. One that is nil changes nothing.
 type Hook struct {
 	Command  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 	Pipeline func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error

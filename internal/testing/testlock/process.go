@@ -15,8 +15,8 @@ import (
 // childEnv makes a test binary a child, and has its arguments.
 const childEnv = "LOCKLINE_TEST_CHILD"
 
-// Main is testredis.Run for a package whose tests start processes of their own binary. In a process that Child made, it calls child with the
-// arguments, separated by spaces, and nothing else.
+// Main is testredis.Run for a package whose tests start processes of their own binary. In a process that
+// Child made, it calls child with the arguments, separated by spaces, and nothing else.
 func Main(m *testing.M, child func(args string), options ...goleak.Option) {
 	if args, is := os.LookupEnv(childEnv); is {
 		child(args)

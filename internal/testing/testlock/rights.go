@@ -30,7 +30,8 @@ func Operations(t testing.TB) string {
 // DocumentedRights reads the rules as a shell does, since operators paste them into one.
 func DocumentedRights(t testing.TB) (r Rights) {
 	t.Helper()
-	blocks := []*[]string{&r.Server, &r.Cluster, &r.Sharded, &r.Redisson, &r.Replicas, &r.Operator, &r.Sentinel}
+	blocks := []*[]string{&r.Server, &r.Cluster, &r.Sharded, &r.Redisson, &r.Replicas,
+		&r.Operator, &r.Sentinel}
 	found := 0
 	for _, block := range strings.Split(Operations(t), "```") {
 		command := strings.TrimSpace(block)

@@ -16,8 +16,9 @@ var (
 	tests    atomic.Int64
 )
 
-// Shared returns a client of the real server that the package's tests share (testredis.Shared). NewSession gives a session over
-// it a prefix that no other test has, so that each test has all names for itself. The client is closed when the test ends.
+// Shared returns a client of the real server that the package's tests share (testredis.Shared). NewSession
+// gives a session over it a prefix that no other test has, so that each test has all names for itself. The
+// client is closed when the test ends.
 func Shared(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	rdb := testredis.Shared(t).Client(t, mod...)

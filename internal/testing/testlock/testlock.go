@@ -1,8 +1,8 @@
-// Package testlock is what the tests of the locks have in common: sessions, locks that a test must get, waits that must
-// end, and servers in fake time. The servers of package testredis are real ones.
+// Package testlock is what the tests of the locks have in common: sessions, locks that a test must get, waits
+// that must end, and servers in fake time. The servers of package testredis are real ones.
 //
-// A helper that gets the test fails it where it says so. Those that stop the test, as t.Fatal does, are for the
-// goroutine of the test.
+// A helper that gets the test fails it where it says so. Those that stop the test, as t.Fatal does, are for
+// the goroutine of the test.
 package testlock
 
 import (
@@ -21,7 +21,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Patience is how long a test waits for what must happen, however slow the machine is. In fake time it is fake, too.
+// Patience is how long a test waits for what must happen, however slow the machine is. In fake time it is
+// fake, too.
 const Patience = 30 * time.Second
 
 // Quiet is the logger of NewSession's sessions. It formats what is logged, and drops it.
@@ -29,8 +30,8 @@ var Quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 var bg = context.Background()
 
-// NewSession opens a session that logs nothing, unless the options say otherwise. An error stops the test. The session is
-// closed when the test ends.
+// NewSession opens a session that logs nothing, unless the options say otherwise. An error stops the test.
+// The session is closed when the test ends.
 func NewSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
 	t.Helper()
 	before := []rlock.SessionOption{rlock.WithLogger(Quiet)}
@@ -63,8 +64,8 @@ func Embedded(t testing.TB) *redis.Client {
 	return Client(t, testredis.Embedded(t).Addr())
 }
 
-// User gives server a user with these rights of its access control list and no others, and returns a client of that user.
-// An error stops the test. The client is closed when the test ends.
+// User gives server a user with these rights of its access control list and no others, and returns a client
+// of that user. An error stops the test. The client is closed when the test ends.
 func User(t testing.TB, server *testredis.Server, name string, rights ...any) *redis.Client {
 	t.Helper()
 	rules := append([]any{"ACL", "SETUSER", name, "reset", "resetchannels", "on", ">PASSWORD"}, rights...)
@@ -84,9 +85,11 @@ func Bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// Lock calls l.Lock and returns its context and its Hold. An error stops the test. In fake time the Hold lives until the
-// test ends, even if the caller does not keep it.
-func Lock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {
+// Lock calls l.Lock and returns its context and its Hold. An error stops the test. In fake time the Hold
+// lives until the test ends, even if the caller does not keep it.
+func Lock(
+	t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option,
+) (context.Context, *rlock.Hold) {
 	t.Helper()
 	ctx, hold, err := l.Lock(ctx, options...)
 	if err != nil {
@@ -97,7 +100,9 @@ func Lock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Op
 }
 
 // TryLock does with l.TryLock what Lock does with l.Lock.
-func TryLock(t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold) {
+func TryLock(
+	t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option,
+) (context.Context, *rlock.Hold) {
 	t.Helper()
 	ctx, hold, err := l.TryLock(ctx, options...)
 	if err != nil {
@@ -130,8 +135,8 @@ func Works(t testing.TB, l rlock.Locker) {
 	Unlock(t, Take(t, l))
 }
 
-// Warm takes l, enters it again and unlocks it, and returns it. From then on the server knows the scripts and the session
-// knows the clock, so that each call is one request. An error stops the test.
+// Warm takes l, enters it again and unlocks it, and returns it. From then on the server knows the scripts and
+// the session knows the clock, so that each call is one request. An error stops the test.
 func Warm[L rlock.Locker](t testing.TB, l L) L {
 	t.Helper()
 	ctx, hold := Lock(t, l, bg)

@@ -32,8 +32,8 @@ func (j *judged) Fatal(...any) {
 	runtime.Goexit()
 }
 
-// stage is what a helper is tried on: a lock that is free, one that another session holds, the hold of that, a context
-// that is over, and a channel on which nothing comes.
+// stage is what a helper is tried on: a lock that is free, one that another session holds, the hold of that,
+// a context that is over, and a channel on which nothing comes.
 type stage struct {
 	w          *testlock.Wire
 	free, held *rlock.Mutex
@@ -86,7 +86,9 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 				cancel()
 				testlock.WantError(t, "Lock", (<-waits).Err, context.Canceled)
 			},
-			func(t testing.TB, s *stage) { testlock.Waiting(t, "one that gave up", testlock.Join(s.over, s.free)) }},
+			func(t testing.TB, s *stage) {
+				testlock.Waiting(t, "one that gave up", testlock.Join(s.over, s.free))
+			}},
 		"Served": {true,
 			func(t testing.TB, s *stage) {
 				testlock.Served(t, testlock.Go(bg, s.free))
@@ -97,7 +99,9 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 			func(t testing.TB, _ *stage) { testlock.Must(t, nil) },
 			func(t testing.TB, _ *stage) { testlock.Must(t, boom) }},
 		"WantError": {false,
-			func(t testing.TB, _ *stage) { testlock.WantError(t, "it", fmt.Errorf("wrapped: %w", boom), boom) },
+			func(t testing.TB, _ *stage) {
+				testlock.WantError(t, "it", fmt.Errorf("wrapped: %w", boom), boom)
+			},
 			func(t testing.TB, _ *stage) { testlock.WantError(t, "it", nil, boom) }},
 		"WantAfter": {false,
 			func(t testing.TB, s *stage) { testlock.WantAfter(t, s.hold, s.hold.Token()-1) },
@@ -140,11 +144,13 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 					returned, done := false, make(chan struct{})
 					go func() {
 						defer close(done)
-						try(j, &stage{w, rlock.New(s, "free"), rlock.New(s, "held"), hold, over, make(chan int)})
+						try(j, &stage{w, rlock.New(s, "free"), rlock.New(s, "held"), hold, over,
+							make(chan int)})
 						returned = true
 					}()
 					<-done
-					if j.failed != (what == "bad") || j.stopped != (j.failed && c.stops) || returned == j.stopped {
+					if j.failed != (what == "bad") || j.stopped != (j.failed && c.stops) ||
+						returned == j.stopped {
 						t.Errorf("failed %v, stopped %v, returned %v", j.failed, j.stopped, returned)
 					}
 				})
@@ -163,7 +169,11 @@ func TestAHookIsCalledForCommandsAndPipelines(t *testing.T) {
 		}))
 		rdb.AddHook(testlock.Hook{}) // changes nothing
 		testlock.Must(t, rdb.Set(bg, "x", 1, 0).Err())
-		_, err := rdb.Pipelined(bg, func(p redis.Pipeliner) error { p.Incr(bg, "x"); p.Incr(bg, "x"); return nil })
+		_, err := rdb.Pipelined(bg, func(p redis.Pipeliner) error {
+			p.Incr(bg, "x")
+			p.Incr(bg, "x")
+			return nil
+		})
 		testlock.Must(t, err)
 		if n, err := rdb.Get(bg, "x").Int(); n != 3 || err != nil {
 			t.Errorf("%d, %v", n, err)

@@ -11,7 +11,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Eventually waits for a condition that nothing announces, and stops the test if it does not hold within Patience.
+// Eventually waits for a condition that nothing announces, and stops the test if it does not hold within
+// Patience.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !ok(); {
@@ -22,7 +23,8 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Receive returns what c delivers, or the zero value when c is closed. It stops the test if neither happens within Patience.
+// Receive returns what c delivers, or the zero value when c is closed. It stops the test if neither happens
+// within Patience.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -34,8 +36,8 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	panic("unreachable")
 }
 
-// Renewed waits until renewals have moved the deadline of hold by more than by. It stops the test if that takes longer
-// than Patience, and at once when the hold is lost.
+// Renewed waits until renewals have moved the deadline of hold by more than by. It stops the test if that
+// takes longer than Patience, and at once when the hold is lost.
 func Renewed(t testing.TB, hold *rlock.Hold, by time.Duration) {
 	t.Helper()
 	until := hold.Deadline().Add(by)
@@ -47,8 +49,8 @@ func Renewed(t testing.TB, hold *rlock.Hold, by time.Duration) {
 	})
 }
 
-// OnlyTokens waits until the server has no keys of the test but those that remember tokens, and stops the test if that takes longer
-// than Patience.
+// OnlyTokens waits until the server has no keys of the test but those that remember tokens, and stops the
+// test if that takes longer than Patience.
 func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	t.Helper()
 	Eventually(t, "only tokens are left", func() bool {
@@ -58,8 +60,8 @@ func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	})
 }
 
-// NoSubscriptions waits until no client listens to a channel of the test, and stops the test if that takes longer than
-// Patience.
+// NoSubscriptions waits until no client listens to a channel of the test, and stops the test if that takes
+// longer than Patience.
 func NoSubscriptions(t testing.TB, rdb redis.Cmdable) {
 	t.Helper()
 	Eventually(t, "no subscription is left", func() bool {

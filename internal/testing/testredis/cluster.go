@@ -19,7 +19,8 @@ type Cluster struct {
 	sharded bool
 }
 
-// StartCluster starts a Cluster and returns when every node serves and knows all others, and every replica is in sync.
+// StartCluster starts a Cluster and returns when every node serves and knows all others, and every replica is
+// in sync.
 func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -102,7 +103,8 @@ func outOfSync(ctx context.Context, node *redis.Client) string {
 	return info
 }
 
-// Client returns a client of the whole Cluster with go-redis' default options but for mod. It is closed when the test ends.
+// Client returns a client of the whole Cluster with go-redis' default options but for mod. It is closed when
+// the test ends.
 func (c *Cluster) Client(t testing.TB, mod ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	opt := &redis.ClusterOptions{}
 	for _, s := range c.Nodes {
@@ -127,7 +129,8 @@ func (c *Cluster) Sent(t testing.TB, kind string) (n int) {
 		info, err := client.ClusterInfo(t.Context()).Result()
 		must(t, err)
 		for line := range strings.Lines(info) {
-			if count, ok := strings.CutPrefix(strings.TrimSpace(line), "cluster_stats_messages_"+kind+"_sent:"); ok {
+			if count, ok := strings.CutPrefix(strings.TrimSpace(line),
+				"cluster_stats_messages_"+kind+"_sent:"); ok {
 				i, err := strconv.Atoi(count)
 				must(t, err)
 				n += i
@@ -164,14 +167,16 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func(
 		if len(keys) == 0 {
 			break
 		}
-		must(t, source.Do(ctx, "MIGRATE", "127.0.0.1", to.port, keys[0], 0, 5000).Err()) // NOKEY: it has expired
+		// NOKEY: it has expired.
+		must(t, source.Do(ctx, "MIGRATE", "127.0.0.1", to.port, keys[0], 0, 5000).Err())
 	}
 	for _, f := range during {
 		f()
 	}
 	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first those whose word counts
 		client := s.Client(t)
-		if info := client.Info(ctx, "replication").Val(); strings.Contains(info, "role:master") { // replicas hear of it
+		// Replicas hear of it.
+		if info := client.Info(ctx, "replication").Val(); strings.Contains(info, "role:master") {
 			must(t, client.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID).Err())
 		}
 	}

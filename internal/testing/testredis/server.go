@@ -54,7 +54,8 @@ func Start(t testing.TB, args ...string) *Server {
 // the replica is to take over in a failover must be in args, too.
 func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
 	t.Helper()
-	must(t, s.Client(t).ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err()) // else it waits 5 s for company
+	// Else it waits 5 s for company.
+	must(t, s.Client(t).ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
 	replica := Start(t, append([]string{"--repl-diskless-sync-delay", "0",
 		"--replicaof", "127.0.0.1", strconv.Itoa(s.port)}, args...)...)
 	client := replica.Client(t)

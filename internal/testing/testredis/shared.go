@@ -13,9 +13,9 @@ var shared struct {
 	server     *Server
 }
 
-// Shared returns the one real server that the tests of a package share. The first call starts it, and Run ends it. No test
-// kills, freezes, restarts, configures or flushes it, or counts what it does; each has names of its own there
-// (testlock.Shared gives them). Without a binary the test is skipped, as by Start.
+// Shared returns the one real server that the tests of a package share. The first call starts it, and Run
+// ends it. No test kills, freezes, restarts, configures or flushes it, or counts what it does; each has names
+// of its own there (testlock.Shared gives them). Without a binary the test is skipped, as by Start.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	requireBinary(t)
@@ -44,12 +44,14 @@ func (l *lasting) TempDir() string {
 	return dir
 }
 
-// Run is the TestMain of a package whose tests use servers. Four parallel tests run at once unless -parallel says otherwise: by
-// default there are as many as processors, and tests with servers mostly wait. Goroutines that are left fail it.
+// Run is the TestMain of a package whose tests use servers. Four parallel tests run at once unless -parallel
+// says otherwise: by default there are as many as processors, and tests with servers mostly wait. Goroutines
+// that are left fail it.
 func Run(m *testing.M, options ...goleak.Option) {
 	ManyAtOnce()
 	// go-redis asks a server that is gone once a second, and only then sees that its client was closed.
-	goleak.VerifyTestMain(ending{m}, append(options, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))...)
+	goleak.VerifyTestMain(ending{m}, append(options,
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))...)
 }
 
 // ending ends the shared server behind the last test.

@@ -33,7 +33,9 @@ func TestAReplicaTakesOverInACluster(t *testing.T) {
 	old := c.Master(t, "k")
 	old.Kill()
 	// By default go-redis goes on asking a dead master for up to a minute.
-	client := c.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 100 * time.Millisecond })
+	client := c.Client(t, func(o *redis.ClusterOptions) {
+		o.ClusterStateReloadInterval = 100 * time.Millisecond
+	})
 	await(t, func() string {
 		if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 			return err.Error()

@@ -43,12 +43,14 @@ func Certificate(t testing.TB) (certFile, keyFile, caFile string, ca *x509.CertP
 	}
 	caKey, key := newKey(), newKey()
 	caCert := create(&template, &template, caKey, caKey)
-	template.SerialNumber, template.Subject, template.IsCA, template.KeyUsage = big.NewInt(2), pkix.Name{CommonName: "redis"}, false, x509.KeyUsageDigitalSignature
+	template.SerialNumber, template.Subject, template.IsCA, template.KeyUsage = big.NewInt(2),
+		pkix.Name{CommonName: "redis"}, false, x509.KeyUsageDigitalSignature
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	cert := create(&template, caCert, key, caKey)
 	der, err := x509.MarshalECPrivateKey(key)
 	must(t, err)
 	ca = x509.NewCertPool()
 	ca.AddCert(caCert)
-	return write("cert.pem", "CERTIFICATE", cert.Raw), write("key.pem", "EC PRIVATE KEY", der), write("ca.pem", "CERTIFICATE", caCert.Raw), ca
+	return write("cert.pem", "CERTIFICATE", cert.Raw), write("key.pem", "EC PRIVATE KEY", der),
+		write("ca.pem", "CERTIFICATE", caCert.Raw), ca
 }
