@@ -30,7 +30,8 @@ func TestCandidatesOfOneSessionLeadInTurnWithThoseOfOthers(t *testing.T) {
 			if n.who != i || n.Token() <= last {
 				t.Errorf("leader %d is candidate %d, token %d after %d", i, n.who, n.Token(), last)
 			}
-			if st := testlock.Inspect(t, fairlock.New(testlock.NewSession(t, w.Client), "x")); st.Token != n.Token() {
+			if st := testlock.Inspect(t, fairlock.New(testlock.NewSession(t, w.Client),
+				"x")); st.Token != n.Token() {
 				t.Errorf("Redis knows token %d, not %d", st.Token, n.Token())
 			}
 			last = n.Token()
@@ -143,8 +144,8 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 	})
 }
 
-// A Proclaim is under way as its leader resigns, and the lock is released late. If the value were deleted before that, the Proclaim could
-// store it again, for a lock that is free.
+// A Proclaim is under way as its leader resigns, and the lock is released late. If the value were deleted
+// before that, the Proclaim could store it again, for a lock that is free.
 func TestNoValueStaysBehindALateRelease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
@@ -183,7 +184,8 @@ func TestNoValueStaysBehindALateRelease(t *testing.T) {
 		resign(t, l)
 		<-proclaimed // whatever came of it
 		testlock.Eventually(t, "the lock is free, without a value", func() bool {
-			return !testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")).Held && !rdb.HExists(bg, metadataKey, "v").Val()
+			return !testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")).Held &&
+				!rdb.HExists(bg, metadataKey, "v").Val()
 		})
 		seen.seesAtLast(0, "")
 	})

@@ -87,7 +87,8 @@ func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 		})
 		resign(t, l)
 		testlock.Receive(t, "the value is under way", asked)
-		testlock.Must(t, rdb.HSet(bg, metadataKey, "v", stored).Err()) // as if the first one could not delete it
+		// As if the first one could not delete it.
+		testlock.Must(t, rdb.HSet(bg, metadataKey, "v", stored).Err())
 		wantLeader(t, first, 0, "")
 		close(release)
 		n := all.next()
@@ -319,8 +320,8 @@ func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
 	})
 }
 
-// Its value is stored, but it does not know that. Neither its lease nor that of the observer's session is over soon.
-// Proves: election
+// Its value is stored, but it does not know that. Neither its lease nor that of the observer's session is
+// over soon. Proves: election
 func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		long := rlock.WithWatchdogTimeout(time.Hour)

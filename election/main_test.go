@@ -42,7 +42,8 @@ func lead(t testing.TB, e *election.Election, value string) (context.Context, *e
 	return ctx, l
 }
 
-// keep has a leadership live until the test ends: in fake time the library must find no forgotten one (testlock.Keep).
+// keep has a leadership live until the test ends: in fake time the library must find no forgotten one
+// (testlock.Keep).
 func keep(t testing.TB, l *election.Leadership) { t.Cleanup(func() { runtime.KeepAlive(l) }) }
 
 // direct is a client that no fault of w.Net concerns.
@@ -168,7 +169,9 @@ func on(t testing.TB, w *testlock.Wire, what string, do func() faultproxy.Action
 }
 
 // requests are those of a kind that the proxy has seen.
-func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name string) (all []faultproxy.Request) {
+func requests(
+	p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name string,
+) (all []faultproxy.Request) {
 	for _, r := range p.Requests() {
 		if kind(&r) == name {
 			all = append(all, r)
@@ -177,10 +180,12 @@ func requests(p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name
 	return all
 }
 
-// leaderProcess is a process that leads until that ends, and says so. It is told the server's address and the prefix of keys.
+// leaderProcess is a process that leads until that ends, and says so. It is told the server's address and the
+// prefix of keys.
 func leaderProcess(args string) {
 	addr, prefix, _ := strings.Cut(args, " ")
-	s, err := rlock.NewSession(redis.NewClient(&redis.Options{Addr: addr}), rlock.WithPrefix(prefix), rlock.WithWatchdogTimeout(5*time.Second), rlock.WithLogger(testlock.Quiet))
+	s, err := rlock.NewSession(redis.NewClient(&redis.Options{Addr: addr}), rlock.WithPrefix(prefix),
+		rlock.WithWatchdogTimeout(5*time.Second), rlock.WithLogger(testlock.Quiet))
 	if err != nil {
 		panic(err)
 	}

@@ -25,7 +25,8 @@ func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 		want := func(token int64, value string) {
 			t.Helper()
 			for _, seen := range []*watch{early, late} {
-				if got := seen.sees(); got.Token != token || got.Value != value || got.None() != (token == 0) {
+				if got := seen.sees(); got.Token != token || got.Value != value ||
+					got.None() != (token == 0) {
 					t.Errorf("%+v, want token %d, %q", got, token, value)
 				}
 			}
@@ -42,9 +43,8 @@ func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 	})
 }
 
-// The observer asks once for each of ten changes, and before that at the beginning, in full if the server does not know
-// the script, and when it is subscribed.
-// Proves: election
+// The observer asks once for each of ten changes, and before that at the beginning, in full if the server
+// does not know the script, and when it is subscribed. Proves: election
 func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -139,10 +139,14 @@ func TestAnObserverThatLeavesItsLoopLeavesNoSubscription(t *testing.T) {
 			if !l.None() {
 				t.Errorf("%+v", l)
 			}
-			testlock.Eventually(t, "it is subscribed", func() bool { return w.Client.PubSubNumSub(bg, lockKey).Val()[lockKey] == 1 })
+			testlock.Eventually(t, "it is subscribed", func() bool {
+				return w.Client.PubSubNumSub(bg, lockKey).Val()[lockKey] == 1
+			})
 			break
 		}
-		testlock.Eventually(t, "no subscription is left", func() bool { return w.Client.PubSubNumSub(bg, lockKey).Val()[lockKey] == 0 })
+		testlock.Eventually(t, "no subscription is left", func() bool {
+			return w.Client.PubSubNumSub(bg, lockKey).Val()[lockKey] == 0
+		})
 	})
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 var fair = contract.Kind{
-	Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns | contract.Lines | contract.Hints | contract.Mutexes,
+	Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns |
+		contract.Lines | contract.Hints | contract.Mutexes,
 	New: func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
 			return contract.Mutex(fairlock.New(process[0], name, options...))

@@ -27,8 +27,11 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 	hold := testlock.Take(t, all[0])
 	var waits []<-chan testlock.Grant
 	for i := range 40 {
-		waits = append(waits, testlock.Go(testlock.Bounded(t), all[i*i%7%4])) // several of one session in a row, too
-		testlock.Eventually(t, "in the queue", func() bool { return len(testlock.Inspect(t, all[0]).Queue) == i+1 })
+		// Several of one session in a row, too.
+		waits = append(waits, testlock.Go(testlock.Bounded(t), all[i*i%7%4]))
+		testlock.Eventually(t, "in the queue", func() bool {
+			return len(testlock.Inspect(t, all[0]).Queue) == i+1
+		})
 	}
 	last := hold.Token()
 	testlock.Unlock(t, hold)
@@ -44,9 +47,8 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 	}
 }
 
-// Somebody writes scores that are no times: waiters are served all the same, none is granted a lease without an end,
-// and what is no waiter is not in their way.
-// Proves: values
+// Somebody writes scores that are no times: waiters are served all the same, none is granted a lease without
+// an end, and what is no waiter is not in their way. Proves: values
 func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 	t.Parallel()
 	for _, score := range []float64{math.Inf(1), math.Inf(-1), -5, 1e18, 9007199254740992} {
@@ -55,7 +57,8 @@ func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 			rdb := testlock.Shared(t)
 			key := testlock.Prefix(rdb) + ":f:{x}"
 			held := testlock.Take(t, fairlock.New(testlock.NewSession(t, rdb), "x"))
-			waits := testlock.Go(testlock.Bounded(t), fairlock.New(testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(5*time.Second)), "x"))
+			waits := testlock.Go(testlock.Bounded(t),
+				fairlock.New(testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(5*time.Second)), "x"))
 			testlock.Eventually(t, "it waits", func() bool { return waiting(rdb, "f") == 1 })
 			waiter := rdb.ZRange(bg, key+":q", 0, 0).Val()[0]
 			for _, k := range []string{key + ":q", key + ":a"} {
@@ -81,7 +84,8 @@ func TestRedisson3166ManyDeadEntriesDoNotBlockANewcomer(t *testing.T) {
 	past := float64(time.Now().Add(-time.Minute).UnixMicro())
 	var dead []redis.Z
 	for i := range 10_000 {
-		dead = append(dead, redis.Z{Score: past, Member: fmt.Sprint("33333333-0000-4000-8000-000000000000:", i)})
+		dead = append(dead, redis.Z{Score: past,
+			Member: fmt.Sprint("33333333-0000-4000-8000-000000000000:", i)})
 	}
 	for _, key := range []string{":f:{x}:q", ":f:{x}:a"} {
 		testlock.Must(t, rdb.ZAdd(bg, testlock.Prefix(rdb)+key, dead...).Err())
@@ -98,7 +102,8 @@ func waiting(rdb redis.Cmdable, letter string) int64 {
 	return rdb.ZCard(bg, testlock.Prefix(rdb)+":"+letter+":{x}:q").Val()
 }
 
-// waiters starts a process whose sessions wait for lock x, each with a number of goroutines. What it is granted comes on the channel.
+// waiters starts a process whose sessions wait for lock x, each with a number of goroutines. What it is
+// granted comes on the channel.
 func waiters(t *testing.T, letter, addrs, prefix string, sessions, each int) (*exec.Cmd, <-chan string) {
 	t.Helper()
 	cmd := testlock.Child(letter, prefix, addrs, sessions, each)

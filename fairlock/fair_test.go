@@ -46,7 +46,9 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 				}
 				var others []redis.Z // behind them
 				for i := range c.more {
-					others = append(others, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro() + int64(i)), Member: fmt.Sprint("other:", i)})
+					others = append(others,
+						redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro() + int64(i)),
+							Member: fmt.Sprint("other:", i)})
 				}
 				for _, key := range []string{queueKey, aliveKey} {
 					if c.more > 0 {
@@ -65,7 +67,8 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 						calls[w.kind(r)]++
 					}
 				}
-				if n := calls["release"]; n > hands || n == 0 || len(calls) != 1 || w.Net.CountPushed() > 2*n {
+				if n := calls["release"]; n > hands || n == 0 || len(calls) != 1 ||
+					w.Net.CountPushed() > 2*n {
 					t.Errorf("%d hand-overs cost %v and %d messages", hands, calls, w.Net.CountPushed())
 				}
 				cancel()
@@ -79,8 +82,8 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 	}
 }
 
-// The lock is free, but somebody waits who is known to live. It is not there after all: then its lease is the rest of its liveness.
-// Proves: order
+// The lock is free, but somebody waits who is known to live. It is not there after all: then its lease is the
+// rest of its liveness. Proves: order
 func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		m := w.lock()
@@ -111,10 +114,12 @@ func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 		time.Sleep(30 * time.Millisecond)
 		second := testlock.Join(bg, fairlock.New(a, "x"))
 		st := testlock.Inspect(t, fairlock.New(b, "x"))
-		if len(st.Queue) != 2 || st.Queue[0].Session != b.ID() || st.Queue[1].Session != a.ID() || st.Session != a.ID() {
+		if len(st.Queue) != 2 || st.Queue[0].Session != b.ID() || st.Queue[1].Session != a.ID() ||
+			st.Session != a.ID() {
 			t.Fatalf("%+v", st)
 		}
-		if st.Queue[0].Age < 30*time.Millisecond || st.Queue[0].Age > 41*time.Millisecond || st.Queue[1].Age > 6*time.Millisecond || st.Queue[1].Age < 0 {
+		if st.Queue[0].Age < 30*time.Millisecond || st.Queue[0].Age > 41*time.Millisecond ||
+			st.Queue[1].Age > 6*time.Millisecond || st.Queue[1].Age < 0 {
 			t.Errorf("ages %v, %v", st.Queue[0].Age, st.Queue[1].Age)
 		}
 		if w := st.Queue[0]; w.Label != "till 3" || w.PID != os.Getpid() || w.Host == "" {
@@ -122,7 +127,8 @@ func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 		}
 		testlock.Unlock(t, hold)
 		got := testlock.Granted(t, first)
-		if st = testlock.Inspect(t, fairlock.New(a, "x")); st.Label != "till 3" || st.PID != os.Getpid() || st.Session != b.ID() {
+		if st = testlock.Inspect(t, fairlock.New(a, "x")); st.Label != "till 3" || st.PID != os.Getpid() ||
+			st.Session != b.ID() {
 			t.Errorf("who was handed the lock: %+v", st)
 		}
 		testlock.Unlock(t, got)
@@ -152,9 +158,9 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 	})
 }
 
-// A frozen waiter is connected, so it may be handed the lock. The next in the queue looks when that first lease is over, which the liveness time of an hour does
-// not make longer; also if it is of the session that unlocks.
-// Proves: dead processes
+// A frozen waiter is connected, so it may be handed the lock. The next in the queue looks when that first
+// lease is over, which the liveness time of an hour does not make longer; also if it is of the session that
+// unlocks. Proves: dead processes
 func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
 		for _, same := range []bool{false, true} {
@@ -162,7 +168,8 @@ func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 				continue // goroutines of that session go first
 			}
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-				holder := testlock.NewSession(t, w.Client, longLiveness, rlock.WithWatchdogTimeout(10*time.Minute))
+				holder := testlock.NewSession(t, w.Client, longLiveness,
+					rlock.WithWatchdogTimeout(10*time.Minute))
 				next := holder
 				if !same {
 					next = testlock.NewSession(t, w.Client, longLiveness)
@@ -170,7 +177,8 @@ func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 				hold := testlock.Take(t, newMutex(holder, "x"))
 				net := faultproxy.InMemory(t, w.Dial)
 				ctx, cancel := context.WithCancel(bg)
-				frozen := testlock.Join(ctx, newMutex(testlock.NewSession(t, net.Client(t), longLiveness), "x"))
+				frozen := testlock.Join(ctx, newMutex(testlock.NewSession(t, net.Client(t), longLiveness),
+					"x"))
 				waits := testlock.Join(bg, newMutex(next, "x"))
 				net.BlackHole(true, true)
 				start := time.Now()
@@ -234,7 +242,9 @@ func TestAFrozenSessionCostsAFirstLeaseForEachOfItsPlaces(t *testing.T) {
 func TestOneWhoseConnectionBrokeIsPassedOverAndKeepsItsPlace(t *testing.T) {
 	everyQueue(t, func(t *testing.T, _ string, newMutex testlock.Maker) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			lock := func(rdb rlock.Client) *rlock.Mutex { return newMutex(testlock.NewSession(t, rdb, longLiveness), "x") }
+			lock := func(rdb rlock.Client) *rlock.Mutex {
+				return newMutex(testlock.NewSession(t, rdb, longLiveness), "x")
+			}
 			holder, net := lock(w.Client), faultproxy.InMemory(t, w.Dial)
 			hold := testlock.Take(t, holder)
 			first := testlock.Join(bg, lock(net.Client(t)))
@@ -245,7 +255,9 @@ func TestOneWhoseConnectionBrokeIsPassedOverAndKeepsItsPlace(t *testing.T) {
 			hold = testlock.Granted(t, second)
 			third := testlock.Join(bg, holder)
 			net.Refuse(false)
-			testlock.Eventually(t, "the first listens again", func() bool { return len(w.PubSubChannels("*")) == 3 })
+			testlock.Eventually(t, "the first listens again", func() bool {
+				return len(w.PubSubChannels("*")) == 3
+			})
 			testlock.Unlock(t, hold)
 			testlock.Served(t, first, third)
 		})
@@ -269,8 +281,8 @@ func TestNoMessageIsSentWhereNobodyWaits(t *testing.T) {
 	})
 }
 
-// The server takes them for listeners. Each of them costs its first lease, but they are dropped when their liveness time is over.
-// Proves: dead processes
+// The server takes them for listeners. Each of them costs its first lease, but they are dropped when their
+// liveness time is over. Proves: dead processes
 func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		const frozen = 20
@@ -286,7 +298,8 @@ func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
 		start := time.Now()
 		testlock.Unlock(t, hold)
 		testlock.Served(t, waits)
-		if took := time.Since(start); took > 16*time.Second { // the liveness time is 10 s, and a heartbeat comes after 6
+		// The liveness time is 10 s, and a heartbeat comes after 6.
+		if took := time.Since(start); took > 16*time.Second {
 			t.Errorf("it waited %v for %d", took, frozen)
 		}
 		cancel()

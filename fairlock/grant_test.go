@@ -14,9 +14,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Nobody unlocks: each waiter must have the lock for the lease that it asked for, from its grant on, and not for its liveness
-// time, be that longer or shorter.
-// Proves: exclusion
+// Nobody unlocks: each waiter must have the lock for the lease that it asked for, from its grant on, and not
+// for its liveness time, be that longer or shorter. Proves: exclusion
 func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 	const waiters = 4
 	for name, c := range map[string]struct {
@@ -68,7 +67,8 @@ func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
 		const lease = 500 * time.Millisecond
 		other, s := w.lock(), testlock.NewSession(t, w.Client)
 		first := testlock.Take(t, other)
-		waits := testlock.Join(bg, multilock.New(rlock.New(s, "y"), fairlock.New(s, "x")), rlock.WithLease(lease))
+		waits := testlock.Join(bg, multilock.New(rlock.New(s, "y"), fairlock.New(s, "x")),
+			rlock.WithLease(lease))
 		testlock.Unlock(t, first)
 		got := testlock.Receive(t, "the grant", waits)
 		testlock.Must(t, got.Err)
@@ -119,8 +119,8 @@ func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
 	})
 }
 
-// An operator has taken the expiry from the lock's key, and the message of the grant is lost. The grant cannot be used, for nobody
-// knows until when; it must be given back, or nobody would have the lock again.
+// An operator has taken the expiry from the lock's key, and the message of the grant is lost. The grant
+// cannot be used, for nobody knows until when; it must be given back, or nobody would have the lock again.
 func TestAGrantWithoutAnExpiryIsGivenBack(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		first := testlock.Take(t, w.lock())
@@ -136,8 +136,8 @@ func TestAGrantWithoutAnExpiryIsGivenBack(t *testing.T) {
 	})
 }
 
-// Redis writes the message first that a script has published last, and each write takes an idle server some 30 us. So the hint to the
-// waiter behind the new holder is published before the grant.
+// Redis writes the message first that a script has published last, and each write takes an idle server some
+// 30 us. So the hint to the waiter behind the new holder is published before the grant.
 func TestTheGrantIsPublishedBehindTheHint(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		first := testlock.Take(t, w.lock())

@@ -44,7 +44,9 @@ func TestRedisson5019AnErrorDuringAcquisitionLeavesNoEntry(t *testing.T) {
 		if err == nil || errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("Lock whose replies are all lost: %v", err)
 		}
-		testlock.Eventually(t, "no entry is left", func() bool { return len(testlock.Inspect(t, holder).Queue) == 0 })
+		testlock.Eventually(t, "no entry is left", func() bool {
+			return len(testlock.Inspect(t, holder).Queue) == 0
+		})
 		testlock.Unlock(t, hold)
 		w.Net.OnRequest(nil)
 		testlock.Works(t, m)

@@ -52,8 +52,9 @@ func marked(rdb redis.Cmdable, letter string) (n int64) {
 	return n
 }
 
-// manySessions is a process that waits for lock x until it is killed. Its arguments are the letter of the lock's kind, the prefix
-// of its keys, the addresses of the server, with commas between those of a Cluster, and how many sessions wait, each with how many goroutines.
+// manySessions is a process that waits for lock x until it is killed. Its arguments are the letter of the
+// lock's kind, the prefix of its keys, the addresses of the server, with commas between those of a Cluster,
+// and how many sessions wait, each with how many goroutines.
 func manySessions(args string) {
 	var letter, prefix, addrs string
 	var sessions, each int
@@ -94,7 +95,8 @@ func simulated(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// lock is lock x of a new session that knows the clock, lockBeside that of one whose requests do not go through w.Net.
+// lock is lock x of a new session that knows the clock, lockBeside that of one whose requests do not go
+// through w.Net.
 func (w *world) lock(options ...rlock.SessionOption) *rlock.Mutex {
 	return w.lockOf(w.Client, options...)
 }
@@ -115,7 +117,8 @@ func (w *world) kind(r faultproxy.Request) string { return testlock.Script(r.Scr
 // script runs one of those of the lock.
 func (w *world) script(name string, argv ...any) string {
 	w.t.Helper()
-	reply, err := w.Client.Eval(bg, script.Text("lock/"+name), []string{lockKey, memoryKey, queueKey, aliveKey, aboutKey}, argv...).Text()
+	reply, err := w.Client.Eval(bg, script.Text("lock/"+name),
+		[]string{lockKey, memoryKey, queueKey, aliveKey, aboutKey}, argv...).Text()
 	testlock.Must(w.t, err)
 	return reply
 }
@@ -126,7 +129,8 @@ func (w *world) ask(owner string) string {
 	return w.script("acquire", owner, 1, int64(1)<<52, 30000, "", 60000, 15000, "lockline:s:", "nonce", "1")
 }
 
-// holdRaw holds the lock by script alone. The function that it returns releases it and tells on channels of that prefix.
+// holdRaw holds the lock by script alone. The function that it returns releases it and tells on channels of
+// that prefix.
 func (w *world) holdRaw(owner string) func(channels string) {
 	w.t.Helper()
 	words := strings.Fields(w.ask(owner))
@@ -135,7 +139,8 @@ func (w *world) holdRaw(owner string) func(channels string) {
 	}
 	return func(channels string) {
 		w.t.Helper()
-		if reply := w.script("release", owner, words[2], channels, 60000, 0, words[2]); !strings.HasPrefix(reply, "R") {
+		if reply := w.script("release", owner, words[2], channels, 60000, 0,
+			words[2]); !strings.HasPrefix(reply, "R") {
 			w.t.Fatal(reply)
 		}
 	}

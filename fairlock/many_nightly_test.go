@@ -23,7 +23,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-var sessions = flag.Int("sessions", 200, "how many wait for one lock in TestManySessionsAreServedInOrder; 10000 need as many open files")
+var sessions = flag.Int("sessions", 200,
+	"how many wait for one lock in TestManySessionsAreServedInOrder; 10000 need as many open files")
 
 func TestManySessionsAreServedInOrder(t *testing.T) {
 	t.Parallel()
@@ -118,7 +119,8 @@ func TestACancelStormLeavesNoQueueAndNoLock(t *testing.T) {
 	}
 	wg.Wait()
 	if held.Load() == 0 || canceled.Load() == 0 {
-		t.Errorf("%d held, %d canceled: a storm of one kind only proves nothing", held.Load(), canceled.Load())
+		t.Errorf("%d held, %d canceled: a storm of one kind only proves nothing",
+			held.Load(), canceled.Load())
 	}
 	testlock.OnlyTokens(t, rdb)
 	testlock.Works(t, all[0])

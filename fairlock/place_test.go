@@ -25,8 +25,8 @@ func (w *world) nothingIsLeft() {
 	testlock.OnlyTokens(w.t, w.Client)
 }
 
-// A request whose answer is late may stand in the queue already, and others behind it. So goroutines that come before it is sent again do
-// not join it.
+// A request whose answer is late may stand in the queue already, and others behind it. So goroutines that
+// come before it is sent again do not join it.
 func TestAGoroutineThatComesWhileAnAnswerIsLateOvertakesNobody(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(bg)

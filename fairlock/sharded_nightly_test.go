@@ -17,7 +17,9 @@ import (
 )
 
 // startSharded starts a Cluster that has sharded pub/sub.
-func startSharded(t *testing.T, masters, replicas int, mod ...func(*redis.ClusterOptions)) (*testredis.Cluster, *redis.ClusterClient) {
+func startSharded(
+	t *testing.T, masters, replicas int, mod ...func(*redis.ClusterOptions),
+) (*testredis.Cluster, *redis.ClusterClient) {
 	t.Helper()
 	c := testredis.StartCluster(t, masters, replicas)
 	if !c.Sharded() {
@@ -94,7 +96,9 @@ func TestSessionsThatAreToldDifferentlyShareALock(t *testing.T) {
 		}
 		last := testlock.Take(t, newMutex(session(rlock.PubSubClassic), "x"))
 		var waiters []<-chan testlock.Grant
-		for i, mode := range []rlock.PubSubMode{rlock.PubSubAuto, rlock.PubSubClassic, rlock.PubSubSharded, rlock.PubSubClassic, rlock.PubSubAuto} {
+		for i, mode := range []rlock.PubSubMode{
+			rlock.PubSubAuto, rlock.PubSubClassic, rlock.PubSubSharded, rlock.PubSubClassic, rlock.PubSubAuto,
+		} {
 			s := session(mode)
 			waiters = append(waiters, testlock.Go(testlock.Bounded(t), newMutex(s, "x")))
 			testlock.Eventually(t, "it waits, and listens", func() bool {
@@ -124,15 +128,19 @@ func TestWithoutTheRightToShardedPubSubWaitersAreToldByTheClassicOne(t *testing.
 	t.Parallel()
 	for _, without := range []string{"-ssubscribe", "-spublish"} {
 		t.Run(without, func(t *testing.T) {
-			cluster, rdb := startSharded(t, 1, 0, func(o *redis.ClusterOptions) { o.Username, o.Password = "poor", "secret" })
+			cluster, rdb := startSharded(t, 1, 0, func(o *redis.ClusterOptions) {
+				o.Username, o.Password = "poor", "secret"
+			})
 			admin := cluster.Nodes[0].Client(t)
-			testlock.Must(t, admin.Do(bg, "ACL", "SETUSER", "poor", "on", ">secret", "allkeys", "allchannels", "+@all", without).Err())
+			testlock.Must(t, admin.Do(bg, "ACL", "SETUSER", "poor", "on", ">secret", "allkeys", "allchannels",
+				"+@all", without).Err())
 			everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
 				hold := testlock.Take(t, newMutex(testlock.NewSession(t, rdb, longLiveness), "x"))
 				s := testlock.NewSession(t, rdb, longLiveness)
 				got := testlock.Go(testlock.Bounded(t), newMutex(s, "x"))
 				testlock.Eventually(t, "it waits, and listens", func() bool {
-					return waiting(admin, letter) == 1 && len(admin.PubSubChannels(bg, "lockline:s:"+s.ID()).Val()) == 1
+					return waiting(admin, letter) == 1 &&
+						len(admin.PubSubChannels(bg, "lockline:s:"+s.ID()).Val()) == 1
 				})
 				testlock.Unlock(t, hold)
 				testlock.Unlock(t, testlock.Granted(t, got))
@@ -142,7 +150,9 @@ func TestWithoutTheRightToShardedPubSubWaitersAreToldByTheClassicOne(t *testing.
 }
 
 // wait has a session wait for lock x, of each kind, until Redis knows that it listens.
-func wait(t *testing.T, rdb *redis.ClusterClient) (holds map[string]*rlock.Hold, got map[string]<-chan testlock.Grant) {
+func wait(
+	t *testing.T, rdb *redis.ClusterClient,
+) (holds map[string]*rlock.Hold, got map[string]<-chan testlock.Grant) {
 	t.Helper()
 	holder, waiter := testlock.NewSession(t, rdb, longLiveness), testlock.NewSession(t, rdb, longLiveness)
 	holds, got = map[string]*rlock.Hold{}, map[string]<-chan testlock.Grant{}
@@ -176,13 +186,16 @@ func TestAWaiterIsToldThoughItsSlotHasMoved(t *testing.T) {
 func TestAWaiterIsToldByTheReplicaThatTookOver(t *testing.T) {
 	t.Parallel()
 	cluster, rdb := startSharded(t, 3, 1, func(o *redis.ClusterOptions) {
-		o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = time.Second, time.Second, 500*time.Millisecond
+		o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = time.Second, time.Second,
+			500*time.Millisecond
 	})
 	holds, got := wait(t, rdb)
 	old := cluster.Master(t, "{x}")
 	testlock.Must(t, old.Client(t).Wait(bg, 1, 10*time.Second).Err())
 	old.Kill()
-	admin := cluster.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 100 * time.Millisecond })
+	admin := cluster.Client(t, func(o *redis.ClusterOptions) {
+		o.ClusterStateReloadInterval = 100 * time.Millisecond
+	})
 	var node *redis.Client
 	testlock.Eventually(t, "a replica takes over", func() bool {
 		var err error

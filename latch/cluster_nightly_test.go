@@ -24,7 +24,10 @@ func TestOnACluster(t *testing.T) {
 		done := wait(bg, two)
 		both := make(chan error, 1)
 		go func() { both <- two.CountDownAndWait(bg) }()
-		testlock.Eventually(t, "counted", func() bool { n, err := one.Count(bg); return err == nil && n == 2 })
+		testlock.Eventually(t, "counted", func() bool {
+			n, err := one.Count(bg)
+			return err == nil && n == 2
+		})
 		testlock.Must(t, p.CountDown(bg))
 		countDown(t, one)
 		ended(t, done, nil)

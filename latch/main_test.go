@@ -29,8 +29,8 @@ func simulated(t *testing.T, n int, test func(t *testing.T, w *testlock.Wire, ls
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { test(t, w, latchesOf(t, w.Client, n)) })
 }
 
-// proxied runs a test in fake time with a latch whose traffic goes through w.Net, and one that is left alone. The server knows the scripts,
-// and both sessions know its clock, so that each call is one request.
+// proxied runs a test in fake time with a latch whose traffic goes through w.Net, and one that is left alone.
+// The server knows the scripts, and both sessions know its clock, so that each call is one request.
 func proxied(t *testing.T, test func(t *testing.T, w *testlock.Wire, l, other *latch.Latch)) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		direct := faultproxy.InMemory(t, w.Dial).Client(t)
@@ -49,7 +49,9 @@ func proxied(t *testing.T, test func(t *testing.T, w *testlock.Wire, l, other *l
 	})
 }
 
-func latchesOf(t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOption) (latches []*latch.Latch) {
+func latchesOf(
+	t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOption,
+) (latches []*latch.Latch) {
 	t.Helper()
 	for range n {
 		latches = append(latches, latch.New(testlock.NewSession(t, rdb, options...), "x"))
@@ -97,7 +99,8 @@ func wait(ctx context.Context, l *latch.Latch) <-chan error {
 	return done
 }
 
-// asleep calls l.Wait as wait does, and returns when it has looked, listens, and has looked again. It is for fake time.
+// asleep calls l.Wait as wait does, and returns when it has looked, listens, and has looked again. It is for
+// fake time.
 func asleep(l *latch.Latch) <-chan error {
 	done := wait(bg, l)
 	time.Sleep(time.Second)
@@ -129,7 +132,8 @@ func ended(t testing.TB, done <-chan error, want error) {
 func diedAs(t testing.TB, what string, err error, party string) {
 	t.Helper()
 	var died *latch.PartyDiedError
-	if !errors.Is(err, latch.ErrPartyDied) || !errors.As(err, &died) || died.Party != party || died.Name != "x" {
+	if !errors.Is(err, latch.ErrPartyDied) || !errors.As(err, &died) || died.Party != party ||
+		died.Name != "x" {
 		t.Errorf("%s: %v, want that %s died", what, err, party)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// semantics are what a latch promises of calls that nothing disturbs. The latches of each test are three. They run in fake time, and on a real
-// server, whose Lua is another.
+// semantics are what a latch promises of calls that nothing disturbs. The latches of each test are three.
+// They run in fake time, and on a real server, whose Lua is another.
 var semantics = map[string]func(t *testing.T, rdb *redis.Client, ls []*latch.Latch){
 	"the count is set only if none is running":       testSet,
 	"counting down below zero is harmless":           testBelowZero,
@@ -215,7 +215,8 @@ func testOddValues(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 		t.Helper()
 		_, inspected := l.Inspect(bg)
 		for i, err := range []error{l.CountDown(bg), l.Wait(bg), inspected} {
-			if err == nil || !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "lock by force") {
+			if err == nil || !strings.Contains(err.Error(), key) ||
+				strings.Contains(err.Error(), "lock by force") {
 				t.Errorf("%d: %v", i, err)
 			}
 		}
@@ -262,7 +263,8 @@ func testLate(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 		{"in time", now.Add(-time.Minute), "C"}, // as its first copy said
 	} {
 		key := keyOf(rdb)
-		reply, err := rdb.Eval(bg, script.Text("latch/count"), []string{key}, c.id, c.deadline.UnixMicro(), key).Text()
+		reply, err := rdb.Eval(bg, script.Text("latch/count"), []string{key}, c.id,
+			c.deadline.UnixMicro(), key).Text()
 		testlock.Must(t, err)
 		if reply[:1] != c.want {
 			t.Errorf("%s: %s, want %s", c.id, reply, c.want)

@@ -62,7 +62,8 @@ func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
 		done := asleep(ls[1])
 		before := w.Net.Count()
 		time.Sleep(time.Hour) // less than a third of the lifetime
-		if pings, looks := int(time.Hour/(3*time.Second)), int(time.Hour/(30*time.Second)); w.Net.Count()-before > pings+looks+1 {
+		pings, looks := int(time.Hour/(3*time.Second)), int(time.Hour/(30*time.Second))
+		if w.Net.Count()-before > pings+looks+1 {
 			t.Errorf("%d writes in an hour, of which %d are pings", w.Net.Count()-before, pings)
 		}
 		countDown(t, ls[0])
@@ -200,8 +201,8 @@ func TestAWaiterOfARunThatRedisForgotIsTold(t *testing.T) {
 
 // Proves: latch
 func TestAWaiterOnAClusterLooksNowAndThen(t *testing.T) {
-	// Where a message between two nodes is lost, nothing else would tell it. A client of which it is not known that it
-	// has one server alone is treated as that of a Cluster.
+	// Where a message between two nodes is lost, nothing else would tell it. A client of which it is not
+	// known that it has one server alone is treated as that of a Cluster.
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, several{w.Client})
 		l := latch.New(s, "x")

@@ -119,7 +119,8 @@ func TestGoroutinesMakeNoRace(t *testing.T) {
 				}
 				if err == nil {
 					inside++
-					_, nested := testlock.Lock(t, m, context.WithoutCancel(held), rlock.WithLease(time.Minute))
+					_, nested := testlock.Lock(t, m, context.WithoutCancel(held),
+						rlock.WithLease(time.Minute))
 					_, _ = hold.Deadline(), hold.Extend(bg, time.Second)
 					testlock.Unlock(t, hold)
 					if inside--; inside != 0 {

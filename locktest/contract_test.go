@@ -11,13 +11,17 @@ import (
 
 func TestContract(t *testing.T) {
 	contract.Run(t, contract.Kind{
-		Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns | contract.Hints | contract.Mutexes,
+		Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns |
+			contract.Hints | contract.Mutexes,
 		Space: func() contract.Space {
 			space := new(locktest.Space)
 			return contract.Space{
 				New: func(name string, options ...rlock.Option) contract.Lock {
 					l := space.New(name, options...)
-					return contract.Lock{Locker: l, Do: l.Do, Inspect: func(context.Context) (rlock.State, error) { return space.Inspect(name), nil }}
+					return contract.Lock{Locker: l, Do: l.Do,
+						Inspect: func(context.Context) (rlock.State, error) {
+							return space.Inspect(name), nil
+						}}
 				},
 				Occupy: space.Occupy, Lose: space.Lose, Fail: space.Fail,
 			}

@@ -73,7 +73,8 @@ type product struct {
 
 func newProduct(t testing.TB, newMutex testlock.Maker) *product {
 	server := testlock.NewWire(t)
-	return &product{server, newMutex, testlock.NewSession(t, server.Client), testlock.NewSession(t, server.Client)}
+	return &product{server, newMutex, testlock.NewSession(t, server.Client),
+		testlock.NewSession(t, server.Client)}
 }
 
 func (w *product) new(name string, options ...rlock.Option) locker {
@@ -129,7 +130,8 @@ func class(err error) (c string) {
 		return fmt.Sprint(err)
 	}
 	if locked := new(rlock.LockedError); errors.As(err, &locked) {
-		c += fmt.Sprintf(" held by another: %v, by this session: %v", locked.Holder != "" && locked.Hint == "", locked.Hint != "")
+		c += fmt.Sprintf(" held by another: %v, by this session: %v",
+			locked.Holder != "" && locked.Hint == "", locked.Hint != "")
 	}
 	return c
 }

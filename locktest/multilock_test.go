@@ -19,7 +19,8 @@ func TestSeveralLocksAreTakenAsOne(t *testing.T) {
 		both := multilock.New(a, b)
 		ctx, hold := testlock.Lock(t, both, bg)
 		parts := hold.Parts()
-		if len(parts) != 2 || parts[0].Name() != "a" || parts[1].Name() != "b" || !w.inspect(t, "a").Held || !w.inspect(t, "b").Held {
+		if len(parts) != 2 || parts[0].Name() != "a" || parts[1].Name() != "b" || !w.inspect(t, "a").Held ||
+			!w.inspect(t, "b").Held {
 			t.Errorf("%v, %+v, %+v", parts, w.inspect(t, "a"), w.inspect(t, "b"))
 		}
 		below, again := testlock.Lock(t, both, ctx)
@@ -40,7 +41,8 @@ func TestSeveralLocksAreTakenAsOne(t *testing.T) {
 		free := w.occupy(t, "b")
 		_, _, err := both.TryLock(bg)
 		var member *multilock.MemberError
-		if !errors.Is(err, rlock.ErrLocked) || !errors.As(err, &member) || member.Name != "b" || w.inspect(t, "a").Held {
+		if !errors.Is(err, rlock.ErrLocked) || !errors.As(err, &member) || member.Name != "b" ||
+			w.inspect(t, "a").Held {
 			t.Errorf("TryLock: %v, %+v", err, w.inspect(t, "a"))
 		}
 		got := make(chan *rlock.Hold, 1)

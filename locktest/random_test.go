@@ -25,7 +25,8 @@ func TestRandomProgramsSeeNoDifferenceToTheLibrary(t *testing.T) {
 			for seed := *from; seed < *from+*seeds; seed++ {
 				run := func(on string) (saw string) {
 					testlock.InFakeTime(t, func(t *testing.T) {
-						p := &program{t: t, w: kinds[on](t), fair: kind == "fair", rand: rand.New(rand.NewPCG(uint64(seed), 0))}
+						p := &program{t: t, w: kinds[on](t), fair: kind == "fair",
+							rand: rand.New(rand.NewPCG(uint64(seed), 0))}
 						saw = p.run()
 					})
 					return saw
@@ -40,7 +41,8 @@ func TestRandomProgramsSeeNoDifferenceToTheLibrary(t *testing.T) {
 				}
 				n = strings.LastIndexByte(a[:n], '\n') + 1
 				line := func(s string) string { return s[:strings.IndexByte(s, '\n')] }
-				t.Fatalf("-from %d: up to here they are the same:\n%slocktest: %s\nlibrary:  %s", seed, a[:n], line(a[n:]), line(b[n:]))
+				t.Fatalf("-from %d: up to here they are the same:\n%slocktest: %s\nlibrary:  %s",
+					seed, a[:n], line(a[n:]), line(b[n:]))
 			}
 		})
 	}
@@ -123,7 +125,8 @@ func (p *program) run() string {
 		case what < 18 && !p.w.inspect(p.t, name).Held:
 			fmt.Fprintf(&p.log, "they take %s", name)
 			free[name] = p.w.occupy(p.t, name)
-		case what < 19 && p.held(name) != nil && !(p.fair && p.awaited(name)): // who waits for a lost one asks anew
+		case what < 19 && p.held(name) != nil && !(p.fair && p.awaited(name)):
+			// Who waits for a lost one asks anew.
 			fmt.Fprintf(&p.log, "%s is lost", name)
 			p.w.lose(p.t, p.held(name))
 		default:

@@ -15,5 +15,6 @@ func TestContractOnRealServers(t *testing.T) {
 
 func TestContractOfRedLockOnRealServers(t *testing.T) {
 	t.Parallel()
-	contract.RunReal(t, redLock(multilock.WithServerTimeout(5*time.Second))) // the machine may stand still for a moment
+	// The machine may stand still for a moment.
+	contract.RunReal(t, redLock(multilock.WithServerTimeout(5*time.Second)))
 }

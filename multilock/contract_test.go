@@ -19,7 +19,8 @@ var several = contract.Kind{
 	New: func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
 			another := fmt.Sprintf("%x", sha1.Sum([]byte(name)))
-			ms := []*rlock.Mutex{rlock.New(process[0], name), rlock.New(process[0], another), fairlock.New(process[1], name)}
+			ms := []*rlock.Mutex{rlock.New(process[0], name), rlock.New(process[0], another),
+				fairlock.New(process[1], name)}
 			l := multilock.New(ms[0], ms[1], ms[2])
 			return contract.Lock{
 				Locker: with{l, options},

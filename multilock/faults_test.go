@@ -56,11 +56,13 @@ func TestMembersOfAServerShareAPipeline(t *testing.T) {
 			counted.took()
 			hold := testlock.Take(t, l)
 			if got := counted.took(); got != [2]int32{1, int32(n)} || w.Net.Count() != n {
-				t.Errorf("%d members: %d pipelines of %d requests, %d in all, to lock", n, got[0], got[1], w.Net.Count())
+				t.Errorf("%d members: %d pipelines of %d requests, %d in all, to lock",
+					n, got[0], got[1], w.Net.Count())
 			}
 			testlock.Unlock(t, hold)
 			if got := counted.took(); got != [2]int32{1, int32(n)} || w.Net.Count() != 2*n {
-				t.Errorf("%d members: %d pipelines of %d requests, %d in all, to unlock", n, got[0], got[1], w.Net.Count()-n)
+				t.Errorf("%d members: %d pipelines of %d requests, %d in all, to unlock",
+					n, got[0], got[1], w.Net.Count()-n)
 			}
 		}
 	})
@@ -76,11 +78,13 @@ func TestOneThatIsTakenTakesNothing(t *testing.T) {
 			w.Net.Reset()
 			_, _, err := l.TryLock(bg)
 			var member *multilock.MemberError
-			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) || w.Net.Count() != 5+4 {
+			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) ||
+				w.Net.Count() != 5+4 {
 				t.Errorf("%d requests: %v", w.Net.Count(), err)
 			}
 			var locked *rlock.LockedError
-			if errors.As(err, &locked) && (locked.Holder == "" || locked.Remaining <= 0 || !strings.Contains(locked.About, "@")) {
+			if errors.As(err, &locked) && (locked.Holder == "" || locked.Remaining <= 0 ||
+				!strings.Contains(locked.About, "@")) {
 				t.Errorf("%+v", locked)
 			}
 			testlock.Unlock(t, hold)
@@ -109,7 +113,8 @@ func TestOneThatTheSessionHasItselfCostsNoRequest(t *testing.T) {
 			refused = nil
 			_, _, err := l.TryLock(bg)
 			var member *multilock.MemberError
-			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) || w.Net.Count() != 0 {
+			if !errors.As(err, &member) || member.Index != i || !errors.Is(err, rlock.ErrLocked) ||
+				w.Net.Count() != 0 {
 				t.Errorf("%d requests: %v", w.Net.Count(), err)
 			}
 			if len(refused) != 1 || refused[0] != m.Name() {
@@ -248,7 +253,8 @@ func TestAServerThatDiesInBetweenIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		dying := testlock.NewWire(t)
 		ms, members := namesOf(testlock.NewSession(t, w.Client), 2)
-		l := testlock.Warm(t, multilock.New(append(members, rlock.New(testlock.NewSession(t, dying.Client), "x"))...))
+		l := testlock.Warm(t, multilock.New(append(members,
+			rlock.New(testlock.NewSession(t, dying.Client), "x"))...))
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if isLock(r) {
 				dying.Kill()
@@ -263,7 +269,8 @@ func TestAServerThatDiesInBetweenIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 		})
 		ctx, hold, err := l.Lock(bg)
 		var member *multilock.MemberError
-		if !errors.As(err, &member) || member.Index != 2 || member.Name != "x" || errors.Is(err, rlock.ErrLocked) || errors.Is(err, rlock.ErrLost) {
+		if !errors.As(err, &member) || member.Index != 2 || member.Name != "x" ||
+			errors.Is(err, rlock.ErrLocked) || errors.Is(err, rlock.ErrLost) {
 			t.Errorf("%v", err)
 		}
 		if hold != nil || ctx != bg || !free(t, ms...) {
@@ -276,7 +283,9 @@ func TestAFrozenServerBoundsNoWait(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		frozen := testlock.NewWire(t)
 		ms, members := namesOf(testlock.NewSession(t, w.Client), 2)
-		there := testlock.NewSession(t, frozen.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Second }))
+		there := testlock.NewSession(t, frozen.Net.Client(t, func(o *redis.Options) {
+			o.ReadTimeout = time.Second
+		}))
 		ms = append(ms, rlock.New(there, "x"), fairlock.New(there, "y"))
 		for _, last := range ms[2:] {
 			l := testlock.Warm(t, multilock.New(append(members, last)...))
@@ -334,7 +343,8 @@ func TestCloseEndsTheWaitAndTheHold(t *testing.T) {
 		ctx, hold := testlock.Lock(t, multilock.New(there, rlock.New(closing, "here")), bg)
 		testlock.Must(t, closing.Close())
 		synctest.Wait()
-		if !errors.Is(context.Cause(ctx), rlock.ErrClosed) || !errors.Is(hold.Err(), rlock.ErrClosed) || free(t, there) {
+		if !errors.Is(context.Cause(ctx), rlock.ErrClosed) || !errors.Is(hold.Err(), rlock.ErrClosed) ||
+			free(t, there) {
 			t.Errorf("%v, %v", context.Cause(ctx), hold.Err())
 		}
 		if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrClosed) || !free(t, there) {

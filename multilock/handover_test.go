@@ -61,12 +61,14 @@ func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 			}
 			testlock.Unlock(t, first)
 			wg.Wait()
-			sent, want := 0, n*2*(2*servers-1)+2*servers // each hand-over releases and takes all but the first
+			// Each hand-over releases and takes all but the first.
+			sent, want := 0, n*2*(2*servers-1)+2*servers
 			for _, w := range wires {
 				sent += w.Net.Count("EVALSHA", "EVAL")
 			}
 			if sent != want {
-				t.Errorf("%d servers: %d requests for %d hand-overs and a release, want %d", servers, sent, n, want)
+				t.Errorf("%d servers: %d requests for %d hand-overs and a release, want %d",
+					servers, sent, n, want)
 			}
 			for i := range n {
 				if got := <-served; got != i {
@@ -166,7 +168,8 @@ func TestASessionClosesAmongThoseThatWantItsLocksBesides(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		w.Net.SetDelay(100 * time.Microsecond)
 		for range 20 {
-			here, there := testlock.NewSession(t, w.Client, longTurn), testlock.NewSession(t, w.Client, longTurn)
+			here, there := testlock.NewSession(t, w.Client, longTurn),
+				testlock.NewSession(t, w.Client, longTurn)
 			a, b, c := rlock.New(here, "a"), rlock.New(there, "b"), rlock.New(here, "c")
 			ctx, cancel := context.WithCancel(bg)
 			var wg sync.WaitGroup
@@ -200,9 +203,8 @@ func TestASessionClosesAmongThoseThatWantItsLocksBesides(t *testing.T) {
 	})
 }
 
-// Waiters leave at any moment, also when they are being handed what they waited for; sets overlap and have any order,
-// some enter twice. Nobody meets another, tokens grow, and nothing is left.
-// Proves: MultiLock
+// Waiters leave at any moment, also when they are being handed what they waited for; sets overlap and have
+// any order, some enter twice. Nobody meets another, tokens grow, and nothing is left. Proves: MultiLock
 func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 	testlock.InFakeTime(t, func(t *testing.T) {
 		r := newServers(t, 3)
@@ -210,7 +212,8 @@ func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 			w.Net.SetDelay(time.Millisecond)
 		}
 		one, two := r[0].Client, r[1].Client
-		here, there := testlock.NewSession(t, one, rlock.WithHandover(20*time.Millisecond)), testlock.NewSession(t, two, longTurn)
+		here, there := testlock.NewSession(t, one, rlock.WithHandover(20*time.Millisecond)),
+			testlock.NewSession(t, two, longTurn)
 		ms := []interface {
 			rlock.Locker
 			Inspect(context.Context) (rlock.State, error)

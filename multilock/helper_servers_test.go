@@ -46,7 +46,9 @@ func (r servers) process(t testing.TB, options ...rlock.SessionOption) (all []*r
 }
 
 // clients are the sessions of a process whose clients are set up so.
-func (r servers) clients(t testing.TB, setUp func(*redis.Options), options ...rlock.SessionOption) (all []*rlock.Session) {
+func (r servers) clients(
+	t testing.TB, setUp func(*redis.Options), options ...rlock.SessionOption,
+) (all []*rlock.Session) {
 	t.Helper()
 	for _, w := range r {
 		rdb := w.Net.Client(t, setUp)

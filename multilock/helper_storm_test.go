@@ -62,8 +62,8 @@ func (a *arena) use(prefix string, set []int) error {
 
 const goroutinesEach = 8
 
-// contend is a process that takes random sets in random order: the arguments are the server, the prefix, the seed and
-// the rounds. It prints how often it had each lock.
+// contend is a process that takes random sets in random order: the arguments are the server, the prefix, the
+// seed and the rounds. It prints how often it had each lock.
 func contend(args string) {
 	var addr, prefix string
 	var seed uint64

@@ -59,7 +59,9 @@ func TestBelowTheContextsOfUsersLockersTheNearestHoldIsFound(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		ms, _ := namesOf(testlock.NewSession(t, w.Client), 2)
 		outer, first := testlock.Lock(t, ms[0], bg)
-		for _, members := range [][]rlock.Locker{{ms[0], valued(ms[1])}, {valued(ms[1]), ms[0]}, {ms[0], valued(ms[0])}} {
+		for _, members := range [][]rlock.Locker{
+			{ms[0], valued(ms[1])}, {valued(ms[1]), ms[0]}, {ms[0], valued(ms[0])},
+		} {
 			held, hold := testlock.Lock(t, multilock.New(members...), outer)
 			if held.Value(valueKey{}) == nil {
 				t.Error("the value is not found")
@@ -86,9 +88,10 @@ func TestAReaderIsNestedInItsWriter(t *testing.T) {
 func TestWhatWasTakenIsGivenBackIfALockerPanics(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		ms, _ := namesOf(testlock.NewSession(t, w.Client), 3)
-		l := multilock.New(ms[0], around{ms[1], func(ctx context.Context, next try) (context.Context, *rlock.Hold, error) {
-			panic("mine")
-		}}, ms[2])
+		l := multilock.New(ms[0], around{ms[1],
+			func(ctx context.Context, next try) (context.Context, *rlock.Hold, error) {
+				panic("mine")
+			}}, ms[2])
 		func() {
 			defer func() {
 				if recover() != "mine" {
@@ -106,7 +109,9 @@ func TestWhatWasTakenIsGivenBackIfALockerPanics(t *testing.T) {
 // With ContextTimeoutEnabled, WaitAtMost bounds the request that is under way as its server falls silent.
 func TestWaitAtMostBoundsRequestsThatShareAPipeline(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Net.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = true, 3*time.Second })
+		rdb := w.Net.Client(t, func(o *redis.Options) {
+			o.ContextTimeoutEnabled, o.ReadTimeout = true, 3*time.Second
+		})
 		_, members := namesOf(testlock.NewSession(t, rdb), 2)
 		l := testlock.Warm(t, multilock.New(members...))
 		w.Net.Freeze()
@@ -124,7 +129,8 @@ func TestWaitAtMostBoundsRequestsThatShareAPipeline(t *testing.T) {
 func TestATryDoesNotWaitForASilentServersRelease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		there := testlock.NewWire(t)
-		a, b := rlock.New(testlock.NewSession(t, w.Client), "a"), rlock.New(testlock.NewSession(t, there.Client), "b")
+		a, b := rlock.New(testlock.NewSession(t, w.Client), "a"),
+			rlock.New(testlock.NewSession(t, there.Client), "b")
 		testlock.Works(t, multilock.New(a, b))
 		hold := testlock.Take(t, b)
 		there.Net.Freeze()

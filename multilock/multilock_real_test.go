@@ -20,7 +20,8 @@ func TestAKeyOfAnotherTypeIsOfOneMemberOnly(t *testing.T) {
 		key := testlock.Prefix(rdb) + ":r:{" + ms[i].Name() + "}"
 		testlock.Must(t, rdb.Set(bg, key, "mine", 0).Err())
 		var member *multilock.MemberError
-		if err := hold.Unlock(bg); !errors.As(err, &member) || member.Index != i || !strings.Contains(err.Error(), "WRONGTYPE") {
+		if err := hold.Unlock(bg); !errors.As(err, &member) || member.Index != i ||
+			!strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("Unlock: %v", err)
 		}
 		_, _, err := l.Lock(testlock.Bounded(t))

@@ -48,7 +48,8 @@ func mixed(t *testing.T, w *testlock.Wire) (ms []*rlock.Mutex, members []rlock.L
 	for _, m := range ms[:5] {
 		members = append(members, m)
 	}
-	members = append(members, multilock.New(ms[5], multilock.New(ms[6], ms[0])), own{ms[7], "own", new([]string)})
+	members = append(members, multilock.New(ms[5], multilock.New(ms[6], ms[0])),
+		own{ms[7], "own", new([]string)})
 	return ms, members
 }
 
@@ -66,7 +67,8 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 				t.Fatalf("%d parts", len(parts))
 			}
 			for i, m := range ms {
-				if st, err := m.Inspect(bg); err != nil || !st.Held || st.Count != 1 || st.Token != parts[i].Token() || parts[i].Name() != m.Name() {
+				if st, err := m.Inspect(bg); err != nil || !st.Held || st.Count != 1 ||
+					st.Token != parts[i].Token() || parts[i].Name() != m.Name() {
 					t.Errorf("%s: %+v, %v; token %d", m.Name(), st, err, parts[i].Token())
 				}
 				// Each member re-enters below the context.
@@ -75,11 +77,13 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 			}
 			// As does the whole, and another MultiLock that contains it.
 			below, nested := testlock.Lock(t, l, ctx)
-			_, wider := testlock.Lock(t, multilock.New(rlock.New(testlock.NewSession(t, w.Client), "z"), l), below)
+			_, wider := testlock.Lock(t, multilock.New(rlock.New(testlock.NewSession(t, w.Client), "z"), l),
+				below)
 			testlock.Unlock(t, nested)
 			testlock.Unlock(t, wider)
 			if hold.Token() != 0 || hold.Name() != l.Name() || hold.Err() != nil || ctx.Err() != nil {
-				t.Errorf("token %d, name %q, Err %v, %v", hold.Token(), hold.Name(), hold.Err(), context.Cause(ctx))
+				t.Errorf("token %d, name %q, Err %v, %v",
+					hold.Token(), hold.Name(), hold.Err(), context.Cause(ctx))
 			}
 			testlock.Unlock(t, hold)
 			if !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) || !errors.Is(hold.Err(), rlock.ErrNotHeld) {
@@ -143,11 +147,13 @@ func TestTheSameMemberIsOneMember(t *testing.T) {
 
 func TestOneLockInTwoSessionsExcludesItselfAndIsToldSo(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		for kind, newMutex := range map[string]func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex{"r": rlock.New, "f": fairlock.New} {
-			a, b := newMutex(testlock.NewSession(t, w.Client), "x"), newMutex(testlock.NewSession(t, w.Client), "x")
+		for kind, newMutex := range map[string]testlock.Maker{"r": rlock.New, "f": fairlock.New} {
+			a, b := newMutex(testlock.NewSession(t, w.Client), "x"),
+				newMutex(testlock.NewSession(t, w.Client), "x")
 			_, _, err := multilock.New(a, b).Lock(bg)
 			var member *multilock.MemberError
-			if !errors.As(err, &member) || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "exclude each other") {
+			if !errors.As(err, &member) || errors.Is(err, rlock.ErrLocked) ||
+				!strings.Contains(err.Error(), "exclude each other") {
 				t.Errorf("%s: %v", kind, err)
 			}
 			if !free(t, a, b) {
@@ -163,9 +169,12 @@ func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
 	var nilOwn *own
 	for name, l := range map[string]*multilock.MultiLock{
 		"nil": nil, "zero": {}, "no members": multilock.New(), "a nil member": multilock.New(good, nil),
-		"a nil Mutex": multilock.New((*rlock.Mutex)(nil)), "a zero Mutex": multilock.New(good, new(rlock.Mutex)),
-		"a nil MultiLock": multilock.New(good, (*multilock.MultiLock)(nil)), "an empty MultiLock": multilock.New(multilock.New()),
-		"a nil Locker": multilock.New(nilOwn), "a bad name": multilock.New(good, rlock.New(s, "")), "a nil session": multilock.New(rlock.New(nil, "x")),
+		"a nil Mutex":        multilock.New((*rlock.Mutex)(nil)),
+		"a zero Mutex":       multilock.New(good, new(rlock.Mutex)),
+		"a nil MultiLock":    multilock.New(good, (*multilock.MultiLock)(nil)),
+		"an empty MultiLock": multilock.New(multilock.New()),
+		"a nil Locker":       multilock.New(nilOwn), "a bad name": multilock.New(good, rlock.New(s, "")),
+		"a nil session": multilock.New(rlock.New(nil, "x")),
 	} {
 		_, hold, err := l.Lock(bg)
 		_, _, tryErr := l.TryLock(bg)
@@ -177,8 +186,11 @@ func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
 		testlock.OnePrefix(t, name, err)
 	}
 	l := multilock.New(good)
-	for name, option := range map[string]rlock.Option{"lease": rlock.WithLease(time.Microsecond), "wait": rlock.WaitAtMost(-1)} {
-		if ctx, _, err := l.Lock(bg, option); err == nil || ctx != bg || strings.Contains(err.Error(), "dial") {
+	for name, option := range map[string]rlock.Option{
+		"lease": rlock.WithLease(time.Microsecond), "wait": rlock.WaitAtMost(-1),
+	} {
+		if ctx, _, err := l.Lock(bg, option); err == nil || ctx != bg ||
+			strings.Contains(err.Error(), "dial") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -204,13 +216,18 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 			_, hold := testlock.Lock(t, other, bg)
 			for name, take := range map[string]func() (context.Context, *rlock.Hold, error){
 				"TryLock": func() (context.Context, *rlock.Hold, error) { return l.TryLock(bg) },
-				"zero":    func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(0)) },
-				"bounded": func() (context.Context, *rlock.Hold, error) { return l.Lock(bg, rlock.WaitAtMost(time.Second)) },
+				"zero": func() (context.Context, *rlock.Hold, error) {
+					return l.Lock(bg, rlock.WaitAtMost(0))
+				},
+				"bounded": func() (context.Context, *rlock.Hold, error) {
+					return l.Lock(bg, rlock.WaitAtMost(time.Second))
+				},
 			} {
 				ctx, none, err := take()
 				var member *multilock.MemberError
 				var locked *rlock.LockedError
-				if !errors.As(err, &member) || member.Index != i || !errors.As(err, &locked) || locked.Name != m.Name() || !errors.Is(err, rlock.ErrLocked) {
+				if !errors.As(err, &member) || member.Index != i || !errors.As(err, &locked) ||
+					locked.Name != m.Name() || !errors.Is(err, rlock.ErrLocked) {
 					t.Errorf("%s, %s is taken: %v", name, m.Name(), err)
 				}
 				if none != nil || ctx != bg {
@@ -230,7 +247,8 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		waits := make(testlock.Waits, 100)
-		mine, theirs := testlock.NewSession(t, w.Client, rlock.WithObserver(waits)), testlock.NewSession(t, w.Client)
+		mine, theirs := testlock.NewSession(t, w.Client, rlock.WithObserver(waits)),
+			testlock.NewSession(t, w.Client)
 		locks := func(s *rlock.Session) []*rlock.Mutex {
 			return []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"), rlock.New(s, "c")}
 		}
@@ -318,10 +336,12 @@ func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
 			_ = hold.Parts()[i].Extend(bg, time.Minute) // it learns of it
 			testlock.Receive(t, "the context ends", ctx.Done())
 			var member *multilock.MemberError
-			if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrLost) || !errors.As(cause, &member) || member.Index != i {
+			if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrLost) || !errors.As(cause, &member) ||
+				member.Index != i {
 				t.Errorf("%s: the cause is %v", m.Name(), cause)
 			}
-			if err := hold.Err(); !errors.Is(err, rlock.ErrLost) || !errors.As(err, &member) || member.Index != i {
+			if err := hold.Err(); !errors.Is(err, rlock.ErrLost) || !errors.As(err, &member) ||
+				member.Index != i {
 				t.Errorf("%s: Err %v", m.Name(), err)
 			}
 			rest := slices.Delete(slices.Clone(ms), i, i+1)
@@ -333,7 +353,8 @@ func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
 			if _, _, err := l.Lock(ctx); !errors.Is(err, rlock.ErrLost) {
 				t.Errorf("below a lost hold: %v", err)
 			}
-			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) || !errors.As(err, &member) || member.Index != i {
+			if err := hold.Unlock(bg); !errors.Is(err, rlock.ErrLost) || !errors.As(err, &member) ||
+				member.Index != i {
 				t.Errorf("%s: Unlock %v", m.Name(), err)
 			}
 			testlock.Eventually(t, "given back", func() bool { return free(t, ms...) })
@@ -345,14 +366,17 @@ func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
 func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
-		ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"), rlock.New(s, "c", rlock.WithLease(time.Minute))}
+		ms := []*rlock.Mutex{rlock.New(s, "a"), fairlock.New(s, "b"),
+			rlock.New(s, "c", rlock.WithLease(time.Minute))}
 		l := multilock.New(ms[0], ms[1], ms[2])
 		_, hold := testlock.Lock(t, l, bg, rlock.WithLease(10*time.Second))
 		remaining := func() (all []time.Duration) {
 			for i, m := range ms {
 				st := testlock.Inspect(t, m)
-				if d := time.Until(hold.Parts()[i].Deadline()); d > st.Remaining || time.Until(hold.Deadline()) > d {
-					t.Errorf("%s is considered valid for %v, in Redis %v, and all for %v", m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
+				if d := time.Until(hold.Parts()[i].Deadline()); d > st.Remaining ||
+					time.Until(hold.Deadline()) > d {
+					t.Errorf("%s is considered valid for %v, in Redis %v, and all for %v",
+						m.Name(), d, st.Remaining, time.Until(hold.Deadline()))
 				}
 				all = append(all, st.Remaining)
 			}
@@ -366,7 +390,8 @@ func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 		testlock.Must(t, hold.Parts()[0].Extend(bg, 3*time.Minute))
 		remaining()
 		testlock.Must(t, hold.Extend(bg, 2*time.Minute))
-		if all := remaining(); all[1] > 2*time.Minute || all[0] <= 2*time.Minute || all[2] > 2*time.Minute || all[1] < time.Minute {
+		if all := remaining(); all[1] > 2*time.Minute || all[0] <= 2*time.Minute || all[2] > 2*time.Minute ||
+			all[1] < time.Minute {
 			t.Errorf("extended to %v", all)
 		}
 		testlock.Unlock(t, hold)
@@ -387,14 +412,17 @@ func TestTheTextOfAMemberErrorHasItsIndex(t *testing.T) {
 		for _, l := range []*multilock.MultiLock{multilock.New(a, b), multilock.New(multilock.New(a, a), b)} {
 			_, _, err := l.TryLock(bg)
 			var member *multilock.MemberError
-			if !errors.As(err, &member) || member.Index != 1 || !strings.HasPrefix(err.Error(), `lockline: lock "b" (members[1]): locked by `) {
+			if !errors.As(err, &member) || member.Index != 1 ||
+				!strings.HasPrefix(err.Error(), `lockline: lock "b" (members[1]): locked by `) {
 				t.Errorf("%+v: %v", member, err)
 			}
 		}
-		if _, _, err := multilock.New(a, nil).Lock(bg); err == nil || err.Error() != "lockline: members[1] of a MultiLock: it is nil" {
+		if _, _, err := multilock.New(a, nil).Lock(bg); err == nil ||
+			err.Error() != "lockline: members[1] of a MultiLock: it is nil" {
 			t.Error(err)
 		}
-		if _, _, err := multilock.New(a, rlock.New(theirs, "a")).Lock(bg); err == nil || !strings.Contains(err.Error(), `lock "a" (members[1]): it is the same lock as members[0]`) {
+		if _, _, err := multilock.New(a, rlock.New(theirs, "a")).Lock(bg); err == nil ||
+			!strings.Contains(err.Error(), `lock "a" (members[1]): it is the same lock as members[0]`) {
 			t.Error(err)
 		}
 	})
@@ -421,7 +449,8 @@ func TestTheContextHasEndedAsSoonAsAPartHas(t *testing.T) {
 			ctx, hold := testlock.Lock(t, l, bg)
 			end(rlock.ErrLost)
 			var member *multilock.MemberError
-			if ctx.Err() == nil || !errors.As(context.Cause(ctx), &member) || member.Index != 1 || !errors.Is(member, rlock.ErrLost) {
+			if ctx.Err() == nil || !errors.As(context.Cause(ctx), &member) || member.Index != 1 ||
+				!errors.Is(member, rlock.ErrLost) {
 				t.Fatalf("%v, %v", ctx.Err(), context.Cause(ctx))
 			}
 			testlock.Unlock(t, hold)

@@ -24,7 +24,9 @@ import (
 func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 	const timeout, delay = 250 * time.Millisecond, time.Millisecond
 	always := func(a faultproxy.Action) func(*testlock.Wire) {
-		return func(w *testlock.Wire) { w.Net.OnRequest(func(*faultproxy.Request) faultproxy.Action { return a }) }
+		return func(w *testlock.Wire) {
+			w.Net.OnRequest(func(*faultproxy.Request) faultproxy.Action { return a })
+		}
 	}
 	for name, spoil := range map[string]func(*testlock.Wire){
 		"killed":          (*testlock.Wire).Kill,
@@ -32,7 +34,9 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 		"slow by 2 s":     func(w *testlock.Wire) { w.Net.SetDelay(time.Second) },
 		"cut":             always(faultproxy.DropAndCut),
 		"cutting replies": always(faultproxy.CutReply),
-		"read only":       func(w *testlock.Wire) { w.SetError("READONLY You can't write against a read only replica.") },
+		"read only": func(w *testlock.Wire) {
+			w.SetError("READONLY You can't write against a read only replica.")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withServers(t, 5, func(t *testing.T, r servers) {
@@ -90,11 +94,15 @@ func TestServersThatGoWhileTheLockIsHeldCostItsHolderNoTime(t *testing.T) {
 		"killed": (*testlock.Wire).Kill, "frozen": func(w *testlock.Wire) { w.Net.Freeze() },
 	} {
 		for what, call := range map[string]func(context.Context, *multilock.RedLock, *rlock.Hold) error{
-			"Unlock": func(_ context.Context, _ *multilock.RedLock, hold *rlock.Hold) error { return hold.Unlock(bg) },
+			"Unlock": func(_ context.Context, _ *multilock.RedLock, hold *rlock.Hold) error {
+				return hold.Unlock(bg)
+			},
 			"Extend": func(_ context.Context, _ *multilock.RedLock, hold *rlock.Hold) error {
 				return hold.Extend(bg, time.Hour)
 			},
-			"nested": func(ctx context.Context, m *multilock.RedLock, _ *rlock.Hold) error { return testlock.Cycle(ctx, m) },
+			"nested": func(ctx context.Context, m *multilock.RedLock, _ *rlock.Hold) error {
+				return testlock.Cycle(ctx, m)
+			},
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				withServers(t, 5, func(t *testing.T, r servers) {
@@ -127,8 +135,8 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 		r[1].Net.Freeze()
 		time.Sleep(5 * time.Minute)
 		testlock.Must(t, hold.Err())
-		// The two that are left have it until the context has ended: no other holder could have had a majority
-		// before.
+		// The two that are left have it until the context has ended: no other holder could have had a
+		// majority before.
 		var released atomic.Int32
 		for _, w := range r[3:] {
 			first := sync.OnceFunc(func() {
@@ -163,7 +171,8 @@ func TestTheErrorNamesTheServersThatFailAndHow(t *testing.T) {
 		_, _, err := m.TryLock(bg)
 		testlock.OnePrefix(t, "TryLock", err)
 		for _, what := range []string{
-			`lock "x": 1 of 3 servers answered, 2 are needed: `, r[1].Net.Addr() + ": NOPERM", r[0].Net.Addr() + ": ",
+			`lock "x": 1 of 3 servers answered, 2 are needed: `, r[1].Net.Addr() + ": NOPERM",
+			r[0].Net.Addr() + ": ",
 		} {
 			if err == nil || !strings.Contains(err.Error(), what) {
 				t.Errorf("%v does not tell of %q", err, what)

@@ -42,7 +42,8 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 	})
 }
 
-// A hold of a bare majority gets the last server, too, once that is there, and then outlives one of the others.
+// A hold of a bare majority gets the last server, too, once that is there, and then outlives one of the
+// others.
 func TestAHoldJoinsAServerThatWasNotThereWhenItWasGranted(t *testing.T) {
 	for name, c := range map[string]struct{ gone, back func(*testlock.Wire) }{
 		"down":   {(*testlock.Wire).Kill, (*testlock.Wire).Restart},
@@ -77,9 +78,8 @@ func foreign(w *testlock.Wire) {
 	w.SetTTL(redKey, 5*time.Minute)
 }
 
-// Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again. It does not
-// matter which loss is found first.
-// Proves: RedLock
+// Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again. It
+// does not matter which loss is found first. Proves: RedLock
 func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 	for slow := range 3 {
 		withServers(t, 3, func(t *testing.T, r servers) {
@@ -106,8 +106,8 @@ func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 	}
 }
 
-// A lock that an operator frees on one server is not taken back there, or nobody could free it server by server.
-// Proves: RedLock
+// A lock that an operator frees on one server is not taken back there, or nobody could free it server by
+// server. Proves: RedLock
 func TestAForcedServerIsNotJoined(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -164,8 +164,8 @@ func TestAHoldThatIsUnlockedWhileItJoinsLeavesNothing(t *testing.T) {
 	})
 }
 
-// A hold that was extended is valid for long, whatever servers say of it now. So it may have been lost on a majority
-// without a notice, and it is joined only where a majority says that it has it.
+// A hold that was extended is valid for long, whatever servers say of it now. So it may have been lost on a
+// majority without a notice, and it is joined only where a majority says that it has it.
 func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		var failed atomic.Int64

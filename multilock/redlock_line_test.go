@@ -87,7 +87,9 @@ func TestManyClientsAreServedInTurnWithFewRequests(t *testing.T) {
 		testlock.Eventually(t, "all have had a turn", func() bool { return c.total() >= 2*members })
 		r.reset()
 		from := c.total()
-		testlock.Eventually(t, "half of the turns are over", func() bool { return c.total() >= turns/2*members })
+		testlock.Eventually(t, "half of the turns are over", func() bool {
+			return c.total() >= turns/2*members
+		})
 		uneven := 0
 		for i := range c.turns {
 			if n := c.turns[i].Load(); n < turns/2-1 || n > turns/2+1 {
@@ -210,7 +212,8 @@ func TestThoseInLineGoOnAtTheNextServer(t *testing.T) {
 				spoil(r[at])
 				time.Sleep(10 * time.Second)
 				others := slices.Delete(slices.Clone(r), at, at+1)
-				if others.lineAt() < 0 || others.inLine(t) != 3 { // the first one waits for the lock, no more in line
+				// The first one waits for the lock, no more in line.
+				if others.lineAt() < 0 || others.inLine(t) != 3 {
 					t.Errorf("%d stand behind the first at another server", others.inLine(t))
 				}
 				start := time.Now()
@@ -233,8 +236,8 @@ func (r servers) apart(t *testing.T) (all []*rlock.Session, own []*faultproxy.Pr
 	return all, own
 }
 
-// One process holds the lock, one waits at the head of the line, and others wait behind it, each with its clients.
-// Proves: RedLock
+// One process holds the lock, one waits at the head of the line, and others wait behind it, each with its
+// clients. Proves: RedLock
 func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
@@ -297,7 +300,9 @@ func TestOneThatIsNotRefusedNeverStandsInLine(t *testing.T) {
 		testlock.Unlock(t, testlock.Granted(t, mine))
 		synctest.Wait()
 		for i, w := range r {
-			if slices.ContainsFunc(w.Keys(), func(key string) bool { return strings.HasPrefix(key, turnKey) }) {
+			if slices.ContainsFunc(w.Keys(), func(key string) bool {
+				return strings.HasPrefix(key, turnKey)
+			}) {
 				t.Errorf("server %d: %q", i, w.Keys())
 			}
 		}
@@ -364,7 +369,8 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 		const places, beat = 5, 6 * time.Second // three of one head, and the two in line
 		time.Sleep(10 * time.Minute)
 		if asked, told := r.count("acquire"), told(); asked > places*int(10*time.Minute/beat+1) || told > 0 {
-			t.Errorf("nothing has happened: those that wait have asked %d times, and were told %d times", asked, told)
+			t.Errorf("nothing has happened: those that wait have asked %d times, and were told %d times",
+				asked, told)
 		}
 		start := time.Now()
 		testlock.Unlock(t, hold)
@@ -380,14 +386,15 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 	})
 }
 
-// Their sessions are in another order, so they stand in different lines. Each comes first to two of five servers,
-// and the last one is down.
+// Their sessions are in another order, so they stand in different lines. Each comes first to two of five
+// servers, and the last one is down.
 func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		r[4].Net.Refuse(true)
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
 		slow := func(q *faultproxy.Request) faultproxy.Action {
-			if testlock.Script(q.Script()) == "acquire" && q.Args[3] == redKey && q.Args[14] != "0" { // to stand in the queue
+			// To stand in the queue.
+			if testlock.Script(q.Script()) == "acquire" && q.Args[3] == redKey && q.Args[14] != "0" {
 				time.Sleep(20 * time.Millisecond)
 			}
 			return faultproxy.Pass
@@ -398,12 +405,15 @@ func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
 			p.OnRequest(slow)
 		}
 		slices.Reverse(there)
-		one := testlock.Go(bg, multilock.NewRedLock("x", append(here, testlock.NewSession(t, r[4].Net.Client(t)))...))
-		two := testlock.Go(bg, multilock.NewRedLock("x", append(there, testlock.NewSession(t, r[4].Net.Client(t)))...))
+		one := testlock.Go(bg, multilock.NewRedLock("x",
+			append(here, testlock.NewSession(t, r[4].Net.Client(t)))...))
+		two := testlock.Go(bg, multilock.NewRedLock("x",
+			append(there, testlock.NewSession(t, r[4].Net.Client(t)))...))
 		time.Sleep(time.Second)
 		testlock.Unlock(t, hold)
 		synctest.Wait()
-		if now := r[:4].holders(); now[0] == "" || now[1] != now[0] || now[2] == "" || now[3] != now[2] || now[0] == now[3] {
+		if now := r[:4].holders(); now[0] == "" || now[1] != now[0] || now[2] == "" || now[3] != now[2] ||
+			now[0] == now[3] {
 			t.Errorf("held by %q", now)
 		}
 		start := time.Now()
@@ -428,7 +438,8 @@ func TestALineThatIsRefusedIsLoggedAndTheLockWorks(t *testing.T) {
 			waiting = append(waiting, testlock.Go(bg, r.redLock(t, logger)))
 			synctest.Wait()
 		}
-		if time.Sleep(time.Second); log.Count("cannot stand in line") != 9 || log.Count(r[0].Net.Addr()) != 3 {
+		if time.Sleep(time.Second); log.Count("cannot stand in line") != 9 ||
+			log.Count(r[0].Net.Addr()) != 3 {
 			t.Error(log)
 		}
 		testlock.Unlock(t, hold)

@@ -11,7 +11,9 @@ import (
 )
 
 // redServers starts real servers, and returns what makes the RedLock "x" in a process of its own.
-func redServers(t *testing.T, n int) (all []*testredis.Server, redLock func(...rlock.SessionOption) *multilock.RedLock) {
+func redServers(
+	t *testing.T, n int,
+) (all []*testredis.Server, redLock func(...rlock.SessionOption) *multilock.RedLock) {
 	for range n {
 		all = append(all, testredis.Start(t))
 	}
@@ -46,7 +48,8 @@ func TestARedLockGoesOnWithoutTwoOfFiveProcesses(t *testing.T) {
 	testlock.Works(t, m)
 }
 
-// Rights to a RedLock's own keys were enough once. Without those to the line's, those who wait vote as they can.
+// Rights to a RedLock's own keys were enough once. Without those to the line's, those who wait vote as they
+// can.
 func TestWithoutRightsToTheLineARedLockWorks(t *testing.T) {
 	t.Parallel()
 	all, _ := redServers(t, 3)
@@ -68,7 +71,9 @@ func TestWithoutRightsToTheLineARedLockWorks(t *testing.T) {
 		go func() { locked <- testlock.Cycle(testlock.Bounded(t), m) }()
 		testlock.Receive(t, "it waits", waits)
 	}
-	testlock.Eventually(t, "logged", func() bool { return log.Count("cannot stand in line") >= 2 && log.Count("NOPERM") >= 2 })
+	testlock.Eventually(t, "logged", func() bool {
+		return log.Count("cannot stand in line") >= 2 && log.Count("NOPERM") >= 2
+	})
 	testlock.Unlock(t, hold)
 	for range 2 {
 		testlock.Must(t, <-locked)

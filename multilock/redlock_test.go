@@ -51,7 +51,8 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 		}
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
-		if !errors.As(err, &locked) || locked.Holder != "other" || !strings.Contains(locked.About, "12@there") ||
+		if !errors.As(err, &locked) || locked.Holder != "other" ||
+			!strings.Contains(locked.About, "12@there") ||
 			locked.Remaining < 50*time.Second {
 			t.Fatalf("TryLock: %v, %+v", err, locked)
 		}
@@ -81,7 +82,8 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	})
 }
 
-// One that waits is granted what is free. Without a majority it does not keep that for longer than an answer may take.
+// One that waits is granted what is free. Without a majority it does not keep that for longer than an answer
+// may take.
 func TestAMinorityIsGivenBackSoThatOthersCanTakeIt(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		const timeout = 200 * time.Millisecond
@@ -119,7 +121,8 @@ func TestOperatorsSeeAndFreeARedLockWithoutAMinority(t *testing.T) {
 		synctest.Wait()
 		r[4].Kill()
 		st := testlock.Inspect(t, ops)
-		if !st.Held || st.Token != hold.Token() || st.Count != 1 || st.Servers != 4 || st.Owner != r.holders()[0] {
+		if !st.Held || st.Token != hold.Token() || st.Count != 1 || st.Servers != 4 ||
+			st.Owner != r.holders()[0] {
 			t.Errorf("%+v", st)
 		}
 		if freed, err := ops.ForceUnlockToken(bg, hold.Token()-1); freed || err != nil || r.held() != 4 {
@@ -162,7 +165,8 @@ func TestClosingASessionEndsTheRedLocksOnIt(t *testing.T) {
 		mine := testlock.Go(bg, m)
 		synctest.Wait()
 		testlock.Must(t, all[3].Close())
-		if r.held() != 0 || !errors.Is(context.Cause(ctx), rlock.ErrClosed) || !errors.Is(hold.Err(), rlock.ErrClosed) {
+		if r.held() != 0 || !errors.Is(context.Cause(ctx), rlock.ErrClosed) ||
+			!errors.Is(hold.Err(), rlock.ErrClosed) {
 			t.Errorf("after Close: held by %d, %v", r.held(), context.Cause(ctx))
 		}
 		testlock.WantError(t, "the waiter", (<-got).Err, rlock.ErrClosed)
@@ -179,7 +183,8 @@ func TestClosingASessionEndsTheRedLocksOnIt(t *testing.T) {
 func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 	withServers(t, 2, func(t *testing.T, r servers) {
 		a, again := r.process(t), r.process(t)
-		prefix, lease := r.process(t, rlock.WithPrefix("other")), r.process(t, rlock.WithWatchdogTimeout(time.Second))
+		prefix, lease := r.process(t, rlock.WithPrefix("other")),
+			r.process(t, rlock.WithWatchdogTimeout(time.Second))
 		for want, ss := range map[string][]*rlock.Session{
 			"no sessions":              {},
 			"session 2 of 2 is nil":    {a[0], nil},
@@ -194,7 +199,8 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 				t.Errorf("%q: %v", want, err)
 			}
 			testlock.OnePrefix(t, want, err)
-			if _, _, err := multilock.NewRedLock("x", ss...).Lock(bg); err == nil || !strings.Contains(err.Error(), want) {
+			if _, _, err := multilock.NewRedLock("x", ss...).Lock(bg); err == nil ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%q: Lock: %v", want, err)
 			}
 		}
@@ -222,7 +228,8 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 			testlock.Works(t, multilock.NewRedLock("x", a[:n]...))
 		}
 		r[1].Kill()
-		if _, _, err := multilock.NewRedLock("x", a...).TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
+		if _, _, err := multilock.NewRedLock("x", a...).TryLock(bg); err == nil ||
+			errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("one of two: %v", err)
 		}
 	})

@@ -36,9 +36,11 @@ func TestTokensGrowWhateverMinorityFails(t *testing.T) {
 		fail, heal func(*testlock.Wire)
 		apart      time.Duration // of the servers' clocks
 	}{
-		"unreachable": {func(w *testlock.Wire) { w.Net.Refuse(true) }, func(w *testlock.Wire) { w.Net.Refuse(false) }, time.Hour},
-		"frozen":      {func(w *testlock.Wire) { w.Net.Freeze() }, func(w *testlock.Wire) { w.Net.Thaw() }, time.Hour},
-		"forgetting":  {(*testlock.Wire).Kill, (*testlock.Wire).Restart, 0},
+		"unreachable": {func(w *testlock.Wire) { w.Net.Refuse(true) },
+			func(w *testlock.Wire) { w.Net.Refuse(false) }, time.Hour},
+		"frozen": {func(w *testlock.Wire) { w.Net.Freeze() },
+			func(w *testlock.Wire) { w.Net.Thaw() }, time.Hour},
+		"forgetting": {(*testlock.Wire).Kill, (*testlock.Wire).Restart, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withServers(t, 5, func(t *testing.T, r servers) {
@@ -103,7 +105,8 @@ func TestABareMajorityThatDoesNotStoreTheTokenIsNone(t *testing.T) {
 		r[2].Net.Refuse(true)
 		remembers(r[0], micro(time.Hour))
 		r[1].Net.OnRequest(holds("keep"))
-		if _, _, err := m.TryLock(bg); err == nil || !strings.Contains(err.Error(), "no majority has stored the fencing token") {
+		if _, _, err := m.TryLock(bg); err == nil ||
+			!strings.Contains(err.Error(), "no majority has stored the fencing token") {
 			t.Errorf("TryLock: %v", err)
 		}
 		if n := r.held(); n != 0 {
@@ -137,11 +140,13 @@ func TestATokenOutlivesARollingRestartOfTheServersThatStoredIt(t *testing.T) {
 	})
 }
 
-// What was passed on in memory has tokens above the one that was raised. A bare majority knows the last one, or
-// reckons with it.
+// What was passed on in memory has tokens above the one that was raised. A bare majority knows the last one,
+// or reckons with it.
 func TestTokensThatWereHandedOnAreBelowTheNextHolders(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r servers, hold *rlock.Hold, all []*rlock.Session){
-		"unlocked": func(t *testing.T, _ servers, hold *rlock.Hold, _ []*rlock.Session) { testlock.Unlock(t, hold) },
+		"unlocked": func(t *testing.T, _ servers, hold *rlock.Hold, _ []*rlock.Session) {
+			testlock.Unlock(t, hold)
+		},
 		"forced": func(t *testing.T, r servers, _ *rlock.Hold, _ []*rlock.Session) {
 			testlock.ForceUnlock(t, r.redLock(t))
 		},
@@ -188,7 +193,8 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 		one, two := r.redLock(t), r.redLock(t)
 		last := follows(t, one, 0)
 		for _, token := range []string{
-			"9223372036854775806", "9223372036854775807", "1e400", "inf", "", "9007199254740991", "-1", fmt.Sprint(micro(2 * day)),
+			"9223372036854775806", "9223372036854775807", "1e400", "inf", "", "9007199254740991", "-1",
+			fmt.Sprint(micro(2 * day)),
 			fmt.Sprint(micro(11 * time.Hour)), fmt.Sprint(micro(time.Minute)),
 		} {
 			held := testlock.Take(t, one)
@@ -199,7 +205,8 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 				testlock.Must(t, err)
 				for _, channel := range w.PubSubChannels("*") {
 					for _, nonce := range []string{"", " nonce"} {
-						w.Publish(channel, fmt.Sprintf("%s %s %d 30000%s", waiting[0], token, micro(0), nonce))
+						w.Publish(channel, fmt.Sprintf("%s %s %d 30000%s",
+							waiting[0], token, micro(0), nonce))
 					}
 				}
 			}
@@ -219,7 +226,9 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 
 // Proves: values, RedLock
 func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
-	for _, value := range []string{"", "zzz", "-5", "inf", "1e400", "9007199254740993", "9223372036854775807", "+48h"} {
+	for _, value := range []string{
+		"", "zzz", "-5", "inf", "1e400", "9007199254740993", "9223372036854775807", "+48h",
+	} {
 		withServers(t, 3, func(t *testing.T, r servers) {
 			if ahead, err := time.ParseDuration(value); err == nil && value[0] == '+' {
 				value = fmt.Sprint(micro(ahead))
@@ -236,7 +245,8 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 			}
 			r[1].HSet(redMemory, "t", value)
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second))
-			if err == nil || !strings.Contains(err.Error(), r[0].Net.Addr()) && !strings.Contains(err.Error(), r[1].Net.Addr()) {
+			if err == nil || !strings.Contains(err.Error(), r[0].Net.Addr()) &&
+				!strings.Contains(err.Error(), r[1].Net.Addr()) {
 				t.Errorf("%q: %v", value, err)
 			}
 			if st, err := m.Inspect(bg); err == nil && st.Held {

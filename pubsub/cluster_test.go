@@ -16,8 +16,8 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-// cluster has nodes in memory. Each channel has a slot of its own, which is with the first node unless told otherwise.
-// All nodes share a mutex, so that a slot is with one of them at each instant.
+// cluster has nodes in memory. Each channel has a slot of its own, which is with the first node unless told
+// otherwise. All nodes share a mutex, so that a slot is with one of them at each instant.
 type cluster struct {
 	*server // has the mutex; no node
 	nodes   []*server
@@ -115,7 +115,9 @@ func (c *cluster) index(s *server) int {
 }
 
 // answer is called with the mutex of the node held, and not the cluster's, which is taken first.
-func (c *conn) answer(ctx context.Context, command string, channels []string, do func(cl *cluster, name string) any) error {
+func (c *conn) answer(
+	ctx context.Context, command string, channels []string, do func(cl *cluster, name string) any,
+) error {
 	cl := c.s.cluster
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

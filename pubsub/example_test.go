@@ -18,7 +18,8 @@ func ExampleNewHub() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 
-	hub := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return rdb.Subscribe(ctx) }, pubsub.Options{})
+	hub := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return rdb.Subscribe(ctx) },
+		pubsub.Options{})
 	defer hub.Close()
 
 	s := hub.Subscribe("orders")

@@ -72,7 +72,8 @@ func (s *server) commands() string {
 	c := s.last()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(slices.DeleteFunc(slices.Clone(c.commands), func(c string) bool { return c == "PING" }), "; ")
+	return strings.Join(slices.DeleteFunc(slices.Clone(c.commands),
+		func(c string) bool { return c == "PING" }), "; ")
 }
 
 // settle waits until everything is at rest, and forgets the commands so far.

@@ -12,7 +12,9 @@ import (
 func TestMain(m *testing.M) { testredis.Run(m) }
 
 // await takes from s until it has what is wanted.
-func await(t *testing.T, s *pubsub.Subscription, what string, wanted func(messages []string, resubscribed bool) bool) {
+func await(
+	t *testing.T, s *pubsub.Subscription, what string, wanted func(messages []string, resubscribed bool) bool,
+) {
 	t.Helper()
 	for timeout := time.After(30 * time.Second); ; {
 		select {
@@ -33,5 +35,7 @@ func awaitResubscribed(t *testing.T, s *pubsub.Subscription) {
 
 func awaitMessage(t *testing.T, s *pubsub.Subscription, message string) {
 	t.Helper()
-	await(t, s, "told "+message, func(messages []string, _ bool) bool { return slices.Contains(messages, message) })
+	await(t, s, "told "+message, func(messages []string, _ bool) bool {
+		return slices.Contains(messages, message)
+	})
 }

@@ -167,7 +167,8 @@ func (p patient) Subscribe(ctx context.Context, _ ...string) error {
 func TestCloseEndsADialThatHeedsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{t: t}
-		h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return patient{s.dial(ctx).(*conn)} }, pubsub.Options{})
+		h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return patient{s.dial(ctx).(*conn)} },
+			pubsub.Options{})
 		h.Subscribe("a")
 		synctest.Wait()
 		before := time.Now()
@@ -295,7 +296,8 @@ func TestAConnectionThatPanicsIsReplaced(t *testing.T) {
 				expect(t, "a", heard(t, a), "resubscribed")
 				s.publish("a", "1")
 				expect(t, "a", heard(t, a), "1")
-				if got := log.String(); !strings.Contains(got, "on purpose") || !strings.Contains(got, "outage_test.go") {
+				if got := log.String(); !strings.Contains(got, "on purpose") ||
+					!strings.Contains(got, "outage_test.go") {
 					t.Errorf("neither panic nor stack: %s", got)
 				}
 			})

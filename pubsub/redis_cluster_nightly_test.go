@@ -25,7 +25,9 @@ func startSharded(t *testing.T, masters, replicas int) (*testredis.Cluster, *red
 	if !c.Sharded() {
 		t.Skip("this server is older than Redis 7")
 	}
-	return c, c.Client(t, func(o *redis.ClusterOptions) { o.DialTimeout, o.ReadTimeout = time.Second, time.Second })
+	return c, c.Client(t, func(o *redis.ClusterOptions) {
+		o.DialTimeout, o.ReadTimeout = time.Second, time.Second
+	})
 }
 
 func newClusterHub(t *testing.T, rdb *redis.ClusterClient) *pubsub.Hub {
@@ -154,7 +156,8 @@ func numbered(prefix string, n int) (names []string) {
 func subscribers(t *testing.T, c *testredis.Cluster, want ...int) {
 	t.Helper()
 	got := make([]int, len(want))
-	for deadline := time.Now().Add(30 * time.Second); !slices.Equal(got, want); time.Sleep(10 * time.Millisecond) {
+	deadline := time.Now().Add(30 * time.Second)
+	for ; !slices.Equal(got, want); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("subscription connections of the nodes: %v, want %v", got, want)
 		}

@@ -20,7 +20,8 @@ func (alone) ReloadState(context.Context)                                   {}
 func TestMessagesOfShardedChannelsArrive(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
-	if err := rdb.SPublish(t.Context(), "nobody", "").Err(); err != nil && strings.Contains(err.Error(), "unknown") {
+	if err := rdb.SPublish(t.Context(), "nobody", "").Err(); err != nil &&
+		strings.Contains(err.Error(), "unknown") {
 		t.Skip("this server is older than Redis 7")
 	}
 	cluster := pubsub.Masters(alone{rdb})

@@ -102,7 +102,8 @@ func TestCloseEndsADialOfGoRedis(t *testing.T) {
 		},
 	})
 	defer rdb.Close()
-	h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return rdb.Subscribe(ctx) }, pubsub.Options{PingInterval: time.Hour})
+	h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return rdb.Subscribe(ctx) },
+		pubsub.Options{PingInterval: time.Hour})
 	h.Subscribe("a")
 	<-dialing
 	h.Close()

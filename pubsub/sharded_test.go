@@ -38,7 +38,8 @@ func TestAShardedHubHasOneConnectionForEachNodeWithChannels(t *testing.T) {
 	})
 }
 
-// channels are those that a node was asked for, by one command or several: the hub may begin before all are named.
+// channels are those that a node was asked for, by one command or several: the hub may begin before all are
+// named.
 func channels(n *server) string {
 	return strings.ReplaceAll(strings.TrimPrefix(n.commands(), "SSUBSCRIBE "), "; SSUBSCRIBE ", " ")
 }
@@ -211,7 +212,9 @@ func TestWhatADeadNodeHadIsSubscribedWhereItIsNow(t *testing.T) {
 			t.Errorf("the dead node was dialed %d times more", n-dials)
 		}
 	})
-	for _, words := range []string{"level=WARN msg=\"pubsub: connection lost", "level=INFO msg=\"pubsub: connection no longer needed"} {
+	for _, words := range []string{
+		"level=WARN msg=\"pubsub: connection lost", "level=INFO msg=\"pubsub: connection no longer needed",
+	} {
 		expect(t, words, strings.Count(log.String(), words), 1)
 	}
 }
@@ -230,7 +233,8 @@ func TestANodeThatIsCutOffFromTheOthersIsLeft(t *testing.T) {
 		expect(t, "a", heard(t, a), "resubscribed")
 		expect(t, "b", heard(t, b), "")
 		commands := c.nodes[0].commands()
-		expect(t, "commands to the old node", strings.Replace(commands, "idle a", "a idle", 1), "SSUBSCRIBE a b idle; SUNSUBSCRIBE a idle")
+		expect(t, "commands to the old node", strings.Replace(commands, "idle a", "a idle", 1),
+			"SSUBSCRIBE a b idle; SUNSUBSCRIBE a idle")
 		expect(t, "commands to the new node", c.nodes[1].commands(), "SSUBSCRIBE a")
 		c.spublish("a", "1")
 		expect(t, "a", heard(t, a), "1")
@@ -244,7 +248,8 @@ func TestAChannelThatIsBackBeforeItWasUnsubscribedIsSubscribed(t *testing.T) {
 		heard(t, b)
 		pinging := make(chan struct{})
 		c.nodes[0].set(func() { c.nodes[0].pinging = pinging })
-		c.set(func() { c.known["a"] = 1 }) // which is wrong: the next look at the map begins a way there and back
+		// Which is wrong: the next look at the map begins a way there and back.
+		c.set(func() { c.known["a"] = 1 })
 		time.Sleep(interval + firstPause)
 		synctest.Wait()
 		close(pinging)
@@ -406,7 +411,8 @@ func TestAClusterThatPanicsIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := newCluster(t, 1)
-		h := pubsub.NewShardedHub(&brittle{cluster: c}, pubsub.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		h := pubsub.NewShardedHub(&brittle{cluster: c},
+			pubsub.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer h.Close()
 		a := h.Subscribe("a")
 		time.Sleep(firstPause)

@@ -21,7 +21,8 @@ var bg = context.Background()
 
 var shared = contract.Kind{
 	Shared: true,
-	Has:    contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns | contract.Hints,
+	Has: contract.Reenters | contract.Counts | contract.Fences | contract.Excludes | contract.Turns |
+		contract.Hints,
 	New: func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
 			return contract.Mutex(redisson.New(process[0], name, options...))
@@ -40,7 +41,8 @@ func TestTheKeysAreRedissonsOwn(t *testing.T) {
 			testlock.Must(t, rdb.Set(bg, "redisson_lock_token:"+suffix, "1900000000000000", 0).Err())
 			_, hold := testlock.Lock(t, m, bg)
 			fields := rdb.HGetAll(bg, name).Val()
-			if owner := testlock.Inspect(t, m).Owner; fields[owner] != "1" || !strings.HasPrefix(owner, s.ID()+":") {
+			if owner := testlock.Inspect(t, m).Owner; fields[owner] != "1" ||
+				!strings.HasPrefix(owner, s.ID()+":") {
 				t.Errorf("%q: %v", name, fields)
 			}
 			if hold.Token() != 1900000000000001 {
@@ -63,15 +65,18 @@ func TestTheKeysAreRedissonsOwn(t *testing.T) {
 			// What an RLock of a JVM holds, we wait for.
 			testlock.Must(t, rdb.HSet(bg, name, "285475da-9152-4c83-822a-67ee2f116a79:52", 2).Err())
 			var locked *rlock.LockedError
-			if _, _, err := m.TryLock(bg); !errors.As(err, &locked) || locked.Holder != "285475da-9152-4c83-822a-67ee2f116a79:52" {
+			if _, _, err := m.TryLock(bg); !errors.As(err, &locked) ||
+				locked.Holder != "285475da-9152-4c83-822a-67ee2f116a79:52" {
 				t.Errorf("%q: %v", name, err)
 			}
-			if st := testlock.Inspect(t, m); st.Count != 2 || st.Session != "285475da-9152-4c83-822a-67ee2f116a79" || st.Token != 0 {
+			if st := testlock.Inspect(t, m); st.Count != 2 ||
+				st.Session != "285475da-9152-4c83-822a-67ee2f116a79" || st.Token != 0 {
 				t.Errorf("%q: %+v", name, st)
 			}
 		}
 		for _, name := range []string{"a}b", "{}x", "a{b"} {
-			if _, _, err := redisson.New(s, name).TryLock(bg); err == nil || !strings.Contains(err.Error(), "hash tag") {
+			if _, _, err := redisson.New(s, name).TryLock(bg); err == nil ||
+				!strings.Contains(err.Error(), "hash tag") {
 				t.Errorf("%q: %v", name, err)
 			}
 		}
@@ -82,14 +87,16 @@ func TestTheTokenCounterIsMadeForFencedLocksAloneAndRaisedWhereItIs(t *testing.T
 	const counter = "redisson_lock_token:{x}"
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Client
-		plain, fenced := redisson.New(testlock.NewSession(t, rdb), "x"), redisson.NewFenced(testlock.NewSession(t, rdb), "x")
+		plain, fenced := redisson.New(testlock.NewSession(t, rdb), "x"),
+			redisson.NewFenced(testlock.NewSession(t, rdb), "x")
 		last := int64(0)
 		cycle := func(m *rlock.Mutex) {
 			t.Helper()
 			_, hold := testlock.Lock(t, m, bg)
 			testlock.WantAfter(t, hold, last)
 			last = hold.Token()
-			if during, err := rdb.Get(bg, counter).Int64(); err == nil && during != last+999 { // the end of its block
+			// The end of its block.
+			if during, err := rdb.Get(bg, counter).Int64(); err == nil && during != last+999 {
 				t.Errorf("during a hold of token %d Redisson's next one would follow %d", last, during)
 			}
 			testlock.Unlock(t, hold)

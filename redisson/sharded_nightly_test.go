@@ -108,7 +108,8 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 				if name == "sharded" {
 					t.Skip("these servers have no sharded pub/sub")
 				}
-				for _, newer := range []string{" -ssubscribe", " -sunsubscribe", " -spublish"} { // which they do not know
+				// Which they do not know.
+				for _, newer := range []string{" -ssubscribe", " -sunsubscribe", " -spublish"} {
 					c.rights = strings.Replace(c.rights, newer, "", 1)
 				}
 				c.sharded = false
@@ -122,7 +123,9 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 				testlock.Must(t, node.Client(t).Do(bg, "ACL", "LOG", "RESET").Err())
 			}
 			options := append([]rlock.SessionOption{rlock.WithWatchdogTimeout(lease)}, c.options...)
-			rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+			rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
+				o.Username, o.Password = "lockline", "PASSWORD"
+			})
 			a, b := testlock.NewSession(t, rdb, options...), testlock.NewSession(t, rdb, options...)
 
 			deleted := func(end func(*rlock.Hold) error) func(*testing.T, *rlock.Mutex, *rlock.Hold) {
@@ -136,10 +139,17 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 				end  func(t *testing.T, m *rlock.Mutex, hold *rlock.Hold)
 				both bool // who is told otherwise is told, too
 			}{
-				{"unlocked", func(t *testing.T, _ *rlock.Mutex, hold *rlock.Hold) { testlock.Unlock(t, hold) }, false},
-				{"deleted, which an unlock finds", deleted(func(hold *rlock.Hold) error { return hold.Unlock(bg) }), false},
-				{"deleted, which a renewal finds", deleted(func(hold *rlock.Hold) error { return hold.Extend(bg, lease) }), false},
-				{"forced", func(t *testing.T, m *rlock.Mutex, _ *rlock.Hold) { testlock.ForceUnlock(t, m) }, true},
+				{"unlocked", func(t *testing.T, _ *rlock.Mutex, hold *rlock.Hold) {
+					testlock.Unlock(t, hold)
+				}, false},
+				{"deleted, which an unlock finds", deleted(func(hold *rlock.Hold) error {
+					return hold.Unlock(bg)
+				}), false},
+				{"deleted, which a renewal finds", deleted(func(hold *rlock.Hold) error {
+					return hold.Extend(bg, lease)
+				}), false},
+				{"forced", func(t *testing.T, m *rlock.Mutex, _ *rlock.Hold) { testlock.ForceUnlock(t, m) },
+					true},
 				{"forced from its holder", func(t *testing.T, m *rlock.Mutex, _ *rlock.Hold) {
 					held, err := m.ForceUnlockToken(bg, testlock.Inspect(t, m).Token)
 					if err != nil || !held {
@@ -161,11 +171,13 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 					t.Errorf("%s: %d messages went to other nodes", end.what, sent)
 				}
 				classic, sharded := channel.published(t)
-				if (classic == 1) != (!c.sharded || end.both) || (sharded == 1) != c.sharded || classic > 1 || sharded > 1 {
+				if (classic == 1) != (!c.sharded || end.both) || (sharded == 1) != c.sharded ||
+					classic > 1 || sharded > 1 {
 					t.Errorf("%s: %d messages by PUBLISH, %d by SPUBLISH", end.what, classic, sharded)
 				}
 				testlock.Unlock(t, next)
-				runtime.KeepAlive(hold) // a hold that nobody has is unlocked, which would find a forced lock gone
+				// A hold that nobody has is unlocked, which would find a forced lock gone.
+				runtime.KeepAlive(hold)
 			}
 			for _, node := range cluster.Nodes {
 				testlock.NothingRefused(t, node.Client(t))
@@ -193,11 +205,16 @@ func TestOnAClusterAReleaseKnowsAllWhoWereToldOfIt(t *testing.T) {
 		other := redisson.New(testlock.NewSession(t, cluster.Client(t), options...), "x")
 		go func() { ended <- testlock.Cycle(bg, other) }()
 	}
-	testlock.Eventually(t, "all wait", func() bool { return channel.node.PubSubShardNumSub(bg, channel.name).Val()[channel.name] == waiters })
+	testlock.Eventually(t, "all wait", func() bool {
+		return channel.node.PubSubShardNumSub(bg, channel.name).Val()[channel.name] == waiters
+	})
 	replies := make(chan string, 1)
-	rdb.AddHook(testlock.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	rdb.AddHook(testlock.Hook{Command: func(
+		ctx context.Context, cmd redis.Cmder, next redis.ProcessHook,
+	) error {
 		err := next(ctx, cmd)
-		if reply, ok := cmd.(interface{ Val() string }); ok && testlock.Script(fmt.Sprint(cmd.Args()[1])) == "release" && err == nil {
+		if reply, ok := cmd.(interface{ Val() string }); ok &&
+			testlock.Script(fmt.Sprint(cmd.Args()[1])) == "release" && err == nil {
 			replies <- reply.Val()
 		}
 		return err
@@ -218,8 +235,10 @@ func TestAReleaseOfALockOfRedissonWhileItsSlotMovesWakesItsWaiter(t *testing.T) 
 	cluster := testredis.StartCluster(t, 2, 0)
 	rdb := cluster.Client(t)
 	options := []rlock.SessionOption{rlock.WithWatchdogTimeout(20 * testlock.Patience)}
-	a, b := redisson.New(testlock.NewSession(t, rdb, options...), "x"), redisson.New(testlock.NewSession(t, rdb, options...), "x")
-	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", "1", 0).Err()) // else not all keys of a release exist
+	a, b := redisson.New(testlock.NewSession(t, rdb, options...), "x"),
+		redisson.New(testlock.NewSession(t, rdb, options...), "x")
+	// Else not all keys of a release exist.
+	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", "1", 0).Err())
 	channel := watchRedissonChannel(t, cluster, "x")
 	_, hold := testlock.Lock(t, a, bg)
 	got := testlock.Go(bg, b)

@@ -14,7 +14,8 @@ import (
 // The lease is longer than the waits, so that only news can end them.
 func TestAReleaseWakesWhoeverWaits(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		a, b := redisson.New(testlock.NewSession(t, w.Client), "x"), redisson.New(testlock.NewSession(t, w.Client), "x")
+		a, b := redisson.New(testlock.NewSession(t, w.Client), "x"),
+			redisson.New(testlock.NewSession(t, w.Client), "x")
 		for range 3 {
 			hold := testlock.Take(t, a)
 			got := testlock.Join(bg, b)
@@ -33,7 +34,8 @@ func TestAReleaseThatIsPublishedBeforeTheRefusalArrivesIsNews(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		waiter := testlock.NewSession(t, w.Client)
 		testlock.Works(t, redisson.New(waiter, "another")) // it knows Redis' clock then
-		hold := testlock.Take(t, redisson.New(testlock.NewSession(t, faultproxy.InMemory(t, w.Dial).Client(t)), "x"))
+		hold := testlock.Take(t, redisson.New(testlock.NewSession(t,
+			faultproxy.InMemory(t, w.Dial).Client(t)), "x"))
 		asked := 0
 		var unlocked time.Time
 		w.Net.OnReply(func(r faultproxy.Request) {

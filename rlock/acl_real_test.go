@@ -25,7 +25,9 @@ func setUser(t *testing.T, admin *redis.Client, rules []string) {
 	for _, rule := range rules {
 		args = append(args, rule)
 	}
-	for _, command := range [][]any{args, {"SCRIPT", "FLUSH"}, {"FLUSHALL"}, {"ACL", "LOG", "RESET"}, {"CONFIG", "RESETSTAT"}} {
+	for _, command := range [][]any{
+		args, {"SCRIPT", "FLUSH"}, {"FLUSHALL"}, {"ACL", "LOG", "RESET"}, {"CONFIG", "RESETSTAT"},
+	} {
 		if err := admin.Do(bg, command...).Err(); err != nil {
 			t.Fatalf("%v: %v", command, err)
 		}
@@ -48,8 +50,10 @@ func denied(t *testing.T, admin *redis.Client) (objects []string) {
 // beats is longer than it takes to send a heartbeat, with the liveness of everything's sessions.
 const beats = 3500 * time.Millisecond
 
-// everything does all that a program does with a lock, and gives up a wait after a while. Two sessions share the lock.
-func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, name string, wait time.Duration,
+// everything does all that a program does with a lock, and gives up a wait after a while. Two sessions share
+// the lock.
+func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, name string,
+	wait time.Duration,
 	options ...rlock.SessionOption) (err error) {
 	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithWaiterTimeout(5*time.Second))
 	waits := make(testlock.Waits, 10)
@@ -120,8 +124,8 @@ func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, 
 	return err
 }
 
-// linger keeps a subscription until it is pinged, and another one has been given up. Of locks, there is one in all, so
-// it waits for latches.
+// linger keeps a subscription until it is pinged, and another one has been given up. Of locks, there is one
+// in all, so it waits for latches.
 func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
@@ -202,7 +206,9 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 		"all kinds": {nil, rules.Server, func(ctx context.Context, rdb, admin *redis.Client) error {
 			return allKinds(ctx, rdb, admin)
 		}},
-		"Redisson's keys": {rules.Server, rules.Redisson, func(ctx context.Context, rdb, _ *redis.Client) error {
+		"Redisson's keys": {rules.Server, rules.Redisson, func(
+			ctx context.Context, rdb, _ *redis.Client,
+		) error {
 			return everything(ctx, rdb, redisson.New, "orders:1", time.Second)
 		}},
 	} {
@@ -232,11 +238,15 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 				if !strings.ContainsAny(rule[:1], "~&") {
 					continue
 				}
-				setUser(t, admin, slices.DeleteFunc(slices.Concat(c.rights, c.more), func(r string) bool { return r == rule }))
+				setUser(t, admin, slices.DeleteFunc(slices.Concat(c.rights, c.more), func(r string) bool {
+					return r == rule
+				}))
 				ctx, cancel := context.WithCancel(testlock.Bounded(t))
 				ended := make(chan error, 1)
 				go func() { ended <- c.do(ctx, server.Client(t, asLockline), admin) }()
-				testlock.Eventually(t, "something is refused without "+rule, func() bool { return denied(t, admin) != nil })
+				testlock.Eventually(t, "something is refused without "+rule, func() bool {
+					return denied(t, admin) != nil
+				})
 				cancel()
 				<-ended
 			}
@@ -263,7 +273,8 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 		t.Errorf("refused: %q", refused)
 	}
 	setUser(t, admin, rules.Server)
-	if err := try(); err == nil || !slices.Equal(rules.Replicas, []string{"+wait"}) || !slices.Equal(denied(t, admin), []string{"wait"}) {
+	if err := try(); err == nil || !slices.Equal(rules.Replicas, []string{"+wait"}) ||
+		!slices.Equal(denied(t, admin), []string{"wait"}) {
 		t.Errorf("without %s: refused %q, %v", rules.Replicas, denied(t, admin), err)
 	}
 }

@@ -45,7 +45,9 @@ func (p *pipelines) many(ctx context.Context, cmds []redis.Cmder, next redis.Pro
 		n := int64(len(cmds))
 		p.n.Add(1)
 		p.commands.Add(n)
-		for most := p.longest.Load(); n > most && !p.longest.CompareAndSwap(most, n); most = p.longest.Load() {
+		most := p.longest.Load()
+		for n > most && !p.longest.CompareAndSwap(most, n) {
+			most = p.longest.Load()
 		}
 		if p.before != nil {
 			p.before()
@@ -162,7 +164,8 @@ func TestWhoSharesAPipelineIsFreeToLeaveIt(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 30 {
 			wg.Go(func() {
-				if _, _, err := newMutex(s, fmt.Sprint("frozen", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
+				_, _, err := newMutex(s, fmt.Sprint("frozen", i)).Lock(ctx)
+				if !errors.Is(err, context.Canceled) {
 					t.Errorf("Lock: %v", err)
 				}
 			})
@@ -197,7 +200,8 @@ func TestAnUnlockWaitsForNoPipelineThatIsUnderWay(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 30 {
 			wg.Go(func() {
-				if _, _, err := newMutex(s, fmt.Sprint("stuck", i)).Lock(ctx); !errors.Is(err, context.Canceled) {
+				_, _, err := newMutex(s, fmt.Sprint("stuck", i)).Lock(ctx)
+				if !errors.Is(err, context.Canceled) {
 					t.Errorf("Lock: %v", err)
 				}
 			})
@@ -239,7 +243,9 @@ func TestAPanicUnderAPipelineIsAnErrorOnlyOfWhoCausedIt(t *testing.T) {
 		var shared atomic.Bool
 		rdb := w.Client
 		rdb.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
-			if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return strings.Contains(fmt.Sprint(c.Args()...), "{own7}") }) {
+			if slices.ContainsFunc(cmds, func(c redis.Cmder) bool {
+				return strings.Contains(fmt.Sprint(c.Args()...), "{own7}")
+			}) {
 				shared.Store(shared.Load() || len(cmds) > 1)
 				panic(blown)
 			}

@@ -115,7 +115,8 @@ func scriptMicros(b *testing.B, rdb *redis.Client) (scripts, us float64) {
 	return scripts, us
 }
 
-// BenchmarkSharing says what it brings that goroutines with locks of their own share pipelines. An operation is a lock and an unlock.
+// BenchmarkSharing says what it brings that goroutines with locks of their own share pipelines. An operation
+// is a lock and an unlock.
 func BenchmarkSharing(b *testing.B) {
 	rdb := testredis.Start(b).Client(b)
 	ctx, cancel := context.WithCancel(bg)

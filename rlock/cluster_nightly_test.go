@@ -24,7 +24,9 @@ import (
 func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
-	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
+	rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
+		o.ReadTimeout, o.DialTimeout = time.Second, time.Second
+	})
 	// Shorter than the Cluster takes to notice: until then the server's clock counts.
 	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond))
 	frozen := cluster.Nodes[0]
@@ -173,7 +175,9 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		return all
 	}
 	try := func() error { // what one server needs, the other tests show
-		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
+			o.Username, o.Password = "lockline", "PASSWORD"
+		})
 		if err := everything(testlock.Bounded(t), rdb, rlock.New, "x", beats); err != nil {
 			return err
 		}
@@ -200,14 +204,18 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	for _, more := range [][]string{nil, more} {
 		possible := more != nil
 		set(slices.Concat(needed, more, rules.Redisson))
-		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
+			o.Username, o.Password = "lockline", "PASSWORD"
+		})
 		if err := everything(testlock.Bounded(t), rdb, redisson.New, "orders:1", time.Second); err != nil {
 			t.Errorf("with Redisson's keys, sharded %v: %v", possible, err)
 		}
 		if refused := refused(); refused != nil {
 			t.Errorf("with Redisson's keys, sharded %v: refused: %q", possible, refused)
 		}
-		used := slices.ContainsFunc(cluster.Nodes, func(node *testredis.Server) bool { return called(node.Client(t), "spublish") })
+		used := slices.ContainsFunc(cluster.Nodes, func(node *testredis.Server) bool {
+			return called(node.Client(t), "spublish")
+		})
 		if used != possible {
 			t.Errorf("with Redisson's keys, sharded %v: SPUBLISH was used: %v", possible, used)
 		}
@@ -227,21 +235,28 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		}
 	}
 	for _, rule := range more {
-		rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "lockline", "PASSWORD" })
+		rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
+			o.Username, o.Password = "lockline", "PASSWORD"
+		})
 		wait := time.Second
 		if rule == "+sunsubscribe" {
 			wait = 8 * time.Second // of that it has need later
 		}
 		sharded := func() error { return shardedWaits(testlock.Bounded(t), rdb, wait) }
 		refused, err := leaveOut(rule, sharded)
-		used := slices.ContainsFunc(cluster.Nodes, func(node *testredis.Server) bool { return called(node.Client(t), "ssubscribe") })
-		if want := rule != "+ssubscribe" && rule != "+spublish"; refused != want || used != want || err != nil { // else it is not tried
+		used := slices.ContainsFunc(cluster.Nodes, func(node *testredis.Server) bool {
+			return called(node.Client(t), "ssubscribe")
+		})
+		// Else it is not tried.
+		if want := rule != "+ssubscribe" && rule != "+spublish"; refused != want ||
+			used != want || err != nil {
 			t.Errorf("without %s: refused: %v, SSUBSCRIBE used: %v; %v", rule, refused, used, err)
 		}
 	}
 }
 
-// shardedWaits has a session give up the wait for one lock, and wait for another one in the same slot for so long.
+// shardedWaits has a session give up the wait for one lock, and wait for another one in the same slot for so
+// long.
 func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (err error) {
 	var sessions []*rlock.Session
 	for range 2 {
@@ -261,10 +276,12 @@ func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (er
 	if err != nil {
 		return err
 	}
-	if _, _, err := rlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(time.Second)); !errors.Is(err, rlock.ErrLocked) {
+	_, _, err = rlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(time.Second))
+	if !errors.Is(err, rlock.ErrLocked) {
 		return fmt.Errorf("a wait that ran out: %w", err)
 	}
-	if _, _, err := fairlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(wait)); !errors.Is(err, rlock.ErrLocked) {
+	_, _, err = fairlock.New(sessions[1], "x").Lock(ctx, rlock.WaitAtMost(wait))
+	if !errors.Is(err, rlock.ErrLocked) {
 		return fmt.Errorf("a wait that ran out: %w", err)
 	}
 	return second.Unlock(ctx)
@@ -275,7 +292,8 @@ func TestALockIsKeptOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
 	for _, mode := range []rlock.PubSubMode{rlock.PubSubAuto, rlock.PubSubClassic} {
-		keeper := testlock.NewSession(t, cluster.Client(t), rlock.WithLinger(time.Minute), rlock.WithPubSub(mode))
+		keeper := testlock.NewSession(t, cluster.Client(t), rlock.WithLinger(time.Minute),
+			rlock.WithPubSub(mode))
 		other := testlock.NewSession(t, cluster.Client(t))
 		for i := range 6 {
 			name := fmt.Sprint("kept", mode, i)

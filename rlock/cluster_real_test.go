@@ -53,7 +53,8 @@ func TestOnACluster(t *testing.T) {
 		for i := range 9 {
 			name := fmt.Sprint("wake", i)
 			_, first := testlock.Lock(t, rlock.New(a, name), bg)
-			got := testlock.Go(bg, rlock.New(b, name), rlock.WaitAtMost(15*time.Second)) // less than the lease
+			// Less than the lease.
+			got := testlock.Go(bg, rlock.New(b, name), rlock.WaitAtMost(15*time.Second))
 			testlock.Receive(t, "waiting", waits)
 			testlock.Unlock(t, first)
 			testlock.Unlock(t, testlock.Granted(t, got))
@@ -74,7 +75,8 @@ func TestOnACluster(t *testing.T) {
 		testlock.Must(t, s.Close())
 		other := testlock.NewSession(t, rdb)
 		for i, m := range ms {
-			if testlock.Inspect(t, rlock.New(other, m.Name())).Held || !errors.Is(holds[i].Err(), rlock.ErrClosed) {
+			if testlock.Inspect(t, rlock.New(other, m.Name())).Held ||
+				!errors.Is(holds[i].Err(), rlock.ErrClosed) {
 				t.Errorf("%s is still held", m.Name())
 			}
 		}
@@ -91,7 +93,8 @@ func TestOnACluster(t *testing.T) {
 			"classic": {rlock.PubSubClassic, redisson.New},
 			"fenced":  {rlock.PubSubAuto, redisson.NewFenced},
 		} {
-			options := []rlock.SessionOption{rlock.WithPubSub(c.mode), rlock.WithWatchdogTimeout(2 * testlock.Patience)}
+			options := []rlock.SessionOption{rlock.WithPubSub(c.mode),
+				rlock.WithWatchdogTimeout(2 * testlock.Patience)}
 			a := c.newMutex(testlock.NewSession(t, rdb, options...), name)
 			b := c.newMutex(testlock.NewSession(t, rdb, append(options, rlock.WithObserver(waits))...), name)
 			for _, forced := range []bool{false, true} {

@@ -17,8 +17,10 @@ func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
 	if raceEnabled {
 		t.Skip("memory is not measured under the race detector")
 	}
-	rdb := testredis.Start(t).Client(t, func(o *redis.Options) { o.PoolSize = 2 }) // each connection has 64 KB
-	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour))         // no renewal is under way when memory is measured
+	// each connection has 64 KB.
+	rdb := testredis.Start(t).Client(t, func(o *redis.Options) { o.PoolSize = 2 })
+	// No renewal is under way when memory is measured.
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour))
 	if each := bytesPerHold(t, s, 100_000); each > 1400 {
 		t.Errorf("%.0f bytes per held lock", each)
 	}

@@ -86,8 +86,10 @@ func TestWaitersSendNothingButPingsAndOneHeartbeatPerSession(t *testing.T) {
 		time.Sleep(10*heartbeat + heartbeat/2) // so that none is under way
 		heartbeats := strings.Count(sequence(w.Net), "acquire")
 		pings := w.Net.Count("PING") // one each 3 s, more or less
-		if heartbeats < 10*sessions || heartbeats > 11*sessions || pings > 22*sessions || pings < 18*sessions || pings+heartbeats != w.Net.Count() {
-			t.Errorf("%d pings and %d heartbeats of %d sessions in %d requests", pings, heartbeats, sessions, w.Net.Count())
+		if heartbeats < 10*sessions || heartbeats > 11*sessions || pings > 22*sessions ||
+			pings < 18*sessions || pings+heartbeats != w.Net.Count() {
+			t.Errorf("%d pings and %d heartbeats of %d sessions in %d requests",
+				pings, heartbeats, sessions, w.Net.Count())
 		}
 		cancel()
 		wg.Wait()
@@ -126,7 +128,8 @@ func TestAWakeUpCostsNoRequestWhateverTheNumberOfWaiters(t *testing.T) {
 	})
 }
 
-// terse is a server that costs next to no allocations: it grants a lock whenever it is asked, and takes it back.
+// terse is a server that costs next to no allocations: it grants a lock whenever it is asked, and takes it
+// back.
 func terse(server net.Conn, lock string) {
 	in, out := bufio.NewReader(server), make([]byte, 0, 100)
 	word := func() []byte {
@@ -162,17 +165,19 @@ func terse(server net.Conn, lock string) {
 // terseClient is a client of a terse server, and a lock there. They end with the test.
 func terseClient(t *testing.T, options ...rlock.SessionOption) (*redis.Client, *rlock.Session, string) {
 	digest := redis.NewScript(script.Text("lock/acquire")).Hash()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:2", PoolSize: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		go terse(server, digest)
-		return client, nil
-	}})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:2", PoolSize: 1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go terse(server, digest)
+			return client, nil
+		}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s := testlock.NewSession(t, rdb, options...)
 	return rdb, s, digest
 }
 
-// bytesPerHold is what each of n locks costs that one session holds. It fails the test if they cost goroutines.
+// bytesPerHold is what each of n locks costs that one session holds. It fails the test if they cost
+// goroutines.
 func bytesPerHold(t *testing.T, s *rlock.Session, n int) float64 {
 	names := make([]string, n)
 	for i := range names {
@@ -193,7 +198,9 @@ func bytesPerHold(t *testing.T, s *rlock.Session, n int) float64 {
 		testlock.Must(t, err)
 		holds[i] = h
 	}
-	testlock.Eventually(t, "at most three goroutines at rest", func() bool { return runtime.NumGoroutine()-goroutines <= 3 })
+	testlock.Eventually(t, "at most three goroutines at rest", func() bool {
+		return runtime.NumGoroutine()-goroutines <= 3
+	})
 	each := float64(memory()-before) / float64(n)
 	t.Logf("%.0f bytes per held lock", each)
 	if holds[0].Err() != nil || holds[n-1].Err() != nil {
@@ -232,13 +239,15 @@ func TestAnUncontendedLockAllocatesAtMostAQuarterMoreThanBareScripts(t *testing.
 			testlock.Must(t, err)
 			testlock.Must(t, hold.Unlock(ctx))
 		})
-		// What Lock and Unlock cost at the least: two EVALSHA with the same arguments and replies, through go-redis.
+		// What Lock and Unlock cost at the least: two EVALSHA with the same arguments and replies, through
+		// go-redis.
 		keys := []string{"lockline:r:{x}", "lockline:r:{x}:t"}
 		owner, about := "285475da-9152-4c83-822a-67ee2f116a79:52", "4711@host label"
 		now := time.Now().UnixMicro()
 		least := testing.AllocsPerRun(500, func() {
 			testlock.Must(t, rdb.EvalSha(ctx, digest, keys, owner, 30000, now, about, 60000).Err())
-			testlock.Must(t, rdb.EvalSha(ctx, "release", keys, owner, "1795210080033706", "lockline:r:{x}", 60000, 0).Err())
+			testlock.Must(t, rdb.EvalSha(ctx, "release", keys, owner, "1795210080033706", "lockline:r:{x}",
+				60000, 0).Err())
 		})
 		t.Logf("%v allocations, bare %v: %.2f times", ours, least, ours/least)
 		if ours > 1.25*least {
@@ -246,7 +255,8 @@ func TestAnUncontendedLockAllocatesAtMostAQuarterMoreThanBareScripts(t *testing.
 		}
 		for name, cycle := range idioms(t, func() *rlock.Mutex { return rlock.New(s, "x") }) {
 			n := testing.AllocsPerRun(100, cycle)
-			for range 10 { // on a busy machine, an answer may take long enough for requests to have goroutines
+			// On a busy machine, an answer may take long enough for requests to have goroutines.
+			for range 10 {
 				n = min(n, testing.AllocsPerRun(100, cycle))
 			}
 			t.Logf("%s: %v allocations", name, n)
@@ -265,7 +275,10 @@ func TestAnUncontendedLockAllocatesAtMostAQuarterMoreThanBareScripts(t *testing.
 func idioms(t testing.TB, locker func() *rlock.Mutex) map[string]func() {
 	outer, cancel := context.WithCancel(bg)
 	t.Cleanup(cancel)
-	cycle := func(take func(rlock.Locker) (context.Context, *rlock.Hold, error), unlock func(held context.Context) context.Context) func() {
+	cycle := func(
+		take func(rlock.Locker) (context.Context, *rlock.Hold, error),
+		unlock func(held context.Context) context.Context,
+	) func() {
 		return func() {
 			held, hold, err := take(locker())
 			testlock.Must(t, err)
@@ -286,8 +299,10 @@ func idioms(t testing.TB, locker func() *rlock.Mutex) map[string]func() {
 		"WaitAtMost": cycle(func(l rlock.Locker) (context.Context, *rlock.Hold, error) {
 			return l.Lock(outer, rlock.WaitAtMost(time.Minute))
 		}, its),
-		"TryLock": cycle(func(l rlock.Locker) (context.Context, *rlock.Hold, error) { return l.TryLock(outer) }, its),
-		"Do":      func() { testlock.Must(t, locker().Do(outer, func(context.Context) error { return nil })) },
+		"TryLock": cycle(func(l rlock.Locker) (context.Context, *rlock.Hold, error) {
+			return l.TryLock(outer)
+		}, its),
+		"Do": func() { testlock.Must(t, locker().Do(outer, func(context.Context) error { return nil })) },
 		"a deadline each call": func() {
 			ctx, cancel := context.WithTimeout(outer, time.Minute)
 			defer cancel()

@@ -195,7 +195,8 @@ func ExampleWithLease() {
 			fmt.Println("done already")
 			continue
 		}
-		fmt.Println("to be done, for somebody else at most", time.Until(hold.Deadline()).Round(time.Hour), "later")
+		fmt.Println("to be done, for somebody else at most",
+			time.Until(hold.Deadline()).Round(time.Hour), "later")
 	}
 	// Output:
 	// to be done, for somebody else at most 1h0m0s later

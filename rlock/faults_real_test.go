@@ -33,16 +33,26 @@ func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
 		happens func(t *testing.T, server *testredis.Server, rdb *redis.Client)
 		lost    bool
 	}{
-		"restart":       {func(t *testing.T, s *testredis.Server, _ *redis.Client) { s.Restart(t) }, true},
-		"flush":         {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) { do(t, rdb, "flushall") }, true},
-		"script flush":  {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) { do(t, rdb, "script flush") }, false},
-		"pubsub killed": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) { do(t, rdb, "client kill type pubsub") }, false},
+		"restart": {func(t *testing.T, s *testredis.Server, _ *redis.Client) { s.Restart(t) }, true},
+		"flush": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) {
+			do(t, rdb, "flushall")
+		}, true},
+		"script flush": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) {
+			do(t, rdb, "script flush")
+		}, false},
+		"pubsub killed": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) {
+			do(t, rdb, "client kill type pubsub")
+		}, false},
 		"all clients killed": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) {
 			do(t, rdb, noClients, "client kill type pubsub")
 		}, false},
-		"pause": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) { do(t, rdb, "client pause 500 all") }, false},
+		"pause": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) {
+			do(t, rdb, "client pause 500 all")
+		}, false},
 		"read only": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) {
-			refusesAGrant(t, rdb, func() { do(t, rdb, "replicaof 127.0.0.1 1") }, func() { do(t, rdb, "replicaof no one") })
+			refusesAGrant(t, rdb, func() { do(t, rdb, "replicaof 127.0.0.1 1") }, func() {
+				do(t, rdb, "replicaof no one")
+			})
 		}, true},
 		"replicas missing": {func(t *testing.T, _ *testredis.Server, rdb *redis.Client) {
 			refusesAGrant(t, rdb, func() { do(t, rdb, "config set min-replicas-to-write 1") },
@@ -76,7 +86,8 @@ func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
 	}
 }
 
-// refusesAGrant has a server that refuses writes from begin to end wake the waiters of lock x, which is free then.
+// refusesAGrant has a server that refuses writes from begin to end wake the waiters of lock x, which is free
+// then.
 func refusesAGrant(t *testing.T, rdb *redis.Client, begin, end func()) {
 	testlock.Must(t, rdb.Del(bg, lockKey).Err())
 	begin()
@@ -92,7 +103,8 @@ func TestAFullServerEndsNoWait(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client(t)
 	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), "x"), bg)
-	got := testlock.Go(bg, rlock.New(testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(5*time.Second)), "x"))
+	got := testlock.Go(bg, rlock.New(testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(5*time.Second)),
+		"x"))
 	testlock.Eventually(t, "it waits", func() bool { return seen(rdb) == 1 })
 	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
 	testlock.Must(t, rdb.ConfigResetStat(bg).Err())
@@ -120,7 +132,8 @@ func TestAWaiterIsNotPassedOverWhereItIsNotKnownWhetherItListens(t *testing.T) {
 	testlock.Unlock(t, testlock.Granted(t, got))
 }
 
-// Of more waiters than are passed over at once, all of whom are gone, the first costs its lease. Others are served.
+// Of more waiters than are passed over at once, all of whom are gone, the first costs its lease. Others are
+// served.
 func TestManyOfTheDeadHideNobodyThatLives(t *testing.T) {
 	t.Parallel()
 	const dead = 1001

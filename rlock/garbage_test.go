@@ -16,7 +16,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// odd are values that Lockline never wrote where it keeps numbers. A real server's Lua converts the real ones as no other does.
+// odd are values that Lockline never wrote where it keeps numbers. A real server's Lua converts the real ones
+// as no other does.
 var (
 	odd     = []string{"", "zzz", "inf", "9007199254740993"}
 	oddReal = []string{"zzz", "-5", "1.5", "1e400", "0x10", "1\n2\x00%s,=", "9223372036854775807"}
@@ -41,8 +42,10 @@ func (p place) String() string {
 func placesOf(kind string) []place {
 	at := []place{
 		{field: "t"}, {field: "s"}, {field: "another:1"},
-		{key: ":t", field: "t"}, {key: ":t", field: "r"}, {key: ":t", field: "l"}, {key: ":t", field: "gone:1"}, {key: ":t", field: "t", alike: "r"},
-		{key: ":t", field: "t", idle: true}, {key: ":t", field: "t", alike: "r", idle: true}, {key: ":t", field: "gone:1", idle: true},
+		{key: ":t", field: "t"}, {key: ":t", field: "r"}, {key: ":t", field: "l"},
+		{key: ":t", field: "gone:1"}, {key: ":t", field: "t", alike: "r"},
+		{key: ":t", field: "t", idle: true}, {key: ":t", field: "t", alike: "r", idle: true},
+		{key: ":t", field: "gone:1", idle: true},
 	}
 	switch kind {
 	case "fair":
@@ -54,14 +57,22 @@ func placesOf(kind string) []place {
 }
 
 // eachPlace runs a test with two sessions' locks of each kind for each place.
-func eachPlace(t *testing.T, test func(t *testing.T, at place, of func(t *testing.T, name string, admin *redis.Client) *vandal)) {
-	for kind, newMutex := range map[string]testlock.Maker{"reentrant": rlock.New, "fair": fairlock.New, "redisson": redisson.New} {
+func eachPlace(
+	t *testing.T, test func(t *testing.T, at place,
+		of func(t *testing.T, name string, admin *redis.Client) *vandal),
+) {
+	for kind, newMutex := range map[string]testlock.Maker{
+		"reentrant": rlock.New, "fair": fairlock.New, "redisson": redisson.New,
+	} {
 		for _, at := range placesOf(kind) {
 			t.Run(fmt.Sprintf("%s/%s", kind, at), func(t *testing.T) {
 				test(t, at, func(t *testing.T, name string, admin *redis.Client) *vandal {
-					options := []rlock.SessionOption{rlock.WithWatchdogTimeout(5 * time.Second), rlock.WithWaiterTimeout(5 * time.Second)}
-					one, two := testlock.NewSession(t, admin, options...), testlock.NewSession(t, admin, options...)
-					v := &vandal{t: t, name: name, rdb: admin, one: newMutex(one, name), two: newMutex(two, name)}
+					options := []rlock.SessionOption{rlock.WithWatchdogTimeout(5 * time.Second),
+						rlock.WithWaiterTimeout(5 * time.Second)}
+					one, two := testlock.NewSession(t, admin, options...),
+						testlock.NewSession(t, admin, options...)
+					v := &vandal{t: t, name: name, rdb: admin, one: newMutex(one, name),
+						two: newMutex(two, name)}
 					v.place(kind, at)
 					return v
 				})
@@ -70,9 +81,9 @@ func eachPlace(t *testing.T, test func(t *testing.T, at place, of func(t *testin
 	}
 }
 
-// What nobody of ours wrote into a lock's keys makes no second holder, no token that is not above those before, and
-// nobody ask all the time. Everything ends, and where it is an error, that names the key: when that is deleted, all is well.
-// Proves: values
+// What nobody of ours wrote into a lock's keys makes no second holder, no token that is not above those
+// before, and nobody ask all the time. Everything ends, and where it is an error, that names the key: when
+// that is deleted, all is well. Proves: values
 func TestValuesThatLocklineDidNotWriteAreRefusedOrRepaired(t *testing.T) {
 	eachPlace(t, func(t *testing.T, at place, of func(*testing.T, string, *redis.Client) *vandal) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -146,7 +157,9 @@ func (v *vandal) got(what string, hold *rlock.Hold, err error) {
 // named: the error tells what an error of a lock is, or names the key.
 func (v *vandal) named(what string, err error) {
 	v.t.Helper()
-	if err != nil && !errors.Is(err, rlock.ErrLocked) && !errors.Is(err, rlock.ErrLost) && !(strings.Contains(err.Error(), fmt.Sprintf("%q", v.key)) && strings.Contains(err.Error(), "delete that key")) {
+	if err != nil && !errors.Is(err, rlock.ErrLocked) && !errors.Is(err, rlock.ErrLost) &&
+		!(strings.Contains(err.Error(), fmt.Sprintf("%q", v.key)) &&
+			strings.Contains(err.Error(), "delete that key")) {
 		v.t.Errorf("%s: %v", what, err)
 	}
 }
@@ -239,7 +252,8 @@ func (v *vandal) recovers() {
 	}
 	_, err := v.two.ForceUnlock(testlock.Bounded(t))
 	v.named("ForceUnlock", err)
-	time.Sleep(2 * time.Millisecond) // of real time: the tokens of a block may be a millisecond ahead of the server's clock
+	// Of real time: the tokens of a block may be a millisecond ahead of the server's clock.
+	time.Sleep(2 * time.Millisecond)
 	testlock.Must(t, v.rdb.Del(bg, v.key).Err())
 	_, hold := testlock.Lock(t, v.two, testlock.Bounded(t), patient)
 	v.got("Lock", hold, nil)
@@ -254,7 +268,8 @@ func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		_, hold := testlock.Lock(t, newMutex(testlock.NewSession(t, beside(t, w)), "x"), bg)
 		lock := w.Keys()[0]
-		w.SetTTL(lock, 1e12*time.Millisecond/1000) // an in-memory server has none that is longer than a Duration
+		// An in-memory server has none that is longer than a Duration.
+		w.SetTTL(lock, 1e12*time.Millisecond/1000)
 		m := newMutex(testlock.NewSession(t, w.Client), "x")
 		_, _, _ = m.TryLock(bg)
 		w.Net.Reset()
@@ -273,10 +288,12 @@ func TestTheErrorAboutAnOddValueIsFinal(t *testing.T) {
 		testlock.Works(t, m)
 		memory := w.Keys()[0]
 		w.HSet(memory, "t", "zzz")
-		for what, acquire := range map[string]func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){"Lock": m.Lock, "TryLock": m.TryLock} {
+		type acquire func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
+		for what, acquire := range map[string]acquire{"Lock": m.Lock, "TryLock": m.TryLock} {
 			w.Net.Reset()
 			_, _, err := acquire(bg)
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`the key %q has "zzz" in its field "t"`, memory)) {
+			says := fmt.Sprintf(`the key %q has "zzz" in its field "t"`, memory)
+			if err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", what, err)
 			}
 			if n := w.Net.Count("EVAL", "EVALSHA"); n != 1 {

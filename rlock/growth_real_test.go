@@ -30,7 +30,9 @@ func BenchmarkGrowth(b *testing.B) {
 	}{
 		{"rlock", func(s *rlock.Session, _ int) rlock.Locker { return rlock.New(s, "x") }},
 		{"fairlock", func(s *rlock.Session, _ int) rlock.Locker { return fairlock.New(s, "x") }},
-		{"semaphore", func(s *rlock.Session, _ int) rlock.Locker { return semaphore.New(s, "x", 5).Locker(1) }},
+		{"semaphore", func(s *rlock.Session, _ int) rlock.Locker {
+			return semaphore.New(s, "x", 5).Locker(1)
+		}},
 		{"rwlock", func(s *rlock.Session, waiter int) rlock.Locker {
 			l := rwlock.New(s, "x")
 			if waiter%2 == 0 {

@@ -46,7 +46,8 @@ func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testin
 func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec), rlock.WithHandover(time.Hour)), "x")
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithObserver(&rec),
+			rlock.WithHandover(time.Hour)), "x")
 		for range 100 {
 			_, holding := testlock.Lock(t, m, bg)
 			in := ask(m, 1) // whose turn comes first
@@ -91,7 +92,9 @@ func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
 
 // onGrant has the client call f when the server has granted a lock, and before whoever asked for it knows.
 func onGrant(rdb *redis.Client, f func()) {
-	rdb.AddHook(testlock.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	rdb.AddHook(testlock.Hook{Command: func(
+		ctx context.Context, cmd redis.Cmder, next redis.ProcessHook,
+	) error {
 		err := next(ctx, cmd)
 		if reply, ok := cmd.(interface{ Val() string }); ok && strings.HasPrefix(reply.Val(), "G ") {
 			f()

@@ -18,7 +18,9 @@ import (
 )
 
 func TestAMutexThatIsNoneIsRefused(t *testing.T) {
-	for m, named := range map[*rlock.Mutex]string{rlock.New(nil, "x"): "session", new(rlock.Mutex): "zero value", nil: "zero value"} {
+	for m, named := range map[*rlock.Mutex]string{
+		rlock.New(nil, "x"): "session", new(rlock.Mutex): "zero value", nil: "zero value",
+	} {
 		_ = m.Name()
 		ctx, hold, locked := m.Lock(bg)
 		if ctx != bg || hold != nil {
@@ -43,8 +45,9 @@ func TestATimeThatLastsForDecadesIsRefusedWithTheOptionsName(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		said := map[string]error{}
 		for name, option := range map[string]rlock.SessionOption{
-			"WithWatchdogTimeout": rlock.WithWatchdogTimeout(long), "WithWaiterTimeout": rlock.WithWaiterTimeout(long),
-			"WithHandover": rlock.WithHandover(long), "WithLinger": rlock.WithLinger(long),
+			"WithWatchdogTimeout": rlock.WithWatchdogTimeout(long),
+			"WithWaiterTimeout":   rlock.WithWaiterTimeout(long),
+			"WithHandover":        rlock.WithHandover(long), "WithLinger": rlock.WithLinger(long),
 		} {
 			_, said[name] = rlock.NewSession(w.Client, option)
 		}
@@ -55,7 +58,8 @@ func TestATimeThatLastsForDecadesIsRefusedWithTheOptionsName(t *testing.T) {
 		said["Extend"] = hold.Extend(bg, long)
 		testlock.Unlock(t, hold)
 		for name, err := range said {
-			if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "ten years") {
+			if err == nil || !strings.Contains(err.Error(), name) ||
+				!strings.Contains(err.Error(), "ten years") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -76,7 +80,8 @@ func TestAMethodOfANilHoldIsSafe(t *testing.T) {
 	for _, hold := range []*rlock.Hold{nil, new(rlock.Hold)} {
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
 		testlock.WantError(t, "Extend", hold.Extend(bg, time.Second), rlock.ErrNotHeld)
-		if hold.Token() != 0 || !hold.Deadline().IsZero() || !errors.Is(hold.Err(), rlock.ErrNotHeld) || hold.Name() != "" {
+		if hold.Token() != 0 || !hold.Deadline().IsZero() || !errors.Is(hold.Err(), rlock.ErrNotHeld) ||
+			hold.Name() != "" {
 			t.Error("a nil Hold seems held")
 		}
 	}
@@ -94,21 +99,27 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 		reason  string
 	}
 	cases := map[string]unfit{
-		"a nil client":           {nil, nil, "nil"},
-		"a nil *redis.Client":    {none, nil, "nil"},
-		"a Ring":                 {ring, nil, "another server"},
-		"an empty prefix":        {rdb, []rlock.SessionOption{rlock.WithPrefix("")}, `""`},
-		"an open brace":          {rdb, []rlock.SessionOption{rlock.WithPrefix("a{b")}, `"a{b"`},
-		"an empty tag":           {rdb, []rlock.SessionOption{rlock.WithPrefix("a{}")}, `"a{}"`},
-		"a kind in the prefix":   {rdb, []rlock.SessionOption{rlock.WithPrefix("app:r:{tenant}")}, "another prefix"},
-		"Redisson's prefix":      {rdb, []rlock.SessionOption{rlock.WithPrefix("redisson_lock_token")}, "Redisson"},
-		"a long prefix":          {rdb, []rlock.SessionOption{rlock.WithPrefix(strings.Repeat("p", 600))}, "600"},
-		"no watchdog timeout":    {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(0)}, "0s"},
-		"a watchdog of 1ms":      {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(time.Millisecond)}, "1ms"},
-		"sharded on one server":  {rdb, []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubSharded)}, "WithPubSub"},
-		"no mode of pub/sub":     {rdb, []rlock.SessionOption{rlock.WithPubSub(7)}, "no mode 7"},
-		"a label that isn't":     {rdb, []rlock.SessionOption{rlock.WithLabel("\xff")}, "UTF-8"},
-		"a label that is a book": {rdb, []rlock.SessionOption{rlock.WithLabel(strings.Repeat("l", 600))}, "512"},
+		"a nil client":        {nil, nil, "nil"},
+		"a nil *redis.Client": {none, nil, "nil"},
+		"a Ring":              {ring, nil, "another server"},
+		"an empty prefix":     {rdb, []rlock.SessionOption{rlock.WithPrefix("")}, `""`},
+		"an open brace":       {rdb, []rlock.SessionOption{rlock.WithPrefix("a{b")}, `"a{b"`},
+		"an empty tag":        {rdb, []rlock.SessionOption{rlock.WithPrefix("a{}")}, `"a{}"`},
+		"a kind in the prefix": {rdb, []rlock.SessionOption{rlock.WithPrefix("app:r:{tenant}")},
+			"another prefix"},
+		"Redisson's prefix": {rdb, []rlock.SessionOption{rlock.WithPrefix("redisson_lock_token")},
+			"Redisson"},
+		"a long prefix": {rdb, []rlock.SessionOption{rlock.WithPrefix(strings.Repeat("p", 600))},
+			"600"},
+		"no watchdog timeout": {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(0)}, "0s"},
+		"a watchdog of 1ms": {rdb, []rlock.SessionOption{rlock.WithWatchdogTimeout(time.Millisecond)},
+			"1ms"},
+		"sharded on one server": {rdb, []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubSharded)},
+			"WithPubSub"},
+		"no mode of pub/sub": {rdb, []rlock.SessionOption{rlock.WithPubSub(7)}, "no mode 7"},
+		"a label that isn't": {rdb, []rlock.SessionOption{rlock.WithLabel("\xff")}, "UTF-8"},
+		"a label that is a book": {rdb, []rlock.SessionOption{rlock.WithLabel(strings.Repeat("l", 600))},
+			"512"},
 	}
 	// Versions of go-redis before 9.22 have none.
 	if method := reflect.ValueOf(rdb).MethodByName("AutoPipeline"); method.IsValid() {
@@ -130,7 +141,8 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 
 // names that have broken other libraries' keys.
 var names = []string{
-	"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b", "}x", `\x`, `\}x`, `\\`,
+	"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b",
+	"}x", `\x`, `\}x`, `\\`,
 	"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
 }
 
@@ -145,15 +157,19 @@ func TestNoTwoPrefixesShareALock(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = hold.Unlock(bg) })
 		}
-		hold("what looks like another prefix", rlock.New(testlock.NewSession(t, rdb, rlock.WithPrefix("app")), "tenant}:r:{y"))
+		hold("what looks like another prefix",
+			rlock.New(testlock.NewSession(t, rdb, rlock.WithPrefix("app")), "tenant}:r:{y"))
 		for _, prefix := range []string{"{app}", "app:{tenant}", "app:r", "app:r:"} {
 			hold(prefix, rlock.New(testlock.NewSession(t, rdb, rlock.WithPrefix(prefix)), "y"))
 		}
 		s := testlock.NewSession(t, rdb)
-		for _, name := range []string{"x", "{x}", "orders:{x}", "app:r:x", "r:{x}", "my:lockline_lock_memory:{x}"} {
+		for _, name := range []string{
+			"x", "{x}", "orders:{x}", "app:r:x", "r:{x}", "my:lockline_lock_memory:{x}",
+		} {
 			hold(name, redisson.New(s, name))
 		}
-		for _, name := range []string{"lockline_lock_memory:{x}", "lockline_lock_memory::{x}", "redisson_lock_token:{x}", "redisson_lock_token:x",
+		for _, name := range []string{"lockline_lock_memory:{x}", "lockline_lock_memory::{x}",
+			"redisson_lock_token:{x}", "redisson_lock_token:x",
 			"lockline:r:{x}", "lockline:r:{x}:t", "app:f:{x}:q", "app:q:{x}"} {
 			m := redisson.New(s, name)
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(0))
@@ -163,7 +179,8 @@ func TestNoTwoPrefixesShareALock(t *testing.T) {
 			_, force := m.ForceUnlock(bg)
 			_, forceToken := m.ForceUnlockToken(bg, 1)
 			for _, err := range []error{err, try, do, look, force, forceToken} {
-				if err == nil || !strings.Contains(err.Error(), "redisson: ") || !strings.Contains(err.Error(), `"`+name+`"`) {
+				if err == nil || !strings.Contains(err.Error(), "redisson: ") ||
+					!strings.Contains(err.Error(), `"`+name+`"`) {
 					t.Errorf("%q: %v", name, err)
 				}
 			}
@@ -177,7 +194,8 @@ func FuzzNames(f *testing.F) {
 	}
 	f.Add("app", "tenant}:r:{y", "app:r:{tenant}", "y")
 	f.Add("app:{b}", "x", "app", "b}:f:{x")
-	for _, name := range []string{"lockline_lock_memory:{x}", "redisson_lock_token:{x}", "r:{x}"} { // "": of package redisson
+	// "": of package redisson.
+	for _, name := range []string{"lockline_lock_memory:{x}", "redisson_lock_token:{x}", "r:{x}"} {
 		f.Add("", "x", "", name)
 	}
 	f.Add("lockline", "x", "", "lockline:r:{x}:t")
@@ -212,8 +230,10 @@ func FuzzNames(f *testing.F) {
 			for theirs, newMutex := range otherKinds {
 				_, hb, err2 := newMutex(other, b).TryLock(bg)
 				same := p == q && a == b && mine == theirs
-				if b != "" && len(b) <= 512 && !same && err2 != nil && (errors.Is(err2, rlock.ErrLocked) || !refused(q, b)) {
-					t.Errorf("%s %q %q and %s %q %q are in each other's way: %v", mine, p, a, theirs, q, b, err2)
+				if b != "" && len(b) <= 512 && !same && err2 != nil &&
+					(errors.Is(err2, rlock.ErrLocked) || !refused(q, b)) {
+					t.Errorf("%s %q %q and %s %q %q are in each other's way: %v",
+						mine, p, a, theirs, q, b, err2)
 				}
 				if same && err == nil && err2 == nil {
 					t.Errorf("%s %q %q was taken twice", mine, p, a)

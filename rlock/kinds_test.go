@@ -38,11 +38,12 @@ func TestEventsAndKeysNameTheKind(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 				n := 0
-				s := testlock.NewSession(t, w.Client, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-					if n++; e.Lock != want[kind] {
-						t.Errorf("%v of a lock of kind %q", e.Kind, e.Lock)
-					}
-				})))
+				s := testlock.NewSession(t, w.Client,
+					rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+						if n++; e.Lock != want[kind] {
+							t.Errorf("%v of a lock of kind %q", e.Kind, e.Lock)
+						}
+					})))
 				_, hold := testlock.Lock(t, newMutex(s, "x"), bg)
 				if !w.Exists("lockline:" + string(want[kind]) + ":{x}") {
 					t.Error("its key has another letter")

@@ -85,7 +85,8 @@ func wrongClient(t *testing.T, addr, use string) {
 		_, _, locked := l.Lock(testlock.Bounded(t))
 		_, _, tried := l.TryLock(bg)
 		for _, err := range []error{locked, tried} {
-			if err == nil || !strings.Contains(err.Error(), use) || strings.Count(err.Error(), "lockline: ") != 1 {
+			if err == nil || !strings.Contains(err.Error(), use) ||
+				strings.Count(err.Error(), "lockline: ") != 1 {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
@@ -98,7 +99,8 @@ func TestAPlainClientOnAClusterIsToldToUseAClusterClient(t *testing.T) {
 	master := cluster.Master(t, "{x}")
 	for _, node := range cluster.Nodes {
 		if node != master {
-			wrongClient(t, node.Addr, "a node of a Cluster, and this client did not go where it says: use redis.NewClusterClient")
+			wrongClient(t, node.Addr, "a node of a Cluster, and this client did not go where it says: "+
+				"use redis.NewClusterClient")
 			return
 		}
 	}
@@ -107,5 +109,6 @@ func TestAPlainClientOnAClusterIsToldToUseAClusterClient(t *testing.T) {
 func TestASentinelIsNoPlaceForLocksAndTheErrorSaysSo(t *testing.T) {
 	t.Parallel()
 	sentinel := testredis.StartSentinel(t, 0)
-	wrongClient(t, sentinel.Sentinels[0].Addr, "a Sentinel runs none, and knows where the master is: use redis.NewFailoverClient")
+	wrongClient(t, sentinel.Sentinels[0].Addr,
+		"a Sentinel runs none, and knows where the master is: use redis.NewFailoverClient")
 }

@@ -11,7 +11,8 @@ import (
 
 func TestMain(m *testing.M) {
 	// go-redis asks a server that is gone once a second, and only then sees that its client was closed.
-	testlock.Main(m, contend, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	testlock.Main(m, contend,
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 var bg = context.Background()

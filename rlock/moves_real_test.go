@@ -38,11 +38,14 @@ func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T)
 
 // nobodyStarves checks that sessions which wait as the master moves have their turns beside those that come
 // later.
-func nobodyStarves(t *testing.T, newLock func(*rlock.Session) rlock.Locker, client func() *redis.Client, move func()) {
+func nobodyStarves(
+	t *testing.T, newLock func(*rlock.Session) rlock.Locker, client func() *redis.Client, move func(),
+) {
 	t.Helper()
 	ctx, stop := context.WithCancel(bg)
 	var turns [4]atomic.Int64
-	lease := rlock.WithWatchdogTimeout(5 * time.Second) // a release that only the old master heard of costs as long
+	// A release that only the old master heard of costs as long.
+	lease := rlock.WithWatchdogTimeout(5 * time.Second)
 	contend := func(i int) <-chan struct{} {
 		l, done := newLock(testlock.NewSession(t, client(), lease)), make(chan struct{})
 		go func() {

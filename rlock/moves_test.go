@@ -13,8 +13,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A managed Redis fails over behind one address. The old server lives on and keeps the connections that it has, so that a
-// subscription stays where nothing is published any more (go-redis 790 and 2229, spring-data-redis 3431).
+// A managed Redis fails over behind one address. The old server lives on and keeps the connections that it
+// has, so that a subscription stays where nothing is published any more (go-redis 790 and 2229,
+// spring-data-redis 3431).
 func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAnyMore(t *testing.T) {
 	kinds := maps.Clone(queued)
 	kinds["redisson"] = func(s *rlock.Session) rlock.Locker { return redisson.New(s, "x") }
@@ -23,10 +24,12 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 			testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
 				after := testlock.NewWire(t)
 				log := &testlock.Log{}
-				stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())), testlock.NewSession(t, after.Client)
+				stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())),
+					testlock.NewSession(t, after.Client)
 				moveButForItsSubscription(t, stays, old, after)
 
-				// Its next wait is at the new server, and its subscription at the old one: within a heartbeat it is mended.
+				// Its next wait is at the new server, and its subscription at the old one: within a heartbeat
+				// it is mended.
 				_, first := testlock.Lock(t, newLock(newcomer), bg)
 				got := testlock.Go(bg, newLock(stays))
 				time.Sleep(7 * time.Second)
@@ -44,8 +47,8 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 	}
 }
 
-// moveButForItsSubscription has a session, whose client goes to the server old, send its requests to the server after from now on, and
-// listen where it did.
+// moveButForItsSubscription has a session, whose client goes to the server old, send its requests to the
+// server after from now on, and listen where it did.
 func moveButForItsSubscription(t *testing.T, s *rlock.Session, old, after *testlock.Wire) {
 	t.Helper()
 	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, old.Client), "its own"), bg)
@@ -64,7 +67,8 @@ func moved(t *testing.T, test func(t *testing.T, stays, newcomer *rlock.Session)
 	testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
 		after := testlock.NewWire(t)
 		log := &testlock.Log{}
-		stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())), testlock.NewSession(t, after.Client)
+		stays, newcomer := testlock.NewSession(t, old.Client, rlock.WithLogger(log.Logger())),
+			testlock.NewSession(t, after.Client)
 		moveButForItsSubscription(t, stays, old, after)
 		test(t, stays, newcomer)
 		if n := log.Count("pubsub: connection replaced"); n != 1 {
@@ -107,7 +111,8 @@ func TestAnObserverIsToldThoughItsSubscriptionStayedAtAnotherServer(t *testing.T
 		start := time.Now()
 		_, leader, err := election.New(newcomer, "y").Campaign(bg, "me")
 		testlock.Must(t, err)
-		if value := testlock.Receive(t, "none", seen) + testlock.Receive(t, "the leader", seen); value != "me" {
+		value := testlock.Receive(t, "none", seen) + testlock.Receive(t, "the leader", seen)
+		if value != "me" {
 			t.Errorf("it saw %q", value)
 		}
 		if took := time.Since(start); took > 100*time.Millisecond {

@@ -53,9 +53,12 @@ func (f *fuse) around(cmds []redis.Cmder, next func() error) error {
 	return nil
 }
 
-// fused runs a test with a mutex whose client has a fuse, and another session's of the same name. A lock that is not given back
-// stays for longer than the tests wait.
-func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context), options ...rlock.SessionOption) {
+// fused runs a test with a mutex whose client has a fuse, and another session's of the same name. A lock that
+// is not given back stays for longer than the tests wait.
+func fused(
+	t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context),
+	options ...rlock.SessionOption,
+) {
 	for kind, newMutex := range testlock.Kinds {
 		for _, after := range []bool{false, true} {
 			for _, cancelable := range []bool{false, true} {
@@ -65,8 +68,9 @@ func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex,
 						var log bytes.Buffer
 						f, rdb, theirs := &fuse{after: after}, w.Client, w.Net.Client(t)
 						rdb.AddHook(testlock.Around(f.around))
-						s := testlock.NewSession(t, rdb, append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * testlock.Patience),
-							rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, options...)...)
+						s := testlock.NewSession(t, rdb,
+							append([]rlock.SessionOption{rlock.WithWatchdogTimeout(2 * testlock.Patience),
+								rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, options...)...)
 						m := testlock.Warm(t, newMutex(s, "x"))
 						ctx := bg
 						if cancelable {
@@ -78,7 +82,8 @@ func fused(t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex,
 						if f.blown.Load() == 0 {
 							t.Error("nothing panicked")
 						}
-						if got := log.String(); !strings.Contains(got, blown) || !strings.Contains(got, "panics_test.go") {
+						if got := log.String(); !strings.Contains(got, blown) ||
+							!strings.Contains(got, "panics_test.go") {
 							t.Errorf("neither panic nor stack: %s", got)
 						}
 					})
@@ -168,7 +173,8 @@ func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb, f, theirs := w.Client, &fuse{}, w.Net.Client(t)
 		rdb.AddHook(testlock.Around(f.around))
-		m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(300*time.Millisecond)), "x"))
+		m := testlock.Warm(t, testlock.Kinds["fair"](testlock.NewSession(t, rdb,
+			rlock.WithWaiterTimeout(300*time.Millisecond)), "x"))
 		_, hold := testlock.Lock(t, testlock.Kinds["fair"](testlock.NewSession(t, theirs), "x"), bg)
 		f.set("acquire")
 		_, _, err := m.Lock(testlock.Bounded(t))

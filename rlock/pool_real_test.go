@@ -20,10 +20,12 @@ func TestCallsEndWithTheirContextsWhereThePoolIsExhausted(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	for name, locker := range map[string]func(s *rlock.Session, name string) rlock.Locker{
-		"rlock":     func(s *rlock.Session, name string) rlock.Locker { return rlock.New(s, name) },
-		"fairlock":  func(s *rlock.Session, name string) rlock.Locker { return fairlock.New(s, name) },
-		"rwlock":    func(s *rlock.Session, name string) rlock.Locker { return rwlock.New(s, name) },
-		"semaphore": func(s *rlock.Session, name string) rlock.Locker { return semaphore.New(s, name, 1).Locker(1) },
+		"rlock":    func(s *rlock.Session, name string) rlock.Locker { return rlock.New(s, name) },
+		"fairlock": func(s *rlock.Session, name string) rlock.Locker { return fairlock.New(s, name) },
+		"rwlock":   func(s *rlock.Session, name string) rlock.Locker { return rwlock.New(s, name) },
+		"semaphore": func(s *rlock.Session, name string) rlock.Locker {
+			return semaphore.New(s, name, 1).Locker(1)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -32,11 +34,19 @@ func TestCallsEndWithTheirContextsWhereThePoolIsExhausted(t *testing.T) {
 			_, hold := testlock.Lock(t, locker(s, name), bg)
 			taken := make(chan error)
 			go func() { taken <- rdb.BLPop(bg, 4*time.Second, "none-"+name).Err() }()
-			testlock.Eventually(t, "the connection is taken", func() bool { return rdb.PoolStats().IdleConns == 0 })
+			testlock.Eventually(t, "the connection is taken", func() bool {
+				return rdb.PoolStats().IdleConns == 0
+			})
 			for what, call := range map[string]func(ctx context.Context) error{
-				"Unlock":  hold.Unlock,
-				"Lock":    func(ctx context.Context) error { _, _, err := locker(s, name+" to lock").Lock(ctx); return err },
-				"TryLock": func(ctx context.Context) error { _, _, err := locker(s, name+" to try").TryLock(ctx); return err },
+				"Unlock": hold.Unlock,
+				"Lock": func(ctx context.Context) error {
+					_, _, err := locker(s, name+" to lock").Lock(ctx)
+					return err
+				},
+				"TryLock": func(ctx context.Context) error {
+					_, _, err := locker(s, name+" to try").TryLock(ctx)
+					return err
+				},
 			} {
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				start := time.Now()

@@ -76,7 +76,8 @@ func TestAnOutageBehindTheRefusalOnlyLengthensTheWait(t *testing.T) {
 	})
 }
 
-// The answer to the request for a place is lost, and its time-out is longer than the first lease of a lock that is handed over.
+// The answer to the request for a place is lost, and its time-out is longer than the first lease of a lock
+// that is handed over.
 func TestAWaiterThatIsToldOfItsGrantDoesNotWaitForTheAnswer(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		net := faultproxy.InMemory(t, w.Dial)
@@ -165,11 +166,13 @@ func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
 		}
 		ask := func(owner string) {
 			t.Helper()
-			_, err := run("acquire", 5, owner, 1, int64(1)<<52, 30000, "", 60000, 30000, "lockline:s:", "nonce", 0)
+			_, err := run("acquire", 5, owner, 1, int64(1)<<52, 30000, "", 60000, 30000,
+				"lockline:s:", "nonce", 0)
 			testlock.Must(t, err)
 		}
 		ask("h:1")
-		if reply, err := run("release", 2, "h:1", "", "lockline:s:", 60000, 0, 0); err != nil || reply != "R" {
+		if reply, err := run("release", 2, "h:1", "", "lockline:s:", 60000, 0, 0); err != nil ||
+			reply != "R" {
 			t.Errorf("of a lock that nobody waits for: %q, %v", reply, err)
 		}
 		ask("h:2")
@@ -183,7 +186,8 @@ func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
 				t.Errorf("%q, %v", reply, err)
 			}
 		}
-		if reply, err := run("release", 5, "a:1", "", "lockline:s:", 60000, 0, 0); err != nil || !strings.HasPrefix(reply, "R b:1 ") {
+		if reply, err := run("release", 5, "a:1", "", "lockline:s:", 60000, 0, 0); err != nil ||
+			!strings.HasPrefix(reply, "R b:1 ") {
 			t.Errorf("with it: %q, %v", reply, err)
 		}
 	})

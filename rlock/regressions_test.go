@@ -18,7 +18,8 @@ import (
 func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		proxy := w.Net
-		m := rlock.New(testlock.NewSession(t, w.Client), "x") // until Redis has answered, calls return when their contexts end
+		// Until Redis has answered, calls return when their contexts end.
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
 		var asked atomic.Int32
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if isScript(r, "acquire") {
@@ -69,7 +70,8 @@ func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 				proxy := faultproxy.InMemory(t, w.Dial)
-				m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)), "x"))
+				m := testlock.Warm(t, newMutex(testlock.NewSession(t, proxy.Client(t, testlock.Impatient)),
+					"x"))
 				operator := newMutex(testlock.NewSession(t, w.Client), "x")
 				var n atomic.Int32
 				proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
@@ -153,7 +155,8 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 			if n.Add(1) == 1 {
 				return faultproxy.CutReply // it worked
 			}
-			// Somebody else holds the lock and loses it, and another one holds it, before the second copy arrives.
+			// Somebody else holds the lock and loses it, and another one holds it, before the second copy
+			// arrives.
 			if _, hold, err := other.TryLock(bg); err != nil {
 				t.Error(err)
 			} else {
@@ -217,7 +220,8 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 				defer cancel()
 				_, hold := testlock.Lock(t, m, ctx)
 				// It waits for itself, which is logged.
-				if _, _, err := m.Lock(ctx, rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+				_, _, err = m.Lock(ctx, rlock.WaitAtMost(time.Millisecond))
+				if !errors.Is(err, rlock.ErrLocked) {
 					t.Errorf("Lock: %v", err)
 				}
 				broken.refuse.Store(true)
@@ -240,7 +244,8 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 					}
 				}
 				for _, message := range []string{"lockline: lock lost",
-					"lockline: a wait ended while this same session held the lock; if the waiter was called by the " +
+					"lockline: a wait ended while this same session held the lock; " +
+						"if the waiter was called by the " +
 						"holder, it must be passed the context that the holder's Lock returned"} {
 					if !handler.called(message) {
 						t.Errorf("not logged: %s", message)
@@ -255,7 +260,8 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 func TestATryLockThatWasForcedAndOvertakenIsLocked(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb, other := w.Client, w.Net.Client(t)
-		m, operator := fairlock.New(testlock.NewSession(t, rdb), "x"), fairlock.New(testlock.NewSession(t, other), "x")
+		m, operator := fairlock.New(testlock.NewSession(t, rdb), "x"),
+			fairlock.New(testlock.NewSession(t, other), "x")
 		var hold *rlock.Hold
 		var force func()
 		onGrant(rdb, func() { force() })

@@ -74,7 +74,8 @@ func TestAHandOverByMessageIsNotOnAReplicaThatStandsStill(t *testing.T) {
 	waits := make(testlock.Waits, 1)
 	holder := fairlock.New(testlock.NewSession(t, server.Client(t)), "x")
 	_, hold := testlock.Lock(t, holder, bg)
-	got := testlock.Go(bg, fairlock.New(testlock.NewSession(t, server.Client(t), rlock.WithObserver(waits)), "x"))
+	got := testlock.Go(bg, fairlock.New(testlock.NewSession(t, server.Client(t), rlock.WithObserver(waits)),
+		"x"))
 	testlock.Receive(t, "waiting", waits)
 	if !has(t, hold, 1, testlock.Patience) {
 		t.Error("with a replica")

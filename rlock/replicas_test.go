@@ -17,7 +17,9 @@ import (
 
 // replicated runs a test in fake time with a hold on a server that has one replica. While connected is 0,
 // this one acknowledges nothing.
-func replicated(t *testing.T, test func(t *testing.T, w *testlock.Wire, connected *atomic.Int64, hold *rlock.Hold)) {
+func replicated(
+	t *testing.T, test func(t *testing.T, w *testlock.Wire, connected *atomic.Int64, hold *rlock.Hold),
+) {
 	for kind, newLocker := range queued {
 		t.Run(kind, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -71,7 +73,8 @@ func TestReplicasThatAreMissingAreWaitedForUntilTheContextEnds(t *testing.T) {
 		begun := time.Now()
 		err := hold.WaitReplicas(ctx, 1)
 		took := time.Since(begun)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "0 of 1 replicas") || took > 1100*time.Millisecond {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "0 of 1 replicas") ||
+			took > 1100*time.Millisecond {
 			t.Errorf("after %v: %v", took, err)
 		}
 		testlock.OnePrefix(t, "WaitReplicas", err)
@@ -90,7 +93,9 @@ func TestReplicasThatAreMissingAreWaitedForUntilTheContextEnds(t *testing.T) {
 func TestAWaitForReplicasRidesOutAnOutage(t *testing.T) {
 	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
 		for _, lost := range []string{"EVAL", "WAIT", "EVALSHA"} {
-			w.Net.OnRequest(onFirst(faultproxy.CutReply, func(r *faultproxy.Request) bool { return r.Is(lost) }))
+			w.Net.OnRequest(onFirst(faultproxy.CutReply, func(r *faultproxy.Request) bool {
+				return r.Is(lost)
+			}))
 			testlock.Must(t, hold.WaitReplicas(bg, 1))
 		}
 		testlock.Unlock(t, hold)
@@ -127,7 +132,8 @@ func TestWhatWaitReplicasRefuses(t *testing.T) {
 		}
 		refused(hold, 0, "0 replicas")
 		refused(nil, 1, "not held")
-		refused(testlock.Take(t, rlock.New(testlock.NewSession(t, struct{ rlock.Client }{w.Client}), "other")), 1, "may have several servers")
+		refused(testlock.Take(t, rlock.New(testlock.NewSession(t, struct{ rlock.Client }{w.Client}),
+			"other")), 1, "may have several servers")
 		testlock.Unlock(t, hold)
 		refused(hold, 1, "not held")
 	})

@@ -54,7 +54,9 @@ func wantSequence(t *testing.T, p *faultproxy.Proxy, what, want string) {
 }
 
 // onFirst does action with the first request that is meant, and passes all others.
-func onFirst(action faultproxy.Action, meant func(*faultproxy.Request) bool) func(*faultproxy.Request) faultproxy.Action {
+func onFirst(
+	action faultproxy.Action, meant func(*faultproxy.Request) bool,
+) func(*faultproxy.Request) faultproxy.Action {
 	var once sync.Once
 	return func(r *faultproxy.Request) faultproxy.Action {
 		a := faultproxy.Pass

@@ -25,7 +25,8 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 	if strings.Count(text, common) != 1 {
 		t.Fatalf("it has not %q once: %s", common, text)
 	}
-	both := [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, common, "if false then", 1))}
+	both := [2]*redis.Script{redis.NewScript(text),
+		redis.NewScript(strings.Replace(text, common, "if false then", 1))}
 
 	const owner, last, future = "s:7", "1000", "4102444800000000"
 	memories := map[string][]any{
@@ -57,12 +58,14 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 				}
 				if name == "released, and others wait" {
 					testlock.Must(t, rdb.ZAdd(bg, q, redis.Z{Score: 1000, Member: "other:1"}).Err())
-					testlock.Must(t, rdb.ZAdd(bg, a, redis.Z{Score: 4102444800000000, Member: "other:1"}).Err())
+					testlock.Must(t, rdb.ZAdd(bg, a, redis.Z{Score: 4102444800000000,
+						Member: "other:1"}).Err())
 				}
 				if ttl != 0 {
 					testlock.Must(t, rdb.PExpire(bg, m, ttl).Err())
 				}
-				reply, err := sc.Run(bg, rdb, keys, owner, 1, int64(1)<<52, 30000, "about", 60000, 15000, "lockline:s:", "", 0).Text()
+				reply, err := sc.Run(bg, rdb, keys, owner, 1, int64(1)<<52, 30000, "about", 60000, 15000,
+					"lockline:s:", "", 0).Text()
 				testlock.Must(t, err)
 				now := strings.Fields(reply)[1]
 				state := []any{reply}

@@ -37,13 +37,17 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 // SETNX and EXPIRE as two requests leave a lock forever if the client dies between them.
 // Proves: no trace
 func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
-	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) { noKeyWithoutExpiry(t, w, newMutex) })
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		noKeyWithoutExpiry(t, w, newMutex)
+	})
 	t.Run("redisson", func(t *testing.T) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { noKeyWithoutExpiry(t, w, redisson.New) })
 	})
 }
 
-func noKeyWithoutExpiry(t *testing.T, w *testlock.Wire, newMutex testlock.Maker, options ...rlock.SessionOption) {
+func noKeyWithoutExpiry(
+	t *testing.T, w *testlock.Wire, newMutex testlock.Maker, options ...rlock.SessionOption,
+) {
 	var seen atomic.Int64
 	w.Net.OnReply(func(r faultproxy.Request) { // any reply may be the last that its client lives to see
 		for _, key := range w.Keys() {
@@ -74,7 +78,8 @@ func noKeyWithoutExpiry(t *testing.T, w *testlock.Wire, newMutex testlock.Maker,
 // Found by simulation: those that waited learned it by a heartbeat.
 func TestWhatIsGoneAndWasToStayIsHandedOver(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m, other := rlock.New(testlock.NewSession(t, w.Client), "x"), rlock.New(testlock.NewSession(t, w.Client), "x")
+		m, other := rlock.New(testlock.NewSession(t, w.Client), "x"),
+			rlock.New(testlock.NewSession(t, w.Client), "x")
 		_, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(time.Hour))
 		testlock.Keep(t, hold)
 		got := testlock.Go(bg, other)

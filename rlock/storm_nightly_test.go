@@ -20,7 +20,8 @@ func TestAStormOfEverythingLeavesEveryNameAlive(t *testing.T) {
 				t.Parallel()
 				server := testredis.Start(t)
 				one, other := faultproxy.New(t, server.Addr), faultproxy.New(t, server.Addr)
-				clients := []*redis.Client{one.Client(t, testlock.Impatient), other.Client(t, testlock.Impatient)}
+				clients := []*redis.Client{one.Client(t, testlock.Impatient),
+					other.Client(t, testlock.Impatient)}
 				for range 3 {
 					calm := func() {}
 					if broken {

@@ -115,7 +115,8 @@ func blow(t *testing.T, newMutex testlock.Maker, goroutines, acts int, clients [
 	var sessions []*rlock.Session
 	for i, c := range clients {
 		sessions = append(sessions, testlock.Batching( // the first shares pipelines
-			testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond), rlock.WithWaiterTimeout(500*time.Millisecond)),
+			testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond),
+				rlock.WithWaiterTimeout(500*time.Millisecond)),
 			100*i))
 	}
 	ctx, cancel := context.WithTimeout(bg, 2*testlock.Patience)
@@ -151,7 +152,8 @@ func breaking(proxies ...*faultproxy.Proxy) (calm func()) {
 		p.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			mu.Lock()
 			defer mu.Unlock()
-			actions := []faultproxy.Action{faultproxy.DropAndCut, faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.Hold}
+			actions := []faultproxy.Action{faultproxy.DropAndCut, faultproxy.CutReply,
+				faultproxy.SwallowReply, faultproxy.Hold}
 			if i := rnd.IntN(60); i < len(actions) && r.Script() != "" {
 				return actions[i]
 			}

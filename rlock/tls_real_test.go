@@ -25,7 +25,8 @@ func TestLocksOverTLS(t *testing.T) {
 		fmt.Fprintln(os.Stderr, missing) // tools/dev versions shows it
 		t.Skip(missing)
 	}
-	for setting, value := range map[string]string{"tls-cert-file": certFile, "tls-key-file": keyFile, "tls-ca-cert-file": caFile, "tls-auth-clients": "no"} {
+	for setting, value := range map[string]string{"tls-cert-file": certFile, "tls-key-file": keyFile,
+		"tls-ca-cert-file": caFile, "tls-auth-clients": "no"} {
 		testlock.Must(t, admin.ConfigSet(bg, setting, value).Err())
 	}
 	var addr string
@@ -52,7 +53,9 @@ func TestLocksOverTLS(t *testing.T) {
 	testlock.Unlock(t, hold)
 	testlock.Must(t, <-got)
 
-	stranger := testlock.NewSession(t, server.Client(t, overTLS, func(o *redis.Options) { o.TLSConfig = &tls.Config{} }))
+	stranger := testlock.NewSession(t, server.Client(t, overTLS, func(o *redis.Options) {
+		o.TLSConfig = &tls.Config{}
+	}))
 	if _, _, err := rlock.New(stranger, "x").Lock(testlock.Bounded(t)); err == nil {
 		t.Error("locked on a server whose certificate nobody vouches for")
 	}

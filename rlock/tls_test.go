@@ -17,7 +17,9 @@ import (
 )
 
 // wrongPort is a client of a server that speaks TLS, and the client does not, or the other way round.
-func wrongPort(t *testing.T, o redis.Options, dial func(ctx context.Context) (net.Conn, error)) *redis.Client {
+func wrongPort(
+	t *testing.T, o redis.Options, dial func(ctx context.Context) (net.Conn, error),
+) *redis.Client {
 	o.Addr = "127.0.0.1:1"
 	o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
 	rdb := redis.NewClient(&o)

@@ -51,7 +51,8 @@ type loaded struct {
 func startLoad(t *testing.T, names []string, sessions []*rlock.Session) *load {
 	w := &load{t: t, stop: make(chan struct{}), errors: map[string]int{}}
 	for _, name := range names {
-		w.locks = append(w.locks, &loaded{name: name, inside: map[*rlock.Hold]bool{}}, &loaded{name: name, inside: map[*rlock.Hold]bool{}})
+		w.locks = append(w.locks, &loaded{name: name, inside: map[*rlock.Hold]bool{}},
+			&loaded{name: name, inside: map[*rlock.Hold]bool{}})
 	}
 	for _, s := range sessions {
 		var ms []*rlock.Mutex
@@ -222,12 +223,14 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 1)
 	rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
-		o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
+		o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = 500*time.Millisecond,
+			500*time.Millisecond, 500*time.Millisecond
 	})
 	var sessions []*rlock.Session
 	for i := range 3 {
 		sessions = append(sessions, testlock.Batching(
-			testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second), rlock.WithWaiterTimeout(5*time.Second)),
+			testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(6*time.Second),
+				rlock.WithWaiterTimeout(5*time.Second)),
 			10*(i%2)))
 	}
 	doomed := cluster.Nodes[0]
@@ -251,7 +254,8 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	w.progress()
 	doomed.Kill()
 	w.progress()
-	// What a dead master had not sent on may be granted twice, but never with tokens out of order: enter checks that.
+	// What a dead master had not sent on may be granted twice, but never with tokens out of order: enter
+	// checks that.
 	w.report(func(name string) bool { return !dies[name] })
 }
 
@@ -278,7 +282,8 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatTheReplicaHas(t *testing.T) 
 	w.report(all)
 }
 
-// listening is how many sessions listen of those that wait for lock x, of a kind with this letter. They use it alone.
+// listening is how many sessions listen of those that wait for lock x, of a kind with this letter. They use
+// it alone.
 func listening(t *testing.T, cluster *testredis.Cluster, rdb *redis.ClusterClient, letter string) (n int) {
 	if !cluster.Sharded() {
 		for _, node := range cluster.Nodes {
@@ -305,14 +310,16 @@ func TestAForcedUnlockWhileTheSlotIsAboutToMoveHandsOn(t *testing.T) {
 	next := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
 	got := testlock.Go(testlock.Bounded(t), fairlock.New(next, "x"))
 	testlock.Receive(t, "it waits", waits)
-	// A grant that it misses it could not learn before the slot has moved: a heartbeat names keys that are not there.
+	// A grant that it misses it could not learn before the slot has moved: a heartbeat names keys that are
+	// not there.
 	from := cluster.Master(t, "{x}")
 	to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
 	node := from.Client(t)
 	testlock.Eventually(t, "it listens", func() bool { return listening(t, cluster, rdb, "f") == 1 })
 
 	// From here on the node refuses to make a key that is not there.
-	testlock.Must(t, node.Do(bg, "CLUSTER", "SETSLOT", node.ClusterKeySlot(bg, "{x}").Val(), "MIGRATING", to.Client(t).ClusterMyID(bg).Val()).Err())
+	testlock.Must(t, node.Do(bg, "CLUSTER", "SETSLOT", node.ClusterKeySlot(bg, "{x}").Val(), "MIGRATING",
+		to.Client(t).ClusterMyID(bg).Val()).Err())
 	// The queue's keys are gone with its last waiter, so a second copy of the request is refused.
 	if _, err := held.ForceUnlock(bg); err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
 		t.Error(err)

@@ -21,7 +21,9 @@ import (
 // calls counts the scripts that a client sends from now on.
 func calls(rdb *redis.Client) *atomic.Int64 {
 	n := new(atomic.Int64)
-	rdb.AddHook(testlock.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	rdb.AddHook(testlock.Hook{Command: func(
+		ctx context.Context, cmd redis.Cmder, next redis.ProcessHook,
+	) error {
 		n.Add(1)
 		return next(ctx, cmd)
 	}})
@@ -48,7 +50,9 @@ func queueUp(m *rlock.Mutex, n int, ctx context.Context, options ...rlock.Option
 }
 
 // everyKindSimulated runs a test in fake time for each kind, on a session that hands over for a minute.
-func everyKindSimulated(t *testing.T, test func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker)) {
+func everyKindSimulated(
+	t *testing.T, test func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker),
+) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		test(t, w, testlock.NewSession(t, w.Client, rlock.WithHandover(time.Minute)), newMutex)
 	})
@@ -69,7 +73,8 @@ func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
 		testlock.Unlock(t, hold)
 		for i := range 10 {
 			h := <-got
-			if h.Err != nil || h.who != i || h.Hold.Token() <= last || h.Hold.Err() != nil || h.Ctx.Err() != nil {
+			if h.Err != nil || h.who != i || h.Hold.Token() <= last || h.Hold.Err() != nil ||
+				h.Ctx.Err() != nil {
 				t.Fatalf("number %d: %+v", i, h)
 			}
 			if i > 0 && h.Hold.Token() != last+1 {
@@ -81,7 +86,8 @@ func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
 			}
 			testlock.Unlock(t, h.Hold)
 		}
-		// Ten times to inspect; for those who queue in Redis the first Unlock is a hand-over there; and the last Unlock.
+		// Ten times to inspect; for those who queue in Redis the first Unlock is a hand-over there; and the
+		// last Unlock.
 		n := count.Load() - 10
 		if fair := strings.HasSuffix(t.Name(), "fair"); fair && n != 2 || !fair && n != 1 {
 			t.Errorf("10 hand-overs cost %d requests", n)
@@ -153,7 +159,8 @@ func TestATurnIsBounded(t *testing.T) {
 			}
 			// The first Unlock, and two requests for each grant.
 			scripts := sequence(w.Net)
-			if n := strings.Count(scripts, "acquire") + strings.Count(scripts, "release"); n < want-2 || n > want+2 {
+			n := strings.Count(scripts, "acquire") + strings.Count(scripts, "release")
+			if n < want-2 || n > want+2 {
 				t.Errorf("a turn of %v: %d requests for 10 holds of 10 ms, want about %d", turn, n, want)
 			}
 		})
@@ -254,7 +261,8 @@ func TestReentryUnderAHandOverTellsRedisOfTheTurn(t *testing.T) {
 func TestObserversHearOfHandOvers(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		var rec recorder
-		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Minute), rlock.WithObserver(&rec)), "x")
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Minute),
+			rlock.WithObserver(&rec)), "x")
 		_, first := testlock.Lock(t, m, bg)
 		got := queueUp(m, 3, bg)
 		time.Sleep(time.Second)
@@ -285,7 +293,8 @@ func TestObserversHearOfHandOvers(t *testing.T) {
 		}
 		all := append([]int64{first.Token()}, tokens...)
 		if !slices.Equal(acquired, all) || !slices.Equal(released, all) || inMemory < 2 {
-			t.Errorf("tokens %v: acquired %v, %d of them handed over, released %v", all, acquired, inMemory, released)
+			t.Errorf("tokens %v: acquired %v, %d of them handed over, released %v",
+				all, acquired, inMemory, released)
 		}
 	})
 }
@@ -310,7 +319,9 @@ func TestProcessesThatTakeTurnsDoNotAllAskAtEachUnlock(t *testing.T) {
 					testlock.Unlock(t, hold)
 					time.Sleep(10 * time.Microsecond)
 				}
-				for n := most.Load(); int64(mine) > n && !most.CompareAndSwap(n, int64(mine)); n = most.Load() {
+				n := most.Load()
+				for int64(mine) > n && !most.CompareAndSwap(n, int64(mine)) {
+					n = most.Load()
 				}
 			})
 		}

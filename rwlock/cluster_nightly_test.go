@@ -18,13 +18,16 @@ import (
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
-	a, b := testlock.NewSession(t, cluster.Client(t), rlock.WithHandover(0)), testlock.NewSession(t, cluster.Client(t), rlock.WithHandover(0))
+	a, b := testlock.NewSession(t, cluster.Client(t), rlock.WithHandover(0)),
+		testlock.NewSession(t, cluster.Client(t), rlock.WithHandover(0))
 	for i := range 12 {
 		name := fmt.Sprint("lock", i)
 		one, two := rwlock.New(a, name), rwlock.New(b, name)
 		_, w := testlock.Lock(t, one, bg)
 		reader := testlock.Go(bg, two.RLocker())
-		testlock.Eventually(t, "the reader waits", func() bool { return len(testlock.Inspect(t, one).Queue) == 1 })
+		testlock.Eventually(t, "the reader waits", func() bool {
+			return len(testlock.Inspect(t, one).Queue) == 1
+		})
 		writer := testlock.Go(bg, one)
 		testlock.Unlock(t, w)
 		testlock.Served(t, reader)

@@ -27,9 +27,11 @@ func readers(process []*rlock.Session) contract.Maker {
 var (
 	writer = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns |
 		contract.Lines | contract.Hints | contract.Lingers, New: writers}
-	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes | contract.Turns |
+	besideReaders = contract.Kind{Has: contract.Reenters | contract.Fences | contract.Excludes |
+		contract.Turns |
 		contract.Hints | contract.Brief | contract.Lingers, New: writers, Rival: readers}
-	reader = contract.Kind{Has: contract.Reenters | contract.Lines | contract.Lingers, New: readers, Rival: writers}
+	reader = contract.Kind{Has: contract.Reenters | contract.Lines | contract.Lingers, New: readers,
+		Rival: writers}
 )
 
 func TestContractOfWriters(t *testing.T)              { contract.Run(t, writer) }

@@ -50,7 +50,8 @@ func TestAFixedLeaseOfAReaderNeitherEndsNorProlongsAnothers(t *testing.T) {
 			t.Error("they share an entry")
 		}
 		testlock.Receive(t, "the brief one's context ends", ctx.Done())
-		if brief.Err() == nil || long.Err() != nil || renewed.Err() != nil || time.Until(long.Deadline()) < 5*time.Second {
+		if brief.Err() == nil || long.Err() != nil || renewed.Err() != nil ||
+			time.Until(long.Deadline()) < 5*time.Second {
 			t.Errorf("%v, %v, %v", brief.Err(), long.Err(), renewed.Err())
 		}
 		testlock.Unlock(t, renewed)
@@ -113,7 +114,8 @@ func TestAReaderBelowALostWriterGetsErrLost(t *testing.T) {
 func TestAMultiLockTakesEitherSide(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
 		a, b := testlock.NewSession(t, wire.Client), testlock.NewSession(t, wire.Client)
-		both := multilock.New(rwlock.New(a, "catalog").RLocker(), rwlock.New(a, "prices"), rlock.New(a, "job"))
+		both := multilock.New(rwlock.New(a, "catalog").RLocker(), rwlock.New(a, "prices"),
+			rlock.New(a, "job"))
 		catalog, prices := rwlock.New(b, "catalog"), rwlock.New(b, "prices")
 		hold := testlock.Take(t, both)
 		_, _, err := prices.TryRLock(bg)

@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
-// A writer's Unlock brings the grant of a reader of the same session in its reply. If that is lost, the copy that is sent next finds the
-// writer gone and serves nobody.
+// A writer's Unlock brings the grant of a reader of the same session in its reply. If that is lost, the copy
+// that is sent next finds the writer gone and serves nobody.
 func TestAWaiterGetsItsGrantIfTheReplyThatToldOfItIsLost(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		for _, lost := range []bool{false, true} { // first so that the server knows the scripts
@@ -37,7 +37,8 @@ func TestAWaiterGetsItsGrantIfTheReplyThatToldOfItIsLost(t *testing.T) {
 	}, rlock.WithHandover(0), rlock.WithWaiterTimeout(time.Hour))
 }
 
-// The first grant is over before any answer arrives, and the next copy of the request is granted anew, under the same owner field.
+// The first grant is over before any answer arrives, and the next copy of the request is granted anew, under
+// the same owner field.
 func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 	for what, side := range map[string]func(*rwlock.RWMutex) rlock.Locker{
 		"to read": (*rwlock.RWMutex).RLocker, "to write": func(l *rwlock.RWMutex) rlock.Locker { return l },
@@ -64,11 +65,13 @@ func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 	}
 }
 
-// A reader asks Redis though its session reads already, and a reply is lost. The next copy is told that the session's grant goes on. But the lost one
-// may have left a request behind that is granted later, to nobody: so the attempt is ended in Redis.
+// A reader asks Redis though its session reads already, and a reply is lost. The next copy is told that the
+// session's grant goes on. But the lost one may have left a request behind that is granted later, to nobody:
+// so the attempt is ended in Redis.
 func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
-		first := testlock.Take(t, testlock.Warm(t, locks[0]).RLocker()) // so that the server knows the scripts
+		// So that the server knows the scripts.
+		first := testlock.Take(t, testlock.Warm(t, locks[0]).RLocker())
 		asked, ended := 0, 0
 		wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			switch testlock.Script(r.Script()) {
@@ -84,13 +87,15 @@ func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) 
 		second := testlock.Take(t, locks[0].RLocker())
 		testlock.Settle()
 		if asked != 2 || ended != 1 {
-			t.Errorf("%d requests were sent, want a lost one and its copy; %d attempts are ended, want one", asked, ended)
+			t.Errorf("%d requests were sent, want a lost one and its copy; %d attempts are ended, want one",
+				asked, ended)
 		}
 		testlock.Unlock(t, second, first)
 	}, rlock.WithHandover(0))
 }
 
-// A writer whose request was granted twice tells the last token of its first grant. Of the second, all count as used then.
+// A writer whose request was granted twice tells the last token of its first grant. Of the second, all count
+// as used then.
 func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		rdb := wire.Client

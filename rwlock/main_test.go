@@ -17,7 +17,9 @@ var bg = context.Background()
 func TestMain(m *testing.M) { testredis.Run(m) }
 
 // locksOf are locks of one name in n sessions.
-func locksOf(t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOption) (locks []*rwlock.RWMutex) {
+func locksOf(
+	t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOption,
+) (locks []*rwlock.RWMutex) {
 	t.Helper()
 	for range n {
 		locks = append(locks, rwlock.New(testlock.NewSession(t, rdb, options...), "x"))
@@ -26,7 +28,10 @@ func locksOf(t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOpti
 }
 
 // simulated runs a test in fake time, with a lock of one name in each of n sessions.
-func simulated(t *testing.T, n int, test func(*testing.T, *testlock.Wire, []*rwlock.RWMutex), options ...rlock.SessionOption) {
+func simulated(
+	t *testing.T, n int, test func(*testing.T, *testlock.Wire, []*rwlock.RWMutex),
+	options ...rlock.SessionOption,
+) {
 	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
 		test(t, wire, locksOf(t, wire.Client, n, options...))
 	})

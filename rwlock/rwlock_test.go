@@ -103,16 +103,20 @@ func TestALongWaitForTheSessionsOwnReaderIsLogged(t *testing.T) {
 func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, r := testlock.Lock(t, locks[0].RLocker(), bg)
-		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){locks[0].Lock, locks[0].TryLock} {
+		for _, lock := range []func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error){
+			locks[0].Lock, locks[0].TryLock,
+		} {
 			if _, _, err := lock(ctx); !errors.Is(err, rwlock.ErrUpgrade) {
 				t.Errorf("upgrade: %v", err)
 			}
 		}
-		if _, _, err := locks[0].TryLock(bg); !errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "a reader cannot become the writer") {
+		if _, _, err := locks[0].TryLock(bg); !errors.Is(err, rlock.ErrLocked) ||
+			!strings.Contains(err.Error(), "a reader cannot become the writer") {
 			t.Errorf("with the context from outside: %v", err)
 		}
 		testlock.Unlock(t, r)
-		_, w := testlock.Lock(t, locks[0], context.WithoutCancel(ctx)) // under the context of what is over, which counts no more
+		// Under the context of what is over, which counts no more.
+		_, w := testlock.Lock(t, locks[0], context.WithoutCancel(ctx))
 		testlock.Unlock(t, w)
 	})
 }
@@ -228,7 +232,8 @@ func TestOneOwnerReentersWithoutTheContext(t *testing.T) {
 // Proves: read-write lock
 func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
-		for _, first := range []bool{true, false} { // the context ends before the writer's Unlock, or after it
+		// The context ends before the writer's Unlock, or after it.
+		for _, first := range []bool{true, false} {
 			why := errors.New("enough")
 			given, cancel := context.WithCancelCause(bg)
 			ctx, w := testlock.Lock(t, locks[0], given)
@@ -242,7 +247,8 @@ func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T
 				cancel(why)
 				testlock.Receive(t, "the end of the context", rctx.Done())
 			}
-			if !errors.Is(context.Cause(rctx), why) || !errors.Is(context.Cause(rctx), context.Canceled) || r.Err() != nil {
+			if !errors.Is(context.Cause(rctx), why) || !errors.Is(context.Cause(rctx), context.Canceled) ||
+				r.Err() != nil {
 				t.Errorf("%v, %v", context.Cause(rctx), r.Err())
 			}
 			testlock.Unlock(t, r)

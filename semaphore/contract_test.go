@@ -36,8 +36,10 @@ func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 }
 
 var (
-	one        = contract.Kind{Has: contract.Excludes | contract.Turns | contract.Lines | contract.Lingers, New: permits(1, 1)}
-	oneOfThree = contract.Kind{Has: contract.Lines | contract.Lingers, New: permits(1, 3), Rival: permits(3, 3)}
+	one = contract.Kind{Has: contract.Excludes | contract.Turns | contract.Lines | contract.Lingers,
+		New: permits(1, 1)}
+	oneOfThree = contract.Kind{Has: contract.Lines | contract.Lingers, New: permits(1, 3),
+		Rival: permits(3, 3)}
 )
 
 func TestContractOfOnePermit(t *testing.T)        { contract.Run(t, one) }

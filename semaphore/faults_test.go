@@ -15,8 +15,12 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// proxied runs a test in fake time, with a semaphore through wire.Net, and one beside it. Both know the clock, and the server the scripts.
-func proxied(t *testing.T, limit int, test func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore), options ...rlock.SessionOption) {
+// proxied runs a test in fake time, with a semaphore through wire.Net, and one beside it. Both know the
+// clock, and the server the scripts.
+func proxied(
+	t *testing.T, limit int, test func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore),
+	options ...rlock.SessionOption,
+) {
 	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
 		s := semsOf(t, wire.Client, 1, limit, options...)[0]
 		other := semsOf(t, faultproxy.InMemory(t, wire.Dial).Client(t), 1, limit)[0]
@@ -44,7 +48,9 @@ func once(action faultproxy.Action) func(*faultproxy.Request) faultproxy.Action 
 // Proves: semaphore
 func TestALostRequestOrReplyChangesNoLimit(t *testing.T) {
 	proxied(t, 3, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {
-		for _, action := range []faultproxy.Action{faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.DropAndCut, faultproxy.Swallow} {
+		for _, action := range []faultproxy.Action{
+			faultproxy.CutReply, faultproxy.SwallowReply, faultproxy.DropAndCut, faultproxy.Swallow,
+		} {
 			wire.Net.OnRequest(once(action))
 			if _, err := s.TrySetLimit(bg, 4); err != nil {
 				t.Errorf("%v of a TrySetLimit: %v", action, err)
@@ -57,7 +63,8 @@ func TestALostRequestOrReplyChangesNoLimit(t *testing.T) {
 // Proves: semaphore
 func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 	proxied(t, 2, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {
-		wire.Net.OnRequest(once(faultproxy.SwallowReply)) // so that the attempt has a copy that might come yet
+		// So that the attempt has a copy that might come yet.
+		wire.Net.OnRequest(once(faultproxy.SwallowReply))
 		_, a := acquire(t, s, 1)
 		_, b := acquire(t, s, 1)
 		testlock.Unlock(t, a)
@@ -65,7 +72,8 @@ func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 			t.Helper()
 			for _, r := range wire.Net.Requests() {
 				if testlock.Script(r.Script()) == script {
-					if _, err := wire.Net.Replay(r); err != nil && !errors.As(err, new(faultproxy.ReplyError)) {
+					if _, err := wire.Net.Replay(r); err != nil &&
+						!errors.As(err, new(faultproxy.ReplyError)) {
 						t.Fatal(err)
 					}
 					n++
@@ -73,7 +81,8 @@ func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 			}
 			return n
 		}
-		// The first is over; a copy of its Acquire must take nothing, and one of its Unlock give nothing that is another's. A copy of b's Acquire is answered again.
+		// The first is over; a copy of its Acquire must take nothing, and one of its Unlock give nothing that
+		// is another's. A copy of b's Acquire is answered again.
 		if n := replay("acquire") + replay("release"); n < 4 {
 			t.Errorf("%d requests were sent again", n)
 		}
@@ -105,7 +114,8 @@ func TestAMessageOfAGrantThatIsOverGrantsNothing(t *testing.T) {
 		nonce := strings.TrimRight(strings.Fields(rdb.HGet(bg, "lockline:p:{x}:d", owner).Val())[2], "/+")
 		tell := func(token int64) {
 			later := rdb.Time(bg).Val().Add(time.Hour).UnixMicro()
-			testlock.Must(t, rdb.Publish(bg, channel, fmt.Sprintf("%s %d %d 30000 %s", owner, token, later, nonce)).Err())
+			testlock.Must(t, rdb.Publish(bg, channel,
+				fmt.Sprintf("%s %d %d 30000 %s", owner, token, later, nonce)).Err())
 		}
 		tell(hold.Token() - 1)
 		tell(hold.Token()) // which it was told when it began to wait
@@ -130,7 +140,8 @@ func TestAForcedReleaseEndsThatHolderAlone(t *testing.T) {
 		}
 		hold := testlock.Granted(t, waiting)
 		testlock.Receive(t, "the forced one's context ends", actx.Done())
-		if !errors.Is(context.Cause(actx), rlock.ErrLost) || bctx.Err() != nil || !errors.Is(a.Unlock(bg), rlock.ErrLost) {
+		if !errors.Is(context.Cause(actx), rlock.ErrLost) || bctx.Err() != nil ||
+			!errors.Is(a.Unlock(bg), rlock.ErrLost) {
 			t.Errorf("%v, %v", context.Cause(actx), bctx.Err())
 		}
 		testlock.Unlock(t, b)

@@ -12,7 +12,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// A waiter that was never told of a short first lease asks again when that is over: then Redis has it as the holder.
+// A waiter that was never told of a short first lease asks again when that is over: then Redis has it as the
+// holder.
 func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
@@ -21,13 +22,15 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 		testlock.Keep(t, hold)
 		waiter := join(b, 1)
 		synctest.Wait()
-		keys := []string{"lockline:p:{x}", "lockline:p:{x}:t", "lockline:p:{x}:q", "lockline:p:{x}:a", "lockline:p:{x}:d", "lockline:p:{x}:h"}
+		keys := []string{"lockline:p:{x}", "lockline:p:{x}:t", "lockline:p:{x}:q", "lockline:p:{x}:a",
+			"lockline:p:{x}:d", "lockline:p:{x}:h"}
 		// Its message goes to another channel.
 		sub := w.Client.Subscribe(bg, "nobody:s:"+testlock.Inspect(t, a).Queue[0].Session)
 		defer sub.Close()
 		_, err := sub.Receive(bg)
 		testlock.Must(t, err)
-		testlock.Must(t, w.Client.Eval(bg, script.Text("permit/release"), keys, testlock.Inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
+		testlock.Must(t, w.Client.Eval(bg, script.Text("permit/release"), keys,
+			testlock.Inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
 		got := testlock.Granted(t, waiter)
 		testlock.Keep(t, got)
 		if st := testlock.Inspect(t, b); st.Used() != 1 || got.Err() != nil {
@@ -60,7 +63,8 @@ func TestAWaitThatIsOverSaysThatItWasRefused(t *testing.T) {
 		s := testlock.NewSession(t, w.Client)
 		m := func(s *rlock.Session) *rwlock.RWMutex { return rwlock.New(s, "y") }
 		hold := testlock.Take(t, m(testlock.NewSession(t, w.Client)))
-		behind := testlock.Join(bg, m(testlock.NewSession(t, w.Client))) // another session is the first in the queue
+		// Another session is the first in the queue.
+		behind := testlock.Join(bg, m(testlock.NewSession(t, w.Client)))
 		own := testlock.Join(bg, m(s))
 		_, _, err := m(s).Lock(bg, rlock.WaitAtMost(time.Second))
 		testlock.WantError(t, "behind another goroutine of the session", err, rlock.ErrLocked)

@@ -15,7 +15,9 @@ var bg = context.Background()
 func TestMain(m *testing.M) { testredis.Run(m) }
 
 // semsOf are semaphores of one name in n sessions.
-func semsOf(t testing.TB, rdb rlock.Client, n, limit int, options ...rlock.SessionOption) (sems []*semaphore.Semaphore) {
+func semsOf(
+	t testing.TB, rdb rlock.Client, n, limit int, options ...rlock.SessionOption,
+) (sems []*semaphore.Semaphore) {
 	t.Helper()
 	for range n {
 		sems = append(sems, semaphore.New(testlock.NewSession(t, rdb, options...), "x", limit))
@@ -24,14 +26,19 @@ func semsOf(t testing.TB, rdb rlock.Client, n, limit int, options ...rlock.Sessi
 }
 
 // simulated runs a test in fake time, with a semaphore of one name in each of n sessions.
-func simulated(t *testing.T, n, limit int, test func(*testing.T, *testlock.Wire, []*semaphore.Semaphore), options ...rlock.SessionOption) {
+func simulated(
+	t *testing.T, n, limit int, test func(*testing.T, *testlock.Wire, []*semaphore.Semaphore),
+	options ...rlock.SessionOption,
+) {
 	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
 		test(t, wire, semsOf(t, wire.Client, n, limit, options...))
 	})
 }
 
 // acquire takes n permits.
-func acquire(t testing.TB, s *semaphore.Semaphore, n int, options ...rlock.Option) (context.Context, *rlock.Hold) {
+func acquire(
+	t testing.TB, s *semaphore.Semaphore, n int, options ...rlock.Option,
+) (context.Context, *rlock.Hold) {
 	t.Helper()
 	return testlock.Lock(t, s.Locker(n), bg, options...)
 }

@@ -52,7 +52,8 @@ func fields(key string, values ...any) func(rdb *redis.Client) {
 // number is one that may be a time, or what is left of one.
 var number = regexp.MustCompile(`\b\d{13,16}\b`)
 
-// result is the reply and what is in Redis then, with times relative to that of the reply, and how long keys last.
+// result is the reply and what is in Redis then, with times relative to that of the reply, and how long keys
+// last.
 func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, left []time.Duration) {
 	reply, err := script.Run(bg, rdb, []string{"h", "m", "q", "a", "d", "e"}, argv...).Text()
 	if err != nil {
@@ -72,7 +73,8 @@ func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, l
 		left = append(left, rdb.PTTL(bg, key).Val())
 	}
 	now, precision := rdb.Time(bg).Val().UnixMicro(), time.Second
-	if words := strings.Fields(reply); !strings.Contains("RL", words[0]) { // all but a release say what time it is
+	// All but a release say what time it is.
+	if words := strings.Fields(reply); !strings.Contains("RL", words[0]) {
 		now, _ = strconv.ParseInt(words[1], 10, 64)
 		precision = 1
 	}
@@ -97,35 +99,44 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 		if strings.Count(text, condition) != 1 {
 			t.Fatalf("%s has not %q once", name, condition)
 		}
-		return [2]*redis.Script{redis.NewScript(text), redis.NewScript(strings.Replace(text, condition, "if true or", 1))}
+		return [2]*redis.Script{redis.NewScript(text),
+			redis.NewScript(strings.Replace(text, condition, "if true or", 1))}
 	}
-	acquireScript, releaseScript := pair("permit/acquire", "if another or"), pair("permit/release", "if not rest or")
+	acquireScript, releaseScript := pair("permit/acquire", "if another or"),
+		pair("permit/release", "if not rest or")
 	worlds := map[string][]func(rdb *redis.Client){
-		"none":                                 {},
-		"free":                                 {fields("m", "t", 3000, "n", 5)},
-		"free, and a queue was there":          {fields("m", "t", 3000, "n", 5, "q", 1000)},
-		"free, of a clock ahead":               {fields("m", "t", future, "n", 5)},
-		"an odd limit":                         {fields("m", "t", 3000, "n", "many")},
-		"an odd token":                         {fields("m", "t", "x", "n", 5)},
-		"a lower limit":                        {fields("m", "t", 3000, "n", 2)},
-		"a lower limit that was set":           {fields("m", "t", 3000, "n", 2, "i", "request")},
-		"a higher limit that was set":          {fields("m", "t", 3000, "n", 9, "i", "request")},
-		"this one is over":                     {fields("m", "t", 3000, "n", 5, owner, future)},
-		"a queue":                              {fields("m", "t", 3000, "n", 5, "q", 1000), queued},
-		"a queue without metadata":             {queued},
-		"another holds":                        {holders("other:1", 2, future)},
-		"others hold all":                      {holders("other:1", 2, future, "other:2", 3, future)},
-		"a writer holds":                       {holders("other:1", all, future)},
-		"it holds":                             {holders(owner, 1, future)},
-		"it holds all":                         {holders(owner, all, future), fields("m", "t", first+999)},
-		"it holds all, and tokens went on":     {holders(owner, all, future)},
-		"it and another hold":                  {holders(owner, 2, future, "other:1", 3, future)},
-		"it holds, and others wait":            {holders(owner, 5, future), fields("m", "q", 1000), queued},
-		"it held, and its lease is over":       {holders(owner, 1, 1000)},
-		"it and another, an odd number in use": {holders(owner, 2, future, "other:1", 3, future), fields("e", "u", "x")},
-		"holders, and no number in use":        {holders("other:1", 2, future), func(rdb *redis.Client) { rdb.HDel(bg, "e", "u") }},
-		"holders were deleted":                 {holders("other:1", 2, future), func(rdb *redis.Client) { rdb.Del(bg, "h") }},
-		"what they hold was deleted":           {holders("other:1", 2, future), func(rdb *redis.Client) { rdb.Del(bg, "e") }},
+		"none":                             {},
+		"free":                             {fields("m", "t", 3000, "n", 5)},
+		"free, and a queue was there":      {fields("m", "t", 3000, "n", 5, "q", 1000)},
+		"free, of a clock ahead":           {fields("m", "t", future, "n", 5)},
+		"an odd limit":                     {fields("m", "t", 3000, "n", "many")},
+		"an odd token":                     {fields("m", "t", "x", "n", 5)},
+		"a lower limit":                    {fields("m", "t", 3000, "n", 2)},
+		"a lower limit that was set":       {fields("m", "t", 3000, "n", 2, "i", "request")},
+		"a higher limit that was set":      {fields("m", "t", 3000, "n", 9, "i", "request")},
+		"this one is over":                 {fields("m", "t", 3000, "n", 5, owner, future)},
+		"a queue":                          {fields("m", "t", 3000, "n", 5, "q", 1000), queued},
+		"a queue without metadata":         {queued},
+		"another holds":                    {holders("other:1", 2, future)},
+		"others hold all":                  {holders("other:1", 2, future, "other:2", 3, future)},
+		"a writer holds":                   {holders("other:1", all, future)},
+		"it holds":                         {holders(owner, 1, future)},
+		"it holds all":                     {holders(owner, all, future), fields("m", "t", first+999)},
+		"it holds all, and tokens went on": {holders(owner, all, future)},
+		"it and another hold":              {holders(owner, 2, future, "other:1", 3, future)},
+		"it holds, and others wait":        {holders(owner, 5, future), fields("m", "q", 1000), queued},
+		"it held, and its lease is over":   {holders(owner, 1, 1000)},
+		"it and another, an odd number in use": {holders(owner, 2, future, "other:1", 3, future),
+			fields("e", "u", "x")},
+		"holders, and no number in use": {holders("other:1", 2, future), func(rdb *redis.Client) {
+			rdb.HDel(bg, "e", "u")
+		}},
+		"holders were deleted": {holders("other:1", 2, future), func(rdb *redis.Client) {
+			rdb.Del(bg, "h")
+		}},
+		"what they hold was deleted": {holders("other:1", 2, future), func(rdb *redis.Client) {
+			rdb.Del(bg, "e")
+		}},
 	}
 	// A release leaves leases that are over to the next one that asks.
 	onlyAcquire := map[string][]func(rdb *redis.Client){
@@ -163,7 +174,8 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 	acquires := func(name string, world []func(rdb *redis.Client)) {
 		for _, n := range []int{1, 3, all} {
 			for _, liveness := range []int{0, 15000} {
-				compare("acquire: "+name, world, acquireScript, owner, n, future, 30000, "about", 60000, liveness, "lockline:s:", "NONCE", "1", all, "")
+				compare("acquire: "+name, world, acquireScript, owner, n, future, 30000, "about", 60000,
+					liveness, "lockline:s:", "NONCE", "1", all, "")
 			}
 		}
 	}
@@ -172,7 +184,8 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 		for _, token := range []any{"", first, 77} {
 			for _, late := range []any{"0", future} {
 				for _, lastUsed := range []any{"", first, first + 5} {
-					compare("release: "+name, world, releaseScript, owner, token, "lockline:s:", 60000, late, lastUsed)
+					compare("release: "+name, world, releaseScript, owner, token, "lockline:s:", 60000,
+						late, lastUsed)
 				}
 			}
 		}

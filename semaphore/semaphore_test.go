@@ -28,15 +28,18 @@ func TestPermitsAreHeldAndGivenBack(t *testing.T) {
 		if st.Limit != 3 || st.Used() != 3 || st.Available() != 0 || len(st.Holders) != 2 || len(st.Queue) != 0 {
 			t.Errorf("%+v", st)
 		}
-		if a.Name() != "x" || a.Err() != nil || a.Token() == 0 || b.Token() <= a.Token() || time.Until(a.Deadline()) < 20*time.Second || ctx.Err() != nil {
+		if a.Name() != "x" || a.Err() != nil || a.Token() == 0 || b.Token() <= a.Token() ||
+			time.Until(a.Deadline()) < 20*time.Second || ctx.Err() != nil {
 			t.Errorf("%v %v %v %v", a.Name(), a.Err(), a.Token(), b.Token())
 		}
 		var full *semaphore.NotFreeError
-		if _, hold, err := sems[1].TryAcquire(bg, 1); !errors.As(err, &full) || !errors.Is(err, rlock.ErrLocked) || hold != nil || full.Holder == "" {
+		if _, hold, err := sems[1].TryAcquire(bg, 1); !errors.As(err, &full) ||
+			!errors.Is(err, rlock.ErrLocked) || hold != nil || full.Holder == "" {
 			t.Errorf("TryAcquire of a full one: %v", err)
 		}
 		testlock.Unlock(t, a)
-		if !errors.Is(ctx.Err(), context.Canceled) || !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) || !errors.Is(a.Unlock(bg), rlock.ErrNotHeld) {
+		if !errors.Is(ctx.Err(), context.Canceled) || !errors.Is(context.Cause(ctx), rlock.ErrNotHeld) ||
+			!errors.Is(a.Unlock(bg), rlock.ErrNotHeld) {
 			t.Errorf("after Unlock: %v", context.Cause(ctx))
 		}
 		_, c := testlock.TryLock(t, sems[1].Locker(2), bg)
@@ -51,7 +54,9 @@ func TestPermitsAreHeldAndGivenBack(t *testing.T) {
 func TestRequestsAreSentInTheirCallersGoroutines(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
 		here := 0
-		wire.Client.AddHook(testlock.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		wire.Client.AddHook(testlock.Hook{Command: func(
+			ctx context.Context, cmd redis.Cmder, next redis.ProcessHook,
+		) error {
 			if strings.Contains(string(debug.Stack()), "TestRequestsAreSentInTheirCallersGoroutines") {
 				here++
 			}
@@ -117,11 +122,13 @@ func TestMoreThanTheLimitIsRefused(t *testing.T) {
 
 		two, one, three := join(sems[1], 2), join(sems[2], 1), join(sems[1], 3)
 		testlock.Must(t, sems[2].SetLimit(bg, 1))
-		limited(t, "the first that waits", testlock.Receive(t, "its end", two).Err, semaphore.LimitError{Name: "x", Wanted: 2, New: 1, Limit: 1})
+		limited(t, "the first that waits", testlock.Receive(t, "its end", two).Err,
+			semaphore.LimitError{Name: "x", Wanted: 2, New: 1, Limit: 1})
 		testlock.Waiting(t, "one that wants one", one)
 		testlock.Unlock(t, hold)
 		testlock.Served(t, one)
-		limited(t, "the last", testlock.Receive(t, "its end", three).Err, semaphore.LimitError{Name: "x", Wanted: 3, New: 1, Limit: 1})
+		limited(t, "the last", testlock.Receive(t, "its end", three).Err,
+			semaphore.LimitError{Name: "x", Wanted: 3, New: 1, Limit: 1})
 		_, hold = acquire(t, sems[0], 1)
 		testlock.Unlock(t, hold)
 	})
@@ -153,7 +160,8 @@ func TestManyAreServedInSeveralSteps(t *testing.T) {
 		_, hold := acquire(t, sems[0], 500)
 		var all []<-chan testlock.Grant
 		for i := range 450 { // each with its own lease, so that none waits behind another in memory
-			all = append(all, join(sems[1], 1, rlock.WithLease(time.Minute+time.Duration(i)*time.Millisecond)))
+			all = append(all,
+				join(sems[1], 1, rlock.WithLease(time.Minute+time.Duration(i)*time.Millisecond)))
 		}
 		w.Net.Reset()
 		begun := time.Now()
@@ -268,7 +276,9 @@ func TestPermitsThatAreKeptServeWhatFitsAndAreGivenBackForWhatDoesNot(t *testing
 // Found by simulation: the next one looked after the longest first lease, whatever the first one was.
 func TestTheNextLooksWhenTheFirstLeaseThatWasHandedOverEnds(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		permit := func() rlock.Locker { return semaphore.New(testlock.NewSession(t, w.Client), "x", 1).Locker(1) }
+		permit := func() rlock.Locker {
+			return semaphore.New(testlock.NewSession(t, w.Client), "x", 1).Locker(1)
+		}
 		_, hold := testlock.Lock(t, permit(), bg)
 		brief := testlock.Go(bg, permit(), rlock.WithLease(300*time.Millisecond))
 		time.Sleep(time.Second)

@@ -33,7 +33,8 @@ type end struct {
 	deadlinePassed bool
 }
 
-// fake is a Keeper that writes down what it is asked and, unless it is told otherwise, renews everything at once.
+// fake is a Keeper that writes down what it is asked and, unless it is told otherwise, renews everything at
+// once.
 type fake struct {
 	start  time.Time
 	server func(*Lease) any

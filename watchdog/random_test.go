@@ -41,8 +41,8 @@ func (o *world) Renew(ctx context.Context, server any, batch []*Lease) []Result 
 	lives := make([]*life, len(batch))
 	for i, l := range batch {
 		lives[i] = o.alive[l]
-		// A reply may end a lease in the instant in which a renewal of it leaves: contexts end with a deadline,
-		// which is 3 s after one slot, and so at another one.
+		// A reply may end a lease in the instant in which a renewal of it leaves: contexts end with a
+		// deadline, which is 3 s after one slot, and so at another one.
 		if same := o.over[l].Equal(asked); !same && (lives[i] == nil || !asked.Before(lives[i].granted)) {
 			o.t.Errorf("a renewal left for a lease that had ended: %+v", lives[i])
 		}
@@ -126,7 +126,8 @@ func (o *world) act(l *Lease) {
 	defer o.mu.Unlock()
 	v := o.alive[l]
 	if v == nil {
-		v = &life{granted: time.Now().Add(time.Duration(50+o.rnd.Int64N(3000)) * time.Millisecond), steady: l.Owner == "healthy"}
+		v = &life{granted: time.Now().Add(time.Duration(50+o.rnd.Int64N(3000)) * time.Millisecond),
+			steady: l.Owner == "healthy"}
 		every := time.Second
 		if !v.steady && o.rnd.IntN(5) == 0 {
 			every = 0
@@ -165,8 +166,9 @@ func TestWhateverServersAndCallersDoALeaseLivesExactlyAsLongAsItWasGranted(t *te
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), alive: map[*Lease]*life{}, ended: map[string]int{},
-					over: map[*Lease]time.Time{}, flying: map[*Lease]int{}}
+				o := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), alive: map[*Lease]*life{},
+					ended: map[string]int{},
+					over:  map[*Lease]time.Time{}, flying: map[*Lease]int{}}
 				o.w = New(o)
 				leases := make([]Lease, 60)
 				servers := []string{"healthy", "a", "b", "c"}
@@ -175,7 +177,8 @@ func TestWhateverServersAndCallersDoALeaseLivesExactlyAsLongAsItWasGranted(t *te
 				}
 				for range 5_000 {
 					o.mu.Lock()
-					l, pause := &leases[o.rnd.IntN(len(leases))], time.Duration(o.rnd.Int64N(int64(30*time.Millisecond)))
+					l, pause := &leases[o.rnd.IntN(len(leases))],
+						time.Duration(o.rnd.Int64N(int64(30*time.Millisecond)))
 					o.mu.Unlock()
 					time.Sleep(pause)
 					o.act(l)
@@ -213,7 +216,8 @@ func TestManyGoroutinesMayUseAWatchdogWhileItTicksAndCloses(t *testing.T) {
 			for until := in(100 * time.Millisecond); time.Now().Before(until); {
 				for i := range leases {
 					l := &leases[i]
-					if !w.Add(l, in(time.Duration(1+i)*time.Millisecond), time.Duration(i%8)*time.Millisecond) {
+					if !w.Add(l, in(time.Duration(1+i)*time.Millisecond),
+						time.Duration(i%8)*time.Millisecond) {
 						return
 					}
 				}

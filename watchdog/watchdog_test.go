@@ -96,7 +96,8 @@ func TestALeaseThatARenewalLeavesShortIsRenewedHalfwayToItsDeadline(t *testing.T
 		var l Lease
 		w.Add(&l, in(2*time.Second), interval)
 		pass(5 * time.Second)
-		wantTimes(t, "renewals", f.calls(&l), 100*time.Millisecond, 2100*time.Millisecond, 4100*time.Millisecond)
+		wantTimes(t, "renewals", f.calls(&l), 100*time.Millisecond, 2100*time.Millisecond,
+			4100*time.Millisecond)
 		wantEnds(t, f)
 	})
 }
@@ -230,7 +231,8 @@ func TestASuccessAfterFailuresEndsTheBackoff(t *testing.T) {
 		pass(interval)
 		calls := f.calls(&l)[n:]
 		if len(calls) < 2 || calls[1]-calls[0] > interval/16 {
-			t.Errorf("renewals after the second failure at %v, want a first retry after at most %v", calls, interval/16)
+			t.Errorf("renewals after the second failure at %v, want a first retry after at most %v",
+				calls, interval/16)
 		}
 	})
 }
@@ -442,7 +444,9 @@ func TestAResultThatIsMissingCountsAsAFailure(t *testing.T) {
 }
 
 func TestARemovedLeaseIsNotBroughtBackOrLostByARenewalInFlight(t *testing.T) {
-	for _, result := range []Result{{Gone: true}, {Err: errRefused}, {Deadline: time.Now().Add(1000 * time.Hour)}} {
+	for _, result := range []Result{
+		{Gone: true}, {Err: errRefused}, {Deadline: time.Now().Add(1000 * time.Hour)},
+	} {
 		bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
 			f.renew = deaf(4*time.Second, func(batch []*Lease) []Result { return all(batch, result) })
 			var l Lease
@@ -464,7 +468,9 @@ func TestARemovedLeaseIsNotBroughtBackOrLostByARenewalInFlight(t *testing.T) {
 }
 
 func TestAResultOfAnEarlierLifeDoesNotTouchALeaseThatWasAddedAgain(t *testing.T) {
-	for _, result := range []Result{{Gone: true}, {Err: errRefused}, {Deadline: time.Now().Add(1000 * time.Hour)}} {
+	for _, result := range []Result{
+		{Gone: true}, {Err: errRefused}, {Deadline: time.Now().Add(1000 * time.Hour)},
+	} {
 		bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
 			f.renew = deaf(4*time.Second, func(batch []*Lease) []Result { return all(batch, result) })
 			var l Lease
@@ -543,7 +549,9 @@ func TestAnIntervalOfZeroStopsRenewalsAndAnotherStartsThemAgain(t *testing.T) {
 
 func TestAFailureThatArrivesAfterRenewalsWereSwitchedOffIsNotRetried(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = deaf(time.Second, func(batch []*Lease) []Result { return all(batch, Result{Err: errRefused}) })
+		f.renew = deaf(time.Second, func(batch []*Lease) []Result {
+			return all(batch, Result{Err: errRefused})
+		})
 		var l Lease
 		w.Add(&l, in(term), interval)
 		pass(interval)
