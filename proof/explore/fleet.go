@@ -9,12 +9,13 @@ import (
 
 // fleet is what Rules are that have three servers, which are alike. Their worlds are reduced in two ways.
 //
-// A reply arrives as soon as its script has run. So it does in any world up to the next step of its actor, or of the clock: steps of others
-// cannot tell. What is lost are replies that are overtaken by another reply to the same actor, or by a tick. So many of those as
-// ServerFaults.Slow are explored.
+// A reply arrives as soon as its script has run. So it does in any world up to the next step of its actor, or
+// of the clock: steps of others cannot tell. What is lost are replies that are overtaken by another reply to
+// the same actor, or by a tick. So many of those as ServerFaults.Slow are explored.
 //
-// States are the same if they differ by the numbers of the servers alone, with all that is known of each and under way to it. No rule looks
-// at a number. The state that is kept is the one that was reached first, so a trace has the same numbers from one end to the other.
+// States are the same if they differ by the numbers of the servers alone, with all that is known of each and
+// under way to it. No rule looks at a number. The state that is kept is the one that was reached first, so a
+// trace has the same numbers from one end to the other.
 type fleet[A comparable] interface {
 	// Reorder is what an actor is where server i is the one that has been order[i].
 	Reorder(actor A, order [3]int) A
@@ -35,7 +36,9 @@ type ServerFaults struct {
 func (v *View[A]) down(server int) bool { return int(v.Servers.Down) == 1+server }
 
 // serverFaults are the steps in which a server goes down or comes back.
-func (s *System[A]) serverFaults(v *View[A], did func(what string, who int, number uint32, change func(v *View[A]))) {
+func (s *System[A]) serverFaults(
+	v *View[A], did func(what string, who int, number uint32, change func(v *View[A])),
+) {
 	up := func(v *View[A]) { v.Servers.Down, v.Servers.Since = 0, 0 }
 	switch {
 	case s.fleet == nil:

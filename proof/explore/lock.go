@@ -10,7 +10,8 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// lockRules are sessions that want a lock: rlock or fairlock. What they do is what packages queue and mutex do, without what stays in memory.
+// lockRules are sessions that want a lock: rlock or fairlock. What they do is what packages queue and mutex
+// do, without what stays in memory.
 type lockRules struct {
 	fair     bool
 	sessions int
@@ -18,7 +19,8 @@ type lockRules struct {
 	faults   Faults
 }
 
-// What sessions are configured with, in milliseconds. None ends with a tick, so that a real server, whose clock goes on between them, agrees.
+// What sessions are configured with, in milliseconds. None ends with a tick, so that a real server, whose
+// clock goes on between them, agrees.
 const (
 	lockLease = 1100
 	liveness  = 1800
@@ -47,7 +49,8 @@ const (
 	dead          // its session crashed
 )
 
-// attempt is an actor: a goroutine that wants the lock once. If it has to start over, it gets another name in Redis.
+// attempt is an actor: a goroutine that wants the lock once. If it has to start over, it gets another name in
+// Redis.
 type attempt struct {
 	Phase    phase
 	Serial   uint8 // how often it has started over
@@ -60,7 +63,8 @@ type attempt struct {
 	Out      bool  // its request is under way, or its answer was lost
 	NotAfter int64 // of the last copy of its request
 	Base     int64 // when it asked first; 0 once that is answered
-	Slow     int64 // how long the last answer took at least: from when the request was sent to the Redis time in it
+	// How long the last answer took at least: from when the request was sent to the Redis time in it.
+	Slow     int64
 	Past     int64 // the token which that answer named: a grant that is not above it is over
 	Token    int64 // of what it holds
 	Used     int64 // last token of it that was used
@@ -87,27 +91,43 @@ func (r *lockRules) scripts() []string {
 
 func lockWorlds() []World {
 	make := func(name, about string, small bool, r lockRules) World {
-		return World{Name: name, About: about, Small: small, scripts: r.scripts(), build: func(scripts []*keyspace.Script) world {
-			return NewSystem[attempt](&r, 1, scripts)
-		}}
+		return World{Name: name, About: about, Small: small, scripts: r.scripts(),
+			build: func(scripts []*keyspace.Script) world {
+				return NewSystem[attempt](&r, 1, scripts)
+			}}
 	}
 	return []World{
-		make("rlock", "two sessions: replies are lost, leases end", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2}}),
-		make("rlock-late", "two sessions: replies are lost, copies are late, waits are canceled", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 1, LateCopies: 1, Cancels: 1}}),
-		make("rlock-forced", "two sessions: an operator frees the lock, copies are late", true, lockRules{sessions: 2, each: 1, faults: Faults{LateCopies: 1, Forced: 1}}),
-		make("rlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
-		make("rlock-clock", "two sessions: the server's clock is set back", true, lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2, SetBack: 1}}),
-		make("fairlock", "two sessions: replies are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostReplies: 1}}),
-		make("fairlock-places", "two sessions, two attempts each: leases end", true, lockRules{fair: true, sessions: 2, each: 2, faults: Faults{}}),
-		make("fairlock-late", "two sessions: copies are late, waits are canceled", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{LateCopies: 1, Cancels: 1}}),
-		make("fairlock-deaf", "two sessions: subscriptions break, messages are lost", true, lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
-		make("fairlock-crash", "three sessions: one crashes", false, lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
+		make("rlock", "two sessions: replies are lost, leases end", true,
+			lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2}}),
+		make("rlock-late", "two sessions: replies are lost, copies are late, waits are canceled", true,
+			lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 1, LateCopies: 1, Cancels: 1}}),
+		make("rlock-forced", "two sessions: an operator frees the lock, copies are late", true,
+			lockRules{sessions: 2, each: 1, faults: Faults{LateCopies: 1, Forced: 1}}),
+		make("rlock-deaf", "two sessions: subscriptions break, messages are lost", true,
+			lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
+		make("rlock-clock", "two sessions: the server's clock is set back", true,
+			lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2, SetBack: 1}}),
+		make("fairlock", "two sessions: replies are lost", true,
+			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostReplies: 1}}),
+		make("fairlock-places", "two sessions, two attempts each: leases end", true,
+			lockRules{fair: true, sessions: 2, each: 2, faults: Faults{}}),
+		make("fairlock-late", "two sessions: copies are late, waits are canceled", true,
+			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{LateCopies: 1, Cancels: 1}}),
+		make("fairlock-deaf", "two sessions: subscriptions break, messages are lost", true,
+			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
+		make("fairlock-crash", "three sessions: one crashes", false,
+			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
 		make("rlock-clock-late", "two sessions: the server's clock is set back, copies are late", false,
 			lockRules{sessions: 2, each: 1, faults: Faults{Ticks: 2, LateCopies: 1, SetBack: 1}}),
 		make("fairlock-clock-late", "two sessions: the server's clock is set back, copies are late", false,
 			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 2, LateCopies: 1, SetBack: 1}}),
-		make("rlock-large", "three sessions, two attempts each", false, lockRules{sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
-		make("fairlock-large", "three sessions, two attempts each", false, lockRules{fair: true, sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
+		make("rlock-large", "three sessions, two attempts each", false,
+			lockRules{sessions: 3, each: 2, faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1,
+				LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
+		make("fairlock-large", "three sessions, two attempts each", false,
+			lockRules{fair: true, sessions: 3, each: 2,
+				faults: Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1,
+					Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}}),
 	}
 }
 
@@ -168,7 +188,8 @@ func (r *lockRules) ask(v *View[attempt], i int) {
 	}
 	owner := r.owner(i, *a)
 	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: lockScript, Sent: v.Now,
-		Argv: join(owner, "1", number(a.NotAfter), number(lockLease), "me", number(retention), live, channelPrefix, nonce(owner), "1")})
+		Argv: join(owner, "1", number(a.NotAfter), number(lockLease), "me", number(retention), live,
+			channelPrefix, nonce(owner), "1")})
 }
 
 // abandon ends a request whose answer is not needed. A copy may still come.
@@ -198,10 +219,12 @@ func (r *lockRules) leave(v *View[attempt], i int) {
 	if a.Held {
 		token, used = number(a.Token), number(a.Used)
 	}
-	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: releaseScript, Sent: v.Now, Argv: r.releaseArgs(r.owner(i, *a), *a, token, used)})
+	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: releaseScript, Sent: v.Now,
+		Argv: r.releaseArgs(r.owner(i, *a), *a, token, used)})
 }
 
-// startOver has an attempt ask under another name. release: what it was granted, or may have been, is ended in the background.
+// startOver has an attempt ask under another name. release: what it was granted, or may have been, is ended
+// in the background.
 func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 	if release {
 		r.renounce(v, i)
@@ -218,7 +241,8 @@ func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 // renounce has what an attempt was granted, or may have been, be ended in the background.
 func (r *lockRules) renounce(v *View[attempt], i int) {
 	a := v.Actors[i]
-	v.Send(Packet{Kind: errand, To: int8(i), Script: releaseScript, Argv: r.releaseArgs(r.owner(i, a), a, "", "0")})
+	v.Send(Packet{Kind: errand, To: int8(i), Script: releaseScript,
+		Argv: r.releaseArgs(r.owner(i, a), a, "", "0")})
 }
 
 // end forgets all that an attempt knows.
@@ -294,7 +318,8 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 	if owner, token := holder(v.Space(0)); owner != "" && v.Left.Forced > 0 {
 		do("force the lock", -1, func(v *View[attempt]) {
 			v.Left.Forced--
-			v.Send(Packet{Kind: errand, To: -1, Script: forceScript, Argv: join(channelPrefix, number(retention), number(token))})
+			v.Send(Packet{Kind: errand, To: -1, Script: forceScript,
+				Argv: join(channelPrefix, number(retention), number(token))})
 		})
 	}
 }
@@ -323,7 +348,8 @@ func (r *lockRules) renew(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Beat = true
 	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: keepScript, Sent: v.Now,
-		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "0", channelPrefix)})
+		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "0",
+			channelPrefix)})
 }
 
 func (r *lockRules) unlock(v *View[attempt], i int) {

@@ -119,8 +119,8 @@ func sessionOf(owner string) string {
 	return session
 }
 
-// nextInLine is the first in the queue that lives and listens, or is of the session that asks, which gets the reply; "" if there is
-// none. It does not count leaves, whose release this may be. kept lives in any case.
+// nextInLine is the first in the queue that lives and listens, or is of the session that asks, which gets the
+// reply; "" if there is none. It does not count leaves, whose release this may be. kept lives in any case.
 func nextInLine(env keyspace.Env, space *keyspace.Space, asking, leaves, kept string) string {
 	alive := space.Scores(lockKeys[3])
 	for _, owner := range space.Members(lockKeys[2]) {

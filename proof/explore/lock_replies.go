@@ -47,7 +47,8 @@ func (r *lockRules) released(v *View[attempt], i int, p Packet) {
 		r.end(v, i, over)
 	}
 	if len(words) == 4 {
-		r.learn(v, i, words[1], award{token: integer(words[2]), lease: micro(integer(words[3])), from: p.Sent})
+		r.learn(v, i, words[1], award{token: integer(words[2]), lease: micro(integer(words[3])),
+			from: p.Sent})
 	}
 }
 
@@ -61,10 +62,12 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 	}
 	a.Out = false
 	if answer.Status == protocol.Queued && a.Phase != trying {
-		defer r.learn(v, i, answer.Holder, award{token: answer.Token, lease: answer.Left.Microseconds(), from: p.Sent})
+		defer r.learn(v, i, answer.Holder, award{token: answer.Token, lease: answer.Left.Microseconds(),
+			from: p.Sent})
 	}
 	switch {
-	case a.GaveUp && (a.Late || answer.Status == protocol.Granted || answer.Status == protocol.Queued && a.Phase == asking):
+	case a.GaveUp && (a.Late || answer.Status == protocol.Granted ||
+		answer.Status == protocol.Queued && a.Phase == asking):
 		r.leave(v, i)
 	case a.GaveUp:
 		r.end(v, i, over)
@@ -142,15 +145,18 @@ func (r *lockRules) granted(v *View[attempt], i int, w award) {
 	}
 	v.Forsake(i, keepTag)
 	v.Forsake(i, mainTag)
-	*a = attempt{Phase: holding, Serial: a.Serial, Late: a.Late, NotAfter: a.NotAfter, Forced: a.Forced, Beat: true, Token: w.token, Used: w.token, Deadline: w.from + w.lease}
+	*a = attempt{Phase: holding, Serial: a.Serial, Late: a.Late, NotAfter: a.NotAfter, Forced: a.Forced,
+		Beat: true, Token: w.token, Used: w.token, Deadline: w.from + w.lease}
 	a.forget()
 }
 
-// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEASE' for the next in the queue, which may look any time here.
+// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEASE' for the next in the queue, which may
+// look any time here.
 func (r *lockRules) Heard(v *View[attempt], session int, text string) {
 	words := strings.Fields(text)
 	if len(words) != 5 || words[4] != nonce(words[0]) {
 		return
 	}
-	r.learn(v, session*r.each, words[0], award{token: integer(words[1]), at: integer(words[2]), lease: micro(integer(words[3]))})
+	r.learn(v, session*r.each, words[0],
+		award{token: integer(words[1]), at: integer(words[2]), lease: micro(integer(words[3]))})
 }

@@ -18,7 +18,8 @@ func (w World) runs(m mutant.Mutant) bool {
 	return ok && (!strings.Contains(name, "/") || slices.Contains(w.scripts, name))
 }
 
-// Each script that is broken in one place breaks a world of its kind. The table tells which, and by how many steps.
+// Each script that is broken in one place breaks a world of its kind. The table tells which, and by how many
+// steps.
 func TestEachScriptMutantIsFound(t *testing.T) {
 	var table []string
 	for _, m := range slices.Concat(mutant.All, mutant.Explored) {
@@ -42,7 +43,8 @@ func TestEachScriptMutantIsFound(t *testing.T) {
 					t.Fatal(err)
 				}
 				if r.Violation != nil {
-					table = append(table, fmt.Sprintf("| %s | %s | %d | %d + %d | %v |", m.Name, w.Name, r.States, len(r.Trace), r.InCalm, r.Violation))
+					table = append(table, fmt.Sprintf("| %s | %s | %d | %d + %d | %v |",
+						m.Name, w.Name, r.States, len(r.Trace), r.InCalm, r.Violation))
 					t.Log(r.Story())
 					return
 				}
@@ -50,5 +52,6 @@ func TestEachScriptMutantIsFound(t *testing.T) {
 			t.Errorf("no world of %d states notices it", *most)
 		})
 	}
-	t.Logf("\n| mutant | world | states | steps | what is noticed |\n|---|---|--:|--:|---|\n%s", strings.Join(table, "\n"))
+	t.Logf("\n| mutant | world | states | steps | what is noticed |\n|---|---|--:|--:|---|\n%s",
+		strings.Join(table, "\n"))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// permitRules are sessions that want permits of one name: a semaphore or a read-write lock. What they do is what package permit does, without what
-// stays in memory.
+// permitRules are sessions that want permits of one name: a semaphore or a read-write lock. What they do is
+// what package permit does, without what stays in memory.
 type permitRules struct {
 	limit  int64 // of a read-write lock, engine.All
 	takers []want
@@ -29,7 +29,8 @@ type want struct {
 	n       int64
 }
 
-// taker is an actor: a goroutine that wants permits once. If it has to start over, it gets another name in Redis.
+// taker is an actor: a goroutine that wants permits once. If it has to start over, it gets another name in
+// Redis.
 type taker struct {
 	Phase    phase
 	Serial   uint8 // how often it has started over
@@ -44,7 +45,8 @@ type taker struct {
 	NotAfter int64 // of the request that was not answered yet; 0: there is none
 	Late     int64 // until when an unanswered copy may arrive; 0: there is none
 	Base     int64 // before its first request was sent; 0: one was answered
-	Slow     int64 // how long the last answer took at least: from when the request was sent to the Redis time in it
+	// How long the last answer took at least: from when the request was sent to the Redis time in it.
+	Slow     int64
 	Token    int64 // of what it holds
 	Used     int64 // last token of it that was used
 	Deadline int64 // until when it holds it
@@ -85,9 +87,10 @@ func each(n ...int64) []want {
 func permitWorlds() []World {
 	var worlds []World
 	add := func(name, about string, small bool, r permitRules) {
-		worlds = append(worlds, World{Name: name, About: about, Small: small, scripts: permitScripts, build: func(scripts []*keyspace.Script) world {
-			return NewSystem[taker](&r, 1, scripts)
-		}})
+		worlds = append(worlds, World{Name: name, About: about, Small: small, scripts: permitScripts,
+			build: func(scripts []*keyspace.Script) world {
+				return NewSystem[taker](&r, 1, scripts)
+			}})
 	}
 	rw := func(takers []want, ms int64, tries bool, f Faults) permitRules {
 		return permitRules{all, takers, tries, ms, ms, f}
@@ -95,36 +98,54 @@ func permitWorlds() []World {
 	sem := func(takers []want, ms int64, tries bool, f Faults) permitRules {
 		return permitRules{2, takers, tries, ms, ms, f}
 	}
-	every := Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1, Forced: 1, SetBack: 1, Extra: 1}
+	every := Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1,
+		Forced: 1, SetBack: 1, Extra: 1}
 	pair := []want{{0, 1}, {0, 1}, {1, all}}
 	mixed := []want{{0, 1}, {0, 2}, {1, 1}}
-	add("rwlock", "a reader and a writer", true, rw(each(1, all), 1100, false, Faults{Ticks: 1, LostReplies: 1, Extra: 1}))
-	add("rwlock-session", "two readers of one session, and a writer", true, rw(pair, 1100, false, Faults{Ticks: 1}))
-	add("semaphore", "two permits, three sessions", true, sem(each(1, 1, 2), 1100, false, Faults{Forced: 1, Extra: 1}))
-	add("semaphore-session", "two permits, two sessions, one of which asks twice", true, sem(mixed, 1100, false, Faults{LostReplies: 1, Extra: 1}))
+	add("rwlock", "a reader and a writer", true,
+		rw(each(1, all), 1100, false, Faults{Ticks: 1, LostReplies: 1, Extra: 1}))
+	add("rwlock-session", "two readers of one session, and a writer", true,
+		rw(pair, 1100, false, Faults{Ticks: 1}))
+	add("semaphore", "two permits, three sessions", true,
+		sem(each(1, 1, 2), 1100, false, Faults{Forced: 1, Extra: 1}))
+	add("semaphore-session", "two permits, two sessions, one of which asks twice", true,
+		sem(mixed, 1100, false, Faults{LostReplies: 1, Extra: 1}))
 
-	add("rwlock-four", "two readers and two writers", false, rw(each(1, 1, all, all), 1100, false, Faults{Extra: 1}))
-	add("rwlock-lost", "replies that are lost, and leases that run out", false, rw(each(1, all), 1100, false, Faults{Ticks: 2, LostReplies: 1, Extra: 1}))
-	add("rwlock-late", "requests that come late", false, rw(each(1, all), 1100, false, Faults{Ticks: 2, LostReplies: 1, LateCopies: 1}))
-	add("rwlock-deaf", "messages that are lost", false, rw(each(1, all), 1100, false, Faults{Ticks: 2, LostNews: 1, Deaf: 1, Crashes: 1}))
-	add("rwlock-try", "some do not wait", false, rw(each(1, all), 1100, true, Faults{Ticks: 2, Forced: 1, LostReplies: 1}))
-	add("rwlock-session-late", "two readers of one session, and requests that come late", false, rw(pair, 1100, false, Faults{Cancels: 1, LostReplies: 1, LateCopies: 1}))
-	add("semaphore-late", "requests that come late", false, sem(each(1, 1, 2), 1100, false, Faults{Forced: 1, LateCopies: 1, Cancels: 1}))
-	add("semaphore-ticks", "leases that run out", false, sem(each(1, 2), 1100, false, Faults{Ticks: 3, Crashes: 1}))
+	add("rwlock-four", "two readers and two writers", false,
+		rw(each(1, 1, all, all), 1100, false, Faults{Extra: 1}))
+	add("rwlock-lost", "replies that are lost, and leases that run out", false,
+		rw(each(1, all), 1100, false, Faults{Ticks: 2, LostReplies: 1, Extra: 1}))
+	add("rwlock-late", "requests that come late", false,
+		rw(each(1, all), 1100, false, Faults{Ticks: 2, LostReplies: 1, LateCopies: 1}))
+	add("rwlock-deaf", "messages that are lost", false,
+		rw(each(1, all), 1100, false, Faults{Ticks: 2, LostNews: 1, Deaf: 1, Crashes: 1}))
+	add("rwlock-try", "some do not wait", false,
+		rw(each(1, all), 1100, true, Faults{Ticks: 2, Forced: 1, LostReplies: 1}))
+	add("rwlock-session-late", "two readers of one session, and requests that come late", false,
+		rw(pair, 1100, false, Faults{Cancels: 1, LostReplies: 1, LateCopies: 1}))
+	add("semaphore-late", "requests that come late", false,
+		sem(each(1, 1, 2), 1100, false, Faults{Forced: 1, LateCopies: 1, Cancels: 1}))
+	add("semaphore-ticks", "leases that run out", false,
+		sem(each(1, 2), 1100, false, Faults{Ticks: 3, Crashes: 1}))
 
 	back := Faults{Ticks: 2, LateCopies: 1, SetBack: 1}
 	about := "the server's clock is set back, requests come late"
 	add("rwlock-clock", about, false, rw(each(1, all), 1100, false, back))
 	add("semaphore-clock", about, false, sem(each(1, 2), 1100, false, back))
 
-	add("rwlock-large", "two readers and two writers, all faults", false, rw(each(1, 1, all, all), 1800, true, every))
-	add("rwlock-session-large", "two readers of one session, and a writer, all faults", false, rw(pair, 1800, true, every))
-	add("semaphore-large", "two permits, three sessions, all faults", false, sem(each(1, 1, 2), 1800, true, every))
-	add("semaphore-session-large", "two permits, two sessions, one of which asks twice, all faults", false, sem(mixed, 1800, true, every))
+	add("rwlock-large", "two readers and two writers, all faults", false,
+		rw(each(1, 1, all, all), 1800, true, every))
+	add("rwlock-session-large", "two readers of one session, and a writer, all faults", false,
+		rw(pair, 1800, true, every))
+	add("semaphore-large", "two permits, three sessions, all faults", false,
+		sem(each(1, 1, 2), 1800, true, every))
+	add("semaphore-session-large", "two permits, two sessions, one of which asks twice, all faults", false,
+		sem(mixed, 1800, true, every))
 	return worlds
 }
 
-// The holders, the metadata, the queue, the liveness of each waiter, what it waits for, and what each holder has.
+// The holders, the metadata, the queue, the liveness of each waiter, what it waits for, and what each holder
+// has.
 var permitKeys = []string{"permits", "permits:t", "permits:q", "permits:a", "permits:d", "permits:h"}
 
 func (r *permitRules) Start() ([]taker, Shared) {
@@ -181,7 +202,8 @@ func (r *permitRules) ask(v *View[taker], i int) {
 	}
 	owner := r.owner(i, *a)
 	v.Send(Packet{Kind: request, To: int8(i), Tag: askTag, Script: acquireScript, Sent: v.Now,
-		Argv: join(owner, number(r.takers[i].n), number(a.NotAfter), number(r.lease), "me", number(retention), live, channelPrefix, nonce(owner), "1", number(r.limit), joins)})
+		Argv: join(owner, number(r.takers[i].n), number(a.NotAfter), number(r.lease), "me", number(retention),
+			live, channelPrefix, nonce(owner), "1", number(r.limit), joins)})
 }
 
 // returnArgs are those of a release. Without a token, it is of whatever the attempt was granted.
@@ -207,13 +229,15 @@ func (r *permitRules) leave(v *View[taker], i int) {
 			used = number(a.Used)
 		}
 	}
-	v.Send(Packet{Kind: request, To: int8(i), Tag: leaveTag, Script: returnScript, Sent: v.Now, Argv: r.returnArgs(r.owner(i, *a), a.Late, token, used)})
+	v.Send(Packet{Kind: request, To: int8(i), Tag: leaveTag, Script: returnScript, Sent: v.Now,
+		Argv: r.returnArgs(r.owner(i, *a), a.Late, token, used)})
 }
 
 // giveBack ends what an actor was granted or may have been, in the background.
 func (r *permitRules) giveBack(v *View[taker], i int) {
 	a := v.Actors[i]
-	v.Send(Packet{Kind: errand, To: int8(i), Script: returnScript, Argv: r.returnArgs(r.owner(i, a), a.Late, "", "")})
+	v.Send(Packet{Kind: errand, To: int8(i), Script: returnScript,
+		Argv: r.returnArgs(r.owner(i, a), a.Late, "", "")})
 }
 
 // startOver has an actor ask under another name.
@@ -235,8 +259,9 @@ func (r *permitRules) end(v *View[taker], i int, as phase) {
 	v.Actors[i] = taker{Phase: as, Serial: v.Actors[i].Serial}
 }
 
-// settled: it is known what became of an attempt, so what is under way about it changes nothing in its session. Its request may still arrive. In a session
-// of more than one actor, the reply to that request may report a grant of another one.
+// settled: it is known what became of an attempt, so what is under way about it changes nothing in its
+// session. Its request may still arrive. In a session of more than one actor, the reply to that request may
+// report a grant of another one.
 func (r *permitRules) settled(v *View[taker], i int) {
 	owner := r.owner(i, v.Actors[i])
 	alone := true
@@ -269,7 +294,8 @@ func (r *permitRules) begin(v *View[taker], i int, as phase) {
 	r.ask(v, i)
 }
 
-// mayBegin: an actor may begin. Those that are alike begin in order, and readers of a session have one attempt at a time.
+// mayBegin: an actor may begin. Those that are alike begin in order, and readers of a session have one
+// attempt at a time.
 func (r *permitRules) mayBegin(v *View[taker], i int) bool {
 	if i == 0 || r.takers[i-1].n != r.takers[i].n {
 		return true
@@ -324,7 +350,10 @@ func (r *permitRules) Moves(v *View[taker], do func(what string, who int, move f
 	r.movesOfOperator(v, do)
 }
 
-func (r *permitRules) movesOfHolder(v *View[taker], i int, idleTag func(tag uint8) bool, do func(what string, who int, move func(v *View[taker]))) {
+func (r *permitRules) movesOfHolder(
+	v *View[taker], i int, idleTag func(tag uint8) bool,
+	do func(what string, who int, move func(v *View[taker])),
+) {
 	a := v.Actors[i]
 	do("unlock", i, func(v *View[taker]) { r.unlock(v, i) })
 	if !a.Beat && idleTag(renewTag) {
@@ -350,7 +379,9 @@ func (r *permitRules) movesOfHolder(v *View[taker], i int, idleTag func(tag uint
 	}
 }
 
-func (r *permitRules) movesOfOperator(v *View[taker], do func(what string, who int, move func(v *View[taker]))) {
+func (r *permitRules) movesOfOperator(
+	v *View[taker], do func(what string, who int, move func(v *View[taker])),
+) {
 	if v.Left.Forced > 0 {
 		for _, which := range r.targets(v.Space(0), v.serverNow()) {
 			do("force "+which.name, -1, func(v *View[taker]) {
@@ -394,7 +425,8 @@ func (r *permitRules) targets(space *keyspace.Space, now int64) (targets []targe
 // setLimit has an operator set how many permits there are.
 func (r *permitRules) setLimit(v *View[taker], n int64) {
 	id := number(int64(v.Left.Extra))
-	v.Send(Packet{Kind: errand, To: -1, Script: limitScript, Argv: join(number(n), "0", channelPrefix, number(retention), "operator:"+id, number(v.Now+r.patience()))})
+	v.Send(Packet{Kind: errand, To: -1, Script: limitScript, Argv: join(number(n), "0", channelPrefix,
+		number(retention), "operator:"+id, number(v.Now+r.patience()))})
 }
 
 // unanswered: the request that was sent last has no answer to come.
@@ -429,11 +461,12 @@ func (r *permitRules) unlock(v *View[taker], i int) {
 	r.leave(v, i)
 }
 
-// unlockLost is the Unlock of one whose lease is over: a copy of its request may have been granted permits since. It tells Redis once, and does not
-// wait for that.
+// unlockLost is the Unlock of one whose lease is over: a copy of its request may have been granted permits
+// since. It tells Redis once, and does not wait for that.
 func (r *permitRules) unlockLost(v *View[taker], i int) {
 	a := v.Actors[i]
-	v.Send(Packet{Kind: request, To: int8(i), Tag: leaveTag, Script: returnScript, Sent: v.Now, Argv: r.returnArgs(r.owner(i, a), a.Late, "", "")})
+	v.Send(Packet{Kind: request, To: int8(i), Tag: leaveTag, Script: returnScript, Sent: v.Now,
+		Argv: r.returnArgs(r.owner(i, a), a.Late, "", "")})
 	v.Actors[i] = taker{Phase: expired, Serial: a.Serial, GaveUp: true, Late: a.Late}
 }
 

@@ -62,7 +62,8 @@ func readLedger(env keyspace.Env, space *keyspace.Space) *ledger {
 		l.queued = true
 		words := strings.Fields(space.Hash(permitKeys[4])[owner])
 		if len(words) > 2 {
-			l.queue = append(l.queue, standing{owner, integer(words[0]), int64(alive[owner]), strings.HasSuffix(words[2], "+")})
+			l.queue = append(l.queue, standing{owner, integer(words[0]), int64(alive[owner]),
+				strings.HasSuffix(words[2], "+")})
 		}
 	}
 	return l
@@ -84,15 +85,16 @@ func sessionOfName(owner string) string {
 // most.)
 func (l *ledger) next(asking string) int {
 	for at, w := range l.queue {
-		if w.alive >= l.now && (sessionOfName(w.owner) == asking || !w.listened || l.env.Listening(channelPrefix+sessionOfName(w.owner)) > 0) {
+		if w.alive >= l.now && (sessionOfName(w.owner) == asking || !w.listened ||
+			l.env.Listening(channelPrefix+sessionOfName(w.owner)) > 0) {
 			return at
 		}
 	}
 	return -1
 }
 
-// serve is what permit.lua promises: permits for the waiters, in their order, as long as there are enough for the next one. A waiter that wants
-// more than there are at all leaves.
+// serve is what permit.lua promises: permits for the waiters, in their order, as long as there are enough for
+// the next one. A waiter that wants more than there are at all leaves.
 func (l *ledger) serve(asking string) {
 	for {
 		at := l.next(asking)
@@ -120,7 +122,8 @@ func (l *ledger) leave(owner string) {
 	l.queue = slices.DeleteFunc(l.queue, func(w standing) bool { return w.owner == owner })
 }
 
-// after is what a script is to make of it. asking is the session that gets the reply; "" if that is the operator's.
+// after is what a script is to make of it. asking is the session that gets the reply; "" if that is the
+// operator's.
 func (l *ledger) after(p Packet, before *keyspace.Space) (asking string) {
 	argv := strings.Split(p.Argv, separator)
 	asking = sessionOfName(argv[0])
@@ -219,7 +222,8 @@ func sound(space *keyspace.Space) string {
 	return ""
 }
 
-// compare says how what a script made of it differs from what it was to make; "" if it does not. was are the holders before.
+// compare says how what a script made of it differs from what it was to make; "" if it does not. was are the
+// holders before.
 func (l *ledger) compare(was map[string]share, is *ledger) string {
 	for _, owner := range sorted(is.held) {
 		if _, ok := l.held[owner]; !ok {
@@ -274,8 +278,8 @@ type allotted struct {
 	wrong string
 }
 
-// Observe compares what a script did with what it is to do. Its text has two words for each grant, in their order: '+OWNER TOKEN'. Behind that, it has
-// '-OWNER 0' for each that an operator took permits from.
+// Observe compares what a script did with what it is to do. Its text has two words for each grant, in their
+// order: '+OWNER TOKEN'. Behind that, it has '-OWNER 0' for each that an operator took permits from.
 func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any {
 	o := allotted{}
 	l, is := readLedger(env, before), readLedger(env, did.Space)
@@ -288,7 +292,8 @@ func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space
 	for _, owner := range l.granted {
 		token := number(is.held[owner].token)
 		words = append(words, "+"+owner, token)
-		if sessionOfName(owner) == asking && !strings.Contains(did.Reply, " "+owner+" "+token+" ") && !(strings.HasPrefix(p.Argv, owner+separator) && strings.HasPrefix(did.Reply, "G")) {
+		if sessionOfName(owner) == asking && !strings.Contains(did.Reply, " "+owner+" "+token+" ") &&
+			!(strings.HasPrefix(p.Argv, owner+separator) && strings.HasPrefix(did.Reply, "G")) {
 			o.wrong = fmt.Sprintf("the reply %q does not tell %s of its grant", did.Reply, owner)
 		}
 	}
@@ -304,7 +309,8 @@ func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space
 	return o
 }
 
-// Observed checks that tokens are above all used ones, that sessions are told what they are granted, and that no owner is granted what it no longer wants.
+// Observed checks that tokens are above all used ones, that sessions are told what they are granted, and that
+// no owner is granted what it no longer wants.
 func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 	o := seen.(allotted)
 	if o.wrong != "" {
@@ -335,15 +341,16 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 		if v.Crashed>>session&1 == 0 && gone && !v.returns(owner) && !v.revived(owner) {
 			v.Fail("%s is granted permits after it had left", owner)
 		}
-		byReply := p.Script != limitScript && p.Script != takeBackScript && sessionOfName(owner) == sessionOfName(p.Argv)
+		byReply := p.Script != limitScript && p.Script != takeBackScript &&
+			sessionOfName(owner) == sessionOfName(p.Argv)
 		if !byReply && (v.Deaf|v.Crashed)>>session&1 == 0 && !v.newsOf(owner, token) {
 			v.Fail("%s is granted permits, and not told", owner)
 		}
 	}
 }
 
-// gone: it has ended, and sends nothing any more. The Unlock of one whose lease was over sends its release once. If that is lost, a copy of the request
-// may be granted permits.
+// gone: it has ended, and sends nothing any more. The Unlock of one whose lease was over sends its release
+// once. If that is lost, a copy of the request may be granted permits.
 func (a taker) gone(now int64) bool {
 	return a.Phase == over || a.Phase == failed || a.Phase == expired && a.GaveUp && a.Late < now
 }

@@ -64,7 +64,8 @@ func (r *permitRules) answered(v *View[taker], i int, p Packet, answer protocol.
 	a := &v.Actors[i]
 	a.NotAfter = 0
 	switch {
-	case a.GaveUp && (a.Base == 0 || a.Late != 0 || answer.Status == protocol.Granted || answer.Status == protocol.Queued && a.Phase != trying):
+	case a.GaveUp && (a.Base == 0 || a.Late != 0 || answer.Status == protocol.Granted ||
+		answer.Status == protocol.Queued && a.Phase != trying):
 		r.leave(v, i)
 	case a.GaveUp:
 		r.end(v, i, over)
@@ -103,7 +104,8 @@ func (r *permitRules) stale(v *View[taker], i int) {
 	r.end(v, i, failed)
 }
 
-// goesOn: the grant that was named goes on, which is enough for one more reader of its session. They have it together from now on.
+// goesOn: the grant that was named goes on, which is enough for one more reader of its session. They have it
+// together from now on.
 func (r *permitRules) goesOn(v *View[taker], i int, p Packet) {
 	a := v.Actors[i]
 	h := int(a.Joins) - 1
@@ -136,7 +138,8 @@ func (r *permitRules) granted(v *View[taker], i int, token, from, lease int64) {
 	}
 	v.Notes[0] = max(v.Notes[0], token) // the last token that was used
 	r.settled(v, i)
-	*a = taker{Phase: holding, Serial: a.Serial, Late: a.Late, Forced: a.Forced, Beat: true, Token: token, Used: token, Deadline: from + lease}
+	*a = taker{Phase: holding, Serial: a.Serial, Late: a.Late, Forced: a.Forced, Beat: true, Token: token,
+		Used: token, Deadline: from + lease}
 }
 
 // told is news of a grant, which may no longer belong to an attempt.
@@ -159,7 +162,8 @@ func (r *permitRules) told(v *View[taker], i int, token, from, lease int64) {
 	}
 }
 
-// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEFT' for the next in the queue, which may ask any time here.
+// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEFT' for the next in the queue, which may ask
+// any time here.
 func (r *permitRules) Heard(v *View[taker], _ int, text string) {
 	words := strings.Fields(text)
 	if len(words) != 5 || words[4] != nonce(words[0]) {

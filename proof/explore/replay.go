@@ -11,8 +11,8 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// live is real servers in place of those of the model. Between two ticks of a world hardly any time passes there: nothing in a world ends
-// within a third of a tick behind one.
+// live is real servers in place of those of the model. Between two ticks of a world hardly any time passes
+// there: nothing in a world ends within a third of a tick behind one.
 type live struct {
 	ctx     context.Context
 	clients []*redis.Client
@@ -52,7 +52,8 @@ func (l *live) listen(channels []string) {
 		if !slices.Contains(channels, c) {
 			l.failed(sub.Close())
 			delete(l.heard, c)
-			for l.err == nil && l.clients[0].PubSubNumSub(l.ctx, c).Val()[c] > 0 { // until the server has noticed
+			// Until the server has noticed.
+			for l.err == nil && l.clients[0].PubSubNumSub(l.ctx, c).Val()[c] > 0 {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -126,8 +127,8 @@ func (l *live) space(server int) *keyspace.Space {
 	return s
 }
 
-// repeat takes the steps on real servers, and then calm ones until the end. diverged: a step cannot be taken, because
-// what went before went another way.
+// repeat takes the steps on real servers, and then calm ones until the end. diverged: a step cannot be taken,
+// because what went before went another way.
 func (s *System[A]) repeat(l *live, steps []Step) (violation error, diverged bool) {
 	s.live = l
 	v := s.view(s.start(), &View[A]{})
@@ -167,7 +168,9 @@ func (v *View[A]) channels() (all []string) {
 // Replay takes the steps of a violation on real servers, which are emptied first, with the texts of scripts.
 // It returns the violation that they lead to; nil if they lead to none. diverged: they cannot all be taken
 // there.
-func (w World) Replay(ctx context.Context, text func(name string) string, trace []Step, clients ...*redis.Client) (violation error, diverged bool, err error) {
+func (w World) Replay(
+	ctx context.Context, text func(name string) string, trace []Step, clients ...*redis.Client,
+) (violation error, diverged bool, err error) {
 	built, err := w.load(text)
 	if err != nil {
 		return nil, false, err

@@ -35,11 +35,11 @@ type world interface {
 	start() string
 	// likeness is the same for states from which the same comes, but for names.
 	likeness(state string) string
-	// steps calls yield with each step that a state has, in an order of its own, until that returns false. next is where it leads. A
-	// violation is what it breaks.
+	// steps calls yield with each step that a state has, in an order of its own, until that returns false.
+	// next is where it leads. A violation is what it breaks.
 	steps(state string, yield func(n int, next string, violation error) bool)
-	// calm is the only step of a world in which nothing goes wrong any more, and no actor begins anything. over: there is no step, and the state is
-	// as it must be in the end if there is no violation.
+	// calm is the only step of a world in which nothing goes wrong any more, and no actor begins anything.
+	// over: there is no step, and the state is as it must be in the end if there is no violation.
 	calm(state string) (next string, over bool, violation error)
 	// describe names the steps of a state, in their order.
 	describe(state string) []Step
@@ -65,7 +65,8 @@ func (r Result) String() string {
 	if !r.Complete {
 		whole = "and there are more"
 	}
-	return fmt.Sprintf("%d states, %s, %d steps, %d deep, %d calm states behind, in %v", r.States, whole, r.Steps, r.Depth, r.Calm, r.Took.Round(10*time.Millisecond))
+	return fmt.Sprintf("%d states, %s, %d steps, %d deep, %d calm states behind, in %v",
+		r.States, whole, r.Steps, r.Depth, r.Calm, r.Took.Round(10*time.Millisecond))
 }
 
 // Story is the violation, and the steps that lead to it.
@@ -99,8 +100,8 @@ type origin struct {
 // longestCalm bounds how many calm steps the end may take.
 const longestCalm = 2000
 
-// search visits all states of a world, those that take fewest steps first, and stops at the first violation, or when it has
-// seen most states. From each state, calm steps must lead to an end as it must be.
+// search visits all states of a world, those that take fewest steps first, and stops at the first violation,
+// or when it has seen most states. From each state, calm steps must lead to an end as it must be.
 func search(w world, most int) Result {
 	began := time.Now()
 	r := Result{Complete: true}

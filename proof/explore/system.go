@@ -10,21 +10,23 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// Of a system: servers, a network, actors of sessions, a clock that all share, and how many faults are left. A step of the
-// network is one packet that arrives or is lost. What an actor does about it belongs to that step.
+// Of a system: servers, a network, actors of sessions, a clock that all share, and how many faults are left.
+// A step of the network is one packet that arrives or is lost. What an actor does about it belongs to that
+// step.
 
 // Faults bounds what goes wrong, and for how long anything happens.
 type Faults struct {
 	Ticks       uint8 // of the clock
 	LostReplies uint8 // a script is executed, and its caller never learns it
-	LateCopies  uint8 // a caller gives up a request, sends another copy, and the first arrives at any time, or never
-	LostNews    uint8 // messages of pub/sub
-	Deaf        uint8 // subscriptions that break for a while
-	Crashes     uint8 // of sessions
-	Cancels     uint8 // waits that end
-	Forced      uint8 // unlocks of an operator
-	SetBack     uint8 // of the servers' clocks, by a tick
-	Extra       uint8 // what rules make of it
+	// A caller gives up a request, sends another copy, and the first arrives at any time, or never.
+	LateCopies uint8
+	LostNews   uint8 // messages of pub/sub
+	Deaf       uint8 // subscriptions that break for a while
+	Crashes    uint8 // of sessions
+	Cancels    uint8 // waits that end
+	Forced     uint8 // unlocks of an operator
+	SetBack    uint8 // of the servers' clocks, by a tick
+	Extra      uint8 // what rules make of it
 }
 
 // Shared is what belongs to no actor.
@@ -91,13 +93,15 @@ type Rules[A comparable] interface {
 	Crashed(v *View[A], session int)
 	// Ticked is called when the clock has advanced.
 	Ticked(v *View[A])
-	// Observe looks at what a script did. It is called once for each request in each state of the server, and its result does not change.
+	// Observe looks at what a script did. It is called once for each request in each state of the server, and
+	// its result does not change.
 	Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any
 	// Observed takes that in.
 	Observed(v *View[A], p Packet, observation any)
 	// Check is called with each state.
 	Check(v *View[A]) error
-	// Calm makes the one move of a calm world in which no packet is under way; false: the clock is to advance.
+	// Calm makes the one move of a calm world in which no packet is under way; false: the clock is to
+	// advance.
 	Calm(v *View[A]) bool
 	// Over: no actor is to do anything any more.
 	Over(v *View[A]) bool
@@ -168,7 +172,8 @@ func (t *table[T]) number(v T) uint32 {
 // NewSystem is a world of so many servers with scripts.
 func NewSystem[A comparable](rules Rules[A], servers int, scripts []*keyspace.Script) *System[A] {
 	actors, _ := rules.Start()
-	s := &System[A]{rules: rules, servers: servers, actors: len(actors), scripts: scripts, effects: map[cause]effect{}, purged: map[purge]uint32{}, listeners: map[string]int{}}
+	s := &System[A]{rules: rules, servers: servers, actors: len(actors), scripts: scripts,
+		effects: map[cause]effect{}, purged: map[purge]uint32{}, listeners: map[string]int{}}
 	s.fleet, _ = rules.(fleet[A])
 	for session := range s.sessions() {
 		s.listeners[rules.Channel(session)] = session
@@ -214,7 +219,8 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 		if p.Kind <= errand && v.down(int(p.Server)) {
 			continue
 		}
-		did([...]string{"execute", "execute late", "execute errand", "deliver", "deliver"}[p.Kind], -1, number, func(v *View[A]) { v.arrive(number) })
+		did([...]string{"execute", "execute late", "execute errand", "deliver", "deliver"}[p.Kind], -1,
+			number, func(v *View[A]) { v.arrive(number) })
 		if p.Kind == request && v.Left.LostReplies > 0 {
 			did("execute, reply lost", -1, number, func(v *View[A]) {
 				v.Left.LostReplies--
@@ -292,7 +298,8 @@ func (s *System[A]) name(p Packet) string {
 	if s.servers > 1 {
 		about += fmt.Sprintf(" at server %d", p.Server)
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", [...]string{"request", "late copy", "errand", "reply", "news"}[p.Kind], about, owner, text))
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s",
+		[...]string{"request", "late copy", "errand", "reply", "news"}[p.Kind], about, owner, text))
 }
 
 func (s *System[A]) steps(state string, yield func(n int, next string, violation error) bool) {
@@ -329,8 +336,8 @@ func (s *System[A]) named(v *View[A]) (steps []Step, changes []func(v *View[A]))
 	return steps, changes
 }
 
-// calm delivers what is under way, then has actors go on, then advances the clock. Late copies never arrive: that they do
-// is what other states are for.
+// calm delivers what is under way, then has actors go on, then advances the clock. Late copies never arrive:
+// that they do is what other states are for.
 func (s *System[A]) calm(state string) (next string, over bool, violation error) {
 	v := s.view(state, &s.scratch)
 	over, violation = v.goOnCalmly()

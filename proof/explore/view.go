@@ -91,8 +91,8 @@ func (v *View[A]) UnderWay(actor int, tag uint8) (kind, bool) {
 	return 0, false
 }
 
-// Forsake ends an exchange that its actor does not wait for any more. Its reply is dropped. Its request may still arrive, if Left.LateCopies
-// allows one more.
+// Forsake ends an exchange that its actor does not wait for any more. Its reply is dropped. Its request may
+// still arrive, if Left.LateCopies allows one more.
 func (v *View[A]) Forsake(actor int, tag uint8) {
 	for _, n := range slices.Clone(v.net) {
 		p := v.sys.packets.values[n]
@@ -197,7 +197,8 @@ func (v *View[A]) execute(number uint32) effect {
 
 // answer makes the reply to a request.
 func answer(p Packet, e effect) Packet {
-	return Packet{Kind: reply, To: p.To, Server: p.Server, Tag: p.Tag, Script: p.Script, Sent: p.Sent, Text: e.reply, Failed: e.failed}
+	return Packet{Kind: reply, To: p.To, Server: p.Server, Tag: p.Tag, Script: p.Script, Sent: p.Sent,
+		Text: e.reply, Failed: e.failed}
 }
 
 // arrive delivers a packet.

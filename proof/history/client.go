@@ -69,11 +69,12 @@ type client struct {
 	reports *json.Encoder
 }
 
-// visit is one way to use one lock: to get it, to stay a while, and to leave it. An error says that it was not to be had.
+// visit is one way to use one lock: to get it, to stay a while, and to leave it. An error says that it was
+// not to be had.
 type visit func(u user, ctx context.Context) error
 
-// Work is the life of a process that Stage starts. It uses the locks until it is told to stop, then each once more, and
-// reports if it does not get one, or if a goroutine is left of it all.
+// Work is the life of a process that Stage starts. It uses the locks until it is told to stop, then each once
+// more, and reports if it does not get one, or if a goroutine is left of it all.
 func Work(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	if !lines.Scan() {
@@ -117,7 +118,8 @@ func (c *client) open() (end func(), err error) {
 		}
 	}()
 	redis.SetLogger(silent{})
-	liveness := c.Lease * time.Duration(1+c.Number%3) // it may end before what was handed over does, or long after that
+	// It may end before what was handed over does, or long after that.
+	liveness := c.Lease * time.Duration(1+c.Number%3)
 	var sessions []*rlock.Session
 	for _, url := range c.Redis {
 		o, err := redis.ParseURL(url)
@@ -126,13 +128,16 @@ func (c *client) open() (end func(), err error) {
 		}
 		o.ReadTimeout, o.DialTimeout = c.Lease/4, c.Lease/4
 		rdb := redis.NewClient(o)
-		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease), rlock.WithWaiterTimeout(liveness),
-			rlock.WithLinger(c.Linger), rlock.WithLabel(fmt.Sprintf("process %d", c.Number)), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+		s, err := rlock.NewSession(rdb, rlock.WithPrefix(c.Prefix), rlock.WithWatchdogTimeout(c.Lease),
+			rlock.WithWaiterTimeout(liveness),
+			rlock.WithLinger(c.Linger), rlock.WithLabel(fmt.Sprintf("process %d", c.Number)),
+			rlock.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			return nil, err
 		}
 		sessions = append(sessions, s)
-		ends = append(ends, func() { _ = s.Close(); _ = rdb.Close() }) // what cannot be told to a server is left to its lease
+		// What cannot be told to a server is left to its lease.
+		ends = append(ends, func() { _ = s.Close(); _ = rdb.Close() })
 	}
 	for _, kind := range c.Kinds {
 		p, ok := primitiveOf(kind)
@@ -207,7 +212,8 @@ func (u user) visit(v visit, wait time.Duration) error {
 	return v(u, ctx)
 }
 
-// getIn tries again until patience is over, as a program would: servers on a busy machine may all be too slow once.
+// getIn tries again until patience is over, as a program would: servers on a busy machine may all be too slow
+// once.
 func (u user) getIn(v visit, patience time.Duration) error {
 	end, pause := time.Now().Add(patience), u.Lease/4
 	for {
@@ -269,17 +275,20 @@ func parts(h holding) (all []holding) {
 	return all
 }
 
-// entered reports that it got a hold since call. of is what the hold is of, for a read-write lock and a semaphore.
+// entered reports that it got a hold since call. of is what the hold is of, for a read-write lock and a
+// semaphore.
 func (u user) entered(call time.Time, hold holding, of Op) {
 	at := time.Now().UnixNano()
 	for _, h := range parts(hold) {
-		of.Lock, of.Owner, of.Kind, of.Token, of.Call, of.Return = h.Name(), u.owner, Acquire, h.Token(), call.UnixNano(), at
+		of.Lock, of.Owner, of.Kind, of.Token, of.Call, of.Return = h.Name(), u.owner, Acquire, h.Token(),
+			call.UnixNano(), at
 		u.report(Event{Op: of, Until: until(h)})
 	}
 }
 
-// leave unlocks, after it has reported when each lock was believed to be held for the last time: now, or, if it was
-// lost, at its deadline at the latest. lost are the locks of whose loss it has reported: that ends all holds at once.
+// leave unlocks, after it has reported when each lock was believed to be held for the last time: now, or, if
+// it was lost, at its deadline at the latest. lost are the locks of whose loss it has reported: that ends all
+// holds at once.
 func (u user) leave(hold holding, of Op, lost map[string]bool) {
 	now, all := time.Now(), parts(hold)
 	deadline := hold.Deadline()
@@ -295,12 +304,14 @@ func (u user) leave(hold holding, of Op, lost map[string]bool) {
 				at = d
 			}
 		}
-		of.Lock, of.Owner, of.Token, of.Call, of.Return = h.Name(), u.owner, h.Token(), at.UnixNano(), at.UnixNano()
+		of.Lock, of.Owner, of.Token, of.Call, of.Return = h.Name(), u.owner, h.Token(),
+			at.UnixNano(), at.UnixNano()
 		u.report(Event{Op: of})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), u.Lease)
 	defer cancel()
-	if err := hold.Unlock(ctx); len(all) == 1 && errors.Is(err, rlock.ErrLost) && time.Now().Before(deadline) {
+	if err := hold.Unlock(ctx); len(all) == 1 && errors.Is(err, rlock.ErrLost) &&
+		time.Now().Before(deadline) {
 		u.report(Event{Op: Op{Kind: gone}})
 	}
 }

@@ -28,11 +28,13 @@ func TestALockIsStuckThatIsNotToBeHadForAsLongAsPatienceLasts(t *testing.T) {
 		}
 		begun = time.Now()
 		err = u.getIn(func(user, context.Context) error { return slow }, 30*time.Second)
-		if took := time.Since(begun); !errors.Is(err, slow) || took < 29*time.Second || took > 30*time.Second {
+		if took := time.Since(begun); !errors.Is(err, slow) || took < 29*time.Second ||
+			took > 30*time.Second {
 			t.Errorf("a lock that is never free: %v after %v", err, took)
 		}
 		begun = time.Now()
-		err = u.getIn(func(_ user, ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 30*time.Second)
+		err = u.getIn(func(_ user, ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			30*time.Second)
 		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != 30*time.Second {
 			t.Errorf("a lock that another holds: %v after %v", err, took)
 		}

@@ -50,8 +50,9 @@ var bothShares = []shares{
 		judge: history.JudgeReadWrite,
 	},
 	{
-		// Where nothing is handed on in memory, each hold is a grant of its own, with its own token. A grant may be older than the call that gets it: that of a waiter which
-		// has left goes to the next one of its session.
+		// Where nothing is handed on in memory, each hold is a grant of its own, with its own token. A grant
+		// may be older than the call that gets it: that of a waiter which has left goes to the next one of
+		// its session.
 		name: "semaphore", queue: "lockline:p:{kept}:q",
 		lock: func(s *rlock.Session, name string, all bool) rlock.Locker {
 			n := 1
@@ -170,8 +171,9 @@ func (w *shareLoad) saw(of string, h history.Hold, err error) {
 	w.errors = append(w.errors, failed{h.Call, fmt.Sprintf("%s: %v", of, err)})
 }
 
-// progress waits until each session had all of each name some times more, and a part of it. Each session: after a failover a Sentinel may name the old
-// master for a while, and the clients that ask that Sentinel come later than others.
+// progress waits until each session had all of each name some times more, and a part of it. Each session:
+// after a failover a Sentinel may name the old master for a while, and the clients that ask that Sentinel
+// come later than others.
 func (w *shareLoad) progress(times int) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -199,7 +201,8 @@ func (w *shareLoad) progress(times int) {
 	})
 }
 
-// entry is what the readers of a session share. Some may join it after a failover though it was granted before.
+// entry is what the readers of a session share. Some may join it after a failover though it was granted
+// before.
 type entry struct {
 	session, lock string
 	token         int64
@@ -210,9 +213,10 @@ func entryOf(h history.Hold) entry {
 	return entry{session, h.Lock, h.Token}
 }
 
-// report wants exclusion and tokens in order among the grants of each master, and the new one's tokens above the old one's. What the old one granted
-// last, until its end, may be granted again: it may be held beside what the new one grants, for a lease at most. If there never were two masters,
-// all tokens are in order. Two masters at once may give the same token.
+// report wants exclusion and tokens in order among the grants of each master, and the new one's tokens above
+// the old one's. What the old one granted last, until its end, may be granted again: it may be held beside
+// what the new one grants, for a lease at most. If there never were two masters, all tokens are in order. Two
+// masters at once may give the same token.
 func (w *shareLoad) report(until, from time.Time) {
 	w.t.Helper()
 	w.end()
@@ -240,32 +244,42 @@ func (w *shareLoad) report(until, from time.Time) {
 		if opened[entryOf(h)] > from.UnixNano() && h.Token <= last[h.Lock] {
 			w.t.Errorf("%s: token %d after the failover, and %d before it", h.Lock, h.Token, last[h.Lock])
 		}
-		if h.Call > from.UnixNano() && h.Token > from.UnixMicro() || h.End > from.Add(failoverLease).UnixNano() {
+		if h.Call > from.UnixNano() && h.Token > from.UnixMicro() ||
+			h.End > from.Add(failoverLease).UnixNano() {
 			now = append(now, h)
 		}
 	}
 	for when, holds := range map[string][]history.Hold{"before the failover": old, "after it": now} {
 		if v := w.judge(holds); v.Overlaps > 0 || v.Unfenced > 0 {
-			w.t.Errorf("%s, %d tokens are out of order, and %d holds overlap: %s", when, v.Unfenced, v.Overlaps, v.Example)
+			w.t.Errorf("%s, %d tokens are out of order, and %d holds overlap: %s",
+				when, v.Unfenced, v.Overlaps, v.Example)
 		}
 	}
 	what := map[string]int{}
 	for _, e := range w.errors {
 		what[e.what]++
 	}
-	w.t.Logf("%d holds, %d before the failover, %d after it, %d lost; in all, %d overlaps and %d tokens out of order; errors: %v",
+	w.t.Logf("%d holds, %d before the failover, %d after it, %d lost; in all, "+
+		"%d overlaps and %d tokens out of order; errors: %v",
 		len(w.holds), len(old), len(now), lost, all.Overlaps, all.Unfenced, what)
 }
 
-// failovers have the other node become the master. The old one is the only master before until, and the new one after from.
-var failovers = map[string]func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time){
-	"the master dies": func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time) {
+// failovers have the other node become the master. The old one is the only master before until, and the new
+// one after from.
+var failovers = map[string]func(
+	t *testing.T, s *testredis.Sentinel, old *testredis.Server,
+) (until, from time.Time){
+	"the master dies": func(
+		t *testing.T, s *testredis.Sentinel, old *testredis.Server,
+	) (until, from time.Time) {
 		old.Kill()
 		killed := time.Now()
 		s.AwaitFailover(t, old)
 		return killed, killed
 	},
-	"the master comes back": func(t *testing.T, s *testredis.Sentinel, old *testredis.Server) (until, from time.Time) {
+	"the master comes back": func(
+		t *testing.T, s *testredis.Sentinel, old *testredis.Server,
+	) (until, from time.Time) {
 		until = time.Now()
 		old.Freeze()
 		s.AwaitFailover(t, old)
@@ -302,7 +316,9 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 				hold := testlock.Take(t, kept(0, true))
 				replica := sentinel.Nodes[1].Client(t)
 				queued := func(n int64) {
-					testlock.Eventually(t, "the replica knows that they wait", func() bool { return replica.ZCard(t.Context(), k.queue).Val() == n })
+					testlock.Eventually(t, "the replica knows that they wait", func() bool {
+						return replica.ZCard(t.Context(), k.queue).Val() == n
+					})
 				}
 				some := testlock.Go(t.Context(), kept(1, false))
 				queued(1)
@@ -331,7 +347,8 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 				waits("all of what is held in part", all)
 				testlock.Unlock(t, first)
 				second := testlock.Granted(t, all)
-				if tokens := []int64{hold.Token(), first.Token(), second.Token()}; tokens[0] >= tokens[1] || tokens[1] >= tokens[2] {
+				if tokens := []int64{hold.Token(), first.Token(), second.Token()}; tokens[0] >= tokens[1] ||
+					tokens[1] >= tokens[2] {
 					t.Errorf("tokens: %d", tokens)
 				}
 				testlock.Unlock(t, second)

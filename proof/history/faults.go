@@ -22,7 +22,8 @@ const (
 	ServerRestart Fault = "server restarted" // with SIGKILL
 )
 
-// Faults are all that may happen, in the order in which a report lists them. Those Elsewhere spare the servers.
+// Faults are all that may happen, in the order in which a report lists them. Those Elsewhere spare the
+// servers.
 var (
 	Elsewhere = []Fault{Kill, Freeze, Cut, LostReplies, LostRequests, Latency}
 	Faults    = append(slices.Clone(Elsewhere), ServerFreeze, ServerRestart)
@@ -45,7 +46,8 @@ func (p *play) heal(now time.Time) {
 	})
 }
 
-// disturb has something go wrong. Processes are frozen for up to two leases, so that some holds outlive it and some do not.
+// disturb has something go wrong. Processes are frozen for up to two leases, so that some holds outlive it
+// and some do not.
 func (p *play) disturb() {
 	a := p.pick()
 	if a == nil {

@@ -18,10 +18,12 @@ var rounds = flag.Int("rounds", 2, "how often each fault happens in each history
 
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// newStage has as many servers as the kind needs. Leases are short: those that a busy machine lets run out are judged as well.
+// newStage has as many servers as the kind needs. Leases are short: those that a busy machine lets run out
+// are judged as well.
 func newStage(t *testing.T, kind string, args ...string) *history.Stage {
 	stage := &history.Stage{
-		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline", Kinds: []string{kind}, Names: 1,
+		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline",
+			Kinds: []string{kind}, Names: 1,
 			Lease: 600 * time.Millisecond, Goroutines: 2},
 		T:         t,
 		Command:   actor,
@@ -81,7 +83,8 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 				}
 				nested += h.Nested
 			}
-			t.Logf("%d holds, %d lost, %d nested holds, %d acquisitions failed; %v", len(holds), lost, nested, r.Failed, r.Faults)
+			t.Logf("%d holds, %d lost, %d nested holds, %d acquisitions failed; %v",
+				len(holds), lost, nested, r.Failed, r.Faults)
 			for _, m := range []struct {
 				name              string
 				reentrant, fenced bool
@@ -93,7 +96,8 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 				{"reentrant fenced mutex", true, true, r.Ops},
 			} {
 				model := history.Model(m.reentrant, m.fenced)
-				if result := porcupine.CheckOperationsTimeout(model, history.Operations(m.ops), time.Minute); result != porcupine.Ok {
+				if result := porcupine.CheckOperationsTimeout(model, history.Operations(m.ops),
+					time.Minute); result != porcupine.Ok {
 					t.Errorf("not a %s: %v", m.name, result)
 				}
 			}
@@ -104,20 +108,21 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	}
 }
 
-// A server that restarts without its data forgets who holds. Mutual exclusion falls then, as on every single Redis: until the
-// holder hears of it. The tokens still say who came later.
-// Proves: tokens
+// A server that restarts without its data forgets who holds. Mutual exclusion falls then, as on every single
+// Redis: until the holder hears of it. The tokens still say who came later. Proves: tokens
 func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	t.Parallel()
 	for kind, judge := range map[string]func([]history.Hold) history.Verdict{
-		history.Reentrant: history.Judge, history.Fair: history.Judge, history.ReadWrite: history.JudgeReadWrite,
+		history.Reentrant: history.Judge, history.Fair: history.Judge,
+		history.ReadWrite: history.JudgeReadWrite,
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			r := play(t, kind, []history.Fault{history.ServerRestart, history.LostReplies, history.Kill})
 			holds := history.Holds(r.Ops)
 			v := judge(holds)
-			t.Logf("%d restarts without data; of %d holds, %d began while another was considered valid; %d tokens out of order",
+			t.Logf("%d restarts without data; of %d holds, %d began while another was considered valid; "+
+				"%d tokens out of order",
 				r.Faults[history.ServerRestart], len(holds), v.Overlaps, v.Unfenced)
 			if v.Unfenced > 0 || v.Strange > 0 {
 				t.Errorf("%+v", v)
@@ -131,17 +136,21 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 	t.Parallel()
 	models := map[string]porcupine.Model{
 		history.Reentrant: history.Model(false, false), history.Fair: history.Model(false, false),
-		history.ReadWrite: history.ReadWriteModel(), history.Semaphore: history.SemaphoreModel(history.Permits),
+		history.ReadWrite: history.ReadWriteModel(),
+		history.Semaphore: history.SemaphoreModel(history.Permits),
 	}
 	for _, kind := range history.Kinds(3) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			stage := newStage(t, kind)
 			stage.Alone = true
-			if kind == history.Latch { // all count downs look alike: the fewer count, the sooner it is noticed
+			// All count downs look alike: the fewer count, the sooner it is noticed.
+			if kind == history.Latch {
 				stage.Processes, stage.Goroutines = 2, 1
 			}
-			r, err := stage.Run(t.Context(), func(r *history.Record) bool { return history.JudgeAll(r.Ops).Overlaps > 0 })
+			r, err := stage.Run(t.Context(), func(r *history.Record) bool {
+				return history.JudgeAll(r.Ops).Overlaps > 0
+			})
 			if err != nil || len(r.Wrong) > 0 {
 				t.Fatal(err, r.Wrong)
 			}
@@ -173,7 +182,8 @@ func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testi
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: history.Acquire, Token: hold.Token(), Call: call, Return: time.Now().UnixNano()})
+		ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: history.Acquire, Token: hold.Token(),
+			Call: call, Return: time.Now().UnixNano()})
 		return hold
 	}
 	release := func(owner string, hold *rlock.Hold) {
@@ -181,7 +191,8 @@ func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testi
 			t.Errorf("it knows of its loss too early for this test: %v", hold.Err())
 		}
 		at := time.Now().UnixNano()
-		ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: history.Release, Token: hold.Token(), Call: at, Return: at})
+		ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: history.Release, Token: hold.Token(),
+			Call: at, Return: at})
 	}
 	first := acquire("first")
 	server.Restart(t)

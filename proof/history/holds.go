@@ -14,8 +14,9 @@ type Hold struct {
 	Call, Return, End int64
 	Nested            int   // nested holds
 	Downgrade         int64 // when its last hold to write ended while it went on as a reader; 0: it did not
-	Strange           int   // nested holds with another token or to write in one that is to read, and releases of what was not held
-	Lost              bool  // it did not end by itself
+	// Nested holds with another token or to write in one that is to read, and releases of what was not held.
+	Strange int
+	Lost    bool // it did not end by itself
 }
 
 // open is a hold that has not ended.
@@ -67,11 +68,13 @@ func Holds(ops []Op) (holds []Hold) {
 		h := inside[k]
 		switch {
 		case o.Kind == Acquire && h == nil:
-			h = &open{Hold: Hold{Lock: o.Lock, Owner: o.Owner, Read: o.Read, Permits: o.Permits, Token: o.Token, Call: o.Call, Return: o.Return}}
+			h = &open{Hold: Hold{Lock: o.Lock, Owner: o.Owner, Read: o.Read, Permits: o.Permits,
+				Token: o.Token, Call: o.Call, Return: o.Return}}
 			*h.count(o)++
 			inside[k] = h
 		case h == nil:
-			holds = append(holds, Hold{Lock: o.Lock, Owner: o.Owner, Token: o.Token, Call: o.Call, Return: o.Call, End: o.Call, Strange: 1})
+			holds = append(holds, Hold{Lock: o.Lock, Owner: o.Owner, Token: o.Token, Call: o.Call,
+				Return: o.Call, End: o.Call, Strange: 1})
 		case o.Kind == Acquire:
 			h.nest(o)
 		case o.Kind == Lose || h.release(o):

@@ -15,7 +15,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// The kinds of locks, and of what is used like one. All but Red are on the first server; a Multi has members there and on the second, if there is one.
+// The kinds of locks, and of what is used like one. All but Red are on the first server; a Multi has members
+// there and on the second, if there is one.
 const (
 	Reentrant = "rlock"
 	Fair      = "fairlock"
@@ -37,9 +38,10 @@ const (
 // primitive is how processes use what is of one kind, and how the outcome is judged.
 type primitive struct {
 	kind    string
-	servers int                                       // it needs so many
-	visits  func(all []*rlock.Session, i int) []visit // ways to use the i-th of the kind. There is a session on each server
-	judge   func(ops []Op) Verdict
+	servers int // it needs so many
+	// Ways to use the i-th of the kind. There is a session on each server.
+	visits func(all []*rlock.Session, i int) []visit
+	judge  func(ops []Op) Verdict
 }
 
 var primitives = []primitive{
@@ -51,7 +53,8 @@ var primitives = []primitive{
 	}, judgeMutex},
 	{Multi, 1, func(all []*rlock.Session, i int) []visit { // its members are others' locks, too
 		here, there := all[0], all[min(1, len(all)-1)]
-		return []visit{visitMutex(multilock.New(rlock.New(there, named(Multi, i)+" there"), fairlock.New(here, named(Fair, i)), rlock.New(here, named(Reentrant, i))))}
+		return []visit{visitMutex(multilock.New(rlock.New(there, named(Multi, i)+" there"),
+			fairlock.New(here, named(Fair, i)), rlock.New(here, named(Reentrant, i))))}
 	}, judgeMutex},
 	{ReadWrite, 1, func(all []*rlock.Session, i int) []visit { // most of them read
 		m := rwlock.New(all[0], named(ReadWrite, i))

@@ -10,7 +10,8 @@ import (
 const (
 	// Set: it began a run with the count Permits.
 	Set Kind = "set"
-	// Count: it counted down. If it does not know whether it did, Return is the latest instant at which it may have.
+	// Count: it counted down. If it does not know whether it did, Return is the latest instant at which it
+	// may have.
 	Count Kind = "count"
 	// Wait: it waited for the run that was under way, or found none, and was told that the count is 0.
 	Wait Kind = "wait"
@@ -26,9 +27,10 @@ func (c countDowns) within(from, to int64) int {
 	return max(0, begun-before)
 }
 
-// JudgeLatch looks at waits and runs. A wait may not end before the latest run that had begun before it was counted down to 0, and a run may not begin
-// before the one before it was. So there must have been time for as many count downs in between. It accepts whatever a latch
-// can show, and more: a count down that does nothing, as no run is under way, looks like any other.
+// JudgeLatch looks at waits and runs. A wait may not end before the latest run that had begun before it was
+// counted down to 0, and a run may not begin before the one before it was. So there must have been time for
+// as many count downs in between. It accepts whatever a latch can show, and more: a count down that does
+// nothing, as no run is under way, looks like any other.
 func JudgeLatch(ops []Op) (v Verdict) {
 	byLock := map[string][]Op{}
 	for _, o := range ops {
@@ -67,7 +69,9 @@ func JudgeLatch(ops []Op) (v Verdict) {
 			}
 		}
 		for _, w := range waits {
-			n, _ := slices.BinarySearchFunc(sets, w.Call, func(s Op, at int64) int { return cmp.Compare(s.Return, at) })
+			n, _ := slices.BinarySearchFunc(sets, w.Call, func(s Op, at int64) int {
+				return cmp.Compare(s.Return, at)
+			})
 			if n == 0 {
 				continue // no run is known to have begun
 			}

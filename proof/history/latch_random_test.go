@@ -23,7 +23,8 @@ type op struct {
 	yes  bool // what TrySet and Delete returned; of Wait: deleted
 }
 
-// randomLatch is a latch in one memory: a run's count, and whether the last run was deleted. A Wait is over at an instant at which its run is.
+// randomLatch is a latch in one memory: a run's count, and whether the last run was deleted. A Wait is over
+// at an instant at which its run is.
 var randomLatch = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(before, input, _ any) (bool, any) {
@@ -61,9 +62,8 @@ type state struct {
 	deleted bool
 }
 
-// Goroutines of several sessions use one latch at random, while requests and replies are lost and connections cut. A judge
-// finds an order in which a latch in memory would have answered the same.
-// Proves: latch
+// Goroutines of several sessions use one latch at random, while requests and replies are lost and connections
+// cut. A judge finds an order in which a latch in memory would have answered the same. Proves: latch
 func TestRandomOperationsAreThoseOfALatch(t *testing.T) {
 	t.Parallel()
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -98,7 +98,8 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 	saw := func(client int, o op, begun int64) {
 		mu.Lock()
 		defer mu.Unlock()
-		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: begun, Return: now.Add(1)})
+		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: begun,
+			Return: now.Add(1)})
 	}
 	do := func(client int, l *latch.Latch, rnd *rand.Rand) {
 		calls := []string{"TrySet", "CountDown", "CountDown", "CountDown", "Count", "Delete"}
@@ -166,7 +167,8 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 	testlock.Must(t, err)
 	saw(20, op{call: "Delete", yes: deleted}, begun)
 	waiters.Wait()
-	if result := porcupine.CheckOperationsTimeout(randomLatch, history, testlock.Patience); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(randomLatch, history,
+		testlock.Patience); result != porcupine.Ok {
 		t.Fatalf("seed %d: %v: no latch would have answered so: %+v", seed, result, history)
 	}
 }
@@ -174,15 +176,19 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 // Proves: latch
 func TestTheModelRefusesWhatALatchWouldNotAnswer(t *testing.T) {
 	for what, ops := range map[string][]op{
-		"a run in a run":             {{call: "TrySet", n: 1, yes: true}, {call: "TrySet", n: 1, yes: true}},
-		"a count that was lost":      {{call: "TrySet", n: 2, yes: true}, {call: "CountDown"}, {call: "Count", n: 2}},
-		"a count that counted twice": {{call: "TrySet", n: 2, yes: true}, {call: "CountDown"}, {call: "Wait"}},
-		"a deletion of nothing":      {{call: "Delete", yes: true}},
-		"a deletion that never was":  {{call: "TrySet", n: 1, yes: true}, {call: "CountDown"}, {call: "Wait", yes: true}},
+		"a run in a run": {{call: "TrySet", n: 1, yes: true}, {call: "TrySet", n: 1, yes: true}},
+		"a count that was lost": {{call: "TrySet", n: 2, yes: true}, {call: "CountDown"},
+			{call: "Count", n: 2}},
+		"a count that counted twice": {{call: "TrySet", n: 2, yes: true}, {call: "CountDown"},
+			{call: "Wait"}},
+		"a deletion of nothing": {{call: "Delete", yes: true}},
+		"a deletion that never was": {{call: "TrySet", n: 1, yes: true}, {call: "CountDown"},
+			{call: "Wait", yes: true}},
 	} {
 		var history []porcupine.Operation
 		for i, o := range ops {
-			history = append(history, porcupine.Operation{Input: o, Call: int64(2 * i), Return: int64(2*i + 1)})
+			history = append(history, porcupine.Operation{Input: o, Call: int64(2 * i),
+				Return: int64(2*i + 1)})
 		}
 		if porcupine.CheckOperations(randomLatch, history) {
 			t.Errorf("%s is accepted", what)

@@ -41,18 +41,25 @@ func TestTheModelRefusesWhatALatchCouldNotHaveShown(t *testing.T) {
 		ops      []history.Op
 		accepted bool
 	}{
-		"no run":                      {[]history.Op{wait(1, 2)}, true},
-		"a run":                       {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 9), count(5, 6)}, true},
-		"the last count is under way": {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 6), count(5, 7)}, true},
-		"before the run is known":     {[]history.Op{set(2, 1, 5), wait(3, 4)}, true},
-		"a wait for nothing":          {[]history.Op{set(2, 1, 2), wait(3, 4), count(5, 6), count(5, 6)}, false},
-		"before the last count":       {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 5), count(6, 7)}, false},
-		"a count of the run before":   {[]history.Op{set(1, 1, 2), count(3, 4), wait(3, 5), set(1, 6, 7), wait(8, 9)}, false},
-		"two runs":                    {[]history.Op{set(1, 1, 2), count(3, 4), set(1, 5, 6), count(7, 8), wait(1, 9)}, true},
-		"it outlives the next run":    {[]history.Op{set(1, 1, 2), wait(3, 8), count(4, 5), set(1, 6, 7), count(9, 10)}, true},
-		"a run in a run":              {[]history.Op{set(2, 1, 2), count(3, 4), set(2, 5, 6)}, false},
-		"two runs at once":            {[]history.Op{set(1, 1, 3), set(1, 2, 4)}, false},
-		"two latches":                 {[]history.Op{set(1, 1, 2), of("y", wait(3, 4)), count(5, 6)}, true},
+		"no run": {[]history.Op{wait(1, 2)}, true},
+		"a run": {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 9), count(5, 6)},
+			true},
+		"the last count is under way": {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 6), count(5, 7)},
+			true},
+		"before the run is known": {[]history.Op{set(2, 1, 5), wait(3, 4)}, true},
+		"a wait for nothing": {[]history.Op{set(2, 1, 2), wait(3, 4), count(5, 6), count(5, 6)},
+			false},
+		"before the last count": {[]history.Op{set(2, 1, 2), count(3, 4), wait(3, 5), count(6, 7)},
+			false},
+		"a count of the run before": {[]history.Op{set(1, 1, 2), count(3, 4), wait(3, 5), set(1, 6, 7),
+			wait(8, 9)}, false},
+		"two runs": {[]history.Op{set(1, 1, 2), count(3, 4), set(1, 5, 6), count(7, 8),
+			wait(1, 9)}, true},
+		"it outlives the next run": {[]history.Op{set(1, 1, 2), wait(3, 8), count(4, 5), set(1, 6, 7),
+			count(9, 10)}, true},
+		"a run in a run":   {[]history.Op{set(2, 1, 2), count(3, 4), set(2, 5, 6)}, false},
+		"two runs at once": {[]history.Op{set(1, 1, 3), set(1, 2, 4)}, false},
+		"two latches":      {[]history.Op{set(1, 1, 2), of("y", wait(3, 4)), count(5, 6)}, true},
 	} {
 		model := latchModel
 		model.Partition = history.Model(false, false).Partition

@@ -21,10 +21,14 @@ func TestWhateverFailsALockMayStayWhereItIsUsed(t *testing.T) {
 			t.Parallel()
 			stage := newStage(t, p.kind, durable...)
 			stage.Faults, stage.Linger = history.Faults, 10*time.Millisecond
-			r := perform(t, stage, func(r *history.Record) bool { return kept(history.Holds(r.Ops)) >= 10**rounds })
+			r := perform(t, stage, func(r *history.Record) bool {
+				return kept(history.Holds(r.Ops)) >= 10**rounds
+			})
 			holds := history.Holds(r.Ops)
-			t.Logf("%d holds, %d of them of a grant that no goroutine had; %v", len(holds), kept(holds), r.Faults)
-			if result := porcupine.CheckOperationsTimeout(p.model, history.Operations(r.Ops), time.Minute); result != porcupine.Ok {
+			t.Logf("%d holds, %d of them of a grant that no goroutine had; %v",
+				len(holds), kept(holds), r.Faults)
+			if result := porcupine.CheckOperationsTimeout(p.model, history.Operations(r.Ops),
+				time.Minute); result != porcupine.Ok {
 				t.Errorf("not a %s: %v", p.kind, result)
 			}
 			if v := p.judge(holds); v != (history.Verdict{}) {

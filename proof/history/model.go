@@ -43,8 +43,8 @@ type mutex struct {
 }
 
 // Model is a mutex that knows its owner: an owner that does not hold it cannot release it. An
-// owner may enter a reentrant one again. A fenced one gives each owner a token above all that it gave before, and
-// the same to nested holds. These are the four models of the Jepsen tests of Hazelcast's CP subsystem.
+// owner may enter a reentrant one again. A fenced one gives each owner a token above all that it gave before,
+// and the same to nested holds. These are the four models of the Jepsen tests of Hazelcast's CP subsystem.
 func Model(reentrant, fenced bool) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -95,15 +95,17 @@ func Operations(ops []Op) []porcupine.Operation {
 
 // Verdict counts what the primitive could not have shown.
 type Verdict struct {
-	Overlaps int    // holds that were granted while a hold that excludes them was still considered valid; runs of a latch that began in another
+	// Holds that were granted while a hold that excludes them was still considered valid; runs of a latch
+	// that began in another.
+	Overlaps int
 	Unfenced int    // holds whose token is not above those that it must be above
 	Strange  int    // nested holds with a token of their own, releases of what was not held
 	Early    int    // waits for a latch that ended before its count was 0
 	Example  string // of an overlap, or of a wait that ended early
 }
 
-// Judge judges the holds of one history, in the time that sorting them takes: tokens say in which order the holds must
-// have been. So it accepts what Model(true, true) accepts, and counts what is wrong.
+// Judge judges the holds of one history, in the time that sorting them takes: tokens say in which order the
+// holds must have been. So it accepts what Model(true, true) accepts, and counts what is wrong.
 func Judge(holds []Hold) (v Verdict) {
 	byLock := map[string][]Hold{}
 	for _, h := range holds {
@@ -132,7 +134,8 @@ func Judge(holds []Hold) (v Verdict) {
 	return v
 }
 
-// unfenced counts the holds of one lock that were asked for after a hold with a larger token had been granted.
+// unfenced counts the holds of one lock that were asked for after a hold with a larger token had been
+// granted.
 func unfenced(holds []Hold) (n int) {
 	granted := slices.Clone(holds)
 	slices.SortFunc(granted, func(a, b Hold) int { return cmp.Compare(a.Return, b.Return) })
@@ -159,7 +162,8 @@ func Outermost(ops []Op) []Op {
 		if h.Lost {
 			end = Lose
 		}
-		all = append(all, Op{Lock: h.Lock, Owner: h.Owner, Kind: Acquire, Token: h.Token, Call: h.Call, Return: h.Return},
+		all = append(all, Op{Lock: h.Lock, Owner: h.Owner, Kind: Acquire, Token: h.Token, Call: h.Call,
+			Return: h.Return},
 			Op{Lock: h.Lock, Owner: h.Owner, Kind: end, Token: h.Token, Call: h.End, Return: h.End})
 	}
 	return all

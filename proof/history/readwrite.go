@@ -40,7 +40,9 @@ func (st readWrite) with(is inside) readWrite {
 }
 
 func (st readWrite) find(owner string) (int, bool) {
-	return slices.BinarySearchFunc(st.inside, owner, func(is inside, owner string) int { return cmp.Compare(is.owner, owner) })
+	return slices.BinarySearchFunc(st.inside, owner, func(is inside, owner string) int {
+		return cmp.Compare(is.owner, owner)
+	})
 }
 
 // acquire is an outermost acquisition.
@@ -62,9 +64,10 @@ func (st readWrite) acquire(op Op) (bool, readWrite) {
 	return free && fenced, st.with(is)
 }
 
-// ReadWriteModel is a reentrant fenced read-write lock that knows its owners. An owner has one token, however it nests. That of a writer is
-// above those of all before. That of a reader is above those of all writers before. One that went on as a reader may share its token
-// with readers. An owner that only reads cannot write.
+// ReadWriteModel is a reentrant fenced read-write lock that knows its owners. An owner has one token, however
+// it nests. That of a writer is above those of all before. That of a reader is above those of all writers
+// before. One that went on as a reader may share its token with readers. An owner that only reads cannot
+// write.
 func ReadWriteModel() porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -103,14 +106,15 @@ func ReadWriteModel() porcupine.Model {
 		},
 		Equal: func(a, b any) bool {
 			x, y := a.(readWrite), b.(readWrite)
-			return x.writer == y.writer && x.last == y.last && x.went == y.went && slices.Equal(x.inside, y.inside)
+			return x.writer == y.writer && x.last == y.last && x.went == y.went &&
+				slices.Equal(x.inside, y.inside)
 		},
 		DescribeOperation: describe,
 	}
 }
 
-// JudgeReadWrite is Judge of a read-write lock. It accepts what ReadWriteModel accepts: tokens say in which order the writers
-// must have been, and between which of them each reader.
+// JudgeReadWrite is Judge of a read-write lock. It accepts what ReadWriteModel accepts: tokens say in which
+// order the writers must have been, and between which of them each reader.
 func JudgeReadWrite(holds []Hold) (v Verdict) {
 	byLock := map[string][]Hold{}
 	for _, h := range holds {
@@ -165,8 +169,8 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// unfencedReadWrite counts the writers of one lock that were asked for after a hold with a larger token had been granted, and the readers after
-// such a writer.
+// unfencedReadWrite counts the writers of one lock that were asked for after a hold with a larger token had
+// been granted, and the readers after such a writer.
 func unfencedReadWrite(holds []Hold) (n int) {
 	granted := slices.Clone(holds)
 	slices.SortFunc(granted, func(a, b Hold) int { return cmp.Compare(a.Return, b.Return) })

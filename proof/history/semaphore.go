@@ -14,20 +14,23 @@ type counting struct {
 	inside []Op // acquisitions, by owner
 }
 
-// SemaphoreModel is a counting semaphore of so many permits. An owner gets all that it asks for or none, once, and gives them all
-// back, or loses them all. Those that hold some at one time have different tokens.
+// SemaphoreModel is a counting semaphore of so many permits. An owner gets all that it asks for or none,
+// once, and gives them all back, or loses them all. Those that hold some at one time have different tokens.
 func SemaphoreModel(permits int) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
 		Init:      func() any { return counting{} },
 		Step: func(state, input, _ any) (bool, any) {
 			st, op := state.(counting), input.(Op)
-			i, found := slices.BinarySearchFunc(st.inside, op.Owner, func(in Op, owner string) int { return cmp.Compare(in.Owner, owner) })
+			i, found := slices.BinarySearchFunc(st.inside, op.Owner, func(in Op, owner string) int {
+				return cmp.Compare(in.Owner, owner)
+			})
 			if op.Kind != Acquire {
 				if !found || st.inside[i].Token != op.Token {
 					return false, st
 				}
-				return true, counting{st.used - st.inside[i].Permits, slices.Delete(slices.Clone(st.inside), i, i+1)}
+				return true, counting{st.used - st.inside[i].Permits,
+					slices.Delete(slices.Clone(st.inside), i, i+1)}
 			}
 			shared := slices.ContainsFunc(st.inside, func(in Op) bool { return in.Token == op.Token })
 			if found || shared || op.Permits < 1 || st.used+op.Permits > permits {
@@ -50,8 +53,8 @@ type change struct {
 	Hold
 }
 
-// JudgeSemaphore is Judge of a semaphore of so many permits. It accepts what SemaphoreModel accepts: no grant is harder to explain for being as late
-// as its owner's knowledge of it allows, so all are put there.
+// JudgeSemaphore is Judge of a semaphore of so many permits. It accepts what SemaphoreModel accepts: no grant
+// is harder to explain for being as late as its owner's knowledge of it allows, so all are put there.
 func JudgeSemaphore(holds []Hold, permits int) (v Verdict) {
 	byLock := map[string][]change{}
 	for _, h := range holds {
@@ -82,7 +85,8 @@ func JudgeSemaphore(holds []Hold, permits int) (v Verdict) {
 			}
 			if used+c.Permits > permits || c.Permits < 1 {
 				v.Overlaps++
-				v.Example = cmp.Or(v.Example, fmt.Sprintf("%+v was granted while %d of %d permits were held", c.Hold, used, permits))
+				v.Example = cmp.Or(v.Example, fmt.Sprintf("%+v was granted while %d of %d permits were held",
+					c.Hold, used, permits))
 			}
 			if tokens[c.Token] > 0 {
 				v.Unfenced++

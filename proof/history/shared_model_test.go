@@ -24,7 +24,9 @@ func some(n int, op history.Op) history.Op {
 }
 
 // refuses checks that the model and the judge accept a history, or that both refuse it.
-func refuses(t *testing.T, name string, accepted bool, model porcupine.Model, v history.Verdict, ops []history.Op) {
+func refuses(
+	t *testing.T, name string, accepted bool, model porcupine.Model, v history.Verdict, ops []history.Op,
+) {
 	t.Helper()
 	if got := porcupine.CheckOperations(model, history.Operations(ops)); got != accepted {
 		t.Errorf("%s: the model says %v, want %v", name, got, accepted)
@@ -39,41 +41,86 @@ func TestTheModelRefusesWhatAReadWriteLockCouldNotHaveShown(t *testing.T) {
 		ops      []history.Op
 		accepted bool
 	}{
-		"readers together":                   {[]history.Op{read(acquire("a", 2, 1, 2)), read(acquire("b", 1, 3, 4)), read(release("a", 2, 5)), read(release("b", 1, 6))}, true},
-		"readers of one token":               {[]history.Op{read(acquire("a", 1, 1, 2)), read(acquire("b", 1, 3, 4)), read(release("a", 1, 5)), read(release("b", 1, 6))}, true},
-		"one after another":                  {[]history.Op{acquire("a", 1, 1, 2), release("a", 1, 3), read(acquire("b", 2, 1, 4)), read(release("b", 2, 5)), acquire("c", 3, 1, 6), release("c", 3, 7)}, true},
-		"two writers":                        {[]history.Op{acquire("a", 1, 1, 2), acquire("b", 2, 3, 4), release("a", 1, 5), release("b", 2, 6)}, false},
-		"a reader beside a writer":           {[]history.Op{acquire("a", 1, 1, 2), read(acquire("b", 2, 3, 4)), release("a", 1, 5), read(release("b", 2, 6))}, false},
-		"a writer beside a reader":           {[]history.Op{read(acquire("a", 1, 1, 2)), acquire("b", 2, 3, 4), read(release("a", 1, 5)), release("b", 2, 6)}, false},
-		"a writer beside one of two":         {[]history.Op{read(acquire("a", 1, 1, 2)), read(acquire("b", 1, 3, 4)), read(release("a", 1, 5)), acquire("c", 2, 3, 6), read(release("b", 1, 7))}, false},
-		"a writer beside a dead reader":      {[]history.Op{read(acquire("a", 1, 1, 2)), lose("a", 1, 3), acquire("b", 2, 1, 9), release("b", 2, 10)}, true},
-		"a writer whose token fell back":     {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3), acquire("b", 1, 4, 5), release("b", 1, 6)}, false},
-		"a writer's token twice":             {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3), acquire("b", 2, 4, 5), release("b", 2, 6)}, false},
-		"a writer not above a reader":        {[]history.Op{read(acquire("a", 2, 1, 2)), read(release("a", 2, 3)), acquire("b", 2, 4, 5), release("b", 2, 6)}, false},
-		"a writer above the last one only":   {[]history.Op{read(acquire("a", 3, 1, 2)), read(acquire("b", 1, 1, 2)), read(release("a", 3, 3)), read(release("b", 1, 3)), acquire("c", 2, 4, 5)}, false},
-		"a reader not above a writer":        {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3), read(acquire("b", 1, 4, 5)), read(release("b", 1, 6))}, false},
-		"a reader with a writer's token":     {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3), read(acquire("b", 2, 4, 5)), read(release("b", 2, 6))}, false},
-		"reads twice":                        {[]history.Op{read(acquire("a", 1, 1, 2)), read(acquire("a", 1, 3, 4)), read(release("a", 1, 5)), read(release("a", 1, 6)), acquire("b", 2, 1, 7)}, true},
-		"reads twice, left once":             {[]history.Op{read(acquire("a", 1, 1, 2)), read(acquire("a", 1, 3, 4)), read(release("a", 1, 5)), acquire("b", 2, 6, 7), read(release("a", 1, 8))}, false},
-		"reads twice, lost at once":          {[]history.Op{read(acquire("a", 1, 1, 2)), read(acquire("a", 1, 3, 4)), lose("a", 1, 5), acquire("b", 2, 6, 7)}, true},
-		"writes twice":                       {[]history.Op{acquire("a", 1, 1, 2), acquire("a", 1, 3, 4), release("a", 1, 5), release("a", 1, 6), read(acquire("b", 2, 1, 7))}, true},
-		"writes twice, left once":            {[]history.Op{acquire("a", 1, 1, 2), acquire("a", 1, 3, 4), release("a", 1, 5), read(acquire("b", 2, 6, 7)), release("a", 1, 8)}, false},
-		"a nested token of its own":          {[]history.Op{acquire("a", 1, 1, 2), read(acquire("a", 2, 3, 4)), read(release("a", 2, 5)), release("a", 1, 6)}, false},
-		"a reader became a writer":           {[]history.Op{read(acquire("a", 1, 1, 2)), acquire("a", 1, 3, 4), release("a", 1, 5), read(release("a", 1, 6))}, false},
-		"went on as a reader":                {[]history.Op{acquire("a", 1, 1, 2), read(acquire("a", 1, 3, 4)), release("a", 1, 5), read(acquire("b", 2, 3, 6)), read(release("a", 1, 7)), acquire("c", 3, 1, 9), read(release("b", 2, 8))}, true},
-		"shares what it went on with":        {[]history.Op{acquire("a", 1, 1, 2), read(acquire("a", 1, 3, 4)), release("a", 1, 5), read(acquire("b", 1, 3, 6)), read(release("a", 1, 7)), read(release("b", 1, 8))}, true},
-		"shares it too early":                {[]history.Op{acquire("a", 1, 1, 2), read(acquire("a", 1, 3, 4)), read(acquire("b", 1, 3, 5)), release("a", 1, 6), read(release("a", 1, 7)), read(release("b", 1, 8))}, false},
-		"a writer beside who went on":        {[]history.Op{acquire("a", 1, 1, 2), read(acquire("a", 1, 3, 4)), release("a", 1, 5), acquire("b", 2, 3, 6), read(release("a", 1, 7)), release("b", 2, 8)}, false},
-		"a reader beside who has not yet":    {[]history.Op{acquire("a", 1, 1, 2), read(acquire("a", 1, 3, 4)), read(release("a", 1, 5)), read(acquire("b", 2, 3, 6)), release("a", 1, 7), read(release("b", 2, 8))}, false},
-		"writes again after it went on":      {[]history.Op{acquire("a", 1, 1, 2), read(acquire("a", 1, 3, 4)), release("a", 1, 5), acquire("a", 1, 6, 7), release("a", 1, 8), read(release("a", 1, 9))}, false},
-		"releases to read what it writes":    {[]history.Op{acquire("a", 1, 1, 2), read(release("a", 1, 3)), release("a", 1, 4)}, false},
-		"releases to write what it reads":    {[]history.Op{read(acquire("a", 1, 1, 2)), release("a", 1, 3), read(release("a", 1, 4))}, false},
-		"another one releases":               {[]history.Op{acquire("a", 1, 1, 2), release("b", 1, 3), acquire("b", 2, 4, 5)}, false},
-		"an unlock too many":                 {[]history.Op{acquire("a", 1, 1, 2), release("a", 1, 3), release("a", 1, 4)}, false},
-		"two locks have nothing in common":   {[]history.Op{acquire("a", 1, 1, 2), of("y", acquire("b", 1, 1, 2)), release("a", 1, 3), of("y", release("b", 1, 3))}, true},
-		"a loss that nobody else can notice": {[]history.Op{acquire("a", 1, 1, 2), lose("a", 1, 3), read(acquire("b", 2, 4, 5))}, true},
+		"readers together": {[]history.Op{read(acquire("a", 2, 1, 2)),
+			read(acquire("b", 1, 3, 4)), read(release("a", 2, 5)), read(release("b", 1, 6))}, true},
+		"readers of one token": {[]history.Op{read(acquire("a", 1, 1, 2)),
+			read(acquire("b", 1, 3, 4)), read(release("a", 1, 5)), read(release("b", 1, 6))}, true},
+		"one after another": {[]history.Op{acquire("a", 1, 1, 2), release("a", 1, 3),
+			read(acquire("b", 2, 1, 4)), read(release("b", 2, 5)), acquire("c", 3, 1, 6), release("c", 3, 7)},
+			true},
+		"two writers": {[]history.Op{acquire("a", 1, 1, 2), acquire("b", 2, 3, 4),
+			release("a", 1, 5), release("b", 2, 6)}, false},
+		"a reader beside a writer": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("b", 2, 3, 4)), release("a", 1, 5), read(release("b", 2, 6))}, false},
+		"a writer beside a reader": {[]history.Op{read(acquire("a", 1, 1, 2)),
+			acquire("b", 2, 3, 4), read(release("a", 1, 5)), release("b", 2, 6)}, false},
+		"a writer beside one of two": {[]history.Op{read(acquire("a", 1, 1, 2)),
+			read(acquire("b", 1, 3, 4)), read(release("a", 1, 5)), acquire("c", 2, 3, 6),
+			read(release("b", 1, 7))}, false},
+		"a writer beside a dead reader": {[]history.Op{read(acquire("a", 1, 1, 2)), lose("a", 1, 3),
+			acquire("b", 2, 1, 9), release("b", 2, 10)}, true},
+		"a writer whose token fell back": {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3),
+			acquire("b", 1, 4, 5), release("b", 1, 6)}, false},
+		"a writer's token twice": {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3),
+			acquire("b", 2, 4, 5), release("b", 2, 6)}, false},
+		"a writer not above a reader": {[]history.Op{read(acquire("a", 2, 1, 2)),
+			read(release("a", 2, 3)), acquire("b", 2, 4, 5), release("b", 2, 6)}, false},
+		"a writer above the last one only": {[]history.Op{read(acquire("a", 3, 1, 2)),
+			read(acquire("b", 1, 1, 2)), read(release("a", 3, 3)), read(release("b", 1, 3)),
+			acquire("c", 2, 4, 5)}, false},
+		"a reader not above a writer": {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3),
+			read(acquire("b", 1, 4, 5)), read(release("b", 1, 6))}, false},
+		"a reader with a writer's token": {[]history.Op{acquire("a", 2, 1, 2), release("a", 2, 3),
+			read(acquire("b", 2, 4, 5)), read(release("b", 2, 6))}, false},
+		"reads twice": {[]history.Op{read(acquire("a", 1, 1, 2)),
+			read(acquire("a", 1, 3, 4)), read(release("a", 1, 5)), read(release("a", 1, 6)),
+			acquire("b", 2, 1, 7)}, true},
+		"reads twice, left once": {[]history.Op{read(acquire("a", 1, 1, 2)),
+			read(acquire("a", 1, 3, 4)), read(release("a", 1, 5)), acquire("b", 2, 6, 7),
+			read(release("a", 1, 8))}, false},
+		"reads twice, lost at once": {[]history.Op{read(acquire("a", 1, 1, 2)),
+			read(acquire("a", 1, 3, 4)), lose("a", 1, 5), acquire("b", 2, 6, 7)}, true},
+		"writes twice": {[]history.Op{acquire("a", 1, 1, 2), acquire("a", 1, 3, 4),
+			release("a", 1, 5), release("a", 1, 6), read(acquire("b", 2, 1, 7))}, true},
+		"writes twice, left once": {[]history.Op{acquire("a", 1, 1, 2), acquire("a", 1, 3, 4),
+			release("a", 1, 5), read(acquire("b", 2, 6, 7)), release("a", 1, 8)}, false},
+		"a nested token of its own": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("a", 2, 3, 4)), read(release("a", 2, 5)), release("a", 1, 6)}, false},
+		"a reader became a writer": {[]history.Op{read(acquire("a", 1, 1, 2)),
+			acquire("a", 1, 3, 4), release("a", 1, 5), read(release("a", 1, 6))}, false},
+		"went on as a reader": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("a", 1, 3, 4)), release("a", 1, 5), read(acquire("b", 2, 3, 6)),
+			read(release("a", 1, 7)), acquire("c", 3, 1, 9), read(release("b", 2, 8))}, true},
+		"shares what it went on with": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("a", 1, 3, 4)), release("a", 1, 5), read(acquire("b", 1, 3, 6)),
+			read(release("a", 1, 7)), read(release("b", 1, 8))}, true},
+		"shares it too early": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("a", 1, 3, 4)), read(acquire("b", 1, 3, 5)), release("a", 1, 6),
+			read(release("a", 1, 7)), read(release("b", 1, 8))}, false},
+		"a writer beside who went on": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("a", 1, 3, 4)), release("a", 1, 5), acquire("b", 2, 3, 6), read(release("a", 1, 7)),
+			release("b", 2, 8)}, false},
+		"a reader beside who has not yet": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("a", 1, 3, 4)), read(release("a", 1, 5)), read(acquire("b", 2, 3, 6)),
+			release("a", 1, 7), read(release("b", 2, 8))}, false},
+		"writes again after it went on": {[]history.Op{acquire("a", 1, 1, 2),
+			read(acquire("a", 1, 3, 4)), release("a", 1, 5), acquire("a", 1, 6, 7), release("a", 1, 8),
+			read(release("a", 1, 9))}, false},
+		"releases to read what it writes": {[]history.Op{acquire("a", 1, 1, 2), read(release("a", 1, 3)),
+			release("a", 1, 4)}, false},
+		"releases to write what it reads": {[]history.Op{read(acquire("a", 1, 1, 2)), release("a", 1, 3),
+			read(release("a", 1, 4))}, false},
+		"another one releases": {[]history.Op{acquire("a", 1, 1, 2), release("b", 1, 3),
+			acquire("b", 2, 4, 5)}, false},
+		"an unlock too many": {[]history.Op{acquire("a", 1, 1, 2), release("a", 1, 3),
+			release("a", 1, 4)}, false},
+		"two locks have nothing in common": {[]history.Op{acquire("a", 1, 1, 2),
+			of("y", acquire("b", 1, 1, 2)), release("a", 1, 3), of("y", release("b", 1, 3))}, true},
+		"a loss that nobody else can notice": {[]history.Op{acquire("a", 1, 1, 2), lose("a", 1, 3),
+			read(acquire("b", 2, 4, 5))}, true},
 	} {
-		refuses(t, name, c.accepted, history.ReadWriteModel(), history.JudgeReadWrite(history.Holds(c.ops)), c.ops)
+		refuses(t, name, c.accepted, history.ReadWriteModel(),
+			history.JudgeReadWrite(history.Holds(c.ops)), c.ops)
 	}
 }
 
@@ -88,29 +135,47 @@ func TestTheModelRefusesWhatASemaphoreCouldNotHaveShown(t *testing.T) {
 		ops      []history.Op
 		accepted bool
 	}{
-		"all at once":               {[]history.Op{some(3, acquire("a", 1, 1, 2)), release("a", 1, 3)}, true},
-		"three together":            {[]history.Op{some(2, acquire("a", 2, 1, 2)), some(1, acquire("b", 1, 3, 4)), release("a", 2, 5), release("b", 1, 6)}, true},
-		"four together":             {[]history.Op{some(2, acquire("a", 1, 1, 2)), some(2, acquire("b", 2, 3, 4)), release("a", 1, 5), release("b", 2, 6)}, false},
-		"more than there are":       {[]history.Op{some(4, acquire("a", 1, 1, 2)), release("a", 1, 3)}, false},
-		"none":                      {[]history.Op{acquire("a", 1, 1, 2), release("a", 1, 3)}, false},
-		"one after another":         {[]history.Op{some(2, acquire("a", 1, 1, 2)), release("a", 1, 3), some(2, acquire("b", 2, 1, 4)), release("b", 2, 5)}, true},
-		"a token goes on":           {[]history.Op{some(2, acquire("a", 1, 1, 2)), release("a", 1, 3), some(2, acquire("b", 1, 1, 4)), release("b", 1, 5)}, true},
-		"a token of two":            {[]history.Op{some(1, acquire("a", 1, 1, 2)), some(1, acquire("b", 1, 3, 4)), release("a", 1, 5), release("b", 1, 6)}, false},
-		"what was lost comes back":  {[]history.Op{some(2, acquire("a", 1, 1, 2)), lose("a", 1, 3), some(3, acquire("b", 2, 1, 9)), release("b", 2, 10)}, true},
-		"what was not lost yet":     {[]history.Op{some(2, acquire("a", 1, 1, 2)), some(3, acquire("b", 2, 3, 4)), lose("a", 1, 5), release("b", 2, 6)}, false},
-		"it enters twice":           {[]history.Op{some(1, acquire("a", 1, 1, 2)), some(1, acquire("a", 1, 3, 4)), release("a", 1, 5), release("a", 1, 6)}, false},
-		"a permit comes back twice": {[]history.Op{some(1, acquire("a", 1, 1, 2)), release("a", 1, 3), release("a", 1, 4)}, false},
-		"another one releases":      {[]history.Op{some(1, acquire("a", 1, 1, 2)), release("b", 1, 3)}, false},
-		"lost before it was known":  {[]history.Op{some(3, acquire("a", 1, 1, 9)), lose("a", 1, 3), some(3, acquire("b", 2, 4, 5)), release("b", 2, 6)}, true},
-		"no room for what was lost": {[]history.Op{some(3, acquire("b", 2, 1, 2)), some(1, acquire("a", 1, 3, 9)), lose("a", 1, 4), release("b", 2, 6)}, false},
-		"two locks":                 {[]history.Op{some(3, acquire("a", 1, 1, 2)), of("y", some(3, acquire("b", 1, 1, 2))), release("a", 1, 3), of("y", release("b", 1, 3))}, true},
+		"all at once": {[]history.Op{some(3, acquire("a", 1, 1, 2)), release("a", 1, 3)}, true},
+		"three together": {[]history.Op{some(2, acquire("a", 2, 1, 2)),
+			some(1, acquire("b", 1, 3, 4)), release("a", 2, 5), release("b", 1, 6)}, true},
+		"four together": {[]history.Op{some(2, acquire("a", 1, 1, 2)),
+			some(2, acquire("b", 2, 3, 4)), release("a", 1, 5), release("b", 2, 6)}, false},
+		"more than there are": {[]history.Op{some(4, acquire("a", 1, 1, 2)), release("a", 1, 3)},
+			false},
+		"none": {[]history.Op{acquire("a", 1, 1, 2), release("a", 1, 3)}, false},
+		"one after another": {[]history.Op{some(2, acquire("a", 1, 1, 2)), release("a", 1, 3),
+			some(2, acquire("b", 2, 1, 4)), release("b", 2, 5)}, true},
+		"a token goes on": {[]history.Op{some(2, acquire("a", 1, 1, 2)), release("a", 1, 3),
+			some(2, acquire("b", 1, 1, 4)), release("b", 1, 5)}, true},
+		"a token of two": {[]history.Op{some(1, acquire("a", 1, 1, 2)),
+			some(1, acquire("b", 1, 3, 4)), release("a", 1, 5), release("b", 1, 6)}, false},
+		"what was lost comes back": {[]history.Op{some(2, acquire("a", 1, 1, 2)), lose("a", 1, 3),
+			some(3, acquire("b", 2, 1, 9)), release("b", 2, 10)}, true},
+		"what was not lost yet": {[]history.Op{some(2, acquire("a", 1, 1, 2)),
+			some(3, acquire("b", 2, 3, 4)), lose("a", 1, 5), release("b", 2, 6)}, false},
+		"it enters twice": {[]history.Op{some(1, acquire("a", 1, 1, 2)),
+			some(1, acquire("a", 1, 3, 4)), release("a", 1, 5), release("a", 1, 6)}, false},
+		"a permit comes back twice": {[]history.Op{some(1, acquire("a", 1, 1, 2)), release("a", 1, 3),
+			release("a", 1, 4)}, false},
+		"another one releases": {[]history.Op{some(1, acquire("a", 1, 1, 2)), release("b", 1, 3)},
+			false},
+		"lost before it was known": {[]history.Op{some(3, acquire("a", 1, 1, 9)), lose("a", 1, 3),
+			some(3, acquire("b", 2, 4, 5)), release("b", 2, 6)}, true},
+		"no room for what was lost": {[]history.Op{some(3, acquire("b", 2, 1, 2)),
+			some(1, acquire("a", 1, 3, 9)), lose("a", 1, 4), release("b", 2, 6)}, false},
+		"two locks": {[]history.Op{some(3, acquire("a", 1, 1, 2)), of("y", some(3, acquire("b", 1, 1, 2))),
+			release("a", 1, 3), of("y", release("b", 1, 3))}, true},
 	} {
-		refuses(t, name, c.accepted, history.SemaphoreModel(3), history.JudgeSemaphore(history.Holds(c.ops), 3), c.ops)
+		refuses(t, name, c.accepted, history.SemaphoreModel(3),
+			history.JudgeSemaphore(history.Holds(c.ops), 3), c.ops)
 	}
 }
 
 // agree has a model and a judge look at random histories, of which some are right and some are not.
-func agree(t *testing.T, model porcupine.Model, judge func([]history.Hold) history.Verdict, random func(*rand.Rand) []history.Op) {
+func agree(
+	t *testing.T, model porcupine.Model, judge func([]history.Hold) history.Verdict,
+	random func(*rand.Rand) []history.Op,
+) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(7, 8))
 	right, total := 0, 6000
@@ -159,7 +224,8 @@ func TestTheJudgeOfReadWriteLocksAgreesWithTheModel(t *testing.T) {
 				own -= rnd.Int64N(3)
 			}
 			op := func(kind history.Kind, read bool, from, to int64) {
-				ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: kind, Read: read, Token: own, Call: from, Return: to})
+				ops = append(ops, history.Op{Lock: "x", Owner: owner, Kind: kind, Read: read, Token: own,
+					Call: from, Return: to})
 			}
 			op(history.Acquire, reads, call, done)
 			switch nested := done + 1 + rnd.Int64N(3); { // an owner does one thing at a time

@@ -37,8 +37,8 @@ func together(holds []history.Hold) (n int) {
 	return n
 }
 
-// As with mutexes, what processes see among faults is what a read-write lock and a semaphore could have shown them.
-// Proves: semaphore, read-write lock
+// As with mutexes, what processes see among faults is what a read-write lock and a semaphore could have shown
+// them. Proves: semaphore, read-write lock
 func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 	t.Parallel()
 	for _, p := range primitives {
@@ -59,7 +59,8 @@ func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 				}
 				nested += h.Nested
 			}
-			t.Logf("%d ops, %d holds (%d beside others), %d lost, %d nested holds, %d of readers, %d writers became readers, %d acquisitions failed; %v",
+			t.Logf("%d ops, %d holds (%d beside others), %d lost, %d nested holds, %d of readers, "+
+				"%d writers became readers, %d acquisitions failed; %v",
 				len(r.Ops), len(holds), together(holds), lost, nested, reads, downgrades, r.Failed, r.Faults)
 			if r.Gone > 0 {
 				t.Errorf("%d holds were unknown to Redis before their deadlines", r.Gone)
@@ -67,7 +68,8 @@ func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 			if together(holds) == 0 || p.kind == history.ReadWrite && (downgrades == 0 || nested == 0) {
 				t.Error("this shows too little")
 			}
-			if result := porcupine.CheckOperationsTimeout(p.model, history.Operations(r.Ops), time.Minute); result != porcupine.Ok {
+			if result := porcupine.CheckOperationsTimeout(p.model, history.Operations(r.Ops),
+				time.Minute); result != porcupine.Ok {
 				t.Errorf("not a %s: %v", p.kind, result)
 			}
 			if v := p.judge(holds); v != (history.Verdict{}) {
@@ -96,7 +98,8 @@ func TestWhateverFailsAProcessSeesALatchAndAnElection(t *testing.T) {
 			if kind == history.Latch && min(seen[history.Set], seen[history.Wait]) < 10 {
 				t.Error("this shows too little")
 			}
-			if kind == history.Election && porcupine.CheckOperationsTimeout(history.Model(false, true), history.Operations(r.Ops), time.Minute) != porcupine.Ok {
+			if kind == history.Election && porcupine.CheckOperationsTimeout(history.Model(false, true),
+				history.Operations(r.Ops), time.Minute) != porcupine.Ok {
 				t.Error("these are no leaders one after another")
 			}
 		})

@@ -27,7 +27,8 @@ type Stage struct {
 	Processes  int                 // at one time
 	Faults     []Fault             // what happens: each once, in some order, and again
 	Pace       time.Duration       // from fault to fault, on average
-	Alone      bool                // each process has locks of its own under the same names: what is to be noticed
+	// Each process has locks of its own under the same names: what is to be noticed.
+	Alone bool
 }
 
 // Record is what was seen.
@@ -87,9 +88,9 @@ const (
 	backlog = 1 << 14
 )
 
-// Run lets the processes play among faults until enough of it was recorded, or ctx ends. It asks some times a second. Then it ends the
-// faults, has each process get each lock once more, and sees what they leave. An error means that nothing was proved: it is
-// not the locks' fault.
+// Run lets the processes play among faults until enough of it was recorded, or ctx ends. It asks some times a
+// second. Then it ends the faults, has each process get each lock once more, and sees what they leave. An
+// error means that nothing was proved: it is not the locks' fault.
 func (s *Stage) Run(ctx context.Context, enough func(*Record) bool) (*Record, error) {
 	p := &play{Stage: s, rnd: rand.New(rand.NewPCG(s.Seed, 0)), news: make(chan child.News[Event], backlog),
 		actors: map[int]*actor{}, names: map[string]string{}}
@@ -221,9 +222,11 @@ func (p *play) take(n child.News[Event]) {
 		if a.killed == 0 && (n.Err != nil || !p.stopped || len(a.inside) > 0) {
 			p.wrong(Died, "process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
 		}
-		for k, b := range a.inside { // the dead believe nothing, nor does who was frozen for longer than its lease before
+		// The dead believe nothing, nor does who was frozen for longer than its lease before.
+		for k, b := range a.inside {
 			at := max(min(a.killed, b.until), b.last.Return)
-			p.Ops = append(p.Ops, Op{Lock: k[0], Owner: k[1], Kind: Lose, Token: b.last.Token, Call: at, Return: at})
+			p.Ops = append(p.Ops, Op{Lock: k[0], Owner: k[1], Kind: Lose, Token: b.last.Token,
+				Call: at, Return: at})
 		}
 		for _, op := range a.counts { // nobody knows
 			op.Kind, op.Return = Count, time.Now().Add(late(p.Lease)).UnixNano()
@@ -294,7 +297,8 @@ func (p *play) name(s string) string {
 	return s
 }
 
-// leftovers sees what the locks have left on a server: once all leases are over nothing but memories, and these not indefinitely.
+// leftovers sees what the locks have left on a server: once all leases are over nothing but memories, and
+// these not indefinitely.
 func (p *play) leftovers(url string) error {
 	o, err := redis.ParseURL(url)
 	if err != nil {
@@ -325,7 +329,8 @@ func (p *play) leftovers(url string) error {
 	}
 }
 
-// memory reports whether a key may stay for a while: that of the last token of a lock, and that of a latch, which remembers its last run.
+// memory reports whether a key may stay for a while: that of the last token of a lock, and that of a latch,
+// which remembers its last run.
 func memory(key string) bool {
 	return strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch)
 }

@@ -43,8 +43,8 @@ func visitWriter(m *rwlock.RWMutex) visit {
 	return func(u user, ctx context.Context) error { return u.readWrite(m, false, ctx) }
 }
 
-// readWrite locks a read-write lock, sometimes more than once, and unlocks in any order: if the last holds are to read, a writer goes on as a
-// reader. One that reads tries to write at times, which must not succeed.
+// readWrite locks a read-write lock, sometimes more than once, and unlocks in any order: if the last holds
+// are to read, a writer goes on as a reader. One that reads tries to write at times, which must not succeed.
 func (u user) readWrite(m *rwlock.RWMutex, read bool, ctx context.Context) error {
 	type part struct {
 		ctx  context.Context
@@ -85,7 +85,8 @@ func (u user) readWrite(m *rwlock.RWMutex, read bool, ctx context.Context) error
 	return nil
 }
 
-// visitSemaphore acquires n permits, and sometimes a further one beside them. That does not wait, or all might wait for each other.
+// visitSemaphore acquires n permits, and sometimes a further one beside them. That does not wait, or all
+// might wait for each other.
 func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 	return func(u user, ctx context.Context) error {
 		call := time.Now()
@@ -110,12 +111,13 @@ func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 	}
 }
 
-// visitLatch sets a latch, unless a run is under way, and counts it down until a Wait that it began before has returned. So a run whose other users were
-// killed ends, too.
+// visitLatch sets a latch, unless a run is under way, and counts it down until a Wait that it began before
+// has returned. So a run whose other users were killed ends, too.
 func visitLatch(l *latch.Latch) visit {
 	return func(u user, ctx context.Context) error {
 		saw := func(kind Kind, n int, call time.Time) {
-			u.report(Event{Op: Op{Lock: l.Name(), Owner: u.owner, Kind: kind, Permits: n, Call: call.UnixNano(), Return: time.Now().UnixNano()}})
+			u.report(Event{Op: Op{Lock: l.Name(), Owner: u.owner, Kind: kind, Permits: n,
+				Call: call.UnixNano(), Return: time.Now().UnixNano()}})
 		}
 		call := time.Now()
 		set, err := l.TrySet(ctx, Counts)
@@ -136,7 +138,8 @@ func visitLatch(l *latch.Latch) visit {
 		}()
 		for n := 0; ; n++ {
 			pause := time.Duration(u.rnd.Int64N(int64(2 * time.Millisecond)))
-			if n >= Counts { // the more count downs do nothing, the less is wrong in what a broken latch shows
+			// The more count downs do nothing, the less is wrong in what a broken latch shows.
+			if n >= Counts {
 				pause = u.Lease / 8
 			}
 			select {
@@ -149,7 +152,8 @@ func visitLatch(l *latch.Latch) visit {
 	}
 }
 
-// countDown counts down. It says so before: if its process is killed meanwhile, no other can tell whether it has counted.
+// countDown counts down. It says so before: if its process is killed meanwhile, no other can tell whether it
+// has counted.
 func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	op := Op{Lock: l.Name(), Owner: u.owner, Kind: counts, Call: time.Now().UnixNano()}
 	u.report(Event{Op: op})
@@ -161,7 +165,8 @@ func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	u.report(Event{Op: op})
 }
 
-// late is for how long copies of a count down may come after its sender has left it. They are void after a lease, and clocks are only known to a round trip.
+// late is for how long copies of a count down may come after its sender has left it. They are void after a
+// lease, and clocks are only known to a round trip.
 func late(lease time.Duration) time.Duration { return 2 * lease }
 
 // visitElection leads for a while, and sometimes changes the value.
@@ -181,7 +186,8 @@ func visitElection(e *election.Election) visit {
 		}
 		u.entered(call, hold, Op{})
 		if u.rnd.IntN(3) == 0 {
-			_ = l.Proclaim(led, u.owner+" again") // an error is one of the faults, or a loss, of which leave tells
+			// An error is one of the faults, or a loss, of which leave tells.
+			_ = l.Proclaim(led, u.owner+" again")
 		}
 		u.stay(led, hold)
 		u.leave(hold, Op{}, map[string]bool{})
@@ -189,7 +195,8 @@ func visitElection(e *election.Election) visit {
 	}
 }
 
-// leader is a leadership as a hold. Its deadline is not known, but when it was last seen to go on; zero if it never was.
+// leader is a leadership as a hold. Its deadline is not known, but when it was last seen to go on; zero if it
+// never was.
 type leader struct {
 	*election.Leadership
 	name string

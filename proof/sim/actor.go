@@ -48,7 +48,9 @@ func (h way) String() string {
 	if h.try {
 		s[0] = "TryLock"
 	}
-	for what, d := range map[string]time.Duration{"for at most": h.most, "canceled after": h.canceled, "lease": h.lease} {
+	for what, d := range map[string]time.Duration{
+		"for at most": h.most, "canceled after": h.canceled, "lease": h.lease,
+	} {
 		if d != 0 {
 			s = append(s, fmt.Sprint(what, " ", d))
 		}
@@ -302,7 +304,8 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 		l.lastMoment(part)
 	}
 	a.kept = append(a.kept, hold)
-	if o := len(inside) - 1; h.nested && len(inside[o].locks) == 1 && inside[o].hold.Err() == nil && inside[o].hold.Deadline().Before(before) &&
+	if o := len(inside) - 1; h.nested && len(inside[o].locks) == 1 && inside[o].hold.Err() == nil &&
+		inside[o].hold.Deadline().Before(before) &&
 		inside[o].locks[0].onAll(inside[o].hold) { // else a server has lost it
 		a.fail("%s: the re-entry has shortened the lease", a.name)
 	}
@@ -323,7 +326,8 @@ func (a *actor) refused(q *ask, h way, inside []*entry, err error) {
 			a.fail("%s: %v, and it took %v", a.name, err, took)
 		}
 	case errors.Is(err, rlock.ErrLost):
-		if (a.most == 1 || a.well()) && !slices.ContainsFunc(locks, (*lock).fellLately) { // else a member may be lost while the others are asked
+		// Else a member may be lost while the others are asked.
+		if (a.most == 1 || a.well()) && !slices.ContainsFunc(locks, (*lock).fellLately) {
 			a.fail("%s: %v, and it was not", a.name, err)
 		}
 	case errors.Is(err, context.Canceled):
@@ -349,7 +353,8 @@ func (a *actor) refused(q *ask, h way, inside []*entry, err error) {
 	}
 }
 
-// gaveUp checks that a waiter which has left, with no other of its process still waiting, stands in no queue. mu held.
+// gaveUp checks that a waiter which has left, with no other of its process still waiting, stands in no queue.
+// mu held.
 func (a *actor) gaveUp(q *ask, h way) {
 	if h.nested || h.try || a.Kind.most > 1 || a.p.over() || !a.well() || !q.since.After(a.quiet) {
 		return
@@ -369,7 +374,8 @@ func (a *actor) gaveUp(q *ask, h way) {
 		a.counts.Add("gave up")
 		session, now := a.p.sessions[l.on[0].number].ID(), l.on[0].tick()
 		for attempt, e := range l.waiting {
-			if strings.HasPrefix(attempt, session) && e.alive > now { // else it came back with old data, and is dropped once it is the first
+			// Else it came back with old data, and is dropped once it is the first.
+			if strings.HasPrefix(attempt, session) && e.alive > now {
 				a.fail("%s: gave up, and %s stands in the queue of %s", a.name, short(attempt), l.name)
 			}
 		}
@@ -425,7 +431,8 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	a.log("%s: unlocked: %v", a.name, err)
 	a.outlives(inside)
 	void = void || slices.ContainsFunc(e.parts, (*held).void)
-	expired := errors.Is(err, rlock.ErrLost) && slices.ContainsFunc(expires, time.Now().After) // on the way to Redis
+	// On the way to Redis.
+	expired := errors.Is(err, rlock.ErrLost) && slices.ContainsFunc(expires, time.Now().After)
 	if expired && valid && a.well() {
 		a.counts.Add("expired on the way")
 	}
@@ -439,7 +446,8 @@ func (a *actor) leave(e *entry, inside []*entry) {
 		a.fail("%s: Unlock: %v", a.name, err)
 	case err == nil:
 		for i, l := range e.locks {
-			if l.kind == 'q' || next[i] || a.most > 1 || a.linger > 0 { // a MultiLock that gave up may still give back a member
+			// A MultiLock that gave up may still give back a member.
+			if l.kind == 'q' || next[i] || a.most > 1 || a.linger > 0 {
 				continue
 			}
 			if l.rules.doubt(e.parts[i]) == "" {

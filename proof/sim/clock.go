@@ -6,7 +6,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// furthest is by how much a server's clock is set back at most, in all steps together: for longer than that, Redis remembers the last token.
+// furthest is by how much a server's clock is set back at most, in all steps together: for longer than that,
+// Redis remembers the last token.
 const furthest = protocol.Retention - time.Second
 
 // step is how a clock was set back.
@@ -25,8 +26,8 @@ func (s *server) tick() int64 {
 	return now.UnixMicro()
 }
 
-// setBack sets the server's clock back. Redis knows of a key when it expires, so it stays for longer by as much. Miniredis knows how
-// much time it has left, so that is made more. Nothing else may be under way.
+// setBack sets the server's clock back. Redis knows of a key when it expires, so it stays for longer by as
+// much. Miniredis knows how much time it has left, so that is made more. Nothing else may be under way.
 func (s *server) setBack(d time.Duration) {
 	s.tick()
 	keys := s.Keys() // without those that have expired
@@ -74,7 +75,8 @@ func (w *world) setClocks(stop <-chan struct{}) {
 			if l.on[0] != s || l.kind == 'q' {
 				continue
 			}
-			l.dropped(s.scores(l.key+":q"), now) // those whose time was over and whom no request has dropped yet: it would begin again
+			// Those whose time was over and whom no request has dropped yet: it would begin again.
+			l.dropped(s.scores(l.key+":q"), now)
 			if p, ok := l.rules.(*permits); ok {
 				p.holders, _, _ = p.read() // as above
 			}
@@ -86,7 +88,8 @@ func (w *world) setClocks(stop <-chan struct{}) {
 	}
 }
 
-// setMost is by how much any clock was set back until now: what ends by the servers' clocks may end so much later.
+// setMost is by how much any clock was set back until now: what ends by the servers' clocks may end so much
+// later.
 func (w *world) setMost() (most time.Duration) {
 	for _, s := range w.servers {
 		most = max(most, s.setSince(w.start))
@@ -94,11 +97,12 @@ func (w *world) setMost() (most time.Duration) {
 	return most
 }
 
-// fallen reports whether tokens may be as low as the clock, though higher ones were granted: the server has forgotten these, and its
-// clock was set back behind them. From then on, they grow again. mu held.
+// fallen reports whether tokens may be as low as the clock, though higher ones were granted: the server has
+// forgotten these, and its clock was set back behind them. From then on, they grow again. mu held.
 func (l *lock) fallen(token, now int64) bool {
 	s := l.on[0]
-	if s.setSince(l.w.start) == 0 || !s.forgot.After(l.moved) || token < now-1 || token <= l.known { // now is a little after the request
+	// Now is a little after the request.
+	if s.setSince(l.w.start) == 0 || !s.forgot.After(l.moved) || token < now-1 || token <= l.known {
 		return false
 	}
 	l.w.counts.Add("tokens fell")
@@ -106,14 +110,15 @@ func (l *lock) fallen(token, now int64) bool {
 	return true
 }
 
-// fellLately reports whether a session may still hold, by its own clock, a grant that Redis has forgotten, with a higher token than Redis grants now.
-// The session considers such a grant late. mu held.
+// fellLately reports whether a session may still hold, by its own clock, a grant that Redis has forgotten,
+// with a higher token than Redis grants now. The session considers such a grant late. mu held.
 func (l *lock) fellLately() bool {
 	return !l.fell.IsZero() && time.Since(l.fell) < longest+l.w.setMost()
 }
 
-// revived takes in a request that has come at the server's time now. If its attempt is over, the request may be one that would be void if the
-// clock had not been set back since. Then no tombstone is kept for it, and it is carried out.
+// revived takes in a request that has come at the server's time now. If its attempt is over, the request may
+// be one that would be void if the clock had not been set back since. Then no tombstone is kept for it, and
+// it is carried out.
 func (l *lock) revived(c *call, now int64) {
 	if q := c.asked(); q != nil {
 		l.revivedAs(q.attempt, c, now)
@@ -126,7 +131,8 @@ func (l *lock) revivedAs(name string, c *call, now int64) {
 	if q == nil {
 		return
 	}
-	if end, ok := l.over[name]; ok && now <= q.until && now+c.server.setSince(end.at).Microseconds() > q.until {
+	if end, ok := l.over[name]; ok && now <= q.until &&
+		now+c.server.setSince(end.at).Microseconds() > q.until {
 		l.w.counts.Add("void requests revived")
 		delete(l.over, name)
 	}

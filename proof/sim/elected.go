@@ -70,7 +70,8 @@ type observer struct {
 }
 
 func newElected(l *lock) *elected {
-	return &elected{exclusive: exclusive{l}, owner: map[int64]string{}, leads: map[string]*held{}, terms: map[string]*term{}, looks: map[sight]time.Time{}, observers: map[*observer]struct{}{}}
+	return &elected{exclusive: exclusive{l}, owner: map[int64]string{}, leads: map[string]*held{},
+		terms: map[string]*term{}, looks: map[sight]time.Time{}, observers: map[*observer]struct{}{}}
 }
 
 // read is the stored value.
@@ -114,7 +115,8 @@ func (l *elected) executed(c *call, now int64) {
 				w.counts.Add("stored again")
 			}
 		}
-		w.log("%s: proclaims %s as number %d under %d; Redis has %s, %d", c.from.Name, said.value, said.number, said.token, after.value, after.number)
+		w.log("%s: proclaims %s as number %d under %d; Redis has %s, %d",
+			c.from.Name, said.value, said.number, said.token, after.value, after.number)
 	case "retract":
 		if before.owner == c.argv[0] && before.token == c.number(1) {
 			want = said{}
@@ -137,7 +139,8 @@ func (l *elected) executed(c *call, now int64) {
 		}
 	}
 	if after != want && after != (said{}) { // without a leader, the metadata expire
-		w.fail("a request to %s made the value %s, number %d under %d, and not %s, number %d under %d", c.name, after.value, after.number, after.token, want.value, want.number, want.token)
+		w.fail("a request to %s made the value %s, number %d under %d, and not %s, number %d under %d",
+			c.name, after.value, after.number, after.token, want.value, want.number, want.token)
 	} else if after != want && want.token == token {
 		w.fail("a request to %s lost the value %s under %d", c.name, want.value, want.token)
 	}
@@ -230,7 +233,8 @@ func (l *elected) saw(ctx context.Context, o *observer, leader election.Leader, 
 	w.log("%s: sees %d, %s, %v", o.p.name, leader.Token, leader.Value, err)
 	switch {
 	case err != nil:
-		if !leader.None() || !(errors.Is(err, rlock.ErrClosed) && o.p.over() || errors.Is(err, context.Canceled) && ctx.Err() != nil) {
+		if !leader.None() || !(errors.Is(err, rlock.ErrClosed) && o.p.over() ||
+			errors.Is(err, context.Canceled) && ctx.Err() != nil) {
 			w.fail("%s: Observe ends with %v and %d", o.p.name, err, leader.Token)
 		}
 		return
@@ -269,11 +273,13 @@ func (l *elected) check(who string, leader election.Leader) {
 	t := l.terms[termOf(leader.Value)]
 	switch {
 	case l.owner[leader.Token] != leader.Owner:
-		l.w.fail("%s is shown %s with %d, which was granted to %s", who, short(leader.Owner), leader.Token, short(l.owner[leader.Token]))
+		l.w.fail("%s is shown %s with %d, which was granted to %s",
+			who, short(leader.Owner), leader.Token, short(l.owner[leader.Token]))
 	case t == nil:
 		l.w.fail("%s is shown %s, which no leader has proclaimed", who, leader.Value)
 	case t.part != nil && t.part.token != leader.Token:
-		l.w.fail("%s is shown %s under %d, and it was proclaimed under %d", who, leader.Value, leader.Token, t.part.token)
+		l.w.fail("%s is shown %s under %d, and it was proclaimed under %d",
+			who, leader.Value, leader.Token, t.part.token)
 	}
 }
 
@@ -295,7 +301,8 @@ func (l *elected) due() {
 	}
 	for o := range l.observers {
 		switch { // an old value waits for the next renewal
-		case o.busy || o.p.over() || o.begun && (o.shown == view || o.shown.None() && view.Token < o.token || view.Token == o.token && numberOf(view.Value) < o.value):
+		case o.busy || o.p.over() || o.begun && (o.shown == view || o.shown.None() && view.Token < o.token ||
+			view.Token == o.token && numberOf(view.Value) < o.value):
 			o.behind = time.Time{}
 			continue
 		case o.behind.IsZero():
@@ -304,7 +311,8 @@ func (l *elected) due() {
 		start := later(o.behind, w.quiet)
 		told := now.Sub(later(start, l.since)) > w.gap && !w.deaf && !view.None()
 		if told || now.Sub(start) > lease+w.gap { // at the latest, it looks when the lease would be over
-			w.fail("%s: for %v Observe does not show %d, %s", o.p.name, now.Sub(start), view.Token, view.Value)
+			w.fail("%s: for %v Observe does not show %d, %s",
+				o.p.name, now.Sub(start), view.Token, view.Value)
 		}
 	}
 }

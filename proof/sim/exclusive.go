@@ -57,9 +57,11 @@ func (l exclusive) executed(c *call, now int64) {
 	}
 	l.token = token
 	if owner != "" {
-		w.log("%s %d: %s %s %s: %s has it, %d; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token, len(queue))
+		w.log("%s %d: %s %s %s: %s has it, %d; %d wait",
+			c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token, len(queue))
 	} else {
-		w.log("%s %d: %s %s %s: free; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), len(queue))
+		w.log("%s %d: %s %s %s: free; %d wait",
+			c.from.Name, c.server.number, c.name, l.name, short(asking), len(queue))
 	}
 	l.dropped(queue, now)
 	l.beliefs()
@@ -102,7 +104,8 @@ func (l exclusive) granted(owner string, token, now int64) {
 	l.highest, l.moved = token, time.Now()
 	g := l.grantOf(owner)
 	g.token = token
-	if forgot := l.on[0].forgot; !forgot.IsZero() && time.Since(forgot) < liveness+l.on[0].setSince(w.start) && g.void.IsZero() {
+	if forgot := l.on[0].forgot; !forgot.IsZero() &&
+		time.Since(forgot) < liveness+l.on[0].setSince(w.start) && g.void.IsZero() {
 		g.void = time.Now() // its session counts from a heartbeat that was forgotten
 	}
 	l.turn(owner, token, now)
@@ -113,7 +116,8 @@ func (l exclusive) entry(e, outer *held) {
 	if outer != nil {
 		w.counts.Add("nested")
 		if e.token != outer.token || e.attempt != outer.attempt {
-			w.fail("%s: nested in %d of %s it got %d of %s", e.who, outer.token, outer.attempt, e.token, e.attempt)
+			w.fail("%s: nested in %d of %s it got %d of %s",
+				e.who, outer.token, outer.attempt, e.token, e.attempt)
 		}
 	} else {
 		if e.token <= l.last && !e.void() {
@@ -130,7 +134,8 @@ func (l exclusive) entry(e, outer *held) {
 	for other := range l.considered {
 		excused := other.attempt != e.attempt && (other.void() || e.void())
 		if other.token != e.token && !excused && other.valid() {
-			w.fail("%s entered %s with %d, and %s is inside with %d", e.who, l.name, e.token, other.who, other.token)
+			w.fail("%s entered %s with %d, and %s is inside with %d",
+				e.who, l.name, e.token, other.who, other.token)
 		}
 	}
 	w.kept = append(w.kept, e.hold)

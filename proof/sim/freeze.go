@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// freeze stops a process for up to some leases, mostly while it holds something. In half of the cases it is short of time for a while before: it is stopped for moments,
-// and goes on in between. Its goroutines do nothing all that time, wherever they are, and do not look at their contexts. Its
-// timers go on, which those of a stopped process do not: they run when it goes on.
+// freeze stops a process for up to some leases, mostly while it holds something. In half of the cases it is
+// short of time for a while before: it is stopped for moments, and goes on in between. Its goroutines do
+// nothing all that time, wherever they are, and do not look at their contexts. Its timers go on, which those
+// of a stopped process do not: they run when it goes on.
 func (w *world) freeze(p *process, rnd *rand.Rand) {
 	var stops, runs []time.Duration
 	var all time.Duration

@@ -66,7 +66,9 @@ func (a *actor) count(l *latched) {
 		}
 	case r < 78:
 		if a.mayWait(l, bounded) {
-			a.down(l, ctx, func(ctx context.Context) error { return a.wait(l, ctx, "count", la.CountDownAndWait) })
+			a.down(l, ctx, func(ctx context.Context) error {
+				return a.wait(l, ctx, "count", la.CountDownAndWait)
+			})
 		}
 	case r < 85:
 		a.counts.Add("races")
@@ -108,7 +110,8 @@ func (l *latched) end(who string, p *process, what string, yes, unknown bool) {
 		t.unknown++
 	}
 	if t.yes > t.done || t.done > t.yes+t.unknown+t.under {
-		l.doubted("%s: %d calls to %s took effect, and the calls of the process were %+v", who, t.done, what, *t)
+		l.doubted("%s: %d calls to %s took effect, and the calls of the process were %+v",
+			who, t.done, what, *t)
 	}
 }
 
@@ -161,7 +164,8 @@ func (a *actor) down(l *latched, ctx context.Context, do func(context.Context) e
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.log("%s: counted down: %v", a.name, err)
-	counted := err == nil || errors.Is(err, latch.ErrDeleted) || errors.Is(err, latch.ErrGone) || errors.Is(err, latch.ErrPartyDied)
+	counted := err == nil || errors.Is(err, latch.ErrDeleted) || errors.Is(err, latch.ErrGone) ||
+		errors.Is(err, latch.ErrPartyDied)
 	l.end(a.name, a.p, "count", counted, !counted)
 	if !counted && !a.excused(err, ctx, since) {
 		a.fail("%s: CountDown: %v", a.name, err)
@@ -174,7 +178,8 @@ func (a *actor) askCount(l *latched, ctx context.Context, la *latch.Latch) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.log("%s: Count: %d, %v", a.name, n, err)
-	if err != nil && !a.excused(err, ctx, since) || err == nil && !l.was(since, func(m moment) bool { return m.n == int64(n) }) {
+	if err != nil && !a.excused(err, ctx, since) ||
+		err == nil && !l.was(since, func(m moment) bool { return m.n == int64(n) }) {
 		a.fail("%s: Count: %d, %v", a.name, n, err)
 	}
 }
@@ -193,7 +198,9 @@ func (a *actor) wait(l *latched, ctx context.Context, what string, do func(conte
 	a.log("%s: has waited: %v", a.name, err)
 	runs := l.findings(a.p, w.since, what)
 	ended := func(how byte) bool {
-		return slices.ContainsFunc(runs, func(f finding) bool { return how == 'Z' && f.run == "" || f.run != "" && l.runs[f.run].how[how] })
+		return slices.ContainsFunc(runs, func(f finding) bool {
+			return how == 'Z' && f.run == "" || f.run != "" && l.runs[f.run].how[how]
+		})
 	}
 	var died *latch.PartyDiedError
 	ok := false
@@ -211,7 +218,9 @@ func (a *actor) wait(l *latched, ctx context.Context, what string, do func(conte
 	case errors.As(err, &died):
 		a.counts.Add("waits ended by a dead party")
 		ok = slices.ContainsFunc(l.findings(a.p, w.since, "death"), func(d finding) bool {
-			return d.name == died.Party && slices.ContainsFunc(runs, func(f finding) bool { return f.run == d.run })
+			return d.name == died.Party && slices.ContainsFunc(runs, func(f finding) bool {
+				return f.run == d.run
+			})
 		})
 	default:
 		ok = a.excused(err, ctx, w.since)
@@ -367,8 +376,10 @@ func (a *actor) abandon(l *latched, of *joined, party *latch.Party) {
 	if of.ctx.Err() == nil {
 		a.fail("%s: has given %s up, and its context goes on", a.name, of.name)
 	}
-	over := l.on[0].tick() + l.on[0].setSince(since).Microseconds() // a lease that has ended goes on when the clock is set back behind its end
-	if p := l.state.leases[of.name]; err == nil && slices.Contains(of.ids, p.id) && p.till > over && l.on[0].forgot.IsZero() {
+	// A lease that has ended goes on when the clock is set back behind its end.
+	over := l.on[0].tick() + l.on[0].setSince(since).Microseconds()
+	if p := l.state.leases[of.name]; err == nil && slices.Contains(of.ids, p.id) && p.till > over &&
+		l.on[0].forgot.IsZero() {
 		a.fail("%s: has given %s up, and Redis still has its lease", a.name, of.name)
 	}
 	if err != nil && !a.excused(err, bg, since) {
@@ -406,12 +417,14 @@ func (l *latched) believe(now int64) {
 		case void.IsZero():
 			w.fail("%s believes to have the lease of %s, and Redis has %v", j.who, j.name, l.state)
 		case time.Since(void) > longest:
-			w.fail("%s believes to have the lease of %s, for %v since its run was over", j.who, j.name, time.Since(void))
+			w.fail("%s believes to have the lease of %s, for %v since its run was over",
+				j.who, j.name, time.Since(void))
 		}
 	}
 }
 
-// due: a call that waits for a run that is over, or that a dead party stops, returns; a lease that its process did not want is given back.
+// due: a call that waits for a run that is over, or that a dead party stops, returns; a lease that its
+// process did not want is given back.
 func (l *latched) due() {
 	w, now := l.w, time.Now()
 	clock := l.on[0].tick()
@@ -444,7 +457,8 @@ func (l *latched) due() {
 	for name, p := range l.state.leases {
 		m := l.members[p.id]
 		j := l.joining[m.from+" "+name]
-		if !m.wanted && p.till > clock && j.under == 0 && !j.p.over() && now.Sub(later(later(m.at, j.ended), w.quiet)) > w.gap {
+		if !m.wanted && p.till > clock && j.under == 0 && !j.p.over() &&
+			now.Sub(later(later(m.at, j.ended), w.quiet)) > w.gap {
 			w.fail("%s has the lease of %s, which its process did not want", short(p.id), name)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// latched are the rules of a latch: a model of it in memory, which goes through all requests as the server has executed them.
+// latched are the rules of a latch: a model of it in memory, which goes through all requests as the server
+// has executed them.
 type latched struct {
 	*lock
 	state   counting             // in Redis, after the last request
@@ -49,7 +50,8 @@ func (c counting) String() string {
 	for name, l := range c.leases {
 		parties = append(parties, fmt.Sprintf("%s is %s until %d", name, short(l.id), l.till))
 	}
-	return fmt.Sprintf("%d in run %s, %d parties: %s; %d have counted", c.n, short(c.run), c.q, strings.Join(parties, "; "), len(c.counted))
+	return fmt.Sprintf("%d in run %s, %d parties: %s; %d have counted",
+		c.n, short(c.run), c.q, strings.Join(parties, "; "), len(c.counted))
 }
 
 // ends is when the first of the leases ends; 0 if there are none.
@@ -98,7 +100,9 @@ type finding struct {
 type tally struct{ yes, unknown, under, done int }
 
 func newLatched(l *lock) *latched {
-	r := &latched{lock: l, ran: map[string]bool{}, void: map[string]bool{}, runs: map[string]*run{}, members: map[string]*member{}, found: map[string][]finding{}, tallies: map[string]*tally{}, ever: map[string]bool{},
+	r := &latched{lock: l, ran: map[string]bool{}, void: map[string]bool{}, runs: map[string]*run{},
+		members: map[string]*member{}, found: map[string][]finding{}, tallies: map[string]*tally{},
+		ever:    map[string]bool{},
 		awaited: map[*awaiting]struct{}{}, joined: map[*joined]struct{}{}, joining: map[string]*joining{}}
 	r.state, _ = r.read()
 	return r
@@ -108,7 +112,8 @@ func newLatched(l *lock) *latched {
 func (l *latched) read() (st counting, ran map[string]bool) {
 	s := l.on[0]
 	s.tick()
-	st, ran = counting{leases: map[string]leased{}, counted: map[string]bool{}, ended: map[string]byte{}}, map[string]bool{}
+	st, ran = counting{leases: map[string]leased{}, counted: map[string]bool{}, ended: map[string]byte{}},
+		map[string]bool{}
 	fields, _ := s.HKeys(l.key)
 	for _, f := range fields {
 		value := s.HGet(l.key, f)
@@ -261,7 +266,8 @@ func (l *latched) executed(c *call, now int64) {
 	want := l.after(c, now)
 	after, _ := l.read()
 	l.state = after
-	same := want.run == after.run && want.n == after.n && want.q == after.q && maps.Equal(want.counted, after.counted) && len(want.leases) == len(after.leases)
+	same := want.run == after.run && want.n == after.n && want.q == after.q &&
+		maps.Equal(want.counted, after.counted) && len(want.leases) == len(after.leases)
 	for name, p := range want.leases {
 		is := after.leases[name]
 		same = same && is.id == p.id && max(is.till-p.till, p.till-is.till) < 5
@@ -270,7 +276,8 @@ func (l *latched) executed(c *call, now int64) {
 		same = same && want.ended[before.run] == after.ended[before.run]
 	}
 	if !same {
-		w.fail("%s by %s made the latch %v, and not %v; it was %v", c.name, short(c.argv[0]), after, want, before)
+		w.fail("%s by %s made the latch %v, and not %v; it was %v",
+			c.name, short(c.argv[0]), after, want, before)
 	}
 	w.log("%s: %s %s: %v", c.from.Name, c.name, short(c.argv[0]), after)
 	l.note(c, before, now)
@@ -309,7 +316,8 @@ func (l *latched) note(c *call, before counting, now int64) {
 			}
 			m.died = true
 			if c.name == "look" && p.till == least {
-				l.found[from] = append(l.found[from], finding{at: at, what: "death", run: l.state.run, name: name})
+				l.found[from] = append(l.found[from],
+					finding{at: at, what: "death", run: l.state.run, name: name})
 			}
 		}
 	}
@@ -338,7 +346,8 @@ func (l *latched) mark() {
 	}
 }
 
-// doubted: a promise is broken, unless the server has forgotten something, or has carried out what it had called void.
+// doubted: a promise is broken, unless the server has forgotten something, or has carried out what it had
+// called void.
 func (l *latched) doubted(format string, args ...any) {
 	if l.on[0].forgot.IsZero() && !l.revived {
 		l.w.fail(format, args...)

@@ -41,7 +41,8 @@ type lock struct {
 	waiting map[string]*waiter
 	asked   map[string]int64 // leases that attempts asked for, in milliseconds
 	arrived int
-	over    map[string]ended // attempts that have left, or whose grant was noticed: nothing changes for them again
+	// Attempts that have left, or whose grant was noticed: nothing changes for them again.
+	over map[string]ended
 
 	// What the clients believe.
 	considered map[*held]struct{}
@@ -80,9 +81,11 @@ type rules interface {
 
 // grant is what an attempt was granted.
 type grant struct {
-	token int64     // the first of its block; not known of a RedLock
-	limit int64     // of permits: how many there were
-	void  time.Time // when Redis forgot it, or an operator took it away: it is considered held no longer than its lease; zero: neither
+	token int64 // the first of its block; not known of a RedLock
+	limit int64 // of permits: how many there were
+	// When Redis forgot it, or an operator took it away: it is considered held no longer than its lease;
+	// zero: neither.
+	void time.Time
 }
 
 // ended is why and when an attempt was over.
@@ -137,8 +140,11 @@ type ask struct {
 func (a *ask) of(l *lock) bool { return slices.Contains(a.locks, l) }
 
 func newLock(w *world, p place) *lock {
-	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}", on: w.servers[p.server : p.server+1],
-		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{}, over: map[string]ended{}, considered: map[*held]struct{}{}, lost: map[string]bool{}, entered: map[*process]time.Time{}}
+	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}",
+		on:     w.servers[p.server : p.server+1],
+		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{},
+		over: map[string]ended{}, considered: map[*held]struct{}{}, lost: map[string]bool{},
+		entered: map[*process]time.Time{}}
 	l.memory = l.key + ":t"
 	switch l.kind {
 	case 'q':
@@ -199,8 +205,8 @@ func (l *lock) present(s *server) (owner string, token int64) {
 	return owner, number(s.HGet(l.key, "t"))
 }
 
-// endsFirst is the server where the lease ends first of an attempt that has the lock on all of them, if one does. What the last request
-// found on a server is not asked: the lease may have run out since.
+// endsFirst is the server where the lease ends first of an attempt that has the lock on all of them, if one
+// does. What the last request found on a server is not asked: the lease may have run out since.
 func (l *lock) endsFirst() (at int, ok bool) {
 	var one string
 	var least float64
@@ -251,13 +257,16 @@ func (l *lock) granting(e *held) {
 	if first == 0 {
 		w.fail("%s: %s was never granted to %s", e.who, l.name, short(e.attempt))
 	}
-	if !e.void() && (e.token < first || e.token >= first+protocol.Block) { // old data may grant the same attempt again
+	// Old data may grant the same attempt again.
+	if !e.void() && (e.token < first || e.token >= first+protocol.Block) {
 		w.fail("%s: entered with %d, which is not in the block of its grant, %d", e.who, e.token, first)
 	}
 	for attempt, g := range l.grants {
 		// Old data may grant the same attempt again, and its session learns that by its next renewal.
-		if g.token > first && e.token >= g.token && (g.void.IsZero() || !g.void.Before(l.fell)) && !(e.void() && l.fellLately()) {
-			w.fail("%s: entered with %d of the grant %d, and %d was granted to %s", e.who, e.token, first, g.token, short(attempt))
+		if g.token > first && e.token >= g.token && (g.void.IsZero() || !g.void.Before(l.fell)) &&
+			!(e.void() && l.fellLately()) {
+			w.fail("%s: entered with %d of the grant %d, and %d was granted to %s",
+				e.who, e.token, first, g.token, short(attempt))
 		}
 	}
 	if e.token > first {
@@ -289,12 +298,15 @@ func (l *lock) beliefs() {
 		case e.void():
 			if l.rules.doubt(e) == "" {
 				e.grant.void = time.Now() // the old data has it, too, or a majority of the servers
-			} else if since := time.Since(e.grant.void); since > longest+w.setMost() { // a holder may learn from Redis how long its lease has become
-				w.fail("%s believes to hold %s with %d, for %v since it was taken away", e.who, l.name, e.token, since)
+			} else if since := time.Since(e.grant.void); since > longest+w.setMost() {
+				// A holder may learn from Redis how long its lease has become.
+				w.fail("%s believes to hold %s with %d, for %v since it was taken away",
+					e.who, l.name, e.token, since)
 			}
 		default:
 			if why := l.rules.doubt(e); why != "" {
-				w.fail("%s believes to hold %s with %d until %v; %s", e.who, l.name, e.token, e.hold.Deadline().Sub(w.start), why)
+				w.fail("%s believes to hold %s with %d until %v; %s",
+					e.who, l.name, e.token, e.hold.Deadline().Sub(w.start), why)
 			}
 		}
 	}
@@ -303,7 +315,8 @@ func (l *lock) beliefs() {
 	}
 }
 
-// lastMoment has beliefs checked just before the hold's deadline: a lease that ends too early in Redis is over by then, however little too early.
+// lastMoment has beliefs checked just before the hold's deadline: a lease that ends too early in Redis is
+// over by then, however little too early.
 func (l *lock) lastMoment(e *held) {
 	const before = time.Microsecond
 	time.AfterFunc(time.Until(e.hold.Deadline())-before, func() {
@@ -338,11 +351,13 @@ func (w *world) progress() {
 		if who := l.rules.stuck(); who != l.first || time.Now().Before(l.blind) {
 			l.first, l.stuck = who, time.Now()
 		} else if who != "" && time.Since(l.stuck) > gap {
-			w.fail("for %v %s has been the first in line for %s, and enough of it is free", time.Since(l.stuck), short(who), l.name)
+			w.fail("for %v %s has been the first in line for %s, and enough of it is free",
+				time.Since(l.stuck), short(who), l.name)
 		}
 	}
 	for a := range w.asking {
-		since, moved, busy := slices.MaxFunc([]time.Time{a.since, w.quiet}, time.Time.Compare), time.Time{}, false
+		since, moved, busy := slices.MaxFunc([]time.Time{a.since, w.quiet}, time.Time.Compare),
+			time.Time{}, false
 		for _, l := range a.locks {
 			busy = busy || l.rules.busy() || l.rules.waits(&waiter{n: a.n}) || time.Now().Before(l.blind)
 			since = slices.MaxFunc([]time.Time{since, l.free}, time.Time.Compare)
@@ -368,7 +383,8 @@ func (l *lock) overtaking(e *held, most int) {
 		if l.rules.waits(&waiter{n: a.n}) {
 			continue
 		}
-		if a.ahead[e.who]++; len(a.locks) == 1 && a.of(l) && w.well() && a.since.After(w.quiet) && !a.p.closing.Load() && a.ahead[e.who] > most {
+		if a.ahead[e.who]++; len(a.locks) == 1 && a.of(l) && w.well() && a.since.After(w.quiet) &&
+			!a.p.closing.Load() && a.ahead[e.who] > most {
 			w.fail("%s overtook a waiter %d times", e.who, a.ahead[e.who])
 		}
 	}
@@ -421,7 +437,8 @@ func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *
 	if l.kind == 'q' { // which knows holders by their processes
 		grant = fmt.Sprint(attempt, " ", hold.Token())
 	}
-	return &held{who: a.name, ctx: ctx, hold: hold, n: h.n, token: hold.Token(), attempt: attempt, grant: l.grantOf(grant), p: a.p, since: time.Now(), fixed: h.lease != 0}
+	return &held{who: a.name, ctx: ctx, hold: hold, n: h.n, token: hold.Token(), attempt: attempt,
+		grant: l.grantOf(grant), p: a.p, since: time.Now(), fixed: h.lease != 0}
 }
 
 func short(attempt string) string {

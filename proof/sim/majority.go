@@ -9,7 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// majority are the rules of RedLocks. A holder is a process, by what its owner fields begin with on all servers.
+// majority are the rules of RedLocks. A holder is a process, by what its owner fields begin with on all
+// servers.
 type majority struct {
 	*lock
 	set   time.Time            // when last was
@@ -72,7 +73,8 @@ func (l *majority) executed(c *call, now int64) {
 	if c.name == "keep" && c.argv[6] != "0" {
 		w.counts.Add("tokens raised")
 	}
-	w.log("%s %d: %s %s %s: %s has it, %d", c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token)
+	w.log("%s %d: %s %s %s: %s has it, %d",
+		c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token)
 	l.beliefs()
 }
 
@@ -88,13 +90,15 @@ func (l *majority) take(holder string) {
 
 func (l *majority) entry(e, outer *held) {
 	w := l.w
-	if robbed, ok := l.taken[e.attempt]; ok && (l.doubt(e) != "" || !l.onAll(e.hold)) && time.Since(robbed) < longest && e.grant.void.IsZero() {
+	if robbed, ok := l.taken[e.attempt]; ok && (l.doubt(e) != "" || !l.onAll(e.hold)) &&
+		time.Since(robbed) < longest && e.grant.void.IsZero() {
 		e.grant.void = time.Now() // that was while it was about to enter
 	}
 	if outer != nil {
 		w.counts.Add("nested")
 		if e.token != outer.token || e.attempt != outer.attempt {
-			w.fail("%s: nested in %d of %s it got %d of %s", e.who, outer.token, outer.attempt, e.token, e.attempt)
+			w.fail("%s: nested in %d of %s it got %d of %s",
+				e.who, outer.token, outer.attempt, e.token, e.attempt)
 		}
 	} else {
 		if e.token <= l.last && !e.void() && !l.forgot() {
@@ -109,7 +113,8 @@ func (l *majority) entry(e, outer *held) {
 	for other := range l.considered {
 		excused := other.grant != e.grant && (other.void() || e.void())
 		if other.token != e.token && !excused && other.valid() {
-			w.fail("%s entered %s with %d, and %s is inside with %d", e.who, l.name, e.token, other.who, other.token)
+			w.fail("%s entered %s with %d, and %s is inside with %d",
+				e.who, l.name, e.token, other.who, other.token)
 		}
 	}
 	w.kept = append(w.kept, e.hold)
@@ -118,8 +123,8 @@ func (l *majority) entry(e, outer *held) {
 	l.beliefs()
 }
 
-// safe checks that no later holder can have a token that is not higher: a majority grants none that is. Servers
-// that have forgotten are excused.
+// safe checks that no later holder can have a token that is not higher: a majority grants none that is.
+// Servers that have forgotten are excused.
 func (l *majority) safe(e *held) {
 	named, higher, forgot := false, 0, false
 	for _, s := range l.on {
@@ -139,17 +144,19 @@ func (l *majority) safe(e *held) {
 		l.w.counts.Add("handed in memory")
 	}
 	if higher < l.need() && !forgot || higher == 0 {
-		l.w.fail("%s entered %s with %d, and %d servers grant only higher ones", e.who, l.name, e.token, higher)
+		l.w.fail("%s entered %s with %d, and %d servers grant only higher ones",
+			e.who, l.name, e.token, higher)
 	}
 }
 
-// forgot: a server has lost its data since the last holder entered, which may have released nothing. Then tokens
-// are as good as its clock.
+// forgot: a server has lost its data since the last holder entered, which may have released nothing. Then
+// tokens are as good as its clock.
 func (l *majority) forgot() bool {
 	return slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })
 }
 
-// near checks that the token is not far above the clocks, or it would be forgotten before these have passed it.
+// near checks that the token is not far above the clocks, or it would be forgotten before these have passed
+// it.
 func (l *majority) near(e *held) {
 	var latest int64
 	for _, s := range l.on {

@@ -16,7 +16,8 @@ import (
 	"github.com/lockline/lockline/proof/mutant"
 )
 
-var within = flag.Int("within", 150, "how many seeds a mutant may live for; one that is harmless is tried with a fifth of them")
+var within = flag.Int("within", 150,
+	"how many seeds a mutant may live for; one that is harmless is tried with a fifth of them")
 
 // Each mutant is caught, or it is said why it cannot be. The table tells after how many seeds, and
 // how often the seed that caught it does so again.
@@ -37,7 +38,8 @@ func TestMutantsAreCaught(t *testing.T) {
 	}
 }
 
-var caught = regexp.MustCompile(`seed (\d+), the (\d+)th; it failed again in (\d+) of (\d+) runs of\n.*\n\s*(.*)`)
+var caught = regexp.MustCompile(`seed (\d+), the (\d+)th; it failed again in (\d+) of (\d+) runs ` +
+	`of\n.*\n\s*(.*)`)
 
 // outside is how the runtime ends a program that touched a bubble from outside.
 var outside = regexp.MustCompile(`inside and outside synctest bubble|from outside bubble`)
@@ -71,17 +73,20 @@ func run(t *testing.T, m mutant.Mutant, root string) string {
 	if m.Harmless != "" {
 		seeds /= 5
 	}
-	out, err := exec.Command(binary, "-test.run", "Simulated/^"+m.Kind+"$", "-test.timeout", "20m", "-seeds", fmt.Sprint(seeds),
+	out, err := exec.Command(binary, "-test.run", "Simulated/^"+m.Kind+"$", "-test.timeout", "20m", "-seeds",
+		fmt.Sprint(seeds),
 		"-from", fmt.Sprint(*from), "-first", "-again", fmt.Sprint(*again), "-events", "1").CombinedOutput()
 	found := caught.FindStringSubmatch(string(out))
 	switch {
 	case outside.Match(out):
-		return "by the garbage collector: a forgotten Hold is unlocked from outside of the bubble, which ends the program"
+		return "by the garbage collector: a forgotten Hold is unlocked from outside of the bubble, " +
+			"which ends the program"
 	case found != nil && m.Harmless != "":
 		t.Errorf("it is not harmless: %s", out)
 	case found != nil:
 		// Seeds run in parallel, in no order: the number of the last is not how many it took.
-		return fmt.Sprintf("by seed %s, the %sth, again in %s of %s runs: %.70s", found[1], found[2], found[3], found[4], found[5])
+		return fmt.Sprintf("by seed %s, the %sth, again in %s of %s runs: %.70s",
+			found[1], found[2], found[3], found[4], found[5])
 	case err != nil:
 		t.Errorf("%v: %s", err, out)
 	case m.Harmless == "":

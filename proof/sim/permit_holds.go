@@ -44,7 +44,8 @@ func (l *permits) entry(e, outer *held) {
 	nested := outer != nil && l.kind == 'w' // another hold of a semaphore is one of its own
 	if nested {
 		if e.token != outer.token || e.attempt != outer.attempt {
-			w.fail("%s: nested in %d of %s it got %d of %s", e.who, outer.token, outer.attempt, e.token, e.attempt)
+			w.fail("%s: nested in %d of %s it got %d of %s",
+				e.who, outer.token, outer.attempt, e.token, e.attempt)
 		}
 		e.fixed = e.fixed || outer.fixed
 	} else {
@@ -53,8 +54,9 @@ func (l *permits) entry(e, outer *held) {
 			w.counts.Add("shared in memory")
 		}
 		l.granting(e)
-		// While somebody stands at the place of its session, of which its lane has one, another one comes to the front of the queue once. So
-		// it is overtaken once for each that is before it in the lane, and once for itself; and by one that was in the queue before.
+		// While somebody stands at the place of its session, of which its lane has one, another one comes to
+		// the front of the queue once. So it is overtaken once for each that is before it in the lane, and
+		// once for itself; and by one that was in the queue before.
 		if w.turn == 0 && !w.deaf {
 			l.overtaking(e, w.crowd+1)
 		}
@@ -67,7 +69,8 @@ func (l *permits) entry(e, outer *held) {
 		}
 		writes = writes || other.write() && other.valid()
 		if other.token != e.token && (other.write() || e.write()) && other.valid() && l.kind == 'w' {
-			w.fail("%s entered %s with %d, and %s is inside with %d", e.who, l.name, e.token, other.who, other.token)
+			w.fail("%s entered %s with %d, and %s is inside with %d",
+				e.who, l.name, e.token, other.who, other.token)
 		}
 	}
 	if e.write() && !writes {
@@ -79,7 +82,8 @@ func (l *permits) entry(e, outer *held) {
 	w.kept = append(w.kept, e.hold)
 	l.considered[e], l.entered[e.p] = struct{}{}, time.Now()
 	if n, latest := l.taken(func(h *held) bool { return !h.void() }); latest != nil && n > latest.limit {
-		w.fail("%s entered %s with %d permits under %d: holders have %d, and there were %d", e.who, l.name, e.n, e.token, n, latest.limit)
+		w.fail("%s entered %s with %d permits under %d: holders have %d, and there were %d",
+			e.who, l.name, e.n, e.token, n, latest.limit)
 	}
 	l.beliefs()
 }
@@ -93,7 +97,8 @@ func (l *permits) order(e *held) {
 		l.w.fail("%s: entered %s to write with %d after %d", e.who, l.name, e.token, l.last)
 	}
 	// Readers that join a writer who goes on as a reader have its token.
-	if o := l.written; o != nil && !e.write() && (e.token < o.token || e.token == o.token && e.attempt != o.attempt) {
+	if o := l.written; o != nil && !e.write() &&
+		(e.token < o.token || e.token == o.token && e.attempt != o.attempt) {
 		l.w.fail("%s: entered %s to read with %d, after a writer with %d", e.who, l.name, e.token, o.token)
 	}
 	if l.last = max(l.last, e.token); e.write() {
@@ -128,7 +133,8 @@ func (l *permits) busy() bool {
 		}
 	}
 	n, _ := l.taken(func(*held) bool { return true })
-	all, _, _ := l.read() // also what was lost and not unlocked yet: its lease may end later than its holder believes
+	// Also what was lost and not unlocked yet: its lease may end later than its holder believes.
+	all, _, _ := l.read()
 	n = max(n, sum(all, l.on[0].tick()))
 	return n > 0 && n+most > l.limit
 }
@@ -222,11 +228,14 @@ func (a *actor) upgrade(h way, inside []*entry, err error) bool {
 	return true
 }
 
-// outlives checks that a hold that reads goes on, and so does its context, though what it nests in was unlocked.
+// outlives checks that a hold that reads goes on, and so does its context, though what it nests in was
+// unlocked.
 func (a *actor) outlives(inside []*entry) {
 	for _, e := range inside {
-		if p := e.parts[0]; e.locks[0].kind == 'w' && !p.write() && p.hold.Err() == nil && e.ctx.Err() != nil {
-			a.fail("%s: it reads under %d, and its context has ended: %v", a.name, p.token, context.Cause(e.ctx))
+		if p := e.parts[0]; e.locks[0].kind == 'w' && !p.write() && p.hold.Err() == nil &&
+			e.ctx.Err() != nil {
+			a.fail("%s: it reads under %d, and its context has ended: %v",
+				a.name, p.token, context.Cause(e.ctx))
 		}
 	}
 }

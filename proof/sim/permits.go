@@ -13,7 +13,8 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 )
 
-// permits are the rules of what is given away by permits: a semaphore, or a read-write lock, where a reader takes one and a writer all.
+// permits are the rules of what is given away by permits: a semaphore, or a read-write lock, where a reader
+// takes one and a writer all.
 type permits struct {
 	*lock
 	limit   int64              // in force; of a read-write lock, all
@@ -79,7 +80,8 @@ func (l *permits) executed(c *call, now int64) {
 		l.limit = l.initial
 	}
 	if counted != used {
-		w.fail("%s of %s: Redis counts %d permits as used, and its holders have %d", c.name, l.name, counted, used)
+		w.fail("%s of %s: Redis counts %d permits as used, and its holders have %d",
+			c.name, l.name, counted, used)
 	}
 	asking := ""
 	switch c.name {
@@ -114,7 +116,9 @@ func (l *permits) executed(c *call, now int64) {
 	for owner, h := range before {
 		l.changed(c, owner, h, after, now)
 	}
-	granted := slices.DeleteFunc(slices.Collect(maps.Keys(after)), func(owner string) bool { return before[owner].token == after[owner].token })
+	granted := slices.DeleteFunc(slices.Collect(maps.Keys(after)), func(owner string) bool {
+		return before[owner].token == after[owner].token
+	})
 	slices.SortFunc(granted, func(a, b string) int { return cmp.Compare(after[a].token, after[b].token) })
 	for _, owner := range granted {
 		if owner != asking {
@@ -127,10 +131,13 @@ func (l *permits) executed(c *call, now int64) {
 	} else if len(granted) > 0 && n == l.limit {
 		w.counts.Add("all permits held")
 	}
-	w.log("%s %d: %s %s %s: %s; %d wait", c.from.Name, c.server.number, c.name, l.name, short(asking), l.describe(after, now), len(queue))
+	w.log("%s %d: %s %s %s: %s; %d wait",
+		c.from.Name, c.server.number, c.name, l.name, short(asking), l.describe(after, now), len(queue))
 	l.dropped(queue, now)
-	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" || c.name == "limit" && c.argv[1] == "0" && now <= c.number(5)) {
-		w.fail("a request to %s leaves %s in the queue, and enough permits of %s are free", c.name, short(who), l.name)
+	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" ||
+		c.name == "limit" && c.argv[1] == "0" && now <= c.number(5)) {
+		w.fail("a request to %s leaves %s in the queue, and enough permits of %s are free",
+			c.name, short(who), l.name)
 	}
 	l.beliefs()
 }
@@ -152,14 +159,16 @@ func (l *permits) changed(c *call, owner string, was holding, after map[string]h
 	case !was.in(now):
 	case !ok || h.token != was.token:
 		if c.name != "force" && !(c.name == "release" && mine) {
-			l.w.fail("%s had %d permits of %s for another %d us, which a request to %s took away", short(owner), was.n, l.name, was.till-now, c.name)
+			l.w.fail("%s had %d permits of %s for another %d us, which a request to %s took away",
+				short(owner), was.n, l.name, was.till-now, c.name)
 		}
 	case c.name == "reduce" && mine && c.number(1) == was.token:
 		if l.w.counts.Add("reduced"); h.n != 1 {
 			l.w.fail("%s goes on as a reader, and has %d permits of %s", short(owner), h.n, l.name)
 		}
 	case h.n != was.n:
-		l.w.fail("%s had %d permits of %s, of which a request to %s made %d", short(owner), was.n, l.name, c.name, h.n)
+		l.w.fail("%s had %d permits of %s, of which a request to %s made %d",
+			short(owner), was.n, l.name, c.name, h.n)
 	}
 }
 
@@ -212,7 +221,8 @@ func (l *permits) limited(c *call, before, now int64) {
 	w := l.w
 	if now > c.number(5) { // it came too late
 		if l.limit != before {
-			w.fail("the limit of %s was %d, and is %d by a request that came too late", l.name, before, l.limit)
+			w.fail("the limit of %s was %d, and is %d by a request that came too late",
+				l.name, before, l.limit)
 		}
 		return
 	}
@@ -261,14 +271,16 @@ func (l *permits) waits(e *waiter) bool { return e.n > l.limit }
 
 func (l *permits) stuck() string { return l.next("") }
 
-// next is the first in the queue, if it could be served. The session of the attempt that is asking is told by the reply.
+// next is the first in the queue, if it could be served. The session of the attempt that is asking is told by
+// the reply.
 func (l *permits) next(asking string) string {
 	session, _, _ := strings.Cut(asking, ":")
 	now := l.on[0].tick()
 	all, _, _ := l.read()
 	first, who := (*waiter)(nil), ""
 	for attempt, e := range l.waiting {
-		if e.alive > now && !l.waits(e) && (first == nil || e.number < first.number) && (asking != "" && strings.HasPrefix(attempt, session+":") || !l.deaf(attempt)) {
+		if e.alive > now && !l.waits(e) && (first == nil || e.number < first.number) &&
+			(asking != "" && strings.HasPrefix(attempt, session+":") || !l.deaf(attempt)) {
 			first, who = e, attempt
 		}
 	}
@@ -278,7 +290,8 @@ func (l *permits) next(asking string) string {
 	return who
 }
 
-// choose picks at random how many permits an actor wants. It also says how many of the ways to wait may be taken.
+// choose picks at random how many permits an actor wants. It also says how many of the ways to wait may be
+// taken.
 func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -297,7 +310,8 @@ func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 	return n, ways
 }
 
-// lingering: what holders have lost by their own clocks, and have not unlocked, stays in Redis until its lease ends there.
+// lingering: what holders have lost by their own clocks, and have not unlocked, stays in Redis until its
+// lease ends there.
 func (l *permits) lingering() []string {
 	l.on[0].tick()
 	all, _, _ := l.read()

@@ -45,7 +45,8 @@ func (w *world) boot(name string) *process {
 			DisableIdentity: true,
 			Protocol:        2, // nothing to say at the start of a connection
 			ReadBufferSize:  4096,
-			WriteBufferSize: 1 << 20, // what is written at once is whole requests, also where many scripts travel together
+			// What is written at once is whole requests, also where many scripts travel together.
+			WriteBufferSize: 1 << 20,
 		})
 		rdb.AddHook(ways{w})
 		options := []rlock.SessionOption{rlock.WithLogger(quiet), rlock.WithWatchdogTimeout(lease),
@@ -55,13 +56,15 @@ func (w *world) boot(name string) *process {
 			panic(err)
 		}
 		testlock.Batching(session, w.batching)
-		p.hosts, p.clients, p.sessions = append(p.hosts, h), append(p.clients, rdb), append(p.sessions, session)
+		p.hosts, p.clients, p.sessions = append(p.hosts, h), append(p.clients, rdb),
+			append(p.sessions, session)
 		w.say("%s is %s on server %d", name, session.ID()[:4], i)
 	}
 	return p
 }
 
-// ways counts the requests that are sent in their callers' goroutines, and the lock requests that share a pipeline.
+// ways counts the requests that are sent in their callers' goroutines, and the lock requests that share a
+// pipeline.
 type ways struct{ w *world }
 
 func (ways) DialHook(next redis.DialHook) redis.DialHook { return next }

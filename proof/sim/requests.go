@@ -74,7 +74,8 @@ func (c *call) asked() *asked {
 	if c.name != "acquire" {
 		return nil
 	}
-	q := &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3), liveness: c.number(6)}
+	q := &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3),
+		liveness: c.number(6)}
 	if len(c.argv) > 11 {
 		q.joins = c.argv[11]
 	}
@@ -120,7 +121,8 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 		if l.rules.waits(e) {
 			l.w.counts.Add("sent away")
 		} else if e.alive > now {
-			l.w.fail("%s was dropped from the queue, and is known to live for another %d us", short(attempt), e.alive-now)
+			l.w.fail("%s was dropped from the queue, and is known to live for another %d us",
+				short(attempt), e.alive-now)
 		}
 		l.w.counts.Add("dropped")
 		delete(l.waiting, attempt)
@@ -129,8 +131,8 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 
 // past is why an attempt may get nothing any more; "" if it may.
 func (l *lock) past(attempt string) string {
-	// A late copy of the request of one that entered may come when its lease is over, or Redis has forgotten it, and
-	// before the release that the network holds up.
+	// A late copy of the request of one that entered may come when its lease is over, or Redis has forgotten
+	// it, and before the release that the network holds up.
 	g := l.grants[attempt]
 	if over := l.over[attempt].why; over != wasEntered || l.w.well() && (g == nil || g.void.IsZero()) {
 		return over
@@ -155,7 +157,8 @@ func (l *lock) turn(owner string, token, now int64) {
 		case l.rules.waits(e):
 			w.counts.Add("let pass")
 		default:
-			w.fail("%s is granted %s with %d before its turn: %s came earlier", short(owner), l.name, token, short(attempt))
+			w.fail("%s is granted %s with %d before its turn: %s came earlier",
+				short(owner), l.name, token, short(attempt))
 		}
 	}
 }

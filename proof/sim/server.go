@@ -37,8 +37,10 @@ type server struct {
 }
 
 func newServer(w *world, number int, faults simnet.Faults, rnd *rand.Rand) *server {
-	s := &server{w: w, number: number, Miniredis: miniredis.NewMiniRedis(), other: miniredis.NewMiniRedis(), known: map[string]bool{}, rate: 1 + drift*(2*rnd.Float64()-1),
-		ahead: time.Duration((2*rnd.Float64() - 1) * float64([]time.Duration{time.Millisecond, time.Second, time.Minute}[rnd.IntN(3)]))}
+	s := &server{w: w, number: number, Miniredis: miniredis.NewMiniRedis(), other: miniredis.NewMiniRedis(),
+		known: map[string]bool{}, rate: 1 + drift*(2*rnd.Float64()-1),
+		ahead: time.Duration((2*rnd.Float64() - 1) * float64([]time.Duration{time.Millisecond, time.Second,
+			time.Minute}[rnd.IntN(3)]))}
 	if w.hurried {
 		s.rate = 1 + drift
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 var (
-	seeds  = flag.Int("seeds", 0, "how many seeds to run of each kind; 0: some, that take about 4 s of processor time")
+	seeds = flag.Int("seeds", 0, "how many seeds to run of each kind; 0: some, "+
+		"that take about 4 s of processor time")
 	from   = flag.Int64("from", 1, "the first of the seeds")
 	seed   = flag.Int64("seed", -1, "the one seed to run")
 	events = flag.Int("events", 100, "how many events to print of a seed that has failed")

@@ -57,7 +57,8 @@ func (a *actor) campaign(l *elected) {
 	}
 	a.counts.Add("entries")
 	attempt := l.owner[led.Token()]
-	t.part = &held{who: a.name, ctx: ctx, hold: leads{led}, token: led.Token(), attempt: attempt, grant: l.grantOf(attempt), p: a.p, since: time.Now()}
+	t.part = &held{who: a.name, ctx: ctx, hold: leads{led}, token: led.Token(), attempt: attempt,
+		grant: l.grantOf(attempt), p: a.p, since: time.Now()}
 	a.log("%s: leads under %d", a.name, t.part.token)
 	if attempt == "" || !t.part.void() && t.part.grant.token != t.part.token {
 		a.fail("%s: leads under %d, which was not granted", a.name, t.part.token)
@@ -91,7 +92,9 @@ func (a *actor) pause(ctx context.Context) {
 }
 
 // proclaim changes the value, in one of the ways there are, or twice at once.
-func (a *actor) proclaim(l *elected, e *election.Election, t *term, led context.Context, lead *election.Leadership) {
+func (a *actor) proclaim(
+	l *elected, e *election.Election, t *term, led context.Context, lead *election.Leadership,
+) {
 	var both sync.WaitGroup
 	for range 1 + a.rnd.IntN(4)/3 {
 		ctx, cancel := context.WithCancel(led)
@@ -139,7 +142,8 @@ func (a *actor) proclaimed(l *elected, t *term, value string, err error, ctx con
 		}
 	case err != nil:
 		a.counts.Add("proclaims that were not stored")
-		if ended := errors.Is(err, rlock.ErrLost) || errors.Is(err, rlock.ErrNotHeld) || errors.Is(err, rlock.ErrClosed); sound && (ended || a.well() && ctx.Err() == nil) {
+		if ended := errors.Is(err, rlock.ErrLost) || errors.Is(err, rlock.ErrNotHeld) ||
+			errors.Is(err, rlock.ErrClosed); sound && (ended || a.well() && ctx.Err() == nil) {
 			a.fail("%s: Proclaim: %v", a.name, err)
 		}
 	}
@@ -174,14 +178,16 @@ func (a *actor) resign(l *elected, t *term, led context.Context, lead *election.
 	a.log("%s: resigned under %d: %v", a.name, part.token, err)
 	a.counts.Add("resigned")
 	if part.valid() || led.Err() == nil || !errors.Is(again, rlock.ErrNotHeld) && !a.p.over() {
-		a.fail("%s: has resigned, and Err is %v, its context's %v, and of a second Resign %v", a.name, lead.Err(), led.Err(), again)
+		a.fail("%s: has resigned, and Err is %v, its context's %v, and of a second Resign %v",
+			a.name, lead.Err(), led.Err(), again)
 	}
 	v := l.read()
 	switch {
 	case a.p.over() || part.void():
 	case err == nil && !valid:
 		a.fail("%s: Resign of what was lost: nil", a.name)
-	case err != nil && valid && a.well() && ctx.Err() == nil, errors.Is(err, rlock.ErrNotHeld), errors.Is(err, rlock.ErrClosed):
+	case err != nil && valid && a.well() && ctx.Err() == nil, errors.Is(err, rlock.ErrNotHeld),
+		errors.Is(err, rlock.ErrClosed):
 		a.fail("%s: Resign: %v", a.name, err)
 	case err == nil && l.doubt(part) == "":
 		a.fail("%s: resigned, and Redis still has it", a.name)

@@ -50,10 +50,13 @@ type world struct {
 	alike    bool          // many want the same of several locks
 	deaf     bool          // messages get lost even when all is well
 	operated bool          // locks are forced now and then
-	greedy   bool          // goroutines come back at once, so some of those that wait would starve if others were preferred
-	stepped  bool          // servers' clocks are set back now and then
-	freezing bool          // processes are frozen now and then, and go on
-	hurried  bool          // servers' clocks are as fast as they may be, the network is quick, and leases run out: a margin that is too small shows
+	// Goroutines come back at once, so some of those that wait would starve if others were preferred.
+	greedy   bool
+	stepped  bool // servers' clocks are set back now and then
+	freezing bool // processes are frozen now and then, and go on
+	// servers' clocks are as fast as they may be, the network is quick, and leases run out: a margin that is
+	// too small shows.
+	hurried bool
 
 	mu      sync.Mutex // guards all below, and what the locks note; held for moments
 	events  []event
@@ -91,7 +94,8 @@ func (f *Failure) Log(most int) string {
 }
 
 func newWorld(k Kind, seed int64, counts *Counts) *world {
-	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(), asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}}
+	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(),
+		asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}}
 }
 
 func (w *world) rand(stream uint64) *rand.Rand {
@@ -155,7 +159,8 @@ func (w *world) run() {
 	w.stepped = w.rand(1<<37).IntN(3) == 0
 	w.freezing = w.rand(1<<38).IntN(3) == 0
 	restarts := w.redlock() || rnd.IntN(3) == 0
-	faults := simnet.Faults{Latency: w.latency, Late: 0.5, LateBy: lateBy, Spike: 0.1 * harsh, SpikeTo: time.Second,
+	faults := simnet.Faults{Latency: w.latency, Late: 0.5, LateBy: lateBy, Spike: 0.1 * harsh,
+		SpikeTo:    time.Second,
 		CutRequest: 0.05 * harsh, CutReply: 0.1 * harsh, Deafen: 0.03 * harsh, LosePush: 0.5 * harsh}
 	if w.hurried || near {
 		faults.Latency = time.Millisecond
@@ -180,7 +185,9 @@ func (w *world) run() {
 			for life := 0; ; life++ {
 				p := w.boot(fmt.Sprintf("%c%d", 'A'+i, life))
 				for a := range actors {
-					working.Go(func() { w.act(p, fmt.Sprintf("%s.%d", p.name, a), w.rand(uint64(100+i*1000+life*10+a))) })
+					working.Go(func() {
+						w.act(p, fmt.Sprintf("%s.%d", p.name, a), w.rand(uint64(100+i*1000+life*10+a)))
+					})
 				}
 				if l, ok := w.locks[0].rules.(*elected); ok {
 					working.Go(func() { l.observe(p, w.rand(uint64(10_000+i*1000+life))) })
@@ -250,7 +257,8 @@ func (w *world) run() {
 		if w.Kind.locks[0].permits() || w.Kind.locks[0].kind == 'j' {
 			often = 100 // nobody is told, so nothing can be said of progress for a while
 		}
-		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' { // a latch's waiters need not notice that
+		// A latch's waiters need not notice that.
+		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' {
 			w.locks[0].deleted()
 		}
 		switch l := w.locks[0].rules.(type) {
@@ -329,7 +337,8 @@ func (w *world) forge(rnd *rand.Rand) {
 		case 'j':
 			channel, messages = "redisson_lock__channel:{"+l.name+"}", []string{"0", "1", "x"}
 		case 'l':
-			messages = []string{"Z", "D", "Z x", "D " + l.key, "L x 0", fmt.Sprint("L ", l.rules.(*latched).state.run, " ", rnd.IntN(100))}
+			messages = []string{"Z", "D", "Z x", "D " + l.key, "L x 0",
+				fmt.Sprint("L ", l.rules.(*latched).state.run, " ", rnd.IntN(100))}
 		default:
 			attempts := slices.Sorted(maps.Keys(l.waiting))
 			if l.kind == 'q' {
@@ -341,18 +350,21 @@ func (w *world) forge(rnd *rand.Rand) {
 			attempt := attempts[rnd.IntN(len(attempts))]
 			session, _, _ := strings.Cut(attempt, ":")
 			channel = "lockline:s:" + session
-			messages = []string{attempt, fmt.Sprint(attempt, " ", now, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high, " ", now, " 4000 AAAAAAAAAAAAAAAA"), fmt.Sprint(attempt, " ", high)}
+			messages = []string{attempt, fmt.Sprint(attempt, " ", now, " ", now, " 4000 AAAAAAAAAAAAAAAA"),
+				fmt.Sprint(attempt, " ", high, " ", now, " 4000 AAAAAAAAAAAAAAAA"),
+				fmt.Sprint(attempt, " ", high)}
 		}
 		w.counts.Add("forged messages")
 		s.Publish(channel, messages[rnd.IntN(len(messages))])
 	})
 }
 
-// forgetOne has one server forget a RedLock that one attempt has on all of them, now and then: the one where the lease ends
-// first. So a majority of the others has it for as long as any holder may believe so, even one that the network keeps from
-// renewing it. Any other server could be the second to lose it, if the first was not reached for the length of a lease. A RedLock
-// does not promise to withstand that. Nor may a clock have been set back: then sessions believe in leases for less long than
-// they last, and it may be another one that ends first.
+// forgetOne has one server forget a RedLock that one attempt has on all of them, now and then: the one where
+// the lease ends first. So a majority of the others has it for as long as any holder may believe so, even one
+// that the network keeps from renewing it. Any other server could be the second to lose it, if the first was
+// not reached for the length of a lease. A RedLock does not promise to withstand that. Nor may a clock have
+// been set back: then sessions believe in leases for less long than they last, and it may be another one that
+// ends first.
 func (w *world) forgetOne(rnd *rand.Rand) {
 	l := w.locks[0]
 	set := func(s *server) bool { return s.setSince(time.Now().Add(-longest)) > 0 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// forgetful lets a world forget a RedLock that an attempt has on three servers with these leases, a while after it was
-// granted. It returns on which servers the lock is soon after.
+// forgetful lets a world forget a RedLock that an attempt has on three servers with these leases, a while
+// after it was granted. It returns on which servers the lock is soon after.
 func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on []int) {
 	synctest.Test(t, func(*testing.T) {
 		redlock3 := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == "redlock3" })
@@ -45,15 +45,17 @@ func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on [
 	return on
 }
 
-// A server forgets no hold that another one has lost already, though no request has told that since: two of three would not have
-// it, which no RedLock survives.
+// A server forgets no hold that another one has lost already, though no request has told that since: two of
+// three would not have it, which no RedLock survives.
 func TestNoServerForgetsWhatAMajorityThenLacks(t *testing.T) {
-	if on := forgetful(t, [3]time.Duration{time.Second, 3 * time.Second, 3 * time.Second}, 1500*time.Millisecond); len(on) != 2 {
+	if on := forgetful(t, [3]time.Duration{time.Second, 3 * time.Second, 3 * time.Second},
+		1500*time.Millisecond); len(on) != 2 {
 		t.Errorf("after the lease of server 0 the lock is on %v, not on 1 and 2", on)
 	}
 }
 
-// And none where the lease ends later than elsewhere: its holder may count on that server when another's lease is over.
+// And none where the lease ends later than elsewhere: its holder may count on that server when another's
+// lease is over.
 func TestTheServerForgetsWhereTheLeaseEndsFirst(t *testing.T) {
 	for first := range 3 {
 		leases := [3]time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}

@@ -131,9 +131,10 @@ func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	}
 }
 
-// Freeze stops the host for d. Nothing is lost: what it has sent arrives, what arrives meanwhile is read afterward, at once, and
-// what is written leaves afterward. Unlike in a stopped process, neither a Write nor the end of a connection waits for that. A
-// client may have a mutex locked then, and a goroutine that waits for a mutex stops the bubble's clock.
+// Freeze stops the host for d. Nothing is lost: what it has sent arrives, what arrives meanwhile is read
+// afterward, at once, and what is written leaves afterward. Unlike in a stopped process, neither a Write nor
+// the end of a connection waits for that. A client may have a mutex locked then, and a goroutine that waits
+// for a mutex stops the bubble's clock.
 func (h *Host) Freeze(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -324,8 +325,8 @@ func (l *link) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// deliver brings what was written at once to the server, each request at an instant of its own: others' may come
-// between. link.mu held.
+// deliver brings what was written at once to the server, each request at an instant of its own: others' may
+// come between. link.mu held.
 func (l *link) deliver(requests [][]byte, after time.Duration) {
 	for _, r := range requests {
 		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(r) })

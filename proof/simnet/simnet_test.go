@@ -54,7 +54,9 @@ func (e *echo) String() string {
 	return strings.Join(e.got, " ")
 }
 
-func simulated(t *testing.T, seed uint64, f simnet.Faults, test func(t *testing.T, e *echo, h *simnet.Host, c net.Conn)) (got string) {
+func simulated(
+	t *testing.T, seed uint64, f simnet.Faults, test func(t *testing.T, e *echo, h *simnet.Host, c net.Conn),
+) (got string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e := &echo{start: time.Now()}
@@ -89,7 +91,9 @@ func answer(c net.Conn, n int) (string, error) {
 func TestMessagesArriveInOrderAndEachSeedHasItsInstants(t *testing.T) {
 	runs := map[string]int{}
 	for _, seed := range []uint64{1, 1, 1, 2} {
-		runs[simulated(t, seed, simnet.Faults{Latency: 20 * time.Millisecond}, func(t *testing.T, _ *echo, _ *simnet.Host, c net.Conn) {
+		runs[simulated(t, seed, simnet.Faults{Latency: 20 * time.Millisecond}, func(
+			t *testing.T, _ *echo, _ *simnet.Host, c net.Conn,
+		) {
 			for i := range 10 {
 				send(t, c, fmt.Sprint(i))
 			}
@@ -147,7 +151,9 @@ func TestABlackHoleCanSwallowRepliesAlone(t *testing.T) {
 }
 
 func TestACutReplyIsToARequestThatArrived(t *testing.T) {
-	got := simulated(t, 1, simnet.Faults{CutReply: 1}, func(t *testing.T, _ *echo, _ *simnet.Host, c net.Conn) {
+	got := simulated(t, 1, simnet.Faults{CutReply: 1}, func(
+		t *testing.T, _ *echo, _ *simnet.Host, c net.Conn,
+	) {
 		send(t, c, "x")
 		if got, err := answer(c, 1); got != "" || !errors.Is(err, io.EOF) {
 			t.Error(got, err)
@@ -159,7 +165,9 @@ func TestACutReplyIsToARequestThatArrived(t *testing.T) {
 }
 
 func TestACutRequestDoesNotArrive(t *testing.T) {
-	got := simulated(t, 1, simnet.Faults{CutRequest: 1}, func(t *testing.T, _ *echo, _ *simnet.Host, c net.Conn) {
+	got := simulated(t, 1, simnet.Faults{CutRequest: 1}, func(
+		t *testing.T, _ *echo, _ *simnet.Host, c net.Conn,
+	) {
 		send(t, c, "x")
 		if got, err := answer(c, 1); got != "" || !errors.Is(err, io.EOF) {
 			t.Error(got, err)
@@ -194,7 +202,9 @@ func TestAPubSubMessageIsLostAndTheReplyBeforeItIsNot(t *testing.T) {
 }
 
 func TestAKilledHostIsCutOffForEverButWhatItSentArrives(t *testing.T) {
-	got := simulated(t, 1, simnet.Faults{Latency: 10 * time.Millisecond}, func(t *testing.T, _ *echo, h *simnet.Host, c net.Conn) {
+	got := simulated(t, 1, simnet.Faults{Latency: 10 * time.Millisecond}, func(
+		t *testing.T, _ *echo, h *simnet.Host, c net.Conn,
+	) {
 		send(t, c, "x")
 		h.Kill()
 		if got, err := answer(c, 1); got != "" || !errors.Is(err, io.EOF) {
@@ -234,10 +244,12 @@ func TestThePartsOfAPipelineArriveOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// frozen sends x, freezes the host for a minute while the reply is on its way, and returns what the client reads within d of its first
-// attempt, and when that returns.
+// frozen sends x, freezes the host for a minute while the reply is on its way, and returns what the client
+// reads within d of its first attempt, and when that returns.
 func frozen(t *testing.T, seed uint64, d time.Duration) (read string, took time.Duration, err error) {
-	simulated(t, seed, simnet.Faults{Latency: time.Millisecond}, func(t *testing.T, e *echo, h *simnet.Host, c net.Conn) {
+	simulated(t, seed, simnet.Faults{Latency: time.Millisecond}, func(
+		t *testing.T, e *echo, h *simnet.Host, c net.Conn,
+	) {
 		send(t, c, "x")
 		send(t, c, "y")
 		h.Freeze(time.Minute)
@@ -252,12 +264,14 @@ func frozen(t *testing.T, seed uint64, d time.Duration) (read string, took time.
 }
 
 func TestAFrozenHostReadsAfterwardsAllThatHasArrived(t *testing.T) {
-	if read, took, err := frozen(t, 1, time.Hour); read != "xy" || err != nil || took.Truncate(time.Second) != time.Minute {
+	if read, took, err := frozen(t, 1, time.Hour); read != "xy" || err != nil ||
+		took.Truncate(time.Second) != time.Minute {
 		t.Error(read, err, took)
 	}
 }
 
-// A process that was stopped has a timer that is due and a message that has arrived, and either may come first.
+// A process that was stopped has a timer that is due and a message that has arrived, and either may come
+// first.
 func TestAFrozenHostFindsItsDeadlineOrWhatHasArrived(t *testing.T) {
 	ends := map[string]int{}
 	for seed := range uint64(40) {
@@ -267,13 +281,16 @@ func TestAFrozenHostFindsItsDeadlineOrWhatHasArrived(t *testing.T) {
 		}
 		ends[fmt.Sprint(read, " ", err)]++
 	}
-	if late := ends[fmt.Sprint(" ", os.ErrDeadlineExceeded)]; late == 0 || ends["xy <nil>"] != 40-late || late == 40 {
+	if late := ends[fmt.Sprint(" ", os.ErrDeadlineExceeded)]; late == 0 ||
+		ends["xy <nil>"] != 40-late || late == 40 {
 		t.Error(ends)
 	}
 }
 
 func TestWhatAFrozenHostWritesLeavesAfterwards(t *testing.T) {
-	got := simulated(t, 1, simnet.Faults{Latency: time.Millisecond}, func(t *testing.T, e *echo, h *simnet.Host, c net.Conn) {
+	got := simulated(t, 1, simnet.Faults{Latency: time.Millisecond}, func(
+		t *testing.T, e *echo, h *simnet.Host, c net.Conn,
+	) {
 		send(t, c, "x")
 		h.Freeze(time.Minute)
 		send(t, c, "y")

@@ -1,5 +1,5 @@
-// Command soak has processes share all that the library has while processes, network and servers fail, and judges what
-// they saw. Run it from the repository's folder: go run ./proof/soak -for 10m
+// Command soak has processes share all that the library has while processes, network and servers fail, and
+// judges what they saw. Run it from the repository's folder: go run ./proof/soak -for 10m
 package main
 
 import (
@@ -125,7 +125,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, err
 }
 
-// untilSignal ends its context with a signal that asks to end, but for those that its parent process wants ignored.
+// untilSignal ends its context with a signal that asks to end, but for those that its parent process wants
+// ignored.
 func untilSignal() (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 	if len(asks) == 0 { // which would mean all signals
@@ -142,7 +143,8 @@ func soak(ctx context.Context, h *standin.Host, o options, out io.Writer) (right
 	}
 	stage := &history.Stage{
 		Assignment: history.Assignment{
-			Seed: rand.Uint64(), Prefix: fmt.Sprintf("lockline-soak-%d", os.Getpid()), Names: 2, Lease: o.lease, Goroutines: 4,
+			Seed: rand.Uint64(), Prefix: fmt.Sprintf("lockline-soak-%d", os.Getpid()), Names: 2,
+			Lease: o.lease, Goroutines: 4,
 		},
 		T: h, Processes: o.processes, Faults: history.Faults, Pace: o.lease / 4,
 		Command: func() *exec.Cmd {
@@ -170,8 +172,10 @@ func soak(ctx context.Context, h *standin.Host, o options, out io.Writer) (right
 		}
 	}
 	stage.Kinds = history.Kinds(len(stage.URLs))
-	fmt.Fprintf(out, "%d processes with %d goroutines each, %d servers, %d of each kind (%s), lease %v, for %v\n\n",
-		o.processes, stage.Goroutines, len(stage.URLs), stage.Names, strings.Join(stage.Kinds, ", "), o.lease, o.duration)
+	fmt.Fprintf(out, "%d processes with %d goroutines each, %d servers, %d of each kind (%s), lease %v, "+
+		"for %v\n\n",
+		o.processes, stage.Goroutines, len(stage.URLs), stage.Names, strings.Join(stage.Kinds, ", "),
+		o.lease, o.duration)
 	row := time.Duration(0)
 	r, err := stage.Run(ctx, func(now *history.Record) bool {
 		past := time.Since(now.Begun)
@@ -200,7 +204,8 @@ func open(ctx context.Context, url string) (*redis.Client, error) {
 		return nil, errors.New("--redis is not the URL of one server, such as redis://127.0.0.1:6379/0")
 	}
 	rdb := redis.NewClient(o)
-	if err = rdb.Ping(ctx).Err(); err == nil && strings.Contains(rdb.Info(ctx, "cluster").Val(), "cluster_enabled:1") {
+	if err = rdb.Ping(ctx).Err(); err == nil &&
+		strings.Contains(rdb.Info(ctx, "cluster").Val(), "cluster_enabled:1") {
 		err = errors.New("--redis must name one server, no Cluster: what it sends goes through a proxy")
 	}
 	if err != nil {
@@ -210,8 +215,8 @@ func open(ctx context.Context, url string) (*redis.Client, error) {
 	return rdb, nil
 }
 
-// sweep deletes what was left in a user's Redis, until there is nothing twice: requests of processes that were killed
-// may be under way. It would expire by itself, so this does not insist.
+// sweep deletes what was left in a user's Redis, until there is nothing twice: requests of processes that
+// were killed may be under way. It would expire by itself, so this does not insist.
 func sweep(rdb *redis.Client, prefix string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

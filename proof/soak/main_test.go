@@ -32,12 +32,14 @@ func TestHelpTellsWhatItDoesAndWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 			t.Errorf("--help doesn't tell of %q:\n%s", what, &out)
 		}
 	}
-	for _, args := range []string{"extra", "--processes 0", "--processes 65", "--lease 1ms", "--for soon", "--nonsense",
+	for _, args := range []string{"extra", "--processes 0", "--processes 65", "--lease 1ms",
+		"--for soon", "--nonsense",
 		"--redis rediss://127.0.0.1:1", "--redis redis://127.0.0.1:1?master_name=x"} {
 		var out, errOut bytes.Buffer
 		code := run(strings.Fields(args), &out, &errOut)
 		text := errOut.String()
-		if code != exitTrouble || out.Len() > 0 || !strings.HasPrefix(text, "soak: ") || strings.Count(text, "\n") != 1 {
+		if code != exitTrouble || out.Len() > 0 || !strings.HasPrefix(text, "soak: ") ||
+			strings.Count(text, "\n") != 1 {
 			t.Errorf("%s: exit code %d, %q and %q", args, code, &out, text)
 		}
 	}

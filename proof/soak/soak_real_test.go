@@ -40,7 +40,8 @@ func TestSoakFindsNothingWrongAndLeavesNothing(t *testing.T) {
 				right, err = soak(t.Context(), h, o, &out)
 				return err
 			})
-			if red := strings.Contains(out.String(), history.Red+" "); err != nil || !right || red == theirs ||
+			if red := strings.Contains(out.String(), history.Red+" "); err != nil || !right ||
+				red == theirs ||
 				strings.Count(out.String(), "✓") != 10 {
 				t.Errorf("%v\n%s", err, &out)
 			}
@@ -52,13 +53,15 @@ func TestSoakFindsNothingWrongAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// A terminal's signals reach its whole process group. They come with the second row, when something has failed.
+// A terminal's signals reach its whole process group. They come with the second row, when something has
+// failed.
 func TestSoakThatIsInterruptedStillJudges(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere a process that has just started still hears them")
 	}
-	heard := make(chan os.Signal, 1) // in the background they may be ignored, and then children ignore them, too
+	// In the background they may be ignored, and then children ignore them, too.
+	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(heard) })
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
@@ -84,7 +87,8 @@ func TestSoakThatIsInterruptedStillJudges(t *testing.T) {
 				testlock.Must(t, err)
 			}
 			err = cmd.Wait()
-			if cmd.ProcessState.ExitCode() != exitInterrupted || !strings.Contains(out.String(), "0 ended by themselves") {
+			if cmd.ProcessState.ExitCode() != exitInterrupted ||
+				!strings.Contains(out.String(), "0 ended by themselves") {
 				t.Errorf("%v\n%s", err, &out)
 			}
 		})

@@ -82,8 +82,9 @@ func judge(r *history.Record, kinds []string) verdict {
 	}
 	v := verdict{
 		check("use", unused, len(kinds) > 0, strings.Join(used, ", ")),
-		check("exclusion", judged.Overlaps, len(holds) > 1, fmt.Sprintf("%d holds, %d runs of latches, %d overlaps%s",
-			len(holds), runs, judged.Overlaps, example(judged.Overlaps))),
+		check("exclusion", judged.Overlaps, len(holds) > 1,
+			fmt.Sprintf("%d holds, %d runs of latches, %d overlaps%s",
+				len(holds), runs, judged.Overlaps, example(judged.Overlaps))),
 		check("fencing", judged.Unfenced, len(holds) > 1,
 			fmt.Sprintf("%d tokens that were not above all granted before", judged.Unfenced)),
 		check("re-entry", judged.Strange, nested > 0,
@@ -91,7 +92,8 @@ func judge(r *history.Record, kinds []string) verdict {
 		check("latches", judged.Early, true, fmt.Sprintf("%d waits, %d of them over before the count was 0%s",
 			waits, judged.Early, example(judged.Early))),
 		check("faults", 0, r.Count() > 0, fmt.Sprintf("%d: %s", r.Count(), strings.Join(faults, ", "))),
-		check("losses", 0, true, fmt.Sprintf("%d holds ended with their process or lease; %d acquisitions ended without the lock",
+		check("losses", 0, true, fmt.Sprintf("%d holds ended with their process or lease; "+
+			"%d acquisitions ended without the lock",
 			lost, r.Failed)),
 	}
 	for _, c := range []struct {
@@ -99,7 +101,8 @@ func judge(r *history.Record, kinds []string) verdict {
 		kind       history.Kind
 	}{
 		{"progress", "that could not be had once nothing failed", history.Stuck},
-		{"leaks", "processes that left goroutines behind, servers with keys or subscriptions left", history.Left},
+		{"leaks", "processes that left goroutines behind, servers with keys or subscriptions left",
+			history.Left},
 		{"processes", "ended by themselves", history.Died},
 	} {
 		n, first := 0, ""

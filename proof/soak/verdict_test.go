@@ -8,7 +8,8 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// held are the ops of a hold of one of the kinds, made of acquire: of a nested hold, too, if its owner may re-enter.
+// held are the ops of a hold of one of the kinds, made of acquire: of a nested hold, too, if its owner may
+// re-enter.
 func held(acquire history.Op, nested bool, end int64) (ops []history.Op) {
 	acquire.Kind, acquire.Return = history.Acquire, acquire.Call
 	release := acquire
@@ -24,10 +25,12 @@ func TestTheVerdictNoticesWhatIsWrong(t *testing.T) {
 		return held(history.Op{Lock: "rlock 0", Owner: owner, Token: token, Call: call}, true, end)
 	}
 	share := func(owner string, read bool, token, call, end int64) []history.Op {
-		return held(history.Op{Lock: "rwlock 0", Owner: owner, Read: read, Token: token, Call: call}, false, end)
+		return held(history.Op{Lock: "rwlock 0", Owner: owner, Read: read, Token: token, Call: call}, false,
+			end)
 	}
 	permits := func(owner string, n int, token, call, end int64) []history.Op {
-		return held(history.Op{Lock: "semaphore 0", Owner: owner, Permits: n, Token: token, Call: call}, false, end)
+		return held(history.Op{Lock: "semaphore 0", Owner: owner, Permits: n, Token: token, Call: call},
+			false, end)
 	}
 	lead := func(owner string, token, call, end int64) []history.Op {
 		return held(history.Op{Lock: "election 0", Owner: owner, Token: token, Call: call}, false, end)
@@ -43,7 +46,8 @@ func TestTheVerdictNoticesWhatIsWrong(t *testing.T) {
 	add := func(ops ...history.Op) func(*history.Record) {
 		return func(r *history.Record) { r.Ops = append(r.Ops, ops...) }
 	}
-	kinds := []string{history.Reentrant, history.ReadWrite, history.Semaphore, history.Latch, history.Election}
+	kinds := []string{history.Reentrant, history.ReadWrite, history.Semaphore, history.Latch,
+		history.Election}
 	for name, c := range map[string]struct {
 		spoil func(r *history.Record)
 		wrong string
@@ -61,7 +65,8 @@ func TestTheVerdictNoticesWhatIsWrong(t *testing.T) {
 		"two leaders":                     {add(lead("c", 3, 25, 40)...), "exclusion"},
 		"a leader's token that goes back": {add(lead("c", 1, 40, 50)...), "exclusion fencing"},
 		"a wait before the last count":    {add(latch(history.Wait, 0, 3, 5)), "latches"},
-		"a wait of a run that is not counted": {add(latch(history.Set, 3, 20, 21), latch(history.Count, 0, 22, 23),
+		"a wait of a run that is not counted": {add(latch(history.Set, 3, 20, 21),
+			latch(history.Count, 0, 22, 23),
 			latch(history.Count, 0, 24, 25), latch(history.Wait, 0, 22, 26)), "latches"},
 		"a run in a run": {add(latch(history.Set, 3, 4, 5)), "exclusion"},
 		"no nested holds": {func(r *history.Record) {
@@ -75,11 +80,12 @@ func TestTheVerdictNoticesWhatIsWrong(t *testing.T) {
 				return history.KindOf(op.Lock) == history.Election
 			})
 		}, "use"},
-		"no faults":      {func(r *history.Record) { r.Faults = nil }, "faults"},
-		"a stuck lock":   {wrong(history.Stuck), "progress"},
-		"a leak":         {wrong(history.Left), "leaks"},
-		"a crash":        {wrong(history.Died), "processes"},
-		"nothing at all": {func(r *history.Record) { *r = history.Record{} }, "use exclusion fencing re-entry faults"},
+		"no faults":    {func(r *history.Record) { r.Faults = nil }, "faults"},
+		"a stuck lock": {wrong(history.Stuck), "progress"},
+		"a leak":       {wrong(history.Left), "leaks"},
+		"a crash":      {wrong(history.Died), "processes"},
+		"nothing at all": {func(r *history.Record) { *r = history.Record{} },
+			"use exclusion fencing re-entry faults"},
 	} {
 		r := &history.Record{Faults: map[history.Fault]int{history.Kill: 1}}
 		for _, ops := range [][]history.Op{

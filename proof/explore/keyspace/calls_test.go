@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A caller makes requests for a script, from a world that it knows: many are such as a session would send, some are nonsense.
+// A caller makes requests for a script, from a world that it knows: many are such as a session would send,
+// some are nonsense.
 type caller struct {
 	*rand.Rand
 	now   int64
@@ -48,7 +49,9 @@ func (c *caller) rare(n int) bool { return c.IntN(n) == 0 }
 
 func number64(n int64) string { return strconv.FormatInt(n, 10) }
 
-var nonsense = []string{"", "0", "-1", "x", "1e3", "0x10", "010", " 7", "7 ", "1.5", "9e15", "9007199254740993", "99999999999999999999", "inf", "-", "t", "A", "a b", "\xff,=\n", "A:1:2", "9000000000000001"}
+var nonsense = []string{"", "0", "-1", "x", "1e3", "0x10", "010", " 7", "7 ", "1.5", "9e15",
+	"9007199254740993", "99999999999999999999", "inf", "-", "t", "A", "a b", "\xff,=\n", "A:1:2",
+	"9000000000000001"}
 
 func (c *caller) session() string { return pick(c, "A", "B", "C") }
 
@@ -120,7 +123,8 @@ func isNumber(s string) bool {
 // token is one that is stored, or one near to it.
 func (c *caller) token() string {
 	n, _ := strconv.ParseInt(c.stored(isNumber), 10, 64)
-	return pick(c, number64(n), number64(n), number64(n), number64(n+999), number64(n-999), number64(n+c.Int64N(1000)), number64(c.now))
+	return pick(c, number64(n), number64(n), number64(n), number64(n+999), number64(n-999),
+		number64(n+c.Int64N(1000)), number64(c.now))
 }
 
 func (c *caller) about() string { return pick(c, "", "me", "a  b", "é\xff \n+ /") }
@@ -136,7 +140,8 @@ func (c *caller) small() string { return strconv.Itoa(c.IntN(4)) }
 var lockKeys = []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d"}
 
 func queueLock(c *caller) []string {
-	return []string{c.owner(), c.small(), c.deadline(), c.lease(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told()}
+	return []string{c.owner(), c.small(), c.deadline(), c.lease(), c.about(), c.keep(),
+		pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told()}
 }
 
 // keeping is an acquire of a session that may ask to keep the grant.
@@ -150,7 +155,8 @@ func keeping(argv func(c *caller) []string) func(c *caller) []string {
 }
 
 func queueRelease(c *caller) []string {
-	return []string{c.owner(), pick(c, "", "", c.token()), c.channels(), c.keep(), c.late(), pick(c, "0", "", c.token())}
+	return []string{c.owner(), pick(c, "", "", c.token()), c.channels(), c.keep(), c.late(),
+		pick(c, "0", "", c.token())}
 }
 
 // lockOf makes its owner the one that holds the lock, most times.
@@ -206,7 +212,8 @@ var kinds = []kind{
 		{script: "permit/acquire", argv: keeping(permitAcquire), often: 6},
 		{script: "permit/release", often: 3, argv: func(c *caller) []string {
 			owner := permitHolder(c)
-			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(), pick(c, "", c.token())}
+			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(),
+				pick(c, "", c.token())}
 		}},
 		{script: "permit/remain", argv: func(c *caller) []string {
 			owner := permitHolder(c)
@@ -221,7 +228,8 @@ var kinds = []kind{
 			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.token()}
 		}},
 		{script: "permit/limit", argv: func(c *caller) []string {
-			return []string{pick(c, "0", "1", "2", "3", "1000000000"), pick(c, "", "1"), c.channels(), c.keep(), "i" + c.small(), c.deadline()}
+			return []string{pick(c, "0", "1", "2", "3", "1000000000"), pick(c, "", "1"), c.channels(),
+				c.keep(), "i" + c.small(), c.deadline()}
 		}},
 		{script: "permit/force", argv: func(c *caller) []string {
 			return []string{c.channels(), c.keep(), pick(c, "", "r", permitToken(c, permitHolder(c)))}
@@ -230,11 +238,18 @@ var kinds = []kind{
 	}},
 	{"latch", []string{"{k}"}, []call{
 		{script: "latch/set", often: 2, argv: func(c *caller) []string {
-			return []string{c.run(), c.deadline(), pick(c, "1", "2", "3", "3"), pick(c, "1", "200000", "86400000")}
+			return []string{c.run(), c.deadline(), pick(c, "1", "2", "3", "3"),
+				pick(c, "1", "200000", "86400000")}
 		}},
-		{script: "latch/count", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
-		{script: "latch/delete", argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c"} }},
-		{script: "latch/join", often: 4, argv: func(c *caller) []string { return []string{c.run(), c.deadline(), "c:B", c.party(), c.lease()} }},
+		{script: "latch/count", argv: func(c *caller) []string {
+			return []string{c.run(), c.deadline(), "c"}
+		}},
+		{script: "latch/delete", argv: func(c *caller) []string {
+			return []string{c.run(), c.deadline(), "c"}
+		}},
+		{script: "latch/join", often: 4, argv: func(c *caller) []string {
+			return []string{c.run(), c.deadline(), "c:B", c.party(), c.lease()}
+		}},
 		{script: "latch/arrive", often: 2, argv: func(c *caller) []string {
 			name, id := c.joined()
 			return []string{id, name, c.current(), "c"}
@@ -254,7 +269,8 @@ var kinds = []kind{
 
 func keep(c *caller) []string {
 	floor := pick(c, "0", c.token())
-	return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()), c.keep(), floor, "c:"}
+	return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()),
+		c.keep(), floor, "c:"}
 }
 
 // writable makes the number of permits one that the key space writes as Redis does (lualib.go).
@@ -265,7 +281,9 @@ func writable(argv []string) {
 }
 
 func permitAcquire(c *caller) []string {
-	return []string{c.owner(), pick(c, "1", "1", "2", "3", "1000000000"), c.deadline(), c.lease(), c.about(), c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told(), pick(c, "1", "2", "3", "1000000000"), pick(c, "", "", permitHolder(c))}
+	return []string{c.owner(), pick(c, "1", "1", "2", "3", "1000000000"), c.deadline(), c.lease(), c.about(),
+		c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told(),
+		pick(c, "1", "2", "3", "1000000000"), pick(c, "", "", permitHolder(c))}
 }
 
 func permitHolder(c *caller) string {

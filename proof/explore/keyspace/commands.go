@@ -50,8 +50,8 @@ var (
 // unbounded is how many arguments a command has that may have any number of them.
 const unbounded = math.MaxInt
 
-// command is one that the scripts use. One that the real server has and this has not is an error, so that no script can
-// rely on what was never compared.
+// command is one that the scripts use. One that the real server has and this has not is an error, so that no
+// script can rely on what was never compared.
 type command struct {
 	least, most int // arguments
 	run         func(x *execution, args []string) any

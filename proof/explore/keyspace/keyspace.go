@@ -1,5 +1,6 @@
-// Package keyspace is what a Redis server keeps, as a value that can be copied and compared, and the commands and the Lua that
-// the library's scripts use, executed on it. The time is an argument. Its tests compare it with a real server.
+// Package keyspace is what a Redis server keeps, as a value that can be copied and compared, and the commands
+// and the Lua that the library's scripts use, executed on it. The time is an argument. Its tests compare it
+// with a real server.
 package keyspace
 
 import (
@@ -118,7 +119,8 @@ func (s *Space) Purge(now int64) {
 	}
 }
 
-// As for scripts in Redis, a key is there in the whole of the millisecond in which it expires. Redis 8 may delete it in the background before.
+// As for scripts in Redis, a key is there in the whole of the millisecond in which it expires. Redis 8 may
+// delete it in the background before.
 func (k *key) expired(now int64) bool { return k.expires != 0 && now/1000 > k.expires }
 
 // Encode is the same for two Spaces exactly if they are equal.

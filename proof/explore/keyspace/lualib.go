@@ -11,15 +11,18 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// What follows is where gopher-lua is another Lua than that of Redis: above all in how texts are read as numbers and numbers are written. What
-// cannot be put right is a number that .. makes a text: it has to be whole and below 1e14, where Redis begins to round it.
+// What follows is where gopher-lua is another Lua than that of Redis: above all in how texts are read as
+// numbers and numbers are written. What cannot be put right is a number that .. makes a text: it has to be
+// whole and below 1e14, where Redis begins to round it.
 
-// strtod reads a whole text as C's strtod does: "1e3", "010" (ten), "0x10", "inf". exact is false if it is out of range.
+// strtod reads a whole text as C's strtod does: "1e3", "010" (ten), "0x10", "inf". exact is false if it is
+// out of range.
 func strtod(s string) (f float64, exact, ok bool) {
 	if strings.Contains(s, "_") {
 		return 0, false, false
 	}
-	if digits := strings.ToLower(strings.TrimLeft(s, "+-")); strings.HasPrefix(digits, "0x") && !strings.Contains(digits, "p") {
+	if digits := strings.ToLower(strings.TrimLeft(s, "+-")); strings.HasPrefix(digits, "0x") &&
+		!strings.Contains(digits, "p") {
 		s += "p0"
 	}
 	f, err := strconv.ParseFloat(s, 64)
@@ -69,8 +72,8 @@ func protected(pcall *lua.LFunction) lua.LGFunction {
 	}
 }
 
-// remembered is string.match or string.find, with the results of a text and a pattern kept: gopher-lua compiles the pattern each time. Where
-// there is no match, they are nil and not nothing.
+// remembered is string.match or string.find, with the results of a text and a pattern kept: gopher-lua
+// compiles the pattern each time. Where there is no match, they are nil and not nothing.
 func remembered(f *lua.LFunction) lua.LGFunction {
 	const most = 10_000
 	type call struct{ text, pattern lua.LString }
@@ -115,7 +118,8 @@ func operator(f func(a, b float64) float64) lua.LGFunction {
 		a, ok := number(l.Get(1))
 		b, ok2 := number(l.Get(2))
 		if !ok || !ok2 {
-			l.RaiseError("attempt to perform arithmetic on a %s value and a %s value", l.Get(1).Type(), l.Get(2).Type())
+			l.RaiseError("attempt to perform arithmetic on a %s value and a %s value",
+				l.Get(1).Type(), l.Get(2).Type())
 		}
 		l.Push(lua.LNumber(f(a, b)))
 		return 1

@@ -57,7 +57,8 @@ func newComparison(t *testing.T) *comparison {
 
 // run is one sequence of calls. It returns where the two differ first.
 func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
-	w := &caller{Rand: rand.New(rand.NewPCG(seed, 0)), now: start + int64(seed%1e6), space: New(), keys: k.keys}
+	w := &caller{Rand: rand.New(rand.NewPCG(seed, 0)), now: start + int64(seed%1e6),
+		space: New(), keys: k.keys}
 	var story []string
 	plausible := w.rare(2) // nobody interferes
 	for range callsEach {
@@ -82,7 +83,8 @@ func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
 		want := c.server.run(t, s.digest, w.space, w.now, keys, argv)
 		story = append(story, fmt.Sprintf("at %d %s %q %q: %s", w.now, call.script, keys, argv, got.reply))
 		if got != want {
-			return fmt.Errorf("%s\nbefore:\n%v\nthe key space:\n%v\nthe server:\n%v", strings.Join(story, "\n"), outcomeOf(Effect{Space: w.space}, w.now).space, got, want)
+			return fmt.Errorf("%s\nbefore:\n%v\nthe key space:\n%v\nthe server:\n%v",
+				strings.Join(story, "\n"), outcomeOf(Effect{Space: w.space}, w.now).space, got, want)
 		}
 		if w.space.Encode() != before {
 			return fmt.Errorf("%s\nchanged the space that it was run on", strings.Join(story, "\n"))
@@ -190,7 +192,8 @@ func (c *caller) spoil(k *key) {
 			delete(k.hash, field)
 			return
 		}
-		k.hash[field] = pick(c, pick(c, nonsense...), c.time(), c.token(), c.owner(), c.small()+" "+c.time()+pick(c, "", "+1", "+2")+" me", c.small()+" 2000 n1"+pick(c, "", "+", "/", "/+")+" me")
+		k.hash[field] = pick(c, pick(c, nonsense...), c.time(), c.token(), c.owner(), c.small()+" "+
+			c.time()+pick(c, "", "+1", "+2")+" me", c.small()+" 2000 n1"+pick(c, "", "+", "/", "/+")+" me")
 		return
 	}
 	members := append(slices.Sorted(maps.Keys(k.scores)), c.owner())
@@ -210,7 +213,8 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 		seed := *from + i
 		k := kinds[seed%uint64(len(kinds))]
 		if err := c.run(t, k, seed); err != nil {
-			t.Fatalf("sequence %d (%s), to be run again by -sequences 1 -from %d:\n%v", seed, k.name, seed, err)
+			t.Fatalf("sequence %d (%s), to be run again by -sequences 1 -from %d:\n%v",
+				seed, k.name, seed, err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.replies)) {
@@ -219,7 +223,8 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 			c.reached(t, name)
 		}
 	}
-	t.Logf("%d sequences of %d calls; on the server, time passed %d times", *sequences, callsEach, c.server.again)
+	t.Logf("%d sequences of %d calls; on the server, time passed %d times",
+		*sequences, callsEach, c.server.again)
 }
 
 // common are replies of each script that are not rare.
@@ -249,7 +254,8 @@ var common = map[string]string{
 	"latch/set":      "S V",
 }
 
-// reached fails if a script is not called, or does not do what is common: then it gets other arguments than it wants.
+// reached fails if a script is not called, or does not do what is common: then it gets other arguments than
+// it wants.
 func (c *comparison) reached(t *testing.T, name string) {
 	t.Helper()
 	if common[name] == "" {

@@ -33,9 +33,9 @@ func listening(channel string) int { return listeners[channel] }
 
 // server is a real one that runs scripts as the key space does.
 //
-// The script gets the time from the test. All other time is the server's own, and does not pass while a script runs: a state is stored relative
-// to the millisecond that it is, and the result counts if the same millisecond is not over when all of it was read. Otherwise it is all
-// done again.
+// The script gets the time from the test. All other time is the server's own, and does not pass while a
+// script runs: a state is stored relative to the millisecond that it is, and the result counts if the same
+// millisecond is not over when all of it was read. Otherwise it is all done again.
 type server struct {
 	client  *redis.Client
 	prepare string
@@ -51,11 +51,13 @@ var runText string
 func newServer(t *testing.T) *server {
 	t.Helper()
 	probe := testredis.Start(t)
-	if found, err := probe.Client(t).Do(t.Context(), "COMMAND", "INFO", "SPUBLISH").Slice(); err != nil || found[0] == nil {
+	if found, err := probe.Client(t).Do(t.Context(), "COMMAND", "INFO", "SPUBLISH").Slice(); err != nil ||
+		found[0] == nil {
 		t.Skip("the key space is a Redis that has sharded pub/sub")
 	}
 	s := &server{client: testredis.Start(t, "--enable-debug-command", "yes").Client(t)}
-	// In the millisecond in which a key expires, scripts find it, but Redis 8 may delete it in the background.
+	// In the millisecond in which a key expires, scripts find it, but Redis 8 may delete it in the
+	// background.
 	if err := s.client.Do(t.Context(), "DEBUG", "SET-ACTIVE-EXPIRE", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +166,8 @@ func (s *server) run(t *testing.T, digest string, space *Space, now int64, keys,
 				t.Fatalf("%v: %q", err, args)
 			}
 			if result[5] == strconv.FormatInt(begun+later, 10) {
-				return outcome{serverReply(result), serverPublished(result[3].([]any)), serverSpace(result[4].([]any))}
+				return outcome{serverReply(result), serverPublished(result[3].([]any)),
+					serverSpace(result[4].([]any))}
 			}
 		}
 		s.again++
@@ -257,7 +260,8 @@ func outcomeOf(e Effect, now int64) outcome {
 		o.reply = failure(e.Err.Error(), 0)
 	}
 	for _, m := range e.Published {
-		o.published += fmt.Sprintf("%s %q %q; ", map[bool]string{true: "SPUBLISH", false: "PUBLISH"}[m.Sharded], m.Channel, m.Text)
+		o.published += fmt.Sprintf("%s %q %q; ",
+			map[bool]string{true: "SPUBLISH", false: "PUBLISH"}[m.Sharded], m.Channel, m.Text)
 	}
 	space := e.Space.Clone()
 	space.Purge(now)
@@ -289,7 +293,8 @@ func outcomeOf(e Effect, now int64) outcome {
 }
 
 // Valkey has left "Redis" out of some errors.
-var wording = strings.NewReplacer("calling Redis command", "calling command", "Lua redis lib command arguments", "Command arguments", "this redis lib call", "this call")
+var wording = strings.NewReplacer("calling Redis command", "calling command",
+	"Lua redis lib command arguments", "Command arguments", "this redis lib call", "this call")
 
 // reply quotes one. Members of JSON are put in order, which in Lua is random.
 func reply(text string) string {

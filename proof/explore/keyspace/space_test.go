@@ -9,8 +9,10 @@ import (
 
 func TestACloneIsIndependent(t *testing.T) {
 	calls := [][]string{
-		{"HSET", "hash", "a", "2"}, {"HSET", "hash", "new", "1"}, {"HDEL", "hash", "a"}, {"HDEL", "one", "a"}, {"HSET", "added", "a", "1"},
-		{"ZADD", "zset", "7", "m"}, {"ZADD", "zset", "7", "new"}, {"ZREM", "zset", "m"}, {"ZREM", "oneset", "m"}, {"ZADD", "addedset", "1", "m"},
+		{"HSET", "hash", "a", "2"}, {"HSET", "hash", "new", "1"}, {"HDEL", "hash", "a"}, {"HDEL", "one", "a"},
+		{"HSET", "added", "a", "1"},
+		{"ZADD", "zset", "7", "m"}, {"ZADD", "zset", "7", "new"}, {"ZREM", "zset", "m"},
+		{"ZREM", "oneset", "m"}, {"ZADD", "addedset", "1", "m"},
 		{"PEXPIRE", "hash", "100"}, {"PEXPIRE", "zset", "0"}, {"DEL", "later"}, {"HGET", "ended", "a"},
 	}
 	for _, call := range calls {
@@ -18,7 +20,8 @@ func TestACloneIsIndependent(t *testing.T) {
 			original := sample()
 			clone := original.Clone()
 			second := clone.Clone()
-			of := map[string]*Space{"the clone": clone, "the original": original, "a clone of a clone": second}
+			of := map[string]*Space{"the clone": clone, "the original": original,
+				"a clone of a clone": second}
 			before := original.Encode()
 			x := &execution{space: of[changed], env: Env{Now: start}}
 			if reply, ok := x.call(call[0], call[1:]).(error); ok {
@@ -129,13 +132,16 @@ func TestPurge(t *testing.T) {
 func TestWhatIsStoredCanBeRead(t *testing.T) {
 	const ms = start / 1000
 	s := sample()
-	if !maps.Equal(s.Hash("one"), map[string]string{"a": "1"}) || s.Hash("zset") != nil || s.Hash("no") != nil {
+	if !maps.Equal(s.Hash("one"), map[string]string{"a": "1"}) || s.Hash("zset") != nil ||
+		s.Hash("no") != nil {
 		t.Error("Hash")
 	}
-	if !maps.Equal(s.Scores("oneset"), map[string]float64{"m": 1}) || s.Scores("hash") != nil || s.Scores("no") != nil {
+	if !maps.Equal(s.Scores("oneset"), map[string]float64{"m": 1}) || s.Scores("hash") != nil ||
+		s.Scores("no") != nil {
 		t.Error("Scores")
 	}
-	if got := s.Members("zset"); !slices.Equal(got, []string{"first", "m", "half", "n", "o", "last"}) || s.Members("no") != nil {
+	if got := s.Members("zset"); !slices.Equal(got, []string{"first", "m", "half", "n", "o", "last"}) ||
+		s.Members("no") != nil {
 		t.Errorf("Members: %q", got)
 	}
 	if s.Expires("later") != ms+5000 || s.Expires("hash") != 0 || s.Expires("no") != 0 {

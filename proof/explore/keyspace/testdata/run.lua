@@ -1,11 +1,12 @@
--- Runs the function script, which stands before this and is a script of the library, on a server as the key space runs it: the time and the order
--- of fields are given, and what is published is noted.
+-- Runs the function script, which stands before this and is a script of the library, on a server as the key
+-- space runs it: the time and the order of fields are given, and what is published is noted.
 --
 -- ARGV[1] seconds and ARGV[2] microseconds of the given time
 -- ARGV[3] how many keys the script has; behind it the keys, and the script's arguments
 --
--- Reply: 'returned' or 'raised'; the type of that, and its text; of all that was published the command, the channel and the message;
--- every key, with its type, its time to live and its pairs; and the time in milliseconds, by the server's own clock
+-- Reply: 'returned' or 'raised'; the type of that, and its text; of all that was published the command, the
+-- channel and the message; every key, with its type, its time to live and its pairs; and the time in
+-- milliseconds, by the server's own clock
 
 local published = {}
 
@@ -75,4 +76,5 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
   stored[#stored + 1] = { key, hash and 'hash' or 'zset', redis.call('PTTL', key), pairs }
 end
 local time = redis.call('TIME')
-return { returned and 'returned' or 'raised', kind, text, published, stored, string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)) }
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+return { returned and 'returned' or 'raised', kind, text, published, stored, now }
