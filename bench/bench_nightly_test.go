@@ -30,7 +30,8 @@ func TestEveryContenderExcludesInEveryScenario(t *testing.T) {
 			if x.contender.ours() && (f["stuck"] != 0 || f["lost"] != 0) {
 				t.Errorf("%v stuck, %v lost", f["stuck"], f["lost"])
 			}
-			if f["wait_p99_us"] < f["wait_p50_us"] || f["wait_max_us"] < f["wait_p99_us"] || f["least_share"] > 1 {
+			if f["wait_p99_us"] < f["wait_p50_us"] || f["wait_max_us"] < f["wait_p99_us"] ||
+				f["least_share"] > 1 {
 				t.Errorf("not in order: %v", f)
 			}
 		})

@@ -83,7 +83,8 @@ func TestABrokenLockIsCaught(t *testing.T) {
 	}{
 		{"hot1", 1, true}, {"hot1", 50, true}, {"hot8", 50, true}, {"crowd", 5, true}, {"held", 1, true},
 		{"handoff", 5, true},
-		{"hot1", 1 << 62, false}, {"hot8", 1 << 62, false}, {"crowd", 1 << 62, false}, {"handoff", 1 << 62, false},
+		{"hot1", 1 << 62, false}, {"hot8", 1 << 62, false}, {"crowd", 1 << 62, false},
+		{"handoff", 1 << 62, false},
 	} {
 		s := theScenario(t, test.scenario)
 		s.lease /= 10
@@ -205,7 +206,9 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 }
 
 func TestANamePicksAllThatHaveIt(t *testing.T) {
-	for list, want := range map[string]int{"": len(scenarios), "crowd": 4, "solo, crowd": 5, "read-mostly": 1} {
+	for list, want := range map[string]int{
+		"": len(scenarios), "crowd": 4, "solo, crowd": 5, "read-mostly": 1,
+	} {
 		if some, err := pick("--scenarios", scenarios, list); err != nil || len(some) != want {
 			t.Errorf("%q picks %s: %v", list, names(some), err)
 		}

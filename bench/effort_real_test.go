@@ -18,7 +18,8 @@ func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested := []string{"solo", "crowd", "handoff", "quorum-crowd", "read-mostly", "semaphore", "held", "latch"}
+	tested := []string{"solo", "crowd", "handoff", "quorum-crowd", "read-mostly", "semaphore",
+		"held", "latch"}
 	r := newReport(at, nil, 1, briefly, scenarios, contenders)
 	seen := map[string]bool{}
 	for _, x := range r.results {

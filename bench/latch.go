@@ -70,7 +70,8 @@ func runLatch(ctx context.Context, b bout) (_ figures, err error) {
 	f := figures{"stuck": float64(u.stuck.Load()), "violations": float64(u.early.Load())}
 	f.efforts(*spent, runs)
 	if f["stuck"] == 0 {
-		f["last_return_p50_us"], f["last_return_max_us"] = nanos(waits.ValueAtQuantile(50)), nanos(waits.Max())
+		f["last_return_p50_us"], f["last_return_max_us"] = nanos(waits.ValueAtQuantile(50)),
+			nanos(waits.Max())
 	}
 	return f, nil
 }

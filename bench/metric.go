@@ -49,7 +49,8 @@ var metrics = []metric{
 }
 
 // legend says what the columns mean.
-const legend = `- *Cycles*: a cycle is a lock and an unlock. Figures are medians of the rounds, but *max* is the
+const legend = `- *Cycles*: a cycle is a lock and an unlock. Figures are medians of the rounds, ` +
+	`but *max* is the
   largest of all. *Of rounds* are the slowest and the fastest.
 - *Wait*: from the call of Lock to its return. p99 is exceeded by one wait of 100. In crowds, a wait that the
   end of the run cuts short counts as long as it was.

@@ -26,15 +26,17 @@ func redislockKeys() contender {
 	return contender{
 		name:   "redislock-keys",
 		module: "github.com/bsm/redislock",
-		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, and "+
-			"again after LinearBackoff(%v); TTL 30 s, without renewal, go-redis defaults", permits, pollEach),
+		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, "+
+			"and again after LinearBackoff(%v); TTL 30 s, without renewal, go-redis defaults",
+			permits, pollEach),
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
 			if err != nil {
 				return nil, err
 			}
 			retry := func() redislock.RetryStrategy { return redislock.LinearBackoff(pollEach) }
-			return &keysClient{redislockClient{rdb, redislock.New(rdb), cmp.Or(to.lease, defaultLease), retry}}, nil
+			return &keysClient{redislockClient{rdb, redislock.New(rdb),
+				cmp.Or(to.lease, defaultLease), retry}}, nil
 		},
 	}
 }
@@ -72,9 +74,9 @@ func zsetPoll() contender {
 	return contender{
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
-		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those whose "+
-			"lease has ended, and adds one if there are fewer than %d, asked again each %v, given back by ZREM; "+
-			"lease 30 s, without renewal, go-redis defaults", permits, pollEach),
+		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those "+
+			"whose lease has ended, and adds one if there are fewer than %d, asked again each %v, "+
+			"given back by ZREM; lease 30 s, without renewal, go-redis defaults", permits, pollEach),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
@@ -98,7 +100,8 @@ type zsetPermit struct {
 
 func (m *zsetPermit) lock(ctx context.Context) error {
 	for {
-		got, err := zsetAcquire.Run(ctx, m.rdb, []string{m.name}, m.owner, permits, m.lease.Milliseconds()).Bool()
+		got, err := zsetAcquire.Run(ctx, m.rdb, []string{m.name}, m.owner, permits,
+			m.lease.Milliseconds()).Bool()
 		if got || err != nil {
 			return err
 		}

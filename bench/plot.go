@@ -56,7 +56,8 @@ func (r *report) plot(w io.Writer) error {
 	}
 	var row []*plot.Plot
 	for _, p := range []panel{
-		{fmt.Sprintf("clients that had the lock after %v, %%", r.measured(all[0].scenario)), "turn_share", .01},
+		{fmt.Sprintf("clients that had the lock after %v, %%", r.measured(all[0].scenario)),
+			"turn_share", .01},
 		{"the longest wait, s", "wait_max_us", 1e6},
 		{"cycles a second", "cycles_per_s", 1},
 	} {
@@ -106,7 +107,8 @@ func (p panel) lines(fig *plot.Plot, all []*result) error {
 		var points plotter.XYs
 		for _, x := range all {
 			if values := x.values(p.name); x.contender.name == name && len(values) > 0 {
-				points = append(points, plotter.XY{X: float64(x.scenario.clients), Y: medianOf(values) / p.unit})
+				points = append(points, plotter.XY{X: float64(x.scenario.clients),
+					Y: medianOf(values) / p.unit})
 			}
 		}
 		if len(points) == 0 {

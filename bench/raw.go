@@ -27,7 +27,8 @@ func raw() contender {
 	return contender{
 		name:   "raw",
 		module: "github.com/redis/go-redis/v9",
-		config: "the floor: two scripts of a hash lock, and nothing around them; lease 30 s, go-redis defaults",
+		config: "the floor: two scripts of a hash lock, and nothing around them; lease 30 s, " +
+			"go-redis defaults",
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
 			if err != nil {

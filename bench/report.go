@@ -104,8 +104,8 @@ func (r *report) write(w io.Writer) error {
 	var b bytes.Buffer
 	b.WriteString("# Measurements\n\n" +
 		"This command wrote the page. Run it again to have figures of your machine. " +
-		"[Performance](performance.md) explains them, and [the comparison](comparison.md) says which lock to " +
-		"take.\n\n")
+		"[Performance](performance.md) explains them, and [the comparison](comparison.md) says which lock " +
+		"to take.\n\n")
 	fmt.Fprintf(&b, "<!-- check: %s -->\n```sh\n%s\n```\n\n", brief, r.command)
 	fmt.Fprintf(&b, "On %s, with %s on %s/%s, %d cores%s, and Redis %s, %s. ", r.day,
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(), r.version, r.origin)

@@ -13,8 +13,8 @@ func rueidisLock() contender {
 	return contender{
 		name:   "rueidislock",
 		module: "github.com/redis/rueidis",
-		config: "a Locker for each client; KeyMajority 1, NoLoopTracking (of Redis 7.0.5 and newer), as its " +
-			"README recommends for speed, else defaults (validity 5 s, extended at half of it)",
+		config: "a Locker for each client; KeyMajority 1, NoLoopTracking (of Redis 7.0.5 and newer), " +
+			"as its README recommends for speed, else defaults (validity 5 s, extended at half of it)",
 		dial: func(to setup) (client, error) {
 			opt, err := rueidis.ParseURL(to.redis[0])
 			if err != nil {

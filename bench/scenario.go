@@ -84,7 +84,8 @@ func crowds(sizes ...int) (all []scenario) {
 	for _, n := range sizes {
 		all = append(all, scenario{
 			name: "crowd", who: crowding,
-			what:    "clients x 1 goroutine, 1 lock, 5 ms inside, for 3 times --duration; 200 cycles/s are possible",
+			what: "clients x 1 goroutine, 1 lock, 5 ms inside, for 3 times --duration; " +
+				"200 cycles/s are possible",
 			clients: n, goroutines: 1, critical: 5 * time.Millisecond,
 			crowd: true, stretch: 3, once: true, run: cycles,
 		})

@@ -83,7 +83,8 @@ func TestAWriterBesideAnybodyIsCaught(t *testing.T) {
 		"none excludes another":     {ways{none, none}, true},
 	} {
 		f := measuredLocally(t, s, test.ways)
-		if got := f["violations"] > 0; got != test.broken || f["write_p99_us"] <= 0 || f["cycles_per_s"] <= 0 {
+		if got := f["violations"] > 0; got != test.broken || f["write_p99_us"] <= 0 ||
+			f["cycles_per_s"] <= 0 {
 			t.Errorf("%s: %v", name, f)
 		}
 	}

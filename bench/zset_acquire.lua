@@ -1,5 +1,6 @@
 -- KEYS[1]: holders by the end of their lease. ARGV: the holder, how many there may be, the lease in ms.
--- Returns 1 if it holds a permit now. Separate commands would let in more: two clients may both count before both add.
+-- Returns 1 if it holds a permit now. Separate commands would let in more: two clients may both count before
+-- both add.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)

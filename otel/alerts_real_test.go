@@ -22,7 +22,8 @@ import (
 var promtool = sync.OnceValue(func() string {
 	path, err := exec.LookPath("promtool")
 	if err != nil && os.Getenv("LOCKLINE_REQUIRE_PROMTOOL") != "1" {
-		fmt.Fprintln(os.Stderr, "SKIPPED: the tests of the alerts: "+noPromtool) // go test hides why, unless it is verbose
+		// Go test hides why, unless it is verbose.
+		fmt.Fprintln(os.Stderr, "SKIPPED: the tests of the alerts: "+noPromtool)
 	}
 	return path
 })
@@ -115,13 +116,15 @@ func nothing() {}
 // firing says which alerts are raised at the last scrape, and that no others are.
 func (s *story) firing(names ...string) {
 	w := want{
-		At:     (time.Duration(s.scrapes-1) * every).String(),
-		Expr:   `count by (alertname, lockline_lock_kind, lockline_lock_pattern) (ALERTS{alertstate="firing"})`,
+		At: (time.Duration(s.scrapes-1) * every).String(),
+		Expr: `count by (alertname, lockline_lock_kind, lockline_lock_pattern) ` +
+			`(ALERTS{alertstate="firing"})`,
 		Firing: []map[string]any{},
 	}
 	for _, name := range names {
 		w.Firing = append(w.Firing, map[string]any{
-			"labels": fmt.Sprintf(`{alertname=%q, lockline_lock_kind="reentrant", lockline_lock_pattern="*"}`, name), "value": 1,
+			"labels": fmt.Sprintf(`{alertname=%q, lockline_lock_kind="reentrant", lockline_lock_pattern="*"}`,
+				name), "value": 1,
 		})
 	}
 	s.wants = append(s.wants, w)
@@ -216,7 +219,8 @@ var stories = map[string]func(*story){
 			if _, _, err := s.lock.TryLock(s.t.Context()); !errors.Is(err, rlock.ErrLocked) {
 				s.t.Fatal(err)
 			}
-			if _, _, err := s.lock.Lock(s.t.Context(), rlock.WaitAtMost(time.Millisecond)); !errors.Is(err, rlock.ErrLocked) {
+			_, _, err := s.lock.Lock(s.t.Context(), rlock.WaitAtMost(time.Millisecond))
+			if !errors.Is(err, rlock.ErrLocked) {
 				s.t.Fatal(err)
 			}
 			s.unlock(hold)
@@ -356,7 +360,8 @@ func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
 				defer mu.Unlock()
 				for _, w := range s.wants {
 					for _, sample := range w.Firing {
-						name, _, _ := strings.Cut(strings.TrimPrefix(sample["labels"].(string), `{alertname="`), `"`)
+						name, _, _ := strings.Cut(strings.TrimPrefix(sample["labels"].(string),
+							`{alertname="`), `"`)
 						raised[name] = true
 					}
 				}
@@ -384,12 +389,14 @@ func (s *story) check(t *testing.T, rules string) {
 	text, err := json.MarshalIndent(map[string]any{ // which is YAML, too
 		"rule_files":          []string{rules},
 		"evaluation_interval": every.String(),
-		"tests":               []any{map[string]any{"interval": every.String(), "input_series": input, "promql_expr_test": s.wants}},
+		"tests": []any{map[string]any{"interval": every.String(), "input_series": input,
+			"promql_expr_test": s.wants}},
 	}, "", " ")
 	testlock.Must(t, err)
 	path := filepath.Join(t.TempDir(), "test.yaml")
 	testlock.Must(t, os.WriteFile(path, text, 0o600))
-	if out, err := exec.CommandContext(t.Context(), promtool(), "test", "rules", path).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), promtool(), "test", "rules",
+		path).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -41,7 +41,8 @@ func TestTheAlertsReferToMetricsThatExist(t *testing.T) {
 	}
 }
 
-var runbook = regexp.MustCompile(`(?m)^ +runbook_url: https://github\.com/lockline/lockline/blob/main/docs/operations\.md#([a-z-]+)$`)
+var runbook = regexp.MustCompile(`(?m)^ +runbook_url: ` +
+	`https://github\.com/lockline/lockline/blob/main/docs/operations\.md#([a-z-]+)$`)
 
 func TestEachAlertNamesASectionOfTheRunbook(t *testing.T) {
 	t.Parallel()
@@ -54,7 +55,8 @@ func TestEachAlertNamesASectionOfTheRunbook(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
 	testlock.Must(t, err)
 	sections := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^#+ ([A-Za-z ]+)$`).FindAllStringSubmatch(string(page), -1) {
+	headings := regexp.MustCompile(`(?m)^#+ ([A-Za-z ]+)$`)
+	for _, heading := range headings.FindAllStringSubmatch(string(page), -1) {
 		sections[strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-")] = true
 	}
 	for _, r := range runbooks {

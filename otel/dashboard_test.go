@@ -21,8 +21,10 @@ func exported(t *testing.T) map[string]map[string]bool {
 	p := newProcess(t)
 	ctx := context.Background()
 	for _, e := range []rlock.Event{
-		{Kind: rlock.Waiting}, {Kind: rlock.Acquired, Depth: 1}, {Kind: rlock.NotAcquired, Err: rlock.ErrLocked},
-		{Kind: rlock.Released}, {Kind: rlock.Lost, Err: rlock.ErrLost}, {Kind: rlock.RenewFailed, Err: rlock.ErrClosed},
+		{Kind: rlock.Waiting}, {Kind: rlock.Acquired, Depth: 1},
+		{Kind: rlock.NotAcquired, Err: rlock.ErrLocked},
+		{Kind: rlock.Released}, {Kind: rlock.Lost, Err: rlock.ErrLost},
+		{Kind: rlock.RenewFailed, Err: rlock.ErrClosed},
 	} {
 		e.Lock, e.Name, e.At = rlock.KindReentrant, "x", time.Now()
 		p.observer.Observe(ctx, e)

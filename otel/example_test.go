@@ -41,7 +41,9 @@ func ExampleNewObserver() {
 
 	ctx := context.Background()
 	for order := range 3 {
-		_ = rlock.New(session, fmt.Sprint("orders:", order)).Do(ctx, func(context.Context) error { return nil })
+		_ = rlock.New(session, fmt.Sprint("orders:", order)).Do(ctx, func(context.Context) error {
+			return nil
+		})
 	}
 
 	var measured metricdata.ResourceMetrics

@@ -20,7 +20,8 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 			t.Fatal(err)
 		}
 		tell := func(kind rlock.EventKind, token int64, depth int) {
-			o.Observe(t.Context(), rlock.Event{Kind: kind, Lock: rlock.KindReentrant, Name: "n", Token: token, Depth: depth, At: time.Now()})
+			o.Observe(t.Context(), rlock.Event{Kind: kind, Lock: rlock.KindReentrant, Name: "n", Token: token,
+				Depth: depth, At: time.Now()})
 		}
 		want := func(age time.Duration) {
 			t.Helper()

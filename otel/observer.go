@@ -82,7 +82,8 @@ type Observer struct {
 var _ rlock.Observer = (*Observer)(nil)
 
 // seconds are the histograms' boundaries: from a request to a local Redis to a long job.
-var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
+var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
+	2.5, 5, 10, 30, 60, 300)
 
 // NewObserver makes an Observer. Its error is the meter's.
 func NewObserver(options ...Option) (*Observer, error) {
@@ -108,10 +109,12 @@ func NewObserver(options ...Option) (*Observer, error) {
 		metric.WithDescription("Locks that were granted to an acquisition that had waited"))
 	o.losses, errs[5] = m.Int64Counter("lockline.lock.losses", metric.WithUnit("{loss}"),
 		metric.WithDescription("Locks that were lost while they were held"))
-	o.renewalsThatFail, errs[6] = m.Int64Counter("lockline.lock.renewal.failures", metric.WithUnit("{failure}"),
+	o.renewalsThatFail, errs[6] = m.Int64Counter("lockline.lock.renewal.failures",
+		metric.WithUnit("{failure}"),
 		metric.WithDescription("Renewals that failed, to be tried again"))
 	_, errs[7] = m.Float64ObservableGauge("lockline.lock.hold.age", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest hold, 0 if none is held"), metric.WithFloat64Callback(o.holding.observe))
+		metric.WithDescription("Age of the oldest hold, 0 if none is held"),
+		metric.WithFloat64Callback(o.holding.observe))
 	return o, errors.Join(errs[:]...)
 }
 
@@ -190,8 +193,8 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	}
 }
 
-// begin has the counters of a kind and pattern exist at 0: in Prometheus, one that appears with its first increment has not increased.
-// Of the errors, these are what renewals fail with. Histograms cannot begin so.
+// begin has the counters of a kind and pattern exist at 0: in Prometheus, one that appears with its first
+// increment has not increased. Of the errors, these are what renewals fail with. Histograms cannot begin so.
 func (o *Observer) begin(all metric.MeasurementOption) {
 	ctx := context.Background() // no event's: nothing has happened that an exemplar could show
 	o.losses.Add(ctx, 0, all)
@@ -221,12 +224,15 @@ func errorType(err error) string {
 }
 
 // trace makes the span of an acquisition after the fact.
-func (o *Observer) trace(ctx context.Context, e rlock.Event, waiting time.Time, attributes []attribute.KeyValue) {
+func (o *Observer) trace(
+	ctx context.Context, e rlock.Event, waiting time.Time, attributes []attribute.KeyValue,
+) {
 	begun := e.At.Add(-e.Wait) // or a little later: e.Wait was measured before e.At
 	if !waiting.IsZero() && waiting.Before(begun) {
 		begun = waiting
 	}
-	_, span := o.tracer.Start(ctx, "lock "+o.pattern(e.Name), trace.WithTimestamp(begun), trace.WithAttributes(attributes...))
+	_, span := o.tracer.Start(ctx, "lock "+o.pattern(e.Name), trace.WithTimestamp(begun),
+		trace.WithAttributes(attributes...))
 	if span.IsRecording() {
 		span.SetAttributes(sessionKey.String(e.Session))
 		if o.names {

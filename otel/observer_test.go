@@ -52,7 +52,8 @@ func (s *stage) session(w *testlock.Wire, options ...rlock.SessionOption) *rlock
 	return testlock.NewSession(s.t, w.Client, append(options, rlock.WithObserver(s.observer))...)
 }
 
-// value sums a metric's points that have all the attributes ("key=value"): a counter's values, a histogram's counts.
+// value sums a metric's points that have all the attributes ("key=value"): a counter's values, a histogram's
+// counts.
 func (s *stage) value(name string, attributes ...string) (sum int64) {
 	s.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -105,26 +106,37 @@ func (s *stage) want(want int64, name string, attributes ...string) {
 
 func (s *stage) eventually(want int64, name string, attributes ...string) {
 	s.t.Helper()
-	testlock.Eventually(s.t, fmt.Sprint(name, attributes, " is ", want), func() bool { return s.value(name, attributes...) == want })
+	testlock.Eventually(s.t, fmt.Sprint(name, attributes, " is ", want), func() bool {
+		return s.value(name, attributes...) == want
+	})
 }
 
 func TestMetricsFollowALock(t *testing.T) {
 	lockers := map[string]func(s *rlock.Session, name string) rlock.Locker{
-		"rwlock":    func(s *rlock.Session, name string) rlock.Locker { return rwlock.New(s, name) },
-		"semaphore": func(s *rlock.Session, name string) rlock.Locker { return semaphore.New(s, name, 1).Locker(1) },
+		"rwlock": func(s *rlock.Session, name string) rlock.Locker { return rwlock.New(s, name) },
+		"semaphore": func(s *rlock.Session, name string) rlock.Locker {
+			return semaphore.New(s, name, 1).Locker(1)
+		},
 	}
 	for kind, newMutex := range testlock.Kinds {
 		lockers[kind] = func(s *rlock.Session, name string) rlock.Locker { return newMutex(s, name) }
 	}
 	for kind, newLocker := range lockers {
 		t.Run(kind, func(t *testing.T) {
-			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { metricsFollow(t, w, kind, newLocker) })
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				metricsFollow(t, w, kind, newLocker)
+			})
 		})
 	}
 }
 
-func metricsFollow(t *testing.T, w *testlock.Wire, kind string, newLocker func(*rlock.Session, string) rlock.Locker) {
-	s := newStage(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
+func metricsFollow(
+	t *testing.T, w *testlock.Wire, kind string, newLocker func(*rlock.Session, string) rlock.Locker,
+) {
+	s := newStage(t, otellock.WithPattern(func(name string) string {
+		before, _, _ := strings.Cut(name, ":")
+		return before
+	}))
 	lock := newLocker(s.session(w, rlock.WithHandover(time.Hour)), "orders:42")
 	of := []string{"lockline.lock.kind=" + kind, "lockline.lock.pattern=orders"}
 
@@ -164,7 +176,8 @@ func metricsFollow(t *testing.T, w *testlock.Wire, kind string, newLocker func(*
 
 	s.eventually(0, "lockline.lock.holds", of...)
 	s.want(0, "lockline.lock.waiters", of...)
-	s.want(1, "lockline.lock.handovers", append(of, fmt.Sprintf("lockline.lock.in_memory=%v", kind != "fair"))...)
+	s.want(1, "lockline.lock.handovers",
+		append(of, fmt.Sprintf("lockline.lock.in_memory=%v", kind != "fair"))...)
 	s.want(2, "lockline.lock.hold.duration", of...)
 	s.want(4, "lockline.lock.wait.duration")
 	s.want(0, "lockline.lock.losses")
@@ -246,20 +259,24 @@ func TestSpansLastAsLongAsTheWait(t *testing.T) {
 				attributes[a.Key] = a.Value
 			}
 			if span.Name() != "lock *" || span.Parent().SpanID() != request.SpanContext().SpanID() ||
-				attributes["lockline.lock.name"].AsString() != "x" || attributes["lockline.session.id"].AsString() != session.ID() {
+				attributes["lockline.lock.name"].AsString() != "x" ||
+				attributes["lockline.session.id"].AsString() != session.ID() {
 				t.Errorf("span %d: %v, %v", i, span.Name(), attributes)
 			}
 			if span.StartTime().Before(calls[i]) || span.EndTime().After(calls[i+1]) {
-				t.Errorf("span %d, %v to %v, is not within its call, %v to %v", i, span.StartTime(), span.EndTime(), calls[i], calls[i+1])
+				t.Errorf("span %d, %v to %v, is not within its call, %v to %v",
+					i, span.StartTime(), span.EndTime(), calls[i], calls[i+1])
 			}
 			switch i {
 			case 0:
-				if attributes["lockline.lock.token"].AsInt64() != hold.Token() || attributes["lockline.lock.hold_count"].AsInt64() != 1 || len(span.Events()) != 0 {
+				if attributes["lockline.lock.token"].AsInt64() != hold.Token() ||
+					attributes["lockline.lock.hold_count"].AsInt64() != 1 || len(span.Events()) != 0 {
 					t.Errorf("granted: %v, %v", attributes, span.Events())
 				}
 			default:
 				waited := span.Events()
-				if len(waited) != 1 || waited[0].Name != "waiting" || waited[0].Time.Before(span.StartTime()) || waited[0].Time.After(span.EndTime()) {
+				if len(waited) != 1 || waited[0].Name != "waiting" ||
+					waited[0].Time.Before(span.StartTime()) || waited[0].Time.After(span.EndTime()) {
 					t.Errorf("events of span %d: %v", i, waited)
 				}
 			}
@@ -286,7 +303,8 @@ func TestNamesStayOutOfMetricsAndSpansUnlessAskedFor(t *testing.T) {
 		for _, m := range all.ScopeMetrics[0].Metrics {
 			if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
 				for _, p := range h.DataPoints {
-					if text := p.Attributes.Encoded(attribute.DefaultEncoder()); strings.Contains(text, "4711") {
+					text := p.Attributes.Encoded(attribute.DefaultEncoder())
+					if strings.Contains(text, "4711") {
 						t.Errorf("%s: %s", m.Name, text)
 					}
 				}

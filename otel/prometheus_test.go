@@ -103,7 +103,10 @@ func (p *process) wantCounters(want map[string]string) {
 
 func TestCountersAreAtZeroFromTheFirstLockOn(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		p := newProcess(t, otellock.WithPattern(func(name string) string { before, _, _ := strings.Cut(name, ":"); return before }))
+		p := newProcess(t, otellock.WithPattern(func(name string) string {
+			before, _, _ := strings.Cut(name, ":")
+			return before
+		}))
 		session := p.session(w)
 		p.wantCounters(map[string]string{})
 
@@ -111,7 +114,9 @@ func TestCountersAreAtZeroFromTheFirstLockOn(t *testing.T) {
 		want := zeros("reentrant", "orders")
 		p.wantCounters(want)
 
-		testlock.Must(t, rlock.New(session, "users:1").Do(t.Context(), func(context.Context) error { return nil }))
+		testlock.Must(t, rlock.New(session, "users:1").Do(t.Context(), func(context.Context) error {
+			return nil
+		}))
 		maps.Copy(want, zeros("reentrant", "users"))
 		p.wantCounters(want)
 
@@ -119,7 +124,8 @@ func TestCountersAreAtZeroFromTheFirstLockOn(t *testing.T) {
 		if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
 			t.Fatal(err)
 		}
-		want[`lockline_lock_losses_total{lockline_lock_kind="reentrant",lockline_lock_pattern="orders"}`] = "1"
+		const of = `{lockline_lock_kind="reentrant",lockline_lock_pattern="orders"}`
+		want["lockline_lock_losses_total"+of] = "1"
 		p.wantCounters(want)
 	})
 }
@@ -130,7 +136,8 @@ func TestEventsAtOnceLeaveTheCountersRight(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			p.observer.Observe(t.Context(), rlock.Event{Kind: rlock.Lost, Lock: rlock.KindFair, Name: "x", Err: rlock.ErrLost})
+			p.observer.Observe(t.Context(), rlock.Event{Kind: rlock.Lost, Lock: rlock.KindFair, Name: "x",
+				Err: rlock.ErrLost})
 		})
 	}
 	all.Wait()

@@ -2,8 +2,8 @@ package otellock
 
 import "sync"
 
-// most is how many kinds and patterns are remembered. The SDK, too, keeps 2000 time series of an instrument apart, unless it is
-// told otherwise: a pattern for each name fills no memory.
+// most is how many kinds and patterns are remembered. The SDK, too, keeps 2000 time series of an instrument
+// apart, unless it is told otherwise: a pattern for each name fills no memory.
 const most = 2000
 
 // seen are the kinds and patterns of which there was an event.

@@ -140,9 +140,10 @@ func TestARunThatIsCalledOffGivesTheLockBack(t *testing.T) {
 			no = nil
 			return err
 		}
-		_, err := l.NewJob(m.scheduler, gocron.DurationJob(time.Minute), "job", quick, gocron.WithEventListeners(
-			gocron.BeforeJobRunsSkipIfBeforeFuncErrors(once),
-			gocron.AfterJobRuns(func(uuid.UUID, string) { m.runs.Add(1) })))
+		_, err := l.NewJob(m.scheduler, gocron.DurationJob(time.Minute), "job", quick,
+			gocron.WithEventListeners(
+				gocron.BeforeJobRunsSkipIfBeforeFuncErrors(once),
+				gocron.AfterJobRuns(func(uuid.UUID, string) { m.runs.Add(1) })))
 		testlock.Must(t, err)
 		time.Sleep(time.Minute + time.Second)
 		if m.runs.Load() != 0 {

@@ -30,7 +30,9 @@ const (
 // once runs work for a tick unless that is done already, by whichever instance.
 // It blocks while another instance is at it. A tick can be worked at twice only
 // if the work fails, or its instance dies before it is recorded.
-func once(ctx context.Context, rdb *redis.Client, lock *rlock.Mutex, tick int64, work func(context.Context) error) error {
+func once(
+	ctx context.Context, rdb *redis.Client, lock *rlock.Mutex, tick int64, work func(context.Context) error,
+) error {
 	return lock.Do(ctx, func(ctx context.Context) error {
 		done := lock.Name() + ":done"
 		last, err := rdb.Get(ctx, done).Int64()
@@ -48,7 +50,10 @@ func once(ctx context.Context, rdb *redis.Client, lock *rlock.Mutex, tick int64,
 }
 
 // instance is one process of the program, of which there are many.
-func instance(ctx context.Context, url string, number int, begin time.Time, work func(ctx context.Context, instance int, tick int64) error) error {
+func instance(
+	ctx context.Context, url string, number int, begin time.Time,
+	work func(ctx context.Context, instance int, tick int64) error,
+) error {
 	rdb, err := exampleredis.Connect(url)
 	if err != nil {
 		return err
@@ -62,7 +67,8 @@ func instance(ctx context.Context, url string, number int, begin time.Time, work
 	lock := rlock.New(session, "cron:report")
 	for tick := int64(1); tick <= ticks; tick++ {
 		time.Sleep(time.Until(begin.Add(time.Duration(tick-1) * period)))
-		if err := once(ctx, rdb, lock, tick, func(ctx context.Context) error { return work(ctx, number, tick) }); err != nil {
+		if err := once(ctx, rdb, lock, tick,
+			func(ctx context.Context) error { return work(ctx, number, tick) }); err != nil {
 			log.Printf("instance %d: tick %d: %v", number, tick, err)
 		}
 	}

@@ -25,7 +25,8 @@ func TestEachTickIsDoneOnceAlsoIfAnInstanceFails(t *testing.T) {
 			wantBegun = 2
 		}
 		if begun[tick] != wantBegun || done[tick] != 1 {
-			t.Errorf("tick %d was begun %d times, want %d, and done %d times", tick, begun[tick], wantBegun, done[tick])
+			t.Errorf("tick %d was begun %d times, want %d, and done %d times",
+				tick, begun[tick], wantBegun, done[tick])
 		}
 	}
 	if n := strings.Count(out.String(), "done by"); n != ticks {

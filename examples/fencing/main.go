@@ -36,7 +36,8 @@ func balance(ctx context.Context, db *sql.DB, id int) (amount int, err error) {
 // setBalance writes under a lock. One statement compares and writes, so nothing
 // gets between; a holder may write more than once, hence <= and not <.
 func setBalance(ctx context.Context, db *sql.DB, id, amount int, token int64) error {
-	result, err := db.ExecContext(ctx, `UPDATE account SET balance = ?, token = ? WHERE id = ? AND token <= ?`, amount, token, id, token)
+	result, err := db.ExecContext(ctx, `UPDATE account SET balance = ?, `+
+		`token = ? WHERE id = ? AND token <= ?`, amount, token, id, token)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,10 @@ func fail(w http.ResponseWriter, err error) {
 
 // run has n clients put something into one cart at once, and returns how many
 // succeeded and what is in it then.
-func run(ctx context.Context, url string, n int, middleware func(http.Handler) http.Handler, wait time.Duration, out io.Writer) (succeeded, items int, err error) {
+func run(
+	ctx context.Context, url string, n int, middleware func(http.Handler) http.Handler, wait time.Duration,
+	out io.Writer,
+) (succeeded, items int, err error) {
 	rdb, err := exampleredis.Connect(url)
 	if err != nil {
 		return 0, 0, err

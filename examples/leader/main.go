@@ -55,7 +55,8 @@ func newWorker(url string, number int) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	session, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(lease), rlock.WithLogger(slog.New(slog.DiscardHandler)))
+	session, err := rlock.NewSession(rdb, rlock.WithWatchdogTimeout(lease),
+		rlock.WithLogger(slog.New(slog.DiscardHandler)))
 	return &worker{number, rdb, session}, err
 }
 
@@ -97,7 +98,8 @@ func run(ctx context.Context, url string, out io.Writer) (history []change, err 
 			})
 		})
 	}
-	// next waits until the leader before has stopped and another one leads. News of that may come in either order.
+	// next waits until the leader before has stopped and another one leads. News of that may come in either
+	// order.
 	next := func() (*worker, error) {
 		stopped, leads := len(history) == 0, (*change)(nil)
 		for !stopped || leads == nil {

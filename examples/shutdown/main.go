@@ -93,7 +93,8 @@ func serve(stop context.Context, url string, out io.Writer) error {
 }
 
 func main() {
-	after := flag.Duration("after", 500*time.Millisecond, "send SIGTERM to this process after that; 0 leaves that to you")
+	after := flag.Duration("after", 500*time.Millisecond,
+		"send SIGTERM to this process after that; 0 leaves that to you")
 	exampleredis.Main(func(ctx context.Context, url string) error {
 		stop, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 		defer cancel()

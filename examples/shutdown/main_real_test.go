@@ -78,7 +78,8 @@ func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
 		_ = hold.Unlock(t.Context())
 	}
 	slices.Sort(said)
-	want := []string{"long job: begun", "long job: given up", "long job: given up", "short job: begun", "short job: done", "stopped", "stopping"}
+	want := []string{"long job: begun", "long job: given up", "long job: given up", "short job: begun",
+		"short job: done", "stopped", "stopping"}
 	if !slices.Equal(said, want) {
 		t.Errorf("it said %q, want %q", said, want)
 	}

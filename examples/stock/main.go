@@ -77,7 +77,8 @@ func print(out io.Writer, sales []sale) {
 	fmt.Fprintln(w, "lock\tsold\trefused\tleft\toversold\tat once\ttook\tmedian\tlongest\t")
 	for _, s := range sales {
 		ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n", s.way, s.sold, s.refused, s.left, s.oversold(), s.atOnce,
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n",
+			s.way, s.sold, s.refused, s.left, s.oversold(), s.atOnce,
 			ms(s.took), ms(s.waits[len(s.waits)/2]), ms(s.waits[len(s.waits)-1]))
 	}
 	_ = w.Flush()
@@ -98,7 +99,8 @@ func buy(ctx context.Context, shops []string, way string) sale {
 		all.Go(func() {
 			code := 0
 			var p payment
-			request, _ := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/buy/%s/%d", shops[i%servers], way, i/servers%items), nil)
+			request, _ := http.NewRequestWithContext(ctx, http.MethodPost,
+				fmt.Sprintf("%s/buy/%s/%d", shops[i%servers], way, i/servers%items), nil)
 			if response, err := client.Do(request); err == nil {
 				_ = response.Body.Close()
 				code = response.StatusCode

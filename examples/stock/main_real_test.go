@@ -42,10 +42,13 @@ func TestEveryLockSellsAllAndNothingTwice(t *testing.T) {
 		}
 	}
 	whole, item, segment := sales[1], sales[2], sales[3]
-	if whole.atOnce != 1 || item.atOnce <= 1 || item.atOnce > items || segment.atOnce <= items || segment.atOnce > items*segments {
-		t.Errorf("payments at once: %d with one lock, %d with %d and %d with %d", whole.atOnce, item.atOnce, items, segment.atOnce, items*segments)
+	if whole.atOnce != 1 || item.atOnce <= 1 || item.atOnce > items || segment.atOnce <= items ||
+		segment.atOnce > items*segments {
+		t.Errorf("payments at once: %d with one lock, %d with %d and %d with %d",
+			whole.atOnce, item.atOnce, items, segment.atOnce, items*segments)
 	}
 	if item.took >= whole.took || segment.took >= whole.took {
-		t.Errorf("one lock took %v, one for each item %v, one for each segment %v: finer locks must sell faster", whole.took, item.took, segment.took)
+		t.Errorf("one lock took %v, one for each item %v, one for each segment %v: "+
+			"finer locks must sell faster", whole.took, item.took, segment.took)
 	}
 }

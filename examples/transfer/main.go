@@ -69,7 +69,8 @@ func run(ctx context.Context, banks, shops string, out io.Writer) (total int, er
 		wg.Go(func() {
 			for range transfers {
 				order := rand.Perm(len(all))
-				if err := transfer(ctx, all[order[0]], all[order[1]], rand.IntN(opening)); !errors.Is(err, errTooLittle) {
+				err := transfer(ctx, all[order[0]], all[order[1]], rand.IntN(opening))
+				if !errors.Is(err, errTooLittle) {
 					errs <- err
 				}
 			}
@@ -87,7 +88,8 @@ func run(ctx context.Context, banks, shops string, out io.Writer) (total int, er
 	for _, a := range all {
 		total += a.balance
 	}
-	fmt.Fprintf(out, "%d transfers made, %d refused; %d accounts hold %d together, and held %d at first\n", made, tellers*transfers-made, len(all), total, len(all)*opening)
+	fmt.Fprintf(out, "%d transfers made, %d refused; %d accounts hold %d together, and held %d at first\n",
+		made, tellers*transfers-made, len(all), total, len(all)*opening)
 	return total, err
 }
 

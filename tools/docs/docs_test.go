@@ -22,7 +22,8 @@ func repository(t *testing.T, files map[string]string) (dir string) {
 	dir = t.TempDir()
 	for name, text := range files {
 		name = filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755),
+			os.WriteFile(name, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,16 +52,20 @@ func TestLinksMustLeadSomewhere(t *testing.T) {
 		".gitignore": "made\n",
 		"made":       "not part of a checkout",
 		"a.md": "# A `b`, and C_d!\n## Twice\n## Twice\n" +
-			"[1](#a-b-and-c_d) [2](#twice-1) [3](docs/b.md#top) [4](docs) [5](https://example.com/x#y) <https://example.com> ![6](docs/p.svg)\n\n" +
+			"[1](#a-b-and-c_d) [2](#twice-1) [3](docs/b.md#top) [4](docs) [5](https://example.com/x#y) " +
+			"<https://example.com> ![6](docs/p.svg)\n\n" +
 			"| [7][later] | |\n|-|-|\n| [8](docs/b.md) | |\n\n[later]: docs/b.md#top\n",
 		"docs/b.md":  "Top\n===\n[up](../a.md#twice)\n",
 		"docs/p.svg": "",
-		"wrong.md": "[1](none.md)\n\n[2](a.md#thrice) [3](#none)\n\n- [4](../x.md)\n- [5](/a.md)\n- [6](made)\n- [7](https:///x) ![8](none.svg)\n" +
+		"wrong.md": "[1](none.md)\n\n[2](a.md#thrice) [3](#none)\n\n- [4](../x.md)\n- [5](/a.md)\n- " +
+			"[6](made)\n- [7](https:///x) ![8](none.svg)\n" +
 			"- [9](docs/p.svg#x)\n",
 	})
 	_, errs := problems(t, dir, true)
-	want := []string{`wrong.md:1: link to "none.md"`, `wrong.md:3: link to "a.md#thrice"`, `wrong.md:3: link to "#none"`, `wrong.md:5: link to "../x.md"`,
-		`wrong.md:6: link to "/a.md"`, `wrong.md:7: link to "made"`, `wrong.md:8: link to "https:///x"`, `wrong.md:8: link to "none.svg"`,
+	want := []string{`wrong.md:1: link to "none.md"`, `wrong.md:3: link to "a.md#thrice"`,
+		`wrong.md:3: link to "#none"`, `wrong.md:5: link to "../x.md"`,
+		`wrong.md:6: link to "/a.md"`, `wrong.md:7: link to "made"`, `wrong.md:8: link to "https:///x"`,
+		`wrong.md:8: link to "none.svg"`,
 		`wrong.md:9: link to "docs/p.svg#x"`}
 	if len(errs) != len(want) {
 		t.Fatalf("found %q, want %q", errs, want)
@@ -93,18 +98,23 @@ func TestCommandsAndProgramsAreRun(t *testing.T) {
 			sh("", "cat made; echo $((1+1))") +
 			sh("--flag 7", "echo with") +
 			sh("skip, it is far away", "echo never seen | tr a-z A-Z") +
-			sh("", "exec 3<>/dev/tcp/$(echo localhost:6379 | tr : /) && printf '*1\\r\\n$4\\r\\nPING\\r\\n' >&3 && head -1 <&3") +
+			sh("", "exec 3<>/dev/tcp/$(echo localhost:6379 | tr : "+
+				"/) && printf '*1\\r\\n$4\\r\\nPING\\r\\n' >&3 && head -1 <&3") +
 			sh("in a module of its own", "go get github.com/lockline/lockline/x") +
-			goBlock("", "package main\n\nimport \"github.com/lockline/lockline/x\"\n\nfunc main() { println(x.X + 1) }") +
+			goBlock("", "package main\n\nimport \"github.com/lockline/lockline/x\"\n\nfunc main() { "+
+				"println(x.X + 1) }") +
 			goBlock("inside func(s string) error", "return errors.New(s)") +
-			goBlock("test", "package y\n\nimport (\n\t\"testing\"\n\n\t\"github.com/lockline/lockline/x\"\n)\n\nfunc TestX(t *testing.T) { t.Log(\"x is\", x.X) }") +
+			goBlock("test", "package y\n\nimport "+
+				"(\n\t\"testing\"\n\n\t\"github.com/lockline/lockline/x\"\n)\n\nfunc TestX(t *testing.T) { "+
+				"t.Log(\"x is\", x.X) }") +
 			"\n" + fence + "text\nneither\n" + fence + "\n",
 	})
 	out, errs := problems(t, dir, false)
 	if len(errs) > 0 {
 		t.Errorf("%q", errs)
 	}
-	for _, want := range []string{"\none\n", "\nfirst\n2\n", "\nwith --flag 7\n", "skipped: it is far away\n", "\n+PONG", "\n42\n", "x is 41\n",
+	for _, want := range []string{"\none\n", "\nfirst\n2\n", "\nwith --flag 7\n", "skipped: it is far away\n",
+		"\n+PONG", "\n42\n", "x is 41\n",
 		"5 blocks of commands and 3 of Go were run or compiled, 1 skipped"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in the output:\n%s", want, out)

@@ -37,7 +37,8 @@ func TestTheKubernetesManifestIsValid(t *testing.T) {
 		}
 		for _, c := range pod.Containers {
 			secret := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
-				return (e.Name == "REDIS_URL" || e.Name == "LOCKLINE_REDIS") && e.ValueFrom.SecretKeyRef != nil
+				return (e.Name == "REDIS_URL" || e.Name == "LOCKLINE_REDIS") &&
+					e.ValueFrom.SecretKeyRef != nil
 			})
 			if _, cpu := c.Resources.Limits[corev1.ResourceCPU]; cpu || !secret {
 				t.Errorf("%s: a CPU limit: %v; the URL of Redis from a secret: %v", name, cpu, secret)

@@ -37,10 +37,11 @@ import (
 func main() {
 	linksAlone := flag.Bool("links", false, "check links alone, run nothing")
 	var done []string
-	flag.Func("done", "leave out this `command`, which was run already; may be given several times", func(command string) error {
-		done = append(done, command)
-		return nil
-	})
+	flag.Func("done", "leave out this `command`, which was run already; may be given several times",
+		func(command string) error {
+			done = append(done, command)
+			return nil
+		})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, ".", *linksAlone, done, flag.Args(), os.Stdout)
@@ -51,7 +52,8 @@ func main() {
 	}
 }
 
-// run checks the documentation of the repository whose working tree dir is; only names the pages whose blocks are run, or none for all.
+// run checks the documentation of the repository whose working tree dir is; only names the pages whose blocks
+// are run, or none for all.
 func run(ctx context.Context, dir string, linksAlone bool, done, only []string, out io.Writer) error {
 	s, err := newStage(ctx, dir, out)
 	if err != nil {
@@ -80,7 +82,8 @@ func run(ctx context.Context, dir string, linksAlone bool, done, only []string, 
 		}
 	}
 	if !linksAlone {
-		fmt.Fprintf(out, "\n%d blocks of commands and %d of Go were run or compiled, %d skipped\n", s.commands, s.programs, s.skipped)
+		fmt.Fprintf(out, "\n%d blocks of commands and %d of Go were run or compiled, %d skipped\n",
+			s.commands, s.programs, s.skipped)
 	}
 	if !linksAlone && s.commands+s.programs == 0 {
 		errs = append(errs, errors.New("there was nothing to run"))

@@ -65,7 +65,8 @@ func readPage(name string, source []byte) *page {
 		}
 		said = ""
 	}
-	_ = ast.Walk(markdown.Parser().Parse(text.NewReader(source)), func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+	tree := markdown.Parser().Parse(text.NewReader(source))
+	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			return ast.WalkContinue, nil
 		}
@@ -80,7 +81,8 @@ func readPage(name string, source []byte) *page {
 			}
 			return ast.WalkContinue, nil // other comments may stand between
 		case *ast.FencedCodeBlock:
-			p.blocks = append(p.blocks, block{place(), string(n.Language(source)), string(n.Lines().Value(source)), said})
+			p.blocks = append(p.blocks, block{place(), string(n.Language(source)),
+				string(n.Lines().Value(source)), said})
 			said = ""
 		case *ast.Heading:
 			p.anchors[p.anchor(plain(n, source))] = true

@@ -49,8 +49,10 @@ func newStage(ctx context.Context, repository string, out io.Writer) (*stage, er
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{dir: dir, checkout: filepath.Join(dir, "lockline"), reader: filepath.Join(dir, "reader"), out: out}
-	if err := errors.Join(os.Mkdir(s.reader, 0o755), release.Snapshot(ctx, repository, s.checkout)); err != nil {
+	s := &stage{dir: dir, checkout: filepath.Join(dir, "lockline"),
+		reader: filepath.Join(dir, "reader"), out: out}
+	if err := errors.Join(os.Mkdir(s.reader, 0o755),
+		release.Snapshot(ctx, repository, s.checkout)); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -93,7 +95,8 @@ func (s *stage) check(ctx context.Context, b block) error {
 	case b.language == "go" && fragment:
 		// Unused, it is removed again. Not named, it could be any package of that name which the machine has.
 		const client = `import redis "github.com/redis/go-redis/v9"`
-		whole := fmt.Sprintf("package main\n\n"+client+"\n\nvar _ = %s {\n%s\npanic(\"the fragment's end\")\n}\n\nfunc main() {}\n", function, code)
+		whole := fmt.Sprintf("package main\n\n"+client+
+			"\n\nvar _ = %s {\n%s\npanic(\"the fragment's end\")\n}\n\nfunc main() {}\n", function, code)
 		source, err := imports.Process("", []byte(whole), nil)
 		if err != nil {
 			return err
@@ -131,7 +134,8 @@ func (s *stage) program(ctx context.Context, b block, how string, source []byte)
 	case "test":
 		file, args = "main_test.go", []string{how, "-v", "./" + name}
 	}
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, file), source, 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755),
+		os.WriteFile(filepath.Join(dir, file), source, 0o644)); err != nil {
 		return err
 	}
 	return s.execute(ctx, s.reader, "go", args...)
@@ -143,7 +147,8 @@ func (s *stage) readerModule(ctx context.Context) error {
 		return nil
 	}
 	proxy := filepath.Join(s.dir, "proxy")
-	if err := errors.Join(release.Make(ctx, s.checkout, published), release.Proxy(ctx, s.checkout, published, proxy)); err != nil {
+	if err := errors.Join(release.Make(ctx, s.checkout, published),
+		release.Proxy(ctx, s.checkout, published, proxy)); err != nil {
 		return err
 	}
 	var err error

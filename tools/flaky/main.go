@@ -2,10 +2,10 @@
 //
 //	go run ./tools/flaky go test -race ./...
 //
-// A test that passes both times is flaky: its name is printed at the end, behind the word FLAKY, and appended to the file
-// $LOCKLINE_FLAKY if that is set. A package that failed without a failed test, or panicked, is run again whole. What fails
-// again, or does not build, makes the exit code 1. A flag's value stands behind an equals sign, so that what begins with no
-// dash is a package.
+// A test that passes both times is flaky: its name is printed at the end, behind the word FLAKY, and appended
+// to the file $LOCKLINE_FLAKY if that is set. A package that failed without a failed test, or panicked, is
+// run again whole. What fails again, or does not build, makes the exit code 1. A flag's value stands behind
+// an equals sign, so that what begins with no dash is a package.
 package main
 
 import (
@@ -52,13 +52,16 @@ func note(file string, flaky []string) error {
 	return err
 }
 
-// run runs go test with these arguments and returns the names of tests that failed once and then passed twice.
+// run runs go test with these arguments and returns the names of tests that failed once and then passed
+// twice.
 func run(args []string, out io.Writer) (flaky []string, err error) {
 	first, err := test(args, out)
 	if err != nil {
 		return nil, err
 	}
-	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		return !strings.HasPrefix(arg, "-")
+	})
 	var broken []string
 	for _, f := range first {
 		again := slices.Concat(flags, []string{"-count=2"})
@@ -92,8 +95,8 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// test runs go test once, and prints the line of each package and all that failed tests printed. The error says that
-// something could not be built or run.
+// test runs go test once, and prints the line of each package and all that failed tests printed. The error
+// says that something could not be built or run.
 func test(args []string, out io.Writer) (failed []failure, err error) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = out
@@ -125,7 +128,8 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 			built = false
 		case "output":
 			line := strings.TrimLeft(e.Output, "\t") // of the runtime, behind that of a test
-			crashed[e.Package] = crashed[e.Package] || strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+			crashed[e.Package] = crashed[e.Package] || strings.HasPrefix(line, "panic: ") ||
+				strings.HasPrefix(line, "fatal error: ")
 			if top == "" {
 				if e.Output != "PASS\n" {
 					fmt.Fprint(out, e.Output)
@@ -168,7 +172,8 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 	return failed, nil
 }
 
-// failures are what to run again of a package that has failed: all of it, if the tests behind a crash have not run.
+// failures are what to run again of a package that has failed: all of it, if the tests behind a crash have
+// not run.
 func failures(pkg string, tests []string, crashed bool) (all []failure) {
 	if crashed || len(tests) == 0 {
 		return []failure{{pkg: pkg}}

@@ -36,8 +36,9 @@ func TestSomebodysFirstTenMinutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, dir: filepath.Join(dir, "app"), bin: filepath.Join(gopath, "bin"), redis: testredis.Embedded(t).Addr(),
-		env: append(env, "HOME="+dir, "LOCKLINE_REDIS=")}
+	m := &machine{t: t, dir: filepath.Join(dir, "app"), bin: filepath.Join(gopath, "bin"),
+		redis: testredis.Embedded(t).Addr(),
+		env:   append(env, "HOME="+dir, "LOCKLINE_REDIS=")}
 	if err := os.Mkdir(m.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -47,29 +48,36 @@ func TestSomebodysFirstTenMinutes(t *testing.T) {
 	if out := m.program("quickstart", quickStart(t)); out != "alone\n" {
 		t.Errorf("the README's first program says %q", out)
 	}
-	if out, want := m.program("fair", read(t, "testdata/fair/main.go")), "too long a wait for printer\ntimeout\nworker 0\nworker 1\nworker 2\n"; out != want {
+	if out, want := m.program("fair", read(t, "testdata/fair/main.go")), "too long a wait for "+
+		"printer\ntimeout\nworker 0\nworker 1\nworker 2\n"; out != want {
 		t.Errorf("the fair lock's program says %q, want %q", out, want)
 	}
 
-	m.run("go", "get", "github.com/lockline/lockline/otel", "go.opentelemetry.io/otel/exporters/prometheus", "github.com/prometheus/client_golang/prometheus/promhttp")
+	m.run("go", "get", "github.com/lockline/lockline/otel", "go.opentelemetry.io/otel/exporters/prometheus",
+		"github.com/prometheus/client_golang/prometheus/promhttp")
 	scrape := m.program("scrape", read(t, "testdata/scrape/main.go"))
-	for _, want := range []string{`lockline_lock_wait_duration_seconds_count{`, `lockline_lock_kind="reentrant"`} {
+	for _, want := range []string{
+		`lockline_lock_wait_duration_seconds_count{`, `lockline_lock_kind="reentrant"`,
+	} {
 		if !strings.Contains(scrape, want) {
 			t.Errorf("no %s in the scrape:\n%s", want, scrape)
 		}
 	}
 
 	m.run("go", "install", "github.com/lockline/lockline/cmd/lockline@latest")
-	if out := m.run("lockline", "--version"); !strings.Contains(out, strings.TrimPrefix(version, "v")) || !strings.Contains(out, runtime.Version()) {
+	if out := m.run("lockline", "--version"); !strings.Contains(out, strings.TrimPrefix(version, "v")) ||
+		!strings.Contains(out, runtime.Version()) {
 		t.Errorf("lockline --version says %q", out)
 	}
 	cluster := testredis.StartCluster(t, 3, 0)
 	redis := "redis://" + cluster.Nodes[0].Addr // one node leads to the others
 	for _, name := range []string{"a", "b", "c", "d"} {
-		if out := m.run("lockline", "exec", "--redis", redis, name, "--", "go", "env", "GOARCH"); strings.TrimSpace(out) != runtime.GOARCH {
+		out := m.run("lockline", "exec", "--redis", redis, name, "--", "go", "env", "GOARCH")
+		if strings.TrimSpace(out) != runtime.GOARCH {
 			t.Errorf("exec of %s says %q", name, out)
 		}
-		if out := m.run("lockline", "inspect", "--redis", redis, name); !strings.Contains(out, name+"  reentrant, free") {
+		out = m.run("lockline", "inspect", "--redis", redis, name)
+		if !strings.Contains(out, name+"  reentrant, free") {
 			t.Errorf("inspect of %s says %q", name, out)
 		}
 	}

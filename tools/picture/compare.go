@@ -28,8 +28,8 @@ var (
 
 const row = "(a row)"
 
-// storyOf strips the lines of a run: of ports at first, and of all numbers once the clock runs, but for durations without
-// a blank, like 2s, which are constants.
+// storyOf strips the lines of a run: of ports at first, and of all numbers once the clock runs, but for
+// durations without a blank, like 2s, which are constants.
 func storyOf(lines []line) story {
 	s := story{seen: map[string]bool{}}
 	begun := false
@@ -81,8 +81,8 @@ func stripped(text string) string {
 	})
 }
 
-// differs returns how another run's story is not that of the picture, or nil. What the picture repeats may come any number
-// of times, or not at all, so that a slow machine makes no difference.
+// differs returns how another run's story is not that of the picture, or nil. What the picture repeats may
+// come any number of times, or not at all, so that a slow machine makes no difference.
 func (s story) differs(other story) error {
 	for _, cell := range slices.Sorted(maps.Keys(other.seen)) {
 		if !s.seen[cell] {
@@ -107,8 +107,8 @@ func (s story) differs(other story) error {
 	return nil
 }
 
-// missing returns what is in the picture and in none of these runs, of which none differs: they were too slow to show
-// it, or the demo no longer does.
+// missing returns what is in the picture and in none of these runs, of which none differs: they were too slow
+// to show it, or the demo no longer does.
 func (s story) missing(runs ...story) (all []string) {
 	shown := map[string]bool{}
 	for _, r := range runs {

@@ -158,7 +158,8 @@ Redis: at 127.0.0.1:5. Lease: 2s.
 <2> 1.40 s  <0><1>-- process 1: SIGKILL to pid 7000<0>
 
   <32>✓<0> counter    9 in the file (at most 5s allowed)`, true,
-			[]string{"#", "(a row)", "4 cells", "<faint># s</faint>", "<faint># s</faint><bold>  -- no process can enter:# s since the kill</bold>",
+			[]string{"#", "(a row)", "4 cells", "<faint># s</faint>",
+				"<faint># s</faint><bold>  -- no process can enter:# s since the kill</bold>",
 				"<green>HOLD</green>", "<red>dead</red>", "<yellow>wait</yellow>"}},
 		"another lease": {`lockline demo
 Redis: at 127.0.0.1:5. Lease: 3s.
@@ -188,7 +189,8 @@ Redis: at 127.0.0.1:5. Lease: 2s.
 // terminal reads lines in which <1> is an escape sequence.
 func terminal(t *testing.T, text string) (all []line) {
 	t.Helper()
-	for l := range strings.SplitSeq(regexp.MustCompile(`<(\d+)>`).ReplaceAllString(text, "\x1b[${1}m"), "\n") {
+	text = regexp.MustCompile(`<(\d+)>`).ReplaceAllString(text, "\x1b[${1}m")
+	for l := range strings.SplitSeq(text, "\n") {
 		parsed, err := parse(l)
 		must(t, err)
 		all = append(all, parsed)
@@ -199,7 +201,8 @@ func terminal(t *testing.T, text string) (all []line) {
 func TestTheTerminalsStylesAreRead(t *testing.T) {
 	l, err := parse("\x1b[2m 0.11 s  \x1b[0mHOLD×2  \x1b[31mdead\x1b[0m   17 in  it")
 	must(t, err)
-	want := line{{1, "faint", "0.11 s"}, {9, "", "HOLD×2"}, {17, "red", "dead"}, {24, "", "17 in"}, {31, "", "it"}}
+	want := line{{1, "faint", "0.11 s"}, {9, "", "HOLD×2"}, {17, "red", "dead"}, {24, "", "17 in"},
+		{31, "", "it"}}
 	if !reflect.DeepEqual(l, want) {
 		t.Errorf("got %+v", l)
 	}
@@ -212,7 +215,8 @@ func TestTheTerminalsStylesAreRead(t *testing.T) {
 }
 
 func TestOnlyTextOnPaperIsDrawnAndAllOfIt(t *testing.T) {
-	r := recording{{0, line{{0, "", "$ x"}}}, {time.Second, nil}, {time.Second, line{{2, "bold", `<a> & "b"`}, {20, "green", "✓"}}}}
+	r := recording{{0, line{{0, "", "$ x"}}}, {time.Second, nil},
+		{time.Second, line{{2, "bold", `<a> & "b"`}, {20, "green", "✓"}}}}
 	svg := r.svg()
 	lines, err := linesOf(svg)
 	must(t, err)
@@ -271,16 +275,19 @@ func TestLinesAppearAtTheirTimesAndAllAreThereWithoutAnimation(t *testing.T) {
 	}
 	const width = cellWidth + 2*padding
 	for what, rect := range map[string]string{
-		"paper":  fmt.Sprintf(`<rect class="paper" width="%d" height="%d"`, width, height),
-		"cover":  fmt.Sprintf(`<g class="cover"><rect class="paper" x="8" y="%d" width="%d" height="%[1]d"/>`, height, width-16),
-		"cursor": fmt.Sprintf(`<rect class="cursor" x="%d" y="%d" width="%d" height="15"/></g>`, padding, height, cellWidth),
-		"edge":   fmt.Sprintf(`<rect class="edge" x=".5" y=".5" width="%d" height="%d"`, width-1, height-1),
+		"paper": fmt.Sprintf(`<rect class="paper" width="%d" height="%d"`, width, height),
+		"cover": fmt.Sprintf(`<g class="cover"><rect class="paper" x="8" y="%d" width="%d" height="%[1]d"/>`,
+			height, width-16),
+		"cursor": fmt.Sprintf(`<rect class="cursor" x="%d" y="%d" width="%d" height="15"/></g>`,
+			padding, height, cellWidth),
+		"edge": fmt.Sprintf(`<rect class="edge" x=".5" y=".5" width="%d" height="%d"`, width-1, height-1),
 	} {
 		if !strings.Contains(svg, rect) {
 			t.Errorf("%s is not %s in\n%s", what, rect, svg)
 		}
 	}
-	if strings.Count(svg, "animation") != 1 || !strings.Contains(svg, "@media (prefers-reduced-motion:no-preference){.cover{animation:appear 20.0s ") {
+	if strings.Count(svg, "animation") != 1 || !strings.Contains(svg,
+		"@media (prefers-reduced-motion:no-preference){.cover{animation:appear 20.0s ") {
 		t.Errorf("moves without being welcome:\n%s", svg)
 	}
 }

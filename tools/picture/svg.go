@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// In user units. Text is put on a grid of cells, and made as wide as its cells, whatever the reader's font.
+	// In user units. Text is put on a grid of cells, and made as wide as its cells, whatever the reader's
+	// font.
 	cellWidth, cellHeight = 8, 17
 	fontSize              = 13.3
 	padding               = 16
@@ -35,8 +36,10 @@ type theme struct {
 
 // Colors are near those of the plots, and as light or dark as small text needs.
 var (
-	light = theme{"#ffffff", "#c9c9c9", map[style]string{"": "#24292f", "bold": "#24292f", "faint": "#646c74", "red": "#c22f1c", "green": "#00704f", "yellow": "#876000"}}
-	dark  = theme{"#14181d", "#3d444d", map[style]string{"": "#d7dce1", "bold": "#f2f5f8", "faint": "#8f979f", "red": "#ff7b6b", "green": "#35c79a", "yellow": "#e0b341"}}
+	light = theme{"#ffffff", "#c9c9c9", map[style]string{"": "#24292f", "bold": "#24292f", "faint": "#646c74",
+		"red": "#c22f1c", "green": "#00704f", "yellow": "#876000"}}
+	dark = theme{"#14181d", "#3d444d", map[style]string{"": "#d7dce1", "bold": "#f2f5f8", "faint": "#8f979f",
+		"red": "#ff7b6b", "green": "#35c79a", "yellow": "#e0b341"}}
 )
 
 func (t theme) css() string {
@@ -52,8 +55,8 @@ func (t theme) css() string {
 	return b.String()
 }
 
-// svg draws all lines. A cover moves down over them and lets them appear. It stands below the picture, and thus shows
-// all, where there are no animations or the reader does not want any.
+// svg draws all lines. A cover moves down over them and lets them appear. It stands below the picture, and
+// thus shows all, where there are no animations or the reader does not want any.
 func (r recording) svg() []byte {
 	columns := 0
 	for _, m := range r {
@@ -64,17 +67,20 @@ func (r recording) svg() []byte {
 	width, height := columns*cellWidth+2*padding, len(r)*cellHeight+2*padding
 
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img">
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img">
 <title>%s</title>
 <style>
-text{font:%gpx ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono","DejaVu Sans Mono",monospace}.bold{font-weight:bold}
+text{font:%gpx ui-monospace,SFMono-Regular,Menlo,Consolas,`+
+			`"Liberation Mono","DejaVu Sans Mono",monospace}.bold{font-weight:bold}
 %s
 @media (prefers-color-scheme:dark){%s}
 @media (prefers-reduced-motion:no-preference){.cover{animation:appear %.1fs step-end infinite}}
 %s
 </style>
 <rect class="paper" width="%[1]d" height="%[2]d" rx="6"/>
-`, width, height, html.EscapeString(command), fontSize, light.css(), dark.css(), r.length().Seconds(), r.keyframes(height))
+`, width, height, html.EscapeString(command), fontSize, light.css(), dark.css(),
+		r.length().Seconds(), r.keyframes(height))
 	for i, m := range r {
 		for _, s := range m.line {
 			fmt.Fprintf(&b, `<text x="%d" y="%d"`, padding+s.column*cellWidth, padding+i*cellHeight+baseline)
@@ -88,9 +94,12 @@ text{font:%gpx ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono","Dej
 		}
 	}
 	// The cover is wider than the text, because letters may reach out of their cells.
-	fmt.Fprintf(&b, `<g class="cover"><rect class="paper" x="%d" y="%d" width="%d" height="%d"/>`, padding/2, height, width-padding, height)
-	fmt.Fprintf(&b, `<rect class="cursor" x="%d" y="%d" width="%d" height="%d"/></g>`+"\n", padding, height, cellWidth, cellHeight-2)
-	fmt.Fprintf(&b, `<rect class="edge" x=".5" y=".5" width="%d" height="%d" rx="6"/>`+"\n</svg>\n", width-1, height-1)
+	fmt.Fprintf(&b, `<g class="cover"><rect class="paper" x="%d" y="%d" width="%d" height="%d"/>`,
+		padding/2, height, width-padding, height)
+	fmt.Fprintf(&b, `<rect class="cursor" x="%d" y="%d" width="%d" height="%d"/></g>`+"\n", padding, height,
+		cellWidth, cellHeight-2)
+	fmt.Fprintf(&b, `<rect class="edge" x=".5" y=".5" width="%d" height="%d" rx="6"/>`+"\n</svg>\n",
+		width-1, height-1)
 	return b.Bytes()
 }
 

@@ -21,20 +21,27 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // broken has sentences by the rule that they break, and no other.
 var broken = map[string][]string{
-	"American":       {"The wait was cancelled.", "Its behaviour is the same afterwards."},
-	"Colons":         {"It has two: a lease: and a token."},
-	"Dashes":         {"The lease — or what is left of it — ends.", "The lease -- or what is left of it -- ends."},
-	"People":         {"The goroutine who waits gets it.", "Whoever holds the lock renews it.", "Nobody waits for it.", "The lock of whom it may concern is free."},
-	"Phrases":        {"A copy is taken for a renewal.", "The session hears of the loss.", "It waits for ever.", "It ends for want of a lock.", "It gets half as much again.", "Observers are told of it."},
-	"Semicolons":     {"It waits; it asks; it leaves."},
-	"SentenceLength": {"A goroutine that waits" + strings.Repeat(" for a lock that waits", 5) + " asks again at once."},
-	"Spelling":       {"The lock stays unreleasable."},
-	"Terms":          {"The handover takes a request.", "A handoff takes one, too.", "The time-out ends the wait.", "Its TTL is over.", "The lock is re-entrant."},
+	"American": {"The wait was cancelled.", "Its behaviour is the same afterwards."},
+	"Colons":   {"It has two: a lease: and a token."},
+	"Dashes": {"The lease — or what is left of it — ends.",
+		"The lease -- or what is left of it -- ends."},
+	"People": {"The goroutine who waits gets it.", "Whoever holds the lock renews it.",
+		"Nobody waits for it.", "The lock of whom it may concern is free."},
+	"Phrases": {"A copy is taken for a renewal.", "The session hears of the loss.",
+		"It waits for ever.", "It ends for want of a lock.", "It gets half as much again.",
+		"Observers are told of it."},
+	"Semicolons": {"It waits; it asks; it leaves."},
+	"SentenceLength": {"A goroutine that waits" + strings.Repeat(" for a lock that waits", 5) +
+		" asks again at once."},
+	"Spelling": {"The lock stays unreleasable."},
+	"Terms": {"The handover takes a request.", "A handoff takes one, too.", "The time-out ends the wait.",
+		"Its TTL is over.", "The lock is re-entrant."},
 }
 
 // fine has what is close to a broken rule and breaks none.
 var fine = "The holder's wait was canceled, for whichever goroutine asked: `who` and `TTL` are code. " +
-	"An operator who looks sees a long-lived lease; the hand-over is over. A Mutex has time to live, a timeout and `a; b; c; d`. " +
+	"An operator who looks sees a long-lived lease; the hand-over is over. A Mutex has time to live, " +
+	"a timeout and `a; b; c; d`. " +
 	"A sentence of exactly thirty-two words is fine" + strings.Repeat(", so long", 12) + ".\n"
 
 var finding = regexp.MustCompile(`(?m)^(\S+?:\d+):\d+:Lockline\.(\w+):`)
@@ -55,11 +62,13 @@ func check(t *testing.T, files map[string]string) (findings []string, output str
 	}
 	for name, text := range files {
 		name = filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755),
+			os.WriteFile(name, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "tools/dev"), "prose").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "tools/dev"),
+		"prose").CombinedOutput()
 	for _, found := range finding.FindAllStringSubmatch(string(out), -1) {
 		findings = append(findings, found[1]+" "+found[2])
 	}
@@ -89,7 +98,8 @@ func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 					want = append(want, folder+name+".go:3 "+rule)
 				}
 			}
-			if rule != "Colons" && rule != "Dashes" { // an error may be "name: cause: cause", and help name an option
+			// An error may be "name: cause: cause", and help name an option.
+			if rule != "Colons" && rule != "Dashes" {
 				files["cmd/lockline/"+name+".go"] = "package main\n\nvar text = \"" + sentence + "\"\n"
 				want = append(want, "cmd/lockline/"+name+".go:3 "+rule)
 			}
@@ -101,7 +111,8 @@ func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 		t.Errorf("it does not fail: %v", err)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("found\n%s\nwant\n%s\noutput:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), output)
+		t.Errorf("found\n%s\nwant\n%s\noutput:\n%s",
+			strings.Join(got, "\n"), strings.Join(want, "\n"), output)
 	}
 }
 
@@ -110,8 +121,10 @@ func TestWhatBreaksNoRuleIsLeftAlone(t *testing.T) {
 	got, output, err := check(t, map[string]string{
 		"README.md":            fine + "\n```sh\n" + bad + "\n```\n",
 		"docs/measurements.md": fine + "\n| " + bad + " |\n|-|\n\n- " + bad + "\n",
-		"rlock/rlock.go": "//go:build unix\n\n// Package rlock is fine:\n//\n//\t" + bad + "\npackage rlock\n\n" +
-			"var err = errors.New(\"exec: --wait: -1: it must not be negative -- as it is\")\n\ntype T struct {\n\ta int // three; of a kind\n\tb int // the same; but another\n}\n",
+		"rlock/rlock.go": "//go:build unix\n\n// Package rlock is fine:\n//\n//\t" + bad +
+			"\npackage rlock\n\n" +
+			"var err = errors.New(\"exec: --wait: -1: it must not be negative -- as it is\")\n\n" +
+			"type T struct {\n\ta int // three; of a kind\n\tb int // the same; but another\n}\n",
 		"rlock/rlock_test.go": "package rlock\n\n// " + bad + "\nfunc f() {}\n",
 		"internal/call/x.go":  "package call\n\n// handOver leaves a lock unreleasable.\nfunc f() {}\n",
 		"bench/x.go":          "package main\n\n// handOver leaves a lock unreleasable.\nfunc f() {}\n",

@@ -59,7 +59,8 @@ func TestAReleaseHasABinaryWithAChecksumForEachSystem(t *testing.T) {
 		if got := sha256.Sum256(archive); hex.EncodeToString(got[:]) != sum {
 			t.Errorf("the checksum of %s is %x, and %s in the list", name, got, sum)
 		}
-		for _, system := range []string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64", "windows_arm64", "freebsd_amd64", "freebsd_arm64"} {
+		for _, system := range []string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64",
+			"windows_amd64", "windows_arm64", "freebsd_amd64", "freebsd_arm64"} {
 			if strings.Contains(name, system) {
 				systems[system] = filepath.Join(dist, name)
 			}

@@ -4,8 +4,8 @@
 //	go run ./tools/release v0.1.0
 //
 // The tags stand on a commit beside HEAD, in which the other modules require that version of the library
-// and replace nothing: go install refuses a module that does. Nothing is pushed. What to push is said at the end;
-// the forge's workflow then builds the binaries.
+// and replace nothing: go install refuses a module that does. Nothing is pushed. What to push is said at the
+// end; the forge's workflow then builds the binaries.
 package main
 
 import (
@@ -57,6 +57,7 @@ func run(ctx context.Context, repo string, args []string, out io.Writer) error {
 	if err := release.Make(ctx, repo, version); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "tagged; publish it with\n\n\tgit push origin %s\n", strings.Join(release.Tags(repo, version), " "))
+	fmt.Fprintf(out, "tagged; publish it with\n\n\tgit push origin %s\n",
+		strings.Join(release.Tags(repo, version), " "))
 	return nil
 }

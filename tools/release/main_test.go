@@ -56,10 +56,12 @@ func TestAReleaseIsACommitBesideHeadThatReplacesNothing(t *testing.T) {
 	if err := run(t.Context(), repo, []string{version}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "git push origin v0.9.1 otel/v0.9.1 contrib/gocron/v0.9.1 contrib/certmagic/v0.9.1 cmd/lockline/v0.9.1\n"; !strings.HasSuffix(out.String(), want) {
+	if want := "git push origin v0.9.1 otel/v0.9.1 contrib/gocron/v0.9.1 contrib/certmagic/v0.9.1 " +
+		"cmd/lockline/v0.9.1\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("it says %q, want %q at its end", &out, want)
 	}
-	if now := git(t, repo, "rev-parse", "HEAD") + git(t, repo, "status", "--porcelain") + git(t, repo, "worktree", "list"); !strings.HasPrefix(now, head) || strings.Count(now, "\n") != 2 {
+	if now := git(t, repo, "rev-parse", "HEAD") + git(t, repo, "status", "--porcelain") + git(t, repo,
+		"worktree", "list"); !strings.HasPrefix(now, head) || strings.Count(now, "\n") != 2 {
 		t.Errorf("HEAD, the changes and the work trees are %q, and were %q", now, head)
 	}
 	changed := ""
@@ -72,11 +74,13 @@ func TestAReleaseIsACommitBesideHeadThatReplacesNothing(t *testing.T) {
 			t.Errorf("%s changes %q, want %q", tag, got, changed)
 		}
 		mod := git(t, repo, "show", tag+":"+module+"go.mod")
-		if strings.Contains(mod, "replace") || module != "" && !strings.Contains(mod, release.Library+" "+version) {
+		if strings.Contains(mod, "replace") ||
+			module != "" && !strings.Contains(mod, release.Library+" "+version) {
 			t.Errorf("go.mod of %s:\n%s", tag, mod)
 		}
 	}
-	if err := run(t.Context(), repo, []string{version}, &out); err == nil || !strings.Contains(err.Error(), "exists") {
+	if err := run(t.Context(), repo, []string{version}, &out); err == nil ||
+		!strings.Contains(err.Error(), "exists") {
 		t.Errorf("a second time: %v", err)
 	}
 }
@@ -89,15 +93,18 @@ func TestWhatIsNotReadyIsNotReleased(t *testing.T) {
 		}
 	}
 	for _, odd := range []string{"0.9.1", "v1", "v2.0.0", "v10.0.0"} {
-		if err := release.Make(t.Context(), repo, odd); err == nil || !strings.Contains(err.Error(), "not a version") {
+		if err := release.Make(t.Context(), repo, odd); err == nil ||
+			!strings.Contains(err.Error(), "not a version") {
 			t.Errorf("%s: %v", odd, err)
 		}
 	}
-	if err := run(t.Context(), repo, []string{version}, nil); err == nil || !strings.Contains(err.Error(), "CHANGELOG") {
+	if err := run(t.Context(), repo, []string{version}, nil); err == nil ||
+		!strings.Contains(err.Error(), "CHANGELOG") {
 		t.Errorf("a version that the changelog does not know: %v", err)
 	}
 	announce(t, repo)
-	if err := run(t.Context(), repo, []string{version}, nil); err == nil || !strings.Contains(err.Error(), "not committed") {
+	if err := run(t.Context(), repo, []string{version}, nil); err == nil ||
+		!strings.Contains(err.Error(), "not committed") {
 		t.Errorf("changes that are not committed: %v", err)
 	}
 	if tags := git(t, repo, "tag"); tags != "" {

@@ -13,7 +13,8 @@ import (
 // Main runs an example on the server that --redis names or, without it, on one in
 // this process, and ends the program if it fails.
 func Main(run func(ctx context.Context, url string) error) {
-	url := flag.String("redis", "", "URL of a Redis to use, such as redis://localhost:6379 (default: one embedded in this program)")
+	url := flag.String("redis", "", "URL of a Redis to use, such as redis://localhost:6379 (default: "+
+		"one embedded in this program)")
 	flag.Parse()
 	if *url == "" {
 		server := miniredis.NewMiniRedis()

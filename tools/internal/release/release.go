@@ -27,9 +27,11 @@ const Library = "github.com/lockline/lockline"
 // folders of the modules that are released, the library first. The others require it alone.
 var folders = []string{".", "otel", "contrib/gocron", "contrib/certmagic", "cmd/lockline"}
 
-// Snapshot makes a git repository of the files that another one would have in its next commit with all changes.
+// Snapshot makes a git repository of the files that another one would have in its next commit with all
+// changes.
 func Snapshot(ctx context.Context, from, to string) error {
-	list, err := git(ctx, from, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	list, err := git(ctx, from, "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+		"--deduplicate")
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,8 @@ func Snapshot(ctx context.Context, from, to string) error {
 			return err
 		}
 	}
-	for _, args := range [][]string{{"init", "--quiet"}, {"config", "user.name", "Lockline"}, {"config", "user.email", "lockline@example.com"},
+	for _, args := range [][]string{{"init", "--quiet"}, {"config", "user.name", "Lockline"},
+		{"config", "user.email", "lockline@example.com"},
 		{"add", "--all"}, {"commit", "--quiet", "--message", "Snapshot"}} {
 		if _, err := git(ctx, to, args...); err != nil {
 			return err
@@ -100,7 +103,8 @@ func Make(ctx context.Context, repo, version string) (err error) {
 		err = errors.Join(err, undo)
 	}()
 
-	// Into this machine's module cache, from which Env serves: then no command has to ask which versions there are.
+	// Into this machine's module cache, from which Env serves: then no command has to ask which versions
+	// there are.
 	for _, folder := range present(tree) {
 		download := exec.CommandContext(ctx, "go", "mod", "download")
 		download.Dir, download.Env = filepath.Join(tree, folder), append(os.Environ(), "GOWORK=off")
@@ -126,14 +130,16 @@ func Make(ctx context.Context, repo, version string) (err error) {
 			return fmt.Errorf("go mod tidy in %s: %w\n%s", folder, err, out)
 		}
 	}
-	if _, err := git(ctx, tree, "commit", "--quiet", "--allow-empty", "--all", "--message", "Release "+version); err != nil {
+	if _, err := git(ctx, tree, "commit", "--quiet", "--allow-empty", "--all", "--message",
+		"Release "+version); err != nil {
 		return err
 	}
 	tags := Tags(tree, version)
 	for i, tag := range tags {
 		if _, err := git(ctx, tree, "tag", "--annotate", "--message", "Lockline "+version, tag); err != nil {
 			if i > 0 {
-				_, undo := git(context.WithoutCancel(ctx), tree, append([]string{"tag", "--delete"}, tags[:i]...)...)
+				_, undo := git(context.WithoutCancel(ctx), tree,
+					append([]string{"tag", "--delete"}, tags[:i]...)...)
 				err = errors.Join(err, undo)
 			}
 			return err
@@ -209,18 +215,21 @@ func publish(ctx context.Context, repo, revision, folder, version, proxy string)
 	)
 }
 
-// Env is the environment of a go command that gets Lockline's modules from the folder of a proxy alone, and others from
-// this machine's module cache or, failing that, from where it gets them always. Its own GOPATH is gopath. It has this
-// machine's build cache, and no C compiler.
+// Env is the environment of a go command that gets Lockline's modules from the folder of a proxy alone, and
+// others from this machine's module cache or, failing that, from where it gets them always. Its own GOPATH is
+// gopath. It has this machine's build cache, and no C compiler.
 func Env(ctx context.Context, proxy, gopath string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOCACHE", "GOPROXY").Output()
 	if err != nil {
 		return nil, err
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	// With -trimpath what is compiled is the same in every directory, so the build cache has it from run to run.
-	return append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+filepath.Join(lines[0], "cache", "download")+","+lines[2],
-		"GONOSUMDB="+Library, "GOFLAGS=-modcacherw -trimpath", "GOCACHE="+lines[1], "GOPATH="+gopath, "GOMODCACHE=", "GOBIN=", "GOWORK=off",
+	// With -trimpath what is compiled is the same in every directory, so the build cache has it from run to
+	// run.
+	return append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+
+		filepath.Join(lines[0], "cache", "download")+","+lines[2],
+		"GONOSUMDB="+Library, "GOFLAGS=-modcacherw -trimpath", "GOCACHE="+lines[1], "GOPATH="+gopath,
+		"GOMODCACHE=", "GOBIN=", "GOWORK=off",
 		"CGO_ENABLED=0"), nil
 }
 

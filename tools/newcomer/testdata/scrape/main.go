@@ -22,7 +22,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	observer, err := otellock.NewObserver(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(exporter))))
+	provider := metric.NewMeterProvider(metric.WithReader(exporter))
+	observer, err := otellock.NewObserver(otellock.WithMeterProvider(provider))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -33,7 +34,8 @@ func main() {
 		log.Fatal(err)
 	}
 	defer session.Close()
-	if err := rlock.New(session, "orders:42").Do(context.Background(), func(context.Context) error { return nil }); err != nil {
+	if err := rlock.New(session, "orders:42").Do(context.Background(),
+		func(context.Context) error { return nil }); err != nil {
 		log.Fatal(err)
 	}
 
