@@ -19,7 +19,8 @@ func (e *ValueError) Error() string {
 		field = fmt.Sprintf(" in its field %q", e.Field)
 	}
 	return fmt.Sprintf("the key %q has %q%s, %s, which Lockline did not write; free the lock by force, "+
-		"or wait until it is free, and delete that key: tokens go on from the server's clock", e.Key, e.Value, field, e.Why)
+		"or wait until it is free, and delete that key: tokens go on from the server's clock",
+		e.Key, e.Value, field, e.Why)
 }
 
 // Refusal decodes an error that a script of Lockline's raised, and returns any other as it is.
