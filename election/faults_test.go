@@ -87,7 +87,7 @@ func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 		})
 		resign(t, l)
 		testlock.Receive(t, "the value is under way", asked)
-		// As if the first one could not delete it.
+		// It is as if the first one could not delete it.
 		testlock.Must(t, rdb.HSet(bg, metadataKey, "v", stored).Err())
 		wantLeader(t, first, 0, "")
 		close(release)

@@ -393,7 +393,7 @@ func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
 		r[4].Net.Refuse(true)
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
 		slow := func(q *faultproxy.Request) faultproxy.Action {
-			// To stand in the queue.
+			// It is to stand in the queue.
 			if testlock.Script(q.Script()) == "acquire" && q.Args[3] == redKey && q.Args[14] != "0" {
 				time.Sleep(20 * time.Millisecond)
 			}

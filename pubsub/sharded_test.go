@@ -248,7 +248,7 @@ func TestAChannelThatIsBackBeforeItWasUnsubscribedIsSubscribed(t *testing.T) {
 		heard(t, b)
 		pinging := make(chan struct{})
 		c.nodes[0].set(func() { c.nodes[0].pinging = pinging })
-		// Which is wrong: the next look at the map begins a way there and back.
+		// This is wrong: the next look at the map begins a way there and back.
 		c.set(func() { c.known["a"] = 1 })
 		time.Sleep(interval + firstPause)
 		synctest.Wait()

@@ -108,7 +108,7 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 				if name == "sharded" {
 					t.Skip("these servers have no sharded pub/sub")
 				}
-				// Which they do not know.
+				// They do not know these.
 				for _, newer := range []string{" -ssubscribe", " -sunsubscribe", " -spublish"} {
 					c.rights = strings.Replace(c.rights, newer, "", 1)
 				}

@@ -252,7 +252,7 @@ func (v *vandal) recovers() {
 	}
 	_, err := v.two.ForceUnlock(testlock.Bounded(t))
 	v.named("ForceUnlock", err)
-	// Of real time: the tokens of a block may be a millisecond ahead of the server's clock.
+	// This is real time: the tokens of a block may be a millisecond ahead of the server's clock.
 	time.Sleep(2 * time.Millisecond)
 	testlock.Must(t, v.rdb.Del(bg, v.key).Err())
 	_, hold := testlock.Lock(t, v.two, testlock.Bounded(t), patient)

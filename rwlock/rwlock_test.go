@@ -115,7 +115,7 @@ func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 			t.Errorf("with the context from outside: %v", err)
 		}
 		testlock.Unlock(t, r)
-		// Under the context of what is over, which counts no more.
+		// The context is that of what is over, which counts no more.
 		_, w := testlock.Lock(t, locks[0], context.WithoutCancel(ctx))
 		testlock.Unlock(t, w)
 	})

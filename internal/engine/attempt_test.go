@@ -31,7 +31,7 @@ func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 		// Anybody may have sent that.
 		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, inbox.NewNonce()))
 		want(standing)
-		// Over: another is the holder's.
+		// It is over: another token is the holder's.
 		p.all.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))
 		want(standing)
 		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))

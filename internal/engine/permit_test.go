@@ -36,7 +36,7 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 func TestAMessageOfAGrantThatIsOverIsIgnored(t *testing.T) {
 	a := &attempt{l: &lane{p: &pool{}}, past: 7}
 	for _, token := range []int64{0, 7} {
-		// Would panic if it counted as a grant, because there is no session.
+		// This would panic if it counted as a grant, because there is no session.
 		a.told(token, time.Now(), time.Minute)
 	}
 }

@@ -431,7 +431,7 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	a.log("%s: unlocked: %v", a.name, err)
 	a.outlives(inside)
 	void = void || slices.ContainsFunc(e.parts, (*held).void)
-	// On the way to Redis.
+	// A lease may end on the way to Redis.
 	expired := errors.Is(err, rlock.ErrLost) && slices.ContainsFunc(expires, time.Now().After)
 	if expired && valid && a.well() {
 		a.counts.Add("expired on the way")

@@ -133,7 +133,7 @@ func (l *permits) busy() bool {
 		}
 	}
 	n, _ := l.taken(func(*held) bool { return true })
-	// Also what was lost and not unlocked yet: its lease may end later than its holder believes.
+	// They have also what was lost and not unlocked yet: its lease may end later than its holder believes.
 	all, _, _ := l.read()
 	n = max(n, sum(all, l.on[0].tick()))
 	return n > 0 && n+most > l.limit

@@ -22,7 +22,7 @@ var forgotten = map[string]realTest{
 		m := process().lock("x")
 		func() { testlock.Lock(t, m, bg) }()
 		testlock.Eventually(t, "released", func() bool { runtime.GC(); return !inspect(t, m).Held })
-		// Which may be meant: at most once in ten minutes.
+		// This may be meant: at most once in ten minutes.
 		func() { testlock.Lock(t, m, bg, rlock.WithLease(10*time.Minute)) }()
 		for range 5 {
 			runtime.GC()

@@ -249,7 +249,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		for i, net := range p.nets {
 			for _, r := range net.Requests() {
-				// Which may be granted again.
+				// An attempt may be granted again.
 				if name := testlock.Script(r.Script()); name != "" && name != "acquire" {
 					_, _ = w.wires[i].Net.Replay(r)
 				}

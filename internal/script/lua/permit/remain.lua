@@ -17,7 +17,7 @@ if not n or not till or tonumber(till) <= now or token ~= ARGV[2] then
   return redis.call('HGET', KEYS[6], rest) and 'R' or 'L'
 end
 local left = math.max(1, math.ceil((ARGV[7] - now) / 1000))
--- Which a full server takes, and all that is behind it.
+-- A full server takes this, and all that is behind it.
 redis.call('PEXPIRE', KEYS[6], math.max(2 * left, redis.call('PTTL', KEYS[6])))
 prolong(rest, left, now, keep)
 redis.call('HSET', KEYS[6], rest, n .. ' ' .. token .. ' ' .. about)

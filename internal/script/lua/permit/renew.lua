@@ -15,7 +15,7 @@ local _, token = holding(ARGV[1])
 if not till or tonumber(till) <= now or token ~= ARGV[2] then
   return 'L'
 end
--- Which a full server takes, and all that is behind it.
+-- A full server takes this, and all that is behind it.
 redis.call('PEXPIRE', KEYS[6], math.max(2 * ARGV[3], redis.call('PTTL', KEYS[6])))
 prolong(ARGV[1], math.max(tonumber(ARGV[3]), math.ceil((till - now) / 1000)), now, tonumber(ARGV[4]))
 return 'K'
