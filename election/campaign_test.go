@@ -376,11 +376,13 @@ func TestCandidatesAreListedInOrderWithTheLeaderMarked(t *testing.T) {
 		}
 		first := all.next()
 		st := testlock.Inspect(t, elections[3])
-		if st.Label != labels[0] || st.Token != first.Token() || !strings.HasPrefix(st.Owner, st.Session+":") || st.PID == 0 || st.Host == "" {
+		if st.Label != labels[0] || st.Token != first.Token() ||
+			!strings.HasPrefix(st.Owner, st.Session+":") || st.PID == 0 || st.Host == "" {
 			t.Errorf("the leader is %+v", st.Holder)
 		}
 		for i, c := range st.Queue {
-			if c.Label != labels[i+1] || !strings.HasPrefix(c.Owner, c.Session+":") || c.PID == 0 || c.Host == "" {
+			if c.Label != labels[i+1] || !strings.HasPrefix(c.Owner, c.Session+":") ||
+				c.PID == 0 || c.Host == "" {
 				t.Errorf("candidate %d is %+v", i, c)
 			}
 		}

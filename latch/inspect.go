@@ -20,10 +20,11 @@ type State struct {
 
 // Member is a party, as Redis has it.
 type Member struct {
-	Name      string        // of the party
-	Owner     string        // session id and number of the Join
-	Session   string        // id of its session
-	Remaining time.Duration // of the lease, if it is not renewed; 0: it is over, so waits end with a *[PartyDiedError]
+	Name    string // of the party
+	Owner   string // session id and number of the Join
+	Session string // id of its session
+	// Remaining is of the lease, if it is not renewed. 0: it is over, so waits end with a *[PartyDiedError].
+	Remaining time.Duration
 }
 
 // Inspect asks Redis for the count and the parties. It changes nothing, and does not keep the latch from

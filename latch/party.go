@@ -57,9 +57,12 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 	}
 	defer done()
 	if party == "" || len(party) > protocol.MaxName || !utf8.ValidString(party) {
-		return ctx, nil, l.fail(fmt.Errorf("the name of a party is 1 to %d bytes of UTF-8: %.40q", protocol.MaxName, party))
+		err := fmt.Errorf("the name of a party is 1 to %d bytes of UTF-8: %.40q", protocol.MaxName, party)
+		return ctx, nil, l.fail(err)
 	}
-	all, err := session.PartOf(l.s, partiesKey{}, func(*session.Session) *parties { return &parties{live: map[*Party]struct{}{}} })
+	all, err := session.PartOf(l.s, partiesKey{}, func(*session.Session) *parties {
+		return &parties{live: map[*Party]struct{}{}}
+	})
 	if err != nil {
 		return ctx, nil, l.fail(err)
 	}
@@ -114,7 +117,8 @@ func (l *Latch) leave(id, party string, notAfter int64) {
 	until := time.Now().Add(s.Lease)
 	for try := 1; ; try++ {
 		o := s.Link.Call(s.Ctx, leaveScript, copies, 1, nil)
-		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) || wakeup.Closed(s.Closing()) ||
+		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) ||
+			wakeup.Closed(s.Closing()) ||
 			!wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
@@ -164,7 +168,7 @@ func (p *Party) CountDown(ctx context.Context) error {
 	cause := err
 	switch {
 	case final:
-	case p.asking == 0 && p.gone != nil: // the renewal has found an end of which this does not know the reason
+	case p.asking == 0 && p.gone != nil: // the renewal has found an end, for a reason not known here
 		final, cause = true, p.gone
 	}
 	p.mu.Unlock()
@@ -238,7 +242,8 @@ func (p *Party) LeaseLost(deadlinePassed bool) {
 	if p.end(err) && s.Begin() {
 		go func() { // many may be lost at one instant
 			defer s.End()
-			s.Warn("a party of a latch has lost its lease before it counted", "latch", p.l.keys.Name, "party", p.name, "reason", err)
+			s.Warn("a party of a latch has lost its lease before it counted",
+				"latch", p.l.keys.Name, "party", p.name, "reason", err)
 		}()
 	}
 }

@@ -98,7 +98,8 @@ func (s *Space) Inspect(name string) rlock.State {
 	if st := l.st; st != nil {
 		state.Held = true
 		state.Holder = rlock.Holder{Owner: st.owner, Session: st.by.session, Host: st.by.host, PID: st.by.pid,
-			Count: max(len(st.holds), 1), Token: st.token, Remaining: st.remaining()} // another session enters once
+			Token: st.token, Remaining: st.remaining(),
+			Count: max(len(st.holds), 1)} // another session enters once
 		state.Holders = []rlock.Holder{state.Holder}
 	}
 	for _, t := range l.queue {

@@ -76,7 +76,9 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 		key.sessions += u.ID() + " "
 	}
 	// Callers with the same sessions have the same first one, in which it is made once.
-	q, err := session.PartOf(sorted[0], key, func(*session.Session) *quorum { return newQuorum(users, timeout) })
+	q, err := session.PartOf(sorted[0], key, func(*session.Session) *quorum {
+		return newQuorum(users, timeout)
+	})
 	for _, u := range sorted[1:] {
 		if err == nil {
 			_, err = session.PartOf(u, key, func(*session.Session) *quorum { return q })
@@ -100,7 +102,8 @@ func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 		cfg.Observer, cfg.Only = partObserver{q}, session.EventRenewFailed
 		s := &server{user: u, parts: session.NewBeside(u, cfg, id+letters[i:i+1])}
 		s.parts.Args.Keep = protocol.Milliseconds(keepTokens)
-		cfg.Lease, cfg.Liveness, cfg.Observer = turnLease, turnLease, nil // what the line does is of no interest
+		cfg.Lease, cfg.Liveness = turnLease, turnLease
+		cfg.Observer = nil // what the line does is of no interest
 		s.turn = session.NewBeside(u, cfg, session.NewID())
 		q.servers = append(q.servers, s)
 		q.all = append(q.all, i)
@@ -147,7 +150,9 @@ func (o partObserver) Observe(ctx context.Context, e session.Event) {
 }
 
 func checkSessions(sessions []*session.Session) error {
-	fail := func(format string, args ...any) error { return fmt.Errorf("lockline: RedLock: "+format, args...) }
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("lockline: RedLock: "+format, args...)
+	}
 	switch {
 	case len(sessions) == 0:
 		return fail("no sessions")
@@ -159,9 +164,11 @@ func checkSessions(sessions []*session.Session) error {
 		case s == nil:
 			return fail("session %d of %d is nil", i+1, len(sessions))
 		case s.Prefix != sessions[0].Prefix:
-			return fail("sessions 1 and %d differ in their prefixes, %q and %q", i+1, sessions[0].Prefix, s.Prefix)
+			return fail("sessions 1 and %d differ in their prefixes, %q and %q",
+				i+1, sessions[0].Prefix, s.Prefix)
 		case s.Lease != sessions[0].Lease:
-			return fail("sessions 1 and %d differ in their watchdog timeouts, %v and %v", i+1, sessions[0].Lease, s.Lease)
+			return fail("sessions 1 and %d differ in their watchdog timeouts, %v and %v",
+				i+1, sessions[0].Lease, s.Lease)
 		}
 		for j, other := range sessions[:i] {
 			if s.Link.Leads(other.Link) {

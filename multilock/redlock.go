@@ -129,7 +129,8 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 		cfg.timeout = max(lease/100, min(100*time.Millisecond, lease/4))
 	}
 	if cfg.timeout < 0 || cfg.timeout >= lease/2 {
-		return nil, fmt.Errorf("lockline: RedLock: a timeout of %v for a server is not above 0 and below half of the lease, %v",
+		return nil, fmt.Errorf("lockline: RedLock: "+
+			"a timeout of %v for a server is not above 0 and below half of the lease, %v",
 			cfg.timeout, lease)
 	}
 	q, err := quorumOf(users, cfg.timeout)
@@ -141,7 +142,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 		case n == 1:
 			q.lead.Warn("a RedLock of one server stands no loss: use rlock, or three servers")
 		case n%2 == 0:
-			q.lead.Warn("a RedLock of an even number of servers stands the loss of no more of them than with one fewer",
+			q.lead.Warn("a RedLock of an even number of servers stands no more losses than with one fewer",
 				"servers", n, "needed", q.need)
 		}
 	})
@@ -249,7 +250,9 @@ func (l *RedLock) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 }
 
 // TryLock is [rlock.Mutex.TryLock]: it asks all servers at once, one time.
-func (l *RedLock) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+func (l *RedLock) TryLock(
+	ctx context.Context, options ...rlock.Option,
+) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, true)
 }
 
@@ -269,7 +272,9 @@ func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 // inspect is Inspect, with the tokens that the servers have of the holder.
 func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority rlock.State, err error) {
 	free := rlock.State{Name: l.Name()}
-	states, err := each(ctx, l, func(m *engine.Permits) (protocol.State, error) { return operate.Inspect(ctx, m) })
+	states, err := each(ctx, l, func(m *engine.Permits) (protocol.State, error) {
+		return operate.Inspect(ctx, m)
+	})
 	if err != nil {
 		return nil, rlock.State{}, err
 	}
@@ -285,7 +290,9 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 		if len(parts) < l.q.need {
 			continue
 		}
-		slices.SortFunc(parts, func(a, b answer[protocol.State]) int { return cmp.Compare(b.value.Remaining, a.value.Remaining) })
+		slices.SortFunc(parts, func(a, b answer[protocol.State]) int {
+			return cmp.Compare(b.value.Remaining, a.value.Remaining)
+		})
 		s := parts[l.q.need-1].value // the majority lasts no longer
 		tokens = map[int]int64{}
 		var sorted []int64
@@ -342,7 +349,9 @@ func each[T any](ctx context.Context, l *RedLock, f func(*engine.Permits) (T, er
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
 // fails where these are no majority. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
-	return held(each(ctx, l, func(m *engine.Permits) (int, error) { return operate.Force(ctx, m, operate.Alone) }))
+	return held(each(ctx, l, func(m *engine.Permits) (int, error) {
+		return operate.Force(ctx, m, operate.Alone)
+	}))
 }
 
 // ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token. It blocks for two

@@ -12,15 +12,19 @@ import (
 func writers(process []*rlock.Session) contract.Maker {
 	return func(name string, options ...rlock.Option) contract.Lock {
 		m := rwlock.New(process[0], name, options...)
-		return contract.Lock{Locker: m, Do: m.Do, Inspect: m.Inspect, Force: m.ForceUnlock, ForceToken: m.ForceUnlockToken}
+		return contract.Lock{Locker: m, Do: m.Do, Inspect: m.Inspect,
+			Force: m.ForceUnlock, ForceToken: m.ForceUnlockToken}
 	}
 }
 
 func readers(process []*rlock.Session) contract.Maker {
 	return func(name string, options ...rlock.Option) contract.Lock {
 		m := rwlock.New(process[0], name, options...)
-		return contract.Lock{Locker: m.RLocker(), Do: m.RDo, Inspect: m.Inspect, ForceToken: m.ForceUnlockToken,
-			Force: func(ctx context.Context) (bool, error) { n, err := m.ForceRUnlock(ctx); return n > 0, err }}
+		return contract.Lock{Locker: m.RLocker(), Do: m.RDo, Inspect: m.Inspect,
+			ForceToken: m.ForceUnlockToken, Force: func(ctx context.Context) (bool, error) {
+				n, err := m.ForceRUnlock(ctx)
+				return n > 0, err
+			}}
 	}
 }
 

@@ -24,7 +24,8 @@ func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 		net.BlackHole(true, true)
 		<-dctx.Done()
 		time.Sleep(2 * time.Minute) // the other one is renewed
-		if n := len(testlock.Inspect(t, locks[0]).Holders); n != 1 || actx.Err() != nil || alive.Err() != nil {
+		n := len(testlock.Inspect(t, locks[0]).Holders)
+		if n != 1 || actx.Err() != nil || alive.Err() != nil {
 			t.Errorf("%d readers; the living one: %v, %v", n, actx.Err(), alive.Err())
 		}
 		testlock.Waiting(t, "a writer beside a reader that lives", w)

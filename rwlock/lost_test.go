@@ -58,7 +58,8 @@ func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 			})
 			_, hold := testlock.Lock(t, side(l), bg, rlock.WithLease(time.Second))
 			if st := testlock.Inspect(t, locks[0]); copies != 2 || !st.Held || hold.Err() != nil {
-				t.Errorf("%s: it holds (%v), after %d copies of its request, and Redis has %+v", what, hold.Err(), copies, st)
+				t.Errorf("%s: it holds (%v), after %d copies of its request, and Redis has %+v",
+					what, hold.Err(), copies, st)
 			}
 			testlock.Unlock(t, hold)
 		})
@@ -101,9 +102,11 @@ func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
 		rdb := wire.Client
 		w := testlock.Take(t, locks[0])
 		token := w.Token()
-		keys := []string{"lockline:w:{x}", "lockline:w:{x}:t", "lockline:w:{x}:q", "lockline:w:{x}:a", "lockline:w:{x}:d", "lockline:w:{x}:h"}
+		keys := []string{"lockline:w:{x}", "lockline:w:{x}:t", "lockline:w:{x}:q", "lockline:w:{x}:a",
+			"lockline:w:{x}:d", "lockline:w:{x}:h"}
 		owner := testlock.Inspect(t, locks[0]).Owner
-		testlock.Must(t, rdb.Eval(bg, script.Text("permit/release"), keys, owner, "", "nobody:s:", "15000", "0", token-500).Err())
+		testlock.Must(t, rdb.Eval(bg, script.Text("permit/release"), keys,
+			owner, "", "nobody:s:", "15000", "0", token-500).Err())
 		if last, err := rdb.HGet(bg, keys[1], "t").Int64(); err != nil || last < token {
 			t.Errorf("the last token is %d, %v, below %d, which was used", last, err, token)
 		}

@@ -29,7 +29,8 @@ func TestReadersShareAndAWriterExcludesAll(t *testing.T) {
 		refused(t, "TryLock beside a reader", locks[2], bg, rlock.ErrLocked)
 		testlock.Unlock(t, b)
 		_, w := testlock.TryLock(t, locks[2], bg)
-		if st := testlock.Inspect(t, locks[0]); !st.Held || st.Shared || len(st.Holders) != 1 || st.Token != w.Token() {
+		st := testlock.Inspect(t, locks[0])
+		if !st.Held || st.Shared || len(st.Holders) != 1 || st.Token != w.Token() {
 			t.Errorf("%+v", st)
 		}
 		for _, l := range locks {

@@ -116,17 +116,23 @@ func (s *Semaphore) Name() string {
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - a *[LimitError], if there are fewer than n permits at all, or another number than New says;
 //   - else it is go-redis's error. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
-func (s *Semaphore) Acquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+func (s *Semaphore) Acquire(
+	ctx context.Context, n int, options ...rlock.Option,
+) (context.Context, *rlock.Hold, error) {
 	return s.acquire(ctx, n, options, false)
 }
 
 // TryAcquire is Acquire that never waits for permits: it returns a *[NotFreeError] if n are not free, or if
 // others wait. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
-func (s *Semaphore) TryAcquire(ctx context.Context, n int, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+func (s *Semaphore) TryAcquire(
+	ctx context.Context, n int, options ...rlock.Option,
+) (context.Context, *rlock.Hold, error) {
 	return s.acquire(ctx, n, options, true)
 }
 
-func (s *Semaphore) acquire(ctx context.Context, n int, options []rlock.Option, try bool) (context.Context, *rlock.Hold, error) {
+func (s *Semaphore) acquire(
+	ctx context.Context, n int, options []rlock.Option, try bool,
+) (context.Context, *rlock.Hold, error) {
 	if err := s.use(ctx); err != nil {
 		return ctx, nil, err
 	}
@@ -138,7 +144,9 @@ func (s *Semaphore) acquire(ctx context.Context, n int, options []rlock.Option, 
 }
 
 // Do is [rlock.Do] with n permits.
-func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error, options ...rlock.Option) error {
+func (s *Semaphore) Do(
+	ctx context.Context, n int, fn func(ctx context.Context) error, options ...rlock.Option,
+) error {
 	return rlock.Do(ctx, s.Locker(n), fn, options...)
 }
 
@@ -189,7 +197,7 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 // NotFreeError says that not enough permits are free, or that others wait. It matches [rlock.ErrLocked].
 type NotFreeError struct {
 	Name      string        // of the semaphore
-	Holder    string        // owner field of one holder: session id and number of the acquisition; "" if not known
+	Holder    string        // owner field of one holder, or "": session id and number of the acquisition
 	About     string        // what its session says of itself: process id, host, label
 	Remaining time.Duration // of its lease, if it is not renewed
 }
@@ -220,7 +228,8 @@ type LimitError struct {
 func (e *LimitError) Error() string {
 	msg := fmt.Sprintf("lockline: semaphore %q: it has %d permits, and New says %d", e.Name, e.Limit, e.New)
 	if e.Wanted > e.Limit {
-		msg = fmt.Sprintf("lockline: semaphore %q: %d permits are wanted, and there are %d", e.Name, e.Wanted, e.Limit)
+		msg = fmt.Sprintf("lockline: semaphore %q: %d permits are wanted, and there are %d",
+			e.Name, e.Wanted, e.Limit)
 	}
 	return msg + " (SetLimit changes the number for all)"
 }

@@ -25,7 +25,8 @@ func TestPermitsAreHeldAndGivenBack(t *testing.T) {
 		ctx, a := acquire(t, sems[0], 2)
 		_, b := acquire(t, sems[1], 1)
 		st := testlock.Inspect(t, sems[0])
-		if st.Limit != 3 || st.Used() != 3 || st.Available() != 0 || len(st.Holders) != 2 || len(st.Queue) != 0 {
+		if st.Limit != 3 || st.Used() != 3 || st.Available() != 0 ||
+			len(st.Holders) != 2 || len(st.Queue) != 0 {
 			t.Errorf("%+v", st)
 		}
 		if a.Name() != "x" || a.Err() != nil || a.Token() == 0 || b.Token() <= a.Token() ||

@@ -23,7 +23,7 @@ func SetLimit(ctx context.Context, ps *engine.Permits, n int64, only bool) (bool
 		try = "1"
 	}
 	s := ps.Session()
-	for expired := 1; ; expired++ { // a copy that came late would undo what was set since, so each has its time
+	for expired := 1; ; expired++ { // each copy has its time: a late one would undo what was set since
 		sent, until := time.Now(), int64(0)
 		if t := s.Clock.Now(sent); t != 0 { // else the reply brings the time
 			until = t + protocol.Patience(s.Lease).Microseconds()

@@ -74,7 +74,7 @@ func Force(ctx context.Context, ps *engine.Permits, whom string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return 0, err
 	}
-	args := &ps.Session().Args // of the operator's session: waiters of any are told on channels that begin alike
+	args := &ps.Session().Args // waiters of any session are told on channels that begin alike
 	text, err := ask(ctx, ps, ps.Kind().Force, args.Channels, args.Keep, whom)
 	if err != nil {
 		return 0, err

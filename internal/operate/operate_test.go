@@ -37,9 +37,18 @@ func replies(reply string) func(fake.Call) (string, error) {
 
 // all are the ways to look at a lock, or to free it.
 var all = map[string]func(context.Context, *engine.Permits) error{
-	"Inspect":          func(ctx context.Context, m *engine.Permits) error { _, err := Inspect(ctx, m); return err },
-	"ForceUnlock":      func(ctx context.Context, m *engine.Permits) error { _, err := Force(ctx, m, Alone); return err },
-	"ForceUnlockToken": func(ctx context.Context, m *engine.Permits) error { _, err := ForceToken(ctx, m, 7); return err },
+	"Inspect": func(ctx context.Context, m *engine.Permits) error {
+		_, err := Inspect(ctx, m)
+		return err
+	},
+	"Force": func(ctx context.Context, m *engine.Permits) error {
+		_, err := Force(ctx, m, Alone)
+		return err
+	},
+	"ForceToken": func(ctx context.Context, m *engine.Permits) error {
+		_, err := ForceToken(ctx, m, 7)
+		return err
+	},
 }
 
 func TestAnOperatorWhoseContextEndsIsNotKeptWaiting(t *testing.T) {
@@ -55,7 +64,8 @@ func TestAnOperatorWhoseContextEndsIsNotKeptWaiting(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg, patience)
 			defer cancel()
 			start := time.Now()
-			if err := call(ctx, m); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != patience {
+			err := call(ctx, m)
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != patience {
 				t.Errorf("%s: %v after %v", name, err, time.Since(start))
 			}
 			if err := call(ctx, m); !errors.Is(err, context.DeadlineExceeded) {
@@ -85,7 +95,8 @@ func TestAnErrorOfTheServersIsTheOperators(t *testing.T) {
 
 func TestInspectShowsWhatTheServerSays(t *testing.T) {
 	st, err := Inspect(bg, newMutex(t, replies(`{"TTL": 5000, "Lock": {"s:1": "2", "t": "7"}}`)))
-	if err != nil || !st.Held || st.Owner != "s:1" || st.Count != 2 || st.Token != 7 || st.Remaining != 5*time.Second {
+	if err != nil || !st.Held || st.Owner != "s:1" || st.Count != 2 || st.Token != 7 ||
+		st.Remaining != 5*time.Second {
 		t.Errorf("%+v, %v", st, err)
 	}
 	if _, err := Inspect(bg, newMutex(t, replies("?"))); err == nil {

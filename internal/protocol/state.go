@@ -92,7 +92,8 @@ func DecodeState(name, reply string) (State, error) {
 		}
 		token, about, _ := strings.Cut(rest, " ")
 		token, _, lingers := strings.Cut(token, "+")
-		h := Holder{Owner: raw.Holders[i], Token: TokenOrZero(token), Remaining: micros(end - now), Lingers: lingers}
+		h := Holder{Owner: raw.Holders[i], Token: TokenOrZero(token), Remaining: micros(end - now)}
+		h.Lingers = lingers
 		h.Session, _, _ = strings.Cut(h.Owner, ":")
 		h.PID, h.Host, h.Label = About(about)
 		h.Shared, h.Permits = of(n)
@@ -116,7 +117,8 @@ func DecodeState(name, reply string) (State, error) {
 		_, about, _ := strings.Cut(rest, " ")
 		w.Session, _, _ = strings.Cut(w.Owner, ":")
 		w.PID, w.Host, w.Label = About(about)
-		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil { // a ticket is the time, or later
+		// A ticket is the time, or later.
+		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil {
 			w.Age = micros(now - ticket)
 		}
 		n := 1

@@ -20,8 +20,9 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 		{"a lock that nobody ever had", `{"ttl": -2}`, State{}},
 		{"a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, free(7)},
 		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"},
-			"metadata": {"t": "4", "z:1": "9"}}`, held(State{Floor: 4, Over: []string{"z:1"}}, Holder{Owner: "a:1",
-			Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Remaining: 1500 * time.Millisecond, Token: 5})},
+			"metadata": {"t": "4", "z:1": "9"}}`, held(State{Floor: 4, Over: []string{"z:1"}},
+			Holder{Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Token: 5,
+				Remaining: 1500 * time.Millisecond})},
 		{"one that another library holds", `{"ttl": 1, "lock": {"b:2": "1"}, "metadata": {"t": "4"}}`,
 			held(State{Floor: 4}, Holder{Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond})},
 		{"one without an end", `{"ttl": -1, "lock": {"b:2": "1"}}`,
@@ -36,18 +37,21 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 			"queue": ["d:1", "400000"], "about": {"d:1": "2 30000 nonce/+ 43@db "}}`,
 			held(State{Limit: 4, Queue: []Waiter{
 				{Owner: "d:1", Session: "d", Host: "db", PID: 43, Permits: 2, Age: 600 * time.Millisecond}}},
-				Holder{Owner: "b:1", Session: "b", Host: "db", PID: 42, Label: "a label", Permits: 3, Token: 6,
-					Remaining: 2 * time.Second, Lingers: true})},
+				Holder{Owner: "b:1", Session: "b", Host: "db", PID: 42, Label: "a label", Permits: 3,
+					Token: 6, Remaining: 2 * time.Second, Lingers: true})},
 		{"readers, behind whom one waits to write", `{"now": "0", "limit": "1000000000",
 			"holders": ["a:1", "1000", "b:1", "2000"], "held": {"a:1": "1 5 1@h ", "b:1": "1 6 2@h "},
 			"queue": ["c:1", "0", "d:1", "0"], "about": {"c:1": "1000000000 1 n 3@h ", "d:1": "1 1 n 4@h "}}`,
 			held(State{Queue: []Waiter{{Owner: "c:1", Session: "c", Host: "h", PID: 3},
 				{Owner: "d:1", Session: "d", Host: "h", PID: 4, Shared: true}}},
-				Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Shared: true, Token: 5, Remaining: time.Millisecond},
+				Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Shared: true, Token: 5,
+					Remaining: time.Millisecond},
 				Holder{Owner: "b:1", Session: "b", Host: "h", PID: 2, Shared: true, Token: 6,
 					Remaining: 2 * time.Millisecond})},
-		{"a writer", `{"now": "0", "limit": "1000000000", "holders": ["a:1", "1000"], "held": {"a:1": "1000000000 5 1@h "}}`,
-			held(State{}, Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Token: 5, Remaining: time.Millisecond})},
+		{"a writer", `{"now": "0", "limit": "1000000000", "holders": ["a:1", "1000"],
+			"held": {"a:1": "1000000000 5 1@h "}}`,
+			held(State{}, Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Token: 5,
+				Remaining: time.Millisecond})},
 	} {
 		c.want.Name = "x"
 		if got, err := DecodeState("x", c.reply); err != nil || !reflect.DeepEqual(got, c.want) {
@@ -57,7 +61,8 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 }
 
 func TestAStateShowsTheQueueInItsOrder(t *testing.T) {
-	got, err := DecodeState("x", `{"ttl": -2, "now": "5000000", "queue": ["b:9", "2000000", "a:1", "4000000", "c:1", "9000000", "d:1", "x"],
+	got, err := DecodeState("x", `{"ttl": -2, "now": "5000000",
+		"queue": ["b:9", "2000000", "a:1", "4000000", "c:1", "9000000", "d:1", "x"],
 		"about": {"a:1": "2 30000 nonce 12@host a label", "c:1": "0 30000  @", "d:1": "1000000 1 n 1@h"}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +81,9 @@ func TestAStateShowsTheQueueInItsOrder(t *testing.T) {
 
 func TestAReplyThatIsNoStateIsAnError(t *testing.T) {
 	for _, reply := range []string{"", "OK", `{"ttl": "x"}`, `{"lock": []}`} {
-		if st, err := DecodeState("x", reply); err == nil || !reflect.DeepEqual(st, State{}) || !strings.Contains(err.Error(), "unexpected reply") {
+		st, err := DecodeState("x", reply)
+		if err == nil || !reflect.DeepEqual(st, State{}) ||
+			!strings.Contains(err.Error(), "unexpected reply") {
 			t.Errorf("%q: %+v, %v", reply, st, err)
 		}
 	}

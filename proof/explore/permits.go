@@ -386,7 +386,8 @@ func (r *permitRules) movesOfOperator(
 		for _, which := range r.targets(v.Space(0), v.serverNow()) {
 			do("force "+which.name, -1, func(v *View[taker]) {
 				v.Left.Forced--
-				v.Send(Packet{Kind: errand, To: -1, Script: takeBackScript, Argv: join(channelPrefix, number(retention), which.arg)})
+				v.Send(Packet{Kind: errand, To: -1, Script: takeBackScript,
+					Argv: join(channelPrefix, number(retention), which.arg)})
 			})
 		}
 	}

@@ -197,7 +197,8 @@ func (l *permits) forced(which string, before map[string]holding, now int64) {
 	_, err := strconv.Atoi(which)
 	byToken, any := err == nil, false
 	for owner, h := range before {
-		if !h.in(now) || !(which == "" && h.n == engine.All || which == "r" && h.n != engine.All || byToken && number(which) == h.token) {
+		if !h.in(now) || !(which == "" && h.n == engine.All || which == "r" && h.n != engine.All ||
+			byToken && number(which) == h.token) {
 			continue
 		}
 		any = true

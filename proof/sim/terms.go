@@ -205,7 +205,8 @@ func (a *actor) lookAt(l *elected, e *election.Election) {
 	st, listed := e.Inspect(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.log("%s: asks: the leader is %d, %s, %v; %d candidates, %v", a.name, leader.Token, leader.Value, err, len(st.Holders)+len(st.Queue), listed)
+	a.log("%s: asks: the leader is %d, %s, %v; %d wait, %v",
+		a.name, leader.Token, leader.Value, err, len(st.Queue), listed)
 	if len(st.Holders) > 1 || st.Held && st.Token == 0 {
 		a.fail("%s: the leaders are %+v", a.name, st.Holders)
 	}

@@ -1,7 +1,7 @@
 -- Makes the keys those of a state.
 --
--- ARGV    for each key: name, 'hash' or 'zset', time to live in milliseconds ('': it has no end), how many pairs,
---         and the pairs: field and value, or score and member
+-- ARGV    for each key: name, 'hash' or 'zset', time to live in milliseconds ('': it has no end), how many
+--         pairs, and the pairs: field and value, or score and member
 --
 -- Reply: when that was, in milliseconds by the server's own clock; 'late' if it took longer than one of them
 
