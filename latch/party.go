@@ -90,7 +90,7 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 		return ctx, nil, &PartyDiedError{Name: l.keys.Name, Party: party}
 	}
 	p := &Party{l: l, name: party, run: a.rest, id: r.id, all: all}
-	p.lease.Owner = p
+	p.lease.Owner = leased{p}
 	ctx, p.cancel = context.WithCancelCause(ctx)
 	if !all.add(p) {
 		l.leave(p.id, party, r.notAfter)
@@ -215,18 +215,19 @@ func (p *Party) end(cause error) bool {
 	return true
 }
 
-// A Party is a session.Lessee.
+// leased is a party as the watchdog sees it: a session.Lessee.
+type leased struct{ *Party }
 
 // LeaseKey is the latch's key.
-func (p *Party) LeaseKey() string { return p.l.key }
+func (p leased) LeaseKey() string { return p.l.key }
 
 // Renewal is the request that renews the lease.
-func (p *Party) Renewal() (*wire.Script, wire.Request) {
+func (p leased) Renewal() (*wire.Script, wire.Request) {
 	return renewScript, wire.NewRequest(renewScript, p.l.boxed, p.id, p.name, p.l.s.Args.Lease)
 }
 
 // LeaseLost ends the party.
-func (p *Party) LeaseLost(deadlinePassed bool) {
+func (p leased) LeaseLost(deadlinePassed bool) {
 	err := p.died()
 	if !deadlinePassed {
 		err = p.l.fail(ErrGone)
@@ -249,7 +250,7 @@ func (p *Party) LeaseLost(deadlinePassed bool) {
 }
 
 // RenewalFailed does nothing: the renewal will be tried again.
-func (p *Party) RenewalFailed(error) {}
+func (p leased) RenewalFailed(error) {}
 
 type partiesKey struct{}
 

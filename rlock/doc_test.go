@@ -17,7 +17,8 @@ import (
 func TestDocumentationShowsNoInternalType(t *testing.T) {
 	internal := regexp.MustCompile(
 		`\b(failure|protocol|wakeup|session|engine|operate|quorum|wire|inner|handle)\.`)
-	for _, dir := range []string{"rlock", "fairlock", "multilock", "election", "pubsub", "watchdog"} {
+	for _, dir := range []string{"rlock", "fairlock", "multilock", "rwlock", "semaphore", "latch", "election",
+		"redisson", "locktest", "pubsub", "watchdog"} {
 		fset := token.NewFileSet()
 		names, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
 		testlock.Must(t, err)

@@ -20,7 +20,7 @@ type State struct {
 // Holder is one acquisition that holds a lock.
 type Holder struct {
 	// Owner is the id of its session and the number of the acquisition, or another library's owner field. Of
-	// a RedLock, it is the id of its quorum.
+	// a RedLock, it is its quorum's id.
 	Owner   string
 	Session string // id of its session; of a RedLock, of its quorum
 	Host    string // where that runs

@@ -15,7 +15,9 @@ import (
 // ErrUpgrade: Lock or TryLock got a context that carries a read hold, or an owner ([rlock.WithOwner]) that
 // has one. A reader cannot become the writer, because two that tried would wait for each other without end.
 // Unlock the read hold first.
-var ErrUpgrade = engine.ErrUpgrade
+var ErrUpgrade error = errUpgrade
+
+var errUpgrade = engine.ErrUpgrade // so that documentation shows no internal package
 
 // RWMutex is a read-write lock: a name in a session. It keeps no state of its own. Safe for concurrent use.
 // Any number of RWMutexes of one name are one lock. It is a [rlock.Locker], to write; that to read is

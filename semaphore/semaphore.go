@@ -15,7 +15,7 @@ import (
 )
 
 // MaxLimit is the highest number of permits.
-const MaxLimit = engine.All - 1
+const MaxLimit = 999_999_999
 
 // Semaphore is a semaphore's name in a session, and how many permits it has. It keeps no state of its own.
 // Safe for concurrent use. Any number of Semaphores of one name are one semaphore.
