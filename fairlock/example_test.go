@@ -27,10 +27,10 @@ func ExampleNew() {
 	}
 	defer func() { _ = session.Close() }()
 
-	tickets := fairlock.New(session, "ticket office")
-	err = tickets.Do(context.Background(), func(ctx context.Context) error {
+	printer := fairlock.New(session, "printer")
+	err = printer.Do(context.Background(), func(ctx context.Context) error {
 		fmt.Println("served")
-		return tickets.Do(ctx, func(context.Context) error { // re-enters: ctx carries the hold
+		return printer.Do(ctx, func(context.Context) error { // re-enters: ctx carries the hold
 			fmt.Println("still served")
 			return nil
 		})

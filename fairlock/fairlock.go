@@ -1,7 +1,9 @@
 // Package fairlock is a distributed lock that is served first come, first served
 // across the goroutines of all processes. It has the Session, Hold, options and errors of package
 // rlock; New returns an *rlock.Mutex, so everything said there of Lock, TryLock,
-// Do, re-entry, leases and tokens holds here, too.
+// Do, re-entry, leases and tokens holds here, too:
+//
+//	err := fairlock.New(session, "printer").Do(ctx, work)
 //
 // # The queue
 //

@@ -28,16 +28,15 @@ func exampleSession() (*rlock.Session, func()) {
 }
 
 func ExampleNew() {
-	orders, stopOrders := exampleSession()
-	defer stopOrders()
-	stock, stopStock := exampleSession()
-	defer stopStock()
+	here, stopHere := exampleSession()
+	defer stopHere()
+	there, stopThere := exampleSession()
+	defer stopThere()
 
-	order := rlock.New(orders, "order:42")
-	shelf := fairlock.New(stock, "shelf:7")
-	both := multilock.New(order, shelf) // in any order, here and elsewhere: no deadlock
+	one, two := rlock.New(here, "account:1"), fairlock.New(there, "account:2")
+	transfer := multilock.New(one, two) // in any order, here and elsewhere: no deadlock
 
-	ctx, hold, err := both.Lock(context.Background())
+	ctx, hold, err := transfer.Lock(context.Background())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -46,16 +45,16 @@ func ExampleNew() {
 		fmt.Println(part.Name(), "has a token:", part.Token() > 0)
 	}
 	// ctx carries both holds, and ends if any of them is lost.
-	fmt.Println(shelf.Do(ctx, func(context.Context) error { return nil }))
+	fmt.Println(two.Do(ctx, func(context.Context) error { return nil }))
 
 	// For others they are taken, each and together.
-	_, _, err = multilock.New(shelf, order).TryLock(context.Background())
+	_, _, err = multilock.New(two, one).TryLock(context.Background())
 	var member *multilock.MemberError
-	fmt.Println(errors.Is(err, rlock.ErrLocked), errors.As(err, &member) && member.Name == "shelf:7")
+	fmt.Println(errors.Is(err, rlock.ErrLocked), errors.As(err, &member) && member.Name == "account:2")
 	fmt.Println(hold.Unlock(ctx))
 	// Output:
-	// order:42 has a token: true
-	// shelf:7 has a token: true
+	// account:1 has a token: true
+	// account:2 has a token: true
 	// <nil>
 	// true true
 	// <nil>

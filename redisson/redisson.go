@@ -77,7 +77,7 @@ func published(s *session.Session) string {
 // Where the JVM takes the name by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1
 // whatever Go had before. A counter that the JVM has made is raised all the same.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return newMutex(s, plain, name, options)
+	return inner.New(s, plain, name, options)
 }
 
 // NewFenced names a lock that the JVM takes by getFencedLock: the tokens of both sides rise together from the
@@ -85,9 +85,5 @@ func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 // redisson_lock_token:{name}. As Redisson's own, that key has no expiry. Take a name by New or by NewFenced,
 // not by both.
 func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return newMutex(s, fenced, name, options)
-}
-
-func newMutex(s *rlock.Session, k *engine.Kind, name string, options []rlock.Option) *rlock.Mutex {
-	return inner.New(s, k, name, options)
+	return inner.New(s, fenced, name, options)
 }

@@ -32,19 +32,15 @@ func ExampleNew() {
 	}
 	defer func() { _ = session.Close() }()
 
-	orders := rlock.New(session, "orders:42")
-	ctx, hold, err := orders.Lock(context.Background())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = hold.Unlock(context.Background()) }()
-
-	// ctx re-enters, and is canceled if the lock is ever lost.
-	_, nested, err := orders.Lock(ctx)
-	fmt.Println("re-entered:", err == nil, "one token:", nested.Token() == hold.Token())
-	_ = nested.Unlock(ctx)
-	// Output: re-entered: true one token: true
+	orders := rlock.New(session, "orders:42") // no I/O yet
+	err = orders.Do(context.Background(), func(ctx context.Context) error {
+		fmt.Println("alone", rlock.HoldFrom(ctx).Token() > 0) // ctx is canceled if the lock is lost
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// alone true
+	// <nil>
 }
 
 func ExampleNewSession() {
@@ -220,6 +216,27 @@ func ExampleWaitAtMost() {
 	// Output:
 	// drawer is taken, until its holder's lease is over at most: true
 	// <nil>
+}
+
+func ExampleHold_WaitReplicas() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"}) // which has a replica
+	session, err := rlock.NewSession(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = session.Close() }()
+
+	err = rlock.New(session, "ledger").Do(context.Background(), func(ctx context.Context) error {
+		bound, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := rlock.HoldFrom(ctx).WaitReplicas(bound, 1); err != nil {
+			return err // a failover could forget the lock
+		}
+		fmt.Println("a replica has it, too")
+		return nil
+	})
+	fmt.Println(err)
 }
 
 func ExampleHold_Extend() {

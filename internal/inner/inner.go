@@ -1,6 +1,22 @@
 // Package inner converts between rlock's Session and Mutex and what is inside them, for the other packages of
-// this module: rlock exports no way to do so. A Hold needs none of this, since package handle makes it: see
-// rlock.
+// this module: rlock exports no way to do so.
+//
+// # Why types of two packages are one thing
+//
+// Users see rlock's types alone, documented field by field, and can reach nothing behind them. The machine
+// cannot import rlock, and Go has no friends. So these bridges are left:
+//
+//   - engine.Outer has three functions, which rlock sets: what is inside a Session, inside a Mutex, and how a
+//     Mutex is made. They have their types here.
+//   - failure.Public makes the *rlock.LockedError of an error that the machine has found.
+//   - rlock.Hold is handle.Hold under another name, so that a conversion is all it takes. With a struct around
+//     it, each Lock would allocate one more.
+//   - rlock's State, Holder and Waiter are those of package protocol, with their documentation.
+//
+// Three types rename a struct of their own package, so that it can be an interface of somebody else without
+// its users seeing the methods: handle.heldContext is the Hold as a context.Context, in the same allocation.
+// engine.descent is an acquisition as a key in contexts. session.keeper is the Session as its watchdog sees
+// it.
 package inner
 
 import (
