@@ -3,7 +3,10 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,5 +85,49 @@ func TestAnUnlockThatIsNotTriedAgainSaysSo(t *testing.T) {
 			t.Errorf("in an outage: %v", err)
 		}
 		w.Net.Refuse(false)
+	})
+}
+
+// breaker counts failures as a circuit breaker does, which would open after a few.
+type breaker struct{ failures atomic.Int64 }
+
+func (b *breaker) Allow() error { return nil }
+
+func (b *breaker) ReportResult(err error) {
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
+		b.failures.Add(1)
+	}
+}
+
+func TestAShortStallIsNoFailureToACircuitBreaker(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		var b breaker
+		rdb := w.Net.Client(t, func(o *redis.Options) { o.Limiter = &b })
+		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(5*time.Second))
+		_, hold := testlock.Lock(t, rlock.New(s, "held"), bg)
+		var all sync.WaitGroup
+		for i := range 14 {
+			all.Go(func() {
+				m := rlock.New(s, fmt.Sprint(i))
+				for range 50 {
+					if err := testlock.Cycle(bg, m); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		for range 3 {
+			time.Sleep(10 * time.Millisecond)
+			w.Net.Freeze()
+			time.Sleep(40 * time.Millisecond)
+			w.Net.Thaw()
+		}
+		all.Wait()
+		if n := b.failures.Load(); n > 0 || hold.Err() != nil {
+			t.Errorf("%d failures; the hold: %v", n, hold.Err())
+		}
+		testlock.Unlock(t, hold)
 	})
 }

@@ -9,8 +9,8 @@
 //   - engine.Outer has three functions, which rlock sets: what is inside a Session, inside a Mutex, and how a
 //     Mutex is made. They have their types here.
 //   - failure.Public makes the *rlock.LockedError of an error that the machine has found.
-//   - rlock.Hold is handle.Hold under another name, so that a conversion is all it takes. With a struct around
-//     it, each Lock would allocate one more.
+//   - rlock.Hold is handle.Hold under another name, so that a conversion is all it takes. With a struct
+//     around it, each Lock would allocate one more.
 //   - rlock's State, Holder and Waiter are those of package protocol, with their documentation.
 //
 // Three types rename a struct of their own package, so that it can be an interface of somebody else without
