@@ -1,12 +1,59 @@
 package rlock_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
 func TestTheCommonCaseIsAsTheOthersOnARealServer(t *testing.T) {
 	t.Parallel()
 	commonCaseIsAsTheOthers(t, testlock.Shared(t))
+}
+
+// A session whose subscription is at another server than its lock learns it with each answer (flag D).
+func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	sharded := rdb.Do(bg, "PUBSUB", "SHARDNUMSUB").Err() == nil // Redis 7
+	acquire := redis.NewScript(script.Text("lock/acquire"))
+	for told, subscribe := range map[string]func(string) *redis.PubSub{
+		"1": func(channel string) *redis.PubSub { return rdb.Subscribe(bg, channel) },
+		"2": func(channel string) *redis.PubSub { return rdb.SSubscribe(bg, channel) },
+	} {
+		p := testlock.Prefix(rdb)
+		lock, channels := p+":r:{"+told+"}", p+":s:"
+		keys := []string{lock, lock + ":t", lock + ":q", lock + ":a", lock + ":d"}
+		deaf := func(attempt string) bool {
+			t.Helper()
+			reply, err := acquire.Run(bg, rdb, keys, attempt, 1, int64(1)<<52, 30000, "about", 60000, 10000,
+				channels, "nonce", told).Text()
+			testlock.Must(t, err)
+			return strings.Contains(strings.Fields(reply)[0], "D")
+		}
+		deaf("holder:1")
+		wantDeaf := told == "1" || sharded // else it cannot be known
+		if deaf("s:1") != wantDeaf {
+			t.Errorf("told by %s: nobody listens, and the answer does not say so", told)
+		}
+		if told == "2" && !sharded {
+			continue
+		}
+		channel := channels + "s"
+		if told == "2" {
+			channel = channels + strings.TrimPrefix(lock, p+":") + ":s"
+		}
+		listens := subscribe(channel)
+		_, err := listens.Receive(bg)
+		testlock.Must(t, err)
+		if deaf("s:1") {
+			t.Errorf("told by %s: it listens, and the answer denies it", told)
+		}
+		testlock.Must(t, listens.Close())
+		testlock.Eventually(t, "the answer says that it does not listen any more", func() bool { return deaf("s:1") })
+	}
 }
