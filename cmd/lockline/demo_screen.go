@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // screen shows the demo in plain lines, the same on a terminal and in a pipe: a column for each process. Of
@@ -53,10 +52,6 @@ func (p painter) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-func pad(text string, width int) string {
-	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
-}
-
 func (s *screen) intro(redis string) {
 	fmt.Fprintf(s.out, `lockline demo
 %d processes share a lock and a counter. Each in turn: lock, read the counter, pause,
@@ -65,11 +60,11 @@ stand still while it holds, and process %d will be killed while it holds.
 Redis: %s. Lease: %v, renewed while the holder lives.
 
 `, demoProcesses, stallingProcess, killedProcess, redis, demoLease)
-	head := pad("time", 9)
+	head := fmt.Sprintf("%-9s", "time")
 	for i := range s.lanes {
-		head += pad(fmt.Sprintf("P%d", i+1), 8)
+		head += fmt.Sprintf("P%-7d", i+1)
 	}
-	fmt.Fprintln(s.out, head+pad("fencing token", 19)+pad("counter", 9)+"holds")
+	fmt.Fprintf(s.out, "%s%-19s%-9sholds\n", head, "fencing token", "counter")
 }
 
 // show keeps the lanes.
@@ -93,7 +88,7 @@ func (s *screen) printRow(e event) {
 	s.row = e.at
 	line := s.clock(e.at)
 	for _, l := range s.lanes {
-		line += pad(l.state, 8)
+		line += fmt.Sprintf("%-8s", l.state)
 	}
 	fmt.Fprintf(s.out, "%s%-19d%-9d%d\n", line, e.Token, s.count, s.holds)
 }
@@ -135,11 +130,7 @@ func (s *screen) verdict(v verdict) {
 	fmt.Fprint(s.out, "\nVerdict\n")
 	for _, c := range v {
 		mark := map[bool]string{true: "✓", false: "✗"}[c.ok]
-		fmt.Fprintf(s.out, "  %s %s %s\n", mark, pad(c.name, 10), c.says)
+		fmt.Fprintf(s.out, "  %s %-10s %s\n", mark, c.name, c.says)
 	}
-	if v.right() {
-		fmt.Fprintln(s.out, "All is right.")
-	} else {
-		fmt.Fprintln(s.out, "Something is wrong.")
-	}
+	fmt.Fprintln(s.out, map[bool]string{true: "All is right.", false: "Something is wrong."}[v.right()])
 }

@@ -183,9 +183,9 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err := execSupported(); err != nil {
 		return err
 	}
-	path, err := lookUp(o.command[0])
+	path, err := exec.LookPath(o.command[0])
 	if err != nil {
-		return err
+		return &exitError{startFailure(err), err}
 	}
 	signals := listen()
 	defer signal.Stop(signals)
@@ -243,14 +243,6 @@ func listen() chan os.Signal {
 		}
 	}
 	return signals
-}
-
-func lookUp(command string) (string, error) {
-	path, err := exec.LookPath(command)
-	if err != nil {
-		return "", &exitError{startFailure(err), err}
-	}
-	return path, nil
 }
 
 func startFailure(err error) int {

@@ -44,7 +44,7 @@ func inspectCommand() *cli.Command {
 		forgotten := func(s lockState) bool { return s.gone() && s.Token == 0 }
 		known := slices.DeleteFunc(slices.Clone(states), forgotten)
 		if len(known) == 0 {
-			fmt.Fprintf(o.out, "%s  free\n", printable(o.name))
+			fmt.Fprintf(o.out, "%s  free (%s)\n", printable(o.name), o.where())
 		}
 		for _, s := range known {
 			s.print(o.out)

@@ -121,7 +121,7 @@ func TestLatchesAreShown(t *testing.T) {
 	}
 	wantMatch(t, said(t, url, "inspect", "import 42"), `^import 42  latch, count 3\n  party    worker 8: `+owner+` \(dead\), lease 0s\n  party    worker 7: `+owner+`, lease \S+\n$`)
 	wantMatch(t, said(t, url, "inspect", "--kind", "latch", "plain"), `^plain  latch, count 2\n$`)
-	wantMatch(t, said(t, url, "inspect", "over"), `^over  free\n$`)
+	wantMatch(t, said(t, url, "inspect", "over"), `^over  free \(prefix lockline\)\n$`)
 	var states []lockState
 	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "ls", "--json", "import*")), &states))
 	if len(states) != 1 || states[0].Held || states[0].Count != 3 || len(states[0].Holders) != 2 || states[0].Holders[1].Party != "worker 7" || states[0].Holders[1].RemainingMS <= 0 {

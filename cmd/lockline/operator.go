@@ -140,5 +140,10 @@ func (o *operator) write(v any) error {
 	return err
 }
 
-// errNothing ends a command that found nothing to do.
-var errNothing = &exitError{code: exitWrong, err: errors.New("the lock is not held")}
+// where are the locks that it looks at: who gets it wrong sees none.
+func (o *operator) where() string {
+	if o.redisson {
+		return "shared with Redisson"
+	}
+	return "prefix " + printable(o.prefix)
+}

@@ -120,7 +120,24 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 	wants("no majority: the same holder is on 0 of 3 servers at most", "free", "free", "free")
 	hold := testlock.Take(t, multilock.NewRedLock("x", sessions...))
 	mine := fmt.Sprintf("process %d on", os.Getpid())
-	wants("held on all 3 servers: one of them may restart", mine, mine, mine)
+	wants("held on all 3 servers named: one of them may restart, if these are all", mine, mine, mine)
+	all := args
+	args = slices.Concat(args[:3], []string{"x"}) // two of the three
+	wants("held on 2 of 2 servers: name all of the RedLock to see whether one may restart", mine, mine)
+	for wrong, says := range map[string]string{
+		"--also redis://" + servers[0]:                                "is named twice",
+		"--kind fair --also redis://" + servers[1]:                    "--also is for a RedLock",
+		"--redisson --also redis://" + servers[1]:                     "--also is for a RedLock",
+		"--also redis://" + servers[1] + " --also redis://nonsense:x": "",
+	} {
+		_, errOut, code := operate(t, servers[0], append([]string{"inspect", "x"}, strings.Fields(wrong)...)...)
+		if code != exitTrouble || !strings.Contains(errOut, says) {
+			t.Errorf("%s: exit code %d: %s", wrong, code, errOut)
+		}
+	}
+	args = all
+	first.RequireAuth("secret") // which --redis does not give
+	wants("held on 2 of 3 servers: restart none that has the holder", "lock \"x\": 0 of 1 servers answered, 1 are needed: server "+servers[0]+": NOAUTH", mine, mine)
 	first.Close() // which --redis names
 	wants("held on 2 of 3 servers: restart none that has the holder", "", mine, mine)
 	testlock.Unlock(t, hold)
@@ -195,7 +212,7 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 		strings.Index(out, waiting.ID()+":1") > strings.Index(out, later.ID()+":1") || !strings.Contains(out, "(till 3)") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if out, _, _ := operate(t, m.Addr(), "inspect", "other"); out != "other  free\n" {
+	if out, _, _ := operate(t, m.Addr(), "inspect", "other"); out != "other  free (prefix lockline)\n" {
 		t.Errorf("a lock that nobody has: %s", out)
 	}
 }
@@ -223,7 +240,7 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "fair, freed") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitWrong || !strings.Contains(errOut, "not held") {
+	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitWrong || !strings.Contains(errOut, `lock "x" (prefix lockline): not held`) {
 		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
 	}
 }

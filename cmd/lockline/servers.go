@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -13,11 +14,17 @@ import (
 
 // inspectServers shows on which servers of a RedLock its holder is.
 func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
+	if len(o.kinds) == 1 && o.kinds[0].Kind != rlock.KindRedLock {
+		return errors.New("--also is for a RedLock, which alone is on several servers")
+	}
 	var all []lockState
 	votes, most := map[string]int{}, 0
 	t := targetOf(cmd)
 	for _, url := range append([]string{t.URL}, cmd.StringSlice("also")...) {
 		t.URL = url
+		if slices.ContainsFunc(all, func(s lockState) bool { return s.Server == t.host() }) {
+			return fmt.Errorf("--also: %s is named twice: each server has one vote", t.host())
+		}
 		s, err := o.partAt(ctx, t)
 		if err != nil {
 			return err
@@ -36,8 +43,10 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 		fmt.Fprintf(o.out, "  %-24s %s\n", s.Server, cmp.Or(s.Error, s.heldBy(), "free"))
 	}
 	switch n := len(all); {
+	case n < 3:
+		fmt.Fprintf(o.out, "held on %d of 2 servers: name all of the RedLock to see whether one may restart\n", most)
 	case most == n:
-		fmt.Fprintf(o.out, "held on all %d servers: one of them may restart\n", n)
+		fmt.Fprintf(o.out, "held on all %d servers named: one of them may restart, if these are all\n", n)
 	case most > n/2:
 		fmt.Fprintf(o.out, "held on %d of %d servers: restart none that has the holder\n", most, n)
 	default:
@@ -46,18 +55,20 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// partAt is what one server has of a RedLock, or that it cannot be reached.
-func (o *operator) partAt(ctx context.Context, t target) (lockState, error) {
+// partAt is what one server has of a RedLock, or why it does not say.
+func (o *operator) partAt(ctx context.Context, t target) (s lockState, err error) {
 	at := &operator{prefix: o.prefix}
-	s := newState(o.name, rlock.KindRedLock.String())
-	err := at.open(ctx, t)
-	if err == nil {
+	unknown := at.open(ctx, t)
+	if unknown == nil {
 		defer at.close()
-		s, err = openRedLock(at.session, o.name).state(ctx)
+		s, unknown = openRedLock(at.session, o.name).state(ctx)
+	} else if !errors.As(unknown, new(*unreachable)) {
+		return s, unknown // the command line is wrong
 	}
-	if down, ok := errors.AsType[*unreachable](err); ok {
-		s.Error, err = say(down), nil
+	if unknown != nil {
+		s = newState(o.name, rlock.KindRedLock.String())
+		s.Error = say(unknown)
 	}
 	s.Server = t.host()
-	return s, err
+	return s, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -107,11 +106,6 @@ func (s *lockState) hold(h holder) {
 	}
 	s.Count++
 	s.Holders = append(s.Holders, h)
-}
-
-// has reports whether one of the holders has this token.
-func (s lockState) has(token int64) bool {
-	return slices.ContainsFunc(s.Holders, func(h holder) bool { return h.Token == token })
 }
 
 // heldBy names the first holder, and counts the others.

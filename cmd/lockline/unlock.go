@@ -56,7 +56,8 @@ func unlockCommand() *cli.Command {
 			return err
 		}
 		if token > 0 {
-			i := slices.IndexFunc(held, func(s lockState) bool { return s.has(token) })
+			with := func(h holder) bool { return h.Token == token }
+			i := slices.IndexFunc(held, func(s lockState) bool { return slices.ContainsFunc(s.Holders, with) })
 			if i < 0 {
 				return o.notFreed(held)
 			}
@@ -64,7 +65,7 @@ func unlockCommand() *cli.Command {
 		}
 		switch len(held) {
 		case 0:
-			return errNothing
+			return o.notFreed(nil)
 		case 1:
 			return o.forceUnlock(ctx, held[0], token)
 		}
@@ -78,10 +79,10 @@ func (o *operator) held(ctx context.Context) ([]lockState, error) {
 	return slices.DeleteFunc(states, func(s lockState) bool { return !s.Held }), err
 }
 
-// notFreed names the holder of the lock if it is not the one that was to lose it.
+// notFreed says that nobody holds the lock, or names the holder, which is not the one that was to lose it.
 func (o *operator) notFreed(held []lockState) error {
 	if len(held) == 0 {
-		return errNothing
+		return &exitError{exitWrong, fmt.Errorf("lock %q (%s): not held", o.name, o.where())}
 	}
 	var by []string
 	for _, s := range held {
@@ -104,14 +105,12 @@ func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) 
 	switch {
 	case err != nil:
 		return err
-	case !yes && token > 0:
+	case !yes:
 		now, err := o.held(ctx)
 		if err != nil {
 			return err
 		}
 		return o.notFreed(now)
-	case !yes:
-		return errNothing // it was freed in that instant
 	case o.json:
 		return o.write(freed{yes, was})
 	}
