@@ -187,8 +187,10 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 		if k.open == nil || k.Kind == rlock.KindRedLock {
 			continue
 		}
-		if err := o.tryKind(ctx, k); err != nil {
-			f.Status, f.Found, f.Do = failure, fmt.Sprintf("a %v lock: %s", k.Kind, say(err)), locksDo(err)
+		name := "lockline-doctor-" + rand.Text()
+		if err := o.tryKind(ctx, k, name); err != nil {
+			f.Status, f.Found = failure, fmt.Sprintf("a %v lock: %s", k.Kind, say(err))
+			f.Do = locksDo(err) + o.sweep(k, name)
 			return f
 		}
 		names = append(names, k.String())
@@ -229,7 +231,7 @@ func (o *operator) trySubscribe(ctx context.Context) error {
 }
 
 // tryKind takes a lock, enters it again, and hands it over to a waiting session.
-func (o *operator) tryKind(ctx context.Context, k lockKind) error {
+func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	if err := o.trySubscribe(ctx); err != nil {
 		return err
 	}
@@ -245,8 +247,6 @@ func (o *operator) tryKind(ctx context.Context, k lockKind) error {
 		return err
 	}
 	defer closeSession(second)
-	name := "lockline-doctor-" + rand.Text()
-
 	lock := k.open(first, name)
 	held, hold, err := lock.Lock(ctx)
 	if err != nil {
@@ -282,6 +282,21 @@ func (o *operator) tryKind(ctx context.Context, k lockKind) error {
 		return errors.Join(err, <-done)
 	}
 	return <-done
+}
+
+// sweep deletes what a trial has left that failed: a user without pexpire makes a lock that has no lease.
+func (o *operator) sweep(k lockKind, name string) (stays string) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
+	defer cancel()
+	lock := fmt.Sprintf("%s:%s:{%s}", o.prefix, string(k.Kind), name)
+	keys := []string{lock, lock + ":t", lock + ":q", lock + ":a", lock + ":d", lock + ":h"}
+	if o.redisson {
+		keys = []string{name, "lockline_lock_memory:{" + name + "}"}
+	}
+	if err := o.rdb.Del(ctx, keys...).Err(); err != nil && strings.Contains(err.Error(), "NOPERM") {
+		return "; delete " + keys[0] + ", if it is there: this user may not"
+	}
+	return ""
 }
 
 // signalWaiting is told when a session waits.

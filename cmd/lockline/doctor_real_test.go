@@ -155,7 +155,24 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 		"no PUBLISH":   {"+@all -publish", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
 		"other keys":   {"+@all resetkeys ~other:*", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
 		"no queues":    {"+@all -zadd", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
-		"no TIME":      {"+@all -time", func(t *testing.T, e examination) { e.want(t, "reach", failure, "NOPERM") }},
+		"no PEXPIRE": {"+@all -pexpire", func(t *testing.T, e examination) {
+			e.want(t, "locks", failure, "reentrant")
+			for key := range keys(t, admin) {
+				if admin.TTL(t.Context(), key).Val() < 0 || strings.HasSuffix(key, "}") {
+					t.Errorf("left: %q", key)
+				}
+			}
+		}},
+		"no DEL": {"+@all -pexpire -del", func(t *testing.T, e examination) {
+			e.want(t, "locks", failure, "reentrant")
+			for key := range keys(t, admin) {
+				if strings.HasSuffix(key, "}") && !strings.Contains(e[len(e)-1].Do, "delete "+key+",") {
+					t.Errorf("left: %q, and no word of it: %+v", key, e)
+				}
+				testlock.Must(t, admin.Del(t.Context(), key).Err())
+			}
+		}},
+		"no TIME": {"+@all -time", func(t *testing.T, e examination) { e.want(t, "reach", failure, "NOPERM") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := append([]any{"ACL", "SETUSER", "tester", "reset", "on", ">secret", "~*", "&*"}, anys(strings.Fields(test.rules))...)
