@@ -142,14 +142,15 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 			kinds++
 		}
 	}
-	args := cmd.Args().Slice()
+	args, line := cmd.Args().Slice(), cmd.Root().Args().Slice()
+	unnamed := line[len(line)-len(args)-1] == "--" // which names that begin with "-" have before them, too
 	if len(args) > 0 {
 		o.name, args = args[0], args[1:]
 	}
 	// Where "--" is missing, an option behind NAME would be run as the command.
 	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	} else if len(args) > 0 && args[0][:min(1, len(args[0]))] == "-" {
+		args, unnamed = args[1:], false
+	} else if !unnamed && len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		return o, fmt.Errorf("exec: options stand before NAME, and -- before the command: %q; see lockline exec --help", args[0])
 	}
 	o.command = args
@@ -158,7 +159,7 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		return o, errors.New("exec: of --fair, --shared, --exclusive and --semaphore, give one at most; see lockline exec --help")
 	case cmd.IsSet("semaphore") && cmd.Int("semaphore") < 1:
 		return o, fmt.Errorf("exec: --semaphore must be above 0: %d", cmd.Int("semaphore"))
-	case o.name == "":
+	case o.name == "", unnamed:
 		return o, errors.New("exec: the name of a lock is missing; see lockline exec --help")
 	case len(o.command) == 0:
 		return o, errors.New("exec: the command is missing; see lockline exec --help")
