@@ -234,8 +234,9 @@ func (v *vote) whyOver(err error) error {
 		v.holder = &failure.LockedError{Name: v.l.name}
 	}
 	err = failure.OfWait(v.ctx, wakeup.Closed(v.bounds.Closing), v.l.name, v.holder)
-	if v.holder == nil {
-		err = failure.Troubled(err, v.trouble)
+	if v.holder == nil && v.trouble != nil {
+		text := v.trouble.Error() // of several servers: one that refuses does not say that all do
+		err = failure.Troubled(err, errors.New(text))
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,7 +53,7 @@ func demoCommand() *cli.Command {
 			case cmd.Args().Present():
 				return fmt.Errorf("demo takes no arguments, got %q; see lockline demo --help", cmd.Args().First())
 			case cmd.Duration("for") < 0:
-				return fmt.Errorf("--for must not be negative")
+				return errors.New("--for must not be negative")
 			}
 			ctx, stop := untilSignal(ctx)
 			defer stop()
@@ -82,6 +83,9 @@ func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Wr
 		return err
 	}
 	defer rdb.Close()
+	if role, _ := redis.hello(ctx, rdb.Process, "role"); role == "replica" {
+		return errors.New("this server is a replica, which grants nothing: name the master, or its Sentinels")
+	}
 	d := newDirector(contend, newScreen(out, contend))
 	d.screen.intro(says)
 	if err = d.start(ctx, assignment{Redis: redis, Prefix: prefix, Lease: demoLease}); err != nil {

@@ -48,6 +48,26 @@ func TestAServerThatRefusesHelloIsUsedAsItIs(t *testing.T) {
 	}
 }
 
+func TestAReplicaIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	host, port, _ := strings.Cut(testredis.Start(t).Addr, ":")
+	replica := testredis.Start(t, "--replicaof", host, port)
+	testlock.Eventually(t, "in sync", func() bool {
+		return strings.Contains(replica.Client(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	said := execs(t, replica.Addr, exitTrouble, "--wait", "1s", "n", "--", "true")
+	for _, want := range []string{"Redis refused the last request before the wait was over: READONLY",
+		"(the server is a replica: name the master, or use ?master_name=NAME behind the URL of --redis)"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q: %s", want, said)
+		}
+	}
+	if out, errOut, code := operate(t, replica.Addr, "demo"); code != exitTrouble || out != "" ||
+		!strings.Contains(errOut, "this server is a replica") {
+		t.Errorf("demo: exit code %d: %s%s", code, out, errOut)
+	}
+}
+
 func TestSignalEndsExecWhileRedisDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

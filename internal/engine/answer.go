@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/subtle"
+	"fmt"
 	"strings"
 	"time"
 
@@ -120,10 +121,11 @@ func (a *attempt) endures(o wire.Outcome, err error) bool {
 	if !stays && !wire.Judge(err).Transient {
 		return false
 	}
+	trouble := fmt.Errorf("%w%s", err, wire.Hint(err))
 	for w := l.waiters.first; w != nil; {
 		next := w.next
 		c := w.a
-		c.trouble = err
+		c.trouble = trouble
 		if c.cfg.Impatient || !c.bounds.Endures(o.Failing, c.begun, l.p.s().Lease) {
 			w.answer(nil, l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err)))
 		}

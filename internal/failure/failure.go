@@ -203,11 +203,23 @@ func Outage(since time.Time, err error) error {
 		time.Since(since).Round(100*time.Millisecond), err)
 }
 
+// refusal is the ErrNoAnswer of a wait whose last request Redis has answered: it refused.
+type refusal struct{ why error }
+
+func (e *refusal) Error() string {
+	return "Redis refused the last request before the wait was over: " + e.why.Error()
+}
+func (e *refusal) Unwrap() error { return ErrNoAnswer }
+
 // Troubled is the error of a call that has ended in an outage. err is why it ended; last, unless nil, is that
 // of the last request.
 func Troubled(err, last error) error {
-	if last == nil {
+	n, ok := err.(*named)
+	switch {
+	case last == nil:
 		return err
+	case ok && n.err == ErrNoAnswer && errors.As(last, new(interface{ RedisError() })):
+		return &named{n.what, n.name, &refusal{last}, n.hint}
 	}
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
 }

@@ -85,6 +85,31 @@ func TestJoinedErrorsAreEachFound(t *testing.T) {
 	}
 }
 
+// reply is an error that a server answers with.
+type reply string
+
+func (e reply) Error() string { return string(e) }
+func (reply) RedisError()     {}
+
+func TestAWaitThatEndsInAnOutageSaysWhetherRedisAnswered(t *testing.T) {
+	ran := Of("semaphore", "x", ErrNoAnswer)
+	for _, c := range []struct {
+		err, last error
+		want      string
+	}{
+		{ran, nil, ran.Error()},
+		{ran, errors.New("EOF"), ran.Error() + "; the last request failed: EOF"},
+		{ran, fmt.Errorf("%w (hint)", reply("READONLY x")), `lockline: semaphore "x": Redis refused the last request ` +
+			"before the wait was over: READONLY x (hint)"},
+		{ErrClosed, reply("READONLY x"), "lockline: session closed; the last request failed: READONLY x"},
+	} {
+		got := Troubled(c.err, c.last)
+		if got.Error() != c.want || errors.Is(got, ErrNoAnswer) != (c.err == ran) || errors.As(got, new(reply)) {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
 func TestAnEndedWaitKnowsTheHolderAndIsNoErrLocked(t *testing.T) {
 	locked := &LockedError{Name: "x", Holder: "a:1"}
 	err := EndedWait(ended(ErrClosed), locked)

@@ -19,6 +19,7 @@ var hints = []struct{ words, hint string }{
 	{"cluster support disabled", "the server is no node of a Cluster: use redis.NewClient"},
 	{"unknown command 'evalsha'", "the server runs no scripts; a Sentinel runs none, " +
 		"and knows where the master is: use redis.NewFailoverClient"},
+	{"readonly you can't write", "the server is a replica: name the master, or use redis.NewFailoverClient"},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
 }
 

@@ -25,6 +25,7 @@ func TestHints(t *testing.T) {
 		"ERR unknown command 'EVALSHA', with args beginning with: 'x'":          "Sentinel",
 		"ERR unknown command `evalsha`, with args beginning with: `x`":          "Sentinel",
 		"ERR Protocol error: unauthenticated multibulk length":                  "password",
+		"READONLY You can't write against a read only replica.":                 "the server is a replica",
 		"NOPERM this user has no permissions to run the 'publish' command":      "",
 		"dial tcp 127.0.0.1:6379: connect: connection redisError":               "",
 		"LOADING Redis is loading the dataset in memory":                        "",
