@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ var checks = []struct {
 	{"reach", false, checkReach}, {"version", true, checkVersion}, {"cluster", true, checkCluster},
 	{"eviction", true, checkEviction}, {"memory", true, checkMemory}, {"persistence", true, checkPersistence},
 	{"replication", true, checkReplication}, {"clock", false, checkClock}, {"pubsub", false, checkPubSub},
-	{"clients", true, checkClients},
+	{"clients", true, checkClients}, {"scripts", false, checkScripts},
 }
 
 const adminDo = "run the doctor as an administrator, too"
@@ -27,7 +28,7 @@ func reachDo(err error) string {
 	if strings.Contains(err.Error(), "NOPERM") { // it was reached
 		return rightsDo
 	}
-	return "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; on a Cluster, that it has slots"
+	return "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; that maxclients is not reached; on a Cluster, that it has slots"
 }
 
 func checkReach(f facts) finding {
@@ -37,7 +38,10 @@ func checkReach(f facts) finding {
 	return finding{Status: fine, Found: fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond))}
 }
 
-const configDo = "this user may not ask CONFIG: look at %s, or " + adminDo
+// unasked is the finding where nothing but known is, for want of a setting.
+func unasked(known, setting string) finding {
+	return finding{Status: unknown, Found: known + "this user may not ask CONFIG for " + setting, Do: adminDo}
+}
 
 func checkVersion(f facts) finding {
 	name, version := "Redis", f.info["redis_version"]
@@ -123,7 +127,7 @@ func checkPersistence(f facts) finding {
 			found.Found += ": a crash of the machine loses the last second"
 		}
 	case !known:
-		found.Status, found.Found, found.Do = unknown, "no append-only file", fmt.Sprintf(configDo, "save")
+		return unasked("no append-only file; ", "save")
 	case save != "":
 		found.Status, found.Found = warning, "snapshots only (save "+save+")"
 		found.Do = "set appendonly yes: a restart forgets the locks that were taken since the last snapshot"
@@ -151,7 +155,7 @@ func checkReplication(f facts) finding {
 	case replicas == 0:
 		found.Found = "no replica: while this server is down, no lock can be had"
 	case !known:
-		found.Status, found.Found, found.Do = unknown, fmt.Sprintf("%d replicas", replicas), fmt.Sprintf(configDo, "min-replicas-to-write")
+		return unasked(fmt.Sprintf("%d replicas; ", replicas), "min-replicas-to-write")
 	case least == "0":
 		found.Status, found.Found = warning, fmt.Sprintf("%d replicas, min-replicas-to-write 0", replicas)
 		found.Do = "set min-replicas-to-write 1 and min-replicas-max-lag 10: else a master that is cut off goes on granting locks, which the failover forgets"
@@ -209,7 +213,7 @@ const leastBuffer = 1 << 20 // bytes; a subscription of a busy session is behind
 func checkPubSub(f facts) finding {
 	limits, ok := f.config["client-output-buffer-limit"]
 	if !ok {
-		return finding{Status: unknown, Do: fmt.Sprintf(configDo, "client-output-buffer-limit")}
+		return unasked("", "client-output-buffer-limit")
 	}
 	// "normal 0 0 0 slave ... pubsub HARD SOFT SECONDS"
 	_, own, _ := strings.Cut(limits, "pubsub ")
@@ -240,13 +244,35 @@ func checkClients(f facts) finding {
 	}
 	most, _ := strconv.ParseInt(limit, 10, 64)
 	connected := f.number("connected_clients")
+	one := int64(10*runtime.GOMAXPROCS(0) + 11) // go-redis's pools, and a subscription
+	found := finding{Status: warning, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most)}
 	switch {
 	case !ok:
-		return finding{Status: unknown, Do: fmt.Sprintf(configDo, "maxclients")}
+		return unasked("", "maxclients")
 	case connected > most/10*9:
-		return finding{Status: warning, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most),
-			Do: "raise maxclients, or use smaller pools: " +
-				"new connections are refused when it is reached, and renewals need one where others broke"}
+		found.Do = "raise maxclients, or use smaller pools: " +
+			"new connections are refused when it is reached, and renewals need one where others broke"
+	case most < one:
+		found.Do = fmt.Sprintf("raise maxclients: one process on a machine like this may open %d connections", one)
+	default:
+		found.Status = fine
 	}
-	return finding{Status: fine, Found: fmt.Sprintf("%d connected, maxclients %d", connected, most)}
+	return found
+}
+
+const leastBusy = 1000 // ms; scripts of locks take much less, but others' may not
+
+func checkScripts(f facts) finding {
+	for _, name := range []string{"busy-reply-threshold", "lua-time-limit"} { // before Redis 7
+		limit, ok := f.config[name]
+		found := finding{Status: fine, Found: name + " " + limit}
+		if ms, _ := strconv.Atoi(limit); ms > 0 && ms < leastBusy { // with 0, requests wait for a script's end
+			found.Status = warning
+			found.Do = "set " + name + " 5000: while a script of any program runs for longer, requests are refused"
+		}
+		if ok {
+			return found
+		}
+	}
+	return unasked("", "busy-reply-threshold")
 }

@@ -70,15 +70,16 @@ func doctorCommand() *cli.Command {
 }
 
 func printFindings(out io.Writer, findings []finding) {
-	server := ""
+	server, said := "", map[string]bool{"": true} // one advice may be for many findings
 	for _, f := range findings {
 		if f.Server != server && f.Server != "" {
 			server = f.Server
 			fmt.Fprintln(out, server)
 		}
 		fmt.Fprintf(out, "  %-8s %-12s %s\n", f.Status, f.Check, printable(f.Found))
-		if f.Do != "" {
+		if !said[f.Do] {
 			fmt.Fprintf(out, "  %-8s %-12s -> %s\n", "", "", f.Do)
+			said[f.Do] = true
 		}
 	}
 }
@@ -134,7 +135,7 @@ type facts struct {
 
 // settings are what the checks ask CONFIG for.
 var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
-	"client-output-buffer-limit", "maxclients"}
+	"client-output-buffer-limit", "maxclients", "busy-reply-threshold", "lua-time-limit"}
 
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
 	f := facts{server: server.Options().Addr, config: map[string]string{}}
@@ -207,7 +208,7 @@ func locksDo(err error) string {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL"), strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access"):
-		return rightsDo
+		return rightsDo + ", or give the --prefix that it has"
 	case strings.Contains(text, "OOM"), strings.Contains(text, "MISCONF"), strings.Contains(text, "NOREPLICAS"), strings.Contains(text, "READONLY"):
 		return "the server refuses writes; see its other findings"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -39,13 +39,28 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		"soft limit":          {checkPubSub, nil, map[string]string{pubsub: "pubsub 33554432 1000 60"}, warning, "raise its soft limit"},
 		"both limits":         {checkPubSub, nil, map[string]string{pubsub: "pubsub 2000 1000 60"}, warning, "raise its hard and its soft limit"},
 		"clients":             {checkClients, map[string]string{"connected_clients": "20"}, map[string]string{"maxclients": "10000"}, fine, ""},
-		"clients of INFO":     {checkClients, map[string]string{"connected_clients": "20", "maxclients": "100"}, nil, fine, ""},
+		"clients of INFO":     {checkClients, map[string]string{"connected_clients": "20", "maxclients": "10000"}, nil, fine, ""},
 		"many clients":        {checkClients, map[string]string{"connected_clients": "95"}, map[string]string{"maxclients": "100"}, warning, "maxclients"},
-		"maxclients, unasked": {checkClients, map[string]string{"connected_clients": "20"}, nil, unknown, "maxclients"},
+		"maxclients, unasked": {checkClients, map[string]string{"connected_clients": "20"}, nil, unknown, "administrator"},
+		"few clients":         {checkClients, map[string]string{"connected_clients": "2"}, map[string]string{"maxclients": "20"}, warning, "one process"},
+		"usual scripts":       {checkScripts, nil, map[string]string{"busy-reply-threshold": "5000", "lua-time-limit": "5000"}, fine, ""},
+		"unbounded scripts":   {checkScripts, nil, map[string]string{"busy-reply-threshold": "0"}, fine, ""},
+		"short scripts":       {checkScripts, nil, map[string]string{"busy-reply-threshold": "100"}, warning, "set busy-reply-threshold"},
+		"before Redis 7":      {checkScripts, nil, map[string]string{"lua-time-limit": "100"}, warning, "set lua-time-limit"},
+		"scripts, unasked":    {checkScripts, nil, nil, unknown, "administrator"},
+		"pubsub, unasked":     {checkPubSub, nil, nil, unknown, "administrator"},
 	} {
 		got := test.check(facts{info: test.info, config: test.config})
-		if got.Status != test.want || !strings.Contains(got.Do, test.do) || got.Status == fine && got.Do != "" {
+		if got.Status != test.want || !strings.Contains(got.Do, test.do) || got.Status == fine && got.Do != "" || got.Found == "" {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+func TestDoctorSaysOnceWhoMayAskMore(t *testing.T) {
+	var out strings.Builder
+	printFindings(&out, []finding{unasked("", "save"), unasked("", "maxclients"), {Status: fine}, unasked("", "x")})
+	if n := strings.Count(out.String(), adminDo); n != 1 {
+		t.Errorf("%d times:\n%s", n, &out)
 	}
 }

@@ -35,7 +35,7 @@ func Hint(err error) string {
 				"does the server speak TLS? If not, drop the client's TLSConfig)"
 		case errors.As(err, new(*hungUp)):
 			return " (the server hung up before it answered anything: " +
-				"if it speaks TLS, give the client a TLSConfig)"
+				"if it speaks TLS, give the client a TLSConfig; else maxclients may be reached)"
 		}
 		return ""
 	}

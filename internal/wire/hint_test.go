@@ -58,7 +58,7 @@ func TestHintsAboutTLS(t *testing.T) {
 		{t.Context(), dial, true, false, ""},
 		{t.Context(), tls.RecordHeaderError{}, true, false, "does not speak TLS"},
 		{t.Context(), io.EOF, false, false, "give the client a TLSConfig"},
-		{t.Context(), reset, false, false, "give the client a TLSConfig"},
+		{t.Context(), reset, false, false, "maxclients may be reached"},
 		{t.Context(), io.EOF, false, true, ""},
 		{t.Context(), io.EOF, true, false, ""},
 		{t.Context(), redisError("READONLY x"), false, false, ""},
