@@ -54,11 +54,16 @@ func TestATimeThatLastsForDecadesIsRefusedWithTheOptionsName(t *testing.T) {
 		m := rlock.New(testlock.NewSession(t, w.Client), "x")
 		_, _, said["WithLease"] = m.TryLock(bg, rlock.WithLease(long))
 		_, _, said["HoldAtLeast"] = m.TryLock(bg, rlock.HoldAtLeast(long))
+		for d, text := range map[time.Duration]string{0: "0s", -1: "-1ns"} {
+			if _, _, err := m.TryLock(bg, rlock.WithLease(d)); err == nil || !strings.Contains(err.Error(), ": "+text+" is shorter") {
+				t.Errorf("WithLease(%d): %v", d, err)
+			}
+		}
 		hold := testlock.Take(t, m)
 		said["Extend"] = hold.Extend(bg, long)
 		testlock.Unlock(t, hold)
 		for name, err := range said {
-			if err == nil || !strings.Contains(err.Error(), name) ||
+			if err == nil || !strings.Contains(err.Error(), name+": ") ||
 				!strings.Contains(err.Error(), "ten years") {
 				t.Errorf("%s: %v", name, err)
 			}

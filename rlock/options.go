@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -32,7 +33,7 @@ func WithLease(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) {
 		c.Lease = d
 		if d == 0 {
-			c.Lease = -1 // told apart from "not given", to be refused
+			c.Lease = protocol.NoLease // told apart from "not given", to be refused
 		}
 	})
 }

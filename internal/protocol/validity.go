@@ -3,6 +3,7 @@ package protocol
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -17,13 +18,15 @@ const Retention = 15 * time.Second
 // damaged.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
+// NoLease is a lease of zero where a zero would mean that none was given.
+const NoLease = time.Duration(math.MinInt64)
+
 // CheckLease says what is wrong with a lease, or another time, that the option what was given.
 func CheckLease(what string, d time.Duration) error {
 	switch {
+	case d == NoLease:
+		return CheckLease(what, 0)
 	case d < MinLease:
-		if d < 0 {
-			d = d.Truncate(time.Millisecond) // a zero that was given is told apart as -1 ns
-		}
 		return fmt.Errorf("lockline: %s: %v is shorter than %v", what, d, MinLease)
 	case d > MaxLease:
 		return fmt.Errorf("lockline: %s: %v is longer than ten years (%v)", what, d, MaxLease)

@@ -31,7 +31,7 @@ func TestALeaseHasALeastAndAGreatestValue(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		MinLease: "", MaxLease: "",
 		MinLease - 1: "9.999999ms is shorter than 10ms", 0: "0s is shorter than 10ms",
-		-1: "0s is shorter than 10ms", -time.Hour: "-1h0m0s is shorter",
+		-1: "-1ns is shorter than 10ms", NoLease: "0s is shorter", -time.Hour: "-1h0m0s is shorter",
 
 		MaxLease + 1:  "87600h0m0.000000001s is longer than ten years (87600h0m0s)",
 		math.MaxInt64: "longer than ten years",

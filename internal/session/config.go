@@ -60,9 +60,10 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := protocol.CheckLease("WithWaiterTimeout", cfg.Liveness); err != nil {
 		return nil, err
 	}
-	if d := max(cfg.Handover, cfg.Linger); d > protocol.MaxLease {
-		return nil, fmt.Errorf("lockline: WithHandover, WithLinger: %v is longer than ten years (%v)",
-			d, protocol.MaxLease)
+	for what, d := range map[string]time.Duration{"WithHandover": cfg.Handover, "WithLinger": cfg.Linger} {
+		if d > protocol.MaxLease {
+			return nil, protocol.CheckLease(what, d)
+		}
 	}
 	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
 		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q",
