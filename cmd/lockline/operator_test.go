@@ -128,7 +128,7 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 		"--also redis://" + servers[0]:                                "is named twice",
 		"--kind fair --also redis://" + servers[1]:                    "--also is for a RedLock",
 		"--redisson --also redis://" + servers[1]:                     "--also is for a RedLock",
-		"--also redis://" + servers[1] + " --also redis://nonsense:x": "",
+		"--also redis://" + servers[1] + " --also redis://nonsense:x": "--also is not a Redis URL",
 	} {
 		_, errOut, code := operate(t, servers[0], append([]string{"inspect", "x"}, strings.Fields(wrong)...)...)
 		if code != exitTrouble || !strings.Contains(errOut, says) {

@@ -24,9 +24,6 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// The error of a parser may quote the URL, and that may hold a password.
-var errURL = errors.New("--redis, or the file of --redis-file, is not a Redis URL such as redis://user:password@host:6379/0")
-
 const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels. " +
 	"With Sentinels the user in front of the host is theirs, and ?username=NAME&password=PASSWORD is the server's"
 
@@ -61,30 +58,47 @@ func prefixFlag() cli.Flag {
 type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
+	from              string // where the URL is from
 	wrong             error  // why there is no URL
 }
 
 func targetOf(cmd *cli.Command) target {
-	url, err := urlOf(cmd)
-	return target{URL: url, wrong: err, CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
+	t := target{CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
+	t.URL, t.from, t.wrong = urlOf(cmd)
+	return t
 }
 
-// urlOf is the URL of --redis, or that in the file of --redis-file. What the command line says goes before
-// the environment.
-func urlOf(cmd *cli.Command) (string, error) {
+// broken is the error of a URL that is none, with a parser's reason where that can quote no part of a password.
+func (t target) broken(reason error) error {
+	text := t.from + " is not a Redis URL such as redis://user:password@host:6379/0"
+	if u, err := url.Parse(t.URL); err == nil {
+		behind := u.Opaque + u.Path + u.RawQuery + u.Fragment
+		if !strings.Contains(behind, "@") && !strings.Contains(behind, "password") {
+			text += " (" + strings.TrimPrefix(reason.Error(), "redis: ") + ")"
+		}
+	}
+	return errors.New(text)
+}
+
+// urlOf is the URL of --redis, or that in the file of --redis-file, and from where it is. What the command line
+// says goes before the environment.
+func urlOf(cmd *cli.Command) (url, from string, err error) {
 	url, path := cmd.String("redis"), cmd.String("redis-file")
 	inLine := func(name, variable string) bool { return cmd.IsSet(name) && os.Getenv(variable) != cmd.String(name) }
 	switch {
 	case path == "", inLine("redis", "LOCKLINE_REDIS") && !inLine("redis-file", "LOCKLINE_REDIS_FILE"):
-		return url, nil
+		if _, set := os.LookupEnv("LOCKLINE_REDIS"); set && !inLine("redis", "LOCKLINE_REDIS") {
+			return url, "LOCKLINE_REDIS", nil
+		}
+		return url, "--redis", nil
 	case cmd.IsSet("redis") && url != "" && inLine("redis", "LOCKLINE_REDIS") == inLine("redis-file", "LOCKLINE_REDIS_FILE"):
-		return "", errors.New("of --redis (LOCKLINE_REDIS) and --redis-file (LOCKLINE_REDIS_FILE), give one")
+		return "", "", errors.New("of --redis (LOCKLINE_REDIS) and --redis-file (LOCKLINE_REDIS_FILE), give one")
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("--redis-file: %w", err)
+		return "", "", fmt.Errorf("--redis-file: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	return strings.TrimSpace(string(text)), path, nil
 }
 
 // secure adds to the TLS configuration that the URL has made; nil if it has no TLS. A server without TLS may
@@ -163,7 +177,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	u, err := url.Parse(t.URL)
 	if err != nil {
-		return nil, errURL
+		return nil, t.broken(err)
 	}
 	switch {
 	case u.Query().Has("master_name"):
@@ -173,7 +187,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	options, err := redis.ParseURL(t.URL)
 	if err != nil {
-		return nil, errURL
+		return nil, t.broken(err)
 	}
 	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
 		return nil, err
@@ -227,11 +241,11 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 	of.RawQuery = query.Encode()
 	options, err := redis.ParseClusterURL(of.String())
 	if err != nil {
-		return nil, errURL
+		return nil, t.broken(err)
 	}
 	if verify == "true" || verify == "1" {
 		if options.TLSConfig == nil {
-			return nil, errURL
+			return nil, t.broken(errors.New("skip_verify is for rediss://"))
 		}
 		options.TLSConfig.InsecureSkipVerify = true
 	}
@@ -245,7 +259,7 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	options, err := redis.ParseFailoverURL(t.URL)
 	if err != nil {
-		return nil, errURL
+		return nil, t.broken(err)
 	}
 	if options.RouteByLatency || options.RouteRandomly { // go-redis would panic
 		return nil, errors.New("--redis: route_by_latency and route_randomly do not go with master_name")

@@ -20,8 +20,10 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	var all []lockState
 	votes, most := map[string]int{}, 0
 	t := targetOf(cmd)
-	for _, url := range append([]string{t.URL}, cmd.StringSlice("also")...) {
-		t.URL = url
+	for i, url := range append([]string{t.URL}, cmd.StringSlice("also")...) {
+		if t.URL = url; i > 0 {
+			t.from = "--also"
+		}
 		if slices.ContainsFunc(all, func(s lockState) bool { return s.Server == t.host() }) {
 			return fmt.Errorf("--also: %s is named twice: each server has one vote", t.host())
 		}
