@@ -92,3 +92,12 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		}
 	}
 }
+
+func TestAnIntervalIsPositive(t *testing.T) {
+	for _, args := range [][]string{{"top", "--interval", "0s"}, {"watch", "--interval", "-1s", "x"}} {
+		_, errOut, code := operate(t, theirRedis(t).Addr(), args...)
+		if code != exitTrouble || !strings.Contains(errOut, "must be positive") {
+			t.Errorf("%v: exit code %d: %s", args, code, errOut)
+		}
+	}
+}

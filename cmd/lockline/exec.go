@@ -193,7 +193,12 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 
 	waiting, granted := untilEnded(ctx, signals)
 	defer granted()
-	rdb, err := o.redis.open(waiting)
+	opening, opened := waiting, func() {}
+	if o.atMost > 0 {
+		opening, opened = context.WithTimeoutCause(waiting, o.atMost, errors.New("no answer from Redis before the wait was over"))
+	}
+	defer opened()
+	rdb, err := o.redis.open(opening)
 	if err != nil {
 		return err
 	}

@@ -82,6 +82,20 @@ func TestSignalEndsExecWhileRedisDoesNotAnswer(t *testing.T) {
 	p.wantCode(128 + int(syscall.SIGTERM))
 }
 
+func TestTheWaitBoundsTheFirstContact(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testlock.Must(t, err)
+	defer listener.Close() // its connections are never answered
+	for _, scheme := range []string{"redis", "rediss"} {
+		began := time.Now()
+		said := execs(t, "127.0.0.1:1", exitTrouble, "--redis", scheme+"://"+listener.Addr().String(), "--wait", "500ms", "n", "--", "true")
+		if took := time.Since(began); took > 4*time.Second || !strings.Contains(said, "no answer from Redis before the wait was over") {
+			t.Errorf("%s: after %v: %s", scheme, took, said)
+		}
+	}
+}
+
 // locker is a lock as another program of the user would hold it.
 func locker(t *testing.T, addr, name string) *rlock.Mutex {
 	t.Helper()

@@ -55,6 +55,9 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		if o.redisson {
 			o.kinds = redissonKinds
 		}
+		if every := cmd.Duration("interval"); every <= 0 && cmd.IsSet("interval") {
+			return fmt.Errorf("--interval must be positive, not %v", every)
+		}
 		if named {
 			if err := o.choose(cmd); err != nil {
 				return err

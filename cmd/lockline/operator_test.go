@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -214,6 +215,25 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	}
 	if out, _, _ := operate(t, m.Addr(), "inspect", "other"); out != "other  free (prefix lockline)\n" {
 		t.Errorf("a lock that nobody has: %s", out)
+	}
+}
+
+func TestALockThatIsKeptBeyondItsHoldIsSaidToBe(t *testing.T) {
+	m := theirRedis(t)
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
+	hold := testlock.Take(t, fairlock.New(session, "x"), rlock.HoldAtLeast(time.Minute))
+	const kept = "(no label) (has unlocked: HoldAtLeast)"
+	if out, _, _ := operate(t, m.Addr(), "inspect", "x"); strings.Contains(out, kept) {
+		t.Errorf("while it is held: %s", out)
+	}
+	testlock.Must(t, hold.Unlock(t.Context()))
+	for _, command := range []string{"inspect", "ls"} {
+		if out, errOut, _ := operate(t, m.Addr(), command, "x"); !strings.Contains(out, kept) {
+			t.Errorf("%s: %s%s", command, out, errOut)
+		}
+	}
+	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitOK {
+		t.Errorf("unlock: %s", errOut)
 	}
 }
 

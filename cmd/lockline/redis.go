@@ -165,6 +165,9 @@ func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 	}()
 	select {
 	case r := <-opened:
+		if r.err != nil && ctx.Err() != nil {
+			r.err = context.Cause(ctx)
+		}
 		return r.rdb, r.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -193,7 +194,8 @@ func (p party) String() string {
 	if p.PID == 0 {
 		return printable(p.Owner)
 	}
-	return fmt.Sprintf("process %d on %s (%s)", p.PID, printable(p.Host), cmp.Or(printable(p.Label), "no label"))
+	left := map[bool]string{true: " (has unlocked: HoldAtLeast)"}[strings.HasSuffix(p.Owner, "~")]
+	return fmt.Sprintf("process %d on %s (%s)", p.PID, printable(p.Host), cmp.Or(printable(p.Label), "no label")) + left
 }
 
 // printable quotes what would play tricks with a terminal or a table.

@@ -22,13 +22,9 @@ func watchCommand() *cli.Command {
 		Description: watchDescription,
 		Flags:       []cli.Flag{&cli.DurationFlag{Name: "interval", Value: 250 * time.Millisecond, Usage: "between two looks"}},
 	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		interval := cmd.Duration("interval")
-		if interval <= 0 {
-			return fmt.Errorf("--interval must be positive, not %v", interval)
-		}
 		ctx, stop := untilSignal(ctx)
 		defer stop()
-		return o.watch(ctx, interval, func(err error) { complain(cmd.Root().ErrWriter, err) })
+		return o.watch(ctx, cmd.Duration("interval"), func(err error) { complain(cmd.Root().ErrWriter, err) })
 	})
 }
 
