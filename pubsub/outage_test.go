@@ -123,6 +123,18 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 	}
 }
 
+func TestARefusalIsLoggedAsOne(t *testing.T) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	bubble(t, pubsub.Options{Logger: logger}, func(t *testing.T, s *server, h *pubsub.Hub) {
+		s.set(func() { s.refuse = refusal("NOPERM no") })
+		h.Subscribe("a")
+		time.Sleep(time.Minute)
+	})
+	expect(t, "of a refusal", strings.Count(log.String(), "pubsub: may not subscribe"), 1)
+	expect(t, "of a lost connection", strings.Count(log.String(), "connection lost"), 0)
+}
+
 func TestWhatIsSubscribedWhileTheOwnerDialsIsSentAsOneCommand(t *testing.T) {
 	bubble(t, pubsub.Options{}, func(t *testing.T, s *server, h *pubsub.Hub) {
 		dialing := make(chan struct{})

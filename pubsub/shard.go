@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // shard is the channels that one connection serves: all of a hub's or, of a Cluster, those that one node has.
@@ -90,7 +92,11 @@ func (s *shard) own() {
 			}
 		} else if outage.IsZero() {
 			outage = time.Now()
-			h.log(slog.LevelWarn, "pubsub: connection lost, reconnecting", s.describe("error", err)...)
+			what := "pubsub: connection lost, reconnecting"
+			if errors.As(err, new(redis.Error)) { // as for a user without the right to subscribe
+				what = "pubsub: may not subscribe, trying again; until then, waiters ask by heartbeats"
+			}
+			h.log(slog.LevelWarn, what, s.describe("error", err)...)
 		}
 		if s.sharded() {
 			h.reload()
