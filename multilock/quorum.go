@@ -240,7 +240,7 @@ func (q *quorum) warn(s *server, msg, lock string, reason error) {
 
 var (
 	errLate  = errors.New("no answer in time")
-	errTwice = errors.New("another session of the quorum is of the same server")
+	errTwice = errors.New("another session of the quorum is of the same server, or of its replica")
 	// errTaken is why a hold is missing on a server that answers.
 	errTaken = errors.New("another one has the lock there")
 	// errMissing is why a server does not answer for a hold.

@@ -141,6 +141,8 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 		switch n := len(users); {
 		case n == 1:
 			q.lead.Warn("a RedLock of one server stands no loss: use rlock, or three servers")
+		case n == 2:
+			q.lead.Warn("a RedLock of two servers needs both: use three")
 		case n%2 == 0:
 			q.lead.Warn("a RedLock of an even number of servers stands no more losses than with one fewer",
 				"servers", n, "needed", q.need)

@@ -15,7 +15,8 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
 		"lockline ls --help":   {"--redis", "--prefix", "--redisson", "--json", "SCAN", "WAITING", "FIRST"},
 		"lockline top --help":  {"--redis", "--prefix", "--redisson", "--interval", "Keys:"},
-		"lockline unlock -h":   {"--force", "--kind", "--json"},
+		"lockline unlock -h":   {"--force", "--kind", "--json", "125"},
+		"lockline doctor -h":   {"--json", "125"},
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK {

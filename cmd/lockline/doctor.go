@@ -26,7 +26,7 @@ takes, hands over and frees locks of its own ("lockline-doctor-..."), under the 
 the URL: run it with the user of your program to see that its rights suffice, and with
 an administrator to see all settings.
 
-Exit code: 0, or 1 if a finding is a failure.`
+Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
 
 // finding is one answer of the doctor, and its JSON.
 type finding struct {
@@ -112,7 +112,7 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		err = errors.New("no server of the Cluster serves any slot")
 	}
 	if err != nil {
-		findings = append(findings, finding{Check: "reach", Status: failure, Found: err.Error(), Do: reachDo(err)})
+		findings = append(findings, finding{Check: "reach", Status: failure, Found: say(err), Do: reachDo(err)})
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
 	unreached := func(f finding) bool { return f.Check == "reach" && f.Status == failure }

@@ -867,6 +867,10 @@ func TestExecTakesShares(t *testing.T) {
 	_, two, err := semaphore.New(s, "x", 2).Acquire(t.Context(), 1)
 	testlock.Must(t, err)
 	exec(exitLocked, "--semaphore", "2", "x", "--", "true")
+	if said := execs(t, addr, exitTrouble, "--semaphore", "5", "x", "--", "true"); !strings.Contains(said,
+		"it has 2 permits, and --semaphore says 5; give the same number, or let a program call SetLimit") {
+		t.Errorf("another limit: %s", said)
+	}
 	testlock.Must(t, one.Unlock(t.Context()))
 	testlock.Must(t, two.Unlock(t.Context()))
 }

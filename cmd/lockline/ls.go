@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -128,14 +129,17 @@ func (o *operator) scan(ctx context.Context, pattern string) (map[found]bool, er
 	return seen, err
 }
 
-func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) error {
+func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) (err error) {
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
-		return rdb.ForEachMaster(ctx, do)
-	case *redis.Client:
-		return do(ctx, rdb)
+		err = rdb.ForEachMaster(ctx, do)
+	case *redis.Client: // target.open makes no others
+		err = do(ctx, rdb)
 	}
-	return fmt.Errorf("no way to visit the servers of a %T", rdb)
+	if err != nil {
+		err = fmt.Errorf("%w%s", err, wire.Hint(err))
+	}
+	return err
 }
 
 // lockOf reads a key: prefix:KIND:{tag}, which is held, or prefix:KIND:{tag}:q, where a session waits. ok is

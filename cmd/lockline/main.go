@@ -96,10 +96,12 @@ func say(err error) string {
 var (
 	flags   = map[string]string{"WithPrefix": "--prefix", "WithWatchdogTimeout": "--lease", "redisson": "--redisson"}
 	clients = strings.NewReplacer("redis.NewClusterClient", "?addr=HOST:PORT behind the URL of --redis",
+		"use redis.NewClient", "take ?addr out of the URL of --redis",
 		"redis.NewFailoverClient", "?master_name=NAME behind the URL of --redis",
 		"drop the client's TLSConfig", "--redis must begin with redis://",
 		"give the client a TLSConfig", "--redis must begin with rediss://",
-		"New says", "--semaphore says", " (SetLimit changes the number for all)", "")
+		"New says", "--semaphore says", " (SetLimit changes the number for all)",
+		"; give the same number, or let a program call SetLimit")
 )
 
 func program(out, errOut io.Writer) *cli.Command {

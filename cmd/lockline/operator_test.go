@@ -145,6 +145,17 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 	wants("no majority: the same holder is on 0 of 3 servers at most", "", "free", "free")
 }
 
+func TestHintsAreOfTheCommandLine(t *testing.T) {
+	m := theirRedis(t)
+	m.SetError("ERR This instance has cluster support disabled")
+	for _, command := range []string{"ls", "inspect"} {
+		out, errOut, code := operate(t, m.Addr()+"?addr="+m.Addr(), command, "x")
+		if code != exitTrouble || strings.Count(errOut, "take ?addr out of the URL of --redis)") != 1 {
+			t.Errorf("%s: exit code %d: %s%s", command, code, out, errOut)
+		}
+	}
+}
+
 func TestLsPatternsAreOfNames(t *testing.T) {
 	m := theirRedis(t)
 	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))

@@ -27,7 +27,8 @@ lock, and is left alone.
 
 Of a RedLock, the part on this server is freed. Its holder loses it with a majority of them.
 
-Exit code: 0 if the lock was freed, 1 if it was not held, or by another holder than --token says.`
+Exit code: 0 if the lock was freed, 1 if it was not held, or by another holder than --token
+says, and 125 if lockline failed: arguments, Redis.`
 
 // freed is the outcome of unlock --force, and its JSON.
 type freed struct {
