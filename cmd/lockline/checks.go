@@ -21,24 +21,26 @@ var checks = []struct {
 }
 
 const adminDo = "run the doctor as an administrator, too"
-
 const rightsDo = "give this user the rights that docs/operations.md lists"
 
-func reachDo(err error) string {
-	if strings.Contains(err.Error(), "NOPERM") { // it was reached
-		return rightsDo
+// unreached is the finding about a server that does not answer, or refuses to.
+func unreached(server string, err error) finding {
+	f := finding{Server: server, Check: "reach", Status: failure, Found: say(err), Do: rightsDo}
+	if !strings.Contains(err.Error(), "NOPERM") {
+		f.Do = "see that Redis runs, that host, port, TLS (rediss://), user and password " +
+			"of --redis are right, and that maxclients is not reached; on a Cluster, that it has slots"
 	}
-	return "see that Redis runs, and that host, port, TLS (rediss://), user and password of --redis are right; that maxclients is not reached; on a Cluster, that it has slots"
+	return f
 }
 
 func checkReach(f facts) finding {
 	if f.err != nil {
-		return finding{Status: failure, Found: f.err.Error(), Do: reachDo(f.err)}
+		return unreached("", f.err)
 	}
 	return finding{Status: fine, Found: fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond))}
 }
 
-// unasked is the finding where nothing but known is, for want of a setting.
+// unasked is the finding where only known is known, and not the setting.
 func unasked(known, setting string) finding {
 	return finding{Status: unknown, Found: known + "this user may not ask CONFIG for " + setting, Do: adminDo}
 }
@@ -108,8 +110,7 @@ func size(bytes int64) string {
 func checkPersistence(f facts) finding {
 	found := finding{Status: fine}
 	save, known := f.config["save"]
-	stop := f.config["stop-writes-on-bgsave-error"]
-	fsync := f.config["appendfsync"]
+	stop, fsync := f.config["stop-writes-on-bgsave-error"], f.config["appendfsync"]
 	aof := f.info["aof_enabled"] == "1"
 	switch {
 	case aof && f.info["aof_last_write_status"] == "err":
@@ -253,7 +254,7 @@ func checkClients(f facts) finding {
 		found.Do = "raise maxclients, or use smaller pools: " +
 			"new connections are refused when it is reached, and renewals need one where others broke"
 	case most < one:
-		found.Do = fmt.Sprintf("raise maxclients: one process on a machine like this may open %d connections", one)
+		found.Do = fmt.Sprintf("raise maxclients: one process on this machine may open %d connections", one)
 	default:
 		found.Status = fine
 	}
@@ -263,16 +264,14 @@ func checkClients(f facts) finding {
 const leastBusy = 1000 // ms; scripts of locks take much less, but others' may not
 
 func checkScripts(f facts) finding {
-	for _, name := range []string{"busy-reply-threshold", "lua-time-limit"} { // before Redis 7
-		limit, ok := f.config[name]
-		found := finding{Status: fine, Found: name + " " + limit}
-		if ms, _ := strconv.Atoi(limit); ms > 0 && ms < leastBusy { // with 0, requests wait for a script's end
-			found.Status = warning
-			found.Do = "set " + name + " 5000: while a script of any program runs for longer, requests are refused"
-		}
-		if ok {
-			return found
-		}
+	limit, ok := f.config["lua-time-limit"] // which newer servers also call busy-reply-threshold
+	ms, _ := strconv.Atoi(limit)
+	switch {
+	case !ok:
+		return unasked("", "lua-time-limit")
+	case ms > 0 && ms < leastBusy: // with 0, requests wait for a script's end
+		return finding{Status: warning, Found: "lua-time-limit " + limit,
+			Do: "set lua-time-limit 5000: while any program's script runs for longer, requests are refused"}
 	}
-	return unasked("", "busy-reply-threshold")
+	return finding{Status: fine, Found: "lua-time-limit " + limit}
 }

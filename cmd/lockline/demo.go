@@ -172,13 +172,12 @@ func (d *director) start(ctx context.Context, a assignment) error {
 
 // play directs until the last process has ended.
 func (d *director) play() {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
+	ticks := time.Tick(50 * time.Millisecond)
 	for d.running > 0 {
 		select {
 		case n := <-d.news:
 			d.take(n)
-		case <-ticker.C:
+		case <-ticks:
 			d.direct()
 		}
 	}

@@ -87,8 +87,7 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	if o.down != nil {
-		return []finding{{Server: o.down.host, Check: "reach", Status: failure,
-			Found: say(o.down), Do: reachDo(o.down)}}
+		return []finding{unreached(o.down.host, o.down)}
 	}
 	var (
 		mu       sync.Mutex // guards findings
@@ -112,11 +111,11 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		err = errors.New("no server of the Cluster serves any slot")
 	}
 	if err != nil {
-		findings = append(findings, finding{Check: "reach", Status: failure, Found: say(err), Do: reachDo(err)})
+		findings = append(findings, unreached("", err))
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
-	unreached := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
-	if slices.ContainsFunc(findings, unreached) {
+	down := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
+	if slices.ContainsFunc(findings, down) {
 		// Nothing else can be known of it, and to try locks would only take long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
@@ -135,7 +134,7 @@ type facts struct {
 
 // settings are what the checks ask CONFIG for.
 var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
-	"client-output-buffer-limit", "maxclients", "busy-reply-threshold", "lua-time-limit"}
+	"client-output-buffer-limit", "maxclients", "lua-time-limit"}
 
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
 	f := facts{server: server.Options().Addr, config: map[string]string{}}
@@ -285,7 +284,7 @@ func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	return <-done
 }
 
-// sweep deletes what a trial has left that failed: a user without pexpire makes a lock that has no lease.
+// sweep deletes what a trial has left that failed: a lock without a lease would stay for ever.
 func (o *operator) sweep(k lockKind, name string) (stays string) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()

@@ -43,10 +43,9 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		"many clients":        {checkClients, map[string]string{"connected_clients": "95"}, map[string]string{"maxclients": "100"}, warning, "maxclients"},
 		"maxclients, unasked": {checkClients, map[string]string{"connected_clients": "20"}, nil, unknown, "administrator"},
 		"few clients":         {checkClients, map[string]string{"connected_clients": "2"}, map[string]string{"maxclients": "20"}, warning, "one process"},
-		"usual scripts":       {checkScripts, nil, map[string]string{"busy-reply-threshold": "5000", "lua-time-limit": "5000"}, fine, ""},
-		"unbounded scripts":   {checkScripts, nil, map[string]string{"busy-reply-threshold": "0"}, fine, ""},
-		"short scripts":       {checkScripts, nil, map[string]string{"busy-reply-threshold": "100"}, warning, "set busy-reply-threshold"},
-		"before Redis 7":      {checkScripts, nil, map[string]string{"lua-time-limit": "100"}, warning, "set lua-time-limit"},
+		"usual scripts":       {checkScripts, nil, map[string]string{"lua-time-limit": "5000"}, fine, ""},
+		"unbounded scripts":   {checkScripts, nil, map[string]string{"lua-time-limit": "0"}, fine, ""},
+		"short scripts":       {checkScripts, nil, map[string]string{"lua-time-limit": "100"}, warning, "set lua-time-limit"},
 		"scripts, unasked":    {checkScripts, nil, nil, unknown, "administrator"},
 		"pubsub, unasked":     {checkPubSub, nil, nil, unknown, "administrator"},
 	} {

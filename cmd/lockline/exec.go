@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,15 +27,13 @@ import (
 )
 
 const execDescription = `Waits for the lock NAME, runs COMMAND while it holds it, and frees it after the
-command has ended. The lock is rlock.New(session, NAME) of the library, and with
---fair fairlock.New(session, NAME): first come, first served. With --shared or --exclusive
-it is rwlock.New(session, NAME), to read or to write. With --semaphore N, the command
-runs with one of N permits of semaphore.New(session, NAME, N). Programs and commands
-that use one kind, name and prefix exclude each other. Several kinds do not.
+command has ended. The lock is rlock.New(session, NAME) of the library. With --fair it is
+fairlock's: first come, first served. With --shared or --exclusive it is rwlock's, to read
+or to write, and with --semaphore N one of N permits of package semaphore. Programs and
+commands that use one kind, name and prefix exclude each other. Several kinds do not.
 
-The command finds LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN, in its
-environment. By LOCKLINE_OWNERS a lockline exec knows that it runs under the lock
-that it wants; it fails at once then, as it would wait for itself.
+The command's environment has LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN. By
+LOCKLINE_OWNERS a lockline exec under the lock that it wants fails at once.
 
 A line on stderr names the holder if the lock was not granted within a second.
 From then on stdin, stdout and stderr are the command's own. It runs in a process
@@ -48,33 +47,29 @@ the command has ended before. With --wait 0, machines whose clocks differ by sec
 then run a job of cron once. If lockline is killed, the lock is free after its lease.
 
 The lease is renewed at a third of it. If that fails, the command and all its
-descendants get SIGTERM when no more than --grace of the lease is left. They get
-SIGKILL just before the end of the lease, before another process can get the lock.
-The lock can also be lost already, because it was forced open or Redis lost its data.
-Then they get SIGTERM at once and SIGKILL after --grace, or where the lease would have
-ended if that is sooner. Whatever is left of a command that ended after SIGTERM gets SIGKILL.
+descendants get SIGTERM when --grace of the lease is left, and SIGKILL just before its
+end, when another process can get the lock. If the lock was forced open or Redis lost its
+data, they get SIGTERM at once and SIGKILL after --grace, or where the lease would have
+ended if that is sooner. What is left of a command that ended after SIGTERM gets SIGKILL.
 
 On Linux the descendants are all that it has started, in other process groups and
 sessions, too, and orphans. Elsewhere they are its process group. In no case are they
 processes of another user, or what a daemon starts for it, as docker and systemd-run do.
 
-The command is the child of a second process of lockline, which is told the end of
-each lease. If lockline is stopped, or stands still for another reason, that
-process sends SIGKILL in time. If lockline itself is killed, it does so at once. If the
-second process is killed instead, lockline ends the command's process group; what has
-left the group runs on. If both are stopped, the command runs on beyond the lease. It also
-does if all of them stand still at once, as in a frozen container: check tokens.
+The command is the child of a second process of lockline. If lockline is killed, that
+sends SIGKILL at once, and if lockline is stopped or stands still, in time. If the second
+process is killed, lockline ends the command's process group; what has left the group runs
+on. If both are stopped, or all stand still at once, as in a frozen container, the command
+runs on beyond the lease: check tokens.
 
-Exit code: that of the command, 128+n if signal n ended it. Or:
+Exit code: that of the command, 128+n if signal n ended it. Or 123 if the lock was lost,
+or could not be kept, before the command had ended. Or, if the command did not run:
 
-    123    the lock was lost, or could not be kept, before the command had ended
-    124    the lock was not free within --wait; the command did not run (another
-           code with --conflict-exit-code)
-    125    lockline failed: arguments, Redis, too few replicas, a lock that it runs
-           under itself; the command did not run
+    124    the lock was not free within --wait (another code with --conflict-exit-code)
+    125    lockline failed: arguments, Redis, too few replicas, a lock it is under itself
     126    the command could not be run
     127    the command was not found
-    128+n  signal n ended the wait for the lock; the command did not run`
+    128+n  signal n ended the wait for the lock`
 
 type execOptions struct {
 	redis        target
@@ -163,16 +158,15 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		return o, errors.New("exec: the name of a lock is missing; see lockline exec --help")
 	case len(o.command) == 0:
 		return o, errors.New("exec: the command is missing; see lockline exec --help")
-	case o.atMost < 0:
-		return o, fmt.Errorf("exec: --wait must not be negative: %v", o.atMost)
 	case o.locked < 0 || o.locked > 255:
 		return o, fmt.Errorf("exec: --conflict-exit-code must be 0 to 255: %d", o.locked)
-	case o.atLeast < 0:
-		return o, fmt.Errorf("exec: --hold-at-least must not be negative: %v", o.atLeast)
 	case o.replicas < 0:
 		return o, fmt.Errorf("exec: --replicas must not be negative: %d", o.replicas)
-	case o.grace < 0:
-		return o, fmt.Errorf("exec: --grace must not be negative: %v", o.grace)
+	}
+	for _, flag := range []string{"wait", "hold-at-least", "grace"} {
+		if d := cmd.Duration(flag); d < 0 {
+			return o, fmt.Errorf("exec: --%s must not be negative: %v", flag, d)
+		}
 	}
 	// A lease that is renewed in time has two thirds of it left.
 	o.grace = min(o.grace, o.lease/3)
@@ -193,10 +187,9 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 
 	waiting, granted := untilEnded(ctx, signals)
 	defer granted()
-	opening, opened := waiting, func() {}
-	if o.atMost > 0 {
-		opening, opened = context.WithTimeoutCause(waiting, o.atMost, errors.New("no answer from Redis before the wait was over"))
-	}
+	silent := errors.New("no answer from Redis before the wait was over")
+	// Without a bound it takes much less than an hour.
+	opening, opened := context.WithTimeoutCause(waiting, cmp.Or(o.atMost, time.Hour), silent)
 	defer opened()
 	rdb, err := o.redis.open(opening)
 	if err != nil {
@@ -282,9 +275,8 @@ func environment(name, session string, token int64) []string {
 func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.Context, granted func()) {
 	waiting, interrupt := context.WithCancelCause(ctx)
 	over := make(chan struct{})
-	listening := make(chan struct{})
-	go func() {
-		defer close(listening)
+	var listening sync.WaitGroup
+	listening.Go(func() {
 		for {
 			select {
 			case s := <-signals:
@@ -296,11 +288,8 @@ func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.
 				return
 			}
 		}
-	}()
-	return waiting, sync.OnceFunc(func() {
-		close(over)
-		<-listening
 	})
+	return waiting, sync.OnceFunc(func() { close(over); listening.Wait() })
 }
 
 // contender is this process before it has the lock.
@@ -319,11 +308,8 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 		return nil
 	}
 	state, err := c.lock.state(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return err
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	for _, h := range state.Holders {
 		if slices.Contains(own, h.Session) {
@@ -343,13 +329,12 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 	held, hold, err := c.lock.Lock(ctx, options...)
 	told()
 	if err == nil && c.replicas > 0 {
-		err = c.replicated(ctx, hold)
+		leased, cancel := context.WithTimeout(ctx, c.lease)
+		err = hold.WaitReplicas(leased, c.replicas)
+		cancel()
 	}
 	granted()
-	if interrupted := context.Cause(ctx); interrupted != nil {
-		err = interrupted
-	}
-	switch {
+	switch err = cmp.Or(context.Cause(ctx), err); {
 	case err == nil:
 		return held, hold, nil
 	case errors.Is(err, rlock.ErrLocked):
@@ -363,13 +348,6 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 	return nil, nil, err
 }
 
-// replicated waits until the replicas have the lock.
-func (c *contender) replicated(ctx context.Context, hold *rlock.Hold) error {
-	ctx, cancel := context.WithTimeout(ctx, c.lease)
-	defer cancel()
-	return hold.WaitReplicas(ctx, c.replicas)
-}
-
 // silence is how long a wait may last without a word.
 const silence = time.Second
 
@@ -379,13 +357,10 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 	if c.quiet {
 		return cancel
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		timer := time.NewTimer(silence)
-		defer timer.Stop()
+	var telling sync.WaitGroup
+	telling.Go(func() {
 		select {
-		case <-timer.C:
+		case <-time.After(silence):
 		case <-ctx.Done():
 			return
 		}
@@ -403,11 +378,8 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 			}
 		}
 		complain(c.errOut, fmt.Errorf("lock %q: waiting; %s", c.name, text))
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	})
+	return func() { cancel(); telling.Wait() }
 }
 
 // holder is the one in the way, if Redis can tell.

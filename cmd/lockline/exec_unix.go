@@ -117,13 +117,8 @@ func (g *group) ended() <-chan struct{} { return g.done }
 
 func (g *group) exit() report { return g.result }
 
-// signal signals the command's process group. A stopped process must go on to receive it.
-func (g *group) signal(s syscall.Signal) {
-	_ = syscall.Kill(-g.pid, s)
-	if s != syscall.SIGKILL {
-		_ = syscall.Kill(-g.pid, syscall.SIGCONT)
-	}
-}
+// signal signals the command's process group.
+func (g *group) signal(s syscall.Signal) { send(-g.pid, s) }
 
 // end signals all descendants of the command, and has a warden go on that was stopped.
 func (g *group) end(s syscall.Signal) {

@@ -83,7 +83,6 @@ func (g *guard) onceLost(now time.Time) plan {
 func (g *guard) watch() {
 	lost := g.lease.Done()
 	timer := time.NewTimer(g.next(time.Now()))
-	defer timer.Stop()
 	for {
 		select {
 		case <-g.group.ended():

@@ -31,9 +31,8 @@ entry. The queues of RedLocks, of locks with --redisson and of latches are not i
 PATTERN is a glob: * stands for any characters, ? for one, [a-z] for one of these, and
 \ before one of them for itself.
 
-The keys are found with SCAN, on every master of a Cluster. That walks over all keys of
-the database, in steps. It does not slow down others, but takes its time on a large one.
-What is locked or freed meanwhile may be shown or not.
+SCAN finds the keys, on every master of a Cluster. It does not slow down others, but takes
+its time on a large database. What is locked or freed meanwhile may be shown or not.
 
 With --redisson only those locks are found that a Lockline session holds, or held
 seconds ago: nothing tells the key of a JVM's lock from any other.`
@@ -129,7 +128,9 @@ func (o *operator) scan(ctx context.Context, pattern string) (map[found]bool, er
 	return seen, err
 }
 
-func eachMaster(ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) (err error) {
+func eachMaster(
+	ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error,
+) (err error) {
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
 		err = rdb.ForEachMaster(ctx, do)

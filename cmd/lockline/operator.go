@@ -83,17 +83,13 @@ func (o *operator) choose(cmd *cli.Command) error {
 		return fmt.Errorf("%s takes the name of one lock, got %d; see %s --help", cmd.Name, cmd.Args().Len(), cmd.FullName())
 	}
 	o.name = cmd.Args().First()
-	wanted := cmd.String("kind")
-	if wanted == "" {
-		return nil
-	}
-	for _, k := range o.kinds {
-		if wanted == k.String() || wanted == string(k.Kind) {
-			o.kinds = []lockKind{k}
-			return nil
+	if wanted := cmd.String("kind"); wanted != "" {
+		other := func(k lockKind) bool { return wanted != k.String() && wanted != string(k.Kind) }
+		if o.kinds = slices.DeleteFunc(slices.Clone(o.kinds), other); len(o.kinds) == 0 {
+			return fmt.Errorf("there is no kind %q of lock here; see %s --help", wanted, cmd.FullName())
 		}
 	}
-	return fmt.Errorf("there is no kind %q of lock here; see %s --help", wanted, cmd.FullName())
+	return nil
 }
 
 func (o *operator) open(ctx context.Context, t target) (err error) {
@@ -143,7 +139,7 @@ func (o *operator) write(v any) error {
 	return err
 }
 
-// where are the locks that it looks at: who gets it wrong sees none.
+// where says which locks it looks at: with another prefix than the programs' there are none.
 func (o *operator) where() string {
 	if o.redisson {
 		return "shared with Redisson"

@@ -124,7 +124,7 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 	wants("held on all 3 servers named: one of them may restart, if these are all", mine, mine, mine)
 	all := args
 	args = slices.Concat(args[:3], []string{"x"}) // two of the three
-	wants("held on 2 of 2 servers: name all of the RedLock to see whether one may restart", mine, mine)
+	wants("held on 2 of 2: name all servers to see whether one may restart", mine, mine)
 	for wrong, says := range map[string]string{
 		"--also redis://" + servers[0]:                                "is named twice",
 		"--kind fair --also redis://" + servers[1]:                    "--also is for a RedLock",

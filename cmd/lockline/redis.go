@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -68,7 +67,7 @@ func targetOf(cmd *cli.Command) target {
 	return t
 }
 
-// broken is the error of a URL that is none, with a parser's reason where that can quote no part of a password.
+// broken is the error of a URL that is none, with a parser's reason where that can quote no password.
 func (t target) broken(reason error) error {
 	text := t.from + " is not a Redis URL such as redis://user:password@host:6379/0"
 	if u, err := url.Parse(t.URL); err == nil {
@@ -80,19 +79,16 @@ func (t target) broken(reason error) error {
 	return errors.New(text)
 }
 
-// urlOf is the URL of --redis, or that in the file of --redis-file, and from where it is. What the command line
-// says goes before the environment.
+// urlOf is the URL of --redis, or that in the file of --redis-file, and where it is from. What the command
+// line says goes before the environment.
 func urlOf(cmd *cli.Command) (url, from string, err error) {
 	url, path := cmd.String("redis"), cmd.String("redis-file")
 	inLine := func(name, variable string) bool { return cmd.IsSet(name) && os.Getenv(variable) != cmd.String(name) }
 	switch {
 	case path == "", inLine("redis", "LOCKLINE_REDIS") && !inLine("redis-file", "LOCKLINE_REDIS_FILE"):
-		if _, set := os.LookupEnv("LOCKLINE_REDIS"); set && !inLine("redis", "LOCKLINE_REDIS") {
-			return url, "LOCKLINE_REDIS", nil
-		}
-		return url, "--redis", nil
+		return url, "--redis (LOCKLINE_REDIS)", nil
 	case cmd.IsSet("redis") && url != "" && inLine("redis", "LOCKLINE_REDIS") == inLine("redis-file", "LOCKLINE_REDIS_FILE"):
-		return "", "", errors.New("of --redis (LOCKLINE_REDIS) and --redis-file (LOCKLINE_REDIS_FILE), give one")
+		return "", "", errors.New("give one: --redis (LOCKLINE_REDIS) or --redis-file (LOCKLINE_REDIS_FILE)")
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -214,32 +210,23 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 
 // hello is what a server says of itself by one of HELLO's names. Without arguments any user may ask.
 func (t target) hello(ctx context.Context, send sender, name string) (any, error) {
-	reply, err := t.request(ctx, send, "hello")
-	switch reply := reply.(type) {
-	case map[any]any:
-		return reply[name], err
-	case []any: // of names and values, with ?protocol=2
-		if i := slices.Index(reply, any(name)); i >= 0 && i+1 < len(reply) {
-			return reply[i+1], err
-		}
-	}
-	return nil, err
+	cmd := redis.NewMapStringInterfaceCmd(ctx, "hello")
+	err := t.request(ctx, send, cmd)
+	return cmd.Val()[name], err
 }
 
 // openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its parser of a server's does.
 func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 	query := u.Query()
-	take := func(name string) string {
-		defer query.Del(name)
-		return query.Get(name)
-	}
 	if u.Scheme == "unix" {
 		return nil, errors.New("--redis names a node of a Cluster: name its host and port, a socket does not lead to the other nodes")
 	}
-	if db := cmp.Or(take("db"), strings.Trim(u.Path, "/"), "0"); db != "0" {
+	if db := cmp.Or(query.Get("db"), strings.Trim(u.Path, "/"), "0"); db != "0" {
 		return nil, fmt.Errorf("locks on a Cluster are in database 0: take %q out of the URL of --redis", db)
 	}
-	verify := take("skip_verify")
+	verify := query.Get("skip_verify")
+	query.Del("db")
+	query.Del("skip_verify")
 	of := *u
 	of.RawQuery = query.Encode()
 	options, err := redis.ParseClusterURL(of.String())
@@ -291,8 +278,8 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialerRetries: o.DialerRetries,
 			})
 			defer sentinel.Close()
-			_, err := t.request(ctx, sentinel.Process, "sentinel", "get-master-addr-by-name", o.MasterName)
-			answers <- answer{addr, err}
+			ask := redis.NewCmd(ctx, "sentinel", "get-master-addr-by-name", o.MasterName)
+			answers <- answer{addr, t.request(ctx, sentinel.Process, ask)}
 		}()
 	}
 	var errs []string
@@ -329,19 +316,18 @@ func (e *unreachable) Unwrap() error { return e.err }
 func refused(err error) bool { return errors.As(err, new(redis.Error)) }
 
 // once is a request that go-redis sends once. It would take four times as long to say that no connection can be made.
-type once struct{ *redis.Cmd }
+type once struct{ redis.Cmder }
 
 func (once) NoRetry() bool { return true }
 
 type sender = func(ctx context.Context, cmd redis.Cmder) error
 
 // request sends a request like the library: again if there is no answer, not if there is no connection.
-func (t target) request(ctx context.Context, send sender, args ...any) (any, error) {
+func (t target) request(ctx context.Context, send sender, cmd redis.Cmder) error {
 	for try := 1; ; try++ {
-		cmd := once{redis.NewCmd(ctx, args...)}
-		err := wire.Explain(ctx, send(ctx, cmd), strings.HasPrefix(t.URL, "rediss:"), false)
+		err := wire.Explain(ctx, send(ctx, once{cmd}), strings.HasPrefix(t.URL, "rediss:"), false)
 		if err == nil || refused(err) || !wire.Judge(err).Resend || try >= wire.Tries || ctx.Err() != nil {
-			return cmd.Val(), err
+			return err
 		}
 	}
 }

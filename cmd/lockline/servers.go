@@ -46,7 +46,7 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	}
 	switch n := len(all); {
 	case n < 3:
-		fmt.Fprintf(o.out, "held on %d of 2 servers: name all of the RedLock to see whether one may restart\n", most)
+		fmt.Fprintf(o.out, "held on %d of 2: name all servers to see whether one may restart\n", most)
 	case most == n:
 		fmt.Fprintf(o.out, "held on all %d servers named: one of them may restart, if these are all\n", n)
 	case most > n/2:

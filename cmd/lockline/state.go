@@ -194,16 +194,15 @@ func (p party) String() string {
 	if p.PID == 0 {
 		return printable(p.Owner)
 	}
-	left := map[bool]string{true: " (has unlocked: HoldAtLeast)"}[strings.HasSuffix(p.Owner, "~")]
-	return fmt.Sprintf("process %d on %s (%s)", p.PID, printable(p.Host), cmp.Or(printable(p.Label), "no label")) + left
+	label := cmp.Or(printable(p.Label), "no label")
+	kept := map[bool]string{true: " (has unlocked: HoldAtLeast)"}[strings.HasSuffix(p.Owner, "~")]
+	return fmt.Sprintf("process %d on %s (%s)%s", p.PID, printable(p.Host), label, kept)
 }
 
 // printable quotes what would play tricks with a terminal or a table.
 func printable(s string) string {
-	for _, r := range s {
-		if r == utf8.RuneError || !strconv.IsPrint(r) {
-			return strconv.Quote(s)
-		}
+	if strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
+		return strconv.Quote(s)
 	}
 	return s
 }

@@ -82,9 +82,7 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	go readKeys(bufio.NewReader(os.Stdin), keys) // ends with the program
 	looks := make(chan look, 1)                  // the last one may have no receiver
 	due := time.NewTimer(0)
-	defer due.Stop()
-	clock := time.NewTicker(time.Second)
-	defer clock.Stop()
+	seconds := time.Tick(time.Second)
 	for {
 		if p.width, p.height, err = term.GetSize(int(out.Fd())); err != nil {
 			return fmt.Errorf("top: the size of this terminal: %w", err)
@@ -93,7 +91,7 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 		select {
 		case <-ctx.Done():
 			return &exitError{code: exitInterrupted}
-		case <-clock.C:
+		case <-seconds:
 		case <-due.C:
 			p.asked = time.Now()
 			go func() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +14,9 @@ import (
 const unlockDescription = `Frees the lock NAME, whichever process holds it. If waiters stand in its queue, the first
 of them has it at once.
 
-The holder does not notice in that instant: it goes on until its next renewal or
-request, at most a third of its lease. If the lease is fixed, or its process cannot reach
-Redis, it goes on until the lease ends. Two can be inside for that long. What must not be done twice needs
-the fencing token. Where the holder's process still runs, end that instead.
+The holder goes on until its next renewal or request, at most a third of its lease. If the
+lease is fixed, or its process cannot reach Redis, it goes on until the lease ends. Until
+then two can be inside: check tokens. If the holder's process runs, end that instead.
 
 With --token N only the holder that was seen with that token, by inspect or ls, loses the
 lock. If another holder has it by now, it is left alone, and that holder is shown. A lock that
@@ -57,8 +57,8 @@ func unlockCommand() *cli.Command {
 			return err
 		}
 		if token > 0 {
-			with := func(h holder) bool { return h.Token == token }
-			i := slices.IndexFunc(held, func(s lockState) bool { return slices.ContainsFunc(s.Holders, with) })
+			its := func(h holder) bool { return h.Token == token }
+			i := slices.IndexFunc(held, func(s lockState) bool { return slices.ContainsFunc(s.Holders, its) })
 			if i < 0 {
 				return o.notFreed(held)
 			}
@@ -80,7 +80,7 @@ func (o *operator) held(ctx context.Context) ([]lockState, error) {
 	return slices.DeleteFunc(states, func(s lockState) bool { return !s.Held }), err
 }
 
-// notFreed says that nobody holds the lock, or names the holder, which is not the one that was to lose it.
+// notFreed says that the lock is free, or names the holder, which is not the one that was to lose it.
 func (o *operator) notFreed(held []lockState) error {
 	if len(held) == 0 {
 		return &exitError{exitWrong, fmt.Errorf("lock %q (%s): not held", o.name, o.where())}
@@ -108,10 +108,7 @@ func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) 
 		return err
 	case !yes:
 		now, err := o.held(ctx)
-		if err != nil {
-			return err
-		}
-		return o.notFreed(now)
+		return cmp.Or(err, o.notFreed(now))
 	case o.json:
 		return o.write(freed{yes, was})
 	}

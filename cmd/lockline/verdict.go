@@ -43,12 +43,7 @@ func (v verdict) right() bool {
 // judge computes the verdict. An account that shows nothing is not right either: without holds, a stalled and
 // a killed holder there is nothing to conclude from.
 func judge(h account) verdict {
-	var reads []event
-	for _, e := range h.events {
-		if e.Kind == reading {
-			reads = append(reads, e)
-		}
-	}
+	reads := slices.DeleteFunc(slices.Clone(h.events), func(e event) bool { return e.Kind != reading })
 	return verdict{
 		h.holdsExcludeEachOther(len(reads)),
 		h.counterIsExact(),
@@ -133,19 +128,18 @@ func (h account) lateWriteWasRefused() check {
 
 func lockCameBack(name, what string, since moment, reads []event) check {
 	c := check{name: name}
-	if since.process == 0 {
-		c.says = "no holder " + what
-		return c
-	}
 	next := slices.IndexFunc(reads, func(e event) bool { return e.at.After(since.at) })
-	if next < 0 {
+	switch {
+	case since.process == 0:
+		c.says = "no holder " + what
+	case next < 0:
 		c.says = fmt.Sprintf("no process held it after process %d %s", since.process, what)
-		return c
+	default:
+		took := reads[next].at.Sub(since.at)
+		c.ok = took <= demoLease+demoSlack
+		c.says = fmt.Sprintf("process %d %s; process %d held %.2f s later (lease %v, at most %v allowed)",
+			since.process, what, reads[next].Process, took.Seconds(), demoLease, demoLease+demoSlack)
 	}
-	took := reads[next].at.Sub(since.at)
-	c.ok = took <= demoLease+demoSlack
-	c.says = fmt.Sprintf("process %d %s; process %d held %.2f s later (lease %v, at most %v allowed)",
-		since.process, what, reads[next].Process, took.Seconds(), demoLease, demoLease+demoSlack)
 	return c
 }
 

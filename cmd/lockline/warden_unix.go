@@ -76,11 +76,7 @@ func runWarden(args []string) error {
 	_ = w.reports.Encode(report{PID: w.command})
 	go func() {
 		defer close(news)
-		for {
-			var c instant
-			if heard.Decode(&c) != nil {
-				return
-			}
+		for c := instant(0); heard.Decode(&c) == nil; {
 			news <- c
 		}
 	}()
@@ -91,7 +87,6 @@ func runWarden(args []string) error {
 // watch returns when exec has let go: it has done so on purpose once it knows that the command has ended.
 func (w *warden) watch(deadline instant, ended <-chan int) {
 	timer := time.NewTimer(deadline.remaining())
-	defer timer.Stop()
 	over, late := false, false
 	for {
 		select {
@@ -157,23 +152,24 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 	}
 }
 
-// endTree signals a process group and all other descendants of a process, if the system tells them. Those
-// that are stopped must go on to receive it.
+// send signals a process, or a group if pid is negative. What is stopped must go on to receive it.
+func send(pid int, s syscall.Signal) {
+	_ = syscall.Kill(pid, s)
+	if s != syscall.SIGKILL {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+}
+
+// endTree signals a process group and all other descendants of a process, if the system tells them.
 func endTree(root, group int, s syscall.Signal) {
 	signalled := map[int]bool{-group: true}
-	end := func(pid int) {
-		_ = syscall.Kill(pid, s)
-		if s != syscall.SIGKILL {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-		}
-	}
-	end(-group)
+	send(-group, s)
 	// A killed process forks no more. One whose parent ends at this moment may be overlooked, but not twice.
 	for quiet := 0; quiet < 2; quiet++ {
 		for _, pid := range descendants(root, group) {
 			if !signalled[pid] {
 				signalled[pid] = true
-				end(pid)
+				send(pid, s)
 				quiet = -1
 			}
 		}

@@ -35,8 +35,7 @@ type sight struct {
 }
 
 func (o *operator) watch(ctx context.Context, interval time.Duration, trouble func(error)) error {
-	ticks := time.NewTicker(interval)
-	defer ticks.Stop()
+	ticks := time.Tick(interval)
 	last := map[string]string{} // by kind, what was written
 	failing := false
 	for first := true; ; first = false {
@@ -60,7 +59,7 @@ func (o *operator) watch(ctx context.Context, interval time.Duration, trouble fu
 		}
 		failing = err != nil
 		select {
-		case <-ticks.C:
+		case <-ticks:
 		case <-ctx.Done():
 			return &exitError{code: exitInterrupted}
 		}
