@@ -284,7 +284,7 @@ func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	return <-done
 }
 
-// sweep deletes what a trial has left that failed: a lock without a lease would stay for ever.
+// sweep deletes what a trial has left that failed: a lock without a lease would stay.
 func (o *operator) sweep(k lockKind, name string) (stays string) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
