@@ -323,7 +323,8 @@ func TestANumberOfServersThatIsOfNoUseIsLogged(t *testing.T) {
 				testlock.Must(t, err)
 			}
 			for of, words := range map[int]string{
-				1: "of one server stands no loss", 2: "of two servers needs both", 4: "of an even number of servers",
+				1: "of one server stands no loss", 2: "of two servers needs both",
+				4: "of an even number of servers",
 			} {
 				if got := log.Count(words); (got == 1) != (of == n) || got > 1 {
 					t.Errorf("%d servers: logged %d times: %s", n, got, words)

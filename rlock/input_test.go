@@ -55,7 +55,8 @@ func TestATimeThatLastsForDecadesIsRefusedWithTheOptionsName(t *testing.T) {
 		_, _, said["WithLease"] = m.TryLock(bg, rlock.WithLease(long))
 		_, _, said["HoldAtLeast"] = m.TryLock(bg, rlock.HoldAtLeast(long))
 		for d, text := range map[time.Duration]string{0: "0s", -1: "-1ns"} {
-			if _, _, err := m.TryLock(bg, rlock.WithLease(d)); err == nil || !strings.Contains(err.Error(), ": "+text+" is shorter") {
+			_, _, err := m.TryLock(bg, rlock.WithLease(d))
+			if err == nil || !strings.Contains(err.Error(), ": "+text+" is shorter") {
 				t.Errorf("WithLease(%d): %v", d, err)
 			}
 		}

@@ -54,6 +54,6 @@ func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
 			t.Errorf("told by %s: it listens, and the answer denies it", told)
 		}
 		testlock.Must(t, listens.Close())
-		testlock.Eventually(t, "the answer says that it does not listen any more", func() bool { return deaf("s:1") })
+		testlock.Eventually(t, "the answer says so again", func() bool { return deaf("s:1") })
 	}
 }

@@ -99,12 +99,13 @@ func TestAWaitThatEndsInAnOutageSaysWhetherRedisAnswered(t *testing.T) {
 	}{
 		{ran, nil, ran.Error()},
 		{ran, errors.New("EOF"), ran.Error() + "; the last request failed: EOF"},
-		{ran, fmt.Errorf("%w (hint)", reply("READONLY x")), `lockline: semaphore "x": Redis refused the last request ` +
-			"before the wait was over: READONLY x (hint)"},
+		{ran, fmt.Errorf("%w (hint)", reply("READONLY x")), `lockline: semaphore "x": ` +
+			"Redis refused the last request before the wait was over: READONLY x (hint)"},
 		{ErrClosed, reply("READONLY x"), "lockline: session closed; the last request failed: READONLY x"},
 	} {
 		got := Troubled(c.err, c.last)
-		if got.Error() != c.want || errors.Is(got, ErrNoAnswer) != (c.err == ran) || errors.As(got, new(reply)) {
+		if got.Error() != c.want || errors.Is(got, ErrNoAnswer) != (c.err == ran) ||
+			errors.As(got, new(reply)) {
 			t.Errorf("%v", got)
 		}
 	}
