@@ -39,7 +39,7 @@ type Holder struct {
 
 // Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is
 // later than that if the clock was set back before. The session may have handed the lock from goroutine to
-// goroutine in memory since then. It is zero if nobody holds it, or the token is not known.
+// goroutine in memory since then. It is zero if the lock is free, or the token is not known.
 func (h Holder) Since() time.Time {
 	if h.Owner == "" || h.Token == 0 {
 		return time.Time{}

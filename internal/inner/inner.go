@@ -13,10 +13,9 @@
 //     around it, each Lock would allocate one more.
 //   - rlock's State, Holder and Waiter are those of package protocol, with their documentation.
 //
-// Three types rename a struct of their own package, so that it can be an interface of somebody else without
-// its users seeing the methods: handle.heldContext is the Hold as a context.Context, in the same allocation.
-// engine.descent is an acquisition as a key in contexts. session.keeper is the Session as its watchdog sees
-// it.
+// Three types rename a struct of their own package, so that it has methods which its users do not see.
+// handle.heldContext is the Hold as a context.Context, in the same allocation. engine.descent is an
+// acquisition as a key in contexts. session.keeper is the Session as its watchdog sees it.
 package inner
 
 import (

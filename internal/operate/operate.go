@@ -61,7 +61,7 @@ func Inspect(ctx context.Context, ps *engine.Permits) (protocol.State, error) {
 	return st, err
 }
 
-// Whom Force means.
+// Which holders Force means.
 const (
 	Alone  = ""  // the one that excludes all others
 	Shared = "r" // those that do not
@@ -70,12 +70,12 @@ const (
 // Force takes the lock from holders, and returns how many there were: the one that has it Alone, those that
 // have it Shared, or the one with this token. They learn that they have lost it. It blocks for one request,
 // not longer than ctx.
-func Force(ctx context.Context, ps *engine.Permits, whom string) (int, error) {
+func Force(ctx context.Context, ps *engine.Permits, which string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return 0, err
 	}
 	args := &ps.Session().Args // waiters of any session are told on channels that begin alike
-	text, err := ask(ctx, ps, ps.Kind().Force, args.Channels, args.Keep, whom)
+	text, err := ask(ctx, ps, ps.Kind().Force, args.Channels, args.Keep, which)
 	if err != nil {
 		return 0, err
 	}
