@@ -100,7 +100,8 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 			p.mu.Unlock()
 		}
 		if err != nil {
-			_ = e.Unlock(context.WithoutCancel(a.ctx))
+			leave := e.Leave()
+			p.s().Go(func() { _ = leave(context.WithoutCancel(a.ctx)) }) // a.ctx may be over
 			return nil, err
 		}
 	}

@@ -1,0 +1,148 @@
+package rlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// outages are what befalls the server, or the way to it, when a call is made. An exhausted pool is in
+// pool_real_test.go: go-redis's pools share timers, so they cannot wait in fake time.
+var outages = map[string]struct {
+	lasts time.Duration // until a call succeeds; 0: none does
+	begin func(w *testlock.Wire)
+	end   func(w *testlock.Wire)
+}{
+	"a frozen server": {
+		0, func(w *testlock.Wire) { w.Net.Freeze() }, func(w *testlock.Wire) { w.Net.Thaw() },
+	},
+	"a server that accepts and is silent": {0, func(w *testlock.Wire) {
+		w.Net.CutAll()
+		w.Net.Freeze()
+	}, func(w *testlock.Wire) { w.Net.Thaw() }},
+	"a dead host": {0, func(w *testlock.Wire) { w.Down(true) }, func(w *testlock.Wire) { w.Down(false) }},
+	"a slow server": {
+		2 * time.Second, // for all requests of a call
+		func(w *testlock.Wire) { w.Net.SetDelay(100 * time.Millisecond) },
+		func(w *testlock.Wire) { w.Net.SetDelay(0) },
+	},
+	"a restart of 2 s": {3 * time.Second, func(w *testlock.Wire) {
+		w.Net.Refuse(true)
+		time.AfterFunc(2*time.Second, func() { w.Net.Refuse(false) })
+	}, func(*testlock.Wire) {}},
+	"a failover of 10 s": {0, func(w *testlock.Wire) {
+		w.Net.Refuse(true)
+		time.AfterFunc(10*time.Second, func() { w.Net.Refuse(false) })
+	}, func(*testlock.Wire) {}},
+}
+
+type boundedCall = func(context.Context) error
+
+// locks makes a call that takes a lock, and gives it back.
+func locks(
+	t *testing.T, lock func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error),
+) boundedCall {
+	return func(ctx context.Context) error {
+		_, hold, err := lock(ctx)
+		if err == nil {
+			testlock.Unlock(t, hold)
+		}
+		return err
+	}
+}
+
+// bounded are calls that a session makes. Those that wait ride out an outage.
+var bounded = map[string]struct {
+	waits bool
+	of    func(t *testing.T, s *rlock.Session) boundedCall
+}{
+	"Lock": {true, func(t *testing.T, s *rlock.Session) boundedCall {
+		return locks(t, rlock.New(s, "x").Lock)
+	}},
+	"TryLock": {false, func(t *testing.T, s *rlock.Session) boundedCall {
+		return locks(t, rlock.New(s, "x").TryLock)
+	}},
+	"Unlock": {false, func(t *testing.T, s *rlock.Session) boundedCall {
+		return testlock.Take(t, rlock.New(s, "x")).Unlock
+	}},
+	"Lock, nested": {false, func(t *testing.T, s *rlock.Session) boundedCall {
+		m := rlock.New(s, "x")
+		held, hold := testlock.Lock(t, m, bg)
+		return func(ctx context.Context) error {
+			until, _ := ctx.Deadline()
+			ctx, cancel := context.WithDeadline(held, until)
+			defer cancel()
+			defer func() { go hold.Unlock(bg) }()
+			return locks(t, m.Lock)(ctx)
+		}
+	}},
+	"Acquire": {true, func(t *testing.T, s *rlock.Session) boundedCall {
+		return locks(t, semaphore.New(s, "x", 3).Locker(2).Lock)
+	}},
+	"RLock": {true, func(t *testing.T, s *rlock.Session) boundedCall {
+		return locks(t, rwlock.New(s, "x").RLock)
+	}},
+	"Wait": {true, func(_ *testing.T, s *rlock.Session) boundedCall {
+		return latch.New(s, "x").Wait
+	}},
+	"Campaign": {true, func(t *testing.T, s *rlock.Session) boundedCall {
+		return func(ctx context.Context) error {
+			_, leadership, err := election.New(s, "x").Campaign(ctx, "me")
+			if err == nil {
+				testlock.Must(t, leadership.Resign(bg))
+			}
+			return err
+		}
+	}},
+}
+
+// A call ends with its context, or 100 ms later, which a waiter takes to leave the queue. If its request is
+// under way as Redis falls silent, and the client has no ContextTimeoutEnabled, ReadTimeout bounds it.
+func TestCallsKeepTheirBoundInOutages(t *testing.T) {
+	const readTimeout = 500 * time.Millisecond
+	for what, outage := range outages {
+		for name, call := range bounded {
+			for _, enabled := range []bool{false, true} {
+				for _, bound := range []time.Duration{200 * time.Millisecond, 4 * time.Second} {
+					t.Run(fmt.Sprint(what, "/", name, "/", enabled, "/", bound), func(t *testing.T) {
+						testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+							s := testlock.NewSession(t, w.Net.Client(t, func(o *redis.Options) {
+								o.ReadTimeout, o.ContextTimeoutEnabled = readTimeout, enabled
+							}))
+							made := call.of(t, s)
+							testlock.Warm(t, rlock.New(s, "warm"))
+							outage.begin(w)
+							ctx, cancel := context.WithTimeout(bg, bound)
+							defer cancel()
+							start := time.Now()
+							err := made(ctx)
+							most := bound
+							if !enabled {
+								most = max(most, readTimeout)
+							}
+							if took := time.Since(start); err != nil && took > most+100*time.Millisecond {
+								t.Errorf("it took %v, of %v: %v", took, bound, err)
+							}
+							if call.waits && outage.lasts > 0 && outage.lasts < bound && err != nil {
+								t.Errorf("it did not ride the outage out: %v", err)
+							}
+							outage.end(w)
+							time.Sleep(time.Minute)
+							testlock.OnlyTokens(t, w.Client)
+						})
+					})
+				}
+			}
+		}
+	}
+}
