@@ -44,8 +44,9 @@ var colored = strings.NewReplacer("HOLD", "\x1b[32mHOLD\x1b[0m", "✓", "\x1b[32
 	"STALL", "\x1b[31mSTALL\x1b[0m", "dead", "\x1b[31mdead\x1b[0m", "✗", "\x1b[31m✗\x1b[0m")
 
 func (p painter) Write(text []byte) (int, error) {
-	shows := terminal(p.Writer) && os.Getenv("TERM") != "dumb"
-	if forced := os.Getenv("CLICOLOR_FORCE"); os.Getenv("NO_COLOR") != "" || !shows && (forced == "" || forced == "0") {
+	forced := os.Getenv("CLICOLOR_FORCE")
+	shows := terminal(p.Writer) && os.Getenv("TERM") != "dumb" || forced != "" && forced != "0"
+	if !shows || os.Getenv("NO_COLOR") != "" {
 		return p.Writer.Write(text)
 	}
 	_, err := colored.WriteString(p.Writer, string(text))

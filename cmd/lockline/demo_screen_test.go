@@ -15,7 +15,8 @@ func TestColorCanBeForcedWithoutATerminal(t *testing.T) {
 		t.Setenv("CLICOLOR_FORCE", test.force)
 		t.Setenv("NO_COLOR", test.no)
 		var out bytes.Buffer
-		if n, err := (painter{&out}).Write([]byte("HOLD")); n != 4 || err != nil || out.String() != test.want {
+		n, err := (painter{&out}).Write([]byte("HOLD"))
+		if n != 4 || err != nil || out.String() != test.want {
 			t.Errorf("CLICOLOR_FORCE=%q, NO_COLOR=%q: %q, %d, %v", test.force, test.no, &out, n, err)
 		}
 	}

@@ -172,7 +172,9 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 				testlock.Must(t, admin.Del(t.Context(), key).Err())
 			}
 		}},
-		"no TIME": {"+@all -time", func(t *testing.T, e examination) { e.want(t, "reach", failure, "NOPERM") }},
+		"no TIME": {"+@all -time", func(t *testing.T, e examination) {
+			e.want(t, "reach", failure, "NOPERM")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := append([]any{"ACL", "SETUSER", "tester", "reset", "on", ">secret", "~*", "&*"}, anys(strings.Fields(test.rules))...)

@@ -29,6 +29,11 @@ func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 
 func TestDoctorJudgesSettings(t *testing.T) {
 	const pubsub = "client-output-buffer-limit"
+	is := func(name string) func(value string) map[string]string {
+		return func(value string) map[string]string { return map[string]string{name: value} }
+	}
+	connected, most, limit := is("connected_clients"), is("maxclients"), is("lua-time-limit")
+	both := map[string]string{"connected_clients": "20", "maxclients": "10000"}
 	for name, test := range map[string]struct {
 		check        func(facts) finding
 		info, config map[string]string
@@ -38,19 +43,20 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		"hard limit":          {checkPubSub, nil, map[string]string{pubsub: "pubsub 1000 0 0"}, warning, "raise its hard limit"},
 		"soft limit":          {checkPubSub, nil, map[string]string{pubsub: "pubsub 33554432 1000 60"}, warning, "raise its soft limit"},
 		"both limits":         {checkPubSub, nil, map[string]string{pubsub: "pubsub 2000 1000 60"}, warning, "raise its hard and its soft limit"},
-		"clients":             {checkClients, map[string]string{"connected_clients": "20"}, map[string]string{"maxclients": "10000"}, fine, ""},
-		"clients of INFO":     {checkClients, map[string]string{"connected_clients": "20", "maxclients": "10000"}, nil, fine, ""},
-		"many clients":        {checkClients, map[string]string{"connected_clients": "95"}, map[string]string{"maxclients": "100"}, warning, "maxclients"},
-		"maxclients, unasked": {checkClients, map[string]string{"connected_clients": "20"}, nil, unknown, "administrator"},
-		"few clients":         {checkClients, map[string]string{"connected_clients": "2"}, map[string]string{"maxclients": "20"}, warning, "one process"},
-		"usual scripts":       {checkScripts, nil, map[string]string{"lua-time-limit": "5000"}, fine, ""},
-		"unbounded scripts":   {checkScripts, nil, map[string]string{"lua-time-limit": "0"}, fine, ""},
-		"short scripts":       {checkScripts, nil, map[string]string{"lua-time-limit": "100"}, warning, "set lua-time-limit"},
+		"clients":             {checkClients, connected("20"), most("10000"), fine, ""},
+		"clients of INFO":     {checkClients, both, nil, fine, ""},
+		"many clients":        {checkClients, connected("95"), most("100"), warning, "maxclients"},
+		"maxclients, unasked": {checkClients, connected("20"), nil, unknown, "administrator"},
+		"few clients":         {checkClients, connected("2"), most("20"), warning, "one process"},
+		"usual scripts":       {checkScripts, nil, limit("5000"), fine, ""},
+		"unbounded scripts":   {checkScripts, nil, limit("0"), fine, ""},
+		"short scripts":       {checkScripts, nil, limit("100"), warning, "set lua-time-limit"},
 		"scripts, unasked":    {checkScripts, nil, nil, unknown, "administrator"},
 		"pubsub, unasked":     {checkPubSub, nil, nil, unknown, "administrator"},
 	} {
 		got := test.check(facts{info: test.info, config: test.config})
-		if got.Status != test.want || !strings.Contains(got.Do, test.do) || got.Status == fine && got.Do != "" || got.Found == "" {
+		if got.Status != test.want || !strings.Contains(got.Do, test.do) || got.Found == "" ||
+			got.Status == fine && got.Do != "" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -58,7 +64,8 @@ func TestDoctorJudgesSettings(t *testing.T) {
 
 func TestDoctorSaysOnceWhoMayAskMore(t *testing.T) {
 	var out strings.Builder
-	printFindings(&out, []finding{unasked("", "save"), unasked("", "maxclients"), {Status: fine}, unasked("", "x")})
+	printFindings(&out,
+		[]finding{unasked("", "save"), unasked("", "maxclients"), {Status: fine}, unasked("", "x")})
 	if n := strings.Count(out.String(), adminDo); n != 1 {
 		t.Errorf("%d times:\n%s", n, &out)
 	}

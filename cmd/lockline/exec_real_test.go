@@ -53,7 +53,8 @@ func TestAReplicaIsSaidToBeOne(t *testing.T) {
 	host, port, _ := strings.Cut(testredis.Start(t).Addr, ":")
 	replica := testredis.Start(t, "--replicaof", host, port)
 	testlock.Eventually(t, "in sync", func() bool {
-		return strings.Contains(replica.Client(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
+		info := replica.Client(t).Info(t.Context(), "replication").Val()
+		return strings.Contains(info, "master_link_status:up")
 	})
 	said := execs(t, replica.Addr, exitTrouble, "--wait", "1s", "n", "--", "true")
 	for _, want := range []string{"Redis refused the last request before the wait was over: READONLY",
@@ -89,8 +90,10 @@ func TestTheWaitBoundsTheFirstContact(t *testing.T) {
 	defer listener.Close() // its connections are never answered
 	for _, scheme := range []string{"redis", "rediss"} {
 		began := time.Now()
-		said := execs(t, "127.0.0.1:1", exitTrouble, "--redis", scheme+"://"+listener.Addr().String(), "--wait", "500ms", "n", "--", "true")
-		if took := time.Since(began); took > 4*time.Second || !strings.Contains(said, "no answer from Redis before the wait was over") {
+		said := execs(t, "127.0.0.1:1", exitTrouble,
+			"--redis", scheme+"://"+listener.Addr().String(), "--wait", "500ms", "n", "--", "true")
+		const says = "no answer from Redis before the wait was over"
+		if took := time.Since(began); took > 4*time.Second || !strings.Contains(said, says) {
 			t.Errorf("%s: after %v: %s", scheme, took, said)
 		}
 	}
@@ -287,7 +290,8 @@ func TestExecSaysThatASemaphoreHasAnotherLimit(t *testing.T) {
 	p.wantCode(0)
 	p = startExec(t, m.Addr(), "--semaphore", "5", "n", "--", "true")
 	p.wantCode(exitTrouble)
-	const says = "it has 2 permits, and --semaphore says 5; give the same number, or let a program call SetLimit\n"
+	const says = "it has 2 permits, and --semaphore says 5; " +
+		"give the same number, or let a program call SetLimit\n"
 	if said := p.errOut.String(); !strings.HasSuffix(said, says) {
 		t.Errorf("stderr: %q", said)
 	}

@@ -112,8 +112,9 @@ func stateOf(kind rlock.Kind, s rlock.State) lockState {
 		return "write"
 	}
 	for _, h := range s.Holders {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label}, Side: side(h.Shared), Permits: h.Permits,
-			Token: h.Token, RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label},
+			Side: side(h.Shared), Permits: h.Permits, Token: h.Token,
+			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	st.Count, st.Token, st.Limit = cmp.Or(s.Used(), s.Count, st.Count), s.Token, s.Limit
 	for _, w := range s.Queue {

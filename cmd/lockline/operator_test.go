@@ -131,14 +131,16 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 		"--redisson --also redis://" + servers[1]:                     "--also is for a RedLock",
 		"--also redis://" + servers[1] + " --also redis://nonsense:x": "--also is not a Redis URL",
 	} {
-		_, errOut, code := operate(t, servers[0], append([]string{"inspect", "x"}, strings.Fields(wrong)...)...)
+		args := append([]string{"inspect", "x"}, strings.Fields(wrong)...)
+		_, errOut, code := operate(t, servers[0], args...)
 		if code != exitTrouble || !strings.Contains(errOut, says) {
 			t.Errorf("%s: exit code %d: %s", wrong, code, errOut)
 		}
 	}
 	args = all
 	first.RequireAuth("secret") // which --redis does not give
-	wants("held on 2 of 3 servers: restart none that has the holder", "lock \"x\": 0 of 1 servers answered, 1 are needed: server "+servers[0]+": NOAUTH", mine, mine)
+	wants("held on 2 of 3 servers: restart none that has the holder",
+		"lock \"x\": 0 of 1 servers answered, 1 are needed: server "+servers[0]+": NOAUTH", mine, mine)
 	first.Close() // which --redis names
 	wants("held on 2 of 3 servers: restart none that has the holder", "", mine, mine)
 	testlock.Unlock(t, hold)
@@ -271,7 +273,8 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "fair, freed") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x"); code != exitWrong || !strings.Contains(errOut, `lock "x" (prefix lockline): not held`) {
+	_, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x")
+	if code != exitWrong || !strings.Contains(errOut, `lock "x" (prefix lockline): not held`) {
 		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
 	}
 }

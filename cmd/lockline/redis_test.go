@@ -34,13 +34,19 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 		"no such file":                    {"", "", "--redis-file " + none, "--redis-file: open " + none},
 		"a file without a URL":            {"", "", "--redis-file /dev/null", "/dev/null is not a Redis URL"},
 		"an empty variable":               {" ", "", "", "--redis (LOCKLINE_REDIS) is not a Redis URL"},
-		"an unknown parameter":            {"", "", "--redis redis://host?foo=1", "--redis (LOCKLINE_REDIS) is not a Redis URL such as redis://user:password@host:6379/0 (unexpected option: foo)"},
-		"a database that is no number":    {"", "", "--redis redis://user:secret@host/x", `(invalid database number: "x")`},
-		"a parameter of TLS without it":   {"", "", "--redis redis://host?addr=b:1&skip_verify=true", "(skip_verify is for rediss://)"},
-		"a slash in the password":         {"", "", "--redis redis://user/secret@host", ":6379/0\n"},
-		"a number sign in the password":   {"", "", "--redis redis://:1/secret#x@host", ":6379/0\n"},
-		"a question mark in it":           {"", "", "--redis redis://:1?secret&x@host", ":6379/0\n"},
-		"an ampersand in a parameter":     {"", "", "--redis redis://host?master_name=m&password=x&secret", ":6379/0\n"},
+		"an unknown parameter":            {"", "", "--redis redis://host?foo=1", "(unexpected option: foo)"},
+		"a database that is no number": {
+			"", "", "--redis redis://user:secret@host/x", `(invalid database number: "x")`,
+		},
+		"a parameter of TLS without it": {
+			"", "", "--redis redis://host?addr=b:1&skip_verify=true", "(skip_verify is for rediss://)",
+		},
+		"a slash in the password":       {"", "", "--redis redis://user/secret@host", ":6379/0\n"},
+		"a number sign in the password": {"", "", "--redis redis://:1/secret#x@host", ":6379/0\n"},
+		"a question mark in it":         {"", "", "--redis redis://:1?secret&x@host", ":6379/0\n"},
+		"an ampersand in a parameter": {
+			"", "", "--redis redis://host?master_name=m&password=x&secret", ":6379/0\n",
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv("LOCKLINE_REDIS", test.url)

@@ -44,7 +44,7 @@ type attempt struct {
 
 	// pool.mu guards the following.
 	state    attemptState
-	out      bool          // a request is to be made or under way: a copy may come after a grant that is told
+	out      bool          // a request may be under way: a copy may come after the message of a grant
 	at       time.Time     // when to ask again at the latest; zero: nothing has said so
 	notAfter int64         // of the last copy sent
 	late     int64         // Redis time until which an unanswered copy may come; 0: there is none

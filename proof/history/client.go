@@ -286,9 +286,8 @@ func (u user) entered(call time.Time, hold holding, of Op) {
 	}
 }
 
-// leave unlocks, after it has reported when each lock was believed to be held for the last time: now, or, if
-// it was lost, at its deadline at the latest. lost are the locks of whose loss it has reported: that ends all
-// holds at once.
+// leave unlocks. Before that, it reports until when it held each lock: until now, or until the deadline of a
+// lost one, if that was earlier. lost are the locks whose loss it has reported, which ends all holds at once.
 func (u user) leave(hold holding, of Op, lost map[string]bool) {
 	now, all := time.Now(), parts(hold)
 	deadline := hold.Deadline()

@@ -108,8 +108,8 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	}
 }
 
-// A server that restarts without its data forgets who holds. Mutual exclusion falls then, as on every single
-// Redis: until the holder hears of it. The tokens still say who came later. Proves: tokens
+// A server that restarts without its data forgets who holds. Two can hold then, as on every single Redis,
+// until the holder's next request finds the loss. The tokens still say who came later. Proves: tokens
 func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	t.Parallel()
 	for kind, judge := range map[string]func([]history.Hold) history.Verdict{

@@ -175,7 +175,7 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func(
 	}
 	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first those whose word counts
 		client := s.Client(t)
-		// Replicas hear of it.
+		// Replicas learn it from their master.
 		if info := client.Info(ctx, "replication").Val(); strings.Contains(info, "role:master") {
 			must(t, client.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID).Err())
 		}
