@@ -93,7 +93,7 @@ func lockWorlds() []World {
 	make := func(name, about string, small bool, r lockRules) World {
 		return World{Name: name, About: about, Small: small, scripts: r.scripts(),
 			build: func(scripts []*keyspace.Script) world {
-				return NewSystem[attempt](&r, 1, scripts)
+				return NewSystem[attempt](&r, scripts)
 			}}
 	}
 	return []World{
@@ -302,7 +302,7 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 				do("pass on in memory", i, func(v *View[attempt]) {
 					v.Left.Extra--
 					v.Actors[i].Used += 5
-					v.Notes[0] = max(v.Notes[0], v.Actors[i].Used)
+					v.Granted = max(v.Granted, v.Actors[i].Used)
 				})
 			}
 		case leaving:
@@ -315,7 +315,7 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 			}
 		}
 	}
-	if owner, token := holder(v.Space(0)); owner != "" && v.Left.Forced > 0 {
+	if owner, token := holder(v.Space()); owner != "" && v.Left.Forced > 0 {
 		do("force the lock", -1, func(v *View[attempt]) {
 			v.Left.Forced--
 			v.Send(Packet{Kind: errand, To: -1, Script: forceScript,

@@ -151,10 +151,10 @@ func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 	if o.granted == "" {
 		return
 	}
-	if o.token <= v.Notes[0] {
-		v.Fail("token %d is granted after %d", o.token-epoch, v.Notes[0]-epoch)
+	if o.token <= v.Granted {
+		v.Fail("token %d is granted after %d", o.token-epoch, v.Granted-epoch)
 	}
-	v.Notes[0] = o.token
+	v.Granted = o.token
 	if !r.wants(v, o.granted) && !v.errandFor(o.granted) && !v.revived(o.granted) {
 		v.Fail("%s is granted the lock after it had left", o.granted)
 	}
@@ -199,8 +199,8 @@ func (r *lockRules) Check(v *View[attempt]) error {
 }
 
 // End: nothing is left but what is kept for a while of a lock that no attempt holds.
-func (r *lockRules) End(v *View[attempt], servers []*keyspace.Space) error {
-	s := servers[0]
+func (r *lockRules) End(v *View[attempt]) error {
+	s := v.Space()
 	if s.LastExpiry() == math.MaxInt64 {
 		return fmt.Errorf("a key is left that never expires: %q", s.Keys())
 	}

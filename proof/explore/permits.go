@@ -89,7 +89,7 @@ func permitWorlds() []World {
 	add := func(name, about string, small bool, r permitRules) {
 		worlds = append(worlds, World{Name: name, About: about, Small: small, scripts: permitScripts,
 			build: func(scripts []*keyspace.Script) world {
-				return NewSystem[taker](&r, 1, scripts)
+				return NewSystem[taker](&r, scripts)
 			}})
 	}
 	rw := func(takers []want, ms int64, tries bool, f Faults) permitRules {
@@ -374,7 +374,7 @@ func (r *permitRules) movesOfHolder(
 		do("pass on in memory", i, func(v *View[taker]) {
 			v.Left.Extra--
 			v.Actors[i].Used += 5
-			v.Notes[0] = max(v.Notes[0], v.Actors[i].Used)
+			v.Granted = max(v.Granted, v.Actors[i].Used)
 		})
 	}
 }
@@ -383,7 +383,7 @@ func (r *permitRules) movesOfOperator(
 	v *View[taker], do func(what string, who int, move func(v *View[taker])),
 ) {
 	if v.Left.Forced > 0 {
-		for _, which := range r.targets(v.Space(0), v.serverNow()) {
+		for _, which := range r.targets(v.Space(), v.serverNow()) {
 			do("force "+which.name, -1, func(v *View[taker]) {
 				v.Left.Forced--
 				v.Send(Packet{Kind: errand, To: -1, Script: takeBackScript,

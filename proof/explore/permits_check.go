@@ -333,8 +333,8 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 			}
 			continue
 		}
-		if token <= v.Notes[0] {
-			v.Fail("token %d is granted after %d was used", token-epoch, v.Notes[0]-epoch)
+		if token <= v.Granted {
+			v.Fail("token %d is granted after %d was used", token-epoch, v.Granted-epoch)
 		}
 		session := int(owner[0] - 'A')
 		gone := i < 0 || v.Actors[i].gone(v.Now)
@@ -375,7 +375,7 @@ func (v *View[A]) newsOf(owner string, token int64) bool {
 // for as long. A lease ends by the server's clock, and a deadline by that of its session.
 func (r *permitRules) Check(v *View[taker]) error {
 	var sum int64
-	space := v.Space(0)
+	space := v.Space()
 	var held map[string]share
 	for i, a := range v.Actors {
 		n := r.holds(i, a)
@@ -407,8 +407,8 @@ func (r *permitRules) Check(v *View[taker]) error {
 // End: nothing is left but what is kept for a while. That is gone in the end, and so is what those left that
 // crashed, or whose leases ran out. Where the server's clock was set back, it takes longer by as much, until
 // that clock shows what those of the sessions would.
-func (r *permitRules) End(v *View[taker], servers []*keyspace.Space) error {
-	s := servers[0].Clone()
+func (r *permitRules) End(v *View[taker]) error {
+	s := v.Space().Clone()
 	if s.LastExpiry() == math.MaxInt64 {
 		return fmt.Errorf("a key is left that never expires: %q", s.Keys())
 	}

@@ -136,7 +136,7 @@ func (r *permitRules) granted(v *View[taker], i int, token, from, lease int64) {
 		r.startOver(v, i)
 		return
 	}
-	v.Notes[0] = max(v.Notes[0], token) // the last token that was used
+	v.Granted = max(v.Granted, token) // the last token that was used
 	r.settled(v, i)
 	*a = taker{Phase: holding, Serial: a.Serial, Late: a.Late, Forced: a.Forced, Beat: true, Token: token,
 		Used: token, Deadline: from + lease}
@@ -222,7 +222,7 @@ func (r *permitRules) Calm(v *View[taker]) bool {
 		}
 		return true
 	}
-	if limit, ok := limitOf(v.Space(0)); ok && limit < r.limit { // or one that wants more would wait forever
+	if limit, ok := limitOf(v.Space()); ok && limit < r.limit { // or one that wants more would wait forever
 		r.setLimit(v, r.limit)
 		return true
 	}

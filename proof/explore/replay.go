@@ -11,23 +11,23 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// live is real servers in place of those of the model. Between two ticks of a world hardly any time passes
+// live is a real server in place of the model's. Between two ticks of a world hardly any time passes
 // there: nothing in a world ends within a third of a tick behind one.
 type live struct {
-	ctx     context.Context
-	clients []*redis.Client
-	texts   []string // of scripts
-	began   int64    // Redis time, of the first server
-	local   time.Time
-	heard   map[string]*redis.PubSub // of the first server, by channel
-	marks   int
-	err     error // of a server
+	ctx    context.Context
+	client *redis.Client
+	texts  []string // of scripts
+	began  int64    // Redis time
+	local  time.Time
+	heard  map[string]*redis.PubSub // by channel
+	marks  int
+	err    error // of the server
 }
 
-func newLive(ctx context.Context, clients []*redis.Client, texts []string) *live {
-	l := &live{ctx: ctx, clients: clients, texts: texts, heard: map[string]*redis.PubSub{}}
+func newLive(ctx context.Context, client *redis.Client, texts []string) *live {
+	l := &live{ctx: ctx, client: client, texts: texts, heard: map[string]*redis.PubSub{}}
 	l.local = time.Now()
-	now, err := clients[0].Time(ctx).Result()
+	now, err := client.Time(ctx).Result()
 	l.began = now.UnixMicro()
 	l.failed(err)
 	return l
@@ -43,7 +43,7 @@ func (l *live) failed(err error) {
 func (l *live) listen(channels []string) {
 	for _, c := range channels {
 		if l.heard[c] == nil {
-			l.heard[c] = l.clients[0].Subscribe(l.ctx, c)
+			l.heard[c] = l.client.Subscribe(l.ctx, c)
 			_, err := l.heard[c].Receive(l.ctx)
 			l.failed(err)
 		}
@@ -53,7 +53,7 @@ func (l *live) listen(channels []string) {
 			l.failed(sub.Close())
 			delete(l.heard, c)
 			// Until the server has noticed.
-			for l.err == nil && l.clients[0].PubSubNumSub(l.ctx, c).Val()[c] > 0 {
+			for l.err == nil && l.client.PubSubNumSub(l.ctx, c).Val()[c] > 0 {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -62,32 +62,26 @@ func (l *live) listen(channels []string) {
 
 // run executes a script, and says when, and what was there before.
 func (l *live) run(p Packet, keys, argv []string) (now int64, before *keyspace.Space, did keyspace.Effect) {
-	client := l.clients[p.Server]
-	before = l.space(int(p.Server))
-	at, err := client.Time(l.ctx).Result()
+	before = l.space()
+	at, err := l.client.Time(l.ctx).Result()
 	l.failed(err)
 	args := make([]any, len(argv))
 	for i, a := range argv {
 		args[i] = a
 	}
-	reply, err := client.Eval(l.ctx, l.texts[p.Script], keys, args...).Text()
+	reply, err := l.client.Eval(l.ctx, l.texts[p.Script], keys, args...).Text()
 	did.Reply, did.Err = reply, err
-	if p.Server == 0 {
-		did.Published = l.messages()
-	}
-	did.Space = l.space(int(p.Server))
+	did.Published = l.messages()
+	did.Space = l.space()
 	return at.UnixMicro(), before, did
 }
-
-// empty takes away what a server has.
-func (l *live) empty(server int) { l.failed(l.clients[server].FlushAll(l.ctx).Err()) }
 
 // messages are those that were published since the last call.
 func (l *live) messages() (all []keyspace.Message) {
 	l.marks++
 	mark := fmt.Sprint("mark ", l.marks)
 	for c, sub := range l.heard {
-		l.failed(l.clients[0].Publish(l.ctx, c, mark).Err())
+		l.failed(l.client.Publish(l.ctx, c, mark).Err())
 		for l.err == nil {
 			m, err := sub.ReceiveMessage(l.ctx)
 			l.failed(err)
@@ -101,15 +95,14 @@ func (l *live) messages() (all []keyspace.Message) {
 }
 
 // waitUntil waits until the Redis time of a tick, and says what is there then.
-func (l *live) waitUntil(now int64, server int) *keyspace.Space {
+func (l *live) waitUntil(now int64) *keyspace.Space {
 	time.Sleep(time.Until(l.local.Add(time.Duration(now-l.began)*time.Microsecond + 20*time.Millisecond)))
-	return l.space(server)
+	return l.space()
 }
 
 // space reads all keys.
-func (l *live) space(server int) *keyspace.Space {
-	client := l.clients[server]
-	s := keyspace.New()
+func (l *live) space() *keyspace.Space {
+	client, s := l.client, keyspace.New()
 	names, err := client.Keys(l.ctx, "*").Result()
 	l.failed(err)
 	for _, name := range names {
@@ -127,7 +120,7 @@ func (l *live) space(server int) *keyspace.Space {
 	return s
 }
 
-// repeat takes the steps on real servers, and then calm ones until the end. diverged: a step cannot be taken,
+// repeat takes the steps on a real server, and then calm ones until the end. diverged: a step cannot be taken,
 // because what went before went another way.
 func (s *System[A]) repeat(l *live, steps []Step) (violation error, diverged bool) {
 	s.live = l
@@ -165,26 +158,24 @@ func (v *View[A]) channels() (all []string) {
 	return all
 }
 
-// Replay takes the steps of a violation on real servers, which are emptied first, with the texts of scripts.
+// Replay takes the steps of a violation on a real server, which is emptied first, with the texts of scripts.
 // It returns the violation that they lead to; nil if they lead to none. diverged: they cannot all be taken
 // there.
 func (w World) Replay(
-	ctx context.Context, text func(name string) string, trace []Step, clients ...*redis.Client,
+	ctx context.Context, text func(name string) string, trace []Step, client *redis.Client,
 ) (violation error, diverged bool, err error) {
 	built, err := w.load(text)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, c := range clients {
-		if err := c.FlushAll(ctx).Err(); err != nil {
-			return nil, false, err
-		}
+	if err := client.FlushAll(ctx).Err(); err != nil {
+		return nil, false, err
 	}
 	var texts []string
 	for _, name := range w.scripts {
 		texts = append(texts, text(name))
 	}
-	l := newLive(ctx, clients, texts)
+	l := newLive(ctx, client, texts)
 	defer l.listen(nil)
 	violation, diverged = built.repeat(l, trace)
 	return violation, diverged, l.err

@@ -33,8 +33,6 @@ func (s Step) String() string {
 // A world is a graph of states. A state is a text, the same for two that cannot be told apart.
 type world interface {
 	start() string
-	// likeness is the same for states from which the same comes, but for names.
-	likeness(state string) string
 	// steps calls yield with each step that a state has, in an order of its own, until that returns false.
 	// next is where it leads. A violation is what it breaks.
 	steps(state string, yield func(n int, next string, violation error) bool)
@@ -43,7 +41,7 @@ type world interface {
 	calm(state string) (next string, over bool, violation error)
 	// describe names the steps of a state, in their order.
 	describe(state string) []Step
-	// repeat takes steps on real servers.
+	// repeat takes steps on a real server.
 	repeat(l *live, steps []Step) (violation error, diverged bool)
 }
 
@@ -109,7 +107,7 @@ func search(w world, most int) Result {
 	origins := []origin{{}}
 	calm := map[fingerprint]struct{}{} // leads to a good end
 	queue := []string{w.start()}
-	seen[fingerprintOf(w.likeness(queue[0]))] = struct{}{}
+	seen[fingerprintOf(queue[0])] = struct{}{}
 	layer := 1 // how many of the queue are as deep as the first
 	fail := func(state uint32, step int, violation error) {
 		r.Violation = violation
@@ -134,7 +132,7 @@ func search(w world, most int) Result {
 				fail(at, n, violation)
 				return false
 			}
-			f := fingerprintOf(w.likeness(next))
+			f := fingerprintOf(next)
 			if _, known := seen[f]; known {
 				return true
 			}
@@ -168,7 +166,7 @@ func settle(w world, state string, good map[fingerprint]struct{}) (steps int, vi
 			return steps, fmt.Errorf("no end, though nothing goes wrong any more")
 		}
 		if steps > 0 { // the state itself is in seen
-			f := fingerprintOf(w.likeness(state))
+			f := fingerprintOf(state)
 			if _, ok := good[f]; ok {
 				over = true
 			}

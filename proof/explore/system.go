@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// Of a system: servers, a network, actors of sessions, a clock that all share, and how many faults are left.
+// Of a system: a server, a network, actors of sessions, a clock that all share, and how many faults are left.
 // A step of the network is one packet that arrives or is lost. What an actor does about it belongs to that
 // step.
 
@@ -25,21 +25,20 @@ type Faults struct {
 	Crashes    uint8 // of sessions
 	Cancels    uint8 // waits that end
 	Forced     uint8 // unlocks of an operator
-	SetBack    uint8 // of the servers' clocks, by a tick
+	SetBack    uint8 // of the server's clock, by a tick
 	Extra      uint8 // what rules make of it
 }
 
 // Shared is what belongs to no actor.
 type Shared struct {
 	Now     int64 // microseconds, of all sessions
-	Back    int64 // by how much the servers' clocks were set back
+	Back    int64 // by how much the server's clock was set back
 	Left    Faults
 	Crashed uint16 // sessions, a bit each
 	Deaf    uint16 // sessions that do not listen
 	Calm    bool   // nothing goes wrong any more
-	Notes   [3]int64
-	Revived string       // owners of void requests that were carried out, as words; see revive
-	Servers ServerFaults // of a fleet
+	Granted int64  // the last token
+	Revived string // owners of void requests that were carried out, as words; see revive
 }
 
 const (
@@ -61,8 +60,7 @@ const (
 // Packet is what is under way. It is comparable.
 type Packet struct {
 	Kind   kind
-	To     int8 // the actor that sent the request; of news, the session
-	Server int8
+	To     int8   // the actor that sent the request; of news, the session
 	Tag    uint8  // which of the actor's exchanges it is
 	Script int8   // index
 	Argv   string // of a request, joined by separator
@@ -79,9 +77,9 @@ type Rules[A comparable] interface {
 	Start() ([]A, Shared)
 	// SessionOf an actor.
 	SessionOf(actor int) int
-	// Channel is where a session listens, at every server.
+	// Channel is where a session listens.
 	Channel(session int) string
-	// Keys of the scripts at a server.
+	// Keys of the scripts.
 	Keys(script int8) []string
 	// Moves calls do with each thing that actors may do by themselves.
 	Moves(v *View[A], do func(what string, who int, move func(v *View[A])))
@@ -106,13 +104,12 @@ type Rules[A comparable] interface {
 	// Over: no actor is to do anything any more.
 	Over(v *View[A]) bool
 	// End checks what is left when a calm world is over.
-	End(v *View[A], servers []*keyspace.Space) error
+	End(v *View[A]) error
 }
 
 // System is a world of Rules.
 type System[A comparable] struct {
 	rules   Rules[A]
-	servers int
 	actors  int
 	scripts []*keyspace.Script
 
@@ -126,9 +123,7 @@ type System[A comparable] struct {
 	scratch  View[A]
 
 	listeners map[string]int // sessions, by channel
-	fleet     fleet[A]       // nil: there is one server
-	reordered [2][]uint32    // of actors and packets, by number and order of servers
-	live      *live          // nil: the servers are those of the model
+	live      *live          // nil: the server is the model's
 }
 
 type cause struct {
@@ -169,12 +164,11 @@ func (t *table[T]) number(v T) uint32 {
 	return n
 }
 
-// NewSystem is a world of so many servers with scripts.
-func NewSystem[A comparable](rules Rules[A], servers int, scripts []*keyspace.Script) *System[A] {
+// NewSystem is a world of a server with scripts.
+func NewSystem[A comparable](rules Rules[A], scripts []*keyspace.Script) *System[A] {
 	actors, _ := rules.Start()
-	s := &System[A]{rules: rules, servers: servers, actors: len(actors), scripts: scripts,
+	s := &System[A]{rules: rules, actors: len(actors), scripts: scripts,
 		effects: map[cause]effect{}, purged: map[purge]uint32{}, listeners: map[string]int{}}
-	s.fleet, _ = rules.(fleet[A])
 	for session := range s.sessions() {
 		s.listeners[rules.Channel(session)] = session
 	}
@@ -186,9 +180,7 @@ func (s *System[A]) sessions() int { return s.rules.SessionOf(s.actors-1) + 1 }
 func (s *System[A]) start() string {
 	v := View[A]{sys: s}
 	v.Actors, v.Shared = s.rules.Start()
-	for range s.servers {
-		v.spaces = append(v.spaces, s.spaceNumber(keyspace.New()))
-	}
+	v.space = s.spaceNumber(keyspace.New())
 	return v.encode()
 }
 
@@ -216,9 +208,6 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 			continue // the same once more
 		}
 		p := &s.packets.values[number]
-		if p.Kind <= errand && v.down(int(p.Server)) {
-			continue
-		}
 		did([...]string{"execute", "execute late", "execute errand", "deliver", "deliver"}[p.Kind], -1,
 			number, func(v *View[A]) { v.arrive(number) })
 		if p.Kind == request && v.Left.LostReplies > 0 {
@@ -226,13 +215,6 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 				v.Left.LostReplies--
 				v.remove(number)
 				v.execute(number)
-			})
-		}
-		if p.Kind == request && s.fleet != nil && v.Servers.Slow > 0 {
-			did("execute, reply slow", -1, number, func(v *View[A]) {
-				v.Servers.Slow--
-				v.remove(number)
-				v.add(answer(*p, v.execute(number)))
 			})
 		}
 		if p.Kind == request && v.Left.LateCopies > 0 {
@@ -247,7 +229,6 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 			})
 		}
 	}
-	s.serverFaults(v, did)
 	s.rules.Moves(v, func(what string, who int, move func(v *View[A])) { did(what, who, none, move) })
 	for session := range s.sessions() {
 		if v.Crashed>>session&1 != 0 {
@@ -294,9 +275,6 @@ func (s *System[A]) name(p Packet) string {
 	}
 	if p.Kind != news && p.To >= 0 {
 		about += fmt.Sprintf(" of %d", p.To)
-	}
-	if s.servers > 1 {
-		about += fmt.Sprintf(" at server %d", p.Server)
 	}
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s",
 		[...]string{"request", "late copy", "errand", "reply", "news"}[p.Kind], about, owner, text))
@@ -350,7 +328,7 @@ func (s *System[A]) calm(state string) (next string, over bool, violation error)
 func (v *View[A]) goOnCalmly() (over bool, violation error) {
 	s := v.sys
 	if !v.Shared.Calm {
-		v.Shared.Calm, v.Left, v.Deaf, v.Servers = true, Faults{}, 0, ServerFaults{}
+		v.Shared.Calm, v.Left, v.Deaf = true, Faults{}, 0
 		v.net = slices.DeleteFunc(v.net, func(n uint32) bool { return s.packets.values[n].Kind == orphan })
 	}
 	switch {
@@ -359,11 +337,7 @@ func (v *View[A]) goOnCalmly() (over bool, violation error) {
 			return cmp.Or(cmp.Compare(s.packets.values[a].Kind, s.packets.values[b].Kind), cmp.Compare(a, b))
 		}))
 	case s.rules.Over(v):
-		servers := make([]*keyspace.Space, len(v.spaces))
-		for i := range v.spaces {
-			servers[i] = v.Space(i)
-		}
-		return true, s.rules.End(v, servers)
+		return true, s.rules.End(v)
 	case s.rules.Calm(v):
 	default:
 		v.tick()

@@ -14,18 +14,16 @@ type View[A comparable] struct {
 	Shared
 	Actors  []A
 	sys     *System[A]
-	spaces  []uint32
+	space   uint32
 	net     []uint32 // sorted
 	failure error
 }
 
 func (v *View[A]) encode() string {
 	s := v.sys
-	b := make([]byte, 0, 4*(1+len(v.spaces)+len(v.Actors)+len(v.net)))
+	b := make([]byte, 0, 4*(2+len(v.Actors)+len(v.net)))
 	b = binary.LittleEndian.AppendUint32(b, s.commons.number(v.Shared))
-	for _, n := range v.spaces {
-		b = binary.LittleEndian.AppendUint32(b, n)
-	}
+	b = binary.LittleEndian.AppendUint32(b, v.space)
 	for _, a := range v.Actors {
 		b = binary.LittleEndian.AppendUint32(b, s.people.number(a))
 	}
@@ -40,12 +38,8 @@ func (s *System[A]) view(state string, v *View[A]) *View[A] {
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32([]byte(state[4*i : 4*i+4])) }
 	v.sys, v.failure = s, nil
 	v.Shared = s.commons.values[word(0)]
-	v.spaces, v.Actors, v.net = v.spaces[:0], v.Actors[:0], v.net[:0]
-	i := 1
-	for range s.servers {
-		v.spaces = append(v.spaces, word(i))
-		i++
-	}
+	v.space, v.Actors, v.net = word(1), v.Actors[:0], v.net[:0]
+	i := 2
 	for range s.actors {
 		v.Actors = append(v.Actors, s.people.values[word(i)])
 		i++
@@ -108,8 +102,8 @@ func (v *View[A]) Forsake(actor int, tag uint8) {
 	}
 }
 
-// Space is what a server keeps now.
-func (v *View[A]) Space(server int) *keyspace.Space { return v.sys.contents[v.spaces[server]] }
+// Space is what the server keeps now.
+func (v *View[A]) Space() *keyspace.Space { return v.sys.contents[v.space] }
 
 // violation is what is wrong with the state.
 func (v *View[A]) violation() error {
@@ -128,7 +122,7 @@ func (v *View[A]) listener(channel string) int {
 	return session
 }
 
-// serverNow is the time by the servers' clocks.
+// serverNow is the time by the server's clock.
 func (v *View[A]) serverNow() int64 { return v.Now - v.Back }
 
 // revive notes the owner of a request that is carried out though it was void, because the server's clock was
@@ -162,11 +156,11 @@ func (v *View[A]) env() keyspace.Env {
 	}}
 }
 
-// execute has a server run the script of a request.
+// execute has the server run the script of a request.
 func (v *View[A]) execute(number uint32) effect {
 	s := v.sys
 	p := s.packets.values[number]
-	key := cause{v.spaces[p.Server], number, v.serverNow(), v.Deaf | v.Crashed}
+	key := cause{v.space, number, v.serverNow(), v.Deaf | v.Crashed}
 	e, ok := s.effects[key]
 	if !ok {
 		before, keys, argv := s.contents[key.space], s.rules.Keys(p.Script), strings.Split(p.Argv, separator)
@@ -185,20 +179,14 @@ func (v *View[A]) execute(number uint32) effect {
 		e.observation = s.rules.Observe(env, p, before, did)
 		s.effects[key] = e
 	}
-	v.spaces[p.Server] = e.space
+	v.space = e.space
 	for _, m := range e.news {
 		if session := v.listener(m.Channel); session >= 0 {
-			v.add(Packet{Kind: news, To: int8(session), Server: p.Server, Text: m.Text})
+			v.add(Packet{Kind: news, To: int8(session), Text: m.Text})
 		}
 	}
 	s.rules.Observed(v, p, e.observation)
 	return e
-}
-
-// answer makes the reply to a request.
-func answer(p Packet, e effect) Packet {
-	return Packet{Kind: reply, To: p.To, Server: p.Server, Tag: p.Tag, Script: p.Script, Sent: p.Sent,
-		Text: e.reply, Failed: e.failed}
 }
 
 // arrive delivers a packet.
@@ -208,11 +196,9 @@ func (v *View[A]) arrive(number uint32) {
 	v.remove(number)
 	switch p.Kind {
 	case request:
-		if r := answer(p, v.execute(number)); s.fleet != nil {
-			s.rules.Replied(v, int(p.To), r) // see fleet
-		} else {
-			v.add(r)
-		}
+		e := v.execute(number)
+		v.add(Packet{Kind: reply, To: p.To, Tag: p.Tag, Script: p.Script, Sent: p.Sent,
+			Text: e.reply, Failed: e.failed})
 	case orphan, errand:
 		v.execute(number)
 	case reply:
@@ -225,12 +211,10 @@ func (v *View[A]) arrive(number uint32) {
 // tick advances the clock.
 func (v *View[A]) tick() {
 	v.Now += tick
-	for i, n := range v.spaces {
-		if v.sys.live != nil {
-			v.spaces[i] = v.sys.spaceNumber(v.sys.live.waitUntil(v.Now, i))
-		} else {
-			v.spaces[i] = v.sys.purge(n, v.serverNow())
-		}
+	if v.sys.live != nil {
+		v.space = v.sys.spaceNumber(v.sys.live.waitUntil(v.Now))
+	} else {
+		v.space = v.sys.purge(v.space, v.serverNow())
 	}
 	v.sys.rules.Ticked(v)
 }

@@ -1,6 +1,6 @@
 // Package explore visits every state of small worlds: a few sessions that use the library's own Lua scripts
 // on a key space that can be copied and compared. The network delays, repeats and loses, sessions crash, and
-// leases run out. Begin with world and search in search.go. A system (system.go) is a world of servers, a
+// leases run out. Begin with world and search in search.go. A system (system.go) is a world of a server, a
 // network, a clock and actors; Rules say what actors do, a file for each kind.
 //
 // It is for tests alone. docs/proof.md says what was explored.

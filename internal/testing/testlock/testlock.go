@@ -58,12 +58,6 @@ func Client(t testing.TB, addr string) *redis.Client {
 	return rdb
 }
 
-// Embedded starts a server inside the test process and returns a client of it. Both end with the test.
-func Embedded(t testing.TB) *redis.Client {
-	t.Helper()
-	return Client(t, testredis.Embedded(t).Addr())
-}
-
 // User gives server a user with these rights of its access control list and no others, and returns a client
 // of that user. An error stops the test. The client is closed when the test ends.
 func User(t testing.TB, server *testredis.Server, name string, rights ...any) *redis.Client {
