@@ -184,7 +184,7 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 	var names []string
 	for _, k := range o.kinds {
 		// A RedLock needs no other rights, and would be remembered for ten minutes.
-		if k.open == nil || k.Kind == rlock.KindRedLock {
+		if k.Kind == rlock.KindLatch || k.Kind == rlock.KindRedLock {
 			continue
 		}
 		name := "lockline-doctor-" + rand.Text()

@@ -16,32 +16,31 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// lockKind is a kind of lock, and how one is opened.
+// lockKind is a kind of lock, and how one is opened; not at all if it is a latch, which is no lock.
 type lockKind struct {
 	rlock.Kind
-	open func(*rlock.Session, string) subject // nil if it is no lock
-	look func(*rlock.Session, string) looker  // nil: open
+	open func(*rlock.Session, string) subject
 }
 
 // at opens what can be looked at.
 func (k lockKind) at(s *rlock.Session, name string) looker {
-	if k.look != nil {
-		return k.look(s, name)
+	if k.Kind == rlock.KindLatch {
+		return counted{latch.New(s, name)}
 	}
 	return k.open(s, name)
 }
 
 var lockKinds = []lockKind{
-	{rlock.KindReentrant, openReentrant, nil},
-	{rlock.KindFair, openFair, nil},
-	{rlock.KindRedLock, openRedLock, nil},
-	{rlock.KindReadWrite, openWriter, nil},
-	{rlock.KindSemaphore, openSemaphore(1), nil}, // Redis has the limit of one that is used
-	{rlock.KindLatch, nil, openLatch},
+	{rlock.KindReentrant, openReentrant},
+	{rlock.KindFair, openFair},
+	{rlock.KindRedLock, openRedLock},
+	{rlock.KindReadWrite, openWriter},
+	{rlock.KindSemaphore, openSemaphore(1)}, // Redis has the limit of one that is used
+	{Kind: rlock.KindLatch},
 }
 
 // redissonKinds is the kind of locks that are shared with Redisson.
-var redissonKinds = []lockKind{{rlock.KindRedisson, openRedisson, nil}}
+var redissonKinds = []lockKind{{rlock.KindRedisson, openRedisson}}
 
 // looker is what can be looked at.
 type looker interface {
@@ -50,61 +49,107 @@ type looker interface {
 }
 
 // subject is one lock, or a permit of one semaphore.
-type subject interface {
+type subject struct {
 	rlock.Locker
-	looker
-	// force frees it under its holder: the one with the token, or any if that is 0. It reports whether there was one.
-	force(ctx context.Context, token int64) (bool, error)
-	// nests: a holder's child that wants it, too, waits for itself.
-	nests() bool
-}
-
-// mutex is a lock that has one holder.
-type mutex struct {
 	operated
 	kind rlock.Kind
 }
 
-// operated is a lock of any kind, with its operators' methods.
+// operated is what operators do with a lock of any kind. All is freed under the holders: by ForceUnlock
+// whoever they are, by ForceUnlockToken the one with that token. Both report whether there was one.
 type operated interface {
-	rlock.Locker
 	Inspect(ctx context.Context) (rlock.State, error)
 	ForceUnlock(ctx context.Context) (bool, error)
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
 func openReentrant(s *rlock.Session, name string) subject {
-	return mutex{rlock.New(s, name), rlock.KindReentrant}
+	return mutex(rlock.KindReentrant, rlock.New(s, name))
 }
 
 func openRedisson(s *rlock.Session, name string) subject {
-	return mutex{redisson.New(s, name), rlock.KindRedisson}
+	return mutex(rlock.KindRedisson, redisson.New(s, name))
 }
 
 func openFair(s *rlock.Session, name string) subject {
-	return mutex{fairlock.New(s, name), rlock.KindFair}
+	return mutex(rlock.KindFair, fairlock.New(s, name))
 }
 
 // openRedLock opens a RedLock as this one server has it.
 func openRedLock(s *rlock.Session, name string) subject {
-	q, err := multilock.NewQuorum([]*rlock.Session{s}, multilock.WithServerTimeout(10*time.Second)) // there is no other to ask
+	longest := multilock.WithServerTimeout(10 * time.Second) // there is no other server to ask in that time
+	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
 	if err != nil {
-		return mutex{multilock.NewRedLock(name, s), rlock.KindRedLock} // which tells it
+		return mutex(rlock.KindRedLock, multilock.NewRedLock(name, s)) // which tells it
 	}
-	return mutex{q.New(name), rlock.KindRedLock}
+	return mutex(rlock.KindRedLock, q.New(name))
 }
 
-func (m mutex) state(ctx context.Context) (lockState, error) {
-	s, err := m.Inspect(ctx)
-	return stateOf(m.kind, s), err
+// mutex is a lock that has one holder.
+func mutex(kind rlock.Kind, m interface {
+	rlock.Locker
+	operated
+}) subject {
+	return subject{m, m, kind}
 }
 
-// stateOf is what Inspect says of a lock.
-func stateOf(kind rlock.Kind, s rlock.State) lockState {
-	st := newState(s.Name, kind.String())
+func openWriter(s *rlock.Session, name string) subject {
+	m := rwlock.New(s, name)
+	return subject{m, both{m}, rlock.KindReadWrite}
+}
+
+func openReader(s *rlock.Session, name string) subject {
+	m := rwlock.New(s, name)
+	return subject{m.RLocker(), both{m}, rlock.KindReadWrite}
+}
+
+// both is the two sides of a read-write lock.
+type both struct{ *rwlock.RWMutex }
+
+func (l both) ForceUnlock(ctx context.Context) (bool, error) {
+	forced, err := l.RWMutex.ForceUnlock(ctx)
+	if forced || err != nil {
+		return forced, err
+	}
+	n, err := l.ForceRUnlock(ctx)
+	return n > 0, err
+}
+
+func openSemaphore(limit int) func(*rlock.Session, string) subject {
+	return func(s *rlock.Session, name string) subject {
+		sem := semaphore.New(s, name, limit)
+		return subject{sem.Locker(1), permits{sem}, rlock.KindSemaphore}
+	}
+}
+
+// permits is all permits of a semaphore.
+type permits struct{ *semaphore.Semaphore }
+
+func (p permits) ForceUnlock(ctx context.Context) (forced bool, err error) {
+	s, err := p.Inspect(ctx)
+	for _, h := range s.Holders {
+		one, e := p.ForceRelease(ctx, h.Token)
+		if e != nil {
+			return forced, e
+		}
+		forced = forced || one
+	}
+	return forced, err
+}
+
+func (p permits) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
+	return p.ForceRelease(ctx, token)
+}
+
+// nests: a holder's child that wants it, too, waits for itself.
+func (l subject) nests() bool { return l.kind != rlock.KindSemaphore }
+
+func (l subject) state(ctx context.Context) (lockState, error) {
+	s, err := l.Inspect(ctx)
+	st := newState(s.Name, l.kind)
 	side := func(shared bool) string {
 		switch {
-		case kind != rlock.KindReadWrite:
+		case l.kind != rlock.KindReadWrite:
 			return ""
 		case shared:
 			return "read"
@@ -121,110 +166,31 @@ func stateOf(kind rlock.Kind, s rlock.State) lockState {
 		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label},
 			AgeMS: w.Age.Milliseconds(), Side: side(w.Shared), Permits: w.Permits})
 	}
-	return st
+	return st, err
 }
 
-func (m mutex) force(ctx context.Context, token int64) (bool, error) {
-	if token > 0 {
-		return m.ForceUnlockToken(ctx, token)
-	}
-	return m.ForceUnlock(ctx)
-}
-
-func (mutex) nests() bool { return true }
-
-func newState(name, kind string) lockState {
-	st := lockState{Name: name, Kind: kind}
+func newState(name string, kind rlock.Kind) lockState {
+	st := lockState{Name: name, Kind: kind.String()}
 	if !utf8.ValidString(name) {
 		st.NameBytes = []byte(name)
 	}
 	return st
 }
 
-// rw is a read-write lock, to write or to read.
-type rw struct {
-	rlock.Locker
-	m *rwlock.RWMutex
-}
-
-func openWriter(s *rlock.Session, name string) subject {
-	m := rwlock.New(s, name)
-	return rw{m, m}
-}
-
-func openReader(s *rlock.Session, name string) subject {
-	m := rwlock.New(s, name)
-	return rw{m.RLocker(), m}
-}
-
-func (l rw) state(ctx context.Context) (lockState, error) {
-	s, err := l.m.Inspect(ctx)
-	return stateOf(rlock.KindReadWrite, s), err
-}
-
-func (l rw) force(ctx context.Context, token int64) (bool, error) {
-	if token > 0 {
-		return l.m.ForceUnlockToken(ctx, token)
-	}
-	forced, err := l.m.ForceUnlock(ctx)
-	if forced || err != nil {
-		return forced, err
-	}
-	n, err := l.m.ForceRUnlock(ctx)
-	return n > 0, err
-}
-
-func (rw) nests() bool { return true }
-
-// permit is one permit of a semaphore.
-type permit struct {
-	rlock.Locker
-	s *semaphore.Semaphore
-}
-
-func openSemaphore(limit int) func(*rlock.Session, string) subject {
-	return func(s *rlock.Session, name string) subject {
-		sem := semaphore.New(s, name, limit)
-		return permit{sem.Locker(1), sem}
-	}
-}
-
-func (p permit) state(ctx context.Context) (lockState, error) {
-	s, err := p.s.Inspect(ctx)
-	return stateOf(rlock.KindSemaphore, s), err
-}
-
-func (p permit) force(ctx context.Context, token int64) (forced bool, err error) {
-	if token > 0 {
-		return p.s.ForceRelease(ctx, token)
-	}
-	s, err := p.s.Inspect(ctx)
-	for _, h := range s.Holders {
-		one, e := p.s.ForceRelease(ctx, h.Token)
-		if e != nil {
-			return forced, e
-		}
-		forced = forced || one
-	}
-	return forced, err
-}
-
-func (permit) nests() bool { return false }
-
 // counted is a latch.
 type counted struct{ *latch.Latch }
 
-func openLatch(s *rlock.Session, name string) looker { return counted{latch.New(s, name)} }
-
 func (l counted) state(ctx context.Context) (lockState, error) {
 	s, err := l.Inspect(ctx)
-	st := newState(l.Name(), rlock.KindLatch.String())
+	st := newState(l.Name(), rlock.KindLatch)
 	st.Count = s.Count
 	for i, p := range s.Parties {
+		h := holder{party: party{Owner: p.Owner, Session: p.Session}, Party: p.Name,
+			RemainingMS: p.Remaining.Milliseconds()}
 		if i == 0 {
-			st.RemainingMS = p.Remaining.Milliseconds()
+			st.RemainingMS = h.RemainingMS
 		}
-		st.Holders = append(st.Holders, holder{party: party{Owner: p.Owner, Session: p.Session}, Party: p.Name, RemainingMS: p.Remaining.Milliseconds()})
+		st.Holders = append(st.Holders, h)
 	}
 	return st, err
 }

@@ -102,7 +102,12 @@ func (o *operator) notFreed(held []lockState) error {
 // forceUnlock frees the lock, and only from the holder with the token, if that is not 0.
 func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) error {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.String() == was.Kind })
-	yes, err := o.kinds[i].open(o.session, o.name).force(ctx, token)
+	lock := o.kinds[i].open(o.session, o.name)
+	force := lock.ForceUnlock
+	if token > 0 {
+		force = func(ctx context.Context) (bool, error) { return lock.ForceUnlockToken(ctx, token) }
+	}
+	yes, err := force(ctx)
 	switch {
 	case err != nil:
 		return err
