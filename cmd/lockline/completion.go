@@ -57,8 +57,8 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 		return
 	}
 	defer rdb.Close()
-	o := &operator{rdb: rdb, prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson")}
-	locks, err := o.scan(ctx, "*")
+	o := &operator{rdb: rdb, prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson"), pattern: "*"}
+	locks, err := o.scan(ctx)
 	if err != nil {
 		return
 	}

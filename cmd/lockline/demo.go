@@ -39,8 +39,6 @@ func demoCommand() *cli.Command {
 			"holds the lock. Rows show the holder, its fencing token, and the waiters. At the end it\n" +
 			"is checked what happened. The exit code is 0 if all was right, and 1 if not.\n\n" +
 			"In a Redis of yours, its keys begin with lockline-demo-, and are gone within a minute.",
-		HideHelpCommand: true,
-		OnUsageError:    usageError,
 		Flags: append(tlsFlags(),
 			&cli.StringFlag{Name: "redis",
 				Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: one in this program)"},
@@ -51,7 +49,7 @@ func demoCommand() *cli.Command {
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			switch {
 			case cmd.Args().Present():
-				return fmt.Errorf("demo takes no arguments, got %q; see lockline demo --help", cmd.Args().First())
+				return misused(cmd, "demo takes no arguments, got %q", cmd.Args().First())
 			case cmd.Duration("for") < 0:
 				return errors.New("--for must not be negative")
 			}

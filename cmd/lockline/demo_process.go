@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -59,7 +60,8 @@ func demoProcessCommand() *cli.Command {
 		Usage:  "one of the processes that lockline demo starts",
 		Hidden: true,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			leaveSignals()
+			// A terminal's ctrl-C and hang-up reach this process, too. The one that has started it decides.
+			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			return runProcess(ctx, os.Stdin, cmd.Root().Writer)
 		},
 	}
@@ -82,9 +84,8 @@ func runProcess(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer rdb.Close()
-	session, err := rlock.NewSession(rdb, rlock.WithPrefix(p.Prefix), rlock.WithWatchdogTimeout(p.Lease),
-		rlock.WithLabel(fmt.Sprintf("demo process %d", p.Process)),
-		rlock.WithLogger(slog.New(slog.DiscardHandler))) // a lost lock is a part of the play
+	session, err := newSession(rdb, p.Prefix, fmt.Sprintf("demo process %d", p.Process),
+		rlock.WithWatchdogTimeout(p.Lease))
 	if err != nil {
 		return err
 	}

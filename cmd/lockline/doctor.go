@@ -48,12 +48,9 @@ const (
 
 func doctorCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "doctor", Usage: "look for what could go wrong with locks on this Redis", UsageText: "lockline doctor [options]",
+		Name: "doctor", Usage: "look for what could go wrong with locks on this Redis",
 		Description: doctorDescription,
-	}, false, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		if cmd.Args().Present() {
-			return fmt.Errorf("doctor takes no arguments, got %q; see lockline doctor --help", cmd.Args().First())
-		}
+	}, func(ctx context.Context, o *operator, _ *cli.Command) error {
 		findings := o.examine(ctx, time.Now)
 		if o.json {
 			if err := o.write(findings); err != nil {

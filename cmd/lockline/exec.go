@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -88,14 +87,12 @@ type execOptions struct {
 func execCommand() *cli.Command {
 	nameFirst := 1
 	return &cli.Command{
-		Name:            "exec",
-		Usage:           "run a command while holding a lock",
-		UsageText:       "lockline exec [options] NAME -- COMMAND [ARGS...]",
-		Description:     execDescription,
-		HideHelpCommand: true, // "help" is a lock's name like any other
-		StopOnNthArg:    &nameFirst,
-		OnUsageError:    usageError,
-		ShellComplete:   completeName,
+		Name:          "exec",
+		Usage:         "run a command while holding a lock",
+		ArgsUsage:     "NAME -- COMMAND [ARGS...]",
+		Description:   execDescription,
+		StopOnNthArg:  &nameFirst,
+		ShellComplete: completeName,
 		Flags: append(redisFlags(), prefixFlag(),
 			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
 			&cli.BoolFlag{Name: "shared", Usage: "the read-write lock of that name, to read: beside others that read"},
@@ -146,18 +143,18 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	if len(args) > 0 && args[0] == "--" {
 		args, unnamed = args[1:], false
 	} else if !unnamed && len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		return o, fmt.Errorf("exec: options stand before NAME, and -- before the command: %q; see lockline exec --help", args[0])
+		return o, misused(cmd, "exec: options stand before NAME, and -- before the command: %q", args[0])
 	}
 	o.command = args
 	switch {
 	case kinds > 1:
-		return o, errors.New("exec: of --fair, --shared, --exclusive and --semaphore, give one at most; see lockline exec --help")
+		return o, misused(cmd, "exec: of --fair, --shared, --exclusive and --semaphore, give one at most")
 	case cmd.IsSet("semaphore") && cmd.Int("semaphore") < 1:
 		return o, fmt.Errorf("exec: --semaphore must be above 0: %d", cmd.Int("semaphore"))
 	case o.name == "", unnamed:
-		return o, errors.New("exec: the name of a lock is missing; see lockline exec --help")
+		return o, misused(cmd, "exec: the name of a lock is missing")
 	case len(o.command) == 0:
-		return o, errors.New("exec: the command is missing; see lockline exec --help")
+		return o, misused(cmd, "exec: the command is missing")
 	case o.locked < 0 || o.locked > 255:
 		return o, fmt.Errorf("exec: --conflict-exit-code must be 0 to 255: %d", o.locked)
 	case o.replicas < 0:
@@ -197,9 +194,8 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer rdb.Close()
 	var troubles lastTrouble
-	session, err := rlock.NewSession(rdb, rlock.WithPrefix(o.prefix), rlock.WithWatchdogTimeout(o.lease),
-		rlock.WithLabel("lockline exec "+filepath.Base(path)), rlock.WithObserver(&troubles),
-		rlock.WithLogger(slog.New(slog.DiscardHandler))) // what matters is said here
+	session, err := newSession(rdb, o.prefix, "lockline exec "+filepath.Base(path),
+		rlock.WithWatchdogTimeout(o.lease), rlock.WithObserver(&troubles))
 	if err != nil {
 		return err
 	}

@@ -26,11 +26,11 @@ for at least 15 s. A lock that a JVM holds has token 0: it is not known.`
 
 func inspectCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "inspect", Usage: "show the holder and the waiters of a lock", UsageText: "lockline inspect [options] NAME",
+		Name: "inspect", Usage: "show the holder and the waiters of a lock", ArgsUsage: oneName,
 		Description: inspectDescription,
 		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "also",
 			Usage: "`URL` of another server of a RedLock; may be given again"}},
-	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		if cmd.IsSet("also") {
 			return o.inspectServers(ctx, cmd)
 		}

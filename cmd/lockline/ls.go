@@ -39,14 +39,10 @@ seconds ago: nothing tells the key of a JVM's lock from any other.`
 
 func lsCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "ls", Usage: "list the locks that are held or waited for", UsageText: "lockline ls [options] [PATTERN]",
+		Name: "ls", Usage: "list the locks that are held or waited for", ArgsUsage: onePattern,
 		Description: lsDescription,
-	}, false, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		pattern, err := patternOf(cmd)
-		if err != nil {
-			return err
-		}
-		states, err := o.list(ctx, pattern)
+	}, func(ctx context.Context, o *operator, _ *cli.Command) error {
+		states, err := o.list(ctx)
 		if err != nil {
 			return err
 		}
@@ -55,19 +51,6 @@ func lsCommand() *cli.Command {
 		}
 		return o.table(states)
 	})
-}
-
-// patternOf is the PATTERN of ls and top.
-func patternOf(cmd *cli.Command) (string, error) {
-	pattern := cmp.Or(cmd.Args().First(), "*")
-	if n := cmd.Args().Len(); n > 1 {
-		return "", fmt.Errorf("%s takes one pattern at most, got %d; see %s --help",
-			cmd.Name, n, cmd.FullName())
-	}
-	if _, err := path.Match(pattern, ""); err != nil {
-		return "", fmt.Errorf("%s: not a pattern: %q", cmd.Name, pattern)
-	}
-	return pattern, nil
 }
 
 // found is a lock whose key was seen.
@@ -80,8 +63,8 @@ type found struct {
 const atOnce = 100
 
 // list is what ls shows, and top again and again: sorted by name.
-func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error) {
-	seen, err := o.scan(ctx, pattern)
+func (o *operator) list(ctx context.Context) ([]lockState, error) {
+	seen, err := o.scan(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +90,7 @@ func (o *operator) list(ctx context.Context, pattern string) ([]lockState, error
 
 // scan finds keys on all masters. A name may be seen twice: SCAN says so itself,
 // and slots move between masters.
-func (o *operator) scan(ctx context.Context, pattern string) (map[found]bool, error) {
+func (o *operator) scan(ctx context.Context) (map[found]bool, error) {
 	var mu sync.Mutex // guards seen
 	seen := map[found]bool{}
 	match := glob(o.prefix) + ":*:{*}*"
@@ -118,7 +101,7 @@ func (o *operator) scan(ctx context.Context, pattern string) (map[found]bool, er
 		keys := master.Scan(ctx, 0, match, 1000).Iterator()
 		for keys.Next(ctx) {
 			mu.Lock()
-			if l, ok := o.lockOf(keys.Val()); ok && matches(pattern, l.name) {
+			if l, ok := o.lockOf(keys.Val()); ok && matches(o.pattern, l.name) {
 				seen[l] = true
 			}
 			mu.Unlock()

@@ -57,9 +57,6 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, asks...)
 }
 
-// leaveSignals is for processes that this program starts: a terminal's ctrl-C and hang-up reach them, too, and their parent decides.
-func leaveSignals() { signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) }
-
 func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) }
 
 // run is the program: arguments in, exit code out.
@@ -105,6 +102,12 @@ var (
 )
 
 func program(out, errOut io.Writer) *cli.Command {
+	commands := []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(), lsCommand(),
+		topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), scriptCommand()}
+	for _, c := range commands {
+		c.HideHelpCommand = true // "help" is a lock's name like any other
+		c.OnUsageError = usageError
+	}
 	return &cli.Command{
 		Name:  "lockline",
 		Usage: "distributed locks on Redis: see them work, hold one while a command runs, and look after them",
@@ -122,9 +125,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		Flags:                           []cli.Flag{&cli.BoolFlag{Name: "version", Local: true, Usage: "show the version, and what it was built from"}},
 		Writer:                          out,
 		ErrWriter:                       errOut,
-		Commands: []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(),
-			lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(),
-			scriptCommand()},
+		Commands:                        commands,
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,
@@ -142,5 +143,10 @@ func program(out, errOut io.Writer) *cli.Command {
 
 // usageError says what is wrong instead of printing a page of help.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	return fmt.Errorf("%w; see %s --help", err, cmd.FullName())
+	return misused(cmd, "%w", err)
+}
+
+// misused is an error of the command line.
+func misused(cmd *cli.Command, format string, args ...any) error {
+	return fmt.Errorf("%w; see %s --help", fmt.Errorf(format, args...), cmd.FullName())
 }

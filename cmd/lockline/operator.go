@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"path"
 	"slices"
 	"time"
 
@@ -26,16 +28,20 @@ type operator struct {
 	json     bool
 	kinds    []lockKind // to look at
 	name     string     // of the lock, where the command takes one
+	pattern  string     // of names, where it takes one
 	out      io.Writer
 }
 
 const kindUsage = "reentrant, fair, redlock, rwlock, semaphore or latch (default: whichever there is)"
 
-// operatorCommand completes a command with the flags that all of them have, and
-// connects it. Where named is set it takes one NAME.
-func operatorCommand(c *cli.Command, named bool, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
-	c.HideHelpCommand = true // "help" is a lock's name like any other
-	c.OnUsageError = usageError
+// What a command for operators takes; none of both if it takes no argument.
+const (
+	oneName    = "NAME"
+	onePattern = "[PATTERN]"
+)
+
+// operatorCommand completes a command with the flags that all of them have, and connects it.
+func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
 	c.Flags = slices.Concat(redisFlags(), []cli.Flag{
 		prefixFlag(),
 		&cli.BoolFlag{Name: "redisson", Usage: "the locks are shared with Redisson; there is no prefix then"},
@@ -43,10 +49,10 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 	if c.Name != "top" { // which writes for people alone
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
 	}
-	if named {
+	if c.ArgsUsage == oneName {
 		c.Flags = append(c.Flags, &cli.StringFlag{Name: "kind", Usage: kindUsage})
 	}
-	if named || c.Name == "ls" || c.Name == "top" {
+	if c.ArgsUsage != "" {
 		c.ShellComplete = completeName
 	}
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
@@ -58,10 +64,8 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 		if every := cmd.Duration("interval"); every <= 0 && cmd.IsSet("interval") {
 			return fmt.Errorf("--interval must be positive, not %v", every)
 		}
-		if named {
-			if err := o.choose(cmd); err != nil {
-				return err
-			}
+		if err := o.arguments(cmd); err != nil {
+			return err
 		}
 		err := o.open(ctx, targetOf(cmd))
 		switch down, ok := errors.AsType[*unreachable](err); {
@@ -77,16 +81,24 @@ func operatorCommand(c *cli.Command, named bool, run func(context.Context, *oper
 	return c
 }
 
-// choose reads NAME and --kind.
-func (o *operator) choose(cmd *cli.Command) error {
-	if cmd.Args().Len() != 1 {
-		return fmt.Errorf("%s takes the name of one lock, got %d; see %s --help", cmd.Name, cmd.Args().Len(), cmd.FullName())
+// arguments reads NAME and --kind, or PATTERN.
+func (o *operator) arguments(cmd *cli.Command) error {
+	n, first := cmd.Args().Len(), cmd.Args().First()
+	o.name, o.pattern = first, cmp.Or(first, "*")
+	switch _, err := path.Match(o.pattern, ""); {
+	case cmd.ArgsUsage == "" && n > 0:
+		return misused(cmd, "%s takes no arguments, got %q", cmd.Name, first)
+	case cmd.ArgsUsage == oneName && n != 1:
+		return misused(cmd, "%s takes the name of one lock, got %d", cmd.Name, n)
+	case cmd.ArgsUsage == onePattern && n > 1:
+		return misused(cmd, "%s takes one pattern at most, got %d", cmd.Name, n)
+	case cmd.ArgsUsage == onePattern && err != nil:
+		return fmt.Errorf("%s: not a pattern: %q", cmd.Name, first)
 	}
-	o.name = cmd.Args().First()
 	if wanted := cmd.String("kind"); wanted != "" {
 		other := func(k lockKind) bool { return wanted != k.String() && wanted != string(k.Kind) }
 		if o.kinds = slices.DeleteFunc(slices.Clone(o.kinds), other); len(o.kinds) == 0 {
-			return fmt.Errorf("there is no kind %q of lock here; see %s --help", wanted, cmd.FullName())
+			return misused(cmd, "there is no kind %q of lock here", wanted)
 		}
 	}
 	return nil
@@ -103,9 +115,15 @@ func (o *operator) open(ctx context.Context, t target) (err error) {
 }
 
 func (o *operator) newSession(options ...rlock.SessionOption) (*rlock.Session, error) {
-	options = append(options, rlock.WithPrefix(o.prefix), rlock.WithLabel("lockline"),
-		rlock.WithLogger(slog.New(slog.DiscardHandler))) // what matters is said here
-	return rlock.NewSession(o.rdb, options...)
+	return newSession(o.rdb, o.prefix, "lockline", options...)
+}
+
+// newSession makes a session that logs nothing: what matters, the command says.
+func newSession(
+	rdb redis.UniversalClient, prefix, label string, options ...rlock.SessionOption,
+) (*rlock.Session, error) {
+	return rlock.NewSession(rdb, append(options, rlock.WithPrefix(prefix), rlock.WithLabel(label),
+		rlock.WithLogger(slog.New(slog.DiscardHandler)))...)
 }
 
 func (o *operator) close() {

@@ -18,10 +18,8 @@ They are those of this version of lockline. It needs no Redis.`
 func scriptCommand() *cli.Command {
 	return &cli.Command{
 		Name: "script", Usage: "list the scripts that run in Redis, or print one",
-		UsageText:       "lockline script [NAME | DIGEST]",
-		Description:     scriptDescription,
-		HideHelpCommand: true,
-		OnUsageError:    usageError,
+		UsageText:   "lockline script [NAME | DIGEST]",
+		Description: scriptDescription,
 		ShellComplete: func(_ context.Context, cmd *cli.Command) {
 			for _, name := range script.Names() {
 				_, _ = fmt.Fprintln(cmd.Root().Writer, name)
@@ -29,7 +27,7 @@ func scriptCommand() *cli.Command {
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Len() > 1 {
-				return fmt.Errorf("script takes one argument, got %q, too; see lockline script --help", cmd.Args().Get(1))
+				return misused(cmd, "script takes one argument, got %q, too", cmd.Args().Get(1))
 			}
 			which, out := cmd.Args().First(), cmd.Root().Writer
 			for _, name := range script.Names() {

@@ -32,15 +32,11 @@ Keys:
 
 func topCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "top", Usage: "watch all locks on a page that is refreshed", UsageText: "lockline top [options] [PATTERN]",
+		Name: "top", Usage: "watch all locks on a page that is refreshed", ArgsUsage: onePattern,
 		Description: topDescription,
 		Flags: []cli.Flag{&cli.DurationFlag{Name: "interval", Value: time.Second,
 			Usage: "between two looks"}},
-	}, false, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		pattern, err := patternOf(cmd)
-		if err != nil {
-			return err
-		}
+	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		out, ok := cmd.Root().Writer.(*os.File)
 		if !ok || !terminal(out) || !terminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
 			return errors.New("top needs a terminal; lockline ls lists the locks once, " +
@@ -50,7 +46,7 @@ func topCommand() *cli.Command {
 		if _, ok := o.rdb.(*redis.ClusterClient); ok {
 			server = "Cluster of " + server
 		}
-		return o.top(ctx, &page{server: server, pattern: pattern, interval: cmd.Duration("interval")}, out)
+		return o.top(ctx, &page{server: server, pattern: o.pattern, interval: cmd.Duration("interval")}, out)
 	})
 }
 
@@ -95,7 +91,7 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 		case <-due.C:
 			p.asked = time.Now()
 			go func() {
-				states, err := o.list(ctx, p.pattern)
+				states, err := o.list(ctx)
 				looks <- look{states, err, time.Now()}
 			}()
 		case l := <-looks:

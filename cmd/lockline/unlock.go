@@ -38,37 +38,33 @@ type freed struct {
 
 func unlockCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "unlock", Usage: "free a lock that another process holds", UsageText: "lockline unlock --force [options] NAME",
+		Name: "unlock", Usage: "free a lock that another process holds", ArgsUsage: oneName,
+		UsageText:   "lockline unlock --force [options] NAME",
 		Description: unlockDescription,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "force", Usage: "yes, whichever process holds it"},
 			&cli.Int64Flag{Name: "token", Usage: "only from the holder with the token `N`", DefaultText: "any"},
 		},
-	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		token := cmd.Int64("token")
 		switch {
 		case !cmd.Bool("force"):
 			return errors.New("unlock frees a lock under its holder; say --force if you mean it")
 		case cmd.IsSet("token") && token <= 0:
-			return fmt.Errorf("--token must be above 0, not %d; a holder whose token is not known loses the lock without --token", token)
+			return fmt.Errorf("--token must be above 0, not %d; "+
+				"a holder whose token is not known loses the lock without --token", token)
 		}
 		held, err := o.held(ctx)
 		if err != nil {
 			return err
 		}
-		if token > 0 {
-			its := func(h holder) bool { return h.Token == token }
-			i := slices.IndexFunc(held, func(s lockState) bool { return slices.ContainsFunc(s.Holders, its) })
-			if i < 0 {
-				return o.notFreed(held)
-			}
-			held = held[i : i+1]
-		}
-		switch len(held) {
+		its := func(h holder) bool { return token == 0 || h.Token == token }
+		meant := slices.DeleteFunc(slices.Clone(held), func(s lockState) bool { return !slices.ContainsFunc(s.Holders, its) })
+		switch len(meant) {
 		case 0:
-			return o.notFreed(nil)
+			return o.notFreed(held)
 		case 1:
-			return o.forceUnlock(ctx, held[0], token)
+			return o.forceUnlock(ctx, meant[0], token)
 		}
 		return fmt.Errorf("locks of several kinds have the name %q; choose with --kind", o.name)
 	})

@@ -18,10 +18,11 @@ each line is a JSON object.`
 
 func watchCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
-		Name: "watch", Usage: "follow the holder and the waiters of a lock", UsageText: "lockline watch [options] NAME",
+		Name: "watch", Usage: "follow the holder and the waiters of a lock", ArgsUsage: oneName,
 		Description: watchDescription,
-		Flags:       []cli.Flag{&cli.DurationFlag{Name: "interval", Value: 250 * time.Millisecond, Usage: "between two looks"}},
-	}, true, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+		Flags: []cli.Flag{&cli.DurationFlag{Name: "interval", Value: 250 * time.Millisecond,
+			Usage: "between two looks"}},
+	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		ctx, stop := untilSignal(ctx)
 		defer stop()
 		return o.watch(ctx, cmd.Duration("interval"), func(err error) { complain(cmd.Root().ErrWriter, err) })
