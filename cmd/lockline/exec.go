@@ -224,8 +224,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 		name: o.name, lease: held, hold: hold, grace: o.grace, lead: lead, look: o.lease / 10,
 		group: run, signals: signals, troubles: &troubles, errOut: errOut,
 	}
-	g.watch()
-	return g.release()
+	return g.release(g.watch())
 }
 
 // listen catches the signals that are forwarded, but for those that its

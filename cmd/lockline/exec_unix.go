@@ -18,7 +18,8 @@ import (
 
 func execSupported() error { return nil }
 
-var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+	syscall.SIGUSR1, syscall.SIGUSR2}
 
 // endsWait: a wait for the lock is ended by the signals that would end any process that
 // has not asked for something else.
@@ -29,14 +30,13 @@ type group struct {
 	warden   *exec.Cmd
 	pid      int // of the command, and of its process group
 	deadline *os.File
-	done     chan struct{}
-	result   report   // once it is done
+	done     chan report
 	terminal *os.File // whose foreground the group is; nil if it is not
 }
 
 // startGroup returns when the command runs. From until on it does not.
 func startGroup(path string, command, env []string, until time.Time) (*group, error) {
-	g := &group{done: make(chan struct{}), terminal: foreground()}
+	g := &group{done: make(chan report, 1), terminal: foreground()}
 	theirs, deadline, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -59,8 +59,11 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	if err != nil {
 		return nil, err
 	}
-	g.warden = &exec.Cmd{Path: program, Args: append(args, command...), Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	g.warden.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what stops exec's group does not stop it
+	g.warden = &exec.Cmd{
+		Path: program, Args: append(args, command...), Env: env,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // what stops exec's group does not stop it
+	}
 	if err := g.warden.Start(); err != nil {
 		return nil, err
 	}
@@ -75,18 +78,18 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	if err != nil {
 		reports.Close()
 		g.letGo()
-		g.restoreTerminal()
 		return nil, err
 	}
 	g.pid = r.PID
 	go func() {
-		defer close(g.done)
 		defer reports.Close()
-		if err := heard.Decode(&g.result); err != nil { // It was killed, and can end nothing any more.
-			g.result = report{Code: exitSignalBase + int(syscall.SIGKILL)}
-			g.result.Failed = "the process between lockline and the command was killed, and the command with it"
+		var r report
+		if err := heard.Decode(&r); err != nil { // The warden was killed, and can end nothing any more.
+			r = report{Code: exitSignalBase + int(syscall.SIGKILL)}
+			r.Failed = "the process between lockline and the command was killed, and the command with it"
 			g.signal(syscall.SIGKILL)
 		}
+		g.done <- r
 	}()
 	return g, nil
 }
@@ -113,9 +116,7 @@ func (g *group) until(t time.Time) (told bool) {
 	return told && err == nil
 }
 
-func (g *group) ended() <-chan struct{} { return g.done }
-
-func (g *group) exit() report { return g.result }
+func (g *group) ended() <-chan report { return g.done }
 
 // signal signals the command's process group.
 func (g *group) signal(s syscall.Signal) { send(-g.pid, s) }
@@ -126,8 +127,14 @@ func (g *group) end(s syscall.Signal) {
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 }
 
-// letGo ends the warden. What the command has left runs on.
+// letGo makes this process's own group the foreground again, and ends the warden. What the command has left
+// runs on.
 func (g *group) letGo() {
+	if g.terminal != nil {
+		signal.Ignore(syscall.SIGTTOU) // it would stop a process that asks from the background
+		_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
+		signal.Reset(syscall.SIGTTOU)
+	}
 	g.deadline.Close()
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 	_ = g.warden.Wait()
@@ -143,14 +150,4 @@ func foreground() *os.File {
 		}
 	}
 	return os.Stdin
-}
-
-// restoreTerminal makes this process's own group the foreground again.
-func (g *group) restoreTerminal() {
-	if g.terminal == nil {
-		return
-	}
-	signal.Ignore(syscall.SIGTTOU) // it would stop a process that asks from the background
-	_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
-	signal.Reset(syscall.SIGTTOU)
 }

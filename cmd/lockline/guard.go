@@ -42,12 +42,10 @@ type lease interface {
 // commandGroup is the command and what it has started, with a warden that also ends them.
 type commandGroup interface {
 	until(t time.Time) (told bool) // has the warden end them then, unless another word comes
-	ended() <-chan struct{}
-	exit() report            // of the command, once it has ended
-	signal(s syscall.Signal) // to the process group
-	end(s syscall.Signal)    // to all descendants
-	letGo()                  // of what runs on, and of the warden
-	restoreTerminal()
+	ended() <-chan report          // of the command, once
+	signal(s syscall.Signal)       // to the process group
+	end(s syscall.Signal)          // to all descendants
+	letGo()                        // of what runs on, of the warden, and of the terminal
 }
 
 // report is what the warden tells exec, once when the command runs and once when it has ended.
@@ -80,13 +78,13 @@ func (g *guard) onceLost(now time.Time) plan {
 }
 
 // watch returns when the command has ended.
-func (g *guard) watch() {
+func (g *guard) watch() report {
 	lost := g.lease.Done()
 	timer := time.NewTimer(g.next(time.Now()))
 	for {
 		select {
-		case <-g.group.ended():
-			return
+		case exit := <-g.group.ended():
+			return exit
 		case s := <-g.signals:
 			g.group.signal(s.(syscall.Signal))
 		case <-lost:
@@ -137,10 +135,8 @@ func (g *guard) tell(s syscall.Signal) {
 
 // release frees the lock, which the command no longer needs, and decides on the
 // exit code. A command whose lock was lost has not done what was asked, whatever it says.
-func (g *guard) release() error {
-	g.group.restoreTerminal()
-	exit := g.group.exit()
-	code, told := exit.Code, g.told || exit.Late
+func (g *guard) release(exit report) error {
+	told := g.told || exit.Late
 	if told {
 		g.group.end(syscall.SIGKILL) // what it has left behind has no lock either
 	}
@@ -153,14 +149,16 @@ func (g *guard) release() error {
 	err := g.hold.Unlock(ctx)
 	switch {
 	case told:
-		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost or could not be kept (its own exit code: %d)", g.name, code)}
+		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost or "+
+			"could not be kept (its own exit code: %d)", g.name, exit.Code)}
 	case errors.Is(err, rlock.ErrLost):
-		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)", g.name, code)}
+		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)",
+			g.name, exit.Code)}
 	case err != nil:
 		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %s", say(err)))
 	}
-	if code == exitOK {
+	if exit.Code == exitOK {
 		return nil
 	}
-	return &exitError{code: code}
+	return &exitError{code: exit.Code}
 }

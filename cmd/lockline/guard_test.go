@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -68,18 +69,17 @@ type fakeGroup struct {
 	deaf  bool      // to the next word
 	got   []string
 	fatal []syscall.Signal
-	done  chan struct{}
+	over  atomic.Bool
+	done  chan report
 }
 
 func newFakeGroup(fatal ...syscall.Signal) *fakeGroup {
-	return &fakeGroup{begun: time.Now(), fatal: fatal, done: make(chan struct{})}
+	return &fakeGroup{begun: time.Now(), fatal: fatal, done: make(chan report, 1)}
 }
 
-func (g *fakeGroup) ended() <-chan struct{} { return g.done }
-func (g *fakeGroup) exit() report           { return report{Code: 7} }
-func (g *fakeGroup) end(s syscall.Signal)   { g.signal(s) }
-func (g *fakeGroup) letGo()                 {}
-func (g *fakeGroup) restoreTerminal()       {}
+func (g *fakeGroup) ended() <-chan report { return g.done }
+func (g *fakeGroup) end(s syscall.Signal) { g.signal(s) }
+func (g *fakeGroup) letGo()               {}
 func (g *fakeGroup) until(t time.Time) bool {
 	if g.deaf {
 		g.deaf = false
@@ -89,17 +89,18 @@ func (g *fakeGroup) until(t time.Time) bool {
 	return true
 }
 func (g *fakeGroup) signal(s syscall.Signal) {
-	select {
-	case <-g.done:
+	if g.over.Load() {
 		return
-	default:
 	}
 	g.got = append(g.got, fmt.Sprintf("%v after %v", s, time.Since(g.begun)))
 	if slices.Contains(g.fatal, s) {
 		g.finish()
 	}
 }
-func (g *fakeGroup) finish() { close(g.done) }
+func (g *fakeGroup) finish() {
+	g.over.Store(true)
+	g.done <- report{Code: 7}
+}
 
 func TestGuardEndsTheCommandInTime(t *testing.T) {
 	const lease, grace = 30 * time.Second, 5 * time.Second
@@ -201,8 +202,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 					group: group, signals: signals, troubles: new(lastTrouble), errOut: &errOut,
 				}
 				go test.play(l, group, signals)
-				g.watch()
-				err := g.release()
+				err := g.release(g.watch())
 				if !slices.Equal(group.got, test.want) {
 					t.Errorf("signals: %q, want %q", group.got, test.want)
 				}
