@@ -32,6 +32,11 @@ Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
 type finding struct {
 	Server string `json:"server,omitempty"`
 	Check  string `json:"check"`
+	judgment
+}
+
+// judgment is what a check concludes.
+type judgment struct {
 	Status status `json:"status"`
 	Found  string `json:"found"`
 	Do     string `json:"do,omitempty"`
@@ -84,7 +89,7 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	if o.down != nil {
-		return []finding{unreached(o.down.host, o.down)}
+		return []finding{{o.down.host, "reach", unreached(o.down)}}
 	}
 	var (
 		mu       sync.Mutex // guards findings
@@ -95,12 +100,11 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range checks {
-			found := finding{Status: unknown, Found: "this user may not ask INFO", Do: adminDo}
+			says := judgment{unknown, "this user may not ask INFO", adminDo}
 			if f.info != nil || !c.info {
-				found = c.judge(f)
+				says = c.judge(f)
 			}
-			found.Server, found.Check = f.server, c.name
-			findings = append(findings, found)
+			findings = append(findings, finding{f.server, c.name, says})
 		}
 		return nil
 	})
@@ -108,7 +112,7 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		err = errors.New("no server of the Cluster serves any slot")
 	}
 	if err != nil {
-		findings = append(findings, unreached("", err))
+		findings = append(findings, finding{"", "reach", unreached(err)})
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
 	down := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
@@ -116,7 +120,7 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		// Nothing else can be known of it, and to try locks would only take long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
-	return append(findings, o.tryLocks(ctx))
+	return append(findings, finding{"", "locks", o.tryLocks(ctx)})
 }
 
 // facts are what a server says of itself.
@@ -174,10 +178,9 @@ func (f facts) number(name string) int64 {
 }
 
 // tryLocks does all that programs do with locks, with the rights that they have.
-func (o *operator) tryLocks(ctx context.Context) finding {
+func (o *operator) tryLocks(ctx context.Context) judgment {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
-	f := finding{Check: "locks", Status: fine}
 	var names []string
 	for _, k := range o.kinds {
 		// A RedLock needs no other rights, and would be remembered for ten minutes.
@@ -186,14 +189,13 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 		}
 		name := "lockline-doctor-" + rand.Text()
 		if err := o.tryKind(ctx, k, name); err != nil {
-			f.Status, f.Found = failure, fmt.Sprintf("a %v lock: %s", k.Kind, say(err))
-			f.Do = locksDo(err) + o.sweep(k, name)
-			return f
+			found := fmt.Sprintf("a %v lock: %s", k.Kind, say(err))
+			return judgment{failure, found, locksDo(err) + o.sweep(k, name)}
 		}
 		names = append(names, k.String())
 	}
-	f.Found = "taken, nested, waited for, handed over and freed: " + strings.Join(names, ", ")
-	return f
+	done := "taken, nested, waited for, handed over and freed: "
+	return judgment{fine, done + strings.Join(names, ", "), ""}
 }
 
 // tryTime is much more than it takes, and less than the lease: a waiter that gets a lock in
@@ -201,11 +203,11 @@ func (o *operator) tryLocks(ctx context.Context) finding {
 const tryTime = 10 * time.Second
 
 func locksDo(err error) string {
-	text := err.Error()
+	says := func(word string) bool { return strings.Contains(err.Error(), word) }
 	switch {
-	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL"), strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access"):
+	case slices.ContainsFunc([]string{"NOPERM", "ACL", "can't run this command", "can't access"}, says):
 		return rightsDo + ", or give the --prefix that it has"
-	case strings.Contains(text, "OOM"), strings.Contains(text, "MISCONF"), strings.Contains(text, "NOREPLICAS"), strings.Contains(text, "READONLY"):
+	case slices.ContainsFunc([]string{"OOM", "MISCONF", "NOREPLICAS", "READONLY"}, says):
 		return "the server refuses writes; see its other findings"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no wake-up came in time: see how busy the server is"

@@ -7,7 +7,7 @@ import (
 
 func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 	for name, test := range map[string]struct {
-		check func(facts) finding
+		check func(facts) judgment
 		info  map[string]string
 		want  status
 	}{
@@ -35,7 +35,7 @@ func TestDoctorJudgesSettings(t *testing.T) {
 	connected, most, limit := is("connected_clients"), is("maxclients"), is("lua-time-limit")
 	both := map[string]string{"connected_clients": "20", "maxclients": "10000"}
 	for name, test := range map[string]struct {
-		check        func(facts) finding
+		check        func(facts) judgment
 		info, config map[string]string
 		want         status
 		do           string
@@ -65,7 +65,8 @@ func TestDoctorJudgesSettings(t *testing.T) {
 func TestDoctorSaysOnceWhoMayAskMore(t *testing.T) {
 	var out strings.Builder
 	printFindings(&out,
-		[]finding{unasked("", "save"), unasked("", "maxclients"), {Status: fine}, unasked("", "x")})
+		[]finding{{judgment: unasked("", "save")}, {judgment: unasked("", "maxclients")},
+			{judgment: judgment{Status: fine}}, {judgment: unasked("", "x")}})
 	if n := strings.Count(out.String(), adminDo); n != 1 {
 		t.Errorf("%d times:\n%s", n, &out)
 	}
