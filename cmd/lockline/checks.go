@@ -197,8 +197,8 @@ func checkClock(f facts) judgment {
 	found := fmt.Sprintf("ahead of this machine's by %v, give or take %v",
 		f.ahead.Round(time.Millisecond), (f.rtt / 2).Round(10*time.Microsecond))
 	if f.ahead.Abs()-f.rtt/2 > maxAhead {
-		return judgment{warning, found, "run NTP on all servers, and let it slew: " +
-			"a clock that is set forward ends leases early, one that is set back stretches them, and tokens follow it"}
+		return judgment{warning, found, "run NTP on all servers, and let it slew: a clock that is set " +
+			"forward ends leases early, one that is set back stretches them, and tokens follow it"}
 	}
 	return judgment{fine, found, ""}
 }

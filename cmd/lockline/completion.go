@@ -13,8 +13,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// The scripts of the cli package cut at colons, which many names and all URLs have, and its one for bash evaluates the
-// half-written line.
+// The scripts of the cli package cut at colons, which many names and all URLs have, and its one for bash
+// evaluates the half-written line.
 var (
 	//go:embed completion.bash
 	bashCompletion string
@@ -25,7 +25,8 @@ var (
 func setUpCompletion(c *cli.Command) {
 	c.Hidden = false
 	for _, shell := range c.Commands {
-		if script := map[string]string{"bash": bashCompletion, "fish": fishCompletion}[shell.Name]; script != "" {
+		script := map[string]string{"bash": bashCompletion, "fish": fishCompletion}[shell.Name]
+		if script != "" {
 			shell.Action = func(_ context.Context, cmd *cli.Command) error {
 				_, err := fmt.Fprint(cmd.Root().Writer, script)
 				return err
@@ -37,8 +38,8 @@ func setUpCompletion(c *cli.Command) {
 // completionTime is how long a shell waits for names.
 const completionTime = time.Second
 
-// completeName offers flags, and, where the command takes one, the names of locks that are held or waited for.
-// It leaves out names that no line can have.
+// completeName offers flags, and, where the command takes one, the names of locks that are held or waited
+// for. It leaves out names that no line can have.
 func completeName(ctx context.Context, cmd *cli.Command) {
 	if args := cmd.Args().Slice(); len(args) > 0 {
 		behind := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // NAME there are no flags

@@ -39,10 +39,8 @@ func demoCommand() *cli.Command {
 			"holds the lock. Rows show the holder, its fencing token, and the waiters. At the end it\n" +
 			"is checked what happened. The exit code is 0 if all was right, and 1 if not.\n\n" +
 			"In a Redis of yours, its keys begin with lockline-demo-, and are gone within a minute.",
-		Flags: append(tlsFlags(),
-			&cli.StringFlag{Name: "redis",
-				Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: one in this program)"},
-			redisFileFlag(),
+		Flags: append(accessFlags(&cli.StringFlag{Name: "redis",
+			Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: one in this program)"}),
 			&cli.DurationFlag{Name: "for", Value: 5 * time.Second,
 				Usage: "how long they contend, besides the leases that they wait for"},
 		),

@@ -86,6 +86,28 @@ type execOptions struct {
 
 func execCommand() *cli.Command {
 	nameFirst := 1
+	flags := append(redisFlags(),
+		&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
+		&cli.BoolFlag{Name: "shared",
+			Usage: "the read-write lock of that name, to read: beside others that read"},
+		&cli.BoolFlag{Name: "exclusive", Usage: "the read-write lock of that name, to write: alone"},
+		&cli.IntFlag{Name: "semaphore", DefaultText: "a lock",
+			Usage: "one of `N` permits of the semaphore of that name"},
+		&cli.DurationFlag{Name: "wait", DefaultText: "indefinitely",
+			Usage: "how long to wait for the lock at most, 0 for not at all"},
+		&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked,
+			Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},
+			Usage: "do not name the holder on stderr while it waits"},
+		&cli.DurationFlag{Name: "lease", Value: 30 * time.Second,
+			Usage: "how long the lock stays taken if this machine dies"},
+		&cli.DurationFlag{Name: "hold-at-least",
+			Usage: "how long the lock stays taken, counted from its grant, also if the command ends sooner"},
+		&cli.IntFlag{Name: "replicas",
+			Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
+		&cli.DurationFlag{Name: "grace", Value: 5 * time.Second,
+			Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
+	)
 	return &cli.Command{
 		Name:          "exec",
 		Usage:         "run a command while holding a lock",
@@ -93,21 +115,7 @@ func execCommand() *cli.Command {
 		Description:   execDescription,
 		StopOnNthArg:  &nameFirst,
 		ShellComplete: completeName,
-		Flags: append(redisFlags(), prefixFlag(),
-			&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
-			&cli.BoolFlag{Name: "shared", Usage: "the read-write lock of that name, to read: beside others that read"},
-			&cli.BoolFlag{Name: "exclusive", Usage: "the read-write lock of that name, to write: alone"},
-			&cli.IntFlag{Name: "semaphore", Usage: "one of `N` permits of the semaphore of that name", DefaultText: "a lock"},
-			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for the lock at most, 0 for not at all", DefaultText: "indefinitely"},
-			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked, Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not name the holder on stderr while it waits"},
-			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second, Usage: "how long the lock stays taken if this machine dies"},
-			&cli.DurationFlag{Name: "hold-at-least",
-				Usage: "how long the lock stays taken, counted from its grant, also if the command ends sooner"},
-			&cli.IntFlag{Name: "replicas",
-				Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
-			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
-		),
+		Flags:         flags,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			o, err := execArguments(cmd)
 			if err != nil {
@@ -121,13 +129,14 @@ func execCommand() *cli.Command {
 func execArguments(cmd *cli.Command) (execOptions, error) {
 	o := execOptions{
 		redis: targetOf(cmd), prefix: cmd.String("prefix"), open: openReentrant,
-		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
-		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"),
-		atLeast: cmd.Duration("hold-at-least"), replicas: cmd.Int("replicas"),
+		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), atLeast: cmd.Duration("hold-at-least"),
+		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"), replicas: cmd.Int("replicas"),
+		quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
 	}
 	kinds := 0
 	for flag, open := range map[string]func(*rlock.Session, string) subject{
-		"fair": openFair, "shared": openReader, "exclusive": openWriter, "semaphore": openSemaphore(cmd.Int("semaphore")),
+		"fair": openFair, "shared": openReader, "exclusive": openWriter,
+		"semaphore": openSemaphore(cmd.Int("semaphore")),
 	} {
 		if cmd.IsSet(flag) {
 			o.open = open
@@ -210,13 +219,15 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 		return err
 	}
 	defer hold.Unlock(context.Background()) // where release did not; a second one does nothing
-	// What was handed over is leased for two seconds at first: the command would be told to end as soon as it begins.
+	// What was handed over is leased for two seconds at first: the command would be told to end as soon as it
+	// begins.
 	if err := hold.Extend(waiting, o.lease); err != nil {
 		return err
 	}
 
 	lead := killLead(o.lease)
-	run, err := startGroup(path, o.command, environment(o.name, session.ID(), hold.Token()), hold.Deadline().Add(-lead))
+	env := environment(o.name, session.ID(), hold.Token())
+	run, err := startGroup(path, o.command, env, hold.Deadline().Add(-lead))
 	if err != nil {
 		return err
 	}
@@ -256,7 +267,9 @@ func wardenCommand() *cli.Command {
 	return &cli.Command{
 		Name: "exec-warden", Usage: "the process that lockline exec starts to end the command in time",
 		Hidden: true, SkipFlagParsing: true,
-		Action: func(_ context.Context, cmd *cli.Command) error { return runWarden(cmd.Args().Tail()) }, // behind "--"
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			return runWarden(cmd.Args().Tail()) // behind "--"
+		},
 	}
 }
 
@@ -296,7 +309,8 @@ type contender struct {
 	errOut  io.Writer
 }
 
-// refuseOwn: a command that runs under the lock must not wait for it. No other session gets it while the command runs, so to look once is enough.
+// refuseOwn: a command that runs under the lock must not wait for it. No other session gets it while the
+// command runs, so to look once is enough.
 func (c *contender) refuseOwn(ctx context.Context) error {
 	own := owners()
 	if len(own) == 0 || !c.lock.nests() {
@@ -308,7 +322,8 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 	}
 	for _, h := range state.Holders {
 		if slices.Contains(own, h.Session) {
-			return fmt.Errorf("lock %q: it would wait for itself: the lockline exec that it runs under holds it (%v)", c.name, h)
+			return fmt.Errorf("lock %q: it would wait for itself: "+
+				"the lockline exec that it runs under holds it (%v)", c.name, h)
 		}
 	}
 	return nil
@@ -337,7 +352,8 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		if s, known := c.holder(ctx); known && s.Held {
 			by = "; held by " + s.Holder.String()
 		}
-		return nil, nil, &exitError{c.locked, fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)}
+		err = fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)
+		return nil, nil, &exitError{c.locked, err}
 	}
 	_ = hold.Unlock(context.Background()) // which may have been granted in that instant
 	return nil, nil, err
@@ -346,7 +362,8 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 // silence is how long a wait may last without a word.
 const silence = time.Second
 
-// tell names the holder that the command waits for, once, unless the wait is over soon. The function that it returns ends that.
+// tell names the holder that the command waits for, once, unless the wait is over soon. The function that it
+// returns ends that.
 func (c *contender) tell(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.quiet {
@@ -362,7 +379,8 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 		s, known := c.holder(ctx)
 		text := "its holder is not known"
 		switch {
-		case ctx.Err() != nil || known && s.Held && s.Holder.Session == c.session.ID(): // it has just been granted
+		case ctx.Err() != nil,
+			known && s.Held && s.Holder.Session == c.session.ID(): // it has just been granted
 			return
 		case known && s.Held:
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))

@@ -130,7 +130,8 @@ func (g *guard) tell(s syscall.Signal) {
 		complain(g.errOut, fmt.Errorf("lock %q: lost; %s to the command", g.name, name))
 		return
 	}
-	complain(g.errOut, fmt.Errorf("lock %q: cannot be renewed (%v); %s to the command", g.name, g.troubles, name))
+	complain(g.errOut, fmt.Errorf("lock %q: cannot be renewed (%v); %s to the command",
+		g.name, g.troubles, name))
 }
 
 // release frees the lock, which the command no longer needs, and decides on the
@@ -149,13 +150,14 @@ func (g *guard) release(exit report) error {
 	err := g.hold.Unlock(ctx)
 	switch {
 	case told:
-		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost or "+
-			"could not be kept (its own exit code: %d)", g.name, exit.Code)}
+		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost "+
+			"or could not be kept (its own exit code: %d)", g.name, exit.Code)}
 	case errors.Is(err, rlock.ErrLost):
 		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)",
 			g.name, exit.Code)}
 	case err != nil:
-		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %s", say(err)))
+		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %s",
+			say(err)))
 	}
 	if exit.Code == exitOK {
 		return nil

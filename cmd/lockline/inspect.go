@@ -9,10 +9,11 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const inspectDescription = `Shows the holders and the waiters of the lock or semaphore NAME, in order. Nothing is
-changed. If a fair lock is that of an election, its leader's value is shown. Of a latch,
-the count and the parties are shown. Redis does not know which processes wait for it. Locks of several kinds that have one name are several locks. Without
---kind, all are looked at, and what is known of each is shown (as JSON, always all).
+const inspectDescription = `Shows the holders and the waiters of the lock or semaphore NAME, in order. Nothing
+is changed. If a fair lock is that of an election, its leader's value is shown. Of a
+latch, the count and the parties are shown. Redis does not know which processes wait for
+it. Locks of several kinds that have one name are several locks. Without --kind, all are
+looked at, and what is known of each is shown (as JSON, always all).
 Of a RedLock it shows the part on this one server. With --also for each of the others, it
 shows on which of them the holder is, and so whether one may restart.
 

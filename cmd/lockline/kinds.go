@@ -177,6 +177,13 @@ func newState(name string, kind rlock.Kind) lockState {
 	return st
 }
 
+// notKnown is the state of a lock of which Redis does not tell it.
+func notKnown(name string, kind rlock.Kind, why string) lockState {
+	st := newState(name, kind)
+	st.Error = why
+	return st
+}
+
 // counted is a latch.
 type counted struct{ *latch.Latch }
 

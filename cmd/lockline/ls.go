@@ -166,11 +166,11 @@ func redissonLockOf(key string) (name string, ok bool) {
 func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.Kind == l.kind })
 	if i < 0 {
-		return lockState{Name: l.name, Kind: l.kind.String(), Error: "a kind of lock that this program does not know"}, nil
+		return notKnown(l.name, l.kind, "a kind of lock that this program does not know"), nil
 	}
 	st, err := o.kinds[i].at(o.session, l.name).state(ctx)
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
-		return lockState{Name: l.name, Kind: l.kind.String(), Error: "its key is something else: " + say(err)}, nil
+		return notKnown(l.name, l.kind, "its key is something else: "+say(err)), nil
 	}
 	return st.aged(time.Now()), err
 }
@@ -220,8 +220,8 @@ var columns = []column{
 		switch {
 		case s.Error != "" || s.Kind == rlock.KindLatch.String():
 			return ""
-		case s.Kind == rlock.KindRedLock.String() || s.Kind == rlock.KindRedisson.String(): // Redis does not know them
-			return "?"
+		case s.Kind == rlock.KindRedLock.String() || s.Kind == rlock.KindRedisson.String():
+			return "?" // Redis does not know them
 		}
 		return strconv.Itoa(len(s.Queue))
 	}},
@@ -234,21 +234,25 @@ var columns = []column{
 	{"HOLDER", 0, func(s lockState) string { return cmp.Or(printable(s.Error), s.heldBy()) }},
 }
 
+// table is the names of the columns, and below them a row for each lock.
+func table(shown []column, states []lockState) [][]string {
+	rows := make([][]string, 1+len(states))
+	for _, c := range shown {
+		rows[0] = append(rows[0], c.name)
+		for i, s := range states {
+			rows[1+i] = append(rows[1+i], c.cell(s))
+		}
+	}
+	return rows
+}
+
 func (o *operator) table(states []lockState) error {
 	if len(states) == 0 {
 		return nil // as ls(1)
 	}
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	row := func(cell func(column) string) {
-		var cells []string
-		for _, c := range columns {
-			cells = append(cells, cell(c))
-		}
+	for _, cells := range table(columns, states) {
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	row(func(c column) string { return c.name })
-	for _, s := range states {
-		row(func(c column) string { return c.cell(s) })
 	}
 	return w.Flush()
 }

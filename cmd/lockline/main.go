@@ -48,7 +48,8 @@ func (e *exitError) Unwrap() error { return e.err }
 // errInterrupted ends a command that a signal has ended.
 var errInterrupted = &exitError{exitInterrupted, errors.New("interrupted")}
 
-// untilSignal ends ctx with a signal that asks to end, but for those that its parent process wants ignored, as nohup does.
+// untilSignal ends ctx with a signal that asks to end, but for those that its parent process wants ignored,
+// as nohup does.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 	if len(asks) == 0 { // which would mean all signals
@@ -80,8 +81,8 @@ func complain(errOut io.Writer, err error) {
 	fmt.Fprintf(errOut, "lockline: %s\n", say(err))
 }
 
-// say is an error in the words of the command line. The library's bring a prefix, and begin with the option that is
-// wrong, if one is, or say what to write in a program.
+// say is an error in the words of the command line. The library's bring a prefix, and begin with the option
+// that is wrong, if one is, or say what to write in a program.
 func say(err error) string {
 	text := strings.TrimPrefix(err.Error(), "lockline: ")
 	if option, rest, ok := strings.Cut(text, ": "); ok && flags[option] != "" {
@@ -91,7 +92,8 @@ func say(err error) string {
 }
 
 var (
-	flags   = map[string]string{"WithPrefix": "--prefix", "WithWatchdogTimeout": "--lease", "redisson": "--redisson"}
+	flags = map[string]string{
+		"WithPrefix": "--prefix", "WithWatchdogTimeout": "--lease", "redisson": "--redisson"}
 	clients = strings.NewReplacer("redis.NewClusterClient", "?addr=HOST:PORT behind the URL of --redis",
 		"use redis.NewClient", "take ?addr out of the URL of --redis",
 		"redis.NewFailoverClient", "?master_name=NAME behind the URL of --redis",
@@ -102,15 +104,17 @@ var (
 )
 
 func program(out, errOut io.Writer) *cli.Command {
-	commands := []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(), lsCommand(),
-		topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(), scriptCommand()}
+	commands := []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(),
+		lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(),
+		scriptCommand()}
 	for _, c := range commands {
 		c.HideHelpCommand = true // "help" is a lock's name like any other
 		c.OnUsageError = usageError
 	}
 	return &cli.Command{
-		Name:  "lockline",
-		Usage: "distributed locks on Redis: see them work, hold one while a command runs, and look after them",
+		Name: "lockline",
+		Usage: "distributed locks on Redis: " +
+			"see them work, hold one while a command runs, and look after them",
 		UsageText: "lockline demo\n" +
 			"lockline exec NAME -- COMMAND [ARGS...]\n" +
 			"lockline ls | top [PATTERN]\n" +
@@ -122,10 +126,11 @@ func program(out, errOut io.Writer) *cli.Command {
 		EnableShellCompletion:           true,
 		ConfigureShellCompletionCommand: setUpCompletion,
 		HideHelpCommand:                 true,
-		Flags:                           []cli.Flag{&cli.BoolFlag{Name: "version", Local: true, Usage: "show the version, and what it was built from"}},
-		Writer:                          out,
-		ErrWriter:                       errOut,
-		Commands:                        commands,
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Local: true,
+			Usage: "show the version, and what it was built from"}},
+		Writer:    out,
+		ErrWriter: errOut,
+		Commands:  commands,
 		// Errors are reported and turned into exit codes in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,

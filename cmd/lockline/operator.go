@@ -42,10 +42,8 @@ const (
 
 // operatorCommand completes a command with the flags that all of them have, and connects it.
 func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
-	c.Flags = slices.Concat(redisFlags(), []cli.Flag{
-		prefixFlag(),
-		&cli.BoolFlag{Name: "redisson", Usage: "the locks are shared with Redisson; there is no prefix then"},
-	}, c.Flags)
+	c.Flags = slices.Concat(redisFlags(), []cli.Flag{&cli.BoolFlag{Name: "redisson",
+		Usage: "the locks are shared with Redisson; there is no prefix then"}}, c.Flags)
 	if c.Name != "top" { // which writes for people alone
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
 	}

@@ -23,37 +23,43 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-const urlUsage = "`URL` of the Redis server, or of any node of a Cluster; ?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels. " +
-	"With Sentinels the user in front of the host is theirs, and ?username=NAME&password=PASSWORD is the server's"
-
+// redisFlags say which Redis has the locks, and where in it they are.
 func redisFlags() []cli.Flag {
-	return append([]cli.Flag{
-		&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379/0", Sources: cli.EnvVars("LOCKLINE_REDIS"), Usage: urlUsage},
-		redisFileFlag(),
-	}, tlsFlags()...)
+	url := fromEnvironment("redis", "`URL` of the Redis server, or of any node of a Cluster; "+
+		"?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels. "+
+		"With Sentinels the user in front of the host is theirs, "+
+		"and ?username=NAME&password=PASSWORD is the server's")
+	url.Value = "redis://127.0.0.1:6379/0"
+	return append(accessFlags(url), &cli.StringFlag{Name: "prefix", Value: "lockline",
+		Usage: "what all keys begin with; as in the programs that use the locks"})
 }
 
-// redisFileFlag is for passwords: all users of a machine may read its command lines. The variable is named as
-// those of containers that get secrets as files.
-func redisFileFlag() cli.Flag {
-	return &cli.StringFlag{Name: "redis-file", Sources: cli.EnvVars("LOCKLINE_REDIS_FILE"),
-		Usage: "`FILE` that has the URL instead of --redis: a password on the command line shows in ps"}
-}
-
-// tlsFlags are named as those of redis-cli.
-func tlsFlags() []cli.Flag {
+// accessFlags say how to reach a Redis. A file with its URL is for passwords: all users of a machine may read
+// its command lines. The variable is named as those of containers that get secrets as files. The flags for
+// TLS are named as those of redis-cli.
+func accessFlags(url cli.Flag) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "cacert", Sources: cli.EnvVars("LOCKLINE_CACERT"), Usage: "`FILE` of the certificates (PEM) that the server's must be signed with; with rediss:// (default: those of the system)"},
-		&cli.StringFlag{Name: "cert", Sources: cli.EnvVars("LOCKLINE_CERT"), Usage: "`FILE` of the certificate (PEM) to show to the server"},
-		&cli.StringFlag{Name: "key", Sources: cli.EnvVars("LOCKLINE_KEY"), Usage: "`FILE` of the private key (PEM) of --cert"},
+		url,
+		fromEnvironment("redis-file",
+			"`FILE` that has the URL instead of --redis: a password on the command line shows in ps"),
+		fromEnvironment("cacert", "`FILE` of the certificates (PEM) that the server's must be signed with; "+
+			"with rediss:// (default: those of the system)"),
+		fromEnvironment("cert", "`FILE` of the certificate (PEM) to show to the server"),
+		fromEnvironment("key", "`FILE` of the private key (PEM) of --cert"),
 	}
 }
 
-func prefixFlag() cli.Flag {
-	return &cli.StringFlag{Name: "prefix", Value: "lockline", Usage: "what all keys begin with; as in the programs that use the locks"}
+// fromEnvironment is a flag that can also be an environment variable.
+func fromEnvironment(name, usage string) *cli.StringFlag {
+	return &cli.StringFlag{Name: name, Sources: cli.EnvVars(variable(name)), Usage: usage}
 }
 
-// target is the Redis that a command line names. It has a password in it: demo gives it to its processes on stdin.
+func variable(flag string) string {
+	return "LOCKLINE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// target is the Redis that a command line names. It has a password in it: demo gives it to its processes on
+// stdin.
 type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
@@ -83,11 +89,11 @@ func (t target) broken(reason error) error {
 // line says goes before the environment.
 func urlOf(cmd *cli.Command) (url, from string, err error) {
 	url, path := cmd.String("redis"), cmd.String("redis-file")
-	inLine := func(name, variable string) bool { return cmd.IsSet(name) && os.Getenv(variable) != cmd.String(name) }
+	inLine := func(f string) bool { return cmd.IsSet(f) && os.Getenv(variable(f)) != cmd.String(f) }
 	switch {
-	case path == "", inLine("redis", "LOCKLINE_REDIS") && !inLine("redis-file", "LOCKLINE_REDIS_FILE"):
+	case path == "", inLine("redis") && !inLine("redis-file"):
 		return url, "--redis (LOCKLINE_REDIS)", nil
-	case cmd.IsSet("redis") && url != "" && inLine("redis", "LOCKLINE_REDIS") == inLine("redis-file", "LOCKLINE_REDIS_FILE"):
+	case cmd.IsSet("redis") && url != "" && inLine("redis") == inLine("redis-file"):
 		return "", "", errors.New("give one: --redis (LOCKLINE_REDIS) or --redis-file (LOCKLINE_REDIS_FILE)")
 	}
 	text, err := os.ReadFile(path)
@@ -139,9 +145,9 @@ func (t target) host() string {
 	return cmp.Or(u.Host, u.Path)
 }
 
-// open connects to the target: a server, the whole Cluster that it is a node of, or the master that Sentinels know.
-// It blocks until something has answered, for as long as a Lock does where nothing answers, and not longer than ctx.
-// If that cannot be reached, the error is an *unreachable.
+// open connects to the target: a server, the whole Cluster that it is a node of, or the master that Sentinels
+// know. It blocks until something has answered, for as long as a Lock does where nothing answers, and not
+// longer than ctx. If that cannot be reached, the error is an *unreachable.
 func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 	redis.SetLogger(quiet{})
 	type result struct {
@@ -215,11 +221,13 @@ func (t target) hello(ctx context.Context, send sender, name string) (any, error
 	return cmd.Val()[name], err
 }
 
-// openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its parser of a server's does.
+// openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its
+// parser of a server's does.
 func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 	query := u.Query()
 	if u.Scheme == "unix" {
-		return nil, errors.New("--redis names a node of a Cluster: name its host and port, a socket does not lead to the other nodes")
+		return nil, errors.New("--redis names a node of a Cluster: name its host and port, " +
+			"a socket does not lead to the other nodes")
 	}
 	if db := cmp.Or(query.Get("db"), strings.Trim(u.Path, "/"), "0"); db != "0" {
 		return nil, fmt.Errorf("locks on a Cluster are in database 0: take %q out of the URL of --redis", db)
@@ -274,8 +282,9 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 	for _, addr := range o.SentinelAddrs {
 		go func() {
 			sentinel := redis.NewSentinelClient(&redis.Options{
-				Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig,
-				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialerRetries: o.DialerRetries,
+				Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword,
+				TLSConfig: o.TLSConfig, DialerRetries: o.DialerRetries,
+				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 			})
 			defer sentinel.Close()
 			ask := redis.NewCmd(ctx, "sentinel", "get-master-addr-by-name", o.MasterName)
@@ -290,7 +299,8 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 		case nil:
 			return nil
 		case redis.Nil:
-			errs = append(errs, fmt.Sprintf("the Sentinel %s does not know a master %q", a.addr, o.MasterName))
+			errs = append(errs,
+				fmt.Sprintf("the Sentinel %s does not know a master %q", a.addr, o.MasterName))
 		default:
 			errs = append(errs, fmt.Sprintf("the Sentinel %s: %v%s", a.addr, a.err, wire.Hint(a.err)))
 		}
@@ -315,7 +325,8 @@ func (e *unreachable) Unwrap() error { return e.err }
 // refused: a server has answered, with an error.
 func refused(err error) bool { return errors.As(err, new(redis.Error)) }
 
-// once is a request that go-redis sends once. It would take four times as long to say that no connection can be made.
+// once is a request that go-redis sends once. It would take four times as long to say that no connection can
+// be made.
 type once struct{ redis.Cmder }
 
 func (once) NoRetry() bool { return true }

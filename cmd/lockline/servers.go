@@ -68,8 +68,7 @@ func (o *operator) partAt(ctx context.Context, t target) (s lockState, err error
 		return s, unknown // the command line is wrong
 	}
 	if unknown != nil {
-		s = newState(o.name, rlock.KindRedLock)
-		s.Error = say(unknown)
+		s = notKnown(o.name, rlock.KindRedLock, say(unknown))
 	}
 	s.Server = t.host()
 	return s, nil

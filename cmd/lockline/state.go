@@ -25,7 +25,7 @@ type lockState struct {
 	Token      int64    `json:"token,omitempty"`       // of a free lock: the last one, while remembered
 	Limit      int      `json:"limit,omitempty"`       // of a semaphore: how many permits there are
 	Holders    []holder `json:"holders,omitempty"`     // all; Holder is the first. Of a latch: the parties
-	Value      *string  `json:"value,omitempty"`       // of an election, by inspect and watch: what its leader has proclaimed
+	Value      *string  `json:"value,omitempty"`       // of an election, by inspect and watch: its leader's
 	ValueBytes []byte   `json:"value_bytes,omitempty"` // base64, of a value that is not UTF-8
 	Queue      []waiter `json:"queue,omitempty"`
 	Error      string   `json:"error,omitempty"` // why all this is not known
@@ -176,7 +176,8 @@ func (s lockState) said() string {
 	return strconv.Quote(*s.Value)
 }
 
-// count is the hold count, how many hold a read-write lock, or how many permits of a semaphore are held, and of how many.
+// count is the hold count, how many hold a read-write lock, or how many permits of a semaphore are held, and
+// of how many.
 func (s lockState) count() string {
 	if s.Limit > 0 {
 		return fmt.Sprintf("%d/%d", s.Count, s.Limit)

@@ -243,16 +243,11 @@ func (p *page) table(states []lockState) (lines []string) {
 			shares++
 		}
 	}
-	row := func(cell func(column) string) {
-		var cells []string
-		for _, c := range shown {
-			cells = append(cells, fit(cell(c), cmp.Or(c.width, max(4, left/shares))))
+	for _, cells := range table(shown, states) {
+		for i, c := range shown {
+			cells[i] = fit(cells[i], cmp.Or(c.width, max(4, left/shares)))
 		}
 		lines = append(lines, strings.Join(cells, " "))
-	}
-	row(func(c column) string { return c.name })
-	for _, s := range states {
-		row(func(c column) string { return c.cell(s) })
 	}
 	return lines
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const unlockDescription = `Frees the lock NAME, whichever process holds it. If waiters stand in its queue, the first
-of them has it at once.
+const unlockDescription = `Frees the lock NAME, whichever process holds it. If waiters stand in its queue,
+the first of them has it at once.
 
 The holder goes on until its next renewal or request, at most a third of its lease. If the
 lease is fixed, or its process cannot reach Redis, it goes on until the lease ends. Until
@@ -43,7 +43,8 @@ func unlockCommand() *cli.Command {
 		Description: unlockDescription,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "force", Usage: "yes, whichever process holds it"},
-			&cli.Int64Flag{Name: "token", Usage: "only from the holder with the token `N`", DefaultText: "any"},
+			&cli.Int64Flag{Name: "token", DefaultText: "any",
+				Usage: "only from the holder with the token `N`"},
 		},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		token := cmd.Int64("token")
@@ -59,7 +60,8 @@ func unlockCommand() *cli.Command {
 			return err
 		}
 		its := func(h holder) bool { return token == 0 || h.Token == token }
-		meant := slices.DeleteFunc(slices.Clone(held), func(s lockState) bool { return !slices.ContainsFunc(s.Holders, its) })
+		others := func(s lockState) bool { return !slices.ContainsFunc(s.Holders, its) }
+		meant := slices.DeleteFunc(slices.Clone(held), others)
 		switch len(meant) {
 		case 0:
 			return o.notFreed(held)
@@ -114,12 +116,10 @@ func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) 
 		return o.write(freed{yes, was})
 	}
 	for _, h := range was.Holders {
-		if token > 0 && h.Token != token {
-			continue
-		}
-		if _, err = fmt.Fprintf(o.out, "%s  %s, freed; it was held by %v with token %d\n", printable(o.name), was.Kind, h, h.Token); err != nil {
-			return err
+		if token == 0 || h.Token == token {
+			_, err = fmt.Fprintf(o.out, "%s  %s, freed; it was held by %v with token %d\n",
+				printable(o.name), was.Kind, h, h.Token)
 		}
 	}
-	return nil
+	return err
 }

@@ -63,7 +63,8 @@ func runWarden(args []string) error {
 		return fmt.Errorf("exec-warden: %w", err)
 	}
 	foreground, path, command := args[3] == "foreground", args[4], args[5:]
-	defer signal.Stop(listen()) // They are exec's to forward. A command must not inherit that they are ignored.
+	// These signals are exec's to forward. A command must not inherit that they are ignored.
+	defer signal.Stop(listen())
 	adoptOrphans()
 
 	heard := json.NewDecoder(files[0])
@@ -116,10 +117,12 @@ func (w *warden) start(path string, command []string, foreground bool) (ended <-
 	dieWithParent(attr)
 	started, code := make(chan error), make(chan int, 1)
 	go func() {
-		// The parent whose death the kernel watches for is the thread that started the command, not the process.
+		// The parent whose death the kernel watches for is the thread that started the command, not the
+		// process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		p, err := os.StartProcess(path, command, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr})
+		files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
+		p, err := os.StartProcess(path, command, &os.ProcAttr{Files: files, Sys: attr})
 		if err == nil {
 			w.command = p.Pid
 		}
@@ -141,8 +144,8 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 			return
 		case pid != w.command:
 		case status.Stopped() && foreground:
-			// This undoes ctrl-Z. The shell would not notice that the command stopped, and others would wait for a
-			// lock that a stopped command holds.
+			// This undoes ctrl-Z. The shell would not notice that the command stopped, and others would wait
+			// for a lock that a stopped command holds.
 			_ = syscall.Kill(-pid, syscall.SIGCONT)
 		case status.Signaled():
 			code <- exitSignalBase + int(status.Signal())
